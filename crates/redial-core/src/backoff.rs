@@ -1,0 +1,209 @@
+//! How long to wait before a retry, before jitter and limits.
+//!
+//! Invariant: for every attempt number, factor and span the result is a number of nanoseconds;
+//! nothing overflows, is NaN or panics (ruling P2).
+
+use core::time::Duration;
+
+use crate::time::{NEVER, Ns, ns};
+use crate::{Failure, Problem};
+
+/// The series of base delays. Retry n counts from 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Backoff {
+    /// The same delay each time.
+    Constant(Duration),
+    /// `first + step × (n − 1)`, at most `cap`.
+    Arithmetic {
+        /// The delay before the first retry.
+        first: Duration,
+        /// What each further delay adds.
+        step: Duration,
+        /// No delay exceeds it.
+        cap: Option<Duration>,
+    },
+    /// `first × factor^(n − 1)`, at most `cap`.
+    Exponential {
+        /// The delay before the first retry.
+        first: Duration,
+        /// What each further delay is multiplied by; any number above 0.
+        factor: f64,
+        /// No delay exceeds it.
+        cap: Option<Duration>,
+    },
+    /// The listed delays; the last one repeats.
+    Table(&'static [Duration]),
+    /// A table or function that the [`Policy`](crate::Policy) owns.
+    Own,
+}
+
+/// What a user's own backoff function sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The number n of the delay, from 1.
+    pub number: u32,
+    /// What the attempt failed with.
+    pub failure: &'a Failure,
+    /// The delay before this one; `None` before the first.
+    pub previous: Option<Duration>,
+}
+
+/// The controlled backoff of Couchbase's RFC 49: 1, 10, 50, 100, 500 ms, then 1 s for ever.
+pub const CONTROLLED: Backoff = Backoff::Table(&[
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+]);
+
+impl Backoff {
+    /// The base delay of retry `n`. [`Backoff::Own`] has none here: the policy knows it.
+    #[must_use]
+    pub fn base(&self, n: u32) -> Ns {
+        let steps = n.saturating_sub(1);
+        let base = match *self {
+            Backoff::Constant(delay) => ns(delay),
+            Backoff::Arithmetic { first, step, .. } => {
+                ns(first).saturating_add(ns(step).saturating_mul(Ns::from(steps)))
+            }
+            Backoff::Exponential { first, factor, .. } => grow(ns(first), factor, steps),
+            Backoff::Table(table) => entry(table, n),
+            Backoff::Own => 0,
+        };
+        base.min(self.cap())
+    }
+
+    /// The same series with another first delay (what a server that throttles gets, ruling S6).
+    #[must_use]
+    pub const fn starting_at(self, first: Duration) -> Self {
+        match self {
+            Backoff::Constant(_) => Backoff::Constant(first),
+            Backoff::Arithmetic { step, cap, .. } => Backoff::Arithmetic { first, step, cap },
+            Backoff::Exponential { factor, cap, .. } => Backoff::Exponential { first, factor, cap },
+            own => own,
+        }
+    }
+
+    /// The first delay, which decorrelated jitter grows from.
+    #[must_use]
+    pub const fn first(&self) -> Ns {
+        match *self {
+            Backoff::Constant(first)
+            | Backoff::Arithmetic { first, .. }
+            | Backoff::Exponential { first, .. } => ns(first),
+            Backoff::Table([first, ..]) => ns(*first),
+            Backoff::Table([]) | Backoff::Own => 0,
+        }
+    }
+
+    /// What no delay may exceed; [`NEVER`] without a cap.
+    #[must_use]
+    pub const fn cap(&self) -> Ns {
+        match *self {
+            Backoff::Arithmetic { cap: Some(cap), .. }
+            | Backoff::Exponential { cap: Some(cap), .. } => ns(cap),
+            _ => NEVER,
+        }
+    }
+
+    /// Whether the sum of its delays passes every bound: what ends unlimited attempts.
+    pub(crate) const fn grows_for_ever(&self) -> bool {
+        if self.cap() == 0 {
+            return false;
+        }
+        match *self {
+            Backoff::Constant(delay) => !delay.is_zero(),
+            Backoff::Arithmetic { first, step, .. } => !first.is_zero() || !step.is_zero(),
+            Backoff::Exponential { first, factor, .. } => !first.is_zero() && factor >= 1.0,
+            Backoff::Table([.., last]) => !last.is_zero(),
+            Backoff::Table([]) | Backoff::Own => false,
+        }
+    }
+
+    pub(crate) const fn problem(&self) -> Option<Problem> {
+        match *self {
+            Backoff::Exponential { factor, .. } if !(factor > 0.0 && factor < f64::INFINITY) => {
+                Some(Problem::Factor)
+            }
+            Backoff::Table([]) => Some(Problem::EmptyTable),
+            _ => None,
+        }
+    }
+}
+
+/// The entry for retry `n`; the last repeats.
+pub(crate) fn entry(table: &[Duration], n: u32) -> Ns {
+    let index = (n.saturating_sub(1) as usize).min(table.len().saturating_sub(1));
+    table.get(index).map_or(0, |delay| ns(*delay))
+}
+
+/// `first × factor^steps`, rounded down; too large is [`NEVER`], and nothing grown is nothing.
+fn grow(first: Ns, factor: f64, steps: u32) -> Ns {
+    if steps == 0 || factor == 1.0 {
+        return first;
+    }
+    // A float cast saturates, and turns the NaN of 0 × ∞ into 0, which is what is meant.
+    (first as f64 * power(factor, steps)) as Ns
+}
+
+/// `factor^exponent` by squaring; `core` has no `powf`, and this gives the same bits everywhere.
+fn power(factor: f64, mut exponent: u32) -> f64 {
+    let (mut result, mut square) = (1.0, factor);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        exponent >>= 1;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{ms, s};
+
+    fn exponential(first: Duration, factor: f64, cap: Option<Duration>) -> Backoff {
+        Backoff::Exponential { first, factor, cap }
+    }
+
+    #[test]
+    fn each_series_follows_its_definition() {
+        let base = |backoff: Backoff| [1, 2, 3, 4].map(|n| backoff.base(n) / 1_000_000);
+        assert_eq!(base(Backoff::Constant(ms(7))), [7, 7, 7, 7]);
+        let arithmetic = Backoff::Arithmetic { first: ms(5), step: ms(3), cap: Some(ms(10)) };
+        assert_eq!(base(arithmetic), [5, 8, 10, 10]);
+        assert_eq!(base(exponential(ms(100), 2.0, None)), [100, 200, 400, 800]);
+        assert_eq!(base(exponential(ms(100), 0.5, None)), [100, 50, 25, 12]);
+        assert_eq!(base(exponential(s(1), 2.0, Some(ms(300)))), [300, 300, 300, 300]);
+        assert_eq!(base(CONTROLLED), [1, 10, 50, 100]);
+        assert_eq!(CONTROLLED.base(6), ns(s(1)));
+        assert_eq!(CONTROLLED.base(u32::MAX), ns(s(1)));
+    }
+
+    #[test]
+    fn nothing_overflows_for_any_number_factor_or_span() {
+        let spans = [Duration::ZERO, Duration::from_nanos(1), s(1), Duration::MAX];
+        for n in [0, 1, 2, 3, 64, 65_536, u32::MAX - 1, u32::MAX] {
+            for first in spans {
+                for factor in [f64::MIN_POSITIVE, 1e-9, 0.5, 1.0, 1.000_000_1, 2.0, 1e300, f64::MAX]
+                {
+                    let value = exponential(first, factor, None).base(n);
+                    if factor >= 1.0 {
+                        assert!(value >= ns(first), "{first:?} × {factor}^{n} = {value}");
+                    } else {
+                        assert!(value <= ns(first), "{first:?} × {factor}^{n} = {value}");
+                    }
+                    assert!(exponential(first, factor, Some(ms(1))).base(n) <= ns(ms(1)));
+                }
+                for step in spans {
+                    let value = Backoff::Arithmetic { first, step, cap: None }.base(n);
+                    assert!(value >= ns(first));
+                }
+            }
+        }
+    }
+}

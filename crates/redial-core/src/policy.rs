@@ -1,0 +1,344 @@
+//! What a policy does, and the proof that it makes sense.
+//!
+//! Invariant: a [`Policy`] is made of [`Rules`] without a [`Problem`]; nothing changes it later.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+use crate::backoff::{self, Backoff, Step};
+use crate::jitter::Jitter;
+use crate::limits::{Limits, Measure};
+use crate::time::{NEVER, Ns, ns};
+use crate::{LIVE_MAX, Problem};
+
+/// What happens when the next retry cannot start before the deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Late {
+    /// The call ends at once with its last outcome.
+    #[default]
+    Early,
+    /// The call waits, and ends at the deadline.
+    Wait,
+}
+
+/// What an attempt's own timeout means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimedOut {
+    /// A retryable failure of kind timeout (ruling P7).
+    #[default]
+    Retry,
+    /// The end of the call (Milvus, ruling M4).
+    End,
+}
+
+/// How the delays of a series are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// By the delays that the backoff made: a hint does not advance the series.
+    #[default]
+    Delays,
+    /// By attempt (smithy, Couchbase).
+    Attempts,
+    /// Anew after each hint (gRPC, ruling G9).
+    SinceHint,
+}
+
+/// What a server's wish for a delay does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintRule {
+    /// It replaces the delay, at most this long.
+    Exact(Option<Duration>),
+    /// It is kept within the computed delay and so much more (ruling S6).
+    Within(Duration),
+}
+
+/// When a retry is paid for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pay {
+    /// When it is decided; a debt is waited for, then the backoff.
+    #[default]
+    Deciding,
+    /// After its backoff (smithy's seed, ruling S2).
+    AfterBackoff,
+}
+
+/// What a deadline that has passed already leaves of a call (ruling P10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expired {
+    /// Its first attempt starts, and counts if its outcome is there at once.
+    #[default]
+    StartsOne,
+    /// Nothing starts (gRPC).
+    StartsNone,
+}
+
+/// Everything that a policy can say. Plain data: write the fields that differ from
+/// [`Rules::DEFAULT`], and let [`Policy::new`] check them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// How many attempts, the first included; `None`: as many as the deadline or a limit allows.
+    pub attempts: Option<u32>,
+    /// The series of delays.
+    pub backoff: Backoff,
+    /// The randomness in a delay.
+    pub jitter: Jitter,
+    /// Whether jitter may pass the backoff's cap (today's gRPC, ruling G1).
+    pub jitter_above_cap: bool,
+    /// Limits on the time that retrying takes.
+    pub limits: Limits,
+    /// After how long the call must end.
+    pub deadline: Option<Duration>,
+    /// What happens when the next retry cannot start before the deadline.
+    pub late: Late,
+    /// What a deadline that has passed already leaves of a call.
+    pub expired: Expired,
+    /// After how long an attempt is cancelled.
+    pub attempt_timeout: Option<Duration>,
+    /// What that means.
+    pub timed_out: TimedOut,
+    /// The delay between hedges; `None`: retry instead.
+    pub hedge: Option<Duration>,
+    /// How delays are numbered.
+    pub numbering: Numbering,
+    /// What a server's hint does.
+    pub hint: HintRule,
+    /// The first delay after throttling, if it differs.
+    pub throttling_first: Option<Duration>,
+    /// The delays after a reason that is always retried.
+    pub always: Backoff,
+    /// When a retry is paid for.
+    pub pay: Pay,
+    /// Whether a strategy is asked about each failure (ruling C9).
+    pub asks: bool,
+    /// Whether what provably did not run is replaced transparently (rulings G26 to G29).
+    pub replaces: bool,
+}
+
+impl Rules {
+    /// Three attempts, 100 ms doubled up to 20 s, full jitter; no deadline, no limits.
+    pub const DEFAULT: Rules = Rules {
+        attempts: Some(3),
+        backoff: Backoff::Exponential {
+            first: Duration::from_millis(100),
+            factor: 2.0,
+            cap: Some(Duration::from_secs(20)),
+        },
+        jitter: Jitter::Full,
+        jitter_above_cap: false,
+        limits: Limits::NONE,
+        deadline: None,
+        late: Late::Early,
+        expired: Expired::StartsOne,
+        attempt_timeout: None,
+        timed_out: TimedOut::Retry,
+        hedge: None,
+        numbering: Numbering::Delays,
+        hint: HintRule::Exact(None),
+        throttling_first: None,
+        always: backoff::CONTROLLED,
+        pay: Pay::Deciding,
+        asks: false,
+        replaces: false,
+    };
+
+    /// The first contradiction in these rules.
+    #[must_use]
+    pub const fn problem(&self) -> Option<Problem> {
+        if let Some(0) = self.attempts {
+            return Some(Problem::NoAttempt);
+        }
+        if self.hedge.is_some() {
+            if !self.limits.is_none() {
+                return Some(Problem::HedgeWithLimits);
+            }
+            if self.asks {
+                return Some(Problem::HedgeWithStrategy);
+            }
+            match self.attempts {
+                Some(attempts) if attempts as usize <= LIVE_MAX => {}
+                _ => return Some(Problem::HedgeAttempts),
+            }
+        }
+        let parts = [
+            self.backoff.problem(),
+            self.always.problem(),
+            self.jitter.problem(),
+            self.limits.problem(),
+        ];
+        let mut i = 0;
+        while i < parts.len() {
+            if parts[i].is_some() {
+                return parts[i];
+            }
+            i += 1;
+        }
+        if let (Some(attempt), Some(deadline)) = (self.attempt_timeout, self.deadline)
+            && attempt.as_nanos() >= deadline.as_nanos()
+        {
+            return Some(Problem::AttemptTimeout);
+        }
+        if self.attempts.is_none() && self.deadline.is_none() && !self.ends_by_limit() {
+            return Some(Problem::Unlimited);
+        }
+        None
+    }
+
+    /// Whether a limit ends unlimited attempts: by the clock, or by delays that add up.
+    const fn ends_by_limit(&self) -> bool {
+        if self.limits.is_none() {
+            return false;
+        }
+        match self.limits.measure {
+            Measure::Elapsed => true,
+            Measure::Delays => self.backoff.grows_for_ever(),
+        }
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules::DEFAULT
+    }
+}
+
+/// A user's own function from what happened to a delay.
+type Function = dyn Fn(Step<'_>) -> Duration + Send + Sync;
+
+/// A backoff that cannot be plain data.
+#[derive(Clone)]
+enum Own {
+    Table(Arc<[Duration]>),
+    Function(Arc<Function>),
+}
+
+/// Rules that were checked.
+#[derive(Clone)]
+pub struct Policy {
+    rules: Rules,
+    own: Option<Own>,
+}
+
+impl Policy {
+    /// Checks the rules; works in a `const`.
+    ///
+    /// # Errors
+    /// The first contradiction, with what to write instead.
+    pub const fn new(rules: Rules) -> Result<Policy, Problem> {
+        match rules.problem() {
+            Some(problem) => Err(problem),
+            None => Ok(Policy { rules, own: None }),
+        }
+    }
+
+    /// Checks the rules, with a table of delays that is made at run time.
+    ///
+    /// # Errors
+    /// The first contradiction, with what to write instead.
+    pub fn with_table(
+        mut rules: Rules,
+        table: impl Into<Arc<[Duration]>>,
+    ) -> Result<Policy, Problem> {
+        let table: Arc<[Duration]> = table.into();
+        let Some(last) = table.last() else { return Err(Problem::EmptyTable) };
+        // Whether it ends is judged by what repeats for ever: the last entry.
+        rules.backoff = Backoff::Constant(*last);
+        if let Some(problem) = rules.problem() {
+            return Err(problem);
+        }
+        rules.backoff = Backoff::Own;
+        Ok(Policy { rules, own: Some(Own::Table(table)) })
+    }
+
+    /// Checks the rules, with a function that says each base delay.
+    ///
+    /// # Errors
+    /// The first contradiction, with what to write instead. Unlimited attempts need a deadline or
+    /// an elapsed limit here: nobody can know whether the function's delays add up.
+    pub fn with_function(
+        mut rules: Rules,
+        function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
+    ) -> Result<Policy, Problem> {
+        rules.backoff = Backoff::Own;
+        if let Some(problem) = rules.problem() {
+            return Err(problem);
+        }
+        Ok(Policy { rules, own: Some(Own::Function(Arc::new(function))) })
+    }
+
+    /// The rules.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The table that this policy owns, if that is its backoff.
+    #[must_use]
+    pub fn table(&self) -> Option<&[Duration]> {
+        match (&self.own, &self.rules.backoff) {
+            (Some(Own::Table(table)), _) => Some(table),
+            (None, Backoff::Table(table)) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// Whether the ledger alone is enough to play it: nothing races, asks or runs against a clock.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        let rules = &self.rules;
+        rules.hedge.is_none()
+            && rules.deadline.is_none()
+            && rules.attempt_timeout.is_none()
+            && !rules.asks
+            && !rules.replaces
+            && matches!(rules.pay, Pay::Deciding)
+    }
+
+    /// The base delay of the series `backoff` for what happened; `first` for decorrelated jitter.
+    pub(crate) fn base(&self, backoff: &Backoff, step: Step<'_>) -> Ns {
+        match (&self.own, backoff) {
+            (Some(Own::Table(table)), Backoff::Own) => backoff::entry(table, step.number),
+            (Some(Own::Function(function)), Backoff::Own) => ns(function(step)),
+            _ => backoff.base(step.number),
+        }
+    }
+
+    /// What decorrelated jitter grows from.
+    pub(crate) fn first(&self, backoff: &Backoff, base: Ns) -> Ns {
+        match (&self.own, backoff) {
+            (Some(Own::Table(table)), Backoff::Own) => backoff::entry(table, 1),
+            (_, Backoff::Own) => base,
+            _ => backoff.first(),
+        }
+    }
+
+    /// The most attempts, where a machine with this many slots plays it.
+    pub(crate) fn attempts_max(&self, live: usize) -> u32 {
+        let attempts = self.rules.attempts.unwrap_or(u32::MAX);
+        if self.rules.hedge.is_some() {
+            attempts.min(u32::try_from(live).unwrap_or(u32::MAX))
+        } else {
+            attempts
+        }
+    }
+
+    /// When a call that begins at `start` must end, if its own deadline is `own` after that.
+    pub(crate) fn deadline(&self, start: Ns, own: Option<Duration>) -> Ns {
+        let after =
+            |span: Option<Duration>| span.map_or(NEVER, |span| start.saturating_add(ns(span)));
+        after(self.rules.deadline).min(after(own))
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Policy");
+        out.field("rules", &self.rules);
+        match &self.own {
+            None => {}
+            Some(Own::Table(table)) => drop(out.field("table", table)),
+            Some(Own::Function(_)) => drop(out.field("function", &"..")),
+        }
+        out.finish()
+    }
+}

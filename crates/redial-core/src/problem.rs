@@ -1,0 +1,151 @@
+//! Contradictions in a policy, found when it is built.
+
+use core::fmt;
+
+/// Why a policy or throttle cannot be built. Its text names the field and says what to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// No attempt at all.
+    NoAttempt,
+    /// Unlimited attempts that nothing ends.
+    Unlimited,
+    /// A factor that is not above 0.
+    Factor,
+    /// A table without entries.
+    EmptyTable,
+    /// A proportion outside `[0, 1]`.
+    Proportion,
+    /// A limit of zero.
+    LimitOfZero,
+    /// A soft limit above the hard one.
+    SoftAboveHard,
+    /// `fill` without a hard limit.
+    FillWithoutHard,
+    /// `truncate` without a hard limit.
+    TruncateWithoutHard,
+    /// An attempt may take as long as everything.
+    AttemptTimeout,
+    /// Hedging together with limits.
+    HedgeWithLimits,
+    /// More hedges than the machine runs at once, or no bound on them.
+    HedgeAttempts,
+    /// Hedging together with a strategy.
+    HedgeWithStrategy,
+    /// A reserve that can never pay.
+    Reserve,
+    /// A ratio that is negative or not a number.
+    Ratio,
+    /// A token bucket outside `(0, 1000]`.
+    MaxTokens,
+    /// A token ratio that is zero in its first three decimals.
+    TokenRatio,
+    /// A capacity that is negative or not a number.
+    Capacity,
+    /// A cost that is negative or not a number.
+    Cost,
+    /// A cost above the capacity.
+    CostAboveCapacity,
+    /// A refill that is negative, not a number, or too slow to count.
+    Refill,
+    /// Waiting for a bucket that is never refilled.
+    WaitWithoutRefill,
+}
+
+impl Problem {
+    /// The field that is wrong, as the written form of a policy names it.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Problem::NoAttempt | Problem::Unlimited | Problem::HedgeAttempts => "attempts",
+            Problem::Factor => "backoff.exponential.factor",
+            Problem::EmptyTable => "backoff.table",
+            Problem::Proportion => "jitter.proportional",
+            Problem::LimitOfZero => "limits",
+            Problem::SoftAboveHard => "limits.soft",
+            Problem::FillWithoutHard => "limits.under",
+            Problem::TruncateWithoutHard => "limits.over",
+            Problem::AttemptTimeout => "attempt_timeout",
+            Problem::HedgeWithLimits | Problem::HedgeWithStrategy => "hedge",
+            Problem::Reserve => "budget.reserve",
+            Problem::Ratio => "budget.ratio",
+            Problem::MaxTokens => "tokens.max",
+            Problem::TokenRatio => "tokens.ratio",
+            Problem::Capacity => "bucket.capacity",
+            Problem::Cost | Problem::CostAboveCapacity => "bucket.costs",
+            Problem::Refill => "bucket.refill_per_second",
+            Problem::WaitWithoutRefill => "bucket.empty",
+        }
+    }
+
+    /// What is wrong, and what to write instead.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Problem::NoAttempt => "attempts: 0 would never try; write 1 for a single attempt",
+            Problem::Unlimited => {
+                "attempts: unlimited attempts would never end; add a deadline, or a limit that the delays will reach"
+            }
+            Problem::Factor => {
+                "backoff.exponential.factor: must be a number above 0; write 2 to double, 1 for a constant delay"
+            }
+            Problem::EmptyTable => {
+                "backoff.table: has no entry; list at least one delay, or use a constant of zero"
+            }
+            Problem::Proportion => {
+                "jitter.proportional: must be between 0 and 1; write 0.2 for 20 % more or less"
+            }
+            Problem::LimitOfZero => {
+                "limits: a limit of zero allows no retry; leave it out, or set attempts to 1"
+            }
+            Problem::SoftAboveHard => {
+                "limits.soft: is above limits.hard and would never count; swap them or leave one out"
+            }
+            Problem::FillWithoutHard => {
+                "limits.under: \"fill\" fills up to the hard limit, and there is none; add limits.hard or write \"leave\""
+            }
+            Problem::TruncateWithoutHard => {
+                "limits.over: \"truncate\" cuts at the hard limit, and there is none; add limits.hard or write \"drop\""
+            }
+            Problem::AttemptTimeout => {
+                "attempt_timeout: must be below the deadline, or no second attempt could ever run; lower it or raise the deadline"
+            }
+            Problem::HedgeWithLimits => {
+                "hedge: limits count delays between retries, and hedges have none; use a deadline instead"
+            }
+            Problem::HedgeAttempts => {
+                "attempts: a hedged policy runs 1 to 32 attempts; name a number"
+            }
+            Problem::HedgeWithStrategy => {
+                "hedge: a strategy decides on failures, hedges start before there is one; use one of the two"
+            }
+            Problem::Reserve => {
+                "budget.reserve: must be at least 1 and at most 1000000, or it could never pay for a retry"
+            }
+            Problem::Ratio => {
+                "budget.ratio: must be a number from 0 to 1000000; write 0.1 for one retry in ten calls"
+            }
+            Problem::MaxTokens => "tokens.max: must be a whole number from 1 to 1000",
+            Problem::TokenRatio => "tokens.ratio: must be a number of at least 0.001",
+            Problem::Capacity => "bucket.capacity: must be a number from 0 to 1000000000",
+            Problem::Cost => "bucket.costs: must be numbers of at least 0",
+            Problem::CostAboveCapacity => {
+                "bucket.costs: a cost above the capacity could never be paid; lower it or raise bucket.capacity"
+            }
+            Problem::Refill => {
+                "bucket.refill_per_second: must be 0, or fast enough to fill the bucket within a century"
+            }
+            Problem::WaitWithoutRefill => {
+                "bucket.empty: \"wait\" needs a refill to wait for; set bucket.refill_per_second or write \"fail\""
+            }
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl core::error::Error for Problem {}
