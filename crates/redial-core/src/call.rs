@@ -18,7 +18,7 @@ use crate::decide::{self, Advice, Verdict, Why, decide};
 use crate::policy::{Expired, TimedOut};
 use crate::time::{NEVER, Ns, ns};
 use crate::{
-    Directive, Failure, Grant, Hint, HintRule, Judgement, Kind, Ledger, Note, Policy, Proof,
+    Cost, Directive, Failure, Grant, Hint, HintRule, Judgement, Kind, Ledger, Note, Policy, Proof,
 };
 use crate::{World, time};
 
@@ -32,6 +32,25 @@ const UNSENT_FIRST: Ns = time::ns(Duration::from_millis(10));
 /// The longest pause before such a replacement.
 const UNSENT_CAP: Ns = time::ns(Duration::from_secs(1));
 
+/// What a call says besides its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// After how long it must end; the smaller of this and the policy's deadline counts.
+    pub deadline: Option<Duration>,
+    /// Whether it may run twice.
+    pub idempotent: bool,
+    /// Whether what it sends cannot be kept, so that one attempt is made and no more (ruling G24).
+    pub sealed: bool,
+    /// Whether a strategy is asked, though the policy asks none.
+    pub asks: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms { deadline: None, idempotent: true, sealed: false, asks: false }
+    }
+}
+
 /// What the driver must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -41,8 +60,9 @@ pub enum Command {
     Start(Start),
     /// Ask the strategy about this failure, and report what it says to [`Call::answered`].
     Ask(Failure),
-    /// The throttle said that it would answer later: report that to [`Call::granted`].
-    Await,
+    /// The throttle said that it would answer later ([`Bucket::later`](crate::Bucket::later)):
+    /// report that to [`Call::granted`].
+    Await(Cost),
     /// Hand on the result. Nothing comes after it.
     End(End),
 }
@@ -95,11 +115,29 @@ enum Phase {
     /// A retry is due at `at`.
     Retry { paid: bool },
     /// A hedge is due at `at`; `pushback`: because a server asked for that moment.
-    Hedge { pushback: bool, paid: bool },
+    Hedge { pushback: bool },
+    /// A hedge that is paid for is due at `at`, and not before `ready`, when its debt is over.
+    Lent { ready: Ns },
     /// The strategy is being asked.
     Asking,
-    /// The throttle will answer; then this long.
-    Granting { after: Ns },
+    /// The throttle will answer.
+    Granting(Wanted),
+}
+
+/// What the throttle is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    cost: Cost,
+    /// How long to wait once it has agreed.
+    after: Ns,
+    /// The moment before which a server does not want the next hedge; 0: it did not say.
+    not_before: Ns,
+}
+
+impl Wanted {
+    const fn new(kind: Kind, after: Ns) -> Self {
+        Wanted { cost: Cost { kind }, after, not_before: 0 }
+    }
 }
 
 /// What asks for the throttle's grant or for a slot.
@@ -107,7 +145,7 @@ enum Phase {
 enum Question {
     None,
     Strategy,
-    Throttle,
+    Throttle(Cost),
 }
 
 /// One call; `LIVE` is how many attempts can run at once: 1 for retrying.
@@ -145,17 +183,8 @@ pub struct Call<'p, const LIVE: usize> {
 
 impl<'p, const LIVE: usize> Call<'p, LIVE> {
     /// A call that begins now and starts its first attempt.
-    ///
-    /// `deadline` is the call's own; the smaller of it and the policy's counts. `sealed` says that
-    /// what is to be sent cannot be kept, so that one attempt is made and no more (ruling G24).
-    pub fn begin(
-        policy: &'p Policy,
-        now: Ns,
-        deadline: Option<Duration>,
-        idempotent: bool,
-        sealed: bool,
-        world: &mut impl World,
-    ) -> Self {
+    pub fn begin(policy: &'p Policy, terms: Terms, now: Ns, world: &mut impl World) -> Self {
+        let Terms { deadline, idempotent, sealed, asks } = terms;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
         let free = Live { state: State::Free, at: NEVER, attempt: 0, number: 0 };
         let mut call = Call {
@@ -183,6 +212,9 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         if !idempotent {
             call.ledger.set(Ledger::NOT_IDEMPOTENT);
         }
+        if asks || policy.rules().asks {
+            call.ledger.set(Ledger::ASKS);
+        }
         let deadline = (call.deadline != NEVER).then_some(call.deadline);
         world.note(now, Note::Began { deadline, idempotent });
         if sealed {
@@ -205,16 +237,17 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             self.cancels &= self.cancels - 1;
             return Some(Command::Cancel(slot));
         }
-        if self.starts != 0 {
-            let slot = self.starts.trailing_zeros() as usize;
-            self.starts &= self.starts - 1;
+        // Slots are reused: the lowest one need not be that of the earliest start.
+        let pending = (0..LIVE).filter(|slot| self.starts & 1 << slot != 0);
+        if let Some(slot) = pending.min_by_key(|&slot| self.live[slot].attempt) {
+            self.starts &= !(1 << slot);
             let Live { attempt, number, .. } = self.live[slot];
             return Some(Command::Start(Start { slot, attempt, number }));
         }
         match core::mem::replace(&mut self.question, Question::None) {
             Question::None => {}
             Question::Strategy => return Some(Command::Ask(self.failure)),
-            Question::Throttle => return Some(Command::Await),
+            Question::Throttle(cost) => return Some(Command::Await(cost)),
         }
         match self.end {
             Some(end) if !self.over => {
@@ -336,8 +369,14 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
                 break;
             }
             // The earliest first; among equals the lower number, and the next retry or hedge last.
+            // What the driver has not been told to start cannot have taken its time: outcomes come
+            // before timers, even where an attempt may take no time at all (P4).
+            let is_due = |slot: usize| {
+                let live = &self.live[slot];
+                live.state != State::Free && live.at <= now && self.starts & 1 << slot == 0
+            };
             let due = (0..LIVE)
-                .filter(|&slot| self.live[slot].state != State::Free && self.live[slot].at <= now)
+                .filter(|&slot| is_due(slot))
                 .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
             match due {
                 Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, world),
@@ -361,14 +400,18 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// The throttle answered what it had announced.
     pub fn granted(&mut self, grant: Grant, now: Ns, world: &mut impl World) {
-        let Phase::Granting { after } = self.phase else { return };
-        if self.end.is_some() {
+        let Phase::Granting(wanted) = self.phase else {
+            // Nobody waits for it any more, so that it never starts: the end gives it back (P6).
+            world.granted(grant);
+            if self.end.is_some() {
+                world.ended();
+            }
             return;
-        }
+        };
         world.granted(grant);
         world.note(now, Note::Granted(grant));
         self.phase = Phase::Idle;
-        self.use_grant(grant, after, now, world);
+        self.use_grant(grant, wanted, now, world);
         self.check();
     }
 
@@ -403,15 +446,16 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         match core::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Retry { paid: true } => self.start_next(now, world),
             Phase::Retry { paid: false } => {
-                let grant = decide::ask(world, self.failure.kind, now);
-                self.use_grant(grant, 0, now, world);
+                let wanted = Wanted::new(self.failure.kind, 0);
+                let grant = decide::ask(world, wanted.cost, now);
+                self.use_grant(grant, wanted, now, world);
             }
-            Phase::Hedge { paid: true, .. } => {
+            Phase::Hedge { .. } => self.hedge(Kind::Timeout, now, world),
+            Phase::Lent { .. } => {
                 self.start_next(now, world);
                 self.schedule_hedge(now, world);
             }
-            Phase::Hedge { paid: false, .. } => self.hedge(Kind::Timeout, now, world),
-            Phase::Idle | Phase::Asking | Phase::Granting { .. } => {}
+            Phase::Idle | Phase::Asking | Phase::Granting(_) => {}
         }
     }
 
@@ -438,8 +482,9 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         match decide(self.policy, &mut self.ledger, &failure, advice, now, deadline, world) {
             Verdict::Retry { after, paid } => self.retry_after(after, paid, now, world),
             Verdict::Later { after } => {
-                self.phase = Phase::Granting { after };
-                self.question = Question::Throttle;
+                let wanted = Wanted::new(failure.kind, after);
+                self.phase = Phase::Granting(wanted);
+                self.question = Question::Throttle(wanted.cost);
             }
             Verdict::Ask => {
                 world.note(now, Note::Asked(failure));
@@ -460,14 +505,14 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     }
 
     /// Does what a grant allows: the retry or hedge starts now, after a while, or not at all.
-    fn use_grant(&mut self, grant: Grant, after: Ns, now: Ns, world: &mut impl World) {
+    fn use_grant(&mut self, grant: Grant, wanted: Wanted, now: Ns, world: &mut impl World) {
         let hedges = self.policy.rules().hedge.is_some();
         let after = match grant {
-            Grant::Now(_) => after,
-            Grant::After(debt, _) => after.saturating_add(debt),
+            Grant::Now(_) => wanted.after,
+            Grant::After(debt, _) => wanted.after.saturating_add(debt),
             Grant::Later => {
-                self.phase = Phase::Granting { after };
-                self.question = Question::Throttle;
+                self.phase = Phase::Granting(wanted);
+                self.question = Question::Throttle(wanted.cost);
                 return;
             }
             Grant::Refused if hedges => {
@@ -481,11 +526,10 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             }
         };
         if hedges {
-            self.phase = Phase::Hedge { pushback: false, paid: true };
-            self.at = now.saturating_add(after);
-            if after == 0 && now < self.deadline {
-                self.phase_due(now, world);
-            }
+            let ready = now.saturating_add(after);
+            self.phase = Phase::Lent { ready };
+            self.at = ready.max(wanted.not_before);
+            self.send_if_due(now, world);
         } else if decide::is_late(self.policy, now.saturating_add(after), self.deadline) {
             self.finish(Why::Deadline, self.failed, now, world);
         } else {
@@ -497,32 +541,38 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     fn hedge_failed(&mut self, now: Ns, world: &mut impl World) {
         world.failed();
         let failure = self.failure;
-        let pushed_back = matches!(self.phase, Phase::Hedge { pushback: true, .. });
+        // A hedge that the throttle has in hand, or that a server wants later, is not shortened.
+        let fixed = matches!(
+            self.phase,
+            Phase::Hedge { pushback: true } | Phase::Lent { .. } | Phase::Granting(_)
+        );
         match failure.hint {
             _ if self.stopped.is_some() => {}
             Hint::Stop => {
                 self.stopped = Some(Why::Refused);
-                self.phase = Phase::Idle;
-                self.at = NEVER;
+                self.drop_what_waits();
             }
             Hint::After(wish) => {
                 let most = match self.policy.rules().hint {
                     HintRule::Exact(Some(most)) => ns(most),
                     _ => NEVER,
                 };
-                let after = ns(wish).min(most);
-                self.phase = Phase::Hedge { pushback: true, paid: false };
-                self.at = now.saturating_add(after);
-                if after == 0 && now < self.deadline {
-                    self.phase_due(now, world);
+                let at = now.saturating_add(ns(wish).min(most));
+                match &mut self.phase {
+                    Phase::Granting(wanted) => wanted.not_before = at,
+                    Phase::Lent { ready } => self.at = at.max(*ready),
+                    phase => {
+                        *phase = Phase::Hedge { pushback: true };
+                        self.at = at;
+                    }
                 }
+                self.send_if_due(now, world);
             }
-            // A throttle that has not answered yet has the next hedge in hand already.
-            Hint::None if pushed_back || matches!(self.phase, Phase::Granting { .. }) => {}
+            Hint::None if fixed => {}
             Hint::None if now < self.deadline => self.hedge(failure.kind, now, world),
             // Nothing starts at the deadline's moment, which ends the call now.
             Hint::None => {
-                self.phase = Phase::Hedge { pushback: false, paid: false };
+                self.phase = Phase::Hedge { pushback: false };
                 self.at = now;
             }
         }
@@ -533,8 +583,16 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     fn hedge(&mut self, kind: Kind, now: Ns, world: &mut impl World) {
         self.phase = Phase::Idle;
         self.at = NEVER;
-        let grant = decide::ask(world, kind, now);
-        self.use_grant(grant, 0, now, world);
+        let wanted = Wanted::new(kind, 0);
+        let grant = decide::ask(world, wanted.cost, now);
+        self.use_grant(grant, wanted, now, world);
+    }
+
+    /// Sends a hedge that is due at once, without a timer (P5).
+    fn send_if_due(&mut self, now: Ns, world: &mut impl World) {
+        if self.at <= now && now < self.deadline {
+            self.phase_due(now, world);
+        }
     }
 
     /// Arms the next hedge, or sends it at once if hedges have no delay.
@@ -547,7 +605,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             // G16: without a delay all start in the same moment; each asks for the next.
             0 if now < self.deadline => self.hedge(Kind::Timeout, now, world),
             delay => {
-                self.phase = Phase::Hedge { pushback: false, paid: false };
+                self.phase = Phase::Hedge { pushback: false };
                 self.at = now.saturating_add(delay);
             }
         }
@@ -706,7 +764,12 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         let running = self.live.iter().filter(|live| live.state != State::Free).count();
         debug_assert!(self.ledger.attempts <= self.attempts_max, "attempts above the limit");
         debug_assert!(
-            (self.at == NEVER) || matches!(self.phase, Phase::Retry { .. } | Phase::Hedge { .. })
+            self.at == NEVER
+                || matches!(
+                    self.phase,
+                    Phase::Retry { .. } | Phase::Hedge { .. } | Phase::Lent { .. }
+                ),
+            "a timer that can do nothing"
         );
         if self.end.is_some() {
             debug_assert!(running == 0 && self.starts == 0, "an attempt outlives its call");

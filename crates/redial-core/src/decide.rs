@@ -155,7 +155,7 @@ pub fn decide(
     }
     // C10: what is always retried never reaches the strategy.
     let always = failure.is_always_retried();
-    if rules.asks && !always {
+    if ledger.has(Ledger::ASKS) && !always {
         match advice {
             Advice::None => return Verdict::Ask,
             Advice::Decline => return Verdict::End(Why::Strategy),
@@ -194,7 +194,7 @@ pub fn decide(
     ledger.waited = ledger.waited.saturating_add(after);
 
     let grant = match rules.pay {
-        Pay::Deciding => ask(world, failure.kind, now),
+        Pay::Deciding => ask(world, Cost { kind: failure.kind }, now),
         Pay::AfterBackoff => {
             world.note(now, Note::Retrying { after, failure: *failure });
             return Verdict::Retry { after, paid: false };
@@ -218,8 +218,8 @@ pub fn decide(
 }
 
 /// Asks the throttle for a retry or hedge, and notes its answer.
-pub(crate) fn ask(world: &mut impl World, kind: Kind, now: Ns) -> Grant {
-    let grant = world.take(Cost { kind }, now);
+pub(crate) fn ask(world: &mut impl World, cost: Cost, now: Ns) -> Grant {
+    let grant = world.take(cost, now);
     world.note(now, Note::Granted(grant));
     grant
 }

@@ -25,8 +25,10 @@ impl Ledger {
     pub const COMMITTED: u16 = 1;
     /// The call must not run twice.
     pub const NOT_IDEMPOTENT: u16 = 1 << 1;
+    /// A strategy is asked about each failure.
+    pub const ASKS: u16 = 1 << 2;
     /// The first bit that the core leaves to the driver.
-    pub const FREE: u16 = 1 << 2;
+    pub const FREE: u16 = 1 << 3;
 
     /// A call that begins now.
     #[must_use]

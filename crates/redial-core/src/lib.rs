@@ -37,7 +37,7 @@ mod time;
 mod world;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
-pub use call::{Call, Command, End, LIVE_MAX, Start};
+pub use call::{Call, Command, End, LIVE_MAX, Start, Terms};
 pub use decide::{Advice, Verdict, Why, decide};
 pub use diary::Note;
 pub use failure::{Directive, Failure, Hint, Judgement, Kind, Proof, Reason, Stage};

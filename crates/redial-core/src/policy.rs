@@ -231,6 +231,37 @@ impl Policy {
         }
     }
 
+    /// Checks the rules, for a `static`.
+    ///
+    /// # Panics
+    /// The rules contradict each other: in a `static` that is a compile error with the text of the
+    /// [`Problem`].
+    #[must_use]
+    pub const fn checked(rules: Rules) -> Policy {
+        if let Some(problem) = rules.problem() {
+            panic!("{}", problem.text());
+        }
+        Policy { rules, own: None }
+    }
+
+    /// The same policy with other rules, checked again.
+    ///
+    /// # Errors
+    /// The first contradiction, with what to write instead.
+    pub fn changed(self, change: impl FnOnce(&mut Rules)) -> Result<Policy, Problem> {
+        let mut rules = self.rules;
+        change(&mut rules);
+        match self.own {
+            Some(Own::Table(table)) if rules.backoff == Backoff::Own => {
+                Policy::with_table(rules, table)
+            }
+            own => match rules.problem() {
+                Some(problem) => Err(problem),
+                None => Ok(Policy { rules, own }),
+            },
+        }
+    }
+
     /// Checks the rules, with a table of delays that is made at run time.
     ///
     /// # Errors

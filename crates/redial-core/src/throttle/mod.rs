@@ -17,6 +17,9 @@ pub use costs::{Costs, CostsSpec, Empty};
 pub use places::{Place, places_shared};
 pub use tokens::Tokens;
 
+use alloc::boxed::Box;
+use core::pin::Pin;
+
 use crate::time::Ns;
 use crate::{Cost, Grant, Taken};
 
@@ -27,6 +30,11 @@ pub trait Bucket {
 
     /// Asks for a retry or hedge.
     fn take(&self, cost: Cost, now: Ns) -> Grant;
+
+    /// The answer that `take` announced as [`Grant::Later`]. Only a throttle that does so needs it.
+    fn later(&self, _cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        Box::pin(core::future::ready(Grant::Refused))
+    }
 
     /// Takes back what was taken for a retry that never started (ruling P6).
     fn give_back(&self, taken: Taken);
@@ -44,6 +52,9 @@ impl<T: Bucket + ?Sized> Bucket for &T {
     }
     fn take(&self, cost: Cost, now: Ns) -> Grant {
         (**self).take(cost, now)
+    }
+    fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        (**self).later(cost)
     }
     fn give_back(&self, taken: Taken) {
         (**self).give_back(taken);

@@ -40,11 +40,22 @@ impl Place {
         self.0
     }
 
+    /// How many different values [`Place::index`] has.
+    pub const COUNT: usize = PLACES_MAX + 1;
+
+    /// Its number, below [`Place::COUNT`]: the same whenever this place is reached, and its own
+    /// unless the table is full.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        TABLE.index(self.0)
+    }
+
     /// Its budget.
     #[inline]
     #[must_use]
     pub fn budget(self) -> &'static Budget {
-        TABLE.budget(self.0)
+        &TABLE.cells[self.index()].budget
     }
 }
 
@@ -111,13 +122,13 @@ impl Table {
     }
 
     #[inline]
-    fn budget(&self, location: &'static Location<'static>) -> &Budget {
+    fn index(&self, location: &'static Location<'static>) -> usize {
         let address = core::ptr::from_ref(location).addr();
         let entry = &self.entries[slot(address)];
         if entry.address.load(Ordering::Relaxed) == address {
             let cell = entry.cell.load(Ordering::Relaxed);
             if cell != 0 {
-                return &self.cells[(cell - 1).min(PLACES_MAX)].budget;
+                return (cell - 1).min(PLACES_MAX);
             }
         }
         self.search(location, address)
@@ -126,7 +137,7 @@ impl Table {
     /// Finds or claims the entry and the cell of a location.
     #[cold]
     #[inline(never)]
-    fn search(&self, location: &Location<'_>, address: usize) -> &Budget {
+    fn search(&self, location: &Location<'_>, address: usize) -> usize {
         for probe in 0..ENTRIES {
             let entry = &self.entries[(slot(address) + probe) % ENTRIES];
             let claimed =
@@ -134,15 +145,15 @@ impl Table {
             if claimed.is_ok() || claimed == Err(address) {
                 let known = entry.cell.load(Ordering::Relaxed);
                 if known != 0 {
-                    return &self.cells[known - 1].budget;
+                    return known - 1;
                 }
                 let cell = self.cell(content(location));
                 entry.cell.store(cell + 1, Ordering::Relaxed);
-                return &self.cells[cell].budget;
+                return cell;
             }
         }
         // The copies of locations alone have filled the table; the content still has its cell.
-        &self.cells[self.cell(content(location))].budget
+        self.cell(content(location))
     }
 
     /// The index of the cell for this content; the last one if all are claimed.
@@ -211,8 +222,8 @@ mod tests {
     fn copies_of_a_location_share_its_cell_and_a_full_table_shares_one() {
         let table = alloc::boxed::Box::new(Table::new());
         let here = Location::caller();
-        let first = core::ptr::from_ref(table.search(here, 8));
-        let copy = core::ptr::from_ref(table.search(here, 16));
+        let first = table.search(here, 8);
+        let copy = table.search(here, 16);
         assert_eq!(first, copy);
         for content in 1..=PLACES_MAX as u64 {
             table.cell(content << 32 | 1);

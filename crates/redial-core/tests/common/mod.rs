@@ -1,0 +1,31 @@
+//! What the tests of the core share: random policies and outcomes, throttles that can be made
+//! twice, a world that keeps a diary, a referee that knows the promises, and a driver on virtual
+//! time.
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part of this")]
+
+mod model;
+mod play;
+mod policies;
+mod referee;
+mod world;
+
+pub(crate) use model::Model;
+pub(crate) use play::Play;
+pub(crate) use policies::{
+    any_directive, any_failure, any_judgement, any_policy, any_span, any_throttle,
+    any_throttle_that_never_waits, plain_policy,
+};
+pub(crate) use world::{Book, Shared, Spec};
+
+use redial_core::{Ns, Policy, Rules, ms, ns};
+
+/// So many milliseconds as a span of the machine.
+pub(crate) const fn at(millis: u64) -> Ns {
+    ns(ms(millis))
+}
+
+/// The rules as a policy; a test that writes contradictions finds out here.
+#[track_caller]
+pub(crate) fn policy(rules: Rules) -> Policy {
+    Policy::new(rules).expect("the test's own rules are valid")
+}

@@ -1,0 +1,130 @@
+//! A throttle as the rulings describe it: plain numbers, one thread, no cleverness.
+
+use redial_core::throttle::{CostsSpec, Empty};
+use redial_core::{Grant, Kind, Ns};
+
+use super::Spec;
+
+/// What a bucket must hold. Tokens and budgets count in thousandths, which are exact; a cost
+/// bucket in tokens, which are compared to within a millionth.
+#[derive(Debug)]
+pub(crate) struct Model {
+    spec: Spec,
+    left: f64,
+    at: Ns,
+}
+
+const NEARLY: f64 = 1e-6;
+
+impl Model {
+    /// A full bucket.
+    pub(crate) fn new(spec: Spec) -> Self {
+        let left = match spec {
+            Spec::Free => 0.0,
+            Spec::Tokens { max, .. } => max * 1000.0,
+            Spec::Budget { reserve, .. } => reserve * 1000.0,
+            Spec::Costs(costs) => costs.capacity,
+        };
+        Model { spec, left, at: 0 }
+    }
+
+    /// What must be left now, in tokens.
+    pub(crate) fn tokens(&mut self, now: Ns) -> Option<f64> {
+        match self.spec {
+            Spec::Free => None,
+            Spec::Tokens { .. } | Spec::Budget { .. } => Some(self.left / 1000.0),
+            Spec::Costs(costs) => {
+                self.refill(&costs, now);
+                Some(self.left)
+            }
+        }
+    }
+
+    /// A failure was counted (G11).
+    pub(crate) fn failed(&mut self) {
+        if let Spec::Tokens { .. } = self.spec {
+            self.left = (self.left - 1000.0).max(0.0);
+        }
+    }
+
+    /// The throttle answered; checks that it had to answer so.
+    pub(crate) fn take(&mut self, kind: Kind, now: Ns, grant: Grant) {
+        match self.spec {
+            Spec::Free => assert!(matches!(grant, Grant::Now(_)), "{grant:?}"),
+            Spec::Tokens { max, .. } => {
+                let allowed = self.left > max * 1000.0 / 2.0;
+                assert_eq!(matches!(grant, Grant::Now(_)), allowed, "{grant:?} of {self:?}");
+            }
+            Spec::Budget { .. } => {
+                let allowed = self.left >= 1000.0;
+                assert_eq!(matches!(grant, Grant::Now(_)), allowed, "{grant:?} of {self:?}");
+                self.left -= if allowed { 1000.0 } else { 0.0 };
+            }
+            Spec::Costs(costs) => {
+                self.refill(&costs, now);
+                self.pay(&costs, cost(&costs, kind), grant);
+            }
+        }
+    }
+
+    fn pay(&mut self, costs: &CostsSpec, cost: f64, grant: Grant) {
+        let lacks = cost - self.left;
+        match grant {
+            Grant::Now(_) => assert!(lacks < NEARLY, "{grant:?} of {self:?}"),
+            Grant::After(wait, _) => {
+                assert!(costs.empty == Empty::Wait && lacks > -NEARLY, "{grant:?} of {self:?}");
+                let paid = wait as f64 * costs.refill_per_second / 1e9;
+                assert!((paid - lacks).abs() < NEARLY, "{grant:?} of {self:?}");
+            }
+            Grant::Refused => {
+                assert!(costs.empty == Empty::Fail && lacks > -NEARLY, "{grant:?} of {self:?}");
+                return;
+            }
+            Grant::Later => panic!("a bucket answers at once"),
+        }
+        self.left -= cost;
+    }
+
+    /// What was taken for a retry that never started is back (P6).
+    pub(crate) fn give_back(&mut self, kind: Kind, now: Ns) {
+        match self.spec {
+            Spec::Free | Spec::Tokens { .. } => {}
+            Spec::Budget { reserve, .. } => self.left = (self.left + 1000.0).min(reserve * 1000.0),
+            Spec::Costs(costs) => self.add(&costs, cost(&costs, kind), now),
+        }
+    }
+
+    /// A call succeeded; `used` is what its last retry or hedge was charged for.
+    pub(crate) fn succeeded(&mut self, used: Option<Kind>, now: Ns) {
+        match self.spec {
+            Spec::Free => {}
+            Spec::Tokens { max, ratio } => self.left = (self.left + ratio * 1000.0).min(max * 1e3),
+            Spec::Budget { reserve, ratio } => {
+                self.left = (self.left + ratio * 1000.0).min(reserve * 1000.0);
+            }
+            Spec::Costs(costs) => {
+                self.add(&costs, used.map_or(costs.success, |kind| cost(&costs, kind)), now);
+            }
+        }
+    }
+
+    fn add(&mut self, costs: &CostsSpec, tokens: f64, now: Ns) {
+        self.refill(costs, now);
+        self.left = (self.left + tokens).min(costs.capacity);
+    }
+
+    fn refill(&mut self, costs: &CostsSpec, now: Ns) {
+        let passed = now.saturating_sub(self.at) as f64 / 1e9;
+        self.at = self.at.max(now);
+        self.left = (self.left + passed * costs.refill_per_second).min(costs.capacity);
+    }
+}
+
+fn cost(costs: &CostsSpec, kind: Kind) -> f64 {
+    match kind {
+        Kind::Server => costs.server,
+        Kind::Client => costs.client,
+        Kind::Throttling => costs.throttling,
+        Kind::Timeout => costs.timeout,
+    }
+}

@@ -1,0 +1,271 @@
+//! A driver on virtual time: it does to a machine what a real one does, or what a careless one
+//! might, and has the referee read the diary after each step.
+
+use std::time::Duration;
+
+use redial_core::{
+    Advice, Bucket, Call, Command, Cost, End, Failure, Grant, Judgement, Note, Ns, Policy, Start,
+    Terms, Why,
+};
+
+use super::referee::Referee;
+use super::{Book, Model, Shared, Spec};
+
+/// One call on virtual time.
+pub(crate) struct Play<'p, 't, 'm, const LIVE: usize> {
+    policy: &'p Policy,
+    pub(crate) call: Call<'p, LIVE>,
+    pub(crate) book: Book<'t>,
+    model: &'m mut Model,
+    referee: Referee<'p>,
+    read: usize,
+    pub(crate) now: Ns,
+    /// What the driver runs: attempts by slot.
+    pub(crate) running: [Option<u32>; LIVE],
+    /// Starts that a script has not looked at yet.
+    pub(crate) started: Vec<Start>,
+    /// Attempts that were handed out, in order.
+    handed_out: Vec<u32>,
+    pub(crate) asking: Option<Failure>,
+    pub(crate) awaiting: Option<Cost>,
+    pub(crate) end: Option<End>,
+}
+
+impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
+    /// Begins a call.
+    pub(crate) fn begin(
+        policy: &'p Policy,
+        terms: Terms,
+        now: Ns,
+        mut book: Book<'t>,
+        model: &'m mut Model,
+    ) -> Self {
+        let call = Call::begin(policy, terms, now, &mut book);
+        let mut play = Play {
+            policy,
+            call,
+            book,
+            model,
+            referee: Referee::new(policy, LIVE, terms),
+            read: 0,
+            now,
+            running: [None; LIVE],
+            started: Vec::new(),
+            handed_out: Vec::new(),
+            asking: None,
+            awaiting: None,
+            end: None,
+        };
+        play.settle();
+        play
+    }
+
+    /// The slots in which attempts run.
+    pub(crate) fn slots(&self) -> Vec<usize> {
+        (0..LIVE).filter(|&slot| self.running[slot].is_some()).collect()
+    }
+
+    pub(crate) fn outcome(&mut self, slot: usize, judgement: impl Into<Judgement>) {
+        assert!(self.running[slot].take().is_some(), "the test reports what does not run");
+        self.call.outcome(slot, judgement.into(), self.now, &mut self.book);
+        self.settle();
+    }
+
+    pub(crate) fn headers(&mut self, slot: usize) {
+        self.call.committed(slot, self.now, &mut self.book);
+        self.settle();
+    }
+
+    /// The application wrote too much. The driver names who it was written to, if anybody.
+    pub(crate) fn seal(&mut self, slot: Option<usize>) {
+        self.call.sealed(slot, self.now, &mut self.book);
+        self.settle();
+    }
+
+    pub(crate) fn wake(&mut self) {
+        self.call.wake(self.now, &mut self.book);
+        self.settle();
+        if let Some(at) = self.call.wake_at() {
+            // Only an attempt that may take no time at all has a timer for this very moment.
+            let at_once = self.policy.rules().attempt_timeout == Some(Duration::ZERO);
+            assert!(at > self.now || (at_once && at == self.now), "a timer that is over");
+        }
+    }
+
+    pub(crate) fn answer(&mut self, advice: Advice) {
+        self.asking = None;
+        self.call.answered(advice, self.now, &mut self.book);
+        self.settle();
+    }
+
+    /// The throttle's answer that was announced comes now, whether or not it is still wanted.
+    pub(crate) fn grant(&mut self) {
+        let Some(cost) = self.awaiting.take() else { return };
+        let grant = self.book.shared().take(cost, self.now);
+        self.book.asked.push_back(cost);
+        let before = self.book.diary.len();
+        self.call.granted(grant, self.now, &mut self.book);
+        if self.book.diary.len() == before {
+            self.book.asked.pop_back();
+            self.referee.late_grant(self.now, grant, cost, self.model);
+        }
+        self.settle();
+    }
+
+    pub(crate) fn cancel(&mut self) {
+        self.call.cancel(self.now, &mut self.book);
+        self.settle();
+        assert!(self.end.is_some(), "a dropped call ends");
+    }
+
+    /// Lets time pass, and comes back whenever the machine asks for it.
+    pub(crate) fn pass(&mut self, span: Ns) {
+        let until = self.now.saturating_add(span);
+        // An attempt that may take no time, repeated without a pause, would keep time from passing.
+        for _ in 0..64 {
+            match self.call.wake_at() {
+                Some(at) if at <= until => {
+                    self.now = self.now.max(at);
+                    self.wake();
+                }
+                _ => break,
+            }
+        }
+        self.now = until;
+    }
+
+    /// Lets time pass without coming back: a driver that was held up.
+    pub(crate) fn oversleep(&mut self, span: Ns) {
+        self.referee.punctual &= span == 0;
+        self.now = self.now.saturating_add(span);
+    }
+
+    /// Goes to the next moment that the machine asks for; false if there is none.
+    pub(crate) fn next_timer(&mut self) -> bool {
+        let Some(at) = self.call.wake_at() else { return false };
+        self.now = self.now.max(at);
+        self.wake();
+        true
+    }
+
+    /// The future is dropped: the machine hears nothing of it, the world is dropped with it (P6).
+    pub(crate) fn drop_it(mut self) {
+        if self.end.is_none() {
+            self.referee.give_back(self.now, self.model);
+        }
+        let (shared, now) = (self.book.shared(), self.now);
+        drop(self.book);
+        assert_tokens(shared, self.model, now);
+    }
+
+    /// Whatever comes after the end changes nothing.
+    pub(crate) fn check_the_end(&mut self) {
+        let end = self.end.expect("every call ends");
+        let length = self.book.diary.len();
+        for slot in 0..LIVE {
+            self.call.committed(slot, self.now, &mut self.book);
+            self.call.sealed(Some(slot), self.now, &mut self.book);
+        }
+        self.call.answered(Advice::After(0), self.now, &mut self.book);
+        self.call.wake(self.now.saturating_add(1), &mut self.book);
+        self.call.cancel(self.now, &mut self.book);
+        assert_eq!(self.call.command(), None, "a command after the end");
+        assert_eq!(self.book.diary.len(), length, "a note after the end");
+        assert_eq!(self.call.end(), Some(end));
+        assert_tokens(self.book.shared(), self.model, self.now);
+    }
+
+    /// Carries out the commands, and has everything checked.
+    fn settle(&mut self) {
+        let notes = &self.book.diary[self.read..];
+        self.referee.read(notes, &mut self.book.asked, self.model);
+        self.read = self.book.diary.len();
+        while let Some(command) = self.call.command() {
+            assert_eq!(self.end, None, "{command:?} after the end");
+            self.obey(command);
+        }
+        let referee = &self.referee;
+        assert_eq!(self.book.failed, referee.counted, "each failure is counted once (G13)");
+        let running: Vec<_> = self.slots();
+        assert_eq!(running.len(), referee.running(), "driver and diary disagree");
+        for &slot in &running {
+            assert!(self.call.is_running(slot));
+        }
+        assert_eq!(self.call.started() as usize, referee.started());
+        for attempt in 1..=self.call.started() {
+            // One that was cancelled in the step that started it need not be handed out.
+            let seen = self.handed_out.binary_search(&attempt).is_ok();
+            assert!(seen || referee.was_cancelled(attempt), "a start that nobody saw");
+        }
+        assert_eq!(self.call.ledger().attempts, referee.numbers);
+        assert_tokens(self.book.shared(), self.model, self.now);
+        match (self.call.end(), referee.end) {
+            (None, None) => {
+                let waits = self.asking.is_some() || self.awaiting.is_some();
+                let timer = self.call.wake_at();
+                assert!(!running.is_empty() || waits || timer.is_some() || self.never_comes());
+            }
+            (Some(end), Some((why, attempt))) => {
+                assert_eq!(self.end, Some(end), "the end was not handed out");
+                assert_eq!((end.why, end.attempt), (why, attempt));
+                assert_eq!(self.call.wake_at(), None, "an ended call has a timer");
+                assert!(running.is_empty());
+            }
+            other => panic!("machine and diary disagree: {other:?}"),
+        }
+    }
+
+    /// Whether the next attempt is so far away that its moment never comes (P2).
+    fn never_comes(&self) -> bool {
+        let rules = self.policy.rules();
+        rules.hedge.is_some()
+            || self.book.diary.iter().any(|(at, note)| {
+                matches!(note, Note::Retrying { after, .. }
+                if at.saturating_add(*after) == Ns::MAX)
+                    || matches!(note, Note::Granted(Grant::After(debt, _))
+                if at.saturating_add(*debt) == Ns::MAX)
+            })
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Cancel(slot) => {
+                assert!(self.running[slot].take().is_some(), "cancels what does not run");
+            }
+            Command::Start(start) => {
+                assert_eq!(self.running[start.slot], None, "a slot for two");
+                let in_order = self.handed_out.last().is_none_or(|last| *last < start.attempt);
+                assert!(in_order, "starts are handed out in their order");
+                self.running[start.slot] = Some(start.attempt);
+                self.handed_out.push(start.attempt);
+                self.started.push(start);
+            }
+            Command::Ask(failure) => self.asking = Some(failure),
+            Command::Await(cost) => {
+                assert_eq!(Some(cost), self.book.last_cost, "the throttle was asked for another");
+                self.awaiting = Some(cost);
+            }
+            Command::End(end) => {
+                assert!(self.running.iter().all(Option::is_none), "the end comes last");
+                self.end = Some(end);
+            }
+        }
+    }
+
+    /// Why the call ended.
+    pub(crate) fn why(&self) -> Option<Why> {
+        self.end.map(|end| end.why)
+    }
+}
+
+/// The bucket holds what the model says.
+#[track_caller]
+fn assert_tokens(shared: &Shared, model: &mut Model, now: Ns) {
+    let (real, expected) = (shared.tokens(now), model.tokens(now));
+    match (real, expected) {
+        (Some(real), Some(expected)) => {
+            assert!((real - expected).abs() < 1e-5, "{real} tokens, expected {expected}");
+        }
+        _ => assert_eq!(real, expected),
+    }
+}

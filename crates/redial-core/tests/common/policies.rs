@@ -1,0 +1,268 @@
+//! Random policies, throttles and outcomes.
+//!
+//! Spans come from a short list, so that timers, deadlines and outcomes often meet in one moment;
+//! now and then one is as small or as large as a span can be.
+
+use std::time::Duration;
+
+use proptest::option;
+use proptest::prelude::*;
+use redial_core::throttle::{CostsSpec, Empty};
+use redial_core::{
+    Backoff, CONTROLLED, Directive, Expired, Failure, Hint, HintRule, Jitter, Judgement, Kind,
+    LIVE_MAX, Late, Limits, Measure, Numbering, Over, Pay, Policy, Proof, Reason, Rules, Stage,
+    TimedOut, Under, ms,
+};
+
+use super::Spec;
+
+/// A span of time.
+pub(crate) fn any_span() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        12 => prop::sample::select(&[0, 1, 2, 3, 5, 10, 20, 50, 100, 1000][..]).prop_map(ms),
+        1 => prop::sample::select(
+            vec![Duration::from_nanos(1), Duration::from_nanos(3), Duration::MAX]
+        ),
+    ]
+}
+
+/// A span that is not zero and that a call can live to see.
+fn some_span() -> impl Strategy<Value = Duration> {
+    prop::sample::select(&[1, 2, 3, 5, 10, 20, 50, 100, 1000][..]).prop_map(ms)
+}
+
+fn any_backoff() -> impl Strategy<Value = Backoff> {
+    let factor = prop::sample::select(&[1e-9, 0.5, 1.0, 1.5, 2.0, 10.0, 1e300][..]);
+    let table = prop::sample::select(vec![
+        CONTROLLED,
+        Backoff::Table(&[Duration::ZERO]),
+        Backoff::Table(const { &[ms(2), Duration::ZERO, ms(5)] }),
+    ]);
+    prop_oneof![
+        any_span().prop_map(Backoff::Constant),
+        (any_span(), any_span(), option::of(any_span()))
+            .prop_map(|(first, step, cap)| Backoff::Arithmetic { first, step, cap }),
+        (any_span(), factor, option::of(any_span()))
+            .prop_map(|(first, factor, cap)| Backoff::Exponential { first, factor, cap }),
+        table,
+    ]
+}
+
+fn any_jitter() -> impl Strategy<Value = Jitter> {
+    prop_oneof![
+        Just(Jitter::None),
+        Just(Jitter::Full),
+        Just(Jitter::Half),
+        Just(Jitter::Equal),
+        prop::sample::select(&[0.0, 0.2, 1.0][..]).prop_map(Jitter::Proportional),
+        Just(Jitter::Decorrelated),
+    ]
+}
+
+fn any_limits() -> impl Strategy<Value = Limits> {
+    let over = prop_oneof![Just(Over::Drop), Just(Over::Truncate)];
+    let under = prop_oneof![Just(Under::Leave), Just(Under::Fill)];
+    let measure = prop_oneof![Just(Measure::Delays), Just(Measure::Elapsed)];
+    (option::of(some_span()), option::of(some_span()), over, under, measure).prop_map(
+        |(soft, hard, over, under, measure)| {
+            // L4: what makes no sense is refused when it is built, and tested there.
+            let soft = match (soft, hard) {
+                (Some(soft), Some(hard)) => Some(soft.min(hard)),
+                _ => soft,
+            };
+            let over = if hard.is_some() { over } else { Over::Drop };
+            let under = if hard.is_some() { under } else { Under::Leave };
+            Limits { soft, hard, over, under, measure }
+        },
+    )
+}
+
+fn any_hint_rule() -> impl Strategy<Value = HintRule> {
+    prop_oneof![
+        Just(HintRule::Exact(None)),
+        some_span().prop_map(|most| HintRule::Exact(Some(most))),
+        any_span().prop_map(HintRule::Within),
+    ]
+}
+
+fn any_attempts() -> impl Strategy<Value = Option<u32>> {
+    prop_oneof![8 => (1u32..=6).prop_map(Some), 1 => Just(Some(u32::MAX)), 1 => Just(None)]
+}
+
+/// Everything that a plain policy can say.
+fn plain_rules() -> impl Strategy<Value = Rules> {
+    let numbering =
+        prop::sample::select(&[Numbering::Delays, Numbering::Attempts, Numbering::SinceHint][..]);
+    let series = (any_backoff(), any_jitter(), any::<bool>(), numbering);
+    let extras = (any_hint_rule(), option::of(any_span()), any_backoff());
+    let late = prop_oneof![Just(Late::Early), Just(Late::Wait)];
+    (any_attempts(), series, option::of(any_limits()), extras, late).prop_map(
+        |(attempts, series, limits, extras, late)| {
+            let (backoff, jitter, jitter_above_cap, numbering) = series;
+            let (hint, throttling_first, always) = extras;
+            Rules {
+                attempts,
+                backoff,
+                jitter,
+                jitter_above_cap,
+                limits: limits.unwrap_or(Limits::NONE),
+                late,
+                numbering,
+                hint,
+                throttling_first,
+                always,
+                ..Rules::DEFAULT
+            }
+        },
+    )
+}
+
+/// Everything that a policy can say.
+fn any_rules() -> impl Strategy<Value = Rules> {
+    let times = (
+        option::of(any_span()),
+        prop_oneof![Just(Expired::StartsOne), Just(Expired::StartsNone)],
+        option::weighted(0.3, any_span()),
+        prop_oneof![4 => Just(TimedOut::Retry), 1 => Just(TimedOut::End)],
+    );
+    let hedge = option::weighted(0.4, (any_span(), 1..=LIVE_MAX as u32));
+    let pay = prop_oneof![2 => Just(Pay::Deciding), 1 => Just(Pay::AfterBackoff)];
+    let rest = (pay, prop::bool::weighted(0.3), prop::bool::weighted(0.4));
+    (plain_rules(), times, hedge, rest).prop_map(|(plain, times, hedge, rest)| {
+        let (deadline, expired, attempt_timeout, timed_out) = times;
+        let (pay, asks, replaces) = rest;
+        let mut rules =
+            Rules { deadline, expired, attempt_timeout, timed_out, pay, asks, replaces, ..plain };
+        if let Some((delay, attempts)) = hedge {
+            rules.hedge = Some(delay);
+            // Few hedges meet more often than many.
+            rules.attempts = Some(if attempts > 24 { attempts } else { 1 + attempts % 5 });
+            rules.limits = Limits::NONE;
+            rules.asks = false;
+        }
+        if rules.deadline.zip(rules.attempt_timeout).is_some_and(|(all, one)| one >= all) {
+            rules.attempt_timeout = None;
+        }
+        rules
+    })
+}
+
+/// What a policy's delays are made of, beside plain data.
+#[derive(Clone, Copy, Debug)]
+enum Own {
+    Nothing,
+    Table,
+    Function,
+}
+
+/// Makes a policy of rules, which may be unlimited without an end: then six attempts must do.
+fn build(mut rules: Rules, own: Own) -> Policy {
+    let build = |rules| match own {
+        Own::Nothing => Policy::new(rules),
+        Own::Table => Policy::with_table(rules, [ms(1), ms(10), ms(5)]),
+        Own::Function => Policy::with_function(rules, |step| {
+            step.previous.unwrap_or(ms(1)).saturating_add(ms(u64::from(step.number.min(1000))))
+        }),
+    };
+    build(rules).unwrap_or_else(|_| {
+        rules.attempts = Some(6);
+        build(rules).expect("the strategies make valid rules")
+    })
+}
+
+fn any_own() -> impl Strategy<Value = Own> {
+    prop_oneof![6 => Just(Own::Nothing), 1 => Just(Own::Table), 1 => Just(Own::Function)]
+}
+
+/// A policy that the ledger alone can play.
+pub(crate) fn plain_policy() -> impl Strategy<Value = Policy> {
+    (plain_rules(), any_own()).prop_map(|(rules, own)| build(rules, own))
+}
+
+/// A policy of any kind.
+pub(crate) fn any_policy() -> impl Strategy<Value = Policy> {
+    (any_rules(), any_own()).prop_map(|(rules, own)| build(rules, own))
+}
+
+/// A throttle whose grants are for now.
+pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
+    let costs = (
+        prop::sample::select(&[0.0, 10.0, 13.0, 500.0][..]),
+        prop::sample::select(&[0.0, 1.0, 7.5][..]),
+        prop::sample::select(&[0.0, 10.0, 1000.0, 0.001][..]),
+    );
+    prop_oneof![
+        1 => Just(Spec::Free),
+        2 => (1u32..=10, prop::sample::select(&[0.001, 0.1, 0.5, 1.0, 2.0][..]))
+            .prop_map(|(max, ratio)| Spec::Tokens { max: f64::from(max), ratio }),
+        2 => (prop::sample::select(&[1.0, 1.5, 2.0, 10.0][..]),
+              prop::sample::select(&[0.0, 0.1, 1.0, 3.0][..]))
+            .prop_map(|(reserve, ratio)| Spec::Budget { reserve, ratio }),
+        2 => costs.prop_map(|(capacity, success, refill_per_second)| {
+            let standard = CostsSpec::STANDARD;
+            let most = |cost: f64| cost.min(capacity);
+            Spec::Costs(CostsSpec {
+                capacity,
+                server: most(standard.server),
+                client: most(standard.client),
+                throttling: most(standard.throttling),
+                timeout: most(standard.timeout),
+                success,
+                refill_per_second,
+                empty: Empty::Fail,
+            })
+        }),
+    ]
+}
+
+/// A throttle of any kind, those that lend included.
+pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
+    (any_throttle_that_never_waits(), any::<bool>()).prop_map(|(spec, waits)| match spec {
+        Spec::Costs(spec) if waits && spec.refill_per_second > 0.0 => {
+            Spec::Costs(CostsSpec { empty: Empty::Wait, ..spec })
+        }
+        other => other,
+    })
+}
+
+/// What can be known of a failure.
+pub(crate) fn any_failure() -> impl Strategy<Value = Failure> {
+    let kind =
+        prop::sample::select(&[Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout][..]);
+    let stage = prop::sample::select(&[Stage::Unsent, Stage::InFlight, Stage::Answered][..]);
+    let reason = prop::sample::select(vec![
+        Reason::new("PROVES_NOTHING"),
+        Reason::new("DID_NOT_RUN").allow_non_idempotent(),
+        Reason::new("TRY_FOR_EVER").allow_non_idempotent().always(),
+    ]);
+    let hint = prop_oneof![
+        5 => Just(Hint::None),
+        3 => any_span().prop_map(Hint::After),
+        1 => Just(Hint::Stop),
+    ];
+    (kind, stage, option::weighted(0.3, reason), hint)
+        .prop_map(|(kind, stage, reason, hint)| Failure { kind, stage, reason, hint })
+}
+
+/// What a classifier can say.
+pub(crate) fn any_directive() -> impl Strategy<Value = Directive> {
+    prop_oneof![
+        1 => Just(Directive::Succeed),
+        1 => Just(Directive::Fail),
+        8 => any_failure().prop_map(Directive::Retry),
+    ]
+}
+
+/// What a transport can say.
+pub(crate) fn any_judgement() -> impl Strategy<Value = Judgement> {
+    let proof = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(Proof::Unprocessed)),
+        2 => Just(Some(Proof::Unsent)),
+    ];
+    (any_directive(), proof, any::<bool>()).prop_map(|(directive, proof, drains)| Judgement {
+        directive,
+        proof,
+        drains,
+    })
+}

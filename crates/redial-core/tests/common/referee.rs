@@ -1,0 +1,437 @@
+//! Reads a diary as it is written, and knows what must never be in it.
+//!
+//! It knows the rulings, not the machine: everything is judged from the policy, the notes and the
+//! costs that the throttle was asked for.
+
+use std::collections::VecDeque;
+
+use redial_core::{
+    Advice, Cost, Directive, Failure, Grant, Hint, HintRule, Kind, Late, Measure, NEVER, Note, Ns,
+    Pay, Policy, Proof, Terms, TimedOut, Under, Why, ns,
+};
+
+use super::Model;
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Running,
+    /// It took longer than its own timeout, and is about to be cancelled.
+    TimedOut,
+    /// It has an outcome that can be handed on.
+    Settled,
+    Cancelled,
+}
+
+/// A grant that no start has used yet.
+#[derive(Clone, Copy, Debug)]
+struct Payment {
+    kind: Kind,
+    /// When the debt behind it is paid.
+    ready: Ns,
+}
+
+/// The referee of one call.
+#[derive(Debug)]
+pub(crate) struct Referee<'p> {
+    policy: &'p Policy,
+    live: usize,
+    asks: bool,
+    /// Whether the driver comes back at the very moment that it was told.
+    pub(crate) punctual: bool,
+    start: Ns,
+    deadline: Ns,
+    idempotent: bool,
+    last: Ns,
+    fates: Vec<Fate>,
+    /// Attempts that count: the highest number.
+    pub(crate) numbers: u32,
+    /// The number that each attempt has.
+    number_of: Vec<u32>,
+    /// Replacements that wait: their number, and when they are due.
+    replacing: Vec<(u32, Ns)>,
+    unsent: u32,
+    unprocessed: u32,
+    committed: Option<u32>,
+    sealed: bool,
+    pending: Option<Payment>,
+    used: Option<Kind>,
+    refused: bool,
+    /// A grant was announced, and has not come yet.
+    announced: bool,
+    /// A debt that the next delay includes.
+    debt: Ns,
+    waited: Ns,
+    /// When the next retry may start, and how long after its grant.
+    due: Option<Ns>,
+    after: Ns,
+    asked: bool,
+    advice: Option<Advice>,
+    failure: Option<(u32, Failure)>,
+    fatal: Option<u32>,
+    succeeded: Option<u32>,
+    stop_seen: bool,
+    pub(crate) counted: u32,
+    pub(crate) end: Option<(Why, Option<u32>)>,
+}
+
+impl<'p> Referee<'p> {
+    /// A referee of a call that a machine with so many slots plays.
+    pub(crate) fn new(policy: &'p Policy, live: usize, terms: Terms) -> Self {
+        Referee {
+            policy,
+            live,
+            asks: terms.asks || policy.rules().asks,
+            punctual: true,
+            start: 0,
+            deadline: NEVER,
+            idempotent: true,
+            last: 0,
+            fates: Vec::new(),
+            numbers: 0,
+            number_of: Vec::new(),
+            replacing: Vec::new(),
+            unsent: 0,
+            unprocessed: 0,
+            committed: None,
+            sealed: false,
+            pending: None,
+            used: None,
+            refused: false,
+            announced: false,
+            debt: 0,
+            waited: 0,
+            due: None,
+            after: 0,
+            asked: false,
+            advice: None,
+            failure: None,
+            fatal: None,
+            succeeded: None,
+            stop_seen: false,
+            counted: 0,
+            end: None,
+        }
+    }
+
+    /// How many attempts have started.
+    pub(crate) fn started(&self) -> usize {
+        self.fates.len()
+    }
+
+    /// How many attempts run.
+    pub(crate) fn running(&self) -> usize {
+        self.fates.iter().filter(|fate| **fate == Fate::Running).count()
+    }
+
+    /// Whether the machine cancelled this attempt.
+    pub(crate) fn was_cancelled(&self, attempt: u32) -> bool {
+        self.fates[attempt as usize - 1] == Fate::Cancelled
+    }
+
+    /// Reads what was written; `costs` are what the throttle was asked for.
+    pub(crate) fn read(
+        &mut self,
+        notes: &[(Ns, Note)],
+        costs: &mut VecDeque<Cost>,
+        model: &mut Model,
+    ) {
+        for (i, &(at, note)) in notes.iter().enumerate() {
+            assert!(self.end.is_none(), "{note:?} after the end");
+            assert!(at >= self.last, "{note:?} at {at} goes back in time");
+            self.last = at;
+            let next = notes.get(i + 1).map(|(_, note)| *note);
+            self.read_one(at, note, next, costs, model);
+        }
+    }
+
+    fn read_one(
+        &mut self,
+        at: Ns,
+        note: Note,
+        next: Option<Note>,
+        costs: &mut VecDeque<Cost>,
+        model: &mut Model,
+    ) {
+        match note {
+            Note::Began { deadline, idempotent } => {
+                self.start = at;
+                self.deadline = deadline.unwrap_or(NEVER);
+                self.idempotent = idempotent;
+            }
+            Note::Started { attempt, number } => self.read_start(at, attempt, number),
+            Note::Outcome { attempt, judgement } => {
+                self.settle(attempt, Fate::Settled);
+                let replaced =
+                    matches!(next, Some(Note::Replacing { attempt: of, .. }) if of == attempt);
+                match judgement.directive {
+                    _ if replaced => {}
+                    Directive::Succeed => self.succeeded = Some(attempt),
+                    Directive::Fail => {
+                        self.fatal = Some(attempt);
+                        if judgement.drains {
+                            self.count(model);
+                        }
+                    }
+                    Directive::Retry(failure) => self.read_failure(attempt, failure, model),
+                }
+            }
+            Note::TimedOut { attempt } => {
+                let timeout = self.policy.rules().attempt_timeout;
+                assert!(timeout.is_some(), "a timeout out of nowhere");
+                self.settle(attempt, Fate::TimedOut);
+                assert_eq!(next, Some(Note::Cancelled { attempt }), "it is stopped at once");
+                if self.policy.rules().timed_out == TimedOut::Retry {
+                    self.read_failure(attempt, Failure::timeout(), model);
+                }
+            }
+            Note::Cancelled { attempt } => {
+                let fate = &mut self.fates[attempt as usize - 1];
+                // One that timed out has a failure to hand on, though it was stopped.
+                match fate {
+                    Fate::Running => *fate = Fate::Cancelled,
+                    Fate::TimedOut => *fate = Fate::Settled,
+                    _ => panic!("attempt {attempt} was {fate:?}, and is cancelled"),
+                }
+            }
+            Note::Drew(u) => assert!((0.0..1.0).contains(&u)),
+            Note::Granted(grant) => {
+                let cost = costs.pop_front().expect("a grant that nobody asked for");
+                self.read_grant(at, grant, cost, model);
+            }
+            Note::Asked(failure) => {
+                assert!(self.asks && !failure.is_always_retried());
+                assert_eq!(self.failure.map(|(_, failure)| failure), Some(failure));
+                assert!(!self.asked, "asked twice about one failure");
+                self.asked = true;
+            }
+            Note::Answered(advice) => {
+                assert!(self.asked && self.advice.is_none(), "an answer without a question");
+                self.advice = Some(advice);
+            }
+            Note::Retrying { after, failure } => self.read_delay(at, after, failure),
+            Note::Replacing { attempt, after, proof } => {
+                self.read_replacement(at, attempt, after, proof);
+            }
+            Note::Committed { attempt } => {
+                assert_eq!(self.committed, None, "committed twice");
+                assert_eq!(self.fates[attempt as usize - 1], Fate::Running);
+                self.committed = Some(attempt);
+            }
+            Note::Sealed => {
+                assert!(!self.sealed, "sealed twice");
+                self.sealed = true;
+            }
+            Note::Ended { why, attempt } => self.read_end(at, why, attempt, model),
+            other => panic!("a note that nobody taught the referee: {other:?}"),
+        }
+        if !matches!(note, Note::Granted(_)) {
+            self.debt = 0;
+        }
+    }
+
+    fn read_start(&mut self, at: Ns, attempt: u32, number: u32) {
+        let first = self.fates.is_empty();
+        self.fates.push(Fate::Running);
+        self.number_of.push(number);
+        assert_eq!(attempt as usize, self.fates.len(), "attempts are named in order");
+        assert_eq!(self.committed, None, "a start after the commit");
+        assert!(first || at < self.deadline, "a start at the deadline");
+        assert!(self.running() <= self.live, "more attempts than slots");
+        if number <= self.numbers {
+            let waiting = self.replacing.iter().position(|(of, _)| *of == number);
+            let waiting = waiting.expect("a number twice without a replacement");
+            let (_, due) = self.replacing.swap_remove(waiting);
+            assert!(at >= due, "a replacement before its pause is over");
+            assert!(!self.punctual || at == due, "a replacement after its pause is over");
+            return;
+        }
+        self.numbers += 1;
+        assert_eq!(number, self.numbers, "numbers have no gap");
+        let rules = self.policy.rules();
+        assert!(number <= rules.attempts.unwrap_or(u32::MAX), "more attempts than allowed");
+        if first {
+            return;
+        }
+        let paid = self.pending.take().expect("a retry or hedge that nobody paid for");
+        self.used = Some(paid.kind);
+        assert!(at >= paid.ready, "a retry or hedge before its debt is paid");
+        if rules.hedge.is_none() {
+            let due = self.due.take().expect("a retry that nobody decided on").max(paid.ready);
+            assert!(at >= due, "a retry before its delay is over");
+            assert!(!self.punctual || at == due, "a retry after its delay is over");
+            assert_eq!(self.running(), 1, "a retry beside another attempt");
+        }
+        (self.asked, self.advice) = (false, None);
+    }
+
+    fn settle(&mut self, attempt: u32, fate: Fate) {
+        let before = self.fates[attempt as usize - 1];
+        assert_eq!(before, Fate::Running, "attempt {attempt} is settled twice");
+        self.fates[attempt as usize - 1] = fate;
+    }
+
+    fn read_failure(&mut self, attempt: u32, failure: Failure, model: &mut Model) {
+        self.failure = Some((attempt, failure));
+        self.stop_seen |= failure.hint == Hint::Stop;
+        (self.asked, self.advice) = (false, None);
+        self.count(model);
+    }
+
+    fn count(&mut self, model: &mut Model) {
+        self.counted += 1;
+        model.failed();
+    }
+
+    fn read_grant(&mut self, at: Ns, grant: Grant, cost: Cost, model: &mut Model) {
+        assert!(self.pending.is_none(), "paid twice for one retry or hedge");
+        assert!(self.numbers > 0, "a first attempt is never asked for (P10)");
+        let announced = std::mem::replace(&mut self.announced, grant == Grant::Later);
+        if grant == Grant::Later {
+            assert!(!announced, "announced twice");
+            return;
+        }
+        model.take(cost.kind, at, grant);
+        let debt = match grant {
+            Grant::After(debt, _) => debt,
+            _ => 0,
+        };
+        if grant == Grant::Refused {
+            self.refused = true;
+            return;
+        }
+        self.pending = Some(Payment { kind: cost.kind, ready: at.saturating_add(debt) });
+        if announced && self.policy.rules().pay == Pay::Deciding {
+            self.due = Some(at.saturating_add(self.after).saturating_add(debt));
+        } else {
+            self.debt = debt;
+        }
+    }
+
+    /// A delay that was decided on: L1 to L3, the cap, hints and advice.
+    fn read_delay(&mut self, at: Ns, after: Ns, failure: Failure) {
+        let rules = self.policy.rules();
+        self.due = Some(at.saturating_add(after));
+        self.after = after;
+        if after == NEVER {
+            return;
+        }
+        let debt = if rules.pay == Pay::Deciding { self.debt } else { 0 };
+        let delay = after - debt;
+
+        let spent = match rules.limits.measure {
+            Measure::Delays => self.waited,
+            Measure::Elapsed => at - self.start,
+        };
+        self.waited = self.waited.saturating_add(delay);
+        if let Some(soft) = rules.limits.soft {
+            assert!(spent < ns(soft), "a delay that begins at the soft limit");
+        }
+        let filled = rules.limits.under == Under::Fill;
+        if let Some(hard) = rules.limits.hard {
+            let end = spent.saturating_add(delay);
+            assert!(end <= ns(hard), "a delay that ends past the hard limit");
+        }
+
+        if rules.late == Late::Early && self.deadline != NEVER {
+            assert!(at.saturating_add(after) < self.deadline, "a delay in vain");
+        }
+
+        let advice = match self.advice {
+            Some(Advice::After(span)) => Some(span),
+            _ => None,
+        };
+        match (failure.hint, rules.hint) {
+            (Hint::After(wish), HintRule::Exact(most)) => {
+                assert_eq!(delay, ns(wish).min(most.map_or(NEVER, ns)), "a hint is exact");
+            }
+            (Hint::After(_), HintRule::Within(_)) => {}
+            _ if failure.is_always_retried() => {
+                assert!(filled || delay <= rules.always.cap());
+            }
+            _ if advice.is_some() => assert!(filled || Some(delay) <= advice),
+            _ if filled || rules.jitter_above_cap => {}
+            _ => assert!(delay <= rules.backoff.cap(), "a delay above the cap"),
+        }
+    }
+
+    fn read_replacement(&mut self, at: Ns, attempt: u32, after: Ns, proof: Proof) {
+        assert!(self.policy.rules().replaces && self.committed.is_none());
+        assert_eq!(self.fates[attempt as usize - 1], Fate::Settled);
+        match proof {
+            Proof::Unprocessed => {
+                self.unprocessed += 1;
+                assert!(self.unprocessed <= 1 && after == 0, "one time, at once (G26)");
+            }
+            Proof::Unsent => {
+                self.unsent += 1;
+                assert!(self.unsent <= 1000 && after <= 1_000_000_000, "G27");
+                assert_eq!(after == 0, self.unsent == 1, "only the first is at once (G27)");
+            }
+        }
+        let number = self.number_of[attempt as usize - 1];
+        self.replacing.push((number, at.saturating_add(after)));
+    }
+
+    fn read_end(&mut self, at: Ns, why: Why, attempt: Option<u32>, model: &mut Model) {
+        assert_eq!(self.running(), 0, "an attempt outlives its call");
+        self.end = Some((why, attempt));
+        let rules = self.policy.rules();
+        let failed = self.failure.map(|(attempt, _)| attempt);
+        let hedged = rules.hedge.is_some();
+        let spent = match rules.limits.measure {
+            Measure::Delays => self.waited,
+            Measure::Elapsed => at - self.start,
+        };
+        match why {
+            Why::Succeeded => assert!(attempt.is_some() && attempt == self.succeeded),
+            Why::Fatal => assert!(attempt.is_some() && attempt == self.fatal),
+            Why::Cancelled => assert_eq!(attempt, None),
+            Why::Deadline => {
+                let timed_out = rules.timed_out == TimedOut::End && rules.attempt_timeout.is_some();
+                assert!(self.deadline != NEVER || timed_out);
+                assert!(attempt.is_none() || (attempt == failed && rules.late == Late::Early));
+                assert!(attempt.is_some() || timed_out || at >= self.deadline);
+            }
+            _ => assert!(attempt.is_some() && attempt == failed, "{why:?} of {attempt:?}"),
+        }
+        match why {
+            Why::Committed => assert!(self.committed.is_some()),
+            Why::Strategy => assert_eq!(self.advice, Some(Advice::Decline)),
+            Why::Unsafe => assert!(!self.idempotent),
+            Why::Refused => assert!(self.stop_seen),
+            Why::Attempts if hedged => {
+                assert!(self.numbers >= rules.attempts.unwrap().min(self.live as u32))
+            }
+            Why::Attempts => assert_eq!(Some(self.numbers), rules.attempts),
+            Why::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),
+            Why::HardLimit => assert!(rules.limits.hard.is_some()),
+            Why::Throttled => assert!(self.refused),
+            _ => {}
+        }
+        // P6 and S3: what never started is back, and a success gives back what was last used.
+        self.give_back(at, model);
+        if why == Why::Succeeded {
+            model.succeeded(self.used, at);
+        }
+    }
+
+    /// What was taken for a retry that never started is back (P6).
+    pub(crate) fn give_back(&mut self, at: Ns, model: &mut Model) {
+        if let Some(payment) = self.pending.take() {
+            model.give_back(payment.kind, at);
+        }
+    }
+
+    /// A grant came for which there is no use any more; it is held until the call ends.
+    pub(crate) fn late_grant(&mut self, at: Ns, grant: Grant, cost: Cost, model: &mut Model) {
+        model.take(cost.kind, at, grant);
+        if let Grant::Now(_) | Grant::After(..) = grant {
+            assert!(self.pending.is_none(), "paid twice for one retry or hedge");
+            self.pending = Some(Payment { kind: cost.kind, ready: NEVER });
+        }
+        if self.end.is_some() {
+            self.give_back(at, model);
+        }
+    }
+}

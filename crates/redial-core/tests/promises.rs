@@ -1,0 +1,220 @@
+//! Goal: the promises hold for every policy, whatever happens in whatever order.
+//!
+//! Method: random policies and random events on virtual time, through the machine with one slot
+//! and with all of them. After each step a referee reads the new notes of the diary: one end, every
+//! attempt settled or cancelled once, nothing started after commit, end or deadline, attempts,
+//! delays and limits within their bounds. Beside each throttle runs a plain model of it, and both
+//! must hold the same after each step: what was paid for a retry that never started is back.
+//!
+//! Failures shrink to the smallest policy and script; the interesting ones become named tests.
+
+mod common;
+
+use common::{Book, Model, Play, Spec, any_judgement, any_policy, any_span, any_throttle};
+use proptest::option;
+use proptest::prelude::*;
+use redial_core::{Advice, Directive, Failure, Judgement, Ns, Policy, Terms, ns, s};
+
+/// Something that happens to a call. Where it names an attempt, it is one of those that run.
+#[derive(Clone, Debug)]
+enum Event {
+    /// Time passes, and the driver wakes the machine whenever it asks for that.
+    Pass(Ns),
+    /// Time passes, and the driver is held up.
+    Oversleep(Ns),
+    Wake,
+    Outcome(usize, Judgement),
+    Headers(usize),
+    Seal(usize),
+    Answer(Advice),
+    Grant,
+    Cancel,
+}
+
+/// How a call that its events have not ended is brought to an end.
+#[derive(Clone, Copy, Debug)]
+enum Finish {
+    /// What runs succeeds.
+    Succeed,
+    /// What runs fails in a way that is retried, until something forbids it.
+    Fail,
+    /// Nothing answers any more: timers alone go on.
+    Hang,
+    /// The application drops the call, and the driver tells the machine.
+    Cancel,
+    /// The future is dropped, and nobody is told.
+    Drop,
+}
+
+#[derive(Clone, Debug)]
+struct Script {
+    terms: Terms,
+    seed: u64,
+    later: Vec<bool>,
+    events: Vec<Event>,
+    finish: Finish,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let span = || any_span().prop_map(ns);
+    // No clock of a driver comes to the moment that never comes.
+    let passing = || span().prop_map(|span| span.min(ns(s(1))));
+    prop_oneof![
+        6 => passing().prop_map(Event::Pass),
+        1 => passing().prop_map(Event::Oversleep),
+        2 => Just(Event::Wake),
+        9 => (any::<usize>(), any_judgement()).prop_map(|(who, what)| Event::Outcome(who, what)),
+        1 => any::<usize>().prop_map(Event::Headers),
+        1 => any::<usize>().prop_map(Event::Seal),
+        3 => prop_oneof![
+            3 => span().prop_map(Advice::After),
+            1 => Just(Advice::Decline),
+        ].prop_map(Event::Answer),
+        3 => Just(Event::Grant),
+        1 => Just(Event::Cancel),
+    ]
+}
+
+fn any_script() -> impl Strategy<Value = Script> {
+    let terms = (
+        option::weighted(0.3, any_span()),
+        any::<bool>(),
+        prop::bool::weighted(0.05),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(deadline, idempotent, sealed, asks)| Terms {
+            deadline,
+            idempotent,
+            sealed,
+            asks,
+        });
+    let finish = prop_oneof![
+        Just(Finish::Succeed),
+        Just(Finish::Fail),
+        Just(Finish::Hang),
+        Just(Finish::Cancel),
+        Just(Finish::Drop),
+    ];
+    let later = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => prop::collection::vec(any::<bool>(), 0..6),
+    ];
+    let events = prop::collection::vec(any_event(), 0..16);
+    (terms, any::<u64>(), later, events, finish).prop_map(|(terms, seed, later, events, finish)| {
+        Script { terms, seed, later, events, finish }
+    })
+}
+
+/// Plays one call; returns when it was over.
+fn play<const LIVE: usize>(
+    policy: &Policy,
+    script: &Script,
+    spec: &Spec,
+    shared: &common::Shared,
+    model: &mut Model,
+    now: Ns,
+) -> Ns {
+    let hedged = policy.rules().hedge.is_some();
+    let terms = Terms {
+        idempotent: hedged || script.terms.idempotent,
+        asks: !hedged && script.terms.asks,
+        ..script.terms
+    };
+    let book = Book::with_later(spec, shared, script.seed, &script.later);
+    let mut play = Play::<LIVE>::begin(policy, terms, now, book, model);
+    for event in &script.events {
+        if play.end.is_some() {
+            break;
+        }
+        happen(&mut play, event);
+    }
+    finish(play, script.finish)
+}
+
+fn happen<const LIVE: usize>(play: &mut Play<'_, '_, '_, LIVE>, event: &Event) {
+    let slots = play.slots();
+    let pick = |who: usize| slots.get(who % slots.len().max(1)).copied();
+    match *event {
+        Event::Pass(span) => play.pass(span),
+        Event::Oversleep(span) => play.oversleep(span),
+        Event::Wake => play.wake(),
+        Event::Outcome(who, judgement) => {
+            if let Some(slot) = pick(who) {
+                play.outcome(slot, judgement);
+            }
+        }
+        Event::Headers(who) => {
+            if let Some(slot) = pick(who) {
+                play.headers(slot);
+            }
+        }
+        Event::Seal(who) => play.seal(pick(who)),
+        Event::Answer(advice) => play.answer(advice),
+        Event::Grant => play.grant(),
+        Event::Cancel => play.cancel(),
+    }
+}
+
+fn finish<const LIVE: usize>(mut play: Play<'_, '_, '_, LIVE>, how: Finish) -> Ns {
+    // Unlimited attempts end by time alone, and some failures take none: so many must do.
+    for _ in 0..200 {
+        if play.end.is_some() {
+            break;
+        }
+        let running = play.slots().first().copied();
+        match (how, running) {
+            (Finish::Succeed, Some(slot)) => play.outcome(slot, Directive::Succeed),
+            (Finish::Fail, Some(slot)) => play.outcome(slot, Directive::Retry(Failure::server())),
+            (Finish::Cancel, _) => play.cancel(),
+            (Finish::Drop, _) => {
+                let now = play.now;
+                play.drop_it();
+                return now;
+            }
+            _ if play.asking.is_some() => play.answer(Advice::Decline),
+            _ if play.awaiting.is_some() => play.grant(),
+            _ if play.next_timer() => {}
+            _ => break,
+        }
+    }
+    if play.end.is_none() {
+        play.cancel();
+    }
+    play.check_the_end();
+    // An answer of the throttle may still be on its way when nobody waits for it any more.
+    play.grant();
+    play.check_the_end();
+    play.now
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases(4000))]
+
+    #[test]
+    fn the_promises_hold_with_room_for_every_hedge(
+        policy in any_policy(),
+        spec in any_throttle(),
+        scripts in prop::collection::vec(any_script(), 1..4),
+    ) {
+        let (shared, mut model, mut now) = (spec.build(), Model::new(spec), 0);
+        for script in &scripts {
+            now = play::<32>(&policy, script, &spec, &shared, &mut model, now);
+        }
+    }
+
+    #[test]
+    fn the_promises_hold_with_a_single_slot(
+        policy in any_policy(),
+        spec in any_throttle(),
+        scripts in prop::collection::vec(any_script(), 1..4),
+    ) {
+        let (shared, mut model, mut now) = (spec.build(), Model::new(spec), 0);
+        for script in &scripts {
+            now = play::<1>(&policy, script, &spec, &shared, &mut model, now);
+        }
+    }
+}

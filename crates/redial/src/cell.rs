@@ -1,0 +1,233 @@
+//! Where an attempt or the sleep before the next one lives: the one module with `unsafe`.
+//!
+//! [`Retrying`] is the future of a call: a driver, which decides nothing about memory, and the
+//! cell, which decides nothing about retries.
+//!
+//! An attempt and a sleep are never alive at once in this place, so they share it. A safe enum
+//! would do, at the price of a tag of its own (8 bytes, which push the future over the size class of
+//! its task) and of copies on the way of a success (35 instructions). What is alive is said by two
+//! bits of the ledger's flags instead.
+//!
+//! Invariants:
+//! 1. `RUNS` is set if and only if `union.run` holds a live value; `SLEEPS` if and only if
+//!    `union.sleep` does. They are never both set.
+//! 2. The bits change only in this module: `with_ledger` hands out a copy of the ledger and keeps
+//!    the two bits as they were.
+//! 3. What is alive is pinned: it is written in place, polled in place and dropped in place; no
+//!    method moves it or hands out `&mut` to it.
+//! 4. A bit is cleared before its value is dropped, so that a destructor that panics is not run
+//!    twice.
+//!
+//! `tests/memory.rs` takes every path through it, and runs under valgrind's memcheck.
+
+use std::marker::PhantomPinned;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use redial_core::Ledger;
+
+const RUNS: u16 = Ledger::FREE;
+const SLEEPS: u16 = Ledger::FREE << 1;
+/// The first bit that is left to the driver.
+pub(crate) const FREE: u16 = Ledger::FREE << 2;
+
+union Place<R, S> {
+    nothing: (),
+    run: ManuallyDrop<R>,
+    sleep: ManuallyDrop<S>,
+}
+
+/// A ledger with an attempt, a sleep, or nothing beside it.
+#[doc(hidden)]
+pub struct Cell<R, S> {
+    ledger: Ledger,
+    place: Place<R, S>,
+    _pinned: PhantomPinned,
+}
+
+impl<R, S> std::fmt::Debug for Cell<R, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.ledger.fmt(f)
+    }
+}
+
+impl<R, S> Cell<R, S> {
+    /// With nothing in it; the ledger's own bits of this module are cleared.
+    pub(crate) const fn new(mut ledger: Ledger) -> Self {
+        ledger.clear(RUNS | SLEEPS);
+        Cell { ledger, place: Place { nothing: () }, _pinned: PhantomPinned }
+    }
+
+    #[inline]
+    pub(crate) const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Lets `change` see and change the ledger.
+    #[inline]
+    pub(crate) fn with_ledger<T>(self: Pin<&mut Self>, change: impl FnOnce(&mut Ledger) -> T) -> T {
+        // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned
+        // and is `Copy`, is read and written (invariant 3).
+        let this = unsafe { self.get_unchecked_mut() };
+        let alive = this.ledger.flags & (RUNS | SLEEPS);
+        let mut ledger = this.ledger;
+        let result = change(&mut ledger);
+        ledger.flags = ledger.flags & !(RUNS | SLEEPS) | alive;
+        this.ledger = ledger;
+        result
+    }
+
+    #[inline]
+    pub(crate) const fn runs(&self) -> bool {
+        self.ledger.has(RUNS)
+    }
+
+    #[inline]
+    pub(crate) const fn sleeps(&self) -> bool {
+        self.ledger.has(SLEEPS)
+    }
+
+    /// Puts an attempt in place; what was there is dropped.
+    #[inline]
+    pub(crate) fn run(mut self: Pin<&mut Self>, attempt: R) {
+        self.as_mut().clear();
+        // SAFETY: nothing is alive after `clear`, so nothing is overwritten without its drop, and
+        // writing a new value in place moves nothing that is pinned (invariants 1 and 3).
+        let this = unsafe { self.get_unchecked_mut() };
+        this.place.run = ManuallyDrop::new(attempt);
+        this.ledger.set(RUNS);
+    }
+
+    /// Puts a sleep in place; what was there is dropped.
+    pub(crate) fn sleep(mut self: Pin<&mut Self>, sleep: S) {
+        self.as_mut().clear();
+        // SAFETY: as in `run`.
+        let this = unsafe { self.get_unchecked_mut() };
+        this.place.sleep = ManuallyDrop::new(sleep);
+        this.ledger.set(SLEEPS);
+    }
+
+    /// Drops what is there.
+    #[inline]
+    pub(crate) fn clear(self: Pin<&mut Self>) {
+        // SAFETY: what is pinned is only dropped in place (invariant 3).
+        let this = unsafe { self.get_unchecked_mut() };
+        if this.ledger.has(RUNS) {
+            this.ledger.clear(RUNS);
+            // SAFETY: the bit says that `run` is alive, and it is cleared already (1 and 4).
+            unsafe { ManuallyDrop::drop(&mut this.place.run) };
+        } else if this.ledger.has(SLEEPS) {
+            this.ledger.clear(SLEEPS);
+            // SAFETY: the bit says that `sleep` is alive, and it is cleared already (1 and 4).
+            unsafe { ManuallyDrop::drop(&mut this.place.sleep) };
+        }
+    }
+}
+
+impl<R: Future, S> Cell<R, S> {
+    /// Polls the attempt, and drops it when it is ready.
+    ///
+    /// # Panics
+    /// No attempt is there.
+    #[inline]
+    pub(crate) fn poll_run(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+        assert!(self.runs(), "no attempt is running");
+        // SAFETY: the bit says that `run` is alive; it is pinned with this cell and not moved
+        // (invariants 1 and 3).
+        let run = unsafe { self.as_mut().map_unchecked_mut(|this| &mut *this.place.run) };
+        let output = run.poll(cx);
+        if output.is_ready() {
+            self.clear();
+        }
+        output
+    }
+}
+
+impl<R, S: Future<Output = ()>> Cell<R, S> {
+    /// Polls the sleep, and drops it when it is over.
+    ///
+    /// # Panics
+    /// No sleep is there.
+    pub(crate) fn poll_sleep(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        assert!(self.sleeps(), "nothing sleeps");
+        // SAFETY: the bit says that `sleep` is alive; it is pinned with this cell and not moved
+        // (invariants 1 and 3).
+        let sleep = unsafe { self.as_mut().map_unchecked_mut(|this| &mut *this.place.sleep) };
+        let output = sleep.poll(cx);
+        if output.is_ready() {
+            self.clear();
+        }
+        output
+    }
+}
+
+impl<R, S> Drop for Cell<R, S> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: a value that is being dropped is not moved any more; if it was pinned it still
+        // is, and if it never was, nothing was put in place (invariant 3).
+        unsafe { Pin::new_unchecked(self) }.clear();
+    }
+}
+
+/// A cell with a driver beside it: the future of a call. It polls by handing the cell to the driver.
+#[must_use = "futures do nothing unless polled"]
+pub struct Retrying<D: Drive<R, S>, R, S> {
+    driver: D,
+    cell: Cell<R, S>,
+}
+
+/// What plays a call in a cell.
+pub trait Drive<R, S> {
+    /// What the call results in.
+    type Output;
+
+    /// Goes on.
+    #[doc(hidden)]
+    fn poll(&mut self, cell: Pin<&mut Cell<R, S>>, cx: &mut Context<'_>) -> Poll<Self::Output>;
+
+    /// The future is dropped; what runs is dropped after this.
+    #[doc(hidden)]
+    fn dropped(&mut self, _ledger: &Ledger) {}
+}
+
+impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
+    #[inline]
+    pub(crate) const fn new(driver: D) -> Self {
+        Retrying { driver, cell: Cell::new(Ledger::new(0)) }
+    }
+
+    /// The driver, and the cell that is pinned with this.
+    #[inline]
+    pub(crate) fn parts(self: Pin<&mut Self>) -> (&mut D, Pin<&mut Cell<R, S>>) {
+        // SAFETY: the cell is pinned whenever this is, and nothing moves it; the driver is never
+        // pinned, so handing out `&mut` to it breaks no promise (invariant 3).
+        let this = unsafe { self.get_unchecked_mut() };
+        // SAFETY: as above.
+        (&mut this.driver, unsafe { Pin::new_unchecked(&mut this.cell) })
+    }
+}
+
+impl<D: Drive<R, S>, R, S> Future for Retrying<D, R, S> {
+    type Output = D::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (driver, cell) = self.parts();
+        driver.poll(cell, cx)
+    }
+}
+
+impl<D: Drive<R, S>, R, S> Drop for Retrying<D, R, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.driver.dropped(&self.cell.ledger);
+    }
+}
+
+impl<D: Drive<R, S>, R, S> std::fmt::Debug for Retrying<D, R, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Retrying").field("ledger", &self.cell.ledger).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! How a result is judged: succeed, fail, or try again because of something.
+//!
+//! The whole result is judged, value or error, so that a waiter ("until this value") and a retry
+//! ("when this error") are the same machine.
+
+use redial_core::{Directive, Failure};
+
+/// What a closure may say about a result: whether to try again, because of what, or a directive.
+pub trait Word {
+    /// The word as a directive.
+    fn directive(self) -> Directive;
+}
+
+impl Word for bool {
+    #[inline]
+    fn directive(self) -> Directive {
+        if self { Directive::Retry(Failure::server()) } else { Directive::Fail }
+    }
+}
+
+impl Word for Option<Failure> {
+    #[inline]
+    fn directive(self) -> Directive {
+        self.map_or(Directive::Fail, Directive::Retry)
+    }
+}
+
+impl Word for Directive {
+    #[inline]
+    fn directive(self) -> Directive {
+        self
+    }
+}
+
+/// An error that knows whether trying again can help. With it no `.when(..)` is needed.
+///
+/// ```
+/// use redial::{Failure, Transient};
+///
+/// enum MyError { Busy, NotFound }
+///
+/// impl Transient for MyError {
+///     fn failure(&self) -> Option<Failure> {
+///         match self {
+///             MyError::Busy => Some(Failure::throttling()),
+///             MyError::NotFound => None,
+///         }
+///     }
+/// }
+/// ```
+pub trait Transient {
+    /// What is known of it if trying again can help; `None` if it cannot.
+    fn failure(&self) -> Option<Failure>;
+}
+
+/// The last outcome of a call that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Last<E, V> {
+    /// An error.
+    Error(E),
+    /// A value that was not accepted.
+    Value(V),
+}
+
+/// In place of a value where values are always accepted; there is none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoValue {}
+
+/// A judged result, with what is handed on.
+#[derive(Clone, Debug)]
+pub enum Classified<T, E, V> {
+    /// It is what was asked for.
+    Succeed(T),
+    /// An error that ends the call as it should (ruling P11).
+    SucceedWith(E),
+    /// It does not get better.
+    Fail(Last<E, V>),
+    /// It may get better.
+    Retry(Failure, Last<E, V>),
+}
+
+/// How a call judges its results.
+pub trait Classify<T, E> {
+    /// What an error keeps of a value that was not accepted.
+    type Kept;
+
+    /// Judges a result.
+    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, Self::Kept>;
+}
+
+/// The classifier of a call that has not said which errors may be repeated. It works where the
+/// error says so itself ([`Transient`]); elsewhere the compiler names this type.
+#[derive(Clone, Copy, Debug)]
+pub struct SayWhichErrorsMayBeRepeatedWithWhen;
+
+impl<T, E: Transient> Classify<T, E> for SayWhichErrorsMayBeRepeatedWithWhen {
+    type Kept = NoValue;
+
+    #[inline]
+    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, NoValue> {
+        judge_error(result, |error| error.failure().directive())
+    }
+}
+
+/// `.when(..)`: which errors may be repeated; every value is accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct When<F>(pub(crate) F);
+
+impl<T, E, W: Word, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
+    type Kept = NoValue;
+
+    #[inline]
+    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, NoValue> {
+        judge_error(result, |error| (self.0)(error).directive())
+    }
+}
+
+#[inline]
+fn judge_error<T, E>(
+    result: Result<T, E>,
+    judge: impl FnOnce(&E) -> Directive,
+) -> Classified<T, E, NoValue> {
+    match result {
+        Ok(value) => Classified::Succeed(value),
+        Err(error) => match judge(&error) {
+            Directive::Succeed => Classified::SucceedWith(error),
+            Directive::Fail => Classified::Fail(Last::Error(error)),
+            Directive::Retry(failure) => Classified::Retry(failure, Last::Error(error)),
+        },
+    }
+}
+
+/// `.until(..)`: values are asked for again until one is right; errors as the inner one says.
+#[derive(Clone, Copy, Debug)]
+pub struct Until<F, C>(pub(crate) F, pub(crate) C);
+
+impl<T, E, F, C> Classify<T, E> for Until<F, C>
+where
+    F: FnMut(&T) -> bool,
+    C: Classify<T, E, Kept = NoValue>,
+{
+    type Kept = T;
+
+    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, T> {
+        match self.1.classify(result) {
+            Classified::Succeed(value) if (self.0)(&value) => Classified::Succeed(value),
+            Classified::Succeed(value) => Classified::Retry(Failure::server(), Last::Value(value)),
+            Classified::SucceedWith(error) => Classified::SucceedWith(error),
+            Classified::Fail(last) => Classified::Fail(widen(last)),
+            Classified::Retry(failure, last) => Classified::Retry(failure, widen(last)),
+        }
+    }
+}
+
+fn widen<E, V>(last: Last<E, NoValue>) -> Last<E, V> {
+    match last {
+        Last::Error(error) => Last::Error(error),
+        Last::Value(value) => match value {},
+    }
+}
+
+/// A rule that may have nothing to say about a result; chains ask the next one then.
+pub trait Judge<T, E> {
+    /// Its word, or `None`.
+    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive>;
+
+    /// This rule, then the other: the first that has something to say decides.
+    fn or<R: Judge<T, E>>(self, other: R) -> Or<Self, R>
+    where
+        Self: Sized,
+    {
+        Or(self, other)
+    }
+}
+
+impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> Judge<T, E> for F {
+    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
+        self(result)
+    }
+}
+
+/// Two rules, asked in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Or<A, B>(A, B);
+
+impl<T, E, A: Judge<T, E>, B: Judge<T, E>> Judge<T, E> for Or<A, B> {
+    fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
+        self.0.judge(result).or_else(|| self.1.judge(result))
+    }
+}
+
+/// `.classify(..)`: a chain of rules judges the whole result. If none has anything to say, a value
+/// succeeds and an error fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<R>(pub(crate) R);
+
+impl<T, E, R: Judge<T, E>> Classify<T, E> for Chain<R> {
+    type Kept = T;
+
+    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, T> {
+        let directive = self.0.judge(&result);
+        match (result, directive) {
+            (Ok(value), None | Some(Directive::Succeed)) => Classified::Succeed(value),
+            (Ok(value), Some(Directive::Fail)) => Classified::Fail(Last::Value(value)),
+            (Ok(value), Some(Directive::Retry(failure))) => {
+                Classified::Retry(failure, Last::Value(value))
+            }
+            (Err(error), Some(Directive::Succeed)) => Classified::SucceedWith(error),
+            (Err(error), None | Some(Directive::Fail)) => Classified::Fail(Last::Error(error)),
+            (Err(error), Some(Directive::Retry(failure))) => {
+                Classified::Retry(failure, Last::Error(error))
+            }
+        }
+    }
+}

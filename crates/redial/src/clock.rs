@@ -1,0 +1,35 @@
+//! Moments of the machine's clocks as the core counts them.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use redial_core::Ns;
+
+/// The origin lies this far before the first clock read, so that a clock that is paused or set
+/// back in a test stays after it.
+const AHEAD: Ns = 1 << 61;
+
+/// The moment as nanoseconds since the process's origin.
+pub(crate) fn moment(instant: Instant) -> Ns {
+    let base = base();
+    match instant.checked_duration_since(base) {
+        Some(after) => AHEAD.saturating_add(redial_core::ns(after)),
+        None => AHEAD.saturating_sub(redial_core::ns(base.duration_since(instant))),
+    }
+}
+
+/// The instant of a moment; one that is too far away is a century ahead, which no timer reaches.
+pub(crate) fn instant(at: Ns) -> Instant {
+    let base = base();
+    let far = base + std::time::Duration::from_secs(100 * 365 * 86_400);
+    if at >= AHEAD {
+        base.checked_add(redial_core::duration(at - AHEAD)).unwrap_or(far)
+    } else {
+        base.checked_sub(redial_core::duration(AHEAD - at)).unwrap_or(base)
+    }
+}
+
+fn base() -> Instant {
+    static BASE: OnceLock<Instant> = OnceLock::new();
+    *BASE.get_or_init(Instant::now)
+}

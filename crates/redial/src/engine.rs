@@ -1,0 +1,297 @@
+//! The machine with everything that it needs in a real process: throttle, draws, notes, strategy.
+//!
+//! It translates and never decides: every verdict is the core's. The drivers (async, blocking,
+//! lending) report outcomes and carry out commands.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use redial_core::throttle::Bucket;
+use redial_core::{
+    Advice, Call, Cost, Directive, End, Failure, Grant, Judgement, Ledger, NEVER, Note, Ns, Purse,
+    Random, Reason, Start, Terms, Why, World, duration, ns,
+};
+
+use crate::attempt::Attempt;
+use crate::classify::{Classified, Last};
+use crate::diary::Diary;
+use crate::error::{BoxError, Error};
+use crate::policy::Policy;
+use crate::report::Report;
+use crate::strategy::{Answered, Decision, Request, Strategy};
+use crate::throttle::Handle;
+
+/// What a call was told besides its policy.
+#[derive(Default)]
+pub(crate) struct Options<'p> {
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) not_idempotent: bool,
+    pub(crate) strategy: Option<Arc<dyn Strategy + 'p>>,
+    pub(crate) data: Option<Box<dyn Any + Send + Sync>>,
+    pub(crate) hook: Option<Box<dyn FnMut(Ns, &Note) + Send + 'p>>,
+    pub(crate) diary: Option<&'p mut Diary>,
+    pub(crate) history: bool,
+    pub(crate) seed: Option<u64>,
+}
+
+/// What the process grants a call.
+struct Process<'p> {
+    purse: Purse<&'p Handle>,
+    random: Option<Random>,
+    previous: Option<Ns>,
+    hook: Option<Box<dyn FnMut(Ns, &Note) + Send + 'p>>,
+    diary: Option<&'p mut Diary>,
+    history: Option<Vec<(Ns, Note)>>,
+}
+
+impl World for Process<'_> {
+    fn draw(&mut self) -> f64 {
+        self.random.as_mut().map_or_else(draw, Random::draw)
+    }
+    fn failed(&mut self) {
+        self.purse.failed();
+    }
+    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
+        self.purse.take(cost, now)
+    }
+    fn granted(&mut self, grant: Grant) {
+        self.purse.hold(grant);
+    }
+    fn started(&mut self) {
+        self.purse.started();
+    }
+    fn succeeded(&mut self) {
+        self.purse.succeeded();
+    }
+    fn ended(&mut self) {
+        self.purse.ended();
+    }
+    fn previous(&self) -> Option<Ns> {
+        self.previous
+    }
+    fn remember(&mut self, delay: Ns) {
+        self.previous = Some(delay);
+    }
+    fn note(&mut self, at: Ns, note: Note) {
+        if let Some(hook) = &mut self.hook {
+            hook(at, &note);
+        }
+        if let Some(diary) = &mut self.diary {
+            diary.push(at, note);
+        }
+        if let Some(history) = &mut self.history {
+            history.push((at, note));
+        }
+    }
+}
+
+/// A question under way, and who will answer it.
+enum Question {
+    Strategy(Pin<Box<dyn Future<Output = Answered> + Send>>),
+    Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
+}
+
+/// One call in a process: the machine, its world, and what attempts returned.
+pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
+    pub(crate) call: Call<'p, LIVE>,
+    policy: &'p Policy,
+    world: Process<'p>,
+    strategy: Option<Arc<dyn Strategy + 'p>>,
+    strategy_error: Option<BoxError>,
+    data: Option<Box<dyn Any + Send + Sync>>,
+    idempotent: bool,
+    /// When the machine was last told something.
+    seen: Ns,
+    reasons: Vec<Reason>,
+    question: Option<Question>,
+    value: Option<T>,
+    last: Option<Last<E, V>>,
+}
+
+impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
+    /// The call that began at `start`.
+    pub(crate) fn begin(policy: &'p Policy, options: Options<'p>, start: Ns) -> Self {
+        let mut world = Process {
+            purse: Purse::new(&policy.handle),
+            random: options.seed.map(Random::new),
+            previous: None,
+            hook: options.hook,
+            diary: options.diary,
+            history: options.history.then(Vec::new),
+        };
+        let terms = Terms {
+            deadline: options.deadline,
+            idempotent: !options.not_idempotent,
+            sealed: false,
+            asks: options.strategy.is_some(),
+        };
+        let call = Call::begin(&policy.core, terms, start, &mut world);
+        let own: Option<Arc<dyn Strategy + 'p>> = match &policy.strategy {
+            Some(strategy) => Some(strategy.clone()),
+            None => None,
+        };
+        Engine {
+            call,
+            policy,
+            world,
+            strategy: options.strategy.or(own),
+            strategy_error: None,
+            data: options.data,
+            idempotent: terms.idempotent,
+            seen: start,
+            reasons: Vec::new(),
+            question: None,
+            value: None,
+            last: None,
+        }
+    }
+
+    /// What an attempt that starts now may know.
+    pub(crate) fn attempt(&self, start: Start, now: Ns) -> Attempt {
+        let timeout =
+            self.policy.rules().attempt_timeout.map_or(NEVER, |span| now.saturating_add(ns(span)));
+        let until = self.call.deadline().min(timeout);
+        let remaining = (until != NEVER).then(|| duration(until.saturating_sub(now)));
+        Attempt { number: start.number, remaining, last: self.call.failure().copied() }
+    }
+
+    /// An attempt's outcome is there.
+    pub(crate) fn outcome(&mut self, slot: usize, outcome: Classified<T, E, V>, now: Ns) {
+        self.seen = now;
+        let directive = match outcome {
+            Classified::Succeed(value) => {
+                self.value = Some(value);
+                Directive::Succeed
+            }
+            Classified::SucceedWith(error) => {
+                self.last = Some(Last::Error(error));
+                Directive::Succeed
+            }
+            Classified::Fail(last) => {
+                self.last = Some(last);
+                Directive::Fail
+            }
+            Classified::Retry(failure, last) => {
+                self.last = Some(last);
+                Directive::Retry(failure)
+            }
+        };
+        self.call.outcome(slot, Judgement::from(directive), now, &mut self.world);
+    }
+
+    /// Time has passed.
+    pub(crate) fn wake(&mut self, now: Ns) {
+        self.seen = now;
+        self.call.wake(now, &mut self.world);
+    }
+
+    /// Asks the strategy; what it does not answer at once is polled by `poll_question`.
+    pub(crate) fn ask(&mut self, failure: Failure, now: Ns) {
+        if let Some(reason) = failure.reason
+            && !self.reasons.contains(&reason)
+        {
+            self.reasons.push(reason);
+        }
+        let ledger = *self.call.ledger();
+        let deadline = self.call.deadline();
+        let request = Request {
+            idempotent: self.idempotent,
+            attempts: ledger.attempts,
+            reasons: &self.reasons,
+            failure,
+            elapsed: duration(now.saturating_sub(ledger.start)),
+            remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
+            data: self.data.as_deref(),
+        };
+        // Only a policy or call that has a strategy asks; without one nobody objects.
+        let decision =
+            self.strategy.as_ref().map_or(Decision::Decline, |it| it.retry_after(&request));
+        match decision {
+            Decision::Retry(delay) => self.answer(Ok(Some(delay)), now),
+            Decision::Decline => self.answer(Ok(None), now),
+            Decision::Fail(error) => self.answer(Err(error), now),
+            Decision::Later(answer) => self.question = Some(Question::Strategy(answer)),
+        }
+    }
+
+    /// Waits for the throttle's later answer.
+    pub(crate) fn await_grant(&mut self, cost: Cost) {
+        self.question = Some(Question::Throttle(self.policy.handle.later(cost)));
+    }
+
+    fn answer(&mut self, answer: Answered, now: Ns) {
+        let advice = match answer {
+            Ok(Some(delay)) => Advice::After(ns(delay)),
+            Ok(None) => Advice::Decline,
+            Err(error) => {
+                self.strategy_error = Some(error);
+                Advice::Decline
+            }
+        };
+        self.call.answered(advice, now, &mut self.world);
+    }
+
+    /// Polls the question under way; ready if one was answered.
+    pub(crate) fn poll_question(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: impl FnOnce() -> Ns,
+    ) -> Poll<()> {
+        match &mut self.question {
+            None => return Poll::Pending,
+            Some(Question::Strategy(answer)) => {
+                let Poll::Ready(answer) = answer.as_mut().poll(cx) else { return Poll::Pending };
+                self.question = None;
+                self.answer(answer, now());
+            }
+            Some(Question::Throttle(grant)) => {
+                let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };
+                self.question = None;
+                self.call.granted(grant, now(), &mut self.world);
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// The call's result, once the machine says that it ended.
+    pub(crate) fn result(&mut self, end: End, now: Ns) -> Result<(T, Report), Error<E, V>> {
+        let ledger: Ledger = *self.call.ledger();
+        let throttled = end.why == Why::Throttled;
+        let report = Report {
+            attempts: ledger.attempts,
+            attempts_max: self.policy.rules().attempts,
+            elapsed: duration(now.saturating_sub(ledger.start)),
+            why: end.why,
+            tokens: if throttled { self.policy.handle.tokens(now) } else { None },
+            history: Report::history(ledger.start, self.world.history.as_deref().unwrap_or(&[])),
+        };
+        match (end.why, self.value.take()) {
+            (Why::Succeeded, Some(value)) => Ok((value, report)),
+            _ => Err(Error::new(self.last.take(), self.strategy_error.take(), report)),
+        }
+    }
+}
+
+impl<T, E, V, const LIVE: usize> Drop for Engine<'_, T, E, V, LIVE> {
+    fn drop(&mut self) {
+        // A call that is dropped before its end is cancelled; nobody reads a clock for that, so the
+        // diary's last note has the moment at which the call was last looked at.
+        if self.call.end().is_none() {
+            self.call.cancel(self.seen, &mut self.world);
+        }
+    }
+}
+
+/// A draw from this thread's generator, which starts from a seed of its own.
+pub(crate) fn draw() -> f64 {
+    use std::cell::RefCell;
+    use std::hash::{BuildHasher, RandomState};
+    thread_local! {
+        static RANDOM: RefCell<Random> =
+            RefCell::new(Random::new(RandomState::new().hash_one(std::thread::current().id())));
+    }
+    RANDOM.with(|random| random.borrow_mut().draw())
+}

@@ -1,0 +1,175 @@
+//! The error of a call: what happened last, how often, how long, and why it ended.
+
+use std::fmt;
+use std::time::Duration;
+
+use redial_core::Why;
+
+use crate::classify::{Last, NoValue};
+use crate::report::{Report, Span};
+
+/// Any error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A call that did not get what it asked for.
+///
+/// It prints what a person needs, `connection refused (3 attempts in 1.2 s; gave up: no attempt
+/// left)`, has all of it as data, and gives the last real error back ([`Error::into_last`]). `V` is
+/// the type of a value that was not accepted, where values are judged (`until`, `classify`).
+///
+/// With `?` in a function that returns an error of your own, one line is yours to write:
+///
+/// ```
+/// # enum MyError { Db(DbError), GaveUp }
+/// # struct DbError;
+/// impl From<redial::Error<DbError>> for MyError {
+///     fn from(error: redial::Error<DbError>) -> Self {
+///         error.into_last().map_or(MyError::GaveUp, MyError::Db)
+///     }
+/// }
+/// ```
+pub struct Error<E, V = NoValue>(Box<Inner<E, V>>);
+
+struct Inner<E, V> {
+    last: Option<Last<E, V>>,
+    strategy: Option<BoxError>,
+    report: Report,
+}
+
+impl<E, V> Error<E, V> {
+    pub(crate) fn new(
+        last: Option<Last<E, V>>,
+        strategy: Option<BoxError>,
+        report: Report,
+    ) -> Self {
+        Error(Box::new(Inner { last, strategy, report }))
+    }
+
+    /// How many attempts were made.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.report.attempts
+    }
+
+    /// How long the call took.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.report.elapsed
+    }
+
+    /// Why it ended.
+    #[must_use]
+    pub fn why(&self) -> Why {
+        self.0.report.why
+    }
+
+    /// Attempts, time, why, and each attempt if the call was told to keep them.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.0.report
+    }
+
+    /// The last error that an attempt returned. There may be none: a deadline can come first, or
+    /// the last outcome was a value.
+    #[must_use]
+    pub fn last(&self) -> Option<&E> {
+        match &self.0.last {
+            Some(Last::Error(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The last error that an attempt returned.
+    #[must_use]
+    pub fn into_last(self) -> Option<E> {
+        match self.0.last {
+            Some(Last::Error(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The last value, where that was not accepted.
+    #[must_use]
+    pub fn last_value(&self) -> Option<&V> {
+        match &self.0.last {
+            Some(Last::Value(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The last value, where that was not accepted.
+    #[must_use]
+    pub fn into_last_value(self) -> Option<V> {
+        match self.0.last {
+            Some(Last::Value(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The last outcome and the report.
+    #[must_use]
+    pub fn into_parts(self) -> (Option<Last<E, V>>, Report) {
+        (self.0.last, self.0.report)
+    }
+
+    /// Whether time ended it.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.why() == Why::Deadline
+    }
+
+    /// Whether the throttle ended it.
+    #[must_use]
+    pub fn is_throttled(&self) -> bool {
+        self.why() == Why::Throttled
+    }
+}
+
+impl<E: fmt::Display, V> fmt::Display for Error<E, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.strategy, &self.0.last) {
+            (Some(error), _) => write!(f, "{error}")?,
+            (None, Some(Last::Error(error))) => write!(f, "{error}")?,
+            (None, Some(Last::Value(_))) => f.write_str("no acceptable value")?,
+            (None, None) => f.write_str("no answer")?,
+        }
+        let Report { attempts, elapsed, why, .. } = &self.0.report;
+        let plural = if *attempts == 1 { "" } else { "s" };
+        write!(f, " ({attempts} attempt{plural} in {}; ", Span(*elapsed))?;
+        match why {
+            Why::Fatal | Why::Succeeded | Why::Cancelled => write!(f, "{why})"),
+            _ => write!(f, "gave up: {why}{})", self.0.report.detail()),
+        }
+    }
+}
+
+impl<E: fmt::Debug, V> fmt::Debug for Error<E, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Error");
+        match &self.0.last {
+            Some(Last::Error(error)) => out.field("last", error),
+            Some(Last::Value(_)) => out.field("last", &"a value"),
+            None => out.field("last", &None::<()>),
+        };
+        out.field("report", &self.0.report).finish()
+    }
+}
+
+impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match (&self.0.strategy, &self.0.last) {
+            (Some(error), _) => Some(&**error),
+            (None, Some(Last::Error(error))) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl<V: Send + Sync + 'static> From<Error<std::io::Error, V>> for std::io::Error {
+    /// An error of the same kind that holds the whole of this one; a call that ended without any
+    /// error has the kind `TimedOut`.
+    fn from(error: Error<std::io::Error, V>) -> Self {
+        let kind = error.last().map_or(std::io::ErrorKind::TimedOut, std::io::Error::kind);
+        std::io::Error::new(kind, error)
+    }
+}

@@ -1,0 +1,171 @@
+//! Operations that borrow something mutably for each attempt.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use redial_core::{Command, Ns, Start};
+
+use crate::classify::{Classify, NoValue, When, Word};
+use crate::engine::{Engine, Options};
+use crate::error::Error;
+use crate::future::IMMEDIATE_MAX;
+use crate::policy::Policy;
+use crate::sleeper::{DefaultSleeper, Sleeper};
+
+/// A call whose operation borrows: made by [`Policy::retry_on`]. [`when`](Lend::when) is its last
+/// word, since the future of a borrowing closure has no name.
+#[must_use = "a call does nothing until `when` is awaited"]
+#[derive(Debug)]
+pub struct Lend<'a, A, F, S = DefaultSleeper> {
+    policy: &'a Policy,
+    target: &'a mut A,
+    operation: F,
+    sleeper: S,
+}
+
+#[cfg(feature = "tokio")]
+impl<'a, A, F> Lend<'a, A, F> {
+    pub(crate) const fn new(policy: &'a Policy, target: &'a mut A, operation: F) -> Self {
+        Lend { policy, target, operation, sleeper: crate::sleeper::Tokio }
+    }
+}
+
+#[cfg(not(feature = "tokio"))]
+impl<'a, A, F> Lend<'a, A, F> {
+    pub(crate) const fn new(policy: &'a Policy, target: &'a mut A, operation: F) -> Self {
+        let sleeper = crate::sleeper::NameASleeperWithSleepingOn;
+        Lend { policy, target, operation, sleeper }
+    }
+}
+
+impl<'a, A, F, S> Lend<'a, A, F, S> {
+    /// Waits on this sleeper in place of tokio.
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> Lend<'a, A, F, Z> {
+        let Lend { policy, target, operation, .. } = self;
+        Lend { policy, target, operation, sleeper }
+    }
+
+    /// Runs the call; only errors that `accepts` accepts are repeated.
+    ///
+    /// # Errors
+    /// The call did not get what it asked for.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the running attempt and gives back what was taken for a retry that has not
+    /// started.
+    pub async fn when<T, E, W, G>(mut self, accepts: G) -> Result<T, Error<E>>
+    where
+        F: AsyncFnMut(&mut A) -> Result<T, E>,
+        G: FnMut(&E) -> W,
+        W: Word,
+        S: Sleeper,
+    {
+        let mut classify = When(accepts);
+        let mut watch = Watch::begin(self.policy, self.sleeper);
+        loop {
+            let start = match poll_fn(|cx| watch.poll_idle(cx)).await {
+                Ok(start) => start,
+                Err(result) => return result,
+            };
+            // The attempt is dropped here before anything else happens to its target.
+            let result = {
+                let mut attempt = pin!((self.operation)(self.target));
+                poll_fn(|cx| watch.poll_running(attempt.as_mut(), cx)).await
+            };
+            if let Some(result) = result {
+                let outcome = classify.classify(result);
+                let now = watch.sleeper.now();
+                watch.engine.outcome(start.slot, outcome, now);
+            }
+        }
+    }
+}
+
+/// The machine and its timer, watched from an async function.
+struct Watch<'a, S: Sleeper, T, E> {
+    engine: Engine<'a, T, E, NoValue, 1>,
+    sleeper: S,
+    timer: Option<(Ns, Pin<Box<S::Sleep>>)>,
+    /// Attempts since others had a turn.
+    rounds: u32,
+    /// Whether others had a turn since the timer fired.
+    looked: bool,
+}
+
+impl<'a, S: Sleeper, T, E> Watch<'a, S, T, E> {
+    fn begin(policy: &'a Policy, sleeper: S) -> Self {
+        let engine = Engine::begin(policy, Options::default(), sleeper.now());
+        Watch { engine, sleeper, timer: None, rounds: 0, looked: false }
+    }
+
+    /// Carries out commands until an attempt starts or the call ends.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, Result<T, Error<E>>>> {
+        loop {
+            while let Some(command) = self.engine.call.command() {
+                match command {
+                    Command::Cancel(_) => {}
+                    Command::Start(start) => return Poll::Ready(Ok(start)),
+                    Command::Ask(failure) => self.engine.ask(failure, self.sleeper.now()),
+                    Command::Await(cost) => self.engine.await_grant(cost),
+                    Command::End(end) => {
+                        let result = self.engine.result(end, self.sleeper.now());
+                        return Poll::Ready(Err(result.map(|(value, _)| value)));
+                    }
+                }
+            }
+            if self.engine.poll_question(cx, || self.sleeper.now()).is_ready() {
+                continue;
+            }
+            let Some(at) = self.engine.call.wake_at() else { return Poll::Pending };
+            ready!(self.poll_timer(at, cx));
+            self.engine.wake(self.sleeper.now().max(at));
+        }
+    }
+
+    /// Polls the attempt; `None`: the machine cancelled it.
+    fn poll_running<F>(
+        &mut self,
+        attempt: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<F::Output>>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(IMMEDIATE_MAX) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Poll::Ready(result) = attempt.poll(cx) {
+            self.looked = false;
+            return Poll::Ready(Some(result));
+        }
+        while let Some(at) = self.engine.call.wake_at() {
+            if !self.looked {
+                ready!(self.poll_timer(at, cx));
+                // P4: an outcome of this very moment goes first.
+                self.looked = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.looked = false;
+            self.engine.wake(self.sleeper.now().max(at));
+            if !self.engine.call.is_running(0) {
+                return Poll::Ready(None);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn poll_timer(&mut self, at: Ns, cx: &mut Context<'_>) -> Poll<()> {
+        if self.timer.as_ref().is_none_or(|(then, _)| *then != at) {
+            self.timer = Some((at, Box::pin(self.sleeper.sleep_until(at))));
+        }
+        if let Some((_, timer)) = &mut self.timer {
+            ready!(timer.as_mut().poll(cx));
+        }
+        self.timer = None;
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Retry and hedge any call: safe defaults, a budget, a deadline, and an error that explains
+//! itself.
+//!
+//! ```
+//! use redial::{Policy, ms, s};
+//! # #[derive(Debug)] struct Busy;
+//! # impl std::fmt::Display for Busy { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str("busy") } }
+//! # impl std::error::Error for Busy {}
+//!
+//! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).checked();
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), redial::Error<Busy>> {
+//! let mut tries = 0;
+//! let page = FETCH
+//!     .retry(|| {
+//!         tries += 1;
+//!         let busy = tries < 3;
+//!         async move { if busy { Err(Busy) } else { Ok("the page") } }
+//!     })
+//!     .when(|_error: &Busy| true)
+//!     .await?;
+//! assert_eq!((page, tries), ("the page", 3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`retry`] is the shortest form, with safe defaults; a [`Policy`] says more.
+//! - `.when(..)` says which errors may be repeated: nothing else is. See [`Retry`].
+//! - `.await` runs it on an async executor, `.call()` in the calling thread.
+//! - [`Hedged`] policies start another attempt when the first is slow.
+//! - [`Error`] says how often, how long and why it ended, and gives the last real error back.
+//! - [`testing`] plays policies on virtual time.
+//!
+//! # What a call costs
+//!
+//! A call that succeeds at its first poll allocates nothing, takes no lock, arms no timer and reads
+//! no clock, unless it has a deadline, a diary or asks for the time.
+#![deny(unsafe_code)]
+
+mod attempt;
+#[allow(unsafe_code)]
+mod cell;
+mod classify;
+mod clock;
+mod diary;
+mod engine;
+mod error;
+mod future;
+mod lend;
+pub mod milvus;
+mod policy;
+pub mod presets;
+mod report;
+mod retry;
+mod sleeper;
+pub mod smithy;
+mod strategy;
+pub mod testing;
+mod throttle;
+mod trace;
+#[cfg(feature = "serde")]
+mod written;
+
+pub use attempt::{Answer, Async, Attempt, Blocking, Operation, Seeing};
+pub use cell::{Drive, Retrying};
+pub use classify::{
+    Chain, Classified, Classify, Judge, Last, NoValue, Or, SayWhichErrorsMayBeRepeatedWithWhen,
+    Transient, Until, When, Word,
+};
+pub use diary::{Diary, Divergence};
+pub use error::{BoxError, Error};
+pub use future::{Driver, Output, Value, WithReport};
+pub use lend::Lend;
+pub use policy::{Builder, Hedged, Policy};
+pub use report::{Report, Tried, TriedEnd};
+pub use retry::{Retry, retry};
+#[cfg(feature = "tokio")]
+pub use sleeper::Tokio;
+pub use sleeper::{DefaultSleeper, Sleeper};
+pub use strategy::{Answered, Decision, Request, Strategy};
+pub use throttle::Throttle;
+
+/// The core's words that users of this crate need.
+pub use redial_core::{
+    Backoff, Directive, Failure, Hint, HintRule, Jitter, Judgement, Kind, Late, Limits, Measure,
+    Note, Ns, Over, Problem, Reason, Rules, Stage, Step, Under, Why, ms, s,
+};
+/// What calls share to hold retries back.
+pub mod throttles {
+    pub use redial_core::throttle::{
+        Bucket, Budget, Costs, CostsSpec, Empty, Free, Place, Tokens, places_shared,
+    };
+    pub use redial_core::{Cost, Grant, Taken};
+}

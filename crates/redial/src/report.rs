@@ -1,0 +1,114 @@
+//! What became of a call, as data.
+
+use std::fmt;
+use std::time::Duration;
+
+use redial_core::{Directive, Failure, Note, Ns, Why, duration};
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// How many attempts were started.
+    pub attempts: u32,
+    /// The most attempts that the policy allows; `None`: unlimited.
+    pub attempts_max: Option<u32>,
+    /// How long the call took.
+    pub elapsed: Duration,
+    /// Why it ended.
+    pub why: Why,
+    /// What the throttle held when it ended the call; `None` if something else did.
+    pub tokens: Option<f64>,
+    /// Each attempt, if the call was told to keep them (`history`).
+    pub history: Vec<Tried>,
+}
+
+/// One attempt of a call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Tried {
+    /// Its place in the order of starts, from 1.
+    pub attempt: u32,
+    /// When it started, since the call began.
+    pub started: Duration,
+    /// When it ended, since the call began.
+    pub ended: Duration,
+    /// How it ended.
+    pub end: TriedEnd,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum TriedEnd {
+    /// With what was asked for.
+    Succeeded,
+    /// With something that does not get better.
+    Fatal,
+    /// With something that may get better.
+    Failed(Failure),
+    /// Its own timeout cancelled it.
+    TimedOut,
+    /// The call cancelled it: another one won, or the call ended.
+    Cancelled,
+    /// It was still running when this was written.
+    Running,
+}
+
+impl Report {
+    /// What a person wants to know besides why, with a leading separator (ruling S10).
+    pub(crate) fn detail(&self) -> String {
+        match (self.why, self.tokens, self.attempts_max) {
+            (Why::Throttled, Some(tokens), Some(max)) => {
+                format!(", attempt {} of {max}, {tokens:.1} tokens left", self.attempts)
+            }
+            (Why::Throttled, Some(tokens), None) => format!(", {tokens:.1} tokens left"),
+            _ => String::new(),
+        }
+    }
+
+    /// The attempts that these notes tell of.
+    pub(crate) fn history(start: Ns, notes: &[(Ns, Note)]) -> Vec<Tried> {
+        let since = |at: Ns| duration(at.saturating_sub(start));
+        let mut history: Vec<Tried> = Vec::new();
+        for &(at, note) in notes {
+            let (attempt, end) = match note {
+                Note::Started { attempt, .. } => {
+                    let started = since(at);
+                    let end = TriedEnd::Running;
+                    history.push(Tried { attempt, started, ended: started, end });
+                    continue;
+                }
+                Note::Outcome { attempt, judgement } => match judgement.directive {
+                    Directive::Succeed => (attempt, TriedEnd::Succeeded),
+                    Directive::Fail => (attempt, TriedEnd::Fatal),
+                    Directive::Retry(failure) => (attempt, TriedEnd::Failed(failure)),
+                },
+                Note::TimedOut { attempt } => (attempt, TriedEnd::TimedOut),
+                Note::Cancelled { attempt } => (attempt, TriedEnd::Cancelled),
+                _ => continue,
+            };
+            let tried = history.iter_mut().find(|tried| tried.attempt == attempt);
+            if let Some(tried) = tried.filter(|tried| tried.end == TriedEnd::Running) {
+                (tried.ended, tried.end) = (since(at), end);
+            }
+        }
+        history
+    }
+}
+
+/// A span as people read it: `1.2 s`, `250 ms`, `0 ms`.
+pub(crate) struct Span(pub(crate) Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secs = self.0.as_secs_f64();
+        match self.0.as_millis() {
+            0 if self.0.as_micros() > 0 => write!(f, "{} µs", self.0.as_micros()),
+            0 => f.write_str("0 ms"),
+            millis @ 1..1000 => write!(f, "{millis} ms"),
+            1000..60_000 => write!(f, "{secs:.1} s"),
+            millis => write!(f, "{} min {} s", millis / 60_000, millis / 1000 % 60),
+        }
+    }
+}

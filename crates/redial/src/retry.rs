@@ -1,0 +1,386 @@
+//! A call that is being written: what to do, which errors, and what else this call needs.
+
+use std::any::Any;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use redial_core::throttle::{Bucket, Place};
+use redial_core::{Command, Note, Ns};
+
+use crate::attempt::{Answer, Async, Attempt, Blocking, Operation};
+use crate::cell::Retrying;
+use crate::classify::{
+    Chain, Classified, Classify, Judge, SayWhichErrorsMayBeRepeatedWithWhen, Until, When, Word,
+};
+use crate::clock;
+use crate::diary::Diary;
+use crate::engine::{Engine, Options};
+use crate::error::Error;
+use crate::future::{Driver, Output, Value, WithReport};
+use crate::policy::Policy;
+use crate::report::Report;
+use crate::sleeper::{DefaultSleeper, Sleeper};
+use crate::strategy::Strategy;
+use crate::throttle::Handle;
+
+/// Repeats the operation with safe defaults: 3 attempts, full jitter, a budget for this call site.
+/// Only what `.when(..)` accepts is repeated.
+///
+/// ```
+/// # use std::io;
+/// # async fn user(id: u32) -> io::Result<String> { Ok(format!("user {id}")) }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> io::Result<()> {
+/// let user = redial::retry(|| user(7)).when(|error| error.kind() == io::ErrorKind::TimedOut).await?;
+/// assert_eq!(user, "user 7");
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+#[inline]
+pub fn retry<O, K>(operation: O) -> Retry<'static, O, K>
+where
+    O: Operation,
+    O::Answer: Answer<K>,
+{
+    Retry::new(default_policy(Place::here()), operation)
+}
+
+/// The default policy of a call site: the same rules everywhere, the site's own budget. There is
+/// one for each cell of the table of places, so they are bounded, and they are never freed.
+#[inline]
+fn default_policy(place: Place) -> &'static Policy {
+    static POLICIES: [OnceLock<Box<Policy>>; Place::COUNT] =
+        [const { OnceLock::new() }; Place::COUNT];
+    POLICIES[place.index()].get_or_init(|| {
+        let mut policy = Policy::exponential(redial_core::ms(100)).checked();
+        policy.handle = Handle::Cell(place.budget());
+        Box::new(policy)
+    })
+}
+
+/// A call that is being written.
+///
+/// Say which errors may be repeated with [`when`](Retry::when) (an error that implements
+/// [`Transient`](crate::Transient) needs none), then `.await` it, or [`call`](Retry::call) it where
+/// the operation blocks. `spawn` takes `.into_future()`.
+///
+/// Saying nothing about errors does not compile:
+/// ```compile_fail
+/// # async fn f() { let _ =
+/// redial::retry(|| async { Err::<(), _>("busy") }).await;
+/// # }
+/// ```
+#[must_use = "a call does nothing until it is awaited or called"]
+pub struct Retry<
+    'p,
+    O,
+    K,
+    C = SayWhichErrorsMayBeRepeatedWithWhen,
+    S = DefaultSleeper,
+    R = Value,
+    const LIVE: usize = 1,
+> {
+    policy: &'p Policy,
+    operation: O,
+    classify: C,
+    sleeper: S,
+    options: Option<Box<Options<'p>>>,
+    kind: PhantomData<fn() -> (K, R)>,
+}
+
+impl<'p, O, K, const LIVE: usize>
+    Retry<'p, O, K, SayWhichErrorsMayBeRepeatedWithWhen, DefaultSleeper, Value, LIVE>
+{
+    #[inline]
+    pub(crate) const fn new(policy: &'p Policy, operation: O) -> Self {
+        Retry {
+            policy,
+            operation,
+            classify: SayWhichErrorsMayBeRepeatedWithWhen,
+            sleeper: DEFAULT_SLEEPER,
+            options: None,
+            kind: PhantomData,
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+const DEFAULT_SLEEPER: DefaultSleeper = crate::sleeper::Tokio;
+#[cfg(not(feature = "tokio"))]
+const DEFAULT_SLEEPER: DefaultSleeper = crate::sleeper::NameASleeperWithSleepingOn;
+
+impl<'p, O, K, S, R, const LIVE: usize>
+    Retry<'p, O, K, SayWhichErrorsMayBeRepeatedWithWhen, S, R, LIVE>
+where
+    O: Operation,
+    O::Answer: Answer<K>,
+{
+    /// Which errors may be repeated: a closure that says `true`, or the
+    /// [`Failure`](crate::Failure) that it was, or a whole [`Directive`](crate::Directive).
+    #[inline]
+    pub fn when<W, F>(self, accepts: F) -> Retry<'p, O, K, When<F>, S, R, LIVE>
+    where
+        F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
+        W: Word,
+    {
+        self.map(|_| When(accepts))
+    }
+
+    /// Until a value is right: others are asked for again. Errors still need `when`.
+    pub fn until<F>(
+        self,
+        accepts: F,
+    ) -> Retry<'p, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
+    where
+        F: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
+    {
+        self.map(|missing| Until(accepts, missing))
+    }
+
+    /// How the whole result is judged, value or error. Rules can be chained with
+    /// [`Judge::or`]: the first that has something to say decides; if none has, a value succeeds
+    /// and an error fails.
+    pub fn classify<J>(self, rules: J) -> Retry<'p, O, K, Chain<J>, S, R, LIVE>
+    where
+        J: Judge<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
+    {
+        self.map(|_| Chain(rules))
+    }
+}
+
+impl<'p, O, K, S, R, F, const LIVE: usize>
+    Retry<'p, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
+where
+    O: Operation,
+    O::Answer: Answer<K>,
+{
+    /// Which errors may be repeated while waiting for the right value.
+    pub fn when<W, G>(self, accepts: G) -> Retry<'p, O, K, Until<F, When<G>>, S, R, LIVE>
+    where
+        G: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
+        W: Word,
+    {
+        self.map(|until| Until(until.0, When(accepts)))
+    }
+}
+
+impl<'p, O, K, C, S, R, const LIVE: usize> Retry<'p, O, K, C, S, R, LIVE> {
+    #[inline]
+    fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, O, K, D, S, R, LIVE> {
+        let Retry { policy, operation, classify, sleeper, options, kind } = self;
+        Retry { policy, operation, classify: change(classify), sleeper, options, kind }
+    }
+
+    fn options(&mut self) -> &mut Options<'p> {
+        self.options.get_or_insert_default()
+    }
+
+    /// After how long this call must end; the smaller of this and the policy's deadline counts.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        let options = self.options();
+        options.deadline = Some(options.deadline.map_or(deadline, |other| other.min(deadline)));
+        self
+    }
+
+    /// Asks this strategy about each failure of this call.
+    pub fn strategy(mut self, strategy: impl Strategy + 'p) -> Self {
+        self.options().strategy = Some(Arc::new(strategy));
+        self
+    }
+
+    /// Data of your own that a strategy can see.
+    pub fn data(mut self, data: impl Any + Send + Sync) -> Self {
+        self.options().data = Some(Box::new(data));
+        self
+    }
+
+    /// Calls this for every note of the call, with its moment.
+    pub fn on_note(mut self, hook: impl FnMut(Ns, &Note) + Send + 'p) -> Self {
+        self.options().hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Writes the call's diary; it is kept up to date, also if the call is dropped.
+    pub fn diary(mut self, diary: &'p mut Diary) -> Self {
+        self.options().diary = Some(diary);
+        self
+    }
+
+    /// Keeps each attempt's outcome and time for the report.
+    pub fn history(mut self) -> Self {
+        self.options().history = true;
+        self
+    }
+
+    /// Draws from this seed, so that the call's delays can be reproduced.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options().seed = Some(seed);
+        self
+    }
+
+    /// Waits on this sleeper in place of tokio.
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, O, K, C, Z, R, LIVE> {
+        let Retry { policy, operation, classify, options, kind, .. } = self;
+        Retry { policy, operation, classify, sleeper, options, kind }
+    }
+
+    /// Returns the [`Report`] with the value: how often, how long.
+    pub fn with_report(self) -> Retry<'p, O, K, C, S, WithReport, LIVE> {
+        let Retry { policy, operation, classify, sleeper, options, .. } = self;
+        Retry { policy, operation, classify, sleeper, options, kind: PhantomData }
+    }
+}
+
+impl<O, K, C, S, R> Retry<'_, O, K, C, S, R> {
+    /// Declares that the operation must not run twice: it is repeated only with proof that it did
+    /// not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
+    pub fn not_idempotent(mut self) -> Self {
+        self.options().not_idempotent = true;
+        self
+    }
+}
+
+impl<'p, O, C, S, R, const LIVE: usize> IntoFuture for Retry<'p, O, Async, C, S, R, LIVE>
+where
+    O: Operation,
+    O::Answer: Future<
+            Output = Result<
+                <O::Answer as Answer<Async>>::Value,
+                <O::Answer as Answer<Async>>::Error,
+            >,
+        > + Answer<Async>,
+    C: Classify<<O::Answer as Answer<Async>>::Value, <O::Answer as Answer<Async>>::Error>,
+    S: Sleeper,
+    R: Output<<O::Answer as Answer<Async>>::Value>,
+{
+    type Output = <Self::IntoFuture as Future>::Output;
+    type IntoFuture = Retrying<Driver<'p, O, C, S, R, LIVE>, O::Answer, S::Sleep>;
+
+    #[inline]
+    fn into_future(self) -> Self::IntoFuture {
+        let Retry { policy, operation, classify, sleeper, options, .. } = self;
+        Retrying::new(Driver::new(policy, operation, classify, sleeper, options))
+    }
+}
+
+impl<O, C, S, R, T, E> Retry<'_, O, Blocking, C, S, R>
+where
+    O: Operation<Answer = Result<T, E>>,
+    C: Classify<T, E>,
+    R: Output<T>,
+{
+    /// Runs the call in this thread.
+    ///
+    /// It blocks the thread while an attempt runs and while it waits for the next one; nothing else.
+    /// A running attempt cannot be cancelled: it is told what remains, the deadline is judged when
+    /// it returns, and attempt timeouts do not apply (ruling P12).
+    ///
+    /// # Errors
+    /// The call did not get what it asked for.
+    ///
+    /// # Panics
+    /// The operation does.
+    pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
+        let Retry { policy, mut operation, mut classify, options, .. } = self;
+        let start = clock::moment(Instant::now());
+        if options.is_none() && !crate::trace::is_wanted() {
+            let rules = policy.rules();
+            let attempt = Attempt { number: 1, remaining: rules.deadline, last: None };
+            let outcome = classify.classify(operation.start(attempt));
+            if let Classified::Succeed(value) = outcome {
+                policy.handle.succeeded(None);
+                let report = || {
+                    let elapsed = clock::moment(Instant::now()).saturating_sub(start);
+                    Report {
+                        attempts: 1,
+                        attempts_max: rules.attempts,
+                        elapsed: redial_core::duration(elapsed),
+                        why: redial_core::Why::Succeeded,
+                        tokens: None,
+                        history: Vec::new(),
+                    }
+                };
+                return Ok(R::output(value, report));
+            }
+            return run::<O, C, R, T, E>(
+                policy,
+                operation,
+                classify,
+                Options::default(),
+                start,
+                Some(outcome),
+            );
+        }
+        let options = options.map_or_else(Options::default, |options| *options);
+        run::<O, C, R, T, E>(policy, operation, classify, options, start, None)
+    }
+}
+
+/// The blocking driver; `first` is the first attempt's outcome if it has run already.
+#[cold]
+fn run<O, C, R, T, E>(
+    policy: &Policy,
+    mut operation: O,
+    mut classify: C,
+    options: Options<'_>,
+    start: Ns,
+    mut first: Option<Classified<T, E, C::Kept>>,
+) -> Result<R::Output, Error<E, C::Kept>>
+where
+    O: Operation<Answer = Result<T, E>>,
+    C: Classify<T, E>,
+    R: Output<T>,
+{
+    let now = || clock::moment(Instant::now());
+    let mut engine = Engine::<T, E, C::Kept, 1>::begin(policy, options, start);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        while let Some(command) = engine.call.command() {
+            match command {
+                // A blocking attempt has returned before anything can cancel it.
+                Command::Cancel(_) => {}
+                Command::Start(start) => {
+                    let outcome = first.take().unwrap_or_else(|| {
+                        classify.classify(operation.start(engine.attempt(start, now())))
+                    });
+                    engine.outcome(start.slot, outcome, now());
+                }
+                Command::Ask(failure) => engine.ask(failure, now()),
+                Command::Await(cost) => engine.await_grant(cost),
+                Command::End(end) => {
+                    let result = engine.result(end, now());
+                    return result.map(|(value, report)| R::output(value, || report));
+                }
+            }
+        }
+        if engine.poll_question(&mut Context::from_waker(&waker), now) == Poll::Ready(()) {
+            continue;
+        }
+        let Some(at) = engine.call.wake_at() else {
+            // Only a question can be under way: its waker unparks this thread.
+            thread::park();
+            continue;
+        };
+        let left = at.saturating_sub(now());
+        if left > 0 {
+            // A question that is answered meanwhile ends the wait early.
+            thread::park_timeout(redial_core::duration(left));
+        } else {
+            engine.wake(now());
+        }
+    }
+}
+
+/// Wakes the blocking driver.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

@@ -1,0 +1,151 @@
+//! Strategies in Couchbase's sense: somebody outside decides about each failure (ruling C9).
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use redial_core::{Failure, Reason};
+
+use crate::error::BoxError;
+
+/// What a strategy sees of a call.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub(crate) idempotent: bool,
+    pub(crate) attempts: u32,
+    pub(crate) reasons: &'a [Reason],
+    pub(crate) failure: Failure,
+    pub(crate) elapsed: Duration,
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) data: Option<&'a (dyn Any + Send + Sync)>,
+}
+
+impl Request<'_> {
+    /// Whether the call may run twice.
+    #[must_use]
+    pub const fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// How many retries were made so far.
+    #[must_use]
+    pub const fn retry_attempts(&self) -> u32 {
+        self.attempts.saturating_sub(1)
+    }
+
+    /// The different reasons of the failures so far, this one included.
+    #[must_use]
+    pub const fn reasons(&self) -> &[Reason] {
+        self.reasons
+    }
+
+    /// The failure in question.
+    #[must_use]
+    pub const fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
+    /// Why the attempt failed.
+    #[must_use]
+    pub const fn reason(&self) -> Option<Reason> {
+        self.failure.reason
+    }
+
+    /// The time since the call began.
+    #[must_use]
+    pub const fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// The time until its deadline; `None` without one.
+    #[must_use]
+    pub const fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// The user's own data, if the call was given some of this type.
+    #[must_use]
+    pub fn data<T: Any>(&self) -> Option<&T> {
+        self.data.and_then(|data| data.downcast_ref())
+    }
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("idempotent", &self.idempotent)
+            .field("attempts", &self.attempts)
+            .field("reasons", &self.reasons)
+            .field("failure", &self.failure)
+            .field("elapsed", &self.elapsed)
+            .field("remaining", &self.remaining)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a later answer brings: `Ok(None)` declines, a duration of zero retries at once, an error
+/// fails the call with it as the source.
+pub type Answered = Result<Option<Duration>, BoxError>;
+
+/// What a strategy decides about a failed attempt.
+pub enum Decision {
+    /// Try again after this long; zero: at once.
+    Retry(Duration),
+    /// Do not try again.
+    Decline,
+    /// Fail the call, with this as the source.
+    Fail(BoxError),
+    /// The answer comes later, for instance from another system.
+    Later(Pin<Box<dyn Future<Output = Answered> + Send>>),
+}
+
+impl From<Option<Duration>> for Decision {
+    fn from(delay: Option<Duration>) -> Self {
+        delay.map_or(Decision::Decline, Decision::Retry)
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decision::Retry(delay) => f.debug_tuple("Retry").field(delay).finish(),
+            Decision::Decline => f.write_str("Decline"),
+            Decision::Fail(error) => f.debug_tuple("Fail").field(error).finish(),
+            Decision::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+/// Decides whether a failed attempt is tried again, and when. A closure is enough:
+///
+/// ```
+/// use redial::{Decision, Policy, Request, ms, s};
+/// # #[derive(Debug)] struct Busy;
+/// struct Robot;
+///
+/// static POLICY: Policy = Policy::constant(ms(10)).unlimited().deadline(s(2)).checked();
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let result = POLICY
+///     .retry(async || Err::<(), _>(Busy))
+///     .when(|_: &Busy| true)
+///     .data(Robot)
+///     .strategy(|request: &Request<'_>| match request.data::<Robot>() {
+///         Some(Robot) => Decision::Decline,
+///         None => Decision::Retry(ms(5)),
+///     })
+///     .await;
+/// assert_eq!(result.unwrap_err().attempts(), 1);
+/// # }
+/// ```
+pub trait Strategy: Send + Sync {
+    /// Decides. It must not block: what takes time answers [`Decision::Later`].
+    fn retry_after(&self, request: &Request<'_>) -> Decision;
+}
+
+impl<F: Fn(&Request<'_>) -> Decision + Send + Sync> Strategy for F {
+    fn retry_after(&self, request: &Request<'_>) -> Decision {
+        self(request)
+    }
+}

@@ -1,0 +1,157 @@
+//! Which throttle a policy uses.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redial_core::throttle::{Bucket, Budget, Place};
+use redial_core::{Cost, Grant, Ns, Taken};
+
+/// A throttle that can stand in a `static`: none, the budget of a place, or a shared one.
+#[derive(Clone, Copy)]
+pub struct Throttle(pub(crate) Fixed);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Fixed {
+    None,
+    Place(Place),
+    Shared(&'static (dyn Bucket + Send + Sync)),
+}
+
+impl Throttle {
+    /// No throttle: nothing holds retries back. Write it out only where something else does.
+    #[must_use]
+    pub const fn none() -> Self {
+        Throttle(Fixed::None)
+    }
+
+    /// The default budget of the place where this is written.
+    #[track_caller]
+    #[must_use]
+    pub const fn here() -> Self {
+        Throttle(Fixed::Place(Place::here()))
+    }
+
+    /// One that several policies, clients and layers share.
+    ///
+    /// ```
+    /// use redial::throttles::Budget;
+    /// use redial::{Policy, Throttle, ms};
+    ///
+    /// static DATABASE: Budget = Budget::standard();
+    /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::shared(&DATABASE)).checked();
+    /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::shared(&DATABASE)).checked();
+    /// ```
+    #[must_use]
+    pub const fn shared(bucket: &'static (dyn Bucket + Send + Sync)) -> Self {
+        Throttle(Fixed::Shared(bucket))
+    }
+
+    pub(crate) const fn handle(self) -> Handle {
+        match self.0 {
+            Fixed::None => Handle::None,
+            Fixed::Place(place) => Handle::Place(place),
+            Fixed::Shared(bucket) => Handle::Static(bucket),
+        }
+    }
+}
+
+impl fmt::Debug for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle().fmt(f)
+    }
+}
+
+/// A policy's hold on its throttle.
+#[derive(Clone)]
+pub(crate) enum Handle {
+    None,
+    /// The default budget of a place, found at each use.
+    Place(Place),
+    /// The default budget of a place, found before.
+    Cell(&'static Budget),
+    /// The budget of a policy that was made at run time, shared with its clones.
+    Own(Arc<Budget>),
+    Static(&'static (dyn Bucket + Send + Sync)),
+    Shared(Arc<dyn Bucket + Send + Sync>),
+}
+
+impl Handle {
+    /// Whether what it takes is always the same, so that a flag can stand for the payment.
+    pub(crate) const fn is_flat(&self) -> bool {
+        matches!(self, Handle::None | Handle::Place(_) | Handle::Cell(_) | Handle::Own(_))
+    }
+
+    fn bucket(&self) -> Option<&dyn Bucket> {
+        match self {
+            Handle::None => None,
+            Handle::Place(place) => Some(place.budget()),
+            Handle::Cell(budget) => Some(*budget),
+            Handle::Own(budget) => Some(&**budget),
+            Handle::Static(bucket) => Some(*bucket),
+            Handle::Shared(bucket) => Some(&**bucket),
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Handle::None => f.write_str("none"),
+            Handle::Place(place) => write!(f, "budget of {}", place.location()),
+            Handle::Cell(_) => f.write_str("budget of a place"),
+            Handle::Own(_) => f.write_str("own budget"),
+            Handle::Static(_) | Handle::Shared(_) => f.write_str("shared"),
+        }
+    }
+}
+
+impl Bucket for Handle {
+    fn failed(&self) {
+        if let Handle::Static(_) | Handle::Shared(_) = self
+            && let Some(bucket) = self.bucket()
+        {
+            bucket.failed();
+        }
+    }
+
+    fn take(&self, cost: Cost, now: Ns) -> Grant {
+        match self {
+            Handle::None => Grant::Now(Taken(0)),
+            Handle::Place(place) => place.take(cost, now),
+            Handle::Cell(budget) => budget.take(cost, now),
+            Handle::Own(budget) => budget.take(cost, now),
+            Handle::Static(bucket) => bucket.take(cost, now),
+            Handle::Shared(bucket) => bucket.take(cost, now),
+        }
+    }
+
+    fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        match self.bucket() {
+            Some(bucket) => bucket.later(cost),
+            None => Box::pin(std::future::ready(Grant::Now(Taken(0)))),
+        }
+    }
+
+    fn give_back(&self, taken: Taken) {
+        if let Some(bucket) = self.bucket() {
+            bucket.give_back(taken);
+        }
+    }
+
+    #[inline]
+    fn succeeded(&self, taken: Option<Taken>) {
+        match self {
+            Handle::None => {}
+            Handle::Place(place) => place.succeeded(taken),
+            Handle::Cell(budget) => budget.succeeded(taken),
+            Handle::Own(budget) => budget.succeeded(taken),
+            Handle::Static(bucket) => bucket.succeeded(taken),
+            Handle::Shared(bucket) => bucket.succeeded(taken),
+        }
+    }
+
+    fn tokens(&self, now: Ns) -> Option<f64> {
+        self.bucket().and_then(|bucket| bucket.tokens(now))
+    }
+}

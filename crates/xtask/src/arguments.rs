@@ -1,0 +1,87 @@
+//! What can be asked for on the command line.
+
+/// Printed for `help`, and after a command line that makes no sense.
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask test [--long] [--install] [--list] [STEP...]
+
+  STEP       run only these steps, long ones too
+  --long     also run the steps that take long; the result goes to docs/long.md
+  --install  install what a step lacks, with apt and rustup too
+  --list     print the steps, what each is for and what it needs
+
+Whatever fits into the target folder is installed there without asking. A step that
+lacks something else is skipped by name; with CI=true nothing may be skipped.
+";
+
+/// What is to be done.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Task {
+    Help,
+    List,
+    Test(Arguments),
+}
+
+/// What `cargo xtask test` was told.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Arguments {
+    pub(crate) long: bool,
+    pub(crate) install: bool,
+    /// Empty: all that belong to this kind of run.
+    pub(crate) names: Vec<String>,
+}
+
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Task, String> {
+    let mut words = words.into_iter();
+    match words.next().as_deref() {
+        Some("test") => {}
+        None | Some("help" | "--help" | "-h") => return Ok(Task::Help),
+        Some(other) => return Err(format!("there is no command `{other}`")),
+    }
+    let mut arguments = Arguments::default();
+    let mut list = false;
+    for word in words {
+        match word.as_str() {
+            "--long" => arguments.long = true,
+            "--install" => arguments.install = true,
+            "--list" => list = true,
+            "--help" | "-h" => return Ok(Task::Help),
+            option if option.starts_with('-') => {
+                return Err(format!("there is no option `{option}`"));
+            }
+            _ => arguments.names.push(word),
+        }
+    }
+    Ok(if list { Task::List } else { Task::Test(arguments) })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: every word of the usage text is understood, and nothing else is taken silently.
+
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Task, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_and_step_names_come_in_any_order() {
+        let expected =
+            Arguments { long: true, install: true, names: vec!["fmt".into(), "loom".into()] };
+        assert_eq!(parsed("test fmt --install loom --long"), Ok(Task::Test(expected)));
+        assert_eq!(parsed("test"), Ok(Task::Test(Arguments::default())));
+        assert_eq!(parsed("test --list --long"), Ok(Task::List));
+    }
+
+    #[test]
+    fn an_unknown_word_is_an_error_and_not_ignored() {
+        assert_eq!(parsed("test --lnog"), Err("there is no option `--lnog`".into()));
+        assert_eq!(parsed("tset"), Err("there is no command `tset`".into()));
+    }
+
+    #[test]
+    fn nothing_at_all_asks_for_help() {
+        assert_eq!(parsed(""), Ok(Task::Help));
+        assert_eq!(parsed("test -h"), Ok(Task::Help));
+    }
+}

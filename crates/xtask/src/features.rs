@@ -1,0 +1,68 @@
+//! The combinations of features that are checked: none, each alone, all.
+//!
+//! Clippy in place of `cargo check`: it sees the same errors, and it can deny the warnings of our own
+//! crates without new flags for everything they use, which would build all of that again.
+
+use serde_json::Value;
+
+use crate::command_line::CommandLine;
+
+/// One line for each combination of each crate that has features; `metadata` is what
+/// `cargo metadata --no-deps --format-version 1` prints.
+pub(crate) fn lines(metadata: &str) -> Result<Vec<CommandLine>, String> {
+    let metadata: Value = serde_json::from_str(metadata)
+        .map_err(|problem| format!("cargo metadata is not readable: {problem}"))?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
+    let mut lines = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().ok_or("a package has no name")?;
+        let features = package["features"].as_object().ok_or("a package has no features")?;
+        if features.is_empty() {
+            // Clippy and the tests have built the only combination there is.
+            continue;
+        }
+        let check = |features: &str| {
+            CommandLine::new(&format!(
+                "cargo clippy --quiet --package {name} {features} -- -D warnings"
+            ))
+        };
+        lines.push(check("--no-default-features"));
+        for feature in features.keys() {
+            lines.push(check(&format!("--no-default-features --features {feature}")));
+        }
+        lines.push(check("--all-features"));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: every combination of every crate is there. Method: what cargo prints, cut short.
+
+    use super::*;
+
+    #[test]
+    fn a_crate_with_features_is_checked_with_none_each_and_all() {
+        let metadata = r#"{"packages": [
+            {"name": "plain", "features": {}},
+            {"name": "rich", "features": {"default": ["tokio"], "tokio": ["dep:tokio"]}}
+        ]}"#;
+        let lines: Vec<_> = lines(metadata).unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "cargo clippy --quiet --package rich --no-default-features -- -D warnings",
+                "cargo clippy --quiet --package rich --no-default-features --features default -- -D warnings",
+                "cargo clippy --quiet --package rich --no-default-features --features tokio -- -D warnings",
+                "cargo clippy --quiet --package rich --all-features -- -D warnings",
+            ]
+        );
+    }
+
+    #[test]
+    fn unreadable_metadata_is_an_error_and_not_an_empty_list() {
+        assert!(lines("").is_err());
+        assert!(lines("{}").is_err());
+        assert!(lines(r#"{"packages": [{"name": "broken"}]}"#).is_err());
+    }
+}

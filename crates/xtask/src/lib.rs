@@ -1,0 +1,75 @@
+//! The project's own chores: `cargo xtask test` runs all that must hold for a change to land.
+//!
+//! Rule: a step is data (`steps`), and only `machine` touches the outside; so what is selected,
+//! skipped and counted is tested without building anything.
+
+mod arguments;
+mod command_line;
+pub mod documents;
+mod features;
+mod machine;
+mod needs;
+mod record;
+mod run;
+mod steps;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use arguments::{Arguments, Task};
+use machine::{Machine as _, Real};
+use run::Settings;
+
+/// Does what the command line asks for: 0 if all of it held, 1 if something failed, 2 if the
+/// command line makes no sense.
+#[must_use]
+pub fn main() -> ExitCode {
+    let task = match arguments::parse(std::env::args().skip(1)) {
+        Ok(task) => task,
+        Err(problem) => return misunderstood(&problem),
+    };
+    match task {
+        Task::Help => {
+            print!("{}", arguments::USAGE);
+            ExitCode::SUCCESS
+        }
+        Task::List => {
+            print!("{}", steps::list(steps::STEPS));
+            ExitCode::SUCCESS
+        }
+        Task::Test(arguments) => test(&arguments),
+    }
+}
+
+/// The folder that holds the workspace.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn test(arguments: &Arguments) -> ExitCode {
+    let selected = match steps::select(steps::STEPS, arguments) {
+        Ok(selected) => selected,
+        Err(problem) => return misunderstood(&problem),
+    };
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+    let settings = Settings { ci, install: arguments.install, named: !arguments.names.is_empty() };
+    let mut machine = Real::new(root());
+    let reports = run::run(&selected, &settings, &mut machine);
+
+    if arguments.long && !settings.named && !ci {
+        // CI has nobody to commit it.
+        match record::write(&root(), &reports) {
+            Ok(path) => machine.say(&format!("\nwritten: {path}")),
+            Err(problem) => machine.say(&format!("\nthe record was not written: {problem}")),
+        }
+    }
+    machine.say(&format!("\n{}", run::table(&reports)));
+    machine.say(&run::last_line(&reports));
+    if run::any_failed(&reports) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn misunderstood(problem: &str) -> ExitCode {
+    eprint!("error: {problem}\n\n{}", arguments::USAGE);
+    ExitCode::from(2)
+}

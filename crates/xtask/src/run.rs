@@ -1,0 +1,364 @@
+//! Running the steps: what passes, fails or is skipped, and how that is told at the end.
+//!
+//! Rule: a step is skipped only for a reason that is printed, and in CI a skipped step is a failed one.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use crate::machine::Machine;
+use crate::needs::Need;
+use crate::steps::{Step, When};
+
+/// What a run may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) ci: bool,
+    pub(crate) install: bool,
+    /// The steps were named one by one: whoever does that wants them all to run.
+    pub(crate) named: bool,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    Passed,
+    /// Each of the reasons.
+    Failed(Vec<String>),
+    Skipped(String),
+}
+
+impl Outcome {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed(_) => "failed",
+            Self::Skipped(_) => "skipped",
+        }
+    }
+
+    fn reasons(&self) -> &[String] {
+        match self {
+            Self::Passed => &[],
+            Self::Failed(reasons) => reasons,
+            Self::Skipped(reason) => std::slice::from_ref(reason),
+        }
+    }
+}
+
+/// A step that has had its turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Report {
+    pub(crate) name: &'static str,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+}
+
+pub(crate) fn run(steps: &[&Step], settings: &Settings, machine: &mut impl Machine) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for step in steps {
+        machine.say(&format!("\n== {}", step.name));
+        let begun = Instant::now();
+        let late = step.when == When::Long && !settings.named && any_failed(&reports);
+        let outcome = if late {
+            Outcome::Skipped("it takes long, and a step before it failed".into())
+        } else {
+            attempt(step, settings, machine)
+        };
+        let outcome = match outcome {
+            Outcome::Skipped(reason) if settings.ci => {
+                Outcome::Failed(vec![format!("skipped, which CI does not allow: {reason}")])
+            }
+            outcome => outcome,
+        };
+        let took = begun.elapsed();
+        machine.say(&format!("== {}: {} in {}", step.name, outcome.word(), spoken(took)));
+        for reason in outcome.reasons() {
+            machine.say(&format!("   {reason}"));
+        }
+        reports.push(Report { name: step.name, outcome, took });
+    }
+    reports
+}
+
+fn attempt(step: &Step, settings: &Settings, machine: &mut impl Machine) -> Outcome {
+    for need in step.needs {
+        if let Err(reason) = provide(need, settings, machine) {
+            return Outcome::Skipped(reason);
+        }
+    }
+    let lines = match (step.lines)(machine.root()) {
+        Ok(lines) => lines,
+        Err(reason) => return Outcome::Failed(vec![reason]),
+    };
+    let mut failures = Vec::new();
+    for line in lines {
+        machine.say(&format!("$ {line}"));
+        if let Err(reason) = machine.run(&line) {
+            failures.push(format!("{line}: {reason}"));
+        }
+    }
+    if failures.is_empty() { Outcome::Passed } else { Outcome::Failed(failures) }
+}
+
+/// Sees to it that `need` is met, or says why it is not.
+fn provide(need: &Need, settings: &Settings, machine: &mut impl Machine) -> Result<(), String> {
+    if machine.has(need) {
+        return Ok(());
+    }
+    let name = need.name();
+    if need.changes_the_machine() && !settings.ci && !settings.install {
+        let advice = need.advice();
+        return Err(format!("{name} is not installed; --install does `{advice}`"));
+    }
+    for line in need.install(machine.is_superuser()) {
+        machine.say(&format!("$ {line}"));
+        machine
+            .run(&line)
+            .map_err(|reason| format!("{name} could not be installed: {line}: {reason}"))?;
+    }
+    if machine.has(need) {
+        Ok(())
+    } else {
+        Err(format!("{name} was installed and still does not answer"))
+    }
+}
+
+pub(crate) fn any_failed(reports: &[Report]) -> bool {
+    reports.iter().any(|report| matches!(report.outcome, Outcome::Failed(_)))
+}
+
+/// One row for each step, with the reasons of those that did not pass.
+pub(crate) fn table(reports: &[Report]) -> String {
+    let mut text = format!("{:<12} {:<8} {:>12}\n", "step", "result", "time");
+    for report in reports {
+        let word = report.outcome.word();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<12} {word:<8} {:>12}", report.name, spoken(report.took));
+        for reason in report.outcome.reasons() {
+            let _ = writeln!(text, "{:<12} {reason}", "");
+        }
+    }
+    let total = reports.iter().map(|report| report.took).sum();
+    let _ = write!(text, "{:<12} {:<8} {:>12}", "total", "", spoken(total));
+    text
+}
+
+/// The line that other tools read; it stands alone at the end.
+pub(crate) fn last_line(reports: &[Report]) -> String {
+    let count = |word| reports.iter().filter(|report| report.outcome.word() == word).count();
+    format!("{} passed, {} failed, {} skipped", count("passed"), count("failed"), count("skipped"))
+}
+
+pub(crate) fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{} min {:02} s", seconds / 60, seconds % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: nothing is skipped in silence, and the count at the end is true. Method: a machine that
+    //! only remembers what it was asked to do.
+
+    use std::path::Path;
+
+    use super::*;
+    use crate::command_line::CommandLine;
+
+    const TOOL: Need = Need::CargoTool { name: "cargo-tool", version: "1.0.0" };
+    const PROGRAM: Need = Need::Program { name: "program", package: "package" };
+
+    #[derive(Default)]
+    struct Scripted {
+        present: Vec<Need>,
+        /// What appears once something is installed.
+        installable: Vec<Need>,
+        /// Lines that begin with one of these fail.
+        broken: Vec<&'static str>,
+        lines: Vec<String>,
+        said: Vec<String>,
+    }
+
+    impl Machine for Scripted {
+        fn root(&self) -> &Path {
+            Path::new(".")
+        }
+
+        fn has(&self, need: &Need) -> bool {
+            self.present.contains(need)
+        }
+
+        fn is_superuser(&self) -> bool {
+            true
+        }
+
+        fn run(&mut self, line: &CommandLine) -> Result<(), String> {
+            let line = line.to_string();
+            let broken = self.broken.iter().any(|start| line.starts_with(start));
+            if line.contains(" install ") && !broken {
+                self.present.append(&mut self.installable);
+            }
+            self.lines.push(line);
+            if broken { Err("exit status: 1".into()) } else { Ok(()) }
+        }
+
+        fn say(&mut self, text: &str) {
+            self.said.push(text.to_owned());
+        }
+    }
+
+    const PLAIN: Step = Step {
+        name: "plain",
+        why: "why",
+        when: When::Always,
+        needs: &[],
+        lines: |_| Ok(vec![CommandLine::new("one"), CommandLine::new("two")]),
+    };
+    const TOOLED: Step = Step { name: "tooled", needs: &[TOOL], when: When::Long, ..PLAIN };
+    const PROGRAMMED: Step = Step { name: "programmed", needs: &[PROGRAM], ..PLAIN };
+
+    const USER: Settings = Settings { ci: false, install: false, named: false };
+    const CI: Settings = Settings { ci: true, ..USER };
+    const INSTALL: Settings = Settings { install: true, ..USER };
+    const NAMED: Settings = Settings { named: true, ..USER };
+
+    fn outcomes(
+        steps: &[&Step],
+        settings: &Settings,
+        machine: &mut Scripted,
+    ) -> (Vec<Outcome>, String) {
+        let reports = run(steps, settings, machine);
+        let line = last_line(&reports);
+        (reports.into_iter().map(|report| report.outcome).collect(), line)
+    }
+
+    #[test]
+    fn a_step_that_fails_runs_to_its_end_and_so_do_the_steps_after_it() {
+        let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
+        let other = Step { name: "other", lines: |_| Ok(vec![CommandLine::new("three")]), ..PLAIN };
+        let (outcomes, line) = outcomes(&[&PLAIN, &other], &USER, &mut machine);
+        assert_eq!(machine.lines, ["one", "two", "three"]);
+        assert_eq!(
+            outcomes,
+            [Outcome::Failed(vec!["one: exit status: 1".into()]), Outcome::Passed]
+        );
+        assert_eq!(line, "1 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_step_whose_lines_cannot_be_made_fails() {
+        let broken = Step { lines: |_| Err("no metadata".into()), ..PLAIN };
+        let (outcomes, _) = outcomes(&[&broken], &USER, &mut Scripted::default());
+        assert_eq!(outcomes, [Outcome::Failed(vec!["no metadata".into()])]);
+    }
+
+    #[test]
+    fn a_users_machine_is_not_changed_without_being_told_to() {
+        let mut machine = Scripted { installable: vec![PROGRAM], ..Scripted::default() };
+        let (outcomes, line) = outcomes(&[&PROGRAMMED], &USER, &mut machine);
+        assert!(machine.lines.is_empty());
+        assert_eq!(
+            outcomes,
+            [Outcome::Skipped(
+                "program is not installed; --install does \
+                 `apt-get install --yes --no-install-recommends package`"
+                    .into()
+            )]
+        );
+        assert_eq!(line, "0 passed, 0 failed, 1 skipped");
+        assert!(machine.said.iter().any(|text| text.contains("program is not installed")));
+    }
+
+    #[test]
+    fn ci_and_the_option_install_system_packages() {
+        for settings in [CI, INSTALL] {
+            let mut machine = Scripted { installable: vec![PROGRAM], ..Scripted::default() };
+            let (outcomes, _) = outcomes(&[&PROGRAMMED], &settings, &mut machine);
+            assert_eq!(outcomes, [Outcome::Passed]);
+            assert_eq!(machine.lines.len(), 4, "update, install, one, two");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_stays_in_the_target_folder_is_installed_without_asking() {
+        let mut machine = Scripted { installable: vec![TOOL], ..Scripted::default() };
+        let (outcomes, _) = outcomes(&[&TOOLED], &USER, &mut machine);
+        assert_eq!(outcomes, [Outcome::Passed]);
+        assert_eq!(machine.lines[0], "cargo install --locked --root target/tools cargo-tool@1.0.0");
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_installed_again() {
+        let mut machine = Scripted { present: vec![TOOL, PROGRAM], ..Scripted::default() };
+        let (outcomes, _) = outcomes(&[&TOOLED, &PROGRAMMED], &CI, &mut machine);
+        assert_eq!(outcomes, [Outcome::Passed, Outcome::Passed]);
+        assert_eq!(machine.lines, ["one", "two", "one", "two"]);
+    }
+
+    #[test]
+    fn an_install_that_fails_skips_the_step_for_a_user_and_fails_it_in_ci() {
+        let offline = || Scripted { broken: vec!["cargo install"], ..Scripted::default() };
+        let (user, line) = outcomes(&[&TOOLED], &USER, &mut offline());
+        assert!(matches!(&user[..], [Outcome::Skipped(why)] if why.contains("not be installed")));
+        assert_eq!(line, "0 passed, 0 failed, 1 skipped");
+
+        let (ci, line) = outcomes(&[&TOOLED], &CI, &mut offline());
+        assert!(matches!(&ci[..], [Outcome::Failed(why)] if why[0].starts_with("skipped, which")));
+        assert_eq!(line, "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn an_install_that_changes_nothing_is_noticed() {
+        let (outcomes, _) = outcomes(&[&TOOLED], &USER, &mut Scripted::default());
+        assert!(matches!(&outcomes[..], [Outcome::Skipped(why)] if why.contains("still does not")));
+    }
+
+    #[test]
+    fn a_long_step_does_not_start_after_a_failure_unless_it_was_named() {
+        let machine =
+            || Scripted { present: vec![TOOL], broken: vec!["broken"], ..Scripted::default() };
+        let broken = Step { lines: |_| Ok(vec![CommandLine::new("broken")]), ..PLAIN };
+
+        let (by_default, line) = outcomes(&[&broken, &TOOLED], &USER, &mut machine());
+        assert!(matches!(&by_default[1], Outcome::Skipped(why) if why.contains("takes long")));
+        assert_eq!(line, "0 passed, 1 failed, 1 skipped");
+
+        let (named, _) = outcomes(&[&broken, &TOOLED], &NAMED, &mut machine());
+        assert_eq!(named[1], Outcome::Passed);
+    }
+
+    #[test]
+    fn a_run_fails_if_any_step_did_and_not_for_a_skipped_one() {
+        let report = |outcome| Report { name: "a", outcome, took: Duration::ZERO };
+        let failed = report(Outcome::Failed(Vec::new()));
+        let skipped = report(Outcome::Skipped(String::new()));
+        assert!(any_failed(&[report(Outcome::Passed), failed]));
+        assert!(!any_failed(&[report(Outcome::Passed), skipped]));
+    }
+
+    #[test]
+    fn the_table_has_every_step_its_time_and_its_reasons() {
+        let reports = [
+            Report { name: "a", outcome: Outcome::Passed, took: Duration::from_millis(59_900) },
+            Report {
+                name: "b",
+                outcome: Outcome::Skipped("no tool".into()),
+                took: Duration::from_secs(60),
+            },
+        ];
+        let table = table(&reports);
+        let rows: Vec<_> =
+            table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>()).collect();
+        let expected: [Vec<_>; 5] = [
+            vec!["step", "result", "time"],
+            vec!["a", "passed", "59.9", "s"],
+            vec!["b", "skipped", "1", "min", "00", "s"],
+            vec!["no", "tool"],
+            vec!["total", "1", "min", "59", "s"],
+        ];
+        assert_eq!(rows, expected);
+    }
+}
