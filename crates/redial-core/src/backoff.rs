@@ -60,8 +60,17 @@ pub const CONTROLLED: Backoff = Backoff::Table(&[
 
 impl Backoff {
     /// The base delay of retry `n`. [`Backoff::Own`] has none here: the policy knows it.
+    #[inline(always)]
     #[must_use]
     pub fn base(&self, n: u32) -> Ns {
+        match self {
+            Backoff::Constant(delay) => ns(*delay),
+            _ => self.growing(n),
+        }
+    }
+
+    /// The base delay of a series that changes.
+    fn growing(&self, n: u32) -> Ns {
         let steps = n.saturating_sub(1);
         let base = match *self {
             Backoff::Constant(delay) => ns(delay),

@@ -89,22 +89,13 @@ pub struct End {
     pub slot: usize,
 }
 
-/// One slot.
+/// One slot; the call's bits say whether it is free, running or waiting.
 #[derive(Clone, Copy, Debug)]
 struct Live {
-    state: State,
     /// Running: when it times out. Waiting: when its replacement is due.
     at: Ns,
     attempt: u32,
     number: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    Running,
-    /// It provably did not run, and its replacement is waiting.
-    Waiting,
 }
 
 /// What the call does about its next attempt.
@@ -154,6 +145,10 @@ pub struct Call<'p, const LIVE: usize> {
     policy: &'p Policy,
     ledger: Ledger,
     live: [Live; LIVE],
+    /// Slots whose attempt runs.
+    running: u32,
+    /// Slots whose attempt provably did not run, and whose replacement waits.
+    waiting: u32,
     /// Slots to cancel and to start, as bits: pending commands are state, not a queue.
     cancels: u32,
     starts: u32,
@@ -186,11 +181,13 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     pub fn begin(policy: &'p Policy, terms: Terms, now: Ns, world: &mut impl World) -> Self {
         let Terms { deadline, idempotent, sealed, asks } = terms;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
-        let free = Live { state: State::Free, at: NEVER, attempt: 0, number: 0 };
+        let free = Live { at: NEVER, attempt: 0, number: 0 };
         let mut call = Call {
             policy,
             ledger: Ledger::new(now),
             live: [free; LIVE],
+            running: 0,
+            waiting: 0,
             cancels: 0,
             starts: 0,
             question: Question::None,
@@ -238,8 +235,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             return Some(Command::Cancel(slot));
         }
         // Slots are reused: the lowest one need not be that of the earliest start.
-        let pending = (0..LIVE).filter(|slot| self.starts & 1 << slot != 0);
-        if let Some(slot) = pending.min_by_key(|&slot| self.live[slot].attempt) {
+        if let Some(slot) = slots(self.starts).min_by_key(|&slot| self.live[slot].attempt) {
             self.starts &= !(1 << slot);
             let Live { attempt, number, .. } = self.live[slot];
             return Some(Command::Start(Start { slot, attempt, number }));
@@ -264,7 +260,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         if self.end.is_some() {
             return None;
         }
-        let timers = self.live.iter().filter(|live| live.state != State::Free).map(|live| live.at);
+        let timers = slots(self.running | self.waiting).map(|slot| self.live[slot].at);
         let at = timers.fold(self.at.min(self.deadline), Ns::min);
         (at != NEVER).then_some(at)
     }
@@ -305,10 +301,29 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         self.ledger.has(Ledger::COMMITTED)
     }
 
+    /// Whether the throttle has announced an answer that is still to come.
+    #[must_use]
+    pub fn awaits_grant(&self) -> bool {
+        matches!(self.phase, Phase::Granting { .. })
+    }
+
+    /// The attempt that runs and started next after this one, and its slot; 0 asks for the first.
+    ///
+    /// A driver looks at what runs in this order: of several outcomes of one moment, that of the
+    /// earlier attempt counts first.
+    #[must_use]
+    pub fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
+        let running = self.live.iter().enumerate();
+        running
+            .filter(|(_, live)| live.state == State::Running && live.attempt > attempt)
+            .map(|(slot, live)| (live.attempt, slot))
+            .min()
+    }
+
     /// Whether an attempt runs in this slot.
     #[must_use]
     pub fn is_running(&self, slot: usize) -> bool {
-        self.live.get(slot).is_some_and(|live| live.state == State::Running)
+        slot < LIVE && self.running & 1 << slot != 0
     }
 
     /// The outcome of the attempt in this slot is there.
@@ -352,10 +367,9 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         world.note(now, Note::Sealed);
         match slot {
             Some(slot) if self.is_running(slot) => self.commit(slot, now, world),
-            _ => {
-                self.sealed = true;
-                self.keep_first_due();
-            }
+            // Of all that waits, what is due first starts first, and its commit drops the rest. Until
+            // then the rest stays: if that was a hedge, the throttle may refuse it (G14).
+            _ => self.sealed = true,
         }
         self.check();
     }
@@ -363,28 +377,35 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     /// Time has passed: the deadline, attempts' own timeouts, replacements, retries and hedges that
     /// are due happen now.
     pub fn wake(&mut self, now: Ns, world: &mut impl World) {
-        while self.end.is_none() {
-            if now >= self.deadline {
-                self.finish(Why::Deadline, None, now, world);
-                break;
-            }
-            // The earliest first; among equals the lower number, and the next retry or hedge last.
-            // What the driver has not been told to start cannot have taken its time: outcomes come
-            // before timers, even where an attempt may take no time at all (P4).
-            let is_due = |slot: usize| {
-                let live = &self.live[slot];
-                live.state != State::Free && live.at <= now && self.starts & 1 << slot == 0
-            };
-            let due = (0..LIVE)
-                .filter(|&slot| is_due(slot))
-                .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
-            match due {
-                Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, world),
-                _ if self.at <= now => self.phase_due(now, world),
-                _ => break,
-            }
+        while self.wake_once(now, world) {}
+    }
+
+    /// Of all that is due now, the first thing happens; false if nothing is due.
+    ///
+    /// A driver that can know the outcome of what this starts at the same moment reports it before
+    /// it goes on: outcomes come before timers (P4).
+    pub fn wake_once(&mut self, now: Ns, world: &mut impl World) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        if now >= self.deadline {
+            self.finish(Why::Deadline, None, now, world);
+            self.check();
+            return true;
+        }
+        // The earliest first; among equals the lower number, and the next retry or hedge last.
+        // What the driver has not been told to start cannot have taken its time: outcomes come
+        // before timers, even where an attempt may take no time at all (P4).
+        let due = slots((self.running | self.waiting) & !self.starts)
+            .filter(|&slot| self.live[slot].at <= now)
+            .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
+        match due {
+            Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, world),
+            _ if self.at <= now => self.phase_due(now, world),
+            _ => return false,
         }
         self.check();
+        true
     }
 
     /// The strategy answered.
@@ -425,8 +446,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// An attempt's own timeout, or a replacement.
     fn slot_due(&mut self, slot: usize, now: Ns, world: &mut impl World) {
-        let Live { state, attempt, number, .. } = self.live[slot];
-        if state == State::Waiting {
+        let Live { attempt, number, .. } = self.live[slot];
+        if self.waiting & 1 << slot != 0 {
             self.start(slot, number, now, world);
             return;
         }
@@ -613,8 +634,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// Ends a hedged call of which nothing runs and nothing is to come (ruling G21).
     fn end_if_nothing_is_left(&mut self, now: Ns, world: &mut impl World) {
-        let outstanding = self.live.iter().any(|live| live.state != State::Free);
-        if self.end.is_none() && !outstanding && self.phase == Phase::Idle {
+        if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
             let why = self.stopped.unwrap_or(Why::Attempts);
             self.finish(why, self.failed, now, world);
         }
@@ -648,7 +668,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         };
         world.note(now, Note::Replacing { attempt, after, proof });
         let at = now.saturating_add(after);
-        self.live[slot] = Live { state: State::Waiting, at, attempt, number };
+        self.live[slot] = Live { at, attempt, number };
+        self.waiting |= 1 << slot;
         if after == 0 && now < self.deadline {
             self.start(slot, number, now, world);
         }
@@ -657,11 +678,11 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// Starts the next attempt that counts.
     fn start_next(&mut self, now: Ns, world: &mut impl World) {
-        let free = self.live.iter().position(|live| live.state == State::Free);
-        let Some(slot) = free else {
+        let slot = (self.running | self.waiting).trailing_ones() as usize;
+        if slot >= LIVE {
             debug_assert!(false, "no slot for another attempt");
             return;
-        };
+        }
         self.ledger.attempts = self.ledger.attempts.saturating_add(1);
         if self.started > 0 {
             world.started();
@@ -678,7 +699,9 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         let timeout = self.policy.rules().attempt_timeout;
         let at = timeout.map_or(NEVER, |timeout| now.saturating_add(ns(timeout)));
         let attempt = self.started;
-        self.live[slot] = Live { state: State::Running, at, attempt, number };
+        self.live[slot] = Live { at, attempt, number };
+        self.running |= 1 << slot;
+        self.waiting &= !(1 << slot);
         self.starts |= 1 << slot;
         world.note(now, Note::Started { attempt, number });
         if self.sealed {
@@ -696,23 +719,6 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         self.stop_all_but(Some(slot), now, world);
     }
 
-    /// Of all that is waiting, keeps what is due first (ruling G24).
-    fn keep_first_due(&mut self) {
-        let waits = |live: &Live| live.state == State::Waiting;
-        let first = (0..LIVE)
-            .filter(|&slot| waits(&self.live[slot]))
-            .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
-        let keep = first.filter(|&slot| self.live[slot].at <= self.at);
-        if keep.is_some() {
-            self.drop_what_waits();
-        }
-        for slot in 0..LIVE {
-            if waits(&self.live[slot]) && Some(slot) != keep {
-                self.free(slot);
-            }
-        }
-    }
-
     fn drop_what_waits(&mut self) {
         self.phase = Phase::Idle;
         self.at = NEVER;
@@ -720,7 +726,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     }
 
     fn stop_all_but(&mut self, keep: Option<usize>, now: Ns, world: &mut impl World) {
-        for slot in 0..LIVE {
+        for slot in slots(self.running | self.waiting) {
             if Some(slot) != keep {
                 self.stop(slot, now, world);
             }
@@ -729,9 +735,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// Cancels what runs in a slot and forgets what waits there.
     fn stop(&mut self, slot: usize, now: Ns, world: &mut impl World) {
-        let Live { state, attempt, .. } = self.live[slot];
-        if state == State::Running {
-            world.note(now, Note::Cancelled { attempt });
+        if self.running & 1 << slot != 0 {
+            world.note(now, Note::Cancelled { attempt: self.live[slot].attempt });
             // An attempt that the driver has not even been told of needs no cancelling.
             if self.starts & 1 << slot == 0 {
                 self.cancels |= 1 << slot;
@@ -742,8 +747,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     }
 
     fn free(&mut self, slot: usize) {
-        self.live[slot].state = State::Free;
-        self.live[slot].at = NEVER;
+        self.running &= !(1 << slot);
+        self.waiting &= !(1 << slot);
     }
 
     fn finish(&mut self, why: Why, who: Option<(u32, usize)>, now: Ns, world: &mut impl World) {
@@ -761,7 +766,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// The invariants at the head of this file.
     fn check(&self) {
-        let running = self.live.iter().filter(|live| live.state != State::Free).count();
+        let running = (self.running | self.waiting).count_ones();
+        debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
         debug_assert!(self.ledger.attempts <= self.attempts_max, "attempts above the limit");
         debug_assert!(
             self.at == NEVER
@@ -779,6 +785,15 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             debug_assert!(!self.is_committed() || running == 1, "a committed call has one attempt");
         }
     }
+}
+
+/// The slots of these bits, in order.
+fn slots(mut bits: u32) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let slot = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (slot < u32::BITS).then_some(slot as usize)
+    })
 }
 
 /// The pause before replacement `k` of what was never sent: none, 10 ms, doubled up to 1 s.

@@ -3,9 +3,9 @@
 use core::fmt;
 
 use crate::limits::{Measure, Wish};
-use crate::policy::{HintRule, Late, Numbering, Pay};
-use crate::time::{NEVER, Ns, ns};
-use crate::{Cost, Failure, Grant, Hint, Jitter, Kind, Ledger, Note, Policy, Step, World};
+use crate::policy::{HintRule, Late, Numbering, Pay, Rules};
+use crate::time::{NEVER, Ns, duration, ns};
+use crate::{Backoff, Cost, Failure, Grant, Hint, Jitter, Kind, Ledger, Note, Policy, Step, World};
 
 /// Why a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +135,49 @@ pub enum Verdict {
 /// `deadline` is the moment at which the call must end ([`NEVER`] without one); `advice` what a
 /// strategy said, if the policy asks one and it has answered. A policy that hedges does not come
 /// here until it has committed: its rhythm is the [`Call`](crate::Call)'s.
+// Always: where the failure is known, as `when(..) -> bool` makes it, most of this vanishes.
+#[inline(always)]
 pub fn decide(
+    policy: &Policy,
+    ledger: &mut Ledger,
+    failure: &Failure,
+    advice: Advice,
+    now: Ns,
+    deadline: Ns,
+    world: &mut impl World,
+) -> Verdict {
+    let usual = policy.is_simple()
+        && ledger.flags & (Ledger::COMMITTED | Ledger::ASKS | Ledger::NOT_IDEMPOTENT) == 0
+        && failure.reason.is_none()
+        && failure.hint == Hint::None
+        && advice == Advice::None
+        && deadline == NEVER;
+    if usual {
+        judge::<true>(policy, ledger, failure, advice, now, deadline, world)
+    } else {
+        unusual(policy, ledger, failure, advice, now, deadline, world)
+    }
+}
+
+/// Apart, so that the usual decision stays small enough to be inlined.
+#[cold]
+#[inline(never)]
+fn unusual(
+    policy: &Policy,
+    ledger: &mut Ledger,
+    failure: &Failure,
+    advice: Advice,
+    now: Ns,
+    deadline: Ns,
+    world: &mut impl World,
+) -> Verdict {
+    judge::<false>(policy, ledger, failure, advice, now, deadline, world)
+}
+
+/// The decision. `USUAL` says that most of what could matter does not, as [`decide`] has found: the
+/// compiler then leaves it out, and the order stands here once.
+#[inline(always)]
+fn judge<const USUAL: bool>(
     policy: &Policy,
     ledger: &mut Ledger,
     failure: &Failure,
@@ -147,74 +189,104 @@ pub fn decide(
     let rules = policy.rules();
 
     // Counted first, compared later (G11); and once, though a strategy makes it come here twice.
-    if advice == Advice::None {
+    if USUAL || advice == Advice::None {
         world.failed();
     }
-    if ledger.has(Ledger::COMMITTED) {
-        return Verdict::End(Why::Committed);
+    if !USUAL && let Some(verdict) = bound(ledger, failure, advice) {
+        return verdict;
     }
-    // C10: what is always retried never reaches the strategy.
-    let always = failure.is_always_retried();
-    if ledger.has(Ledger::ASKS) && !always {
-        match advice {
-            Advice::None => return Verdict::Ask,
-            Advice::Decline => return Verdict::End(Why::Strategy),
-            Advice::After(_) => {}
-        }
-    }
-    if ledger.has(Ledger::NOT_IDEMPOTENT) && !failure.proves_not_run() {
-        return Verdict::End(Why::Unsafe);
-    }
-    if failure.hint == Hint::Stop {
+    if !USUAL && failure.hint == Hint::Stop {
         return Verdict::End(Why::Refused);
     }
-    let attempts_max = rules.attempts.unwrap_or(u32::MAX);
-    if rules.attempts.is_some() && ledger.attempts >= attempts_max {
+    if rules.attempts.is_some_and(|most| ledger.attempts >= most) {
         return Verdict::End(Why::Attempts);
     }
 
-    let Delay { span, hinted, next } = delay(policy, ledger, failure, advice, now, world);
-    let mut after = span;
-    if !rules.limits.is_none() {
-        let spent = match rules.limits.measure {
-            Measure::Delays => ledger.waited,
-            Measure::Elapsed => now.saturating_sub(ledger.start),
-        };
-        let another = ledger.attempts.saturating_add(1) < attempts_max;
-        let next = if another { next.map(|step| step.base(policy, failure, after)) } else { None };
-        match rules.limits.judge(&Wish { spent, delay: after, ours: !hinted, next }) {
-            Ok(left) => after = left,
-            Err(why) => return Verdict::End(why),
+    let mut after;
+    if USUAL {
+        let number = ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1);
+        after = jittered(rules, &rules.backoff, rules.backoff.base(number), None, now, world);
+    } else {
+        let number = number(rules, ledger);
+        let hinted;
+        (after, hinted) = delay(policy, ledger, number, failure, advice, now, world);
+        if !rules.limits.is_none() {
+            match limited(policy, ledger, number, failure, after, hinted, now) {
+                Ok(left) => after = left,
+                Err(why) => return Verdict::End(why),
+            }
         }
-    }
-    if is_late(policy, now.saturating_add(after), deadline) {
-        return Verdict::End(Why::Deadline);
-    }
-
-    ledger.waited = ledger.waited.saturating_add(after);
-
-    let grant = match rules.pay {
-        Pay::Deciding => ask(world, Cost { kind: failure.kind }, now),
-        Pay::AfterBackoff => {
-            world.note(now, Note::Retrying { after, failure: *failure });
-            return Verdict::Retry { after, paid: false };
-        }
-    };
-    if let Grant::After(debt, _) = grant {
-        // A debt is waited for first, then the backoff (S2).
-        after = after.saturating_add(debt);
         if is_late(policy, now.saturating_add(after), deadline) {
             return Verdict::End(Why::Deadline);
         }
+        if rules.pay == Pay::AfterBackoff {
+            ledger.waited = ledger.waited.saturating_add(after);
+            world.note(now, Note::Retrying { after, failure: *failure });
+            return Verdict::Retry { after, paid: false };
+        }
     }
-    if grant == Grant::Refused {
-        return Verdict::End(Why::Throttled);
+    ledger.waited = ledger.waited.saturating_add(after);
+
+    match ask(world, Cost { kind: failure.kind }, now) {
+        Grant::Now(_) => {}
+        Grant::After(debt, _) => {
+            // A debt is waited for first, then the backoff (S2).
+            after = after.saturating_add(debt);
+            if is_late(policy, now.saturating_add(after), deadline) {
+                return Verdict::End(Why::Deadline);
+            }
+        }
+        Grant::Later => {
+            world.note(now, Note::Retrying { after, failure: *failure });
+            return Verdict::Later { after };
+        }
+        Grant::Refused => return Verdict::End(Why::Throttled),
     }
     world.note(now, Note::Retrying { after, failure: *failure });
-    match grant {
-        Grant::Later => Verdict::Later { after },
-        _ => Verdict::Retry { after, paid: true },
+    Verdict::Retry { after, paid: true }
+}
+
+/// What a call that is bound in some way must do, if that decides it: committed, then strategy,
+/// then unsafe.
+fn bound(ledger: &Ledger, failure: &Failure, advice: Advice) -> Option<Verdict> {
+    if ledger.has(Ledger::COMMITTED) {
+        return Some(Verdict::End(Why::Committed));
     }
+    // C10: what is always retried never reaches the strategy.
+    if ledger.has(Ledger::ASKS) && !failure.is_always_retried() {
+        match advice {
+            Advice::None => return Some(Verdict::Ask),
+            Advice::Decline => return Some(Verdict::End(Why::Strategy)),
+            Advice::After(_) => {}
+        }
+    }
+    let is_unsafe = ledger.has(Ledger::NOT_IDEMPOTENT) && !failure.proves_not_run();
+    is_unsafe.then_some(Verdict::End(Why::Unsafe))
+}
+
+/// The delay that the limits leave (L1 to L3).
+fn limited(
+    policy: &Policy,
+    ledger: &Ledger,
+    number: u32,
+    failure: &Failure,
+    delay: Ns,
+    hinted: bool,
+    now: Ns,
+) -> Result<Ns, Why> {
+    let rules = policy.rules();
+    let spent = match rules.limits.measure {
+        Measure::Delays => ledger.waited,
+        Measure::Elapsed => now.saturating_sub(ledger.start),
+    };
+    let another =
+        rules.attempts.is_none_or(|most| ledger.attempts.saturating_add(1) < most) && !hinted;
+    let next = another.then(|| {
+        let previous = Some(duration(delay));
+        let number = number.saturating_add(1);
+        policy.base(&series(rules, failure), Step { number, failure, previous })
+    });
+    rules.limits.judge(&Wish { spent, delay, ours: !hinted, next })
 }
 
 /// Asks the throttle for a retry or hedge, and notes its answer.
@@ -230,37 +302,34 @@ pub(crate) fn is_late(policy: &Policy, then: Ns, deadline: Ns) -> bool {
     deadline != NEVER && policy.rules().late == Late::Early && then >= deadline
 }
 
-/// A delay before limits.
-struct Delay {
-    span: Ns,
-    /// Whether the server chose it.
-    hinted: bool,
-    /// Where the series goes on, if it does.
-    next: Option<Next>,
-}
-
-/// The place of the next base delay in its series.
-struct Next {
-    number: u32,
-    backoff: crate::Backoff,
-}
-
-impl Next {
-    fn base(&self, policy: &Policy, failure: &Failure, previous: Ns) -> Ns {
-        let previous = Some(crate::duration(previous));
-        policy.base(&self.backoff, Step { number: self.number, failure, previous })
+/// The number of the next delay in its series.
+fn number(rules: &Rules, ledger: &Ledger) -> u32 {
+    match rules.numbering {
+        Numbering::Attempts => ledger.attempts,
+        _ => ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1),
     }
 }
 
-/// The delay that hint, strategy or backoff asks for, jitter included.
+/// The series that answers this failure.
+fn series(rules: &Rules, failure: &Failure) -> Backoff {
+    match rules.throttling_first {
+        _ if failure.is_always_retried() => rules.always,
+        Some(first) if failure.kind == Kind::Throttling => rules.backoff.starting_at(first),
+        _ => rules.backoff,
+    }
+}
+
+/// The delay that hint, strategy or backoff asks for, jitter included; and whether the server
+/// chose it.
 fn delay(
     policy: &Policy,
     ledger: &mut Ledger,
+    number: u32,
     failure: &Failure,
     advice: Advice,
     now: Ns,
     world: &mut impl World,
-) -> Delay {
+) -> (Ns, bool) {
     let rules = policy.rules();
     if let (Hint::After(wish), HintRule::Exact(most)) = (failure.hint, rules.hint) {
         ledger.hinted = match rules.numbering {
@@ -268,38 +337,34 @@ fn delay(
             Numbering::Attempts => ledger.hinted,
             Numbering::SinceHint => u16::try_from(ledger.attempts).unwrap_or(u16::MAX),
         };
-        let span = ns(wish).min(most.map_or(NEVER, ns));
-        return Delay { span, hinted: true, next: None };
+        return (ns(wish).min(most.map_or(NEVER, ns)), true);
     }
-    let number = match rules.numbering {
-        Numbering::Attempts => ledger.attempts,
-        _ => ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1),
-    };
-    let always = failure.is_always_retried();
-    let backoff = match rules.throttling_first {
-        _ if always => rules.always,
-        Some(first) if failure.kind == Kind::Throttling => rules.backoff.starting_at(first),
-        _ => rules.backoff,
-    };
-    let next = Some(Next { number: number.saturating_add(1), backoff });
     if let Advice::After(span) = advice {
-        return Delay { span, hinted: false, next };
+        return (span, false);
     }
-    let needs_previous = rules.jitter == Jitter::Decorrelated || backoff == crate::Backoff::Own;
+    // The usual series is read where it lies: a copy of it would cost more than the delay.
+    let other;
+    let always = failure.is_always_retried();
+    let backoff = if always || rules.throttling_first.is_some() {
+        other = series(rules, failure);
+        &other
+    } else {
+        &rules.backoff
+    };
+    let needs_previous = rules.jitter == Jitter::Decorrelated || *backoff == Backoff::Own;
     let previous = if needs_previous { world.previous() } else { None };
-    let step = Step { number, failure, previous: previous.map(crate::duration) };
-    let base = policy.base(&backoff, step);
-    let (mut span, mut hinted) = (base, false);
+    let step = Step { number, failure, previous: previous.map(duration) };
+    let base = policy.base(backoff, step);
+    let mut hinted = false;
     // The controlled backoff has no jitter of its own, whatever the policy's series has.
-    if rules.jitter.draws() && !always {
-        let u = world.draw();
-        world.note(now, Note::Drew(u));
-        let first = policy.first(&backoff, base);
-        span = rules.jitter.apply(base, u, first, previous.unwrap_or(first));
-        if !rules.jitter_above_cap {
-            span = span.min(backoff.cap());
+    let mut span = match always {
+        true => base,
+        false => {
+            let first = policy.first(backoff, base);
+            let from = Some((first, previous.unwrap_or(first)));
+            jittered(rules, backoff, base, from, now, world)
         }
-    }
+    };
     if let (Hint::After(wish), HintRule::Within(room)) = (failure.hint, rules.hint) {
         let wished = ns(wish).clamp(span, span.saturating_add(ns(room)));
         hinted = wished > span;
@@ -308,5 +373,26 @@ fn delay(
     if needs_previous && !hinted {
         world.remember(span);
     }
-    Delay { span, hinted, next }
+    (span, hinted)
+}
+
+/// The base delay with its jitter; `from` is what decorrelated jitter grows from: the first delay
+/// and the one before.
+#[inline(always)]
+fn jittered(
+    rules: &Rules,
+    backoff: &Backoff,
+    base: Ns,
+    from: Option<(Ns, Ns)>,
+    now: Ns,
+    world: &mut impl World,
+) -> Ns {
+    if !rules.jitter.draws() {
+        return base;
+    }
+    let u = world.draw();
+    world.note(now, Note::Drew(u));
+    let (first, previous) = from.unwrap_or((base, base));
+    let span = rules.jitter.apply(base, u, first, previous);
+    if rules.jitter_above_cap { span } else { span.min(backoff.cap()) }
 }

@@ -191,8 +191,24 @@ impl Rules {
         }
         match self.limits.measure {
             Measure::Elapsed => true,
-            Measure::Delays => self.backoff.grows_for_ever(),
+            // Every series that a failure can lead to must add up.
+            Measure::Delays => {
+                let throttled = match self.throttling_first {
+                    Some(first) => self.backoff.starting_at(first),
+                    None => self.backoff,
+                };
+                self.adds_up(&self.backoff)
+                    && self.adds_up(&throttled)
+                    && self.always.grows_for_ever()
+            }
         }
+    }
+
+    /// Whether the series adds up, jitter included: decorrelated jitter grows from the first delay,
+    /// and three times nothing is nothing.
+    const fn adds_up(&self, backoff: &Backoff) -> bool {
+        let from_nothing = matches!(self.jitter, Jitter::Decorrelated) && backoff.first() == 0;
+        backoff.grows_for_ever() && !from_nothing
     }
 }
 
@@ -217,6 +233,39 @@ enum Own {
 pub struct Policy {
     rules: Rules,
     own: Option<Own>,
+    /// What was found out about the rules when they were checked, so that calls need not.
+    shape: Shape,
+}
+
+/// What a call need not look for in the rules.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Nothing races, asks or runs against a clock.
+    plain: bool,
+    /// A delay is one of the series, changed by a draw at the most: no limit, no other numbering,
+    /// no memory of earlier delays.
+    simple: bool,
+}
+
+impl Shape {
+    const fn of(rules: &Rules) -> Shape {
+        let now = matches!(rules.pay, Pay::Deciding);
+        Shape {
+            plain: rules.hedge.is_none()
+                && rules.deadline.is_none()
+                && rules.attempt_timeout.is_none()
+                && !rules.asks
+                && !rules.replaces
+                && now,
+            simple: rules.limits.is_none()
+                && rules.throttling_first.is_none()
+                && matches!(rules.numbering, Numbering::Delays)
+                && !matches!(rules.jitter, Jitter::Decorrelated)
+                && !matches!(rules.backoff, Backoff::Own)
+                && !rules.jitter_above_cap
+                && now,
+        }
+    }
 }
 
 impl Policy {
@@ -227,7 +276,7 @@ impl Policy {
     pub const fn new(rules: Rules) -> Result<Policy, Problem> {
         match rules.problem() {
             Some(problem) => Err(problem),
-            None => Ok(Policy { rules, own: None }),
+            None => Ok(Policy { shape: Shape::of(&rules), rules, own: None }),
         }
     }
 
@@ -241,7 +290,7 @@ impl Policy {
         if let Some(problem) = rules.problem() {
             panic!("{}", problem.text());
         }
-        Policy { rules, own: None }
+        Policy { shape: Shape::of(&rules), rules, own: None }
     }
 
     /// The same policy with other rules, checked again.
@@ -257,7 +306,7 @@ impl Policy {
             }
             own => match rules.problem() {
                 Some(problem) => Err(problem),
-                None => Ok(Policy { rules, own }),
+                None => Ok(Policy { shape: Shape::of(&rules), rules, own }),
             },
         }
     }
@@ -271,14 +320,20 @@ impl Policy {
         table: impl Into<Arc<[Duration]>>,
     ) -> Result<Policy, Problem> {
         let table: Arc<[Duration]> = table.into();
-        let Some(last) = table.last() else { return Err(Problem::EmptyTable) };
-        // Whether it ends is judged by what repeats for ever: the last entry.
-        rules.backoff = Backoff::Constant(*last);
-        if let Some(problem) = rules.problem() {
+        let [first, ..] = *table else { return Err(Problem::EmptyTable) };
+        // Whether it ends is judged by what repeats for ever, the last entry, or by what
+        // decorrelated jitter grows from; the first delay after throttling changes no table.
+        let repeats = match rules.jitter {
+            Jitter::Decorrelated => first,
+            _ => table[table.len() - 1],
+        };
+        let like = Backoff::Constant(repeats);
+        let judged = Rules { backoff: like, throttling_first: None, ..rules };
+        if let Some(problem) = judged.problem() {
             return Err(problem);
         }
         rules.backoff = Backoff::Own;
-        Ok(Policy { rules, own: Some(Own::Table(table)) })
+        Ok(Policy { shape: Shape::of(&rules), rules, own: Some(Own::Table(table)) })
     }
 
     /// Checks the rules, with a function that says each base delay.
@@ -294,7 +349,8 @@ impl Policy {
         if let Some(problem) = rules.problem() {
             return Err(problem);
         }
-        Ok(Policy { rules, own: Some(Own::Function(Arc::new(function))) })
+        let own = Some(Own::Function(Arc::new(function)));
+        Ok(Policy { shape: Shape::of(&rules), rules, own })
     }
 
     /// The rules.
@@ -307,22 +363,32 @@ impl Policy {
     #[must_use]
     pub fn table(&self) -> Option<&[Duration]> {
         match (&self.own, &self.rules.backoff) {
-            (Some(Own::Table(table)), _) => Some(table),
-            (None, Backoff::Table(table)) => Some(table),
+            (Some(Own::Table(table)), Backoff::Own) => Some(table),
+            (_, Backoff::Table(table)) => Some(table),
             _ => None,
         }
     }
 
     /// Whether the ledger alone is enough to play it: nothing races, asks or runs against a clock.
+    #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        let rules = &self.rules;
-        rules.hedge.is_none()
-            && rules.deadline.is_none()
-            && rules.attempt_timeout.is_none()
-            && !rules.asks
-            && !rules.replaces
-            && matches!(rules.pay, Pay::Deciding)
+        self.shape.plain
+    }
+
+    /// Whether a delay is one of the series, changed by a draw at the most.
+    #[inline]
+    pub(crate) const fn is_simple(&self) -> bool {
+        self.shape.simple
+    }
+
+    /// Whether no delay depends on the one before it, so that a driver need not keep it.
+    #[inline]
+    #[must_use]
+    pub const fn remembers_nothing(&self) -> bool {
+        self.shape.simple
+            || !matches!(self.rules.jitter, Jitter::Decorrelated)
+                && !matches!(self.rules.backoff, Backoff::Own)
     }
 
     /// The base delay of the series `backoff` for what happened; `first` for decorrelated jitter.

@@ -5,3 +5,18 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Makes a function `const`, except under loom, whose atomics are registered as they are made.
+macro_rules! const_unless_loom {
+    ($(#[$attribute:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) -> $out:ty $body:block) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        $vis const fn $name($($arg: $type),*) -> $out $body
+
+        #[cfg(loom)]
+        $(#[$attribute])*
+        $vis fn $name($($arg: $type),*) -> $out $body
+    };
+}
+
+pub(crate) use const_unless_loom;

@@ -3,7 +3,7 @@
 //! Invariant: `0 <= spent <= reserve` at every instant that any thread can observe.
 
 use super::{Bucket, MILLI};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, const_unless_loom};
 use crate::time::Ns;
 use crate::{Cost, Grant, Problem, Taken};
 
@@ -23,31 +23,37 @@ impl Budget {
     pub const RESERVE: f64 = 10.0;
     /// What a success adds to a budget that nobody named.
     pub const RATIO: f64 = 0.1;
+    /// The same in thousandths, as a constant for the way of a success.
+    pub(super) const RATIO_MILLI: u32 = (Budget::RATIO * MILLI) as u32;
 
-    /// A full budget. Both numbers are kept in thousandths; works in a `static`.
-    ///
-    /// # Errors
-    /// The reserve is below 1, or a number is not one.
-    pub const fn new(reserve: f64, ratio: f64) -> Result<Self, Problem> {
-        if !(reserve >= 1.0 && reserve <= 1e6) {
-            return Err(Problem::Reserve);
+    const_unless_loom! {
+        /// A full budget. Both numbers are kept in thousandths; works in a `static`.
+        ///
+        /// # Errors
+        /// The reserve is below 1, or a number is not one.
+        pub fn new(reserve: f64, ratio: f64) -> Result<Self, Problem> {
+            if !(reserve >= 1.0 && reserve <= 1e6) {
+                return Err(Problem::Reserve);
+            }
+            if !(ratio >= 0.0 && ratio <= 1e6) {
+                return Err(Problem::Ratio);
+            }
+            Ok(Budget {
+                spent: AtomicU32::new(0),
+                reserve: (reserve * MILLI + 0.5) as u32,
+                ratio: (ratio * MILLI + 0.5) as u32,
+            })
         }
-        if !(ratio >= 0.0 && ratio <= 1e6) {
-            return Err(Problem::Ratio);
-        }
-        Ok(Budget {
-            spent: AtomicU32::new(0),
-            reserve: (reserve * MILLI + 0.5) as u32,
-            ratio: (ratio * MILLI + 0.5) as u32,
-        })
     }
 
-    /// A full budget with the default numbers: a reserve of 10, one retry in ten calls.
-    #[must_use]
-    pub const fn standard() -> Self {
-        match Budget::new(Budget::RESERVE, Budget::RATIO) {
-            Ok(budget) => budget,
-            Err(_) => unreachable!(),
+    const_unless_loom! {
+        /// A full budget with the default numbers: a reserve of 10, one retry in ten calls.
+        #[must_use]
+        pub fn standard() -> Self {
+            match Budget::new(Budget::RESERVE, Budget::RATIO) {
+                Ok(budget) => budget,
+                Err(_) => unreachable!(),
+            }
         }
     }
 
@@ -87,7 +93,7 @@ impl Bucket for Budget {
         self.add(1000);
     }
 
-    #[inline]
+    #[inline(always)]
     fn succeeded(&self, _taken: Option<Taken>) {
         self.add(self.ratio);
     }
@@ -98,20 +104,118 @@ impl Bucket for Budget {
 }
 
 impl Budget {
-    #[inline]
-    fn add(&self, milli: u32) {
+    #[inline(always)]
+    pub(super) fn add(&self, milli: u32) {
         let mut spent = self.spent.load(Ordering::Relaxed);
-        while spent > 0 {
+        // A full one is left alone before anything else is looked at.
+        while spent != 0 {
             let next = spent.saturating_sub(milli);
-            match self.spent.compare_exchange_weak(
-                spent,
-                next,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
+            let swap =
+                self.spent.compare_exchange_weak(spent, next, Ordering::Relaxed, Ordering::Relaxed);
+            match swap {
                 Ok(_) => return,
                 Err(current) => spent = current,
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use std::thread;
+
+    const COST: Cost = Cost { kind: Kind::Server };
+
+    fn take_all(budget: &Budget) -> usize {
+        core::iter::repeat_with(|| budget.take(COST, 0))
+            .take_while(|grant| *grant != Grant::Refused)
+            .count()
+    }
+
+    #[test]
+    fn a_budget_starts_full_and_refuses_below_one() {
+        assert_eq!(take_all(&Budget::standard()), 10);
+        let uneven = Budget::new(2.999, 0.1).unwrap();
+        assert_eq!((take_all(&uneven), uneven.tokens(0)), (2, Some(0.999)));
+        uneven.succeeded(None);
+        assert_eq!((take_all(&uneven), uneven.tokens(0)), (1, Some(0.099)));
+    }
+
+    #[test]
+    fn ten_successes_fund_exactly_one_retry() {
+        let budget = Budget::standard();
+        take_all(&budget);
+        for round in 0..3 {
+            for success in 0..10 {
+                assert_eq!(budget.take(COST, 0), Grant::Refused, "round {round}, {success}");
+                budget.succeeded(None);
+            }
+            assert_eq!(take_all(&budget), 1);
+        }
+    }
+
+    #[test]
+    fn neither_success_nor_a_refund_passes_the_reserve() {
+        let budget = Budget::new(1.5, 0.7).unwrap();
+        budget.succeeded(None);
+        assert_eq!(budget.tokens(0), Some(1.5));
+        let Grant::Now(taken) = budget.take(COST, 0) else { panic!("it is full") };
+        budget.succeeded(Some(taken));
+        budget.give_back(taken);
+        assert_eq!(budget.tokens(0), Some(1.5));
+    }
+
+    #[test]
+    fn parameters_are_refused_where_they_make_no_sense() {
+        for reserve in [0.0, 0.999, -1.0, 1e6 + 1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Budget::new(reserve, 0.1).err(), Some(Problem::Reserve), "{reserve}");
+        }
+        for ratio in [-0.001, 1e6 + 1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Budget::new(10.0, ratio).err(), Some(Problem::Ratio), "{ratio}");
+        }
+        let largest = Budget::new(1e6, 1e6).unwrap();
+        assert_eq!(largest.parameters(), (1e6, 1e6));
+        assert_eq!(largest.take(COST, 0), Grant::Now(Taken(1000)));
+        largest.succeeded(None);
+        assert_eq!(largest.tokens(0), Some(1e6));
+        assert_eq!(Budget::new(1.0, 0.0).unwrap().parameters(), (1.0, 0.0));
+    }
+
+    #[test]
+    fn threads_that_take_until_refused_get_exactly_the_reserve() {
+        let budget = Budget::new(10_000.0, 0.1).unwrap();
+        let granted: usize = thread::scope(|scope| {
+            let takers = [(); 8].map(|()| scope.spawn(|| take_all(&budget)));
+            takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+        });
+        assert_eq!((granted, budget.tokens(0)), (10_000, Some(0.0)));
+    }
+
+    #[test]
+    fn threads_that_take_refund_and_succeed_lose_nothing() {
+        let budget = Budget::new(1000.0, 0.001).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for i in 0..1000 {
+                        if let Grant::Now(taken) = budget.take(COST, 0)
+                            && i % 10 != 0
+                        {
+                            budget.give_back(taken);
+                        }
+                    }
+                });
+            }
+        });
+        // One in ten of 8,000 was kept; the reserve was never empty, so none was refused.
+        assert_eq!(budget.tokens(0), Some(200.0));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..1000).for_each(|_| budget.succeeded(None)));
+            }
+        });
+        assert_eq!(budget.tokens(0), Some(208.0));
     }
 }

@@ -76,7 +76,9 @@ impl CostsSpec {
         if costs.iter().chain([&self.success]).any(|cost| !(*cost >= 0.0 && cost.is_finite())) {
             return Some(Problem::Cost);
         }
-        if costs.iter().any(|cost| *cost > self.capacity) {
+        // A single kind that can never be paid is a way to forbid its retries (a small bucket with
+        // the standard's other costs); a bucket that can pay for none is a mistake.
+        if costs.iter().all(|cost| *cost > self.capacity) {
             return Some(Problem::CostAboveCapacity);
         }
         let refill = self.refill_per_second;
@@ -211,4 +213,200 @@ impl Bucket for Costs {
 /// Tokens in units, to the nearest one.
 fn to_units(tokens: f64, unit: f64) -> u64 {
     (tokens * unit + 0.5) as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use std::thread;
+
+    const SECOND: Ns = 1_000_000_000;
+
+    const SERVER: Cost = Cost { kind: Kind::Server };
+
+    /// Ten tokens that nothing refills; a retry costs 5, and is refused when they are gone.
+    const FIXED: CostsSpec = CostsSpec {
+        capacity: 10.0,
+        refill_per_second: 0.0,
+        empty: Empty::Fail,
+        ..CostsSpec::STANDARD
+    };
+
+    /// Ten tokens, one comes back per second.
+    const SLOW: CostsSpec = CostsSpec { capacity: 10.0, refill_per_second: 1.0, ..FIXED };
+
+    fn costs(spec: CostsSpec) -> Costs {
+        Costs::new(spec).unwrap()
+    }
+
+    /// How long a retry must wait; `None`: it is refused.
+    fn wait(costs: &Costs, now: Ns) -> Option<Ns> {
+        match costs.take(SERVER, now) {
+            Grant::Now(_) => Some(0),
+            Grant::After(wait, _) => Some(wait),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_retry_costs_by_the_kind_of_failure() {
+        let left = |spec: CostsSpec, kind| {
+            let costs = costs(spec);
+            assert!(matches!(costs.take(Cost { kind }, 0), Grant::Now(_)));
+            costs.tokens(0)
+        };
+        for (kind, standard, aws) in [
+            (Kind::Server, 495.0, 486.0),
+            (Kind::Client, 495.0, 486.0),
+            (Kind::Throttling, 490.0, 495.0),
+            (Kind::Timeout, 490.0, 486.0),
+        ] {
+            assert_eq!(left(CostsSpec::STANDARD, kind), Some(standard));
+            assert_eq!(left(CostsSpec::AWS_2026, kind), Some(aws));
+        }
+    }
+
+    #[test]
+    fn empty_means_less_than_the_cost() {
+        let costs = costs(CostsSpec { server: 2.5, ..FIXED });
+        for left in [7.5, 5.0, 2.5, 0.0] {
+            assert_eq!((wait(&costs, 0), costs.tokens(0)), (Some(0), Some(left)));
+        }
+        assert_eq!((wait(&costs, 0), costs.tokens(0)), (None, Some(0.0)));
+        costs.succeeded(None);
+        costs.succeeded(None);
+        assert_eq!((wait(&costs, 0), costs.tokens(0)), (None, Some(2.0)));
+        costs.succeeded(None);
+        assert_eq!((wait(&costs, 0), costs.tokens(0)), (Some(0), Some(0.5)));
+    }
+
+    #[test]
+    fn time_refills_it_evenly_and_never_above_the_capacity() {
+        let costs = costs(SLOW);
+        wait(&costs, 0);
+        for (now, left) in [(0, 5.0), (SECOND / 4, 5.25), (SECOND, 6.0), (5 * SECOND, 10.0)] {
+            assert_eq!(costs.tokens(now), Some(left));
+        }
+        assert_eq!(costs.tokens(3600 * SECOND), Some(10.0));
+        assert_eq!(wait(&costs, 3600 * SECOND), Some(0));
+        assert_eq!(costs.tokens(3600 * SECOND), Some(5.0), "an idle hour is worth no more");
+    }
+
+    #[test]
+    fn what_is_given_back_after_the_refill_is_not_gained_twice() {
+        let costs = costs(SLOW);
+        let Grant::Now(taken) = costs.take(SERVER, 0) else { panic!("it is full") };
+        let late = 60 * SECOND;
+        costs.give_back(taken);
+        costs.succeeded(Some(taken));
+        assert_eq!(costs.tokens(late), Some(10.0));
+        assert_eq!((wait(&costs, late), wait(&costs, late)), (Some(0), Some(0)));
+        assert_eq!((wait(&costs, late), costs.tokens(late)), (None, Some(0.0)));
+    }
+
+    #[test]
+    fn a_debt_is_exact_and_each_pays_for_itself() {
+        let costs = costs(CostsSpec { empty: Empty::Wait, ..SLOW });
+        assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(0), Some(0)));
+        assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(5 * SECOND), Some(10 * SECOND)));
+        assert_eq!(costs.tokens(0), Some(-10.0), "a debt is negative");
+        assert_eq!(wait(&costs, 3 * SECOND), Some(12 * SECOND));
+        assert_eq!(wait(&costs, 25 * SECOND), Some(0), "all is paid, and half of it is back");
+    }
+
+    #[test]
+    fn a_clock_that_another_thread_read_a_little_earlier_changes_nothing_much() {
+        let costs = costs(CostsSpec { empty: Empty::Wait, ..SLOW });
+        assert_eq!(wait(&costs, SECOND), Some(0));
+        assert_eq!(wait(&costs, SECOND), Some(0));
+        // Seen from before the others, the bucket is owed the difference too.
+        assert_eq!(wait(&costs, SECOND - 1), Some(5 * SECOND + 1));
+    }
+
+    #[test]
+    fn the_arithmetic_fits_for_the_latest_moment_and_the_slowest_and_fastest_refill() {
+        let slowest = CostsSpec { refill_per_second: 10.0 / CENTURY, empty: Empty::Wait, ..SLOW };
+        let fastest = CostsSpec { refill_per_second: f64::MAX, empty: Empty::Wait, ..SLOW };
+        for spec in [slowest, fastest, SLOW, FIXED] {
+            for now in [0, 1, SECOND, Ns::MAX / 2, Ns::MAX - 1, Ns::MAX] {
+                let costs = costs(spec);
+                for _ in 0..100 {
+                    let grant = costs.take(SERVER, now);
+                    let tokens = costs.tokens(now).unwrap();
+                    assert!(tokens.is_finite() && tokens <= 10.0, "{spec:?}: {grant:?}, {tokens}");
+                }
+                costs.succeeded(None);
+                costs.give_back(Taken(u64::MAX));
+                assert_eq!(costs.tokens(now), Some(10.0), "{spec:?} at {now}");
+            }
+        }
+        // Half of the slowest bucket takes half of a century.
+        let costs = costs(slowest);
+        assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(0), Some(0)));
+        let half = wait(&costs, 0).unwrap() as f64 / NANO / CENTURY;
+        assert!((half - 0.5).abs() < 1e-9, "{half}");
+        // A refill faster than the clock is one that is never missed.
+        let costs = self::costs(fastest);
+        assert!((0..1000).all(|_| wait(&costs, 0) == Some(0)));
+    }
+
+    #[test]
+    fn no_success_passes_the_capacity() {
+        for success in [0.0, 1.0, 1e9, f64::MAX] {
+            let costs = costs(CostsSpec { success, ..FIXED });
+            costs.succeeded(None);
+            assert_eq!(costs.tokens(0), Some(10.0));
+            wait(&costs, 0);
+            costs.succeeded(None);
+            assert_eq!(costs.tokens(0), Some((5.0 + success).min(10.0)));
+        }
+    }
+
+    #[test]
+    fn parameters_are_refused_where_they_make_no_sense() {
+        let of = |spec| Costs::new(spec).err();
+        for capacity in [-1.0, 2e9, f64::NAN, f64::INFINITY] {
+            assert_eq!(of(CostsSpec { capacity, ..FIXED }), Some(Problem::Capacity));
+        }
+        for cost in [-1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(of(CostsSpec { server: cost, ..FIXED }), Some(Problem::Cost));
+            assert_eq!(of(CostsSpec { success: cost, ..FIXED }), Some(Problem::Cost));
+        }
+        assert_eq!(of(CostsSpec { capacity: 4.0, ..FIXED }), Some(Problem::CostAboveCapacity));
+        for refill_per_second in [-1.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE] {
+            assert_eq!(of(CostsSpec { refill_per_second, ..FIXED }), Some(Problem::Refill));
+        }
+        let endless = CostsSpec { empty: Empty::Wait, ..FIXED };
+        assert_eq!(of(endless), Some(Problem::WaitWithoutRefill));
+        assert_eq!(of(CostsSpec::STANDARD), None);
+        assert_eq!(of(CostsSpec::AWS_2026), None);
+    }
+
+    #[test]
+    fn threads_that_take_until_refused_get_exactly_the_capacity() {
+        let costs = costs(CostsSpec { capacity: 50_000.0, ..FIXED });
+        let granted: usize = thread::scope(|scope| {
+            let take = || core::iter::repeat_with(|| wait(&costs, 0)).take_while(Option::is_some);
+            let takers = [(); 8].map(|()| scope.spawn(move || take().count()));
+            takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+        });
+        assert_eq!((granted, costs.tokens(0)), (10_000, Some(0.0)));
+    }
+
+    #[test]
+    fn threads_that_borrow_at_one_moment_are_each_served_at_a_moment_of_their_own() {
+        let costs = costs(CostsSpec { empty: Empty::Wait, ..SLOW });
+        let mut waits: Vec<Ns> = thread::scope(|scope| {
+            let takers = [(); 8].map(|()| {
+                scope.spawn(|| (0..100).map(|_| wait(&costs, 0).unwrap()).collect::<Vec<_>>())
+            });
+            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+        });
+        waits.sort_unstable();
+        // Two find the bucket full enough; the rest queue up, five seconds apart.
+        let expected = (0..800).map(|k: u64| k.saturating_sub(1) * 5 * SECOND);
+        assert!(waits.into_iter().eq(expected));
+        assert_eq!(costs.tokens(0), Some(10.0 - 4000.0));
+    }
 }

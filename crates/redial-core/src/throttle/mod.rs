@@ -14,7 +14,7 @@ mod tokens;
 
 pub use budget::Budget;
 pub use costs::{Costs, CostsSpec, Empty};
-pub use places::{Place, places_shared};
+pub use places::{Place, places_are_shared};
 pub use tokens::Tokens;
 
 use alloc::boxed::Box;

@@ -6,21 +6,24 @@
 //! cell, and [`places_shared`] says how many do.
 //!
 //! Implementation details: a place is a `&'static Location`, found by its address, which costs one
-//! load. The compiler may keep copies of one location, so a new address first looks for a cell with
-//! the same file, line and column. An entry is claimed by a compare-and-swap of its address; its
-//! cell is then found by content, so that whoever races for it finds the same one.
+//! load. The compiler may keep copies of one location, so a cell whose address is new is pending
+//! (its address is stored with the lowest bit set) until its file, line and column were looked up:
+//! the first cell that is entered under them is the place's own, and the cells of copies forward to
+//! it. Whoever meets a pending cell does the same step with the same result, so nobody waits.
 
 use core::panic::Location;
 
 use super::{Bucket, Budget};
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::time::Ns;
 use crate::{Cost, Grant, Taken};
 
-/// How many places have a budget of their own.
-const PLACES_MAX: usize = 512;
-/// Entries of the address table: copies of a location need entries of their own.
-const ENTRIES: usize = 2 * PLACES_MAX;
+/// How many places have a budget of their own; a power of two with the shared one.
+const PLACES_MAX: usize = 511;
+/// Entries of the table by content; more than there are cells, so that it never fills.
+const CONTENTS: usize = 1024;
+/// The bit that says that a cell is pending or forwards; addresses of locations are even.
+const PENDING: usize = 1;
 
 /// The default budget of one place in the source.
 #[derive(Clone, Copy, Debug)]
@@ -40,29 +43,18 @@ impl Place {
         self.0
     }
 
-    /// How many different values [`Place::index`] has.
-    pub const COUNT: usize = PLACES_MAX + 1;
-
-    /// Its number, below [`Place::COUNT`]: the same whenever this place is reached, and its own
-    /// unless the table is full.
-    #[inline]
-    #[must_use]
-    pub fn index(self) -> usize {
-        TABLE.index(self.0)
-    }
-
-    /// Its budget.
-    #[inline]
+    /// Its budget: the same whenever this place is reached, and its own unless the table is full.
+    #[inline(always)]
     #[must_use]
     pub fn budget(self) -> &'static Budget {
-        &TABLE.cells[self.index()].budget
+        TABLE.budget(self.0)
     }
 }
 
-/// How many places found no cell of their own and share the last one.
+/// Whether there were more places than cells, so that those that came last share one budget.
 #[must_use]
-pub fn places_shared() -> usize {
-    TABLE.shared.load(Ordering::Relaxed)
+pub fn places_are_shared() -> bool {
+    TABLE.shared.load(Ordering::Relaxed) != 0
 }
 
 impl Bucket for Place {
@@ -73,33 +65,32 @@ impl Bucket for Place {
     fn give_back(&self, taken: Taken) {
         self.budget().give_back(taken);
     }
-    #[inline]
-    fn succeeded(&self, taken: Option<Taken>) {
-        self.budget().succeeded(taken);
+    #[inline(always)]
+    fn succeeded(&self, _taken: Option<Taken>) {
+        self.budget().add(Budget::RATIO_MILLI);
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
         self.budget().tokens(now)
     }
 }
 
-struct Entry {
+// A power of two, so that an address becomes an offset in two instructions.
+#[repr(align(32))]
+struct Cell {
     /// The location's address; 0: free.
     address: AtomicUsize,
-    /// The cell's index plus 1; 0: not known yet.
-    cell: AtomicUsize,
-}
-
-struct Cell {
-    /// A hash of file, line and column; 0: free.
-    content: AtomicU64,
+    /// The index of the cell that this copy of a location forwards to, plus 1; 0: not known.
+    forward: AtomicU32,
     budget: Budget,
 }
 
 struct Table {
-    entries: [Entry; ENTRIES],
-    /// The last cell is shared by those that found none.
+    /// The last one is shared by those that found none.
     cells: [Cell; PLACES_MAX + 1],
-    shared: AtomicUsize,
+    /// 48 bits of a hash of the content, and below them the index of its cell; 0: free.
+    contents: [AtomicU64; CONTENTS],
+    /// Not 0 once the last cell is in use.
+    shared: AtomicU32,
 }
 
 #[cfg(not(loom))]
@@ -113,82 +104,96 @@ impl Table {
     #[cfg(not(loom))]
     const fn new() -> Self {
         Table {
-            entries: [const { Entry { address: AtomicUsize::new(0), cell: AtomicUsize::new(0) } };
-                ENTRIES],
-            cells: [const { Cell { content: AtomicU64::new(0), budget: Budget::standard() } };
-                PLACES_MAX + 1],
-            shared: AtomicUsize::new(0),
+            cells: [const {
+                Cell {
+                    address: AtomicUsize::new(0),
+                    forward: AtomicU32::new(0),
+                    budget: Budget::standard(),
+                }
+            }; PLACES_MAX + 1],
+            contents: [const { AtomicU64::new(0) }; CONTENTS],
+            shared: AtomicU32::new(0),
         }
     }
 
-    #[inline]
-    fn index(&self, location: &'static Location<'static>) -> usize {
+    #[inline(always)]
+    fn budget(&self, location: &'static Location<'static>) -> &Budget {
         let address = core::ptr::from_ref(location).addr();
-        let entry = &self.entries[slot(address)];
-        if entry.address.load(Ordering::Relaxed) == address {
-            let cell = entry.cell.load(Ordering::Relaxed);
-            if cell != 0 {
-                return (cell - 1).min(PLACES_MAX);
-            }
+        let cell = &self.cells[slot(address)];
+        if cell.address.load(Ordering::Relaxed) == address {
+            return &cell.budget;
         }
-        self.search(location, address)
+        self.search_budget(location, address)
     }
 
-    /// Finds or claims the entry and the cell of a location.
     #[cold]
     #[inline(never)]
-    fn search(&self, location: &Location<'_>, address: usize) -> usize {
-        for probe in 0..ENTRIES {
-            let entry = &self.entries[(slot(address) + probe) % ENTRIES];
-            let claimed =
-                entry.address.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
-            if claimed.is_ok() || claimed == Err(address) {
-                let known = entry.cell.load(Ordering::Relaxed);
-                if known != 0 {
-                    return known - 1;
-                }
-                let cell = self.cell(content(location));
-                entry.cell.store(cell + 1, Ordering::Relaxed);
-                return cell;
-            }
-        }
-        // The copies of locations alone have filled the table; the content still has its cell.
-        self.cell(content(location))
+    fn search_budget(&self, location: &'static Location<'static>, address: usize) -> &Budget {
+        &self.cells[self.search(content(location), address)].budget
     }
 
-    /// The index of the cell for this content; the last one if all are claimed.
-    fn cell(&self, content: u64) -> usize {
+    /// Finds or claims the cell of a location.
+    fn search(&self, content: impl FnOnce() -> u64, address: usize) -> usize {
+        let pending = address | PENDING;
         for probe in 0..PLACES_MAX {
-            let index = (content as usize).wrapping_add(probe) % PLACES_MAX;
-            let claimed = self.cells[index].content.compare_exchange(
-                0,
-                content,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if claimed.is_ok() || claimed == Err(content) {
-                return index;
+            let index = (slot(address) + probe) % PLACES_MAX;
+            let cell = &self.cells[index];
+            let claim =
+                cell.address.compare_exchange(0, pending, Ordering::Relaxed, Ordering::Relaxed);
+            match claim {
+                Err(found) if found == address => return index,
+                Err(found) if found != pending => continue,
+                _ => {}
             }
+            let forward = cell.forward.load(Ordering::Relaxed);
+            if forward != 0 {
+                return forward as usize - 1;
+            }
+            let own = self.enter(content(), index);
+            if own == index {
+                cell.address.store(address, Ordering::Relaxed);
+            } else {
+                // An index is below 512.
+                cell.forward.store(own as u32 + 1, Ordering::Relaxed);
+            }
+            return own;
         }
-        self.shared.fetch_add(1, Ordering::Relaxed);
+        self.shared.store(1, Ordering::Relaxed);
         PLACES_MAX
     }
-}
 
-/// Where an address is looked for first: locations are 24 bytes long and lie side by side.
-#[inline]
-fn slot(address: usize) -> usize {
-    (address >> 3) % ENTRIES
-}
-
-/// A hash of file, line and column (FNV-1a, then mixed); never 0.
-fn content(location: &Location<'_>) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let numbers = [location.line().to_le_bytes(), location.column().to_le_bytes()];
-    for byte in location.file().bytes().chain(numbers.into_iter().flatten()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    /// The index of the cell that was first entered under this content: this one, if none was.
+    fn enter(&self, content: u64, index: usize) -> usize {
+        let hash = content & !0xffff;
+        for probe in 0..CONTENTS {
+            let entry = &self.contents[((content >> 16) as usize + probe) % CONTENTS];
+            let new = hash | index as u64;
+            match entry.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return index,
+                Err(found) if found & !0xffff == hash => return (found & 0xffff) as usize,
+                Err(_) => {}
+            }
+        }
+        index
     }
-    crate::Random::new(hash).bits() | 1
+}
+
+/// Where an address is looked for first: locations lie side by side, some 24 bytes apart.
+#[inline(always)]
+fn slot(address: usize) -> usize {
+    (address >> 3) & PLACES_MAX
+}
+
+/// A hash of file, line and column (FNV-1a, then mixed); never 0 in its upper 48 bits.
+fn content(location: &'static Location<'static>) -> impl FnOnce() -> u64 {
+    move || {
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        let numbers = [location.line().to_le_bytes(), location.column().to_le_bytes()];
+        for byte in location.file().bytes().chain(numbers.into_iter().flatten()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        crate::Random::new(hash).bits() | 1 << 63
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -219,17 +224,37 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_location_share_its_cell_and_a_full_table_shares_one() {
+    fn copies_of_a_location_share_its_cell() {
         let table = alloc::boxed::Box::new(Table::new());
-        let here = Location::caller();
-        let first = table.search(here, 8);
-        let copy = table.search(here, 16);
-        assert_eq!(first, copy);
-        for content in 1..=PLACES_MAX as u64 {
-            table.cell(content << 32 | 1);
+        let first = table.search(|| 7 << 40, 8);
+        let copy = table.search(|| 7 << 40, 160);
+        assert_eq!((first, copy), (slot(8), slot(8)));
+        assert_eq!(table.search(|| unreachable!("the copy is known"), 160), first);
+        assert_ne!(table.search(|| 9 << 40, 320), first);
+    }
+
+    #[test]
+    fn places_do_not_collide_and_those_above_the_table_share_one() {
+        let table = alloc::boxed::Box::new(Table::new());
+        let mut seen = alloc::collections::BTreeSet::new();
+        for place in 1..=PLACES_MAX {
+            // All addresses ask for the same slot.
+            seen.insert(table.search(|| (place as u64) << 20, place << 20));
         }
-        let shared = table.shared.load(Ordering::Relaxed);
-        assert_eq!(shared, 1, "one cell was claimed by `here`, so one place too many came");
-        assert_eq!(table.cell(0xffff_ffff), PLACES_MAX);
+        assert_eq!(seen.len(), PLACES_MAX);
+        assert!(!seen.contains(&PLACES_MAX) && table.shared.load(Ordering::Relaxed) == 0);
+        assert_eq!(table.search(|| 1 << 60, 1 << 40), PLACES_MAX);
+        assert_eq!(table.shared.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn threads_that_meet_at_a_new_place_find_one_cell() {
+        let table = std::sync::Arc::new(Table::new());
+        let threads = [16, 16, 160, 160].map(|address| {
+            let table = table.clone();
+            std::thread::spawn(move || table.search(|| 5 << 40, address))
+        });
+        let found = threads.map(|thread| thread.join().unwrap());
+        assert!(found.iter().all(|index| *index == found[0]), "{found:?}");
     }
 }

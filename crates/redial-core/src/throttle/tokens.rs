@@ -101,3 +101,120 @@ impl Bucket for Tokens {
         Some(f64::from(self.left.load(Ordering::Relaxed)) / MILLI)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use std::thread;
+
+    const COST: Cost = Cost { kind: Kind::Server };
+
+    fn allows(tokens: &Tokens) -> bool {
+        tokens.take(COST, 0) == Grant::Now(Taken(0))
+    }
+
+    fn fail(tokens: &Tokens, times: usize) {
+        (0..times).for_each(|_| tokens.failed());
+    }
+
+    #[test]
+    fn retries_are_allowed_while_more_than_half_is_left() {
+        // How many failures each maximum survives; of an odd one the half is not lost.
+        for (max, survived) in [(1.0, 0), (2.0, 0), (3.0, 1), (4.0, 1), (5.0, 2), (1000.0, 499)] {
+            let tokens = Tokens::new(max, 0.1).unwrap();
+            fail(&tokens, survived);
+            assert!(allows(&tokens), "{max} after {survived}");
+            tokens.failed();
+            assert!(!allows(&tokens), "{max} after {survived} and one");
+        }
+    }
+
+    #[test]
+    fn a_success_that_passes_the_half_by_a_thousandth_is_enough() {
+        let tokens = Tokens::new(10.0, 0.001).unwrap();
+        fail(&tokens, 5);
+        assert!(!allows(&tokens));
+        tokens.succeeded(None);
+        assert_eq!((allows(&tokens), tokens.tokens(0)), (true, Some(5.001)));
+    }
+
+    #[test]
+    fn it_is_never_below_zero_or_above_its_maximum() {
+        let tokens = Tokens::new(2.0, 0.7).unwrap();
+        tokens.succeeded(None);
+        assert_eq!(tokens.tokens(0), Some(2.0));
+        fail(&tokens, 5);
+        assert_eq!(tokens.tokens(0), Some(0.0));
+        tokens.succeeded(Some(Taken(0)));
+        tokens.failed();
+        assert_eq!(tokens.tokens(0), Some(0.0), "0.7 − 1 is not below zero");
+        (0..9).for_each(|_| tokens.succeeded(None));
+        assert_eq!(tokens.tokens(0), Some(2.0));
+    }
+
+    #[test]
+    fn decimals_of_the_ratio_past_the_third_are_cut_off() {
+        let cut = [
+            (0.29, 0.29),
+            (0.1, 0.1),
+            (0.001, 0.001),
+            (0.0019, 0.001),
+            (0.9999, 0.999),
+            (1.0005, 1.0),
+            (2.5, 2.5),
+            (1e300, 1000.0),
+        ];
+        for (written, meant) in cut {
+            let tokens = Tokens::new(1000.0, written).unwrap();
+            fail(&tokens, 1000);
+            tokens.succeeded(None);
+            assert_eq!(tokens.tokens(0), Some(meant), "{written}");
+        }
+        for ratio in [0.0, 0.0009, -0.1, f64::NAN, f64::NEG_INFINITY] {
+            assert_eq!(Tokens::new(10.0, ratio).err(), Some(Problem::TokenRatio), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn the_maximum_is_a_whole_number_up_to_a_thousand() {
+        for max in [0.0, 0.5, 1.5, -1.0, 1000.5, 1001.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Tokens::new(max, 0.1).err(), Some(Problem::MaxTokens), "{max}");
+        }
+        for max in [1.0, 14.0, 1000.0] {
+            assert_eq!(Tokens::new(max, 0.1).unwrap().tokens(0), Some(max));
+        }
+    }
+
+    #[test]
+    fn another_maximum_keeps_the_proportion() {
+        let tokens = Tokens::new(1000.0, 0.1).unwrap();
+        assert_eq!(tokens.scaled(1.0, 0.1).unwrap().tokens(0), Some(1.0), "full stays full");
+        fail(&tokens, 250);
+        assert_eq!(tokens.scaled(10.0, 0.1).unwrap().tokens(0), Some(7.5));
+        assert_eq!(tokens.scaled(3.0, 0.1).unwrap().tokens(0), Some(2.25));
+        fail(&tokens, 749);
+        // A thousandth of a bucket, in whole thousandths, rounded down.
+        assert_eq!(tokens.scaled(1.0, 0.1).unwrap().tokens(0), Some(0.001));
+        let small = tokens.scaled(7.0, 0.1).unwrap();
+        assert_eq!(small.tokens(0), Some(0.007));
+        assert_eq!(small.scaled(1000.0, 0.1).unwrap().tokens(0), Some(1.0));
+        fail(&tokens, 1);
+        assert_eq!(tokens.scaled(1000.0, 0.5).unwrap().tokens(0), Some(0.0));
+        assert_eq!(tokens.scaled(0.0, 0.1).err(), Some(Problem::MaxTokens));
+    }
+
+    #[test]
+    fn failures_and_successes_are_exact_under_contention() {
+        let tokens = Tokens::new(1000.0, 0.003).unwrap();
+        fail(&tokens, 100);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| fail(&tokens, 100));
+                scope.spawn(|| (0..1000).for_each(|_| tokens.succeeded(None)));
+            }
+        });
+        // Neither end is ever reached, so nothing is cut off.
+        assert_eq!(tokens.tokens(0), Some(1000.0 - 100.0 - 400.0 + 12.0));
+    }
+}

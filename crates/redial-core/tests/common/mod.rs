@@ -7,6 +7,7 @@ mod model;
 mod play;
 mod policies;
 mod referee;
+mod series;
 mod world;
 
 pub(crate) use model::Model;

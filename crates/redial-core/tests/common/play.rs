@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use redial_core::{
-    Advice, Bucket, Call, Command, Cost, End, Failure, Grant, Judgement, Note, Ns, Policy, Start,
-    Terms, Why,
+    Advice, Bucket, Call, Command, Cost, End, Failure, Grant, Judgement, Kind, Note, Ns, Policy,
+    Start, Terms, Why,
 };
 
 use super::referee::Referee;
@@ -92,6 +92,13 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
         }
     }
 
+    /// Of all that is due, one thing happens; false if nothing is due.
+    pub(crate) fn wake_once(&mut self) -> bool {
+        let something = self.call.wake_once(self.now, &mut self.book);
+        self.settle();
+        something
+    }
+
     pub(crate) fn answer(&mut self, advice: Advice) {
         self.asking = None;
         self.call.answered(advice, self.now, &mut self.book);
@@ -128,10 +135,82 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
                     self.now = self.now.max(at);
                     self.wake();
                 }
-                _ => break,
+                _ => {
+                    self.now = until;
+                    return;
+                }
             }
         }
-        self.now = until;
+        self.oversleep(until - self.now);
+    }
+
+    /// Goes to a moment, in so many milliseconds since the origin: earlier timers are over, those of
+    /// the moment itself are still to come.
+    pub(crate) fn reach(&mut self, millis: u64) {
+        let moment = super::at(millis);
+        assert!(moment >= self.now, "time does not go back");
+        while self.call.wake_at().is_some_and(|at| at < moment) {
+            assert!(self.next_timer());
+        }
+        self.now = moment;
+    }
+
+    /// The moments at which attempts started, in milliseconds.
+    pub(crate) fn starts(&self) -> Vec<f64> {
+        let started = |(at, note): &(Ns, Note)| {
+            matches!(note, Note::Started { .. }).then_some(*at as f64 / 1e6)
+        };
+        self.book.diary.iter().filter_map(started).collect()
+    }
+
+    /// The numbers of the attempts that started.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let number = |(_, note): &(Ns, Note)| match note {
+            Note::Started { number, .. } => Some(*number),
+            _ => None,
+        };
+        self.book.diary.iter().filter_map(number).collect()
+    }
+
+    /// The attempts that were cancelled, and when, in milliseconds.
+    pub(crate) fn cancels(&self) -> Vec<(u32, f64)> {
+        let cancelled = |(at, note): &(Ns, Note)| match note {
+            Note::Cancelled { attempt } => Some((*attempt, *at as f64 / 1e6)),
+            _ => None,
+        };
+        self.book.diary.iter().filter_map(cancelled).collect()
+    }
+
+    /// Somebody else took from the same throttle.
+    pub(crate) fn others_took(&mut self, kind: Kind, grant: Grant) {
+        self.model.take(kind, self.now, grant);
+    }
+
+    /// Somebody else gave back to the same throttle.
+    pub(crate) fn others_gave_back(&mut self, kind: Kind) {
+        self.model.give_back(kind, self.now);
+    }
+
+    /// Why the call ended, and whose outcome is handed on.
+    pub(crate) fn ended(&self) -> Option<(Why, Option<u32>)> {
+        self.end.map(|end| (end.why, end.attempt))
+    }
+
+    /// What is left in the throttle now.
+    pub(crate) fn tokens(&self) -> f64 {
+        self.book.shared().tokens(self.now).expect("this throttle counts")
+    }
+
+    /// Reports the outcome of the attempt that started as this one.
+    pub(crate) fn report(&mut self, attempt: u32, judgement: impl Into<Judgement>) {
+        let slot = self.running.iter().position(|running| *running == Some(attempt));
+        self.outcome(slot.expect("the test reports what does not run"), judgement);
+    }
+
+    /// The slot of the attempt that started as this one.
+    pub(crate) fn slot(&self, attempt: u32) -> usize {
+        let slot = self.running.iter().position(|running| *running == Some(attempt));
+        slot.expect("it runs")
     }
 
     /// Lets time pass without coming back: a driver that was held up.

@@ -86,7 +86,7 @@ fn any_hint_rule() -> impl Strategy<Value = HintRule> {
 }
 
 fn any_attempts() -> impl Strategy<Value = Option<u32>> {
-    prop_oneof![8 => (1u32..=6).prop_map(Some), 1 => Just(Some(u32::MAX)), 1 => Just(None)]
+    prop_oneof![8 => (1u32..=8).prop_map(Some), 1 => Just(Some(u32::MAX)), 1 => Just(None)]
 }
 
 /// Everything that a plain policy can say.
@@ -120,7 +120,7 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
 /// Everything that a policy can say.
 fn any_rules() -> impl Strategy<Value = Rules> {
     let times = (
-        option::of(any_span()),
+        option::weighted(0.3, any_span()),
         prop_oneof![Just(Expired::StartsOne), Just(Expired::StartsNone)],
         option::weighted(0.3, any_span()),
         prop_oneof![4 => Just(TimedOut::Retry), 1 => Just(TimedOut::End)],
@@ -236,8 +236,8 @@ pub(crate) fn any_failure() -> impl Strategy<Value = Failure> {
         Reason::new("TRY_FOR_EVER").allow_non_idempotent().always(),
     ]);
     let hint = prop_oneof![
-        5 => Just(Hint::None),
-        3 => any_span().prop_map(Hint::After),
+        12 => Just(Hint::None),
+        6 => any_span().prop_map(Hint::After),
         1 => Just(Hint::Stop),
     ];
     (kind, stage, option::weighted(0.3, reason), hint)
@@ -249,7 +249,7 @@ pub(crate) fn any_directive() -> impl Strategy<Value = Directive> {
     prop_oneof![
         1 => Just(Directive::Succeed),
         1 => Just(Directive::Fail),
-        8 => any_failure().prop_map(Directive::Retry),
+        16 => any_failure().prop_map(Directive::Retry),
     ]
 }
 

@@ -6,11 +6,12 @@
 use std::collections::VecDeque;
 
 use redial_core::{
-    Advice, Cost, Directive, Failure, Grant, Hint, HintRule, Kind, Late, Measure, NEVER, Note, Ns,
-    Pay, Policy, Proof, Terms, TimedOut, Under, Why, ns,
+    Advice, Cost, Directive, Failure, Grant, Hint, Kind, Late, Measure, NEVER, Note, Ns, Pay,
+    Policy, Proof, Terms, TimedOut, Under, Why, ns,
 };
 
 use super::Model;
+use super::series::{Made, Series, limited};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +72,8 @@ pub(crate) struct Referee<'p> {
     fatal: Option<u32>,
     succeeded: Option<u32>,
     stop_seen: bool,
+    /// What the next delay is computed from.
+    series: Series,
     pub(crate) counted: u32,
     pub(crate) end: Option<(Why, Option<u32>)>,
 }
@@ -109,6 +112,7 @@ impl<'p> Referee<'p> {
             fatal: None,
             succeeded: None,
             stop_seen: false,
+            series: Series::default(),
             counted: 0,
             end: None,
         }
@@ -194,7 +198,10 @@ impl<'p> Referee<'p> {
                     _ => panic!("attempt {attempt} was {fate:?}, and is cancelled"),
                 }
             }
-            Note::Drew(u) => assert!((0.0..1.0).contains(&u)),
+            Note::Drew(u) => {
+                assert!((0.0..1.0).contains(&u));
+                assert_eq!(self.series.drew.replace(u), None, "one draw for each delay");
+            }
             Note::Granted(grant) => {
                 let cost = costs.pop_front().expect("a grant that nobody asked for");
                 self.read_grant(at, grant, cost, model);
@@ -338,20 +345,27 @@ impl<'p> Referee<'p> {
         }
 
         let advice = match self.advice {
-            Some(Advice::After(span)) => Some(span),
+            Some(Advice::After(span)) if !failure.is_always_retried() => Some(span),
             _ => None,
         };
-        match (failure.hint, rules.hint) {
-            (Hint::After(wish), HintRule::Exact(most)) => {
-                assert_eq!(delay, ns(wish).min(most.map_or(NEVER, ns)), "a hint is exact");
-            }
-            (Hint::After(_), HintRule::Within(_)) => {}
-            _ if failure.is_always_retried() => {
-                assert!(filled || delay <= rules.always.cap());
-            }
-            _ if advice.is_some() => assert!(filled || Some(delay) <= advice),
-            _ if filled || rules.jitter_above_cap => {}
-            _ => assert!(delay <= rules.backoff.cap(), "a delay above the cap"),
+        let left = |attempts: u32| self.numbers + 1 < attempts;
+        let another = rules.attempts.is_none_or(left);
+        let made = self.series.delay(self.policy, &failure, advice, self.numbers);
+        if let Some(Made { delay: made, hinted, next }) = made {
+            let wish = limited(&rules.limits, spent, made, !hinted, next.filter(|_| another));
+            let nearly = |expected: f64| (delay as f64 - expected).abs() <= 2.0 + expected * 1e-9;
+            assert!(
+                wish.iter().any(|expected| nearly(*expected)),
+                "a delay of {delay}, expected {wish:?}"
+            );
+        }
+        if !matches!((failure.hint, rules.hint), (Hint::After(_), _))
+            && !failure.is_always_retried()
+            && advice.is_none()
+            && !filled
+            && !rules.jitter_above_cap
+        {
+            assert!(delay <= rules.backoff.cap(), "a delay above the cap");
         }
     }
 
@@ -401,7 +415,7 @@ impl<'p> Referee<'p> {
             Why::Unsafe => assert!(!self.idempotent),
             Why::Refused => assert!(self.stop_seen),
             Why::Attempts if hedged => {
-                assert!(self.numbers >= rules.attempts.unwrap().min(self.live as u32))
+                assert!(self.numbers >= rules.attempts.unwrap().min(self.live as u32));
             }
             Why::Attempts => assert_eq!(Some(self.numbers), rules.attempts),
             Why::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),

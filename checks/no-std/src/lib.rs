@@ -1,0 +1,135 @@
+//! Proof that `redial-core` runs where there is no `std`: a static library for a host without one,
+//! with an allocator and a panic handler of its own.
+//!
+//! It is a check by being built: `cargo build --manifest-path checks/no-std/Cargo.toml`. If the core
+//! linked `std`, even by `extern crate std` alone, there would be two panic handlers, and the build
+//! would fail with "found duplicate lang item `panic_impl`".
+#![no_std]
+
+extern crate alloc;
+
+use alloc::boxed::Box;
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use redial_core::throttle::{Bucket, Budget};
+use redial_core::{
+    Advice, Call, Command, Cost, Directive, Failure, Grant, Ledger, NEVER, Ns, Policy, Purse,
+    Random, Rules, Terms, Verdict, World, decide, ms,
+};
+
+/// A policy and a budget that no code runs to make.
+static POLICY: Policy = Policy::checked(Rules { deadline: Some(ms(100)), ..Rules::DEFAULT });
+static BUDGET: Budget = Budget::standard();
+
+/// What a device without a system offers a call.
+struct Device {
+    purse: Purse<&'static Budget>,
+    random: Random,
+}
+
+impl World for Device {
+    fn draw(&mut self) -> f64 {
+        self.random.draw()
+    }
+    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
+        self.purse.take(cost, now)
+    }
+    fn started(&mut self) {
+        self.purse.started();
+    }
+    fn succeeded(&mut self) {
+        self.purse.succeeded();
+    }
+    fn ended(&mut self) {
+        self.purse.ended();
+    }
+}
+
+fn device() -> Device {
+    Device { purse: Purse::new(&BUDGET), random: Random::new(7) }
+}
+
+/// Decides about one failure; the delay in nanoseconds, or [`NEVER`] if there is no retry.
+#[unsafe(no_mangle)]
+pub extern "C" fn redial_decide(attempts: u32, now: Ns) -> Ns {
+    let mut ledger = Ledger { attempts, ..Ledger::new(0) };
+    let failure = Failure::server();
+    match decide(&POLICY, &mut ledger, &failure, Advice::None, now, NEVER, &mut device()) {
+        Verdict::Retry { after, .. } => after,
+        _ => NEVER,
+    }
+}
+
+/// Plays a call whose first attempts fail, on a clock that jumps; how many attempts it made.
+#[unsafe(no_mangle)]
+pub extern "C" fn redial_play(failures: u32) -> u32 {
+    let mut world = Box::new(device());
+    let mut now = 0;
+    let mut call = Call::<4>::begin(&POLICY, Terms::default(), now, &mut *world);
+    loop {
+        match call.command() {
+            Some(Command::Start(start)) if start.attempt <= failures => {
+                let failed = Directive::Retry(Failure::server());
+                call.outcome(start.slot, failed.into(), now, &mut *world);
+            }
+            Some(Command::Start(start)) => {
+                call.outcome(start.slot, Directive::Succeed.into(), now, &mut *world);
+            }
+            Some(Command::End(_)) => return call.started(),
+            Some(_) => {}
+            None => {
+                let Some(at) = call.wake_at() else { return call.started() };
+                now = at;
+                call.wake(now, &mut *world);
+            }
+        }
+    }
+}
+
+/// The tokens that are left, in thousandths.
+#[unsafe(no_mangle)]
+pub extern "C" fn redial_budget() -> u32 {
+    BUDGET.tokens(0).map_or(0, |tokens| (tokens * 1000.0) as u32)
+}
+
+/// An allocator that only ever grows, into a piece of static memory.
+struct Bump {
+    used: AtomicUsize,
+    memory: UnsafeCell<[u8; SIZE]>,
+}
+
+const SIZE: usize = 16 * 1024;
+
+// SAFETY: each byte of the memory is handed out at most once, by the exchange of `used`.
+unsafe impl Sync for Bump {}
+
+// SAFETY: a block lies within the memory, is aligned, and overlaps no other.
+unsafe impl GlobalAlloc for Bump {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let base = self.memory.get().cast::<u8>();
+        let mut start = 0;
+        let place = |used: usize| {
+            let address =
+                base.addr().checked_add(used)?.checked_next_multiple_of(layout.align())?;
+            start = address - base.addr();
+            start.checked_add(layout.size()).filter(|end| *end <= SIZE)
+        };
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place) {
+            Ok(_) => base.wrapping_add(start),
+            Err(_) => null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, _block: *mut u8, _layout: Layout) {}
+}
+
+#[global_allocator]
+static ALLOCATOR: Bump = Bump { used: AtomicUsize::new(0), memory: UnsafeCell::new([0; SIZE]) };
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

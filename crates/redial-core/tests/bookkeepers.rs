@@ -1,0 +1,206 @@
+//! Goal: the two bookkeepers agree. A plain policy (no race, no clock, no question) can be played
+//! by a ledger and `decide` alone, as the fast drivers do, or by the machine; a user must not be
+//! able to tell which.
+//!
+//! Method: random plain policies, scripts and throttles; each side plays the same calls, one after
+//! the other, with a throttle of its own. Then the diaries are compared note by note, and with
+//! them the ledgers and what is left in the throttles. `decide` itself has a short way for the usual
+//! case; a deadline at the end of time keeps it from taking that, and must change nothing else.
+
+mod common;
+
+use common::{
+    Book, Shared, Spec, any_directive, any_failure, any_span, any_throttle, plain_policy,
+};
+use proptest::prelude::*;
+use redial_core::{
+    Advice, Bucket, Call, Command, Directive, Judgement, Ledger, NEVER, Note, Ns, Policy, Terms,
+    Verdict, Why, World, decide, ns, s,
+};
+
+/// What one call meets.
+#[derive(Clone, Debug)]
+struct Script {
+    idempotent: bool,
+    seed: u64,
+    /// How long each attempt takes, and what becomes of it.
+    attempts: Vec<(Ns, Judgement)>,
+    /// Once the script is out, the application drops the call: while it waits for an attempt that
+    /// the script does not know, or already in the pause before it.
+    drops_in_pause: bool,
+}
+
+fn any_script() -> impl Strategy<Value = Script> {
+    let takes = any_span().prop_map(|span| ns(span.min(s(1))));
+    let judgement = (any_directive(), any::<bool>())
+        .prop_map(|(directive, drains)| Judgement { drains, ..directive.into() });
+    let attempts = prop::collection::vec((takes, judgement), 1..10);
+    (prop::bool::weighted(0.8), any::<u64>(), attempts, any::<bool>()).prop_map(
+        |(idempotent, seed, attempts, drops_in_pause)| Script {
+            idempotent,
+            seed,
+            attempts,
+            drops_in_pause,
+        },
+    )
+}
+
+/// What a side can show of a call: its diary, what it remembered, and when it was over.
+struct Shown {
+    diary: Vec<(Ns, Note)>,
+    ledger: Ledger,
+    now: Ns,
+}
+
+/// The driver of a plain policy: it writes itself what the machine would write.
+fn by_ledger(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
+    let mut book = Book::new(spec, shared, script.seed);
+    let (mut ledger, mut now) = (Ledger::new(start), start);
+    if !script.idempotent {
+        ledger.set(Ledger::NOT_IDEMPOTENT);
+    }
+    book.note(now, Note::Began { deadline: None, idempotent: script.idempotent });
+    let mut attempts = script.attempts.iter();
+    let (why, attempt) = loop {
+        ledger.attempts += 1;
+        if ledger.attempts > 1 {
+            book.started();
+        }
+        let attempt = ledger.attempts;
+        book.note(now, Note::Started { attempt, number: attempt });
+        let Some(&(takes, judgement)) = attempts.next() else {
+            book.note(now, Note::Cancelled { attempt });
+            break (Why::Cancelled, None);
+        };
+        now += takes;
+        book.note(now, Note::Outcome { attempt, judgement });
+        let failure = match judgement.directive {
+            Directive::Succeed => break (Why::Succeeded, Some(attempt)),
+            Directive::Fail => {
+                if judgement.drains {
+                    book.failed();
+                }
+                break (Why::Fatal, Some(attempt));
+            }
+            Directive::Retry(failure) => failure,
+        };
+        match decide(policy, &mut ledger, &failure, Advice::None, now, NEVER, &mut book) {
+            Verdict::Retry { after, paid } => {
+                assert!(paid, "a plain policy pays when it decides");
+                let due = now.saturating_add(after);
+                // A pause that is not over yet can be dropped, one that never ends must be.
+                let dropped = attempts.len() == 0 && script.drops_in_pause && after > 0;
+                if dropped || due == NEVER {
+                    break (Why::Cancelled, None);
+                }
+                now = due;
+            }
+            Verdict::End(why) => break (why, Some(attempt)),
+            other => panic!("a plain policy neither asks nor waits for a grant: {other:?}"),
+        }
+    };
+    match why {
+        Why::Succeeded => book.succeeded(),
+        _ => book.ended(),
+    }
+    book.note(now, Note::Ended { why, attempt });
+    Shown { diary: std::mem::take(&mut book.diary), ledger, now }
+}
+
+/// The machine, with nothing around it but time.
+fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
+    let mut book = Book::new(spec, shared, script.seed);
+    let terms = Terms { idempotent: script.idempotent, ..Terms::default() };
+    let mut now = start;
+    let mut call = Call::<1>::begin(policy, terms, now, &mut book);
+    let mut attempts = script.attempts.iter();
+    loop {
+        match call.command() {
+            Some(Command::Start(started)) => match attempts.next() {
+                Some(&(takes, judgement)) => {
+                    now += takes;
+                    assert_eq!(call.wake_at(), None, "a plain attempt has no timer");
+                    call.outcome(started.slot, judgement, now, &mut book);
+                }
+                None => call.cancel(now, &mut book),
+            },
+            Some(Command::Cancel(_)) => {}
+            Some(Command::End(_)) => break,
+            Some(other) => panic!("a plain policy never asks: {other:?}"),
+            None => match call.wake_at() {
+                Some(_) if attempts.len() == 0 && script.drops_in_pause => {
+                    call.cancel(now, &mut book);
+                }
+                Some(at) => {
+                    now = at;
+                    call.wake(now, &mut book);
+                }
+                None => call.cancel(now, &mut book),
+            },
+        }
+    }
+    Shown { diary: std::mem::take(&mut book.diary), ledger: *call.ledger(), now }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_ledger_and_the_machine_write_the_same_diary(
+        policy in plain_policy(),
+        spec in any_throttle(),
+        scripts in prop::collection::vec(any_script(), 1..4),
+    ) {
+        prop_assert!(policy.is_plain());
+        let (ledgers, machines) = (spec.build(), spec.build());
+        let mut now = 0;
+        for script in &scripts {
+            let one = by_ledger(&policy, script, &spec, &ledgers, now);
+            let other = by_machine(&policy, script, &spec, &machines, now);
+            for (mine, yours) in one.diary.iter().zip(&other.diary) {
+                prop_assert_eq!(mine, yours);
+            }
+            prop_assert_eq!(one.diary.len(), other.diary.len());
+            prop_assert_eq!(one.ledger, other.ledger);
+            prop_assert_eq!(one.now, other.now);
+            prop_assert_eq!(ledgers.tokens(now), machines.tokens(now));
+            now = one.now;
+        }
+    }
+
+    #[test]
+    fn the_short_way_to_a_decision_and_the_long_one_agree(
+        policy in plain_policy(),
+        spec in any_throttle(),
+        failures in prop::collection::vec(any_failure(), 1..6),
+        attempts in 1u32..8,
+        flags in 0..Ledger::FREE,
+        start in any_span(),
+        seed in any::<u64>(),
+    ) {
+        let (here, there) = (spec.build(), spec.build());
+        let (mut short, mut long) = (Book::new(&spec, &here, seed), Book::new(&spec, &there, seed));
+        let now = ns(start.min(s(1)));
+        let mut ledger = Ledger { attempts, flags, ..Ledger::new(0) };
+        let mut other = ledger;
+        for failure in &failures {
+            let one = decide(&policy, &mut ledger, failure, Advice::None, now, NEVER, &mut short);
+            let two = decide(&policy, &mut other, failure, Advice::None, now, NEVER - 1, &mut long);
+            // Only a delay that ends with time itself meets that deadline.
+            if two == Verdict::End(Why::Deadline) {
+                break;
+            }
+            prop_assert_eq!(one, two);
+            prop_assert_eq!(ledger, other);
+            prop_assert_eq!(&short.diary, &long.diary);
+            short.started();
+            long.started();
+            ledger.attempts += 1;
+            other.attempts += 1;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Delays as SCENARIOS.md and the rulings define them, in plain floating-point numbers.
+
+use std::time::Duration;
+
+use redial_core::{
+    Backoff, Failure, Hint, HintRule, Jitter, Kind, Limits, NEVER, Ns, Numbering, Over, Policy,
+    Under, ns,
+};
+
+/// What a delay depends on, beside the policy.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    /// The draw that was used for it.
+    pub(crate) drew: Option<f64>,
+    /// The delay that the backoff made before; whether it is known at all.
+    previous: Option<f64>,
+    /// Exact hints so far, and the attempts at the last of them.
+    hints: u32,
+    hinted_at: u32,
+}
+
+/// A delay as the definitions have it, before limits; in nanoseconds.
+pub(crate) struct Made {
+    pub(crate) delay: f64,
+    /// Whether the server chose it.
+    pub(crate) hinted: bool,
+    /// The next base of the same series.
+    pub(crate) next: Option<f64>,
+}
+
+impl Series {
+    /// The delay after this many attempts, by the definitions in SCENARIOS.md; `None` where a
+    /// user's function or the end of the clock has a say in it.
+    pub(crate) fn delay(
+        &mut self,
+        policy: &Policy,
+        failure: &Failure,
+        advice: Option<Ns>,
+        attempts: u32,
+    ) -> Option<Made> {
+        let rules = policy.rules();
+        let drew = self.drew.take();
+        if let (Hint::After(wish), HintRule::Exact(most)) = (failure.hint, rules.hint) {
+            assert_eq!(drew, None, "an exact hint uses no draw");
+            self.hints += 1;
+            self.hinted_at = attempts;
+            let delay = ns(wish).min(most.map_or(NEVER, ns)) as f64;
+            return Some(Made { delay, hinted: true, next: None });
+        }
+        let n = match rules.numbering {
+            Numbering::Attempts => attempts,
+            Numbering::Delays => attempts - self.hints,
+            Numbering::SinceHint => attempts - self.hinted_at,
+        };
+        let always = failure.is_always_retried();
+        let series = match rules.throttling_first {
+            _ if always => rules.always,
+            Some(first) if failure.kind == Kind::Throttling => match rules.backoff {
+                Backoff::Constant(_) => Backoff::Constant(first),
+                Backoff::Arithmetic { step, cap, .. } => Backoff::Arithmetic { first, step, cap },
+                Backoff::Exponential { factor, cap, .. } => {
+                    Backoff::Exponential { first, factor, cap }
+                }
+                other => other,
+            },
+            _ => rules.backoff,
+        };
+        let next = base(policy, &series, n + 1);
+        if let Some(span) = advice {
+            return Some(Made { delay: span as f64, hinted: false, next: Some(next?) });
+        }
+        // Whoever meets a user's function once does not know the delay before any more.
+        let base = base(policy, &series, n)?;
+        let mut delay = base;
+        if always || rules.jitter == Jitter::None {
+            assert_eq!(drew, None, "a draw that nothing needs");
+        } else {
+            let u = drew.expect("jitter needs a draw");
+            let first = self::base(policy, &series_uncapped(&series), 1)?;
+            delay = match rules.jitter {
+                Jitter::None => base,
+                Jitter::Full => u * base,
+                Jitter::Half => base + u * base / 2.0,
+                Jitter::Equal => base / 2.0 + u * base / 2.0,
+                Jitter::Proportional(p) => base * (1.0 - p + 2.0 * p * u),
+                Jitter::Decorrelated => {
+                    (first + u * (3.0 * self.previous.unwrap_or(first) - first)).max(0.0)
+                }
+            };
+            if !rules.jitter_above_cap {
+                delay = delay.min(series.cap() as f64);
+            }
+        }
+        let mut hinted = false;
+        delay = delay.floor();
+        if let (Hint::After(wish), HintRule::Within(room)) = (failure.hint, rules.hint) {
+            let wished = (ns(wish) as f64).clamp(delay, delay + ns(room) as f64);
+            hinted = wished > delay;
+            delay = wished;
+        }
+        if !hinted {
+            self.previous = Some(delay);
+        }
+        (delay < FAR).then_some(Made { delay, hinted, next })
+    }
+}
+
+/// Beyond this the clock saturates, and rounding has more to say than the definitions.
+const FAR: f64 = 1e18;
+
+/// The same series without its cap: decorrelated jitter grows from the first delay as written.
+fn series_uncapped(series: &Backoff) -> Backoff {
+    match *series {
+        Backoff::Arithmetic { first, step, .. } => Backoff::Arithmetic { first, step, cap: None },
+        Backoff::Exponential { first, factor, .. } => {
+            Backoff::Exponential { first, factor, cap: None }
+        }
+        other => other,
+    }
+}
+
+/// The base delay of retry n.
+fn base(policy: &Policy, series: &Backoff, n: u32) -> Option<f64> {
+    let steps = f64::from(n) - 1.0;
+    let entry = |table: &[Duration]| ns(table[(n as usize).clamp(1, table.len()) - 1]) as f64;
+    let base = match *series {
+        Backoff::Constant(delay) => ns(delay) as f64,
+        Backoff::Arithmetic { first, step, .. } => ns(first) as f64 + ns(step) as f64 * steps,
+        Backoff::Exponential { first, factor, .. } => ns(first) as f64 * factor.powf(steps),
+        Backoff::Table(table) => entry(table),
+        Backoff::Own => entry(policy.table()?),
+    };
+    // Nothing grown for ever is nothing.
+    let base = if base.is_nan() { 0.0 } else { base };
+    Some(base.min(series.cap() as f64))
+}
+
+/// What L1 to L3 leave of a delay; two answers where rounding decides.
+pub(crate) fn limited(
+    limits: &Limits,
+    spent: Ns,
+    delay: f64,
+    ours: bool,
+    next: Option<f64>,
+) -> Vec<f64> {
+    let Some(hard) = limits.hard.map(|hard| ns(hard) as f64) else { return vec![delay] };
+    let (spent, rest) = (spent as f64, hard - spent as f64);
+    let end = spent + delay;
+    // By how much each condition holds; less than a few nanoseconds is a matter of rounding.
+    let over = end - hard;
+    let soft = limits.soft.map_or(f64::INFINITY, |soft| ns(soft) as f64) - end;
+    let last = next.map_or(f64::NEG_INFINITY, |next| end + next - hard);
+    let cut = ours && limits.over == Over::Truncate;
+    let fill = ours && limits.under == Under::Fill;
+    let mut wishes = Vec::new();
+    if over < 4.0 && !(fill && over < -4.0 && soft > 4.0 && last > 4.0) {
+        wishes.push(delay);
+    }
+    if (cut && over > -4.0) || (fill && over < 4.0 && soft > -4.0 && last > -4.0) {
+        wishes.push(rest);
+    }
+    wishes
+}

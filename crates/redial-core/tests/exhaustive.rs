@@ -1,0 +1,499 @@
+//! Goal: no sequence of outcomes, however unlikely, breaks a promise or plays twice differently.
+//!
+//! Method: for each policy of a list that has every option in it, every sequence of up to four
+//! outcomes from a small alphabet is played on virtual time, each attempt taking one millisecond,
+//! so that many things happen in one moment. The tree grows only where a call asks for one more
+//! outcome. Each call is played twice: the referee of `promises.rs` reads both, and the diaries must
+//! be equal. Each policy also names the reasons for which its calls must be seen to end, so that no
+//! row of the list is there in vain.
+
+mod common;
+
+use common::{Book, Model, Play, Spec, at, policy};
+use redial_core::throttle::{CostsSpec, Empty};
+use redial_core::{
+    Advice, Backoff, Directive, Expired, Failure, HintRule, Jitter, Judgement, Kind, Late, Limits,
+    Measure, NEVER, Note, Ns, Numbering, Over, Pay, Policy, Proof, Reason, Rules, Stage, Terms,
+    TimedOut, Under, Why, ms,
+};
+use std::time::Duration;
+
+/// How many outcomes a sequence has at most; whatever starts after them hangs.
+const LETTERS_MAX: usize = 4;
+/// How long an attempt takes.
+const TAKES: Ns = at(1);
+
+/// What one attempt meets.
+#[derive(Clone, Copy, Debug)]
+enum Letter {
+    Outcome(Judgement),
+    /// Response headers at once, then the outcome.
+    Headers(Judgement),
+    Hang,
+}
+
+fn retry(failure: Failure) -> Letter {
+    Letter::Outcome(Directive::Retry(failure).into())
+}
+
+fn replaceable(proof: Proof) -> Letter {
+    let directive = Directive::Retry(Failure::client().at(Stage::Unsent));
+    Letter::Outcome(Judgement { directive, proof: Some(proof), drains: false })
+}
+
+/// What every policy meets.
+fn alphabet() -> Vec<Letter> {
+    vec![
+        Letter::Outcome(Directive::Succeed.into()),
+        Letter::Outcome(Judgement { drains: true, ..Directive::Fail.into() }),
+        retry(Failure::server()),
+        retry(Failure::throttling().at(Stage::Unsent)),
+        retry(Failure::timeout()),
+        retry(Failure::client().retry_after(ms(2))),
+        retry(Failure::client().at(Stage::InFlight).retry_after(Duration::ZERO)),
+        retry(Failure::server().stop()),
+    ]
+}
+
+/// One row of the list.
+struct Row {
+    name: &'static str,
+    policy: Policy,
+    terms: Terms,
+    throttle: Spec,
+    /// Which of the throttle's answers come later.
+    later: &'static [bool],
+    /// Letters beside those that every policy meets.
+    letters: Vec<Letter>,
+    /// Reasons for which some call must end.
+    sees: &'static [Why],
+}
+
+impl Row {
+    fn of(name: &'static str, policy: Policy) -> Self {
+        Row {
+            name,
+            policy,
+            terms: Terms::default(),
+            throttle: Spec::Free,
+            later: &[],
+            letters: Vec::new(),
+            sees: &[Why::Succeeded, Why::Fatal],
+        }
+    }
+
+    fn new(name: &'static str, rules: Rules) -> Self {
+        Row::of(name, policy(rules))
+    }
+
+    fn throttle(mut self, throttle: Spec) -> Self {
+        self.throttle = throttle;
+        self
+    }
+
+    fn terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
+        self
+    }
+
+    fn letters(mut self, letters: &[Letter]) -> Self {
+        self.letters.extend(letters);
+        self
+    }
+
+    fn later(mut self, later: &'static [bool]) -> Self {
+        self.later = later;
+        self
+    }
+
+    fn sees(mut self, sees: &'static [Why]) -> Self {
+        self.sees = sees;
+        self
+    }
+
+    /// Plays every sequence; returns how many there are.
+    fn play_all(&self) -> usize {
+        let alphabet: Vec<Letter> = alphabet().into_iter().chain(self.letters.clone()).collect();
+        let mut seen = Vec::new();
+        let mut count = 0;
+        let mut open: Vec<Vec<Letter>> = vec![Vec::new()];
+        while let Some(letters) = open.pop() {
+            let played = match self.policy.rules().hedge {
+                None => self.play::<1>(&letters),
+                Some(_) => self.play::<4>(&letters),
+            };
+            let Played { diary, why, wanted } = played;
+            if wanted && letters.len() < LETTERS_MAX {
+                for &letter in &alphabet {
+                    open.push(letters.iter().copied().chain([letter]).collect());
+                }
+                continue;
+            }
+            let again = match self.policy.rules().hedge {
+                None => self.play::<1>(&letters),
+                Some(_) => self.play::<4>(&letters),
+            };
+            assert_eq!(diary, again.diary, "{}: {letters:?} plays differently", self.name);
+            if !seen.contains(&why) {
+                seen.push(why);
+            }
+            count += 1;
+        }
+        for why in self.sees {
+            assert!(seen.contains(why), "{}: no call ended with {why:?}", self.name);
+        }
+        count
+    }
+
+    /// Plays one sequence.
+    fn play<const LIVE: usize>(&self, letters: &[Letter]) -> Played {
+        let (shared, mut model) = (self.throttle.build(), Model::new(self.throttle));
+        let book = Book::with_later(&self.throttle, &shared, 7, self.later);
+        let mut play = Play::<LIVE>::begin(&self.policy, self.terms, 0, book, &mut model);
+        let mut letters = letters.iter().copied();
+        // When each running attempt has its outcome, by slot.
+        let mut outcomes: [Option<(Ns, Judgement)>; LIVE] = [None; LIVE];
+        let mut grant_at = None;
+        let mut wanted = false;
+        while play.end.is_none() {
+            for start in std::mem::take(&mut play.started) {
+                // It may be over before anybody looked at it.
+                if play.running[start.slot] != Some(start.attempt) {
+                    continue;
+                }
+                let letter = letters.next();
+                wanted |= letter.is_none();
+                outcomes[start.slot] = match letter {
+                    None | Some(Letter::Hang) => None,
+                    Some(Letter::Outcome(judgement)) => Some((play.now + TAKES, judgement)),
+                    Some(Letter::Headers(judgement)) => {
+                        let outcome = (play.now + TAKES, judgement);
+                        play.headers(start.slot);
+                        Some(outcome)
+                    }
+                };
+            }
+            if let Some(failure) = play.asking {
+                play.answer(match failure.kind {
+                    Kind::Client => Advice::Decline,
+                    Kind::Timeout => Advice::After(0),
+                    _ => Advice::After(at(2)),
+                });
+                continue;
+            }
+            // The throttle's later answer takes as long as an attempt: an outcome may come first.
+            if play.awaiting.is_some() && grant_at.is_none() {
+                grant_at = Some(play.now + TAKES);
+            }
+            for (outcome, running) in outcomes.iter_mut().zip(&play.running) {
+                if running.is_none() {
+                    *outcome = None;
+                }
+            }
+            let next = (0..LIVE)
+                .filter_map(|slot| outcomes[slot].map(|(at, judgement)| (at, slot, judgement)))
+                .min_by_key(|&(at, slot, _)| (at, play.running[slot]));
+            // Outcomes come before everything else, timers last (P4).
+            let outcome_at = next.map_or(NEVER, |(at, _, _)| at);
+            let timer_at = play.call.wake_at().unwrap_or(NEVER);
+            match (next, grant_at) {
+                (Some((at, slot, judgement)), grant)
+                    if at <= timer_at && at <= grant.unwrap_or(NEVER) =>
+                {
+                    play.now = at;
+                    outcomes[slot] = None;
+                    play.outcome(slot, judgement);
+                }
+                (_, Some(at)) if at <= timer_at && at < outcome_at => {
+                    play.now = at;
+                    grant_at = None;
+                    play.grant();
+                }
+                _ if timer_at != NEVER => assert!(play.next_timer()),
+                _ => play.cancel(),
+            }
+        }
+        play.check_the_end();
+        let why = play.why().expect("every call ends");
+        Played { diary: std::mem::take(&mut play.book.diary), why, wanted }
+    }
+}
+
+struct Played {
+    diary: Vec<(Ns, Note)>,
+    why: Why,
+    /// Whether it started more attempts than it had letters for.
+    wanted: bool,
+}
+
+/// Four attempts, two milliseconds, no jitter: what each row changes.
+const BASE: Rules = Rules {
+    attempts: Some(4),
+    backoff: Backoff::Constant(ms(2)),
+    jitter: Jitter::None,
+    ..Rules::DEFAULT
+};
+
+const EXPONENTIAL: Backoff = Backoff::Exponential { first: ms(1), factor: 2.0, cap: Some(ms(3)) };
+
+const COSTS: CostsSpec =
+    CostsSpec { capacity: 20.0, refill_per_second: 1000.0, ..CostsSpec::STANDARD };
+
+const HEDGED: Rules = Rules { hedge: Some(ms(2)), ..BASE };
+
+#[track_caller]
+fn play(rows: &[Row]) {
+    let count: usize = rows.iter().map(Row::play_all).sum();
+    assert!(count >= rows.len() * 40, "only {count} sequences");
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_under_every_backoff() {
+    let backoff = |backoff| Rules { backoff, ..BASE };
+    const EVERY: &[Why] = &[Why::Succeeded, Why::Fatal, Why::Refused, Why::Attempts];
+    let rows = vec![
+        Row::new("no delay", backoff(Backoff::Constant(Duration::ZERO))),
+        Row::new("constant", backoff(Backoff::Constant(ms(2)))),
+        Row::new(
+            "arithmetic",
+            backoff(Backoff::Arithmetic { first: ms(1), step: ms(2), cap: Some(ms(4)) }),
+        ),
+        Row::new("exponential", backoff(EXPONENTIAL)),
+        Row::new(
+            "shrinking",
+            backoff(Backoff::Exponential { first: ms(4), factor: 0.5, cap: None }),
+        ),
+        Row::new("table", backoff(Backoff::Table(const { &[ms(1), ms(5)] }))),
+        Row::of("own table", Policy::with_table(BASE, [ms(3), Duration::ZERO]).unwrap()),
+        Row::of(
+            "own function",
+            Policy::with_function(BASE, |step| {
+                step.previous.unwrap_or(ms(1)) + ms(u64::from(step.number))
+            })
+            .unwrap(),
+        ),
+        Row::new("as long as can be", backoff(Backoff::Constant(Duration::MAX))).sees(&[
+            Why::Succeeded,
+            Why::Refused,
+            Why::Cancelled,
+        ]),
+    ];
+    let rows = rows.into_iter().map(|row| match row.sees {
+        [Why::Succeeded, Why::Fatal] => row.sees(EVERY),
+        _ => row,
+    });
+    play(&rows.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_under_every_jitter_numbering_and_hint_rule() {
+    let jitter = |jitter| Rules { jitter, backoff: EXPONENTIAL, ..BASE };
+    let numbering = |numbering| Rules { numbering, ..jitter(Jitter::Full) };
+    let hint = |hint| Rules { hint, ..jitter(Jitter::Equal) };
+    play(&[
+        Row::new("full", jitter(Jitter::Full)),
+        Row::new("half", jitter(Jitter::Half)),
+        Row::new("equal", jitter(Jitter::Equal)),
+        Row::new("proportional", jitter(Jitter::Proportional(0.5))),
+        Row::new("decorrelated", jitter(Jitter::Decorrelated)),
+        Row::new(
+            "above the cap",
+            Rules { jitter_above_cap: true, ..jitter(Jitter::Proportional(0.2)) },
+        ),
+        Row::new("numbered by attempts", numbering(Numbering::Attempts)),
+        Row::new("numbered since the hint", numbering(Numbering::SinceHint)),
+        Row::new("a hint has a most", hint(HintRule::Exact(Some(ms(1))))),
+        Row::new("a hint has room", hint(HintRule::Within(ms(1)))),
+        Row::new(
+            "another first after throttling",
+            Rules { throttling_first: Some(ms(3)), ..jitter(Jitter::Full) },
+        ),
+    ]);
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_under_every_limit() {
+    const SOFT: &[Why] = &[Why::SoftLimit];
+    const HARD: &[Why] = &[Why::HardLimit];
+    let rows = [Measure::Delays, Measure::Elapsed].into_iter().flat_map(|measure| {
+        let limits = |limits| Rules { limits: Limits { measure, ..limits }, ..BASE };
+        let soft = Limits { soft: Some(ms(4)), ..Limits::NONE };
+        let hard = Limits { hard: Some(ms(5)), ..Limits::NONE };
+        let both = Limits { soft: Some(ms(3)), hard: Some(ms(5)), ..Limits::NONE };
+        let endless = Rules { attempts: None, ..limits(hard) };
+        [
+            Row::new("soft", limits(soft)).sees(SOFT),
+            Row::new("hard", limits(hard)).sees(HARD),
+            Row::new("hard, truncate", limits(Limits { over: Over::Truncate, ..hard })).sees(HARD),
+            Row::new("hard, fill", limits(Limits { under: Under::Fill, ..hard })).sees(HARD),
+            Row::new(
+                "hard, truncate, fill",
+                limits(Limits { over: Over::Truncate, under: Under::Fill, ..hard }),
+            )
+            .sees(HARD),
+            Row::new("both", limits(both)).sees(SOFT),
+            Row::new("both, fill", limits(Limits { under: Under::Fill, ..both })).sees(SOFT),
+            Row::new("no bound but a limit", endless).sees(HARD),
+        ]
+    });
+    play(&rows.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_before_every_deadline() {
+    let deadline = Rules { deadline: Some(ms(6)), ..BASE };
+    let expired = |expired| Rules { deadline: Some(Duration::ZERO), expired, ..BASE };
+    let timeout = |timed_out| Rules { attempt_timeout: Some(TIMEOUT), timed_out, ..BASE };
+    // As long as an attempt takes: the outcome comes first (P4).
+    const TIMEOUT: Duration = ms(1);
+    const DEADLINE: &[Why] = &[Why::Deadline];
+    play(&[
+        Row::new("early", deadline).letters(&[Letter::Hang]).sees(DEADLINE),
+        Row::new("wait", Rules { late: Late::Wait, ..deadline })
+            .letters(&[Letter::Hang])
+            .sees(DEADLINE),
+        Row::new("endless until the deadline", Rules { attempts: None, ..deadline }).sees(DEADLINE),
+        Row::new("a call's own deadline", BASE)
+            .terms(Terms { deadline: Some(ms(4)), ..Terms::default() })
+            .sees(DEADLINE),
+        Row::new("an attempt's timeout", timeout(TimedOut::Retry))
+            .letters(&[Letter::Hang])
+            .sees(&[Why::Attempts]),
+        Row::new("an attempt's timeout ends", timeout(TimedOut::End))
+            .letters(&[Letter::Hang])
+            .sees(DEADLINE),
+        Row::new(
+            "an attempt may take no time",
+            Rules { attempt_timeout: Some(Duration::ZERO), ..deadline },
+        )
+        .sees(DEADLINE),
+    ]);
+    // Too few sequences for `play`: the deadline is there before the first outcome.
+    let one = Row::new("over already, starts one", expired(Expired::StartsOne)).sees(DEADLINE);
+    assert_eq!(one.play_all(), alphabet().len());
+    let none = Row::new("over already, starts none", expired(Expired::StartsNone)).sees(DEADLINE);
+    assert_eq!(none.play_all(), 1);
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_under_every_throttle() {
+    let after = Rules { pay: Pay::AfterBackoff, ..BASE };
+    let fail = CostsSpec { empty: Empty::Fail, capacity: 13.0, ..COSTS };
+    let deadline = Rules { deadline: Some(ms(8)), ..BASE };
+    let lends = CostsSpec { capacity: 10.0, ..COSTS };
+    const THROTTLED: &[Why] = &[Why::Throttled, Why::Succeeded, Why::Fatal];
+    let drains = [Letter::Outcome(Directive::Fail.into())];
+    play(&[
+        Row::new("tokens", BASE)
+            .throttle(Spec::Tokens { max: 4.0, ratio: 0.5 })
+            .letters(&drains)
+            .sees(THROTTLED),
+        Row::new("costs that refuse", BASE).throttle(Spec::Costs(fail)).sees(THROTTLED),
+        Row::new("costs that lend", BASE).throttle(Spec::Costs(lends)).sees(&[Why::Attempts]),
+        Row::new("costs that lend, a deadline", deadline)
+            .throttle(Spec::Costs(lends))
+            .sees(&[Why::Deadline]),
+        Row::new("costs that lend, late", Rules { late: Late::Wait, ..deadline })
+            .throttle(Spec::Costs(lends))
+            .sees(&[Why::Deadline]),
+        Row::new("paid after the backoff, refused", after)
+            .throttle(Spec::Costs(fail))
+            .sees(THROTTLED),
+        Row::new("paid after the backoff, lent", after).throttle(Spec::Costs(lends)),
+        Row::new(
+            "paid after the backoff, a deadline",
+            Rules { pay: Pay::AfterBackoff, ..deadline },
+        )
+        .throttle(Spec::Costs(lends))
+        .sees(&[Why::Deadline]),
+        Row::new("budget", BASE)
+            .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
+            .sees(THROTTLED),
+        Row::new("a budget that answers later", BASE)
+            .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
+            .later(&[true, false, true])
+            .sees(THROTTLED),
+        Row::new("a bucket that answers later and lends", after)
+            .throttle(Spec::Costs(lends))
+            .later(&[true, true, true])
+            .sees(&[Why::Attempts]),
+    ]);
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_with_hedges() {
+    let delay = |delay| Rules { hedge: Some(delay), ..BASE };
+    const EVERY: &[Why] = &[Why::Succeeded, Why::Fatal, Why::Refused, Why::Attempts];
+    const SENT: &[Why] = &[Why::Succeeded, Why::Fatal, Why::Attempts];
+    const THROTTLED: &[Why] = &[Why::Throttled, Why::Succeeded];
+    let headers = [Letter::Headers(Directive::Retry(Failure::server()).into())];
+    play(&[
+        Row::new("all at once", delay(Duration::ZERO)).sees(SENT),
+        Row::new("as fast as they fail", delay(ms(1))).sees(EVERY),
+        Row::new("slower than they fail", delay(ms(2))).letters(&[Letter::Hang]).sees(EVERY),
+        Row::new("never by themselves", delay(Duration::MAX)).sees(EVERY),
+        Row::new("headers commit", HEDGED).letters(&headers).sees(&[Why::Committed]),
+        Row::new("a deadline", Rules { deadline: Some(ms(3)), ..HEDGED })
+            .letters(&[Letter::Hang])
+            .sees(&[Why::Deadline]),
+        Row::new("a timeout", Rules { attempt_timeout: Some(ms(2)), ..HEDGED })
+            .letters(&[Letter::Hang])
+            .sees(EVERY),
+        Row::new("tokens", HEDGED).throttle(Spec::Tokens { max: 4.0, ratio: 0.5 }).sees(THROTTLED),
+        Row::new("budget", delay(Duration::ZERO))
+            .throttle(Spec::Budget { reserve: 1.0, ratio: 0.1 })
+            .sees(THROTTLED),
+        Row::new("costs that lend", HEDGED)
+            .throttle(Spec::Costs(CostsSpec { capacity: 10.0, ..COSTS }))
+            .sees(EVERY),
+        Row::new("costs that lend, all at once", delay(Duration::ZERO))
+            .throttle(Spec::Costs(CostsSpec { capacity: 10.0, ..COSTS }))
+            .sees(EVERY),
+        Row::new("a throttle that answers later", delay(ms(1)))
+            .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
+            .later(&[true, true])
+            .sees(THROTTLED),
+    ]);
+}
+
+#[test]
+fn every_sequence_keeps_the_promises_with_proofs_strategies_and_what_must_not_run_twice() {
+    let proofs = [replaceable(Proof::Unsent), replaceable(Proof::Unprocessed)];
+    let reasons = [
+        retry(Failure::server().because(Reason::new("DID_NOT_RUN").allow_non_idempotent())),
+        retry(Failure::server().because(Reason::new("FOR_EVER").always())),
+    ];
+    let replaces = Rules { replaces: true, ..BASE };
+    let asks = Rules { asks: true, ..BASE };
+    let once = Terms { idempotent: false, ..Terms::default() };
+    let sealed = Terms { sealed: true, ..Terms::default() };
+    play(&[
+        Row::new("not idempotent", BASE).terms(once).letters(&reasons).sees(&[Why::Unsafe]),
+        Row::new("replaced", replaces).letters(&proofs).sees(&[Why::Attempts]),
+        Row::new("replaced, not idempotent", replaces)
+            .terms(once)
+            .letters(&proofs)
+            .sees(&[Why::Unsafe]),
+        Row::new("replaced until the deadline", Rules { deadline: Some(ms(9)), ..replaces })
+            .letters(&proofs)
+            .sees(&[Why::Deadline]),
+        Row::new("replaced hedges", Rules { replaces: true, ..HEDGED })
+            .letters(&proofs)
+            .sees(&[Why::Attempts]),
+        Row::new("replaced hedges under tokens", Rules { replaces: true, ..HEDGED })
+            .throttle(Spec::Tokens { max: 2.0, ratio: 0.5 })
+            .letters(&proofs[..1])
+            .sees(&[Why::Throttled]),
+        Row::new("proofs that nobody heeds", BASE).letters(&proofs).sees(&[Why::Attempts]),
+        Row::new("asks", asks).letters(&reasons).sees(&[Why::Strategy, Why::Attempts]),
+        Row::new("asks for one call", BASE)
+            .terms(Terms { asks: true, ..once })
+            .letters(&reasons)
+            .sees(&[Why::Strategy, Why::Unsafe]),
+    ]);
+    let committed = Row::new("sealed from the start", replaces)
+        .terms(sealed)
+        .letters(&proofs)
+        .sees(&[Why::Committed, Why::Succeeded, Why::Fatal]);
+    assert_eq!(committed.play_all(), alphabet().len() + proofs.len(), "one attempt and no more");
+}

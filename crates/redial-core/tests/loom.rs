@@ -1,0 +1,339 @@
+//! Goal: the throttles are exact whatever the scheduler does: no token is lost, granted twice or
+//! seen outside its range, and a purse gives back exactly what its call did not use.
+//!
+//! Method: loom plays every interleaving (and every value that a relaxed load may see) of two
+//! users, and of three users those with at most [`PREEMPTIONS`] preemptions, which finds every bug
+//! that so many switches at the worst moments can show. Each model names a one-line change that it
+//! is known to catch.
+//!
+//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p redial-core --release --test loom`
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
+use redial_core::{Bucket, Cost, Grant, Kind, Purse};
+
+/// How often three users may be interrupted, all together.
+const PREEMPTIONS: usize = 5;
+
+const COST: Cost = Cost { kind: Kind::Server };
+
+/// Ten tokens, 5 for a retry, 1 for a success at the first try; nothing refills them.
+const FIXED: CostsSpec =
+    CostsSpec { capacity: 10.0, refill_per_second: 0.0, empty: Empty::Fail, ..CostsSpec::STANDARD };
+
+/// Runs the users at once on a throttle, and returns what is left when all are done.
+fn left<T: Bucket + Send + Sync + 'static, R: 'static>(
+    throttle: T,
+    users: Vec<Box<dyn FnOnce(&T) -> R + Send>>,
+) -> (Vec<R>, f64) {
+    let throttle = Arc::new(throttle);
+    let mut users = users.into_iter();
+    let mine = users.next().expect("somebody uses it");
+    let others: Vec<_> = users
+        .map(|user| {
+            let throttle = Arc::clone(&throttle);
+            thread::spawn(move || user(&throttle))
+        })
+        .collect();
+    let mut results = vec![mine(&throttle)];
+    results.extend(others.into_iter().map(|other| other.join().expect("no user panics")));
+    let left = throttle.tokens(0).expect("this throttle counts");
+    (results, left)
+}
+
+/// Every interleaving of two users.
+fn two(model: impl Fn() + Sync + Send + 'static) {
+    loom::model(model);
+}
+
+/// The interleavings of three users with few preemptions.
+fn three(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(model);
+}
+
+fn granted(grants: &[Grant]) -> usize {
+    grants.iter().filter(|grant| matches!(grant, Grant::Now(_))).count()
+}
+
+fn budget(reserve: f64, ratio: f64) -> Budget {
+    Budget::new(reserve, ratio).expect("valid")
+}
+
+fn tokens(max: f64, ratio: f64, failures: usize) -> Tokens {
+    let tokens = Tokens::new(max, ratio).expect("valid");
+    (0..failures).for_each(|_| tokens.failed());
+    tokens
+}
+
+fn costs(spec: CostsSpec) -> Costs {
+    Costs::new(spec).expect("valid")
+}
+
+// Budget.
+
+// Breaks if `Budget::take` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn the_last_token_of_a_budget_is_granted_once_to_two() {
+    two(|| {
+        let (grants, left) = left(
+            budget(1.0, 0.0),
+            vec![Box::new(|b: &Budget| b.take(COST, 0)), Box::new(|b| b.take(COST, 0))],
+        );
+        assert_eq!((granted(&grants), left), (1, 0.0));
+    });
+}
+
+// Breaks if `Budget::take` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn the_last_two_tokens_of_a_budget_are_granted_twice_to_three() {
+    three(|| {
+        let (grants, left) = left(
+            budget(2.0, 0.0),
+            vec![
+                Box::new(|b: &Budget| b.take(COST, 0)),
+                Box::new(|b| b.take(COST, 0)),
+                Box::new(|b| b.take(COST, 0)),
+            ],
+        );
+        assert_eq!((granted(&grants), left), (2, 0.0));
+    });
+}
+
+// Breaks if `Budget::add` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn a_refund_and_a_success_of_a_budget_both_count() {
+    two(|| {
+        let full = budget(3.0, 0.5);
+        let (Grant::Now(taken), Grant::Now(_)) = (full.take(COST, 0), full.take(COST, 0)) else {
+            panic!("a full budget pays");
+        };
+        let (_, left) = left(
+            full,
+            vec![Box::new(move |b: &Budget| b.give_back(taken)), Box::new(|b| b.succeeded(None))],
+        );
+        assert_eq!(left, 2.5);
+    });
+}
+
+// Breaks if `Budget::add` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
+    three(|| {
+        let full = budget(3.0, 0.5);
+        let (Grant::Now(taken), Grant::Now(_)) = (full.take(COST, 0), full.take(COST, 0)) else {
+            panic!("a full budget pays");
+        };
+        let (_, left) = left(
+            full,
+            vec![
+                Box::new(|b: &Budget| assert_eq!(b.take(COST, 0), Grant::Now(taken_one()))),
+                Box::new(move |b| b.give_back(taken)),
+                Box::new(|b| b.succeeded(None)),
+            ],
+        );
+        assert_eq!(left, 1.5);
+    });
+}
+
+/// What one retry takes of a budget.
+fn taken_one() -> redial_core::Taken {
+    redial_core::Taken(1000)
+}
+
+// Tokens.
+
+// Breaks if `Tokens::failed` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn two_failures_drain_two_tokens() {
+    two(|| {
+        let (_, left) = left(
+            tokens(4.0, 0.5, 0),
+            vec![Box::new(|t: &Tokens| t.failed()), Box::new(|t| t.failed())],
+        );
+        assert_eq!(left, 2.0);
+    });
+}
+
+// Breaks if `Tokens::succeeded` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn a_failure_and_a_success_both_count() {
+    two(|| {
+        let (_, left) = left(
+            tokens(4.0, 0.5, 2),
+            vec![Box::new(|t: &Tokens| t.failed()), Box::new(|t| t.succeeded(None))],
+        );
+        assert_eq!(left, 1.5);
+    });
+}
+
+// Breaks if `Tokens::failed` subtracts with `fetch_sub` once it has seen that something is left.
+#[test]
+fn tokens_are_never_seen_outside_their_range() {
+    three(|| {
+        let seen = |t: &Tokens| {
+            let left = t.tokens(0).expect("tokens count");
+            assert!((0.0..=2.0).contains(&left), "{left} of 2 tokens");
+        };
+        let (_, left) = left(
+            tokens(2.0, 0.5, 1),
+            vec![
+                Box::new(move |t: &Tokens| {
+                    t.failed();
+                    seen(t);
+                }),
+                Box::new(|t| t.failed()),
+                Box::new(seen),
+            ],
+        );
+        assert_eq!(left, 0.0);
+    });
+}
+
+// Breaks if `Tokens::succeeded` adds with `fetch_add` once it has seen that something is missing.
+#[test]
+fn successes_never_pass_the_maximum() {
+    three(|| {
+        let seen = |t: &Tokens| assert!(t.tokens(0).expect("tokens count") <= 2.0);
+        let (_, left) = left(
+            tokens(2.0, 0.7, 1),
+            vec![
+                Box::new(move |t: &Tokens| {
+                    t.succeeded(None);
+                    seen(t);
+                }),
+                Box::new(|t| t.succeeded(None)),
+                Box::new(seen),
+            ],
+        );
+        assert_eq!(left, 2.0);
+    });
+}
+
+// Costs.
+
+// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn a_bucket_that_can_pay_once_more_pays_one_of_two() {
+    two(|| {
+        let (grants, left) = left(
+            costs(CostsSpec { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..FIXED }),
+            vec![Box::new(|c: &Costs| c.take(COST, 0)), Box::new(|c| c.take(COST, 0))],
+        );
+        assert_eq!((granted(&grants), left), (1, 0.0));
+    });
+}
+
+// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn three_that_borrow_are_served_one_after_the_other() {
+    three(|| {
+        let lends = CostsSpec { refill_per_second: 1.0, empty: Empty::Wait, ..FIXED };
+        let wait = |c: &Costs| match c.take(COST, 0) {
+            Grant::Now(_) => 0,
+            Grant::After(wait, _) => wait / 1_000_000_000,
+            other => panic!("{other:?}"),
+        };
+        let lends = costs(CostsSpec { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..lends });
+        let (mut waits, left) = left(lends, vec![Box::new(wait), Box::new(wait), Box::new(wait)]);
+        waits.sort_unstable();
+        assert_eq!((waits, left), (vec![0, 5, 10], -10.0));
+    });
+}
+
+// Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn a_grant_and_a_success_of_a_bucket_both_count() {
+    two(|| {
+        let half = costs(FIXED);
+        half.take(COST, 0);
+        let (_, left) = left(
+            half,
+            vec![
+                Box::new(|c: &Costs| assert!(matches!(c.take(COST, 0), Grant::Now(_)))),
+                Box::new(|c| c.succeeded(None)),
+            ],
+        );
+        assert_eq!(left, 1.0);
+    });
+}
+
+// Purse: whole calls, each with its own purse on a throttle that they share.
+
+/// A call that pays for a retry which never starts.
+fn dropped<T: Bucket>(throttle: &T) {
+    let mut purse = Purse::new(throttle);
+    purse.take(COST, 0);
+}
+
+/// A call that pays for a retry, starts it, and fails.
+fn failed<T: Bucket>(throttle: &T) {
+    let mut purse = Purse::new(throttle);
+    purse.take(COST, 0);
+    purse.started();
+    purse.ended();
+}
+
+/// A call that pays for a retry, starts it, and succeeds.
+fn retried<T: Bucket>(throttle: &T) {
+    let mut purse = Purse::new(throttle);
+    purse.take(COST, 0);
+    purse.started();
+    purse.succeeded();
+}
+
+// Breaks if `Budget::give_back` stores what it had loaded without the refund's thousand.
+#[test]
+fn a_dropped_call_refunds_its_budget_beside_one_that_fails() {
+    two(|| {
+        let (_, left) = left(budget(3.0, 0.0), vec![Box::new(dropped), Box::new(failed::<Budget>)]);
+        assert_eq!(left, 2.0);
+    });
+}
+
+// Breaks if `Purse::refund` looks at what waits instead of taking it: it is refunded by the end and
+// by the drop, and the second refund is another call's payment.
+#[test]
+fn a_refund_is_made_once_beside_one_that_fails() {
+    two(|| {
+        let ended = |b: &Budget| {
+            let mut purse = Purse::new(b);
+            purse.take(COST, 0);
+            purse.ended();
+        };
+        let (_, left) = left(budget(3.0, 0.0), vec![Box::new(ended), Box::new(failed)]);
+        assert_eq!(left, 2.0);
+    });
+}
+
+// Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn a_bucket_gets_back_what_three_calls_did_not_use() {
+    three(|| {
+        let (_, left) = left(
+            costs(CostsSpec { capacity: 20.0, ..FIXED }),
+            vec![Box::new(dropped), Box::new(retried), Box::new(failed::<Costs>)],
+        );
+        assert_eq!(left, 15.0);
+    });
+}
+
+// Breaks if `Tokens::succeeded` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn tokens_count_every_call_once_whatever_their_purses_do() {
+    three(|| {
+        let failing = |t: &Tokens| {
+            let mut purse = Purse::new(t);
+            purse.failed();
+            purse.take(COST, 0);
+        };
+        let (_, left) = left(
+            tokens(8.0, 0.5, 2),
+            vec![Box::new(failing), Box::new(retried), Box::new(failing)],
+        );
+        assert_eq!(left, 4.5);
+    });
+}

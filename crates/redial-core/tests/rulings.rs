@@ -1,0 +1,119 @@
+//! Goal: each ruling about the core is played once where the scenario files do not show it plainly.
+//!
+//! Method: one call on virtual time, told as a story; moments are milliseconds. The referee of
+//! `promises.rs` reads along, so that no story can break a promise to make its point.
+
+mod common;
+#[path = "rulings/general.rs"]
+mod general;
+#[path = "rulings/hedging.rs"]
+mod hedging;
+#[path = "rulings/limits.rs"]
+mod limits;
+#[path = "rulings/refunds.rs"]
+mod refunds;
+#[path = "rulings/replacements.rs"]
+mod replacements;
+#[path = "rulings/throttles.rs"]
+mod throttles;
+
+use common::{Book, Model, Play, Shared, Spec, at, policy};
+use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
+use redial_core::{
+    Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, HintRule,
+    Jitter, Judgement, Kind, Late, Ledger, Limits, Measure, NEVER, Note, Ns, Numbering, Over, Pay,
+    Policy, Problem, Proof, Reason, Rules, Stage, Terms, TimedOut, Under, Verdict, Why, World,
+    decide, ms, ns,
+};
+use std::time::Duration;
+
+/// Four attempts, 10 ms apart, no jitter: what the stories change.
+const BASE: Rules = Rules {
+    attempts: Some(4),
+    backoff: Backoff::Constant(ms(10)),
+    jitter: Jitter::None,
+    ..Rules::DEFAULT
+};
+
+const HEDGED: Rules = Rules { hedge: Some(ms(10)), ..BASE };
+
+const FAILED: Directive = Directive::Retry(Failure::server());
+
+/// Smithy's bucket with a rate that makes a token worth a millisecond.
+const COSTS: CostsSpec =
+    CostsSpec { capacity: 10.0, refill_per_second: 1000.0, ..CostsSpec::STANDARD };
+
+fn failed_with(failure: Failure) -> Judgement {
+    Directive::Retry(failure).into()
+}
+
+fn proven(proof: Proof) -> Judgement {
+    let directive = Directive::Retry(Failure::client().at(Stage::Unsent));
+    Judgement { directive, proof: Some(proof), drains: false }
+}
+
+/// Plays one call from moment 0 with a throttle, some of whose answers may come later.
+fn tell<const LIVE: usize>(
+    rules: Rules,
+    terms: Terms,
+    (spec, later): (Spec, &[bool]),
+    story: impl FnOnce(&mut Play<'_, '_, '_, LIVE>),
+) {
+    let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
+    let book = Book::with_later(&spec, &shared, 1, later);
+    let mut play = Play::begin(&policy, terms, 0, book, &mut model);
+    story(&mut play);
+    if play.end.is_some() {
+        play.check_the_end();
+    }
+    play.drop_it();
+}
+
+/// Retries without a throttle.
+fn retry(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 1>)) {
+    tell(rules, Terms::default(), (Spec::Free, &[]), story);
+}
+
+/// Hedges without a throttle.
+fn hedge(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
+    tell(rules, Terms::default(), (Spec::Free, &[]), story);
+}
+
+/// Plays one call from moment 0 with a bucket from which others took all, so many times over.
+fn indebted(rules: Rules, times: usize, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
+    let spec = Spec::Costs(CostsSpec { server: 10.0, ..COSTS });
+    let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
+    for _ in 0..times {
+        let grant = shared.take(Cost { kind: Kind::Server }, 0);
+        model.take(Kind::Server, 0, grant);
+    }
+    let book = Book::new(&spec, &shared, 1);
+    let mut play = Play::begin(&policy, Terms::default(), 0, book, &mut model);
+    story(&mut play);
+    play.drop_it();
+}
+
+/// The delays that a policy makes of failures that take no time, and why it stops.
+fn delays(rules: Rules, hints: &[Option<u64>]) -> (Vec<f64>, Why) {
+    let (spec, shared) = (Spec::Free, Spec::Free.build());
+    let mut book = Book::new(&spec, &shared, 1);
+    let mut ledger = Ledger::new(0);
+    let (policy, mut now, mut delays) = (policy(rules), 0, Vec::new());
+    for i in 0.. {
+        ledger.attempts += 1;
+        let failure = match hints.get(i) {
+            Some(Some(hint)) => Failure::server().retry_after(ms(*hint)),
+            _ => Failure::server(),
+        };
+        match decide(&policy, &mut ledger, &failure, Advice::None, now, NEVER, &mut book) {
+            Verdict::Retry { after, .. } => {
+                delays.push(after as f64 / 1e6);
+                now += after;
+                book.started();
+            }
+            Verdict::End(why) => return (delays, why),
+            other => panic!("{other:?}"),
+        }
+    }
+    unreachable!("every policy here ends")
+}

@@ -1,0 +1,360 @@
+//! Rulings P: what holds for every design.
+
+use super::*;
+
+// P4: the events of one moment, and the deadline's.
+
+#[test]
+fn an_outcome_at_the_deadline_still_counts() {
+    retry(Rules { deadline: Some(ms(5)), ..BASE }, |play| {
+        play.reach(5);
+        play.report(1, Directive::Succeed);
+        assert_eq!(play.ended(), Some((Why::Succeeded, Some(1))));
+    });
+}
+
+#[test]
+fn a_retry_that_is_due_at_the_deadline_does_not_start() {
+    retry(Rules { deadline: Some(ms(10)), late: Late::Wait, ..BASE }, |play| {
+        play.report(1, FAILED);
+        play.reach(10);
+        play.wake();
+        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+        assert_eq!(play.starts(), [0.0]);
+    });
+}
+
+/// Whether anything was to be paid for.
+fn asked_the_throttle(play: &Play<'_, '_, '_, 4>) -> bool {
+    play.book.diary.iter().any(|(_, note)| matches!(note, Note::Granted(_)))
+}
+
+#[test]
+fn nothing_starts_at_once_at_the_deadlines_moment() {
+    let at_once = Backoff::Constant(Duration::ZERO);
+    let rules = Rules { deadline: Some(ms(5)), late: Late::Wait, replaces: true, ..BASE };
+    let stories: [(Rules, Judgement); 4] = [
+        (Rules { backoff: at_once, ..rules }, FAILED.into()),
+        (rules, failed_with(Failure::server().retry_after(Duration::ZERO))),
+        (rules, proven(Proof::Unsent)),
+        (rules, proven(Proof::Unprocessed)),
+    ];
+    for (rules, judgement) in stories {
+        let hedged = Rules { hedge: Some(ms(10)), ..rules };
+        for rules in [rules, hedged] {
+            hedge(rules, |play| {
+                play.reach(5);
+                play.report(1, judgement);
+                assert_eq!((play.starts(), play.ended()), (vec![0.0], None), "{judgement:?}");
+                assert!(rules.hedge.is_none() || !asked_the_throttle(play), "{judgement:?}");
+                play.wake();
+                assert_eq!(play.ended(), Some((Why::Deadline, None)), "{judgement:?}");
+                assert_eq!(play.starts(), [0.0]);
+            });
+        }
+    }
+}
+
+#[test]
+fn the_timers_of_one_moment_go_by_number_and_the_next_hedge_comes_last() {
+    // At 20 the first two attempts and the timer of the next hedge are due in one moment.
+    let rules = Rules { attempt_timeout: Some(ms(20)), hedge: Some(ms(20)), ..BASE };
+    hedge(rules, |play| {
+        play.reach(20);
+        play.wake();
+        let notes: Vec<Note> = play.book.diary.iter().map(|(_, note)| *note).collect();
+        let timed_out = notes.iter().position(|note| *note == Note::TimedOut { attempt: 1 });
+        let started =
+            notes.iter().position(|note| matches!(note, Note::Started { attempt: 2, .. }));
+        assert!(timed_out.unwrap() < started.unwrap());
+        // The hedge that its failure sends at once takes the place of the one that was due.
+        assert_eq!(play.starts(), [0.0, 20.0]);
+    });
+}
+
+#[test]
+fn timers_go_by_their_moment_and_those_of_one_moment_by_number() {
+    let timed_out = |play: &Play<'_, '_, '_, 4>| -> Vec<u32> {
+        let timed_out = |(_, note): &(Ns, Note)| match note {
+            Note::TimedOut { attempt } => Some(*attempt),
+            _ => None,
+        };
+        play.book.diary.iter().filter_map(timed_out).collect()
+    };
+    let rules = Rules { attempt_timeout: Some(ms(20)), ..BASE };
+    hedge(Rules { hedge: Some(Duration::ZERO), ..rules }, |play| {
+        play.pass(at(20));
+        assert_eq!(timed_out(play), [1, 2, 3, 4]);
+        assert_eq!(play.ended(), Some((Why::Attempts, Some(4))), "the last failure (G21)");
+    });
+    // A driver that was held up catches up in the order of the moments.
+    hedge(Rules { hedge: Some(ms(5)), ..rules }, |play| {
+        play.pass(at(15));
+        play.oversleep(at(100));
+        play.wake();
+        assert_eq!(timed_out(play), [1, 2, 3, 4]);
+    });
+    // One at a time: what another outcome does in between comes first.
+    hedge(Rules { hedge: Some(Duration::ZERO), ..rules }, |play| {
+        play.reach(20);
+        assert!(play.wake_once());
+        play.report(2, Directive::Succeed);
+        assert_eq!((timed_out(play), play.why()), (vec![1], Some(Why::Succeeded)));
+        assert!(!play.wake_once());
+    });
+}
+
+#[test]
+fn what_is_cancelled_in_the_moment_of_its_start_is_never_handed_out() {
+    // A driver that was held up: the hedge of 5 starts at 10, and the timeout of 7 ends the call.
+    let rules = Rules {
+        attempt_timeout: Some(ms(7)),
+        timed_out: TimedOut::End,
+        hedge: Some(ms(5)),
+        ..BASE
+    };
+    hedge(rules, |play| {
+        play.started.clear();
+        play.oversleep(at(10));
+        play.wake();
+        assert_eq!((play.starts(), play.cancels()), (vec![0.0, 10.0], vec![(1, 10.0), (2, 10.0)]));
+        assert_eq!((play.started.len(), play.why()), (0, Some(Why::Deadline)));
+    });
+}
+
+#[test]
+fn an_attempt_that_may_take_no_time_can_still_have_an_outcome() {
+    // Without its turn before the timer, unlimited attempts of this kind would never let time pass.
+    let rules = Rules {
+        attempts: None,
+        backoff: Backoff::Constant(Duration::ZERO),
+        attempt_timeout: Some(Duration::ZERO),
+        deadline: Some(ms(5)),
+        ..BASE
+    };
+    retry(rules, |play| {
+        play.wake();
+        assert_eq!(play.numbers(), [1, 2], "the first timed out, the second has its turn");
+        assert_eq!(play.call.wake_at(), Some(0));
+        play.report(2, Directive::Succeed);
+        assert_eq!(play.ended(), Some((Why::Succeeded, Some(2))));
+    });
+}
+
+// P5.
+
+#[test]
+fn a_zero_delay_starts_the_next_attempt_without_a_timer() {
+    retry(Rules { backoff: Backoff::Constant(Duration::ZERO), ..BASE }, |play| {
+        play.report(1, FAILED);
+        assert_eq!((play.numbers(), play.call.wake_at()), (vec![1, 2], None));
+    });
+}
+
+// P7, M4.
+
+#[test]
+fn an_attempts_own_timeout_is_a_failure_of_kind_timeout_in_flight() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), ..BASE };
+    retry(rules, |play| {
+        play.reach(3);
+        play.wake();
+        assert_eq!(play.call.failure(), Some(&Failure::timeout()));
+        assert_eq!((play.cancels(), play.call.wake_at()), (vec![(1, 3.0)], Some(at(13))));
+    });
+    let ends = Rules { timed_out: TimedOut::End, ..rules };
+    retry(ends, |play| {
+        play.reach(3);
+        play.wake();
+        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+    });
+}
+
+// P8.
+
+#[test]
+fn what_is_not_idempotent_is_repeated_only_with_proof_that_it_did_not_run() {
+    let proves = Reason::new("DID_NOT_RUN").allow_non_idempotent();
+    let table = [
+        (Failure::server(), false),
+        (Failure::timeout(), false),
+        (Failure::server().at(Stage::InFlight), false),
+        (Failure::server().because(Reason::new("PROVES_NOTHING")), false),
+        (Failure::server().retry_after(ms(1)), false),
+        (Failure::client().at(Stage::Unsent), true),
+        (Failure::server().because(proves), true),
+        (Failure::timeout().because(proves), true),
+    ];
+    for (failure, repeated) in table {
+        let once = Terms { idempotent: false, ..Terms::default() };
+        tell::<1>(BASE, once, (Spec::Free, &[]), |play| {
+            play.report(1, failed_with(failure));
+            let end = if repeated { None } else { Some((Why::Unsafe, Some(1))) };
+            assert_eq!(play.ended(), end, "{failure:?}");
+        });
+    }
+}
+
+// P9: all reasons at once, then without the first, without the first two, and so on.
+
+#[test]
+fn of_several_reasons_the_first_in_the_list_is_named() {
+    let order = [
+        Why::Committed,
+        Why::Strategy,
+        Why::Unsafe,
+        Why::Refused,
+        Why::Attempts,
+        Why::SoftLimit,
+        Why::HardLimit,
+        Why::Deadline,
+        Why::Throttled,
+    ];
+    for (first, expected) in order.into_iter().enumerate() {
+        let holds = |why: Why| order[first..].contains(&why);
+        let limits = Limits {
+            soft: holds(Why::SoftLimit).then_some(ms(1)),
+            hard: holds(Why::HardLimit).then_some(ms(5)),
+            ..Limits::NONE
+        };
+        let attempts = if holds(Why::Attempts) { 3 } else { 4 };
+        let rules = Rules { attempts: Some(attempts), limits, jitter: Jitter::Full, ..BASE };
+        let mut ledger = Ledger { attempts: 3, waited: at(5), ..Ledger::new(0) };
+        let flags = [
+            (Why::Committed, Ledger::COMMITTED),
+            (Why::Strategy, Ledger::ASKS),
+            (Why::Unsafe, Ledger::NOT_IDEMPOTENT),
+        ];
+        flags.into_iter().filter(|(why, _)| holds(*why)).for_each(|(_, bit)| ledger.set(bit));
+        let failure =
+            if holds(Why::Refused) { Failure::server().stop() } else { Failure::server() };
+        let advice = if holds(Why::Strategy) { Advice::Decline } else { Advice::None };
+        let deadline = if holds(Why::Deadline) { at(20) } else { NEVER };
+
+        let spec = Spec::Costs(CostsSpec { empty: Empty::Fail, ..COSTS });
+        let shared = spec.build();
+        shared.take(Cost { kind: Kind::Timeout }, at(20));
+        let mut book = Book::new(&spec, &shared, 1);
+        let verdict =
+            decide(&policy(rules), &mut ledger, &failure, advice, at(20), deadline, &mut book);
+        assert_eq!(verdict, Verdict::End(expected));
+
+        // A draw is used once the reasons up to `attempts` are ruled out, the throttle is last.
+        let drew = book.diary.iter().filter(|(_, note)| matches!(note, Note::Drew(_))).count();
+        assert_eq!(drew, usize::from(first > 4), "{expected:?}");
+        assert_eq!(book.asked.len(), usize::from(expected == Why::Throttled), "{expected:?}");
+    }
+}
+
+#[test]
+fn what_is_fatal_is_named_before_the_commit() {
+    retry(BASE, |play| {
+        play.headers(0);
+        play.report(1, Directive::Fail);
+        assert_eq!(play.ended(), Some((Why::Fatal, Some(1))));
+    });
+}
+
+// P10.
+
+#[test]
+fn no_throttle_delays_or_refuses_a_first_attempt() {
+    let empty = [
+        Spec::Tokens { max: 1.0, ratio: 1.0 },
+        Spec::Budget { reserve: 1.0, ratio: 0.0 },
+        Spec::Costs(COSTS),
+        Spec::Costs(CostsSpec { empty: Empty::Fail, ..COSTS }),
+    ];
+    for spec in empty {
+        let (shared, mut model) = (spec.build(), Model::new(spec));
+        shared.failed();
+        model.failed();
+        let grant = shared.take(Cost { kind: Kind::Timeout }, 0);
+        model.take(Kind::Timeout, 0, grant);
+        let book = Book::new(&spec, &shared, 1);
+        let policy = policy(BASE);
+        let mut play = Play::<1>::begin(&policy, Terms::default(), 0, book, &mut model);
+        assert_eq!((play.starts(), play.book.asked.len()), (vec![0.0], 0), "{spec:?}");
+        play.cancel();
+    }
+}
+
+#[test]
+fn a_deadline_that_is_over_leaves_one_attempt_or_none() {
+    let zero = Rules { deadline: Some(Duration::ZERO), ..BASE };
+    retry(zero, |play| {
+        play.report(1, Directive::Succeed);
+        assert_eq!(play.why(), Some(Why::Succeeded), "its outcome was there");
+    });
+    retry(zero, |play| {
+        play.wake();
+        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+        assert_eq!(play.cancels(), [(1, 0.0)]);
+    });
+    retry(Rules { expired: Expired::StartsNone, ..zero }, |play| {
+        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+        assert_eq!(play.starts(), [0.0; 0]);
+    });
+    // All hedges would be due at once, and none of them may start, or be paid for.
+    hedge(Rules { hedge: Some(Duration::ZERO), ..zero }, |play| {
+        assert!(!asked_the_throttle(play));
+        play.wake();
+        assert_eq!((play.why(), play.starts()), (Some(Why::Deadline), vec![0.0]));
+    });
+}
+
+#[test]
+fn of_several_deadlines_the_smallest_counts() {
+    for (of_policy, of_call) in [(3, 5), (5, 3)] {
+        let rules = Rules { deadline: Some(ms(of_policy)), ..BASE };
+        let terms = Terms { deadline: Some(ms(of_call)), ..Terms::default() };
+        tell::<1>(rules, terms, (Spec::Free, &[]), |play| {
+            assert_eq!(play.call.deadline(), at(3));
+        });
+    }
+}
+
+// C9, C10: strategies.
+
+#[test]
+fn a_strategy_is_asked_about_each_failure_but_those_that_are_always_retried() {
+    let rules = Rules { asks: true, always: Backoff::Constant(ms(1)), ..BASE };
+    retry(rules, |play| {
+        play.report(1, FAILED);
+        assert_eq!((play.asking, play.call.wake_at()), (Some(Failure::server()), None));
+        play.answer(Advice::After(at(5)));
+        assert_eq!(play.call.wake_at(), Some(at(5)));
+        play.pass(at(5));
+        let always = Failure::server().because(Reason::new("ALWAYS").always());
+        play.report(2, failed_with(always));
+        assert_eq!((play.asking, play.call.wake_at()), (None, Some(at(6))));
+        play.pass(at(1));
+        play.report(3, FAILED);
+        play.answer(Advice::Decline);
+        assert_eq!(play.ended(), Some((Why::Strategy, Some(3))));
+    });
+}
+
+// P2.
+
+#[test]
+fn a_delay_of_any_length_saturates_and_the_deadline_still_ends_the_call() {
+    let rules = Rules { backoff: Backoff::Constant(Duration::MAX), late: Late::Wait, ..BASE };
+    retry(Rules { deadline: Some(ms(5)), ..rules }, |play| {
+        play.report(1, FAILED);
+        assert_eq!(play.call.wake_at(), Some(at(5)));
+        play.pass(at(5));
+        assert_eq!(play.why(), Some(Why::Deadline));
+    });
+    retry(rules, |play| {
+        play.report(1, FAILED);
+        assert_eq!(play.call.wake_at(), None, "that moment never comes");
+        play.cancel();
+    });
+    assert_eq!(ns(Duration::MAX), Ns::MAX);
+}
+
+#[test]
+fn what_every_call_remembers_is_24_bytes() {
+    assert_eq!(size_of::<Ledger>(), 24);
+}

@@ -1,0 +1,259 @@
+//! Rulings G4, G9 and G16 to G22: pushback and hedging.
+
+use super::*;
+
+// G4.
+
+#[test]
+fn a_hedge_or_replacement_that_comes_too_late_is_waited_for_until_the_deadline() {
+    let rules = Rules { deadline: Some(ms(5)), late: Late::Early, ..BASE };
+    hedge(Rules { hedge: Some(ms(10)), ..rules }, |play| {
+        play.report(1, failed_with(Failure::server().retry_after(ms(9))));
+        assert_eq!(play.ended(), None);
+        play.pass(at(5));
+        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+    });
+    retry(Rules { replaces: true, ..rules }, |play| {
+        play.report(1, proven(Proof::Unsent));
+        play.report(2, proven(Proof::Unsent));
+        assert_eq!(play.ended(), None, "the pause is 10 ms");
+        play.pass(at(5));
+        assert_eq!((play.why(), play.now), (Some(Why::Deadline), at(5)));
+    });
+    // A retry is not.
+    retry(rules, |play| {
+        play.report(1, FAILED);
+        assert_eq!(play.ended(), Some((Why::Deadline, Some(1))));
+    });
+}
+
+// G9.
+
+#[test]
+fn a_pushback_is_exact_and_the_series_begins_anew_after_it() {
+    let rules = Rules {
+        attempts: Some(20),
+        backoff: Backoff::Exponential { first: ms(10), factor: 2.0, cap: None },
+        limits: Limits { soft: Some(ms(150)), ..Limits::NONE },
+        numbering: Numbering::SinceHint,
+        ..BASE
+    };
+    let (made, why) = delays(rules, &[None, None, Some(3), None, None, None]);
+    assert_eq!((made, why), (vec![10.0, 20.0, 3.0, 10.0, 20.0, 40.0, 80.0], Why::SoftLimit));
+    // Elsewhere it neither advances the series nor stops it; by attempt, it goes on.
+    let numbered = |numbering| Rules { numbering, ..rules };
+    let (made, _) = delays(numbered(Numbering::Delays), &[None, Some(3)]);
+    assert_eq!(made[..4], [10.0, 3.0, 20.0, 40.0]);
+    let (made, _) = delays(numbered(Numbering::Attempts), &[None, Some(3)]);
+    assert_eq!(made[..4], [10.0, 3.0, 40.0, 80.0]);
+}
+
+#[test]
+fn a_pushback_has_a_most_if_the_client_sets_one_for_hedging_too() {
+    let most = HintRule::Exact(Some(ms(7)));
+    let long = failed_with(Failure::server().retry_after(ms(500)));
+    retry(Rules { hint: most, ..BASE }, |play| {
+        play.report(1, long);
+        assert_eq!(play.call.wake_at(), Some(at(7)));
+    });
+    hedge(Rules { hint: most, ..HEDGED }, |play| {
+        play.report(1, long);
+        assert_eq!(play.call.wake_at(), Some(at(7)));
+    });
+}
+
+// G16 to G22: hedging.
+
+#[test]
+fn hedges_follow_one_another_after_the_delay_or_all_at_once() {
+    // G16.
+    hedge(HEDGED, |play| {
+        play.pass(at(100));
+        assert_eq!(play.starts(), [0.0, 10.0, 20.0, 30.0]);
+    });
+    hedge(Rules { hedge: Some(Duration::ZERO), ..BASE }, |play| {
+        assert_eq!((play.starts(), play.call.wake_at()), (vec![0.0; 4], None));
+    });
+}
+
+#[test]
+fn a_failure_sends_the_next_hedge_at_once_and_the_rhythm_goes_on_from_there() {
+    // G17.
+    hedge(HEDGED, |play| {
+        play.reach(4);
+        play.report(1, FAILED);
+        play.pass(at(100));
+        assert_eq!(play.starts(), [0.0, 4.0, 14.0, 24.0]);
+    });
+}
+
+#[test]
+fn a_failure_does_not_shorten_a_pushback_that_is_being_waited_for() {
+    // G17, second sentence.
+    hedge(HEDGED, |play| {
+        play.reach(10);
+        play.wake();
+        play.report(1, failed_with(Failure::server().retry_after(ms(50))));
+        play.report(2, FAILED);
+        assert_eq!(play.starts(), [0.0, 10.0]);
+        play.pass(at(60));
+        assert_eq!(play.starts(), [0.0, 10.0, 60.0, 70.0], "then the usual rhythm");
+    });
+}
+
+#[test]
+fn a_later_pushback_replaces_an_earlier_one() {
+    // G18: whether it is sooner or later, or at once.
+    for (second, third_start) in [(80, 90.0), (5, 15.0), (0, 10.0)] {
+        hedge(HEDGED, |play| {
+            play.reach(10);
+            play.wake();
+            play.report(1, failed_with(Failure::server().retry_after(ms(30))));
+            play.report(2, failed_with(Failure::server().retry_after(ms(second))));
+            while play.starts().len() < 3 {
+                assert!(play.next_timer());
+            }
+            assert_eq!(play.starts(), [0.0, 10.0, third_start]);
+        });
+    }
+}
+
+#[test]
+fn a_pushback_neither_forgets_nor_shortens_a_hedge_that_the_throttle_has_in_hand() {
+    // G18 with S5: what is paid for waits for its debt and for the server, whichever is later.
+    let spec = Spec::Costs(COSTS);
+    for (pushback, third_start) in [(3, 15), (25, 35)] {
+        let rules = Rules { hedge: Some(ms(5)), ..BASE };
+        tell::<4>(rules, Terms::default(), (spec, &[]), |play| {
+            // Sent at 5 for 10 tokens, and again at 10, when 5 are back and 5 are owed until 15.
+            play.reach(10);
+            play.wake();
+            assert_eq!((play.starts(), play.call.wake_at()), (vec![0.0, 5.0], Some(at(15))));
+            play.report(1, FAILED);
+            assert_eq!(play.call.wake_at(), Some(at(15)), "a failure does not pay the debt");
+            play.report(2, failed_with(Failure::server().retry_after(ms(pushback))));
+            assert_eq!(play.call.wake_at(), Some(at(third_start)));
+            assert!(play.next_timer());
+            assert_eq!(play.starts().len(), 3);
+        });
+    }
+    // The same, while the throttle's answer is on its way.
+    let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
+    tell::<4>(HEDGED, Terms::default(), (spec, &[true]), |play| {
+        play.reach(10);
+        play.wake();
+        play.report(1, failed_with(Failure::server().retry_after(ms(20))));
+        play.reach(12);
+        play.grant();
+        assert_eq!((play.starts(), play.tokens()), (vec![0.0], 0.0));
+        play.pass(at(18));
+        assert_eq!(play.starts(), [0.0, 30.0], "paid once, sent when the server wants it");
+    });
+}
+
+#[test]
+fn do_not_retry_ends_hedging_and_what_is_outstanding_goes_on() {
+    // G19.
+    hedge(HEDGED, |play| {
+        play.reach(10);
+        play.wake();
+        play.report(1, failed_with(Failure::server().stop()));
+        assert_eq!(play.call.wake_at(), None);
+        play.reach(40);
+        play.report(2, FAILED);
+        assert_eq!(play.ended(), Some((Why::Refused, Some(2))));
+    });
+}
+
+#[test]
+fn a_fatal_failure_or_a_success_cancels_all_others() {
+    // G20: with or without pushback.
+    for directive in [Directive::Fail, Directive::Succeed] {
+        hedge(HEDGED, |play| {
+            play.reach(20);
+            play.wake();
+            play.report(2, directive);
+            assert_eq!(play.cancels(), [(1, 20.0), (3, 20.0)]);
+            assert_eq!(play.ended().unwrap().1, Some(2));
+        });
+    }
+}
+
+#[test]
+fn the_first_headers_win_and_nothing_starts_after_them() {
+    // G20, G6, G7.
+    hedge(HEDGED, |play| {
+        play.reach(10);
+        play.wake();
+        play.headers(play.slot(2));
+        assert_eq!((play.cancels(), play.call.wake_at()), (vec![(1, 10.0)], None));
+        play.headers(play.slot(2));
+        play.reach(90);
+        play.report(2, FAILED);
+        assert_eq!(play.ended(), Some((Why::Committed, Some(2))));
+        assert_eq!(play.starts(), [0.0, 10.0]);
+    });
+}
+
+#[test]
+fn of_hedges_that_all_failed_the_last_failure_is_handed_on() {
+    // G21: the failure that came last, not the attempt that started last.
+    hedge(Rules { hedge: Some(Duration::ZERO), ..BASE }, |play| {
+        for attempt in [4, 1, 3, 2] {
+            play.report(attempt, FAILED);
+        }
+        assert_eq!(play.ended(), Some((Why::Attempts, Some(2))));
+    });
+}
+
+#[test]
+fn what_stopped_further_hedges_first_is_named() {
+    // G22: once the last hedge is sent it is `attempts`, whatever comes later.
+    let stop = failed_with(Failure::server().stop());
+    hedge(Rules { attempts: Some(2), ..HEDGED }, |play| {
+        play.pass(at(10));
+        play.report(1, stop);
+        play.report(2, stop);
+        assert_eq!(play.why(), Some(Why::Attempts));
+    });
+    hedge(HEDGED, |play| {
+        play.pass(at(10));
+        play.report(1, stop);
+        play.report(2, FAILED);
+        assert_eq!(play.why(), Some(Why::Refused));
+    });
+    let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
+    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+        play.pass(at(20));
+        play.report(1, stop);
+        play.report(2, stop);
+        assert_eq!(play.why(), Some(Why::Throttled), "refused at 20, before the server spoke");
+    });
+}
+
+#[test]
+fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
+    // Scenarios and statistics name attempts by the order in which they start.
+    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(3), replaces: true, ..BASE };
+    let (policy, shared) = (policy(rules), Spec::Free.build());
+    let mut book = Book::with_later(&Spec::Free, &shared, 1, &[false, true]);
+    let mut call = Call::<4>::begin(&policy, Terms::default(), 0, &mut book);
+    while call.command().is_some() {}
+    // The second waits for its replacement, the first has failed: its slot is free.
+    call.outcome(1, proven(Proof::Unsent), 0, &mut book);
+    while call.command().is_some() {}
+    call.outcome(1, proven(Proof::Unsent), 0, &mut book);
+    call.outcome(0, FAILED.into(), 0, &mut book);
+    while call.command().is_some() {}
+    call.wake(at(10), &mut book);
+    call.granted(Grant::Now(redial_core::Taken(0)), at(10), &mut book);
+    let mut attempts = Vec::new();
+    let mut slots = Vec::new();
+    while let Some(command) = call.command() {
+        if let Command::Start(start) = command {
+            attempts.push(start.attempt);
+            slots.push(start.slot);
+        }
+    }
+    assert_eq!((attempts, slots), (vec![4, 5], vec![1, 0]));
+}

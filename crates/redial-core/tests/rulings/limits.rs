@@ -1,0 +1,220 @@
+//! Rulings L, and what is refused when a policy is built.
+
+use super::*;
+
+/// 10 ms apart, as often as the limits allow.
+fn limited(limits: Limits) -> Rules {
+    Rules { attempts: Some(20), limits, ..BASE }
+}
+
+const NO_HINTS: &[Option<u64>] = &[];
+
+#[test]
+fn a_delay_may_pass_the_soft_limit_but_not_begin_at_it() {
+    // L1: 10, 20, 30 are below 35; 40 is not.
+    let soft = |soft| limited(Limits { soft: Some(ms(soft)), ..Limits::NONE });
+    assert_eq!(delays(soft(35), NO_HINTS), (vec![10.0; 4], Why::SoftLimit));
+    assert_eq!(delays(soft(30), NO_HINTS), (vec![10.0; 3], Why::SoftLimit));
+}
+
+#[test]
+fn a_delay_may_end_at_the_hard_limit_but_not_above_it() {
+    // L2.
+    let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
+    assert_eq!(delays(limited(hard(30)), NO_HINTS), (vec![10.0; 3], Why::HardLimit));
+    assert_eq!(delays(limited(hard(35)), NO_HINTS), (vec![10.0; 3], Why::HardLimit));
+    let truncate = limited(Limits { over: Over::Truncate, ..hard(35) });
+    let expected = (vec![10.0, 10.0, 10.0, 5.0], Why::HardLimit);
+    assert_eq!(delays(truncate, NO_HINTS), expected);
+    // At the limit itself it ends whatever the delay: even none.
+    let none =
+        Rules { backoff: Backoff::Table(const { &[ms(30), Duration::ZERO] }), ..limited(hard(30)) };
+    assert_eq!(delays(none, NO_HINTS), (vec![30.0], Why::HardLimit));
+}
+
+#[test]
+fn filling_makes_the_last_delay_that_fits_end_at_the_hard_limit() {
+    // L3: after 10 + 10 + 10 the next would end at 40.
+    let fill = Limits { hard: Some(ms(35)), under: Under::Fill, ..Limits::NONE };
+    let (filled, left) = (vec![10.0, 10.0, 15.0], vec![10.0, 10.0, 10.0]);
+    assert_eq!(delays(limited(fill), NO_HINTS), (filled.clone(), Why::HardLimit));
+    // With `elapsed`, D + d stands for the next D; failures take no time here, so it is the same.
+    let elapsed = Limits { measure: Measure::Elapsed, ..fill };
+    assert_eq!(delays(limited(elapsed), NO_HINTS), (filled, Why::HardLimit));
+    // The soft limit would not allow another.
+    let soft = Limits { soft: Some(ms(30)), ..fill };
+    assert_eq!(delays(limited(soft), NO_HINTS), (left.clone(), Why::SoftLimit));
+    // No attempt would be left for another.
+    let last = Rules { attempts: Some(4), ..limited(fill) };
+    assert_eq!(delays(last, NO_HINTS), (left, Why::Attempts));
+}
+
+#[test]
+fn filling_looks_at_the_next_base_without_jitter() {
+    // L3: whatever the draws, the next base would not fit, for decorrelated jitter too.
+    for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
+        let fill = Limits { hard: Some(ms(12)), under: Under::Fill, ..Limits::NONE };
+        let backoff = Backoff::Exponential { first: ms(5), factor: 100.0, cap: None };
+        let rules = Rules { jitter, backoff, ..limited(fill) };
+        assert_eq!(delays(rules, NO_HINTS), (vec![12.0], Why::HardLimit), "{jitter:?}");
+    }
+}
+
+#[test]
+fn a_servers_hint_counts_in_the_limits_and_is_never_changed_by_them() {
+    // L3, second part.
+    let limits =
+        Limits { hard: Some(ms(35)), over: Over::Truncate, under: Under::Fill, ..Limits::NONE };
+    let hints = [Some(20), Some(20)];
+    assert_eq!(delays(limited(limits), &hints), (vec![20.0], Why::HardLimit));
+    let hints = [Some(20), Some(8), Some(7)];
+    assert_eq!(delays(limited(limits), &hints), (vec![20.0, 8.0, 7.0], Why::HardLimit));
+    // It is in D: after 20, the backoff's 10 is the last that fits, and is filled up.
+    assert_eq!(delays(limited(limits), &[Some(20)]), (vec![20.0, 15.0], Why::HardLimit));
+}
+
+#[test]
+fn an_elapsed_limit_counts_the_attempts_themselves() {
+    let limits = Limits { hard: Some(ms(25)), measure: Measure::Elapsed, ..Limits::NONE };
+    retry(limited(limits), |play| {
+        play.reach(4);
+        play.report(1, FAILED);
+        play.reach(14);
+        play.wake();
+        play.reach(16);
+        play.report(2, FAILED);
+        assert_eq!(play.ended(), Some((Why::HardLimit, Some(2))), "16 + 10 is above 25");
+    });
+}
+
+#[test]
+fn a_limit_never_cancels_a_running_attempt() {
+    let limits = Limits { hard: Some(ms(5)), measure: Measure::Elapsed, ..Limits::NONE };
+    retry(limited(limits), |play| {
+        assert_eq!(play.call.wake_at(), None);
+        play.reach(1000);
+        play.report(1, Directive::Succeed);
+        assert_eq!(play.why(), Some(Why::Succeeded));
+    });
+}
+
+#[test]
+fn contradictions_are_refused_when_a_policy_is_built() {
+    // L4 and the list in SCENARIOS.md.
+    let limits = |limits| Rules { limits, ..BASE };
+    let none = Limits::NONE;
+    let endless = Rules { attempts: None, ..BASE };
+    let zero = Some(Duration::ZERO);
+    let table: &[(Rules, Problem)] = &[
+        (Rules { attempts: Some(0), ..BASE }, Problem::NoAttempt),
+        (limits(Limits { soft: Some(ms(2)), hard: Some(ms(1)), ..none }), Problem::SoftAboveHard),
+        (limits(Limits { soft: zero, ..none }), Problem::LimitOfZero),
+        (limits(Limits { hard: zero, ..none }), Problem::LimitOfZero),
+        (
+            limits(Limits { under: Under::Fill, soft: Some(ms(1)), ..none }),
+            Problem::FillWithoutHard,
+        ),
+        (limits(Limits { over: Over::Truncate, ..none }), Problem::TruncateWithoutHard),
+        (
+            Rules { deadline: Some(ms(5)), attempt_timeout: Some(ms(5)), ..BASE },
+            Problem::AttemptTimeout,
+        ),
+        (
+            Rules { limits: Limits { soft: Some(ms(1)), ..none }, ..HEDGED },
+            Problem::HedgeWithLimits,
+        ),
+        (Rules { attempts: Some(33), ..HEDGED }, Problem::HedgeAttempts),
+        (Rules { attempts: None, deadline: Some(ms(5)), ..HEDGED }, Problem::HedgeAttempts),
+        (Rules { asks: true, ..HEDGED }, Problem::HedgeWithStrategy),
+        (Rules { backoff: Backoff::Table(&[]), ..BASE }, Problem::EmptyTable),
+        (Rules { jitter: Jitter::Proportional(1.01), ..BASE }, Problem::Proportion),
+        (Rules { jitter: Jitter::Proportional(f64::NAN), ..BASE }, Problem::Proportion),
+        (endless, Problem::Unlimited),
+        (
+            Rules {
+                backoff: Backoff::Constant(Duration::ZERO),
+                limits: Limits { hard: Some(ms(1)), ..none },
+                ..endless
+            },
+            Problem::Unlimited,
+        ),
+    ];
+    for (rules, problem) in table {
+        assert_eq!(Policy::new(*rules).err(), Some(*problem), "{rules:?}");
+        assert!(problem.text().starts_with(problem.field()), "{problem:?}");
+    }
+    for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let backoff = Backoff::Exponential { first: ms(1), factor, cap: None };
+        assert_eq!(Policy::new(Rules { backoff, ..BASE }).err(), Some(Problem::Factor));
+    }
+    assert_eq!(Policy::with_table(BASE, []).err(), Some(Problem::EmptyTable));
+    // One step away from each, it is a policy.
+    let limit = Limits { hard: Some(ms(1)), ..none };
+    for rules in [
+        limits(Limits { soft: Some(ms(1)), hard: Some(ms(1)), ..none }),
+        Rules { deadline: Some(ms(5)), attempt_timeout: Some(ms(4)), ..BASE },
+        Rules { attempts: Some(32), ..HEDGED },
+        Rules { limits: limit, ..endless },
+        Rules { deadline: Some(ms(1)), ..endless },
+        Rules {
+            limits: Limits { measure: Measure::Elapsed, ..limit },
+            backoff: Backoff::Constant(Duration::ZERO),
+            ..endless
+        },
+    ] {
+        assert_eq!(Policy::new(rules).err(), None, "{rules:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_changed_is_checked_again_and_keeps_or_forgets_its_table() {
+    let own = Policy::with_table(BASE, [ms(1), ms(2)]).unwrap();
+    let more = own.clone().changed(|rules| rules.attempts = Some(9)).unwrap();
+    assert_eq!(more.table(), Some(&[ms(1), ms(2)][..]));
+    let other = own.clone().changed(|rules| rules.backoff = Backoff::Constant(ms(5))).unwrap();
+    assert_eq!(other.table(), None);
+    assert_eq!(own.changed(|rules| rules.attempts = Some(0)).err(), Some(Problem::NoAttempt));
+    assert!(policy(BASE).is_plain());
+    let hedged = policy(BASE).changed(|rules| rules.hedge = Some(ms(1))).unwrap();
+    assert!(!hedged.is_plain());
+}
+
+#[test]
+fn unlimited_attempts_need_delays_that_reach_the_limit_whatever_the_failure() {
+    let endless = Rules {
+        attempts: None,
+        limits: Limits { hard: Some(ms(100)), ..Limits::NONE },
+        throttling_first: Some(ms(5)),
+        ..BASE
+    };
+    const FROM_ZERO: &[Duration] = &[Duration::ZERO, ms(10)];
+    const ZERO: Backoff = Backoff::Constant(Duration::ZERO);
+    assert_eq!(Policy::new(endless).err(), None);
+    // Decorrelated jitter grows from the first delay: three times nothing is nothing.
+    let decorrelated = Rules { jitter: Jitter::Decorrelated, ..endless };
+    let table = Rules { backoff: Backoff::Table(FROM_ZERO), ..endless };
+    assert_eq!(Policy::new(decorrelated).err(), None);
+    assert_eq!(Policy::new(table).err(), None);
+    assert_eq!(Policy::with_table(endless, FROM_ZERO).err(), None);
+    let refused = [
+        Rules { backoff: ZERO, ..endless },
+        Rules { throttling_first: Some(Duration::ZERO), ..endless },
+        Rules { always: ZERO, ..endless },
+        Rules { backoff: Backoff::Table(FROM_ZERO), ..decorrelated },
+        Rules {
+            backoff: Backoff::Arithmetic { first: Duration::ZERO, step: ms(1), cap: None },
+            ..decorrelated
+        },
+    ];
+    for rules in refused {
+        assert_eq!(Policy::new(rules).err(), Some(Problem::Unlimited), "{rules:?}");
+        // A deadline or the clock ends them all the same.
+        let ends = [
+            Rules { deadline: Some(ms(1)), ..rules },
+            Rules { limits: Limits { measure: Measure::Elapsed, ..rules.limits }, ..rules },
+        ];
+        assert!(ends.into_iter().all(|rules| Policy::new(rules).is_ok()));
+    }
+    let own = Policy::with_table(decorrelated, FROM_ZERO);
+    assert_eq!(own.err(), Some(Problem::Unlimited));
+}

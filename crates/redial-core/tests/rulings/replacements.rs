@@ -1,0 +1,191 @@
+//! Rulings G24 and G26 to G29: what cannot be kept, and what provably did not run.
+
+use super::*;
+
+// G24: what cannot be kept.
+
+#[test]
+fn a_message_over_the_limit_commits_the_attempt_that_was_sent_most() {
+    hedge(HEDGED, |play| {
+        play.pass(at(10));
+        play.seal(Some(play.slot(2)));
+        assert_eq!((play.cancels(), play.call.wake_at()), (vec![(1, 10.0)], None));
+        play.report(2, FAILED);
+        assert_eq!(play.ended(), Some((Why::Committed, Some(2))));
+    });
+}
+
+#[test]
+fn if_none_is_in_flight_the_next_attempt_is_made_and_is_the_last() {
+    retry(BASE, |play| {
+        play.report(1, FAILED);
+        play.seal(None);
+        play.pass(at(10));
+        assert!(play.call.is_committed());
+        play.report(2, FAILED);
+        assert_eq!(play.ended(), Some((Why::Committed, Some(2))));
+    });
+    hedge(HEDGED, |play| {
+        play.report(1, failed_with(Failure::server().retry_after(ms(5))));
+        play.seal(None);
+        play.pass(at(100));
+        assert_eq!((play.starts(), play.call.is_committed()), (vec![0.0, 5.0], true));
+    });
+}
+
+#[test]
+fn of_several_that_wait_the_one_that_is_due_first_is_made() {
+    let rules = |delay| Rules { hedge: Some(ms(delay)), replaces: true, ..BASE };
+    // A replacement is due at 10; a hedge before it, with it, or after it.
+    for (delay, start, number) in [(4, 4.0, 2), (10, 10.0, 1), (30, 10.0, 1)] {
+        hedge(rules(delay), |play| {
+            play.report(1, proven(Proof::Unsent));
+            play.report(2, proven(Proof::Unsent));
+            play.seal(None);
+            play.pass(at(100));
+            assert_eq!(play.starts(), [0.0, 0.0, start], "a delay of {delay}");
+            assert_eq!(play.numbers(), [1, 1, number]);
+            assert!(play.call.is_committed());
+        });
+    }
+}
+
+#[test]
+fn a_hedge_that_the_throttle_refuses_leaves_the_replacement_that_waits() {
+    // G24 with G14: the hedge is judged when it is due, and what is outstanding goes on.
+    let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
+    let rules = Rules { hedge: Some(ms(4)), replaces: true, ..BASE };
+    let (shared, mut model) = (spec.build(), Model::new(spec));
+    shared.failed();
+    model.failed();
+    let (policy, book) = (policy(rules), Book::new(&spec, &shared, 1));
+    let mut play = Play::<4>::begin(&policy, Terms::default(), 0, book, &mut model);
+    play.report(1, proven(Proof::Unsent));
+    play.report(2, proven(Proof::Unsent));
+    play.seal(None);
+    play.pass(at(10));
+    assert_eq!((play.starts(), play.call.is_committed()), (vec![0.0, 0.0, 10.0], true));
+    play.report(3, FAILED);
+    assert_eq!(play.ended(), Some((Why::Committed, Some(3))));
+}
+
+#[test]
+fn what_does_not_fit_from_the_start_is_sent_once() {
+    let sealed = Terms { sealed: true, ..Terms::default() };
+    for rules in [BASE, HEDGED, Rules { replaces: true, ..BASE }] {
+        tell::<4>(rules, sealed, (Spec::Free, &[]), |play| {
+            assert!(play.call.is_committed());
+            assert_eq!(play.call.wake_at(), None);
+            play.report(1, proven(Proof::Unsent));
+            assert_eq!(play.ended(), Some((Why::Committed, Some(1))));
+        });
+    }
+}
+
+// G26 to G29: transparent replacements.
+
+const REPLACES: Rules = Rules { replaces: true, ..BASE };
+
+#[test]
+fn what_was_not_processed_is_replaced_at_once_one_time_per_call() {
+    // G26.
+    retry(REPLACES, |play| {
+        play.report(1, proven(Proof::Unprocessed));
+        assert_eq!((play.starts(), play.numbers()), (vec![0.0, 0.0], vec![1, 1]));
+        play.report(2, proven(Proof::Unprocessed));
+        assert_eq!(play.call.wake_at(), Some(at(10)), "the second time it is a failure");
+    });
+    // One time for all hedges together.
+    hedge(Rules { hedge: Some(Duration::ZERO), ..REPLACES }, |play| {
+        play.report(1, proven(Proof::Unprocessed));
+        play.report(2, proven(Proof::Unprocessed));
+        assert_eq!(play.numbers(), [1, 2, 3, 4, 1]);
+    });
+}
+
+#[test]
+fn what_was_never_sent_is_replaced_after_growing_pauses_a_thousand_times() {
+    // G27: at once, then 10 ms, doubled up to 1 s; then the failure counts.
+    retry(REPLACES, |play| {
+        let mut pauses = Vec::new();
+        for attempt in 1..=1000 {
+            let before = play.now;
+            play.report(attempt, proven(Proof::Unsent));
+            if play.starts().len() == attempt as usize {
+                assert!(play.next_timer());
+            }
+            pauses.push((play.now - before) / 1_000_000);
+        }
+        assert_eq!(pauses[..9], [0, 10, 20, 40, 80, 160, 320, 640, 1000]);
+        assert!(pauses[8..].iter().all(|pause| *pause == 1000));
+        assert!(play.numbers().iter().all(|number| *number == 1), "they do not count (G29)");
+        play.report(1001, proven(Proof::Unsent));
+        assert_eq!(play.starts().len(), 1001);
+        assert_eq!(play.call.wake_at(), Some(play.now + at(10)), "now the policy decides");
+    });
+}
+
+#[test]
+fn replacements_are_counted_over_all_hedges_and_a_waiting_one_is_outstanding() {
+    // G28.
+    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(2), ..REPLACES };
+    hedge(rules, |play| {
+        play.report(1, proven(Proof::Unsent));
+        assert_eq!(play.starts(), [0.0, 0.0, 0.0], "the first is at once");
+        play.report(2, proven(Proof::Unsent));
+        assert_eq!(play.call.wake_at(), Some(at(10)), "the second is not, though of another hedge");
+        play.report(3, FAILED);
+        assert_eq!(play.ended(), None, "the replacement is still to come");
+        play.pass(at(10));
+        assert_eq!(play.numbers(), [1, 2, 1, 2]);
+        play.report(4, FAILED);
+        assert_eq!(play.ended(), Some((Why::Attempts, Some(4))));
+    });
+}
+
+#[test]
+fn a_replacement_counts_neither_as_an_attempt_nor_in_the_throttle_and_needs_no_policy() {
+    // G29: a call without a policy is one attempt and no more.
+    let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
+    let rules = Rules { attempts: Some(1), ..REPLACES };
+    tell::<1>(rules, Terms::default(), (spec, &[]), |play| {
+        let pushed_back = Judgement {
+            directive: Directive::Retry(Failure::client().at(Stage::Unsent).retry_after(ms(77))),
+            ..proven(Proof::Unsent)
+        };
+        play.report(1, pushed_back);
+        play.report(2, pushed_back);
+        assert_eq!(play.call.wake_at(), Some(at(10)), "pushback is ignored");
+        play.pass(at(10));
+        assert_eq!((play.numbers(), play.tokens()), (vec![1, 1, 1], 2.0));
+        play.report(3, Directive::Succeed);
+        assert_eq!(play.ended(), Some((Why::Succeeded, Some(3))));
+    });
+}
+
+#[test]
+fn nothing_is_replaced_after_the_commit_or_with_retries_disabled() {
+    // G26, G28, G29.
+    for proof in [Proof::Unsent, Proof::Unprocessed] {
+        retry(REPLACES, |play| {
+            play.headers(0);
+            play.report(1, proven(proof));
+            assert_eq!(play.ended(), Some((Why::Committed, Some(1))));
+        });
+        retry(Rules { attempts: Some(1), replaces: false, ..BASE }, |play| {
+            play.report(1, proven(proof));
+            assert_eq!(play.ended(), Some((Why::Attempts, Some(1))));
+        });
+    }
+}
+
+#[test]
+fn a_replacement_of_what_must_not_run_twice_is_allowed() {
+    // G29 with P8: the proof is that it did not run.
+    let once = Terms { idempotent: false, ..Terms::default() };
+    tell::<1>(REPLACES, once, (Spec::Free, &[]), |play| {
+        play.report(1, proven(Proof::Unprocessed));
+        play.report(2, Directive::Succeed);
+        assert_eq!(play.ended(), Some((Why::Succeeded, Some(2))));
+    });
+}
