@@ -11,17 +11,21 @@
 //! Invariants:
 //! 1. `RUNS` is set if and only if `union.run` holds a live value; `SLEEPS` if and only if
 //!    `union.sleep` does. They are never both set.
-//! 2. The bits change only in this module: `with_ledger` hands out a copy of the ledger and keeps
-//!    the two bits as they were.
+//! 2. The bits change only in this module: `with_ledger` hands out the ledger and puts the two bits
+//!    back as they were.
 //! 3. What is alive is pinned: it is written in place, polled in place and dropped in place; no
 //!    method moves it or hands out `&mut` to it.
-//! 4. A bit is cleared before its value is dropped, so that a destructor that panics is not run
+//! 4. `ENDED` is set while an attempt has been and nothing is alive; a call that goes on puts the
+//!    next thing in place, which clears it. A bit is cleared before its value is dropped, so that a destructor that panics is not run
 //!    twice.
+//!
+//! 5. `BOXED` is set if and only if the driver owns a box; a driver with one is told when it is
+//!    dropped. (A wrong bit would leak the box, nothing worse.)
 //!
 //! `tests/memory.rs` takes every path through it, and runs under valgrind's memcheck.
 
 use std::marker::PhantomPinned;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -29,20 +33,23 @@ use redial_core::Ledger;
 
 const RUNS: u16 = Ledger::FREE;
 const SLEEPS: u16 = Ledger::FREE << 1;
+/// The driver owns a box.
+pub(crate) const BOXED: u16 = Ledger::FREE << 2;
 /// The first bit that is left to the driver.
-pub(crate) const FREE: u16 = Ledger::FREE << 2;
+pub(crate) const FREE: u16 = Ledger::FREE << 3;
 
 union Place<R, S> {
-    nothing: (),
     run: ManuallyDrop<R>,
     sleep: ManuallyDrop<S>,
 }
 
-/// A ledger with an attempt, a sleep, or nothing beside it.
+/// A ledger with an attempt, a sleep, or nothing beside it. It has no destructor of its own: only
+/// [`Retrying`] holds one, and clears it.
 #[doc(hidden)]
+#[repr(C)]
 pub struct Cell<R, S> {
     ledger: Ledger,
-    place: Place<R, S>,
+    place: MaybeUninit<Place<R, S>>,
     _pinned: PhantomPinned,
 }
 
@@ -53,10 +60,11 @@ impl<R, S> std::fmt::Debug for Cell<R, S> {
 }
 
 impl<R, S> Cell<R, S> {
-    /// With nothing in it; the ledger's own bits of this module are cleared.
-    pub(crate) const fn new(mut ledger: Ledger) -> Self {
-        ledger.clear(RUNS | SLEEPS);
-        Cell { ledger, place: Place { nothing: () }, _pinned: PhantomPinned }
+    /// With nothing in it, for the first attempt.
+    #[inline(always)]
+    fn new(flags: u16) -> Self {
+        let ledger = Ledger { attempts: 1, flags, ..Ledger::new(0) };
+        Cell { ledger, place: MaybeUninit::uninit(), _pinned: PhantomPinned }
     }
 
     #[inline]
@@ -64,18 +72,32 @@ impl<R, S> Cell<R, S> {
         &self.ledger
     }
 
-    /// Lets `change` see and change the ledger.
-    #[inline]
+    /// Lets `change` see and change the ledger; the bits of this module stay as they are, even if it
+    /// panics.
+    #[inline(always)]
     pub(crate) fn with_ledger<T>(self: Pin<&mut Self>, change: impl FnOnce(&mut Ledger) -> T) -> T {
-        // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned
-        // and is `Copy`, is read and written (invariant 3).
+        struct Keep<'a> {
+            ledger: &'a mut Ledger,
+            alive: u16,
+        }
+        impl Drop for Keep<'_> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                self.ledger.flags = self.ledger.flags & !(RUNS | SLEEPS) | self.alive;
+            }
+        }
+        // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned,
+        // is handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         let alive = this.ledger.flags & (RUNS | SLEEPS);
-        let mut ledger = this.ledger;
-        let result = change(&mut ledger);
-        ledger.flags = ledger.flags & !(RUNS | SLEEPS) | alive;
-        this.ledger = ledger;
-        result
+        let keep = Keep { ledger: &mut this.ledger, alive };
+        change(keep.ledger)
+    }
+
+    /// Whether nothing has happened yet.
+    #[inline]
+    pub(crate) const fn is_new(&self) -> bool {
+        self.ledger.flags == 0
     }
 
     #[inline]
@@ -88,15 +110,21 @@ impl<R, S> Cell<R, S> {
         self.ledger.has(SLEEPS)
     }
 
-    /// Puts an attempt in place; what was there is dropped.
-    #[inline]
-    pub(crate) fn run(mut self: Pin<&mut Self>, attempt: R) {
+    /// Puts an attempt in place; what was there is dropped before the attempt is made.
+    #[inline(always)]
+    pub(crate) fn run(mut self: Pin<&mut Self>, attempt: impl FnOnce() -> R) {
         self.as_mut().clear();
         // SAFETY: nothing is alive after `clear`, so nothing is overwritten without its drop, and
-        // writing a new value in place moves nothing that is pinned (invariants 1 and 3).
+        // writing a new value in place moves nothing that is pinned (invariants 1 and 3). If the
+        // closure panics nothing is alive, as the bits say.
         let this = unsafe { self.get_unchecked_mut() };
-        this.place.run = ManuallyDrop::new(attempt);
-        this.ledger.set(RUNS);
+        // Kept over the call: the compiler must not think that the closure can reach them.
+        let flags = this.ledger.flags;
+        let place = this.place.as_mut_ptr();
+        // SAFETY: the place is ours and large enough for each of its fields; only the field is
+        // written, which is less than the whole where a sleep is larger.
+        unsafe { (&raw mut (*place).run).write(ManuallyDrop::new(attempt())) };
+        this.ledger.flags = flags & !Ledger::ENDED | RUNS;
     }
 
     /// Puts a sleep in place; what was there is dropped.
@@ -104,23 +132,24 @@ impl<R, S> Cell<R, S> {
         self.as_mut().clear();
         // SAFETY: as in `run`.
         let this = unsafe { self.get_unchecked_mut() };
-        this.place.sleep = ManuallyDrop::new(sleep);
+        this.place.write(Place { sleep: ManuallyDrop::new(sleep) });
+        this.ledger.clear(Ledger::ENDED);
         this.ledger.set(SLEEPS);
     }
 
     /// Drops what is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clear(self: Pin<&mut Self>) {
         // SAFETY: what is pinned is only dropped in place (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         if this.ledger.has(RUNS) {
             this.ledger.clear(RUNS);
             // SAFETY: the bit says that `run` is alive, and it is cleared already (1 and 4).
-            unsafe { ManuallyDrop::drop(&mut this.place.run) };
+            unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
         } else if this.ledger.has(SLEEPS) {
             this.ledger.clear(SLEEPS);
             // SAFETY: the bit says that `sleep` is alive, and it is cleared already (1 and 4).
-            unsafe { ManuallyDrop::drop(&mut this.place.sleep) };
+            unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().sleep) };
         }
     }
 }
@@ -130,15 +159,25 @@ impl<R: Future, S> Cell<R, S> {
     ///
     /// # Panics
     /// No attempt is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_run(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
         assert!(self.runs(), "no attempt is running");
+        let flags = self.ledger.flags;
         // SAFETY: the bit says that `run` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
-        let run = unsafe { self.as_mut().map_unchecked_mut(|this| &mut *this.place.run) };
+        let run = unsafe {
+            self.as_mut().map_unchecked_mut(|this| &mut *this.place.assume_init_mut().run)
+        };
         let output = run.poll(cx);
         if output.is_ready() {
-            self.clear();
+            // SAFETY: what is pinned is only dropped in place (invariant 3).
+            let this = unsafe { self.get_unchecked_mut() };
+            // Polling cannot reach the flags: that they are what they were is for the compiler to
+            // see. Until another attempt starts, this was the last one.
+            this.ledger.flags = flags & !RUNS | Ledger::ENDED;
+            // SAFETY: it was alive before it was polled, polling cannot reach the bits, and the bit
+            // is cleared already (invariants 1 and 4).
+            unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
         }
         output
     }
@@ -153,7 +192,9 @@ impl<R, S: Future<Output = ()>> Cell<R, S> {
         assert!(self.sleeps(), "nothing sleeps");
         // SAFETY: the bit says that `sleep` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
-        let sleep = unsafe { self.as_mut().map_unchecked_mut(|this| &mut *this.place.sleep) };
+        let sleep = unsafe {
+            self.as_mut().map_unchecked_mut(|this| &mut *this.place.assume_init_mut().sleep)
+        };
         let output = sleep.poll(cx);
         if output.is_ready() {
             self.clear();
@@ -162,17 +203,11 @@ impl<R, S: Future<Output = ()>> Cell<R, S> {
     }
 }
 
-impl<R, S> Drop for Cell<R, S> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: a value that is being dropped is not moved any more; if it was pinned it still
-        // is, and if it never was, nothing was put in place (invariant 3).
-        unsafe { Pin::new_unchecked(self) }.clear();
-    }
-}
-
 /// A cell with a driver beside it: the future of a call. It polls by handing the cell to the driver.
+///
+/// The order of its fields is given: what is zero at the start lies together.
 #[must_use = "futures do nothing unless polled"]
+#[repr(C)]
 pub struct Retrying<D: Drive<R, S>, R, S> {
     driver: D,
     cell: Cell<R, S>,
@@ -187,15 +222,15 @@ pub trait Drive<R, S> {
     #[doc(hidden)]
     fn poll(&mut self, cell: Pin<&mut Cell<R, S>>, cx: &mut Context<'_>) -> Poll<Self::Output>;
 
-    /// The future is dropped; what runs is dropped after this.
+    /// The future is dropped, and something of the call is left; what runs is dropped after this.
     #[doc(hidden)]
     fn dropped(&mut self, _ledger: &Ledger) {}
 }
 
 impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
-    #[inline]
-    pub(crate) const fn new(driver: D) -> Self {
-        Retrying { driver, cell: Cell::new(Ledger::new(0)) }
+    #[inline(always)]
+    pub(crate) fn new(driver: D, flags: u16) -> Self {
+        Retrying { driver, cell: Cell::new(flags & !(RUNS | SLEEPS)) }
     }
 
     /// The driver, and the cell that is pinned with this.
@@ -212,7 +247,7 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
 impl<D: Drive<R, S>, R, S> Future for Retrying<D, R, S> {
     type Output = D::Output;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (driver, cell) = self.parts();
         driver.poll(cell, cx)
@@ -220,9 +255,24 @@ impl<D: Drive<R, S>, R, S> Future for Retrying<D, R, S> {
 }
 
 impl<D: Drive<R, S>, R, S> Drop for Retrying<D, R, S> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
+        // Nothing of a call that has ended is left: no bit from the first free one up is set (a box,
+        // an attempt, a sleep, a payment).
+        if self.cell.ledger.flags >= Ledger::FREE {
+            self.drop_rest();
+        }
+    }
+}
+
+impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
+    #[cold]
+    #[inline(never)]
+    fn drop_rest(&mut self) {
         self.driver.dropped(&self.cell.ledger);
+        // SAFETY: a value that is being dropped is not moved any more; if it was pinned it still
+        // is, and if it never was, nothing was put in place (invariant 3).
+        unsafe { Pin::new_unchecked(&mut self.cell) }.clear();
     }
 }
 

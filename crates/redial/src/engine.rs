@@ -18,11 +18,15 @@ use redial_core::{
 use crate::attempt::Attempt;
 use crate::classify::{Classified, Last};
 use crate::diary::Diary;
+pub(crate) use crate::draws::draw;
 use crate::error::{BoxError, Error};
 use crate::policy::Policy;
 use crate::report::Report;
 use crate::strategy::{Answered, Decision, Request, Strategy};
 use crate::throttle::Handle;
+
+/// What is called for every note.
+pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Note) + Send + 'p>;
 
 /// What a call was told besides its policy.
 #[derive(Default)]
@@ -30,8 +34,8 @@ pub(crate) struct Options<'p> {
     pub(crate) deadline: Option<Duration>,
     pub(crate) not_idempotent: bool,
     pub(crate) strategy: Option<Arc<dyn Strategy + 'p>>,
-    pub(crate) data: Option<Box<dyn Any + Send + Sync>>,
-    pub(crate) hook: Option<Box<dyn FnMut(Ns, &Note) + Send + 'p>>,
+    pub(crate) data: Vec<Box<dyn Any + Send + Sync>>,
+    pub(crate) hook: Option<Hook<'p>>,
     pub(crate) diary: Option<&'p mut Diary>,
     pub(crate) history: bool,
     pub(crate) seed: Option<u64>,
@@ -39,10 +43,10 @@ pub(crate) struct Options<'p> {
 
 /// What the process grants a call.
 struct Process<'p> {
-    purse: Purse<&'p Handle>,
+    purse: Purse<Handle>,
     random: Option<Random>,
     previous: Option<Ns>,
-    hook: Option<Box<dyn FnMut(Ns, &Note) + Send + 'p>>,
+    hook: Option<Hook<'p>>,
     diary: Option<&'p mut Diary>,
     history: Option<Vec<(Ns, Note)>>,
 }
@@ -76,6 +80,7 @@ impl World for Process<'_> {
         self.previous = Some(delay);
     }
     fn note(&mut self, at: Ns, note: Note) {
+        crate::trace::note(&note);
         if let Some(hook) = &mut self.hook {
             hook(at, &note);
         }
@@ -101,7 +106,7 @@ pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
     world: Process<'p>,
     strategy: Option<Arc<dyn Strategy + 'p>>,
     strategy_error: Option<BoxError>,
-    data: Option<Box<dyn Any + Send + Sync>>,
+    data: Vec<Box<dyn Any + Send + Sync>>,
     idempotent: bool,
     /// When the machine was last told something.
     seen: Ns,
@@ -113,9 +118,15 @@ pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
 
 impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     /// The call that began at `start`.
-    pub(crate) fn begin(policy: &'p Policy, options: Options<'p>, start: Ns) -> Self {
+    #[inline]
+    pub(crate) fn begin(
+        policy: &'p Policy,
+        handle: Handle,
+        options: Options<'p>,
+        start: Ns,
+    ) -> Self {
         let mut world = Process {
-            purse: Purse::new(&policy.handle),
+            purse: Purse::new(handle),
             random: options.seed.map(Random::new),
             previous: None,
             hook: options.hook,
@@ -176,6 +187,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             }
             Classified::Retry(failure, last) => {
                 self.last = Some(last);
+                // A strategy sees the reasons about which it was never asked, too (C9, C10).
+                if let Some(reason) = failure.reason
+                    && self.strategy.is_some()
+                    && !self.reasons.contains(&reason)
+                {
+                    self.reasons.push(reason);
+                }
                 Directive::Retry(failure)
             }
         };
@@ -185,16 +203,12 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     /// Time has passed.
     pub(crate) fn wake(&mut self, now: Ns) {
         self.seen = now;
-        self.call.wake(now, &mut self.world);
+        // One thing at a time: what it starts may answer at once, and outcomes come first (P4).
+        self.call.wake_once(now, &mut self.world);
     }
 
     /// Asks the strategy; what it does not answer at once is polled by `poll_question`.
     pub(crate) fn ask(&mut self, failure: Failure, now: Ns) {
-        if let Some(reason) = failure.reason
-            && !self.reasons.contains(&reason)
-        {
-            self.reasons.push(reason);
-        }
         let ledger = *self.call.ledger();
         let deadline = self.call.deadline();
         let request = Request {
@@ -204,7 +218,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             failure,
             elapsed: duration(now.saturating_sub(ledger.start)),
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
-            data: self.data.as_deref(),
+            data: &self.data,
         };
         // Only a policy or call that has a strategy asks; without one nobody objects.
         let decision =
@@ -219,10 +233,11 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
     /// Waits for the throttle's later answer.
     pub(crate) fn await_grant(&mut self, cost: Cost) {
-        self.question = Some(Question::Throttle(self.policy.handle.later(cost)));
+        self.question = Some(Question::Throttle(self.world.purse.throttle().later(cost)));
     }
 
     fn answer(&mut self, answer: Answered, now: Ns) {
+        self.seen = now;
         let advice = match answer {
             Ok(Some(delay)) => Advice::After(ns(delay)),
             Ok(None) => Advice::Decline,
@@ -250,14 +265,17 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };
                 self.question = None;
-                self.call.granted(grant, now(), &mut self.world);
+                self.seen = now();
+                self.call.granted(grant, self.seen, &mut self.world);
             }
         }
         Poll::Ready(())
     }
 
     /// The call's result, once the machine says that it ended.
-    pub(crate) fn result(&mut self, end: End, now: Ns) -> Result<(T, Report), Error<E, V>> {
+    pub(crate) fn result(&mut self, end: End) -> Result<(T, Report), Error<E, V>> {
+        // The end was decided when the machine was last told something.
+        let now = self.seen;
         let ledger: Ledger = *self.call.ledger();
         let throttled = end.why == Why::Throttled;
         let report = Report {
@@ -265,9 +283,10 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             attempts_max: self.policy.rules().attempts,
             elapsed: duration(now.saturating_sub(ledger.start)),
             why: end.why,
-            tokens: if throttled { self.policy.handle.tokens(now) } else { None },
+            tokens: if throttled { self.world.purse.throttle().tokens(now) } else { None },
             history: Report::history(ledger.start, self.world.history.as_deref().unwrap_or(&[])),
         };
+        crate::trace::gave_up(&report);
         match (end.why, self.value.take()) {
             (Why::Succeeded, Some(value)) => Ok((value, report)),
             _ => Err(Error::new(self.last.take(), self.strategy_error.take(), report)),
@@ -283,15 +302,4 @@ impl<T, E, V, const LIVE: usize> Drop for Engine<'_, T, E, V, LIVE> {
             self.call.cancel(self.seen, &mut self.world);
         }
     }
-}
-
-/// A draw from this thread's generator, which starts from a seed of its own.
-pub(crate) fn draw() -> f64 {
-    use std::cell::RefCell;
-    use std::hash::{BuildHasher, RandomState};
-    thread_local! {
-        static RANDOM: RefCell<Random> =
-            RefCell::new(Random::new(RandomState::new().hash_one(std::thread::current().id())));
-    }
-    RANDOM.with(|random| random.borrow_mut().draw())
 }

@@ -112,6 +112,12 @@ impl<E, V> Error<E, V> {
         (self.0.last, self.0.report)
     }
 
+    /// What a strategy failed the call with ([`Decision::Fail`](crate::Decision::Fail)), if it did.
+    #[must_use]
+    pub fn strategy_error(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.0.strategy.as_deref()
+    }
+
     /// Whether time ended it.
     #[must_use]
     pub fn is_timeout(&self) -> bool {

@@ -8,25 +8,25 @@
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Backoff, Command, Cost, Grant, Jitter, Ledger, NEVER, Ns, Taken, Verdict, Why, World,
-    decide, duration, ns,
+    Advice, Command, Cost, Grant, Ledger, Measure, NEVER, Ns, Taken, Verdict, Why, World, decide,
+    duration, ns,
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation};
-use crate::cell::{self, Cell, Drive, Retrying};
+use crate::cell::{self, BOXED, Cell, Drive, Retrying};
 use crate::classify::{Classified, Classify, Last};
 use crate::engine::{Engine, Options, draw};
 use crate::error::Error;
-use crate::policy::Policy;
+use crate::policy::Origin;
 use crate::report::Report;
 use crate::sleeper::Sleeper;
-use crate::throttle::Handle;
 
 /// The clock has been read: the ledger's start is true.
 const TIMED: u16 = cell::FREE;
@@ -79,20 +79,25 @@ type OutcomeOf<O, C> = Classified<ValueOf<O>, ErrorOf<O>, KeptOf<O, C>>;
 type ResultOf<O, C, R> = Result<<R as Output<ValueOf<O>>>::Output, Error<ErrorOf<O>, KeptOf<O, C>>>;
 
 /// The state of a call under way: what it repeats and how it judges. See [`Retrying`].
-pub struct Driver<'p, O, C, S, R, const LIVE: usize>
+#[repr(C)]
+pub struct Driver<'p, G, O, C, S, R, const LIVE: usize>
 where
     O: Operation,
     O::Answer: Answer<Async>,
     C: Classify<ValueOf<O>, ErrorOf<O>>,
     S: Sleeper,
 {
-    policy: &'p Policy,
+    origin: G,
     operation: O,
     classify: C,
     sleeper: S,
-    rare: Option<RareOf<'p, O, C, S, LIVE>>,
+    /// Not dropped by itself: the cell's `BOXED` bit says that it is there, and whoever drops the
+    /// call looks at that alone.
+    rare: ManuallyDrop<Option<RareOf<'p, O, C, S, LIVE>>>,
     output: PhantomData<fn() -> R>,
 }
+
+type EngineOf<'p, O, C, const LIVE: usize> = Engine<'p, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>;
 
 type RareOf<'p, O, C, S, const LIVE: usize> = Pin<
     Box<
@@ -119,7 +124,7 @@ impl<'p, F, T, E, V, const LIVE: usize> Rare<'p, F, T, E, V, LIVE> {
     fn boxed<S>(options: Options<'p>) -> Pin<Box<Retrying<Self, Infallible, S>>> {
         let rare =
             Rare { options, engine: None, others: Vec::new(), timer_at: NEVER, looked: false };
-        Box::pin(Retrying::new(rare))
+        Box::pin(Retrying::new(rare, 0))
     }
 }
 
@@ -132,12 +137,13 @@ impl<F, T, E, V, const LIVE: usize, S> Drive<Infallible, S> for Rare<'_, F, T, E
 }
 
 /// What a plain call sees of the process.
-struct Plain<'a>(&'a Handle);
+struct Plain<G>(G);
 
-impl World for Plain<'_> {
+impl<'p, G: Origin<'p>> World for Plain<G> {
     fn draw(&mut self) -> f64 {
         draw()
     }
+    #[inline(always)]
     fn take(&mut self, cost: Cost, now: Ns) -> Grant {
         self.0.take(cost, now)
     }
@@ -146,8 +152,9 @@ impl World for Plain<'_> {
 /// The cell of a call.
 type CellOf<'a, O, S> = Pin<&'a mut Cell<<O as Operation>::Answer, <S as Sleeper>::Sleep>>;
 
-impl<'p, O, C, S, R, const LIVE: usize> Driver<'p, O, C, S, R, LIVE>
+impl<'p, G, O, C, S, R, const LIVE: usize> Driver<'p, G, O, C, S, R, LIVE>
 where
+    G: Origin<'p>,
     O: Operation,
     O::Answer: Future<Output = Result<ValueOf<O>, ErrorOf<O>>> + Answer<Async>,
     C: Classify<ValueOf<O>, ErrorOf<O>>,
@@ -156,46 +163,78 @@ where
 {
     #[inline]
     pub(crate) fn new(
-        policy: &'p Policy,
+        origin: G,
         operation: O,
         classify: C,
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let rare = match options {
-            Some(options) => Some(Rare::boxed(*options)),
-            None => None,
-        };
-        Driver { policy, operation, classify, sleeper, rare, output: PhantomData }
+        let rare = ManuallyDrop::new(options.map(|options| Rare::boxed(*options)));
+        Driver { origin, operation, classify, sleeper, rare, output: PhantomData }
+    }
+
+    /// The bits of the cell that goes with it.
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u16 {
+        if self.rare.is_some() { BOXED } else { 0 }
     }
 
     /// Whether the ledger alone plays this call.
     fn is_plain(&self) -> bool {
-        let rules = self.policy.rules();
+        let core = &self.origin.policy().core;
         // An operation that sees its attempt is told what the one before failed with, and a plain
         // call that sleeps does not keep that.
-        !O::SEES
-            && self.policy.is_plain()
-            && rules.jitter != Jitter::Decorrelated
-            && rules.backoff != Backoff::Own
+        !O::SEES && core.is_plain() && core.remembers_nothing() && self.origin.is_flat()
+    }
+
+    /// Whether the clock is read before the first attempt.
+    #[inline(always)]
+    fn is_timed(&self) -> bool {
+        O::SEES || R::TIMED || self.origin.policy().rules().deadline.is_some()
     }
 
     /// The first poll of a call without options: the operation starts.
-    #[inline]
-    fn first(&mut self, mut cell: CellOf<'_, O, S>) {
-        let rules = self.policy.rules();
-        let timed = O::SEES || R::TIMED || rules.deadline.is_some();
-        let start = if timed { self.sleeper.now() } else { 0 };
-        let remaining = if O::SEES { shorter(rules.deadline, rules.attempt_timeout) } else { None };
-        let attempt = self.operation.start(Attempt { number: 1, remaining, last: None });
-        cell.as_mut().run(attempt);
-        cell.with_ledger(|ledger| {
-            ledger.attempts = 1;
-            if timed {
-                ledger.start = start;
-                ledger.set(TIMED);
-            }
-        });
+    #[inline(always)]
+    fn first(&mut self, cell: CellOf<'_, O, S>, remaining: Option<Duration>) {
+        let operation = &mut self.operation;
+        cell.run(|| operation.start(Attempt { number: 1, remaining, last: None }));
+    }
+
+    /// The same for a call that needs the time, and its first poll.
+    #[cold]
+    #[inline(never)]
+    fn first_timed(
+        &mut self,
+        mut cell: CellOf<'_, O, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ResultOf<O, C, R>> {
+        if crate::trace::is_wanted() {
+            self.make_box(cell.as_mut());
+            return self.drive(cell, cx);
+        }
+        self.read_clock(cell.as_mut());
+        let rules = self.origin.policy().rules();
+        let remaining = shorter(rules.deadline, rules.attempt_timeout);
+        self.first(cell.as_mut(), remaining);
+        self.poll_attempt(true, cell, cx)
+    }
+
+    /// Polls the attempt of a call without a machine.
+    #[inline(always)]
+    fn poll_attempt(
+        &mut self,
+        first: bool,
+        mut cell: CellOf<'_, O, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ResultOf<O, C, R>> {
+        match cell.as_mut().poll_run(cx) {
+            Poll::Ready(result) => match self.classify.classify(result) {
+                Classified::Succeed(value) => self.succeeded(value, &cell),
+                outcome => self.failed(outcome, cell, cx),
+            },
+            Poll::Pending if first => self.pended(cell, cx),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// The moment, and with it the call's start if it was not known yet.
@@ -223,15 +262,22 @@ where
         if self.is_plain() {
             return Poll::Pending;
         }
-        self.engage(cell.ledger().start);
+        self.engage(cell.as_mut());
         self.drive(cell, cx)
     }
 
+    fn make_box(&mut self, cell: CellOf<'_, O, S>) -> &mut Option<EngineOf<'p, O, C, LIVE>> {
+        let rare = self.rare.insert(Rare::boxed(Options::default()));
+        cell.with_ledger(|ledger| ledger.set(BOXED));
+        &mut rare.as_mut().parts().0.engine
+    }
+
     /// Makes the machine for a call whose first attempt already runs, or has just ended.
-    fn engage(&mut self, start: Ns) -> &mut Engine<'p, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE> {
-        let rare = self.rare.get_or_insert_with(|| Rare::boxed(Options::default()));
-        let (rare, _) = rare.as_mut().parts();
-        let engine = rare.engine.insert(Engine::begin(self.policy, Options::default(), start));
+    fn engage(&mut self, mut cell: CellOf<'_, O, S>) -> &mut EngineOf<'p, O, C, LIVE> {
+        let (policy, handle) = (self.origin.policy(), self.origin.handle());
+        let place = self.make_box(cell.as_mut());
+        let start = cell.ledger().start;
+        let engine = place.insert(Engine::begin(policy, handle, Options::default(), start));
         let first = engine.call.command();
         debug_assert!(matches!(first, Some(Command::Start(_))), "the first attempt runs already");
         engine
@@ -246,58 +292,75 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        loop {
+        if !self.is_plain() {
             let now = self.read_clock(cell.as_mut());
-            if !self.is_plain() {
-                self.engage(cell.ledger().start).outcome(0, outcome, now);
-                return self.drive(cell, cx);
-            }
-            let policy = self.policy;
-            let (why, last) = match outcome {
+            self.engage(cell.as_mut()).outcome(0, outcome, now);
+            return self.drive(cell, cx);
+        }
+        let (origin, policy) = (self.origin, self.origin.policy());
+        // Only a limit on the elapsed time needs the clock before it is known that one must wait.
+        let timed = policy.rules().limits.measure == Measure::Elapsed;
+        loop {
+            let (failure, last) = match outcome {
                 Classified::Succeed(value) => return self.succeeded(value, &cell),
+                Classified::Retry(failure, last) => (failure, last),
                 Classified::SucceedWith(error) => {
-                    policy.handle.succeeded(None);
-                    (Why::Succeeded, Last::Error(error))
+                    origin.succeeded();
+                    return self.gave_up(Why::Succeeded, Last::Error(error), cell);
                 }
-                Classified::Fail(last) => (Why::Fatal, last),
-                Classified::Retry(failure, last) => {
-                    let verdict = cell.as_mut().with_ledger(|ledger| {
-                        let world = &mut Plain(&policy.handle);
-                        decide(&policy.core, ledger, &failure, Advice::None, now, NEVER, world)
-                    });
-                    match verdict {
-                        Verdict::Retry { after: 0, .. } => {
-                            outcome = ready!(self.again(cell.as_mut(), cx));
-                            continue;
-                        }
-                        Verdict::Retry { after, .. } => {
-                            let at = now.saturating_add(after);
-                            cell.as_mut().sleep(self.sleeper.sleep_until(at));
-                            cell.as_mut().with_ledger(|ledger| ledger.set(HOLDS));
-                            ready!(cell.as_mut().poll_sleep(cx));
-                            outcome = ready!(self.again(cell.as_mut(), cx));
-                            continue;
-                        }
-                        // A plain policy asks nobody, and its throttle answers at once.
-                        Verdict::Later { .. } | Verdict::Ask => (Why::Throttled, last),
-                        Verdict::End(why) => (why, last),
-                    }
-                }
+                Classified::Fail(last) => return self.gave_up(Why::Fatal, last, cell),
             };
-            let report = report(cell.ledger(), policy, now, why);
-            return Poll::Ready(Err(Error::new(Some(last), None, report)));
+            let now = if timed { self.read_clock(cell.as_mut()) } else { 0 };
+            let verdict = cell.as_mut().with_ledger(|ledger| {
+                let world = &mut Plain(origin);
+                decide(&policy.core, ledger, &failure, Advice::None, now, NEVER, world)
+            });
+            match verdict {
+                Verdict::Retry { after: 0, .. } => {}
+                Verdict::Retry { after, .. } => ready!(self.sleep(after, cell.as_mut(), cx)),
+                // A plain policy asks nobody, and its throttle answers at once.
+                Verdict::Later { .. } | Verdict::Ask => {
+                    return self.gave_up(Why::Throttled, last, cell);
+                }
+                Verdict::End(why) => return self.gave_up(why, last, cell),
+            }
+            outcome = ready!(self.again(cell.as_mut(), cx));
         }
     }
 
+    /// Puts a plain call to sleep before its next attempt.
+    #[inline(never)]
+    fn sleep(&mut self, after: Ns, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<()> {
+        cell.as_mut().with_ledger(|ledger| ledger.set(HOLDS));
+        let at = self.read_clock(cell.as_mut()).saturating_add(after);
+        cell.as_mut().sleep(self.sleeper.sleep_until(at));
+        cell.poll_sleep(cx)
+    }
+
+    /// The end of a plain call that did not get what it asked for.
+    #[inline(never)]
+    fn gave_up(
+        &self,
+        why: Why,
+        last: Last<ErrorOf<O>, KeptOf<O, C>>,
+        mut cell: CellOf<'_, O, S>,
+    ) -> Poll<ResultOf<O, C, R>> {
+        let now = self.read_clock(cell.as_mut());
+        let report = report(cell.ledger(), self.origin, now, why);
+        crate::trace::gave_up(&report);
+        Poll::Ready(Err(Error::new(Some(last), None, report)))
+    }
+
     /// Starts the next attempt of a plain call and polls it once.
+    #[inline(always)]
     fn again(&mut self, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<OutcomeOf<O, C>> {
         let number = cell.as_mut().with_ledger(|ledger| {
             ledger.clear(HOLDS);
             ledger.attempts = ledger.attempts.saturating_add(1);
             ledger.attempts
         });
-        let attempt = self.operation.start(Attempt { number, remaining: None, last: None });
-        cell.as_mut().run(attempt);
+        let operation = &mut self.operation;
+        cell.as_mut().run(|| operation.start(Attempt { number, remaining: None, last: None }));
         if number.is_multiple_of(IMMEDIATE_MAX) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -320,11 +383,11 @@ where
         self.failed(outcome, cell, cx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn succeeded(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> Poll<ResultOf<O, C, R>> {
-        self.policy.handle.succeeded(None);
+        self.origin.succeeded();
         Poll::Ready(Ok(R::output(value, || {
-            report(cell.ledger(), self.policy, self.sleeper.now(), Why::Succeeded)
+            report(cell.ledger(), self.origin, self.sleeper.now(), Why::Succeeded)
         })))
     }
 
@@ -336,11 +399,12 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        let Driver { policy, operation, classify, sleeper, rare: boxed, .. } = self;
+        let Driver { origin, operation, classify, sleeper, rare: boxed, .. } = self;
         let Some(rare) = boxed.as_mut() else { unreachable!("only a call with a box is driven") };
         let (Rare { options, engine, others, timer_at, looked }, mut timer) = rare.as_mut().parts();
-        let engine = engine
-            .get_or_insert_with(|| Engine::begin(policy, std::mem::take(options), sleeper.now()));
+        let engine = engine.get_or_insert_with(|| {
+            Engine::begin(origin.policy(), origin.handle(), std::mem::take(options), sleeper.now())
+        });
         let mut rounds = 0;
         loop {
             while let Some(command) = engine.call.command() {
@@ -351,7 +415,7 @@ where
                         let now = if O::SEES { sleeper.now() } else { 0 };
                         let attempt = operation.start(engine.attempt(start, now));
                         if start.slot == 0 {
-                            cell.as_mut().run(attempt);
+                            cell.as_mut().run(|| attempt);
                         } else {
                             if others.len() < start.slot {
                                 others.resize_with(start.slot, || None);
@@ -362,10 +426,12 @@ where
                     Command::Ask(failure) => engine.ask(failure, sleeper.now()),
                     Command::Await(cost) => engine.await_grant(cost),
                     Command::End(end) => {
-                        let result = engine.result(end, sleeper.now());
-                        *boxed = None;
-                        // A later poll finds neither a box nor a first attempt to make.
-                        cell.with_ledger(|ledger| ledger.attempts = ledger.attempts.max(1));
+                        let result = engine.result(end);
+                        **boxed = None;
+                        cell.with_ledger(|ledger| {
+                            ledger.clear(BOXED);
+                            ledger.set(Ledger::ENDED);
+                        });
                         return Poll::Ready(
                             result.map(|(value, report)| R::output(value, || report)),
                         );
@@ -380,10 +446,9 @@ where
 
             let mut running = false;
             let mut ready = None;
-            for slot in 0..=others.len() {
-                if !engine.call.is_running(slot) {
-                    continue;
-                }
+            let mut earlier = 0;
+            while let Some((attempt, slot)) = engine.call.running_after(earlier) {
+                earlier = attempt;
                 running = true;
                 let polled = match slot {
                     0 => cell.as_mut().poll_run(cx),
@@ -429,14 +494,14 @@ where
 }
 
 /// The report of a plain call.
-fn report(ledger: &Ledger, policy: &Policy, now: Ns, why: Why) -> Report {
+fn report<'p>(ledger: &Ledger, origin: impl Origin<'p>, now: Ns, why: Why) -> Report {
     let throttled = why == Why::Throttled;
     Report {
         attempts: ledger.attempts,
-        attempts_max: policy.rules().attempts,
+        attempts_max: origin.policy().rules().attempts,
         elapsed: duration(now.saturating_sub(ledger.start)),
         why,
-        tokens: if throttled { policy.handle.tokens(now) } else { None },
+        tokens: if throttled { origin.handle().tokens(now) } else { None },
         history: Vec::new(),
     }
 }
@@ -449,8 +514,10 @@ fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     }
 }
 
-impl<O, C, S, R, const LIVE: usize> Drive<O::Answer, S::Sleep> for Driver<'_, O, C, S, R, LIVE>
+impl<'p, G, O, C, S, R, const LIVE: usize> Drive<O::Answer, S::Sleep>
+    for Driver<'p, G, O, C, S, R, LIVE>
 where
+    G: Origin<'p>,
     O: Operation,
     O::Answer: Future<Output = Result<ValueOf<O>, ErrorOf<O>>> + Answer<Async>,
     C: Classify<ValueOf<O>, ErrorOf<O>>,
@@ -459,35 +526,27 @@ where
 {
     type Output = ResultOf<O, C, R>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.rare.is_some() {
-            return self.drive(cell, cx);
-        }
-        let first = cell.ledger().attempts == 0;
+        let first = cell.is_new();
         if first {
-            if crate::trace::is_wanted() {
-                self.rare = Some(Rare::boxed(Options::default()));
-                return self.drive(cell, cx);
+            if self.is_timed() || crate::trace::is_wanted() {
+                return self.first_timed(cell, cx);
             }
-            self.first(cell.as_mut());
+            self.first(cell.as_mut(), None);
+        } else if cell.ledger().has(BOXED) {
+            return self.drive(cell, cx);
         } else if !cell.runs() {
             return self.asleep(cell, cx);
         }
-        match cell.as_mut().poll_run(cx) {
-            Poll::Ready(result) => match self.classify.classify(result) {
-                Classified::Succeed(value) => self.succeeded(value, &cell),
-                outcome => self.failed(outcome, cell, cx),
-            },
-            Poll::Pending if first => self.pended(cell, cx),
-            Poll::Pending => Poll::Pending,
-        }
+        self.poll_attempt(first, cell, cx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn dropped(&mut self, ledger: &Ledger) {
+        *self.rare = None;
         if ledger.has(HOLDS) {
-            self.policy.handle.give_back(Taken(0));
+            self.origin.handle().give_back(Taken(0));
         }
     }
 }

@@ -95,7 +95,8 @@ struct Watch<'a, S: Sleeper, T, E> {
 
 impl<'a, S: Sleeper, T, E> Watch<'a, S, T, E> {
     fn begin(policy: &'a Policy, sleeper: S) -> Self {
-        let engine = Engine::begin(policy, Options::default(), sleeper.now());
+        let engine =
+            Engine::begin(policy, policy.handle.clone(), Options::default(), sleeper.now());
         Watch { engine, sleeper, timer: None, rounds: 0, looked: false }
     }
 
@@ -109,7 +110,7 @@ impl<'a, S: Sleeper, T, E> Watch<'a, S, T, E> {
                     Command::Ask(failure) => self.engine.ask(failure, self.sleeper.now()),
                     Command::Await(cost) => self.engine.await_grant(cost),
                     Command::End(end) => {
-                        let result = self.engine.result(end, self.sleeper.now());
+                        let result = self.engine.result(end);
                         return Poll::Ready(Err(result.map(|(value, _)| value)));
                     }
                 }
@@ -150,8 +151,10 @@ impl<'a, S: Sleeper, T, E> Watch<'a, S, T, E> {
                 return Poll::Pending;
             }
             self.looked = false;
+            let started = self.engine.call.started();
             self.engine.wake(self.sleeper.now().max(at));
-            if !self.engine.call.is_running(0) {
+            // Without a delay the next attempt starts in the moment that cancels this one.
+            if !self.engine.call.is_running(0) || self.engine.call.started() != started {
                 return Poll::Ready(None);
             }
         }

@@ -43,9 +43,12 @@ mod attempt;
 mod cell;
 mod classify;
 mod clock;
+pub mod code;
 mod diary;
+mod draws;
 mod engine;
 mod error;
+mod funded;
 mod future;
 mod lend;
 pub mod milvus;
@@ -60,7 +63,7 @@ pub mod testing;
 mod throttle;
 mod trace;
 #[cfg(feature = "serde")]
-mod written;
+pub mod written;
 
 pub use attempt::{Answer, Async, Attempt, Blocking, Operation, Seeing};
 pub use cell::{Drive, Retrying};
@@ -68,11 +71,13 @@ pub use classify::{
     Chain, Classified, Classify, Judge, Last, NoValue, Or, SayWhichErrorsMayBeRepeatedWithWhen,
     Transient, Until, When, Word,
 };
+#[cfg(feature = "serde")]
+pub use diary::DiaryError;
 pub use diary::{Diary, Divergence};
 pub use error::{BoxError, Error};
 pub use future::{Driver, Output, Value, WithReport};
 pub use lend::Lend;
-pub use policy::{Builder, Hedged, Policy};
+pub use policy::{Builder, Hedged, Origin, Policy, Site};
 pub use report::{Report, Tried, TriedEnd};
 pub use retry::{Retry, retry};
 #[cfg(feature = "tokio")]
@@ -80,6 +85,8 @@ pub use sleeper::Tokio;
 pub use sleeper::{DefaultSleeper, Sleeper};
 pub use strategy::{Answered, Decision, Request, Strategy};
 pub use throttle::Throttle;
+#[cfg(feature = "serde")]
+pub use written::Written;
 
 /// The core's words that users of this crate need.
 pub use redial_core::{
@@ -88,8 +95,14 @@ pub use redial_core::{
 };
 /// What calls share to hold retries back.
 pub mod throttles {
+    pub use crate::funded::Funded;
     pub use redial_core::throttle::{
-        Bucket, Budget, Costs, CostsSpec, Empty, Free, Place, Tokens, places_shared,
+        Bucket, Budget, Costs, CostsSpec, Empty, Free, Place, Tokens, places_are_shared,
     };
     pub use redial_core::{Cost, Grant, Taken};
 }
+
+/// The first example of the README is compiled and run with the other examples.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::throttle::{Bucket, Budget};
-use redial_core::{Backoff, HintRule, Jitter, Late, Limits, Ns, Problem, Rules, Step};
+use redial_core::throttle::{Bucket, Budget, Place};
+use redial_core::{Backoff, Cost, Grant, HintRule, Jitter, Late, Limits, Ns, Problem, Rules, Step};
 
 use crate::attempt::{Answer, Attempt, Operation, Seeing};
 use crate::lend::Lend;
@@ -29,6 +29,87 @@ pub struct Policy {
     pub(crate) core: redial_core::Policy,
     pub(crate) handle: Handle,
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
+}
+
+/// Where a call has its policy and throttle from: a [`Policy`], or the place where it is written.
+pub trait Origin<'p>: Copy + sealed::Sealed {
+    /// The rules, and a strategy if there is one.
+    #[doc(hidden)]
+    fn policy(self) -> &'p Policy;
+
+    /// The throttle.
+    #[doc(hidden)]
+    fn handle(self) -> Handle;
+
+    /// Whether what the throttle takes is always the same.
+    #[doc(hidden)]
+    fn is_flat(self) -> bool;
+
+    /// Asks for a retry.
+    #[doc(hidden)]
+    fn take(self, cost: Cost, now: Ns) -> Grant;
+
+    /// Counts a success.
+    #[doc(hidden)]
+    fn succeeded(self);
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &super::Policy {}
+    impl Sealed for super::Site {}
+}
+
+impl<'p> Origin<'p> for &'p Policy {
+    #[inline(always)]
+    fn policy(self) -> &'p Policy {
+        self
+    }
+    fn handle(self) -> Handle {
+        self.handle.clone()
+    }
+    #[inline]
+    fn is_flat(self) -> bool {
+        self.handle.is_flat()
+    }
+    #[inline]
+    fn take(self, cost: Cost, now: Ns) -> Grant {
+        self.handle.take(cost, now)
+    }
+    #[inline(always)]
+    fn succeeded(self) {
+        self.handle.succeeded(None);
+    }
+}
+
+/// A call site without a policy of its own: the default rules, and the site's own budget. The rules
+/// are a constant, so that the compiler sees what they do not ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Site(pub(crate) Place);
+
+static DEFAULT: Policy =
+    Policy::exponential(redial_core::ms(100)).throttle(Throttle::none()).checked();
+
+impl<'p> Origin<'p> for Site {
+    #[inline(always)]
+    fn policy(self) -> &'p Policy {
+        &DEFAULT
+    }
+    fn handle(self) -> Handle {
+        Handle::Place(self.0)
+    }
+    #[inline]
+    fn is_flat(self) -> bool {
+        true
+    }
+    #[inline]
+    fn take(self, cost: Cost, now: Ns) -> Grant {
+        self.0.take(cost, now)
+    }
+    #[inline(always)]
+    fn succeeded(self) {
+        self.0.succeeded(None);
+    }
 }
 
 /// How a call is hedged: another attempt starts when those before it are slow or fail, and the
@@ -151,7 +232,7 @@ impl Policy {
     /// Repeats the operation: a closure that returns a `Result`, or a future of one.
     ///
     /// The operation is called when the first attempt starts, not before.
-    pub const fn retry<O, K>(&self, operation: O) -> Retry<'_, O, K>
+    pub const fn retry<O, K>(&self, operation: O) -> Retry<'_, &Policy, O, K>
     where
         O: Operation,
         O::Answer: Answer<K>,
@@ -161,7 +242,7 @@ impl Policy {
 
     /// Repeats an operation that sees its [`Attempt`]: its number, what came before, and the time
     /// that remains.
-    pub const fn retry_with<F, R, K>(&self, operation: F) -> Retry<'_, Seeing<F>, K>
+    pub const fn retry_with<F, R, K>(&self, operation: F) -> Retry<'_, &Policy, Seeing<F>, K>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
@@ -193,11 +274,6 @@ impl Policy {
     {
         Lend::new(self, target, operation)
     }
-
-    /// Whether the ledger alone plays it.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.core.is_plain() && self.handle.is_flat()
-    }
 }
 
 impl Hedged {
@@ -207,6 +283,7 @@ impl Hedged {
         operation: O,
     ) -> Retry<
         '_,
+        &Policy,
         O,
         crate::Async,
         crate::classify::SayWhichErrorsMayBeRepeatedWithWhen,
@@ -227,6 +304,7 @@ impl Hedged {
         operation: F,
     ) -> Retry<
         '_,
+        &Policy,
         Seeing<F>,
         crate::Async,
         crate::classify::SayWhichErrorsMayBeRepeatedWithWhen,

@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use redial_core::throttle::{Bucket, Place};
+use redial_core::throttle::Place;
 use redial_core::{Command, Note, Ns};
 
 use crate::attempt::{Answer, Async, Attempt, Blocking, Operation};
@@ -21,7 +21,7 @@ use crate::diary::Diary;
 use crate::engine::{Engine, Options};
 use crate::error::Error;
 use crate::future::{Driver, Output, Value, WithReport};
-use crate::policy::Policy;
+use crate::policy::{Origin, Policy, Site};
 use crate::report::Report;
 use crate::sleeper::{DefaultSleeper, Sleeper};
 use crate::strategy::Strategy;
@@ -41,26 +41,13 @@ use crate::throttle::Handle;
 /// # }
 /// ```
 #[track_caller]
-#[inline]
-pub fn retry<O, K>(operation: O) -> Retry<'static, O, K>
+#[inline(always)]
+pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K>
 where
     O: Operation,
     O::Answer: Answer<K>,
 {
-    Retry::new(default_policy(Place::here()), operation)
-}
-
-/// The default policy of a call site: the same rules everywhere, the site's own budget. There is
-/// one for each cell of the table of places, so they are bounded, and they are never freed.
-#[inline]
-fn default_policy(place: Place) -> &'static Policy {
-    static POLICIES: [OnceLock<Box<Policy>>; Place::COUNT] =
-        [const { OnceLock::new() }; Place::COUNT];
-    POLICIES[place.index()].get_or_init(|| {
-        let mut policy = Policy::exponential(redial_core::ms(100)).checked();
-        policy.handle = Handle::Cell(place.budget());
-        Box::new(policy)
-    })
+    Retry::new(Site(Place::here()), operation)
 }
 
 /// A call that is being written.
@@ -78,6 +65,7 @@ fn default_policy(place: Place) -> &'static Policy {
 #[must_use = "a call does nothing until it is awaited or called"]
 pub struct Retry<
     'p,
+    G,
     O,
     K,
     C = SayWhichErrorsMayBeRepeatedWithWhen,
@@ -85,7 +73,7 @@ pub struct Retry<
     R = Value,
     const LIVE: usize = 1,
 > {
-    policy: &'p Policy,
+    origin: G,
     operation: O,
     classify: C,
     sleeper: S,
@@ -93,13 +81,13 @@ pub struct Retry<
     kind: PhantomData<fn() -> (K, R)>,
 }
 
-impl<'p, O, K, const LIVE: usize>
-    Retry<'p, O, K, SayWhichErrorsMayBeRepeatedWithWhen, DefaultSleeper, Value, LIVE>
+impl<G, O, K, const LIVE: usize>
+    Retry<'_, G, O, K, SayWhichErrorsMayBeRepeatedWithWhen, DefaultSleeper, Value, LIVE>
 {
     #[inline]
-    pub(crate) const fn new(policy: &'p Policy, operation: O) -> Self {
+    pub(crate) const fn new(origin: G, operation: O) -> Self {
         Retry {
-            policy,
+            origin,
             operation,
             classify: SayWhichErrorsMayBeRepeatedWithWhen,
             sleeper: DEFAULT_SLEEPER,
@@ -114,8 +102,8 @@ const DEFAULT_SLEEPER: DefaultSleeper = crate::sleeper::Tokio;
 #[cfg(not(feature = "tokio"))]
 const DEFAULT_SLEEPER: DefaultSleeper = crate::sleeper::NameASleeperWithSleepingOn;
 
-impl<'p, O, K, S, R, const LIVE: usize>
-    Retry<'p, O, K, SayWhichErrorsMayBeRepeatedWithWhen, S, R, LIVE>
+impl<'p, G, O, K, S, R, const LIVE: usize>
+    Retry<'p, G, O, K, SayWhichErrorsMayBeRepeatedWithWhen, S, R, LIVE>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -123,7 +111,7 @@ where
     /// Which errors may be repeated: a closure that says `true`, or the
     /// [`Failure`](crate::Failure) that it was, or a whole [`Directive`](crate::Directive).
     #[inline]
-    pub fn when<W, F>(self, accepts: F) -> Retry<'p, O, K, When<F>, S, R, LIVE>
+    pub fn when<W, F>(self, accepts: F) -> Retry<'p, G, O, K, When<F>, S, R, LIVE>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
         W: Word,
@@ -135,7 +123,7 @@ where
     pub fn until<F>(
         self,
         accepts: F,
-    ) -> Retry<'p, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
+    ) -> Retry<'p, G, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
     {
@@ -145,7 +133,7 @@ where
     /// How the whole result is judged, value or error. Rules can be chained with
     /// [`Judge::or`]: the first that has something to say decides; if none has, a value succeeds
     /// and an error fails.
-    pub fn classify<J>(self, rules: J) -> Retry<'p, O, K, Chain<J>, S, R, LIVE>
+    pub fn classify<J>(self, rules: J) -> Retry<'p, G, O, K, Chain<J>, S, R, LIVE>
     where
         J: Judge<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
     {
@@ -153,27 +141,27 @@ where
     }
 }
 
-impl<'p, O, K, S, R, F, const LIVE: usize>
-    Retry<'p, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
+impl<'p, G, O, K, S, R, F, const LIVE: usize>
+    Retry<'p, G, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
 where
     O: Operation,
     O::Answer: Answer<K>,
 {
     /// Which errors may be repeated while waiting for the right value.
-    pub fn when<W, G>(self, accepts: G) -> Retry<'p, O, K, Until<F, When<G>>, S, R, LIVE>
+    pub fn when<W, H>(self, accepts: H) -> Retry<'p, G, O, K, Until<F, When<H>>, S, R, LIVE>
     where
-        G: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
+        H: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
         W: Word,
     {
         self.map(|until| Until(until.0, When(accepts)))
     }
 }
 
-impl<'p, O, K, C, S, R, const LIVE: usize> Retry<'p, O, K, C, S, R, LIVE> {
+impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> {
     #[inline]
-    fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, O, K, D, S, R, LIVE> {
-        let Retry { policy, operation, classify, sleeper, options, kind } = self;
-        Retry { policy, operation, classify: change(classify), sleeper, options, kind }
+    fn map<D>(self, change: impl FnOnce(C) -> D) -> Retry<'p, G, O, K, D, S, R, LIVE> {
+        let Retry { origin, operation, classify, sleeper, options, kind } = self;
+        Retry { origin, operation, classify: change(classify), sleeper, options, kind }
     }
 
     fn options(&mut self) -> &mut Options<'p> {
@@ -193,9 +181,10 @@ impl<'p, O, K, C, S, R, const LIVE: usize> Retry<'p, O, K, C, S, R, LIVE> {
         self
     }
 
-    /// Data of your own that a strategy can see.
+    /// Data of your own that a strategy can see. It is found by its type, so that what several
+    /// layers give does not get in each other's way.
     pub fn data(mut self, data: impl Any + Send + Sync) -> Self {
-        self.options().data = Some(Box::new(data));
+        self.options().data.push(Box::new(data));
         self
     }
 
@@ -224,19 +213,19 @@ impl<'p, O, K, C, S, R, const LIVE: usize> Retry<'p, O, K, C, S, R, LIVE> {
     }
 
     /// Waits on this sleeper in place of tokio.
-    pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, O, K, C, Z, R, LIVE> {
-        let Retry { policy, operation, classify, options, kind, .. } = self;
-        Retry { policy, operation, classify, sleeper, options, kind }
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, G, O, K, C, Z, R, LIVE> {
+        let Retry { origin, operation, classify, options, kind, .. } = self;
+        Retry { origin, operation, classify, sleeper, options, kind }
     }
 
     /// Returns the [`Report`] with the value: how often, how long.
-    pub fn with_report(self) -> Retry<'p, O, K, C, S, WithReport, LIVE> {
-        let Retry { policy, operation, classify, sleeper, options, .. } = self;
-        Retry { policy, operation, classify, sleeper, options, kind: PhantomData }
+    pub fn with_report(self) -> Retry<'p, G, O, K, C, S, WithReport, LIVE> {
+        let Retry { origin, operation, classify, sleeper, options, .. } = self;
+        Retry { origin, operation, classify, sleeper, options, kind: PhantomData }
     }
 }
 
-impl<O, K, C, S, R> Retry<'_, O, K, C, S, R> {
+impl<G, O, K, C, S, R> Retry<'_, G, O, K, C, S, R> {
     /// Declares that the operation must not run twice: it is repeated only with proof that it did
     /// not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
     pub fn not_idempotent(mut self) -> Self {
@@ -245,7 +234,7 @@ impl<O, K, C, S, R> Retry<'_, O, K, C, S, R> {
     }
 }
 
-impl<'p, O, C, S, R, const LIVE: usize> IntoFuture for Retry<'p, O, Async, C, S, R, LIVE>
+impl<'p, G, O, C, S, R, const LIVE: usize> IntoFuture for Retry<'p, G, O, Async, C, S, R, LIVE>
 where
     O: Operation,
     O::Answer: Future<
@@ -256,20 +245,24 @@ where
         > + Answer<Async>,
     C: Classify<<O::Answer as Answer<Async>>::Value, <O::Answer as Answer<Async>>::Error>,
     S: Sleeper,
+    G: Origin<'p>,
     R: Output<<O::Answer as Answer<Async>>::Value>,
 {
     type Output = <Self::IntoFuture as Future>::Output;
-    type IntoFuture = Retrying<Driver<'p, O, C, S, R, LIVE>, O::Answer, S::Sleep>;
+    type IntoFuture = Retrying<Driver<'p, G, O, C, S, R, LIVE>, O::Answer, S::Sleep>;
 
     #[inline]
     fn into_future(self) -> Self::IntoFuture {
-        let Retry { policy, operation, classify, sleeper, options, .. } = self;
-        Retrying::new(Driver::new(policy, operation, classify, sleeper, options))
+        let Retry { origin, operation, classify, sleeper, options, .. } = self;
+        let driver = Driver::new(origin, operation, classify, sleeper, options);
+        let flags = driver.flags();
+        Retrying::new(driver, flags)
     }
 }
 
-impl<O, C, S, R, T, E> Retry<'_, O, Blocking, C, S, R>
+impl<'p, G, O, C, S, R, T, E> Retry<'p, G, O, Blocking, C, S, R>
 where
+    G: Origin<'p>,
     O: Operation<Answer = Result<T, E>>,
     C: Classify<T, E>,
     R: Output<T>,
@@ -286,29 +279,27 @@ where
     /// # Panics
     /// The operation does.
     pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
-        let Retry { policy, mut operation, mut classify, options, .. } = self;
-        let start = clock::moment(Instant::now());
+        let Retry { origin, mut operation, mut classify, options, .. } = self;
+        let start = Instant::now();
         if options.is_none() && !crate::trace::is_wanted() {
-            let rules = policy.rules();
+            let rules = origin.policy().rules();
             let attempt = Attempt { number: 1, remaining: rules.deadline, last: None };
             let outcome = classify.classify(operation.start(attempt));
             if let Classified::Succeed(value) = outcome {
-                policy.handle.succeeded(None);
-                let report = || {
-                    let elapsed = clock::moment(Instant::now()).saturating_sub(start);
-                    Report {
-                        attempts: 1,
-                        attempts_max: rules.attempts,
-                        elapsed: redial_core::duration(elapsed),
-                        why: redial_core::Why::Succeeded,
-                        tokens: None,
-                        history: Vec::new(),
-                    }
+                origin.succeeded();
+                let report = || Report {
+                    attempts: 1,
+                    attempts_max: rules.attempts,
+                    elapsed: start.elapsed(),
+                    why: redial_core::Why::Succeeded,
+                    tokens: None,
+                    history: Vec::new(),
                 };
                 return Ok(R::output(value, report));
             }
             return run::<O, C, R, T, E>(
-                policy,
+                origin.policy(),
+                origin.handle(),
                 operation,
                 classify,
                 Options::default(),
@@ -317,7 +308,15 @@ where
             );
         }
         let options = options.map_or_else(Options::default, |options| *options);
-        run::<O, C, R, T, E>(policy, operation, classify, options, start, None)
+        run::<O, C, R, T, E>(
+            origin.policy(),
+            origin.handle(),
+            operation,
+            classify,
+            options,
+            start,
+            None,
+        )
     }
 }
 
@@ -325,10 +324,11 @@ where
 #[cold]
 fn run<O, C, R, T, E>(
     policy: &Policy,
+    handle: Handle,
     mut operation: O,
     mut classify: C,
     options: Options<'_>,
-    start: Ns,
+    start: Instant,
     mut first: Option<Classified<T, E, C::Kept>>,
 ) -> Result<R::Output, Error<E, C::Kept>>
 where
@@ -337,7 +337,8 @@ where
     R: Output<T>,
 {
     let now = || clock::moment(Instant::now());
-    let mut engine = Engine::<T, E, C::Kept, 1>::begin(policy, options, start);
+    let mut engine =
+        Engine::<T, E, C::Kept, 1>::begin(policy, handle, options, clock::moment(start));
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         while let Some(command) = engine.call.command() {
@@ -353,7 +354,7 @@ where
                 Command::Ask(failure) => engine.ask(failure, now()),
                 Command::Await(cost) => engine.await_grant(cost),
                 Command::End(end) => {
-                    let result = engine.result(end, now());
+                    let result = engine.result(end);
                     return result.map(|(value, report)| R::output(value, || report));
                 }
             }

@@ -18,7 +18,7 @@ pub struct Request<'a> {
     pub(crate) failure: Failure,
     pub(crate) elapsed: Duration,
     pub(crate) remaining: Option<Duration>,
-    pub(crate) data: Option<&'a (dyn Any + Send + Sync)>,
+    pub(crate) data: &'a [Box<dyn Any + Send + Sync>],
 }
 
 impl Request<'_> {
@@ -64,10 +64,10 @@ impl Request<'_> {
         self.remaining
     }
 
-    /// The user's own data, if the call was given some of this type.
+    /// The user's own data, if the call was given some of this type; of several the last.
     #[must_use]
     pub fn data<T: Any>(&self) -> Option<&T> {
-        self.data.and_then(|data| data.downcast_ref())
+        self.data.iter().rev().find_map(|data| data.downcast_ref())
     }
 }
 

@@ -15,6 +15,7 @@ pub struct Throttle(pub(crate) Fixed);
 pub(crate) enum Fixed {
     None,
     Place(Place),
+    Budget(&'static Budget),
     Shared(&'static (dyn Bucket + Send + Sync)),
 }
 
@@ -32,16 +33,22 @@ impl Throttle {
         Throttle(Fixed::Place(Place::here()))
     }
 
-    /// One that several policies, clients and layers share.
+    /// A budget that several policies, clients and layers share.
     ///
     /// ```
     /// use redial::throttles::Budget;
     /// use redial::{Policy, Throttle, ms};
     ///
     /// static DATABASE: Budget = Budget::standard();
-    /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::shared(&DATABASE)).checked();
-    /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::shared(&DATABASE)).checked();
+    /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::budget(&DATABASE)).checked();
+    /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&DATABASE)).checked();
     /// ```
+    #[must_use]
+    pub const fn budget(budget: &'static Budget) -> Self {
+        Throttle(Fixed::Budget(budget))
+    }
+
+    /// Any other throttle that is shared, one of your own too.
     #[must_use]
     pub const fn shared(bucket: &'static (dyn Bucket + Send + Sync)) -> Self {
         Throttle(Fixed::Shared(bucket))
@@ -51,6 +58,7 @@ impl Throttle {
         match self.0 {
             Fixed::None => Handle::None,
             Fixed::Place(place) => Handle::Place(place),
+            Fixed::Budget(budget) => Handle::Budget(budget),
             Fixed::Shared(bucket) => Handle::Static(bucket),
         }
     }
@@ -64,12 +72,12 @@ impl fmt::Debug for Throttle {
 
 /// A policy's hold on its throttle.
 #[derive(Clone)]
-pub(crate) enum Handle {
+#[doc(hidden)]
+pub enum Handle {
     None,
     /// The default budget of a place, found at each use.
     Place(Place),
-    /// The default budget of a place, found before.
-    Cell(&'static Budget),
+    Budget(&'static Budget),
     /// The budget of a policy that was made at run time, shared with its clones.
     Own(Arc<Budget>),
     Static(&'static (dyn Bucket + Send + Sync)),
@@ -79,14 +87,26 @@ pub(crate) enum Handle {
 impl Handle {
     /// Whether what it takes is always the same, so that a flag can stand for the payment.
     pub(crate) const fn is_flat(&self) -> bool {
-        matches!(self, Handle::None | Handle::Place(_) | Handle::Cell(_) | Handle::Own(_))
+        !matches!(self, Handle::Static(_) | Handle::Shared(_))
+    }
+
+    #[inline(never)]
+    fn take_elsewhere(&self, cost: Cost, now: Ns) -> Grant {
+        self.bucket().map_or(Grant::Now(Taken(0)), |bucket| bucket.take(cost, now))
+    }
+
+    #[inline(never)]
+    fn succeeded_elsewhere(&self, taken: Option<Taken>) {
+        if let Some(bucket) = self.bucket() {
+            bucket.succeeded(taken);
+        }
     }
 
     fn bucket(&self) -> Option<&dyn Bucket> {
         match self {
             Handle::None => None,
             Handle::Place(place) => Some(place.budget()),
-            Handle::Cell(budget) => Some(*budget),
+            Handle::Budget(budget) => Some(*budget),
             Handle::Own(budget) => Some(&**budget),
             Handle::Static(bucket) => Some(*bucket),
             Handle::Shared(bucket) => Some(&**bucket),
@@ -99,8 +119,8 @@ impl fmt::Debug for Handle {
         match self {
             Handle::None => f.write_str("none"),
             Handle::Place(place) => write!(f, "budget of {}", place.location()),
-            Handle::Cell(_) => f.write_str("budget of a place"),
             Handle::Own(_) => f.write_str("own budget"),
+            Handle::Budget(_) => f.write_str("shared budget"),
             Handle::Static(_) | Handle::Shared(_) => f.write_str("shared"),
         }
     }
@@ -115,14 +135,13 @@ impl Bucket for Handle {
         }
     }
 
+    #[inline(always)]
     fn take(&self, cost: Cost, now: Ns) -> Grant {
         match self {
             Handle::None => Grant::Now(Taken(0)),
             Handle::Place(place) => place.take(cost, now),
-            Handle::Cell(budget) => budget.take(cost, now),
-            Handle::Own(budget) => budget.take(cost, now),
-            Handle::Static(bucket) => bucket.take(cost, now),
-            Handle::Shared(bucket) => bucket.take(cost, now),
+            Handle::Budget(budget) => budget.take(cost, now),
+            _ => self.take_elsewhere(cost, now),
         }
     }
 
@@ -139,15 +158,13 @@ impl Bucket for Handle {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn succeeded(&self, taken: Option<Taken>) {
         match self {
             Handle::None => {}
             Handle::Place(place) => place.succeeded(taken),
-            Handle::Cell(budget) => budget.succeeded(taken),
-            Handle::Own(budget) => budget.succeeded(taken),
-            Handle::Static(bucket) => bucket.succeeded(taken),
-            Handle::Shared(bucket) => bucket.succeeded(taken),
+            Handle::Budget(budget) => budget.succeeded(taken),
+            _ => self.succeeded_elsewhere(taken),
         }
     }
 

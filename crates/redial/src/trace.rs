@@ -1,7 +1,161 @@
-//! Events of calls for `tracing`, under the target `redial`.
+//! Events of calls for `tracing`, under the target `redial` (feature `tracing`).
+//!
+//! | event | level | fields |
+//! | --- | --- | --- |
+//! | `attempt started` | TRACE | `attempt`, `number` |
+//! | `attempt failed` | DEBUG | `attempt`, `kind`, `stage`, `reason` |
+//! | `attempt timed out` | DEBUG | `attempt` |
+//! | `attempt cancelled` | DEBUG | `attempt` |
+//! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
+//! | `throttled` | DEBUG | |
+//! | `call ended` | DEBUG | `why`, `attempt` |
+//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms`, `suppressed` |
+//!
+//! `gave up` is kept to 10 events a second in the whole process, so that an outage does not drown
+//! its own cause; the next one that is let through says how many were not (`suppressed`). Without a
+//! subscriber that wants DEBUG a call keeps no notes for it.
 
-/// Whether anybody wants events; a plain call then keeps notes.
-#[inline]
-pub(crate) fn is_wanted() -> bool {
-    false
+#[cfg(feature = "tracing")]
+pub(crate) use on::{gave_up, is_wanted, note};
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) use off::{gave_up, is_wanted, note};
+
+#[cfg(not(feature = "tracing"))]
+mod off {
+    use redial_core::Note;
+
+    use crate::report::Report;
+
+    /// Whether anybody wants events of each attempt.
+    #[inline(always)]
+    pub(crate) fn is_wanted() -> bool {
+        false
+    }
+    #[inline(always)]
+    pub(crate) fn note(_note: &Note) {}
+    #[inline(always)]
+    pub(crate) fn gave_up(_report: &Report) {}
+}
+
+#[cfg(feature = "tracing")]
+mod on {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
+
+    use redial_core::{Directive, Grant, Note, Reason, Why};
+    use tracing::{Level, debug, enabled, trace, warn};
+
+    use crate::report::Report;
+
+    /// How many `gave up` events pass in one second.
+    const RATE_MAX: u64 = 10;
+
+    /// Whether anybody wants events of each attempt; a plain call then keeps notes.
+    #[inline]
+    pub(crate) fn is_wanted() -> bool {
+        enabled!(target: "redial", Level::DEBUG)
+    }
+
+    pub(crate) fn note(note: &Note) {
+        let name = |reason: Option<Reason>| reason.map(|reason| reason.name());
+        match note {
+            Note::Started { attempt, number } => {
+                trace!(target: "redial", attempt, number, "attempt started");
+            }
+            Note::Outcome { attempt, judgement } => {
+                if let Directive::Retry(failure) = judgement.directive {
+                    debug!(
+                        target: "redial",
+                        attempt,
+                        kind = ?failure.kind,
+                        stage = ?failure.stage,
+                        reason = name(failure.reason),
+                        "attempt failed"
+                    );
+                }
+            }
+            Note::TimedOut { attempt } => {
+                debug!(target: "redial", attempt, "attempt timed out");
+            }
+            Note::Cancelled { attempt } => {
+                debug!(target: "redial", attempt, "attempt cancelled");
+            }
+            Note::Retrying { after, failure } => {
+                let after_ms = *after as f64 / 1e6;
+                let reason = name(failure.reason);
+                debug!(target: "redial", after_ms, kind = ?failure.kind, reason, "retrying");
+            }
+            Note::Granted(Grant::Refused) => debug!(target: "redial", "throttled"),
+            Note::Ended { why, attempt } => {
+                debug!(target: "redial", why = why.name(), attempt, "call ended");
+            }
+            _ => {}
+        }
+    }
+
+    /// A call failed after it was worth retrying.
+    pub(crate) fn gave_up(report: &Report) {
+        let quiet = matches!(report.why, Why::Succeeded | Why::Fatal | Why::Cancelled);
+        if quiet || !enabled!(target: "redial", Level::WARN) {
+            return;
+        }
+        if let Some(suppressed) = LIMIT.pass(crate::clock::moment(Instant::now())) {
+            warn!(
+                target: "redial",
+                why = report.why.name(),
+                attempts = report.attempts,
+                elapsed_ms = report.elapsed.as_secs_f64() * 1e3,
+                suppressed,
+                "gave up"
+            );
+        }
+    }
+
+    static LIMIT: Limit = Limit::new();
+
+    /// Lets so many events of a second pass, and counts the others.
+    pub(super) struct Limit {
+        /// The second, shifted left, and below it how many passed in it.
+        passed: AtomicU64,
+        suppressed: AtomicU64,
+    }
+
+    impl Limit {
+        pub(super) const fn new() -> Self {
+            Limit { passed: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+        }
+
+        /// Whether an event of this moment passes, and then how many before it did not.
+        pub(super) fn pass(&self, now_ns: u64) -> Option<u64> {
+            let second = now_ns / 1_000_000_000;
+            let next = |word: u64| match word >> 8 {
+                current if current != second => Some(second << 8 | 1),
+                _ if word & 0xff < RATE_MAX => Some(word + 1),
+                _ => None,
+            };
+            match self.passed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+                Ok(_) => Some(self.suppressed.swap(0, Ordering::Relaxed)),
+                Err(_) => {
+                    self.suppressed.fetch_add(1, Ordering::Relaxed);
+                    None
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::{Limit, RATE_MAX};
+
+        #[test]
+        fn so_many_events_of_a_second_pass_and_the_rest_is_counted() {
+            let limit = Limit::new();
+            let passed = (0..25).filter(|_| limit.pass(5_000_000_000).is_some()).count();
+            assert_eq!(passed as u64, RATE_MAX);
+            assert_eq!(limit.pass(5_999_999_999), None);
+            assert_eq!(limit.pass(6_000_000_000), Some(16));
+            assert_eq!(limit.pass(6_000_000_001), Some(0));
+        }
+    }
 }

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redial::{Failure, Hedged, Policy, Transient, Why, ms, s};
 
-static FETCH: Policy =
-    Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).checked();
+static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).checked();
 static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
 
 fn is_transient(error: &io::Error) -> bool {

@@ -1,8 +1,29 @@
-//! The diary of a call: its notes in order, written, read and replayed.
+//! The diary of a call: its notes in order, written as JSON lines, read back and replayed.
+
+#[cfg(feature = "serde")]
+mod lines;
+mod replay;
 
 use redial_core::{Note, Ns};
 
-/// The ordered notes of a call.
+#[cfg(feature = "serde")]
+pub use lines::DiaryError;
+pub use replay::Divergence;
+
+/// The ordered notes of a call: what happened, when, and why.
+///
+/// ```
+/// use redial::{Diary, Note, Policy, Why, ms};
+///
+/// static TWICE: Policy = Policy::constant(ms(10)).attempts(2).checked();
+///
+/// let mut diary = Diary::new();
+/// let result = TWICE.retry(|| Err::<(), _>("busy")).when(|_| true).diary(&mut diary).call();
+/// assert_eq!(result.unwrap_err().why(), Why::Attempts);
+/// assert!(matches!(diary.notes().last(), Some((_, Note::Ended { why: Why::Attempts, .. }))));
+/// // Any surprise can be played again: with the same inputs come the same decisions.
+/// diary.replay(TWICE.core()).expect("the same decisions");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diary {
     notes: Vec<(Ns, Note)>,
@@ -27,13 +48,8 @@ impl Diary {
     }
 }
 
-/// Where a replay differs from the diary.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Divergence {
-    /// The index of the note that differs.
-    pub index: usize,
-    /// What the diary says.
-    pub written: Option<(Ns, Note)>,
-    /// What the replay did.
-    pub played: Option<(Ns, Note)>,
+impl FromIterator<(Ns, Note)> for Diary {
+    fn from_iter<I: IntoIterator<Item = (Ns, Note)>>(notes: I) -> Self {
+        Diary { notes: notes.into_iter().collect() }
+    }
 }

@@ -1,0 +1,316 @@
+//! The server's error map: what it says about statuses that a client does not know (RFC 49, "KV
+//! Error Map Handling"; ruling C8).
+//!
+//! The format is that of `kv_engine`'s `docs/ErrorMap.md`, versions 1 and 2, which differ in the
+//! attributes that may occur: unknown ones are kept and ignored. The retry intervals are those of
+//! SDK RFC 13; they are kept for strategies to read, and ours do not use them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The attributes that forward a request to the orchestrator; `auto-retry` is the older spelling.
+pub const RETRY_ATTRIBUTES: [&str; 3] = ["retry-now", "retry-later", "auto-retry"];
+
+/// The error map of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorMap {
+    version: u32,
+    revision: u32,
+    entries: BTreeMap<u16, Arc<MapEntry>>,
+}
+
+/// What the error map says about a status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MapEntry {
+    name: String,
+    description: String,
+    attributes: Vec<String>,
+    retry: Option<RetrySpec>,
+}
+
+/// The intervals that a server proposes for retries of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetrySpec {
+    /// How the intervals grow.
+    pub growth: Growth,
+    /// The base interval.
+    pub interval: Duration,
+    /// The wait before the first retry.
+    pub after: Duration,
+    /// No interval exceeds it.
+    pub ceil: Option<Duration>,
+    /// How long the request may be retried.
+    pub duration_max: Option<Duration>,
+}
+
+/// How the intervals of a [`RetrySpec`] grow with the retries that were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// They do not.
+    Constant,
+    /// The interval times the retries.
+    Linear,
+    /// The interval in milliseconds to the power of the retries.
+    Exponential,
+}
+
+impl ErrorMap {
+    /// An empty map of the newest version.
+    #[must_use]
+    pub const fn new() -> Self {
+        ErrorMap { version: 2, revision: 0, entries: BTreeMap::new() }
+    }
+
+    /// The same map with this entry for this status.
+    #[must_use]
+    pub fn with(mut self, status: u16, entry: impl Into<Arc<MapEntry>>) -> Self {
+        self.entries.insert(status, entry.into());
+        self
+    }
+
+    /// Its format.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Its revision: of two maps of a node the one with the higher revision counts.
+    #[must_use]
+    pub const fn revision(&self) -> u32 {
+        self.revision
+    }
+
+    /// What it says about this status.
+    #[must_use]
+    pub fn entry(&self, status: u16) -> Option<&Arc<MapEntry>> {
+        self.entries.get(&status)
+    }
+
+    /// The statuses that it knows, with what it says about them.
+    pub fn entries(&self) -> impl Iterator<Item = (u16, &Arc<MapEntry>)> {
+        self.entries.iter().map(|(status, entry)| (*status, entry))
+    }
+}
+
+impl MapEntry {
+    /// An entry with these attributes alone.
+    #[must_use]
+    pub fn of<A: Into<String>>(attributes: impl IntoIterator<Item = A>) -> Self {
+        let attributes = attributes.into_iter().map(Into::into).collect();
+        MapEntry { attributes, ..MapEntry::default() }
+    }
+
+    /// The same entry with the server's proposal for intervals.
+    #[must_use]
+    pub fn with_retry(mut self, retry: RetrySpec) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// The short name of the status.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the status means.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Its attributes, unknown ones included.
+    #[must_use]
+    pub fn attributes(&self) -> &[String] {
+        &self.attributes
+    }
+
+    /// The intervals that the server proposes. For strategies to read; ours do not use them.
+    #[must_use]
+    pub const fn retry(&self) -> Option<&RetrySpec> {
+        self.retry.as_ref()
+    }
+
+    /// Whether it forwards the request to the orchestrator.
+    #[must_use]
+    pub fn indicates_retry(&self) -> bool {
+        self.attributes.iter().any(|attribute| RETRY_ATTRIBUTES.contains(&attribute.as_str()))
+    }
+}
+
+impl RetrySpec {
+    /// Intervals that grow like this from this one; the first retry follows at once.
+    #[must_use]
+    pub const fn new(growth: Growth, interval: Duration) -> Self {
+        RetrySpec { growth, interval, after: Duration::ZERO, ceil: None, duration_max: None }
+    }
+
+    /// The delay that the server proposes after so many retries: `after` before the first, then by
+    /// the interval, at most `ceil`.
+    #[must_use]
+    pub fn delay(&self, retries: u32) -> Duration {
+        if retries == 0 {
+            return self.after;
+        }
+        let delay = match self.growth {
+            Growth::Constant => self.interval,
+            Growth::Linear => self.interval.saturating_mul(retries),
+            Growth::Exponential => {
+                let millis = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
+                Duration::from_millis(millis.saturating_pow(retries))
+            }
+        };
+        self.ceil.map_or(delay, |ceil| delay.min(ceil))
+    }
+}
+
+#[cfg(feature = "serde")]
+mod json {
+    use std::collections::BTreeMap;
+    use std::fmt;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use serde::Deserialize;
+
+    use super::{ErrorMap, Growth, MapEntry, RetrySpec};
+
+    /// The longest text that is read as an error map; a server's has some 30 KB.
+    pub const ERROR_MAP_BYTES_MAX: usize = 1 << 20;
+
+    #[derive(Deserialize)]
+    struct Text {
+        version: u32,
+        revision: u32,
+        errors: BTreeMap<String, Entry>,
+    }
+
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        desc: String,
+        #[serde(default)]
+        attrs: Vec<String>,
+        retry: Option<Spec>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Spec {
+        strategy: String,
+        interval: u64,
+        #[serde(default)]
+        after: u64,
+        ceil: Option<u64>,
+        max_duration: Option<u64>,
+    }
+
+    /// Why a text is not an error map. A client then goes on without one.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum ErrorMapError {
+        /// It is longer than [`ERROR_MAP_BYTES_MAX`].
+        TooLong,
+        /// It is not JSON of that shape.
+        Json(serde_json::Error),
+        /// A version that does not exist.
+        Version(u32),
+        /// A key that is not a status in hexadecimal digits.
+        Status(String),
+    }
+
+    impl fmt::Display for ErrorMapError {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                ErrorMapError::TooLong => {
+                    write!(f, "error map: longer than {ERROR_MAP_BYTES_MAX} bytes")
+                }
+                ErrorMapError::Json(_) => f.write_str("error map: not of the expected shape"),
+                ErrorMapError::Version(version) => {
+                    write!(f, "error map: there is no version {version}; the first is 1")
+                }
+                ErrorMapError::Status(key) => {
+                    write!(f, "error map: {key:?} is not a status of up to 4 hexadecimal digits")
+                }
+            }
+        }
+    }
+
+    impl std::error::Error for ErrorMapError {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            match self {
+                ErrorMapError::Json(error) => Some(error),
+                _ => None,
+            }
+        }
+    }
+
+    impl ErrorMap {
+        /// Reads the JSON that a server answers to GET ERROR MAP.
+        ///
+        /// Attributes, fields and retry strategies that are not known are ignored, so that a newer
+        /// server can be understood.
+        ///
+        /// # Errors
+        /// The text is not an error map.
+        pub fn from_json(text: &str) -> Result<Self, ErrorMapError> {
+            if text.len() > ERROR_MAP_BYTES_MAX {
+                return Err(ErrorMapError::TooLong);
+            }
+            let Text { version, revision, errors } =
+                serde_json::from_str(text).map_err(ErrorMapError::Json)?;
+            if version == 0 {
+                return Err(ErrorMapError::Version(version));
+            }
+            let mut entries = BTreeMap::new();
+            for (key, entry) in errors {
+                let status = parse_status(&key).ok_or(ErrorMapError::Status(key))?;
+                entries.insert(status, Arc::new(MapEntry::from(entry)));
+            }
+            Ok(ErrorMap { version, revision, entries })
+        }
+    }
+
+    fn parse_status(key: &str) -> Option<u16> {
+        // `from_str_radix` would take a sign, too.
+        let digits = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+        digits.then(|| u16::from_str_radix(key, 16).ok()).flatten()
+    }
+
+    impl From<Entry> for MapEntry {
+        fn from(entry: Entry) -> Self {
+            let Entry { name, desc, attrs, retry } = entry;
+            let retry = retry.and_then(Spec::read);
+            MapEntry { name, description: desc, attributes: attrs, retry }
+        }
+    }
+
+    impl Spec {
+        fn read(self) -> Option<RetrySpec> {
+            let growth = match self.strategy.as_str() {
+                "constant" => Growth::Constant,
+                "linear" => Growth::Linear,
+                "exponential" => Growth::Exponential,
+                _ => return None,
+            };
+            Some(RetrySpec {
+                growth,
+                interval: Duration::from_millis(self.interval),
+                after: Duration::from_millis(self.after),
+                ceil: self.ceil.map(Duration::from_millis),
+                // SDK RFC 13: 0 leaves it to the client.
+                duration_max: self
+                    .max_duration
+                    .filter(|millis| *millis > 0)
+                    .map(Duration::from_millis),
+            })
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+pub use json::{ERROR_MAP_BYTES_MAX, ErrorMapError};

@@ -1,0 +1,129 @@
+//! What the orchestrator logs: each retry, and each request that it does not retry, with the reason
+//! (RFC 49, "Retry Orchestration"; ruling C12).
+//!
+//! The lines are derived from the notes of the call, so that a driver, a scenario and a diary that
+//! is read a year later tell the same.
+
+use std::fmt;
+use std::time::Duration;
+
+use redial::{Directive, Failure, Note, Ns, Reason, Why};
+use redial_core::duration;
+
+use crate::reason;
+
+/// What became of a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogEvent {
+    /// The request is retried after this long; what would pass the timeout is capped there (ruling
+    /// C6).
+    Retry {
+        /// The delay.
+        after: Duration,
+    },
+    /// The request is not retried.
+    NotRetried {
+        /// Why the request ended.
+        why: Why,
+    },
+}
+
+/// A line of the log. It prints as `retry KV_LOCKED` or `not-retried KV_LOCKED`; the rest is data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogLine {
+    /// When, on the clock of the notes.
+    pub at: Ns,
+    /// What was decided.
+    pub event: LogEvent,
+    /// Why the attempt failed.
+    pub reason: Reason,
+    /// The attempt that failed, from 1. For a retry that is also its number among the retries: it
+    /// has been counted when it is logged (ruling C7).
+    pub attempt: u32,
+}
+
+impl LogLine {
+    /// The delay before the retry, if there is one.
+    #[must_use]
+    pub const fn delay(&self) -> Option<Duration> {
+        match self.event {
+            LogEvent::Retry { after } => Some(after),
+            LogEvent::NotRetried { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for LogLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let event = match self.event {
+            LogEvent::Retry { .. } => "retry",
+            LogEvent::NotRetried { .. } => "not-retried",
+        };
+        write!(f, "{event} {}", self.reason)
+    }
+}
+
+/// Derives the lines of one request from the notes of its call, one by one.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    deadline: Option<Ns>,
+    attempt: u32,
+    /// The failure about which nothing is decided yet.
+    open: Option<Failure>,
+}
+
+impl Log {
+    /// Of a request that begins.
+    #[must_use]
+    pub const fn new() -> Self {
+        Log { deadline: None, attempt: 0, open: None }
+    }
+
+    /// The line that this note makes, if it makes one.
+    #[must_use]
+    pub fn line(&mut self, at: Ns, note: &Note) -> Option<LogLine> {
+        let (event, failure) = match *note {
+            Note::Began { deadline, .. } => {
+                self.deadline = deadline;
+                return None;
+            }
+            Note::Started { number, .. } => {
+                self.attempt = number;
+                return None;
+            }
+            Note::Outcome { judgement, .. } => {
+                self.open = match judgement.directive {
+                    Directive::Retry(failure) => Some(failure),
+                    Directive::Succeed | Directive::Fail => None,
+                };
+                return None;
+            }
+            Note::Retrying { after, failure } => {
+                self.open = None;
+                let left = self.deadline.map_or(Ns::MAX, |deadline| deadline.saturating_sub(at));
+                (LogEvent::Retry { after: duration(after.min(left)) }, failure)
+            }
+            // A request that the application dropped was not refused anything.
+            Note::Ended { why: Why::Cancelled, .. } => return None,
+            Note::Ended { why, .. } => (LogEvent::NotRetried { why }, self.open.take()?),
+            _ => return None,
+        };
+        let reason = failure.reason.unwrap_or(reason::UNKNOWN);
+        Some(LogLine { at, event, reason, attempt: self.attempt })
+    }
+}
+
+/// The lines of one request, from the notes of its call.
+///
+/// ```
+/// # use redial::Note;
+/// # let notes: Vec<(redial::Ns, Note)> = Vec::new();
+/// let lines = redial_couchbase::log_lines(&notes);
+/// let texts: Vec<String> = lines.iter().map(ToString::to_string).collect();
+/// ```
+#[must_use]
+pub fn log_lines<'n>(notes: impl IntoIterator<Item = &'n (Ns, Note)>) -> Vec<LogLine> {
+    let mut log = Log::new();
+    notes.into_iter().filter_map(|(at, note)| log.line(*at, note)).collect()
+}

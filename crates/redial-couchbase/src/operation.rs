@@ -1,0 +1,158 @@
+//! Which operations may run twice (RFC 49, "Idempotent Operation List"; ruling C16).
+//!
+//! Every operation counts as not idempotent unless the document lists it.
+
+use std::fmt;
+
+use crate::names::{self, UnknownName};
+
+/// What a request does: a name, and whether it may run twice.
+///
+/// Those of the document are the constants of this module; a client adds its own with
+/// [`Operation::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    name: &'static str,
+    idempotent: bool,
+}
+
+impl Operation {
+    /// An operation that must not run twice, as everything that the document does not list.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Operation { name, idempotent: false }
+    }
+
+    /// An operation of your own of which you declare that it may run twice.
+    #[must_use]
+    pub const fn declared_idempotent(name: &'static str) -> Self {
+        Operation { name, idempotent: true }
+    }
+
+    /// The operation of this name.
+    ///
+    /// # Errors
+    /// There is none; the error has the nearest name.
+    ///
+    /// ```
+    /// use redial_couchbase::Operation;
+    ///
+    /// assert!(Operation::parse("kv.get")?.is_idempotent());
+    /// assert!(!Operation::parse("kv.get_and_lock")?.is_idempotent());
+    /// assert_eq!(Operation::parse("kv.upset").unwrap_err().nearest(), Some("kv.upsert"));
+    /// # Ok::<(), redial_couchbase::UnknownName>(())
+    /// ```
+    pub fn parse(name: &str) -> Result<Self, UnknownName> {
+        names::find("operation", name, ALL, Operation::name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether it may run twice.
+    #[must_use]
+    pub const fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Makes a constant of each operation, and the list of all.
+macro_rules! operations {
+    ($($constructor:ident { $($(#[doc = $doc:literal])* $constant:ident = $name:literal;)* })*) => {
+        $($($(#[doc = $doc])* pub const $constant: Operation = Operation::$constructor($name);)*)*
+
+        /// All operations that are known by name.
+        pub const ALL: &[Operation] = &[$($($constant),*),*];
+    };
+}
+
+operations! {
+    // The document's list, in its order.
+    declared_idempotent {
+        /// The configuration of a bucket ("carrier config").
+        KV_CLUSTER_CONFIG = "kv.cluster_config";
+        /// The configuration of the cluster.
+        KV_GLOBAL_CONFIG = "kv.global_config";
+        /// Reads a document.
+        KV_GET = "kv.get";
+        /// The number of a collection.
+        KV_GET_COLLECTION_ID = "kv.get_collection_id";
+        /// The collections of a bucket.
+        KV_GET_COLLECTION_MANIFEST = "kv.get_collection_manifest";
+        /// Nothing: a sign of life.
+        KV_NOOP = "kv.noop";
+        /// Observes a document by its CAS.
+        KV_OBSERVE_CAS = "kv.observe_cas";
+        /// Observes a vbucket by its sequence number.
+        KV_OBSERVE_SEQNO = "kv.observe_seqno";
+        /// Reads a document from a replica.
+        KV_GET_REPLICA = "kv.get_replica";
+        /// Reads parts of a document.
+        KV_LOOKUP_IN = "kv.lookup_in";
+        /// A query that is declared read-only.
+        QUERY_READONLY = "query.readonly";
+        /// An analytics query that is declared read-only.
+        ANALYTICS_READONLY = "analytics.readonly";
+        /// A full-text search, which only reads.
+        SEARCH = "search";
+        /// A view query, which only reads.
+        VIEWS = "views";
+        /// A GET to the cluster manager.
+        MANAGER_GET = "manager.get";
+        /// A GET of the management APIs.
+        MANAGEMENT_GET = "management.get";
+    }
+    new {
+        /// Reads a document and locks it.
+        KV_GET_AND_LOCK = "kv.get_and_lock";
+        /// Reads a document and changes its expiry.
+        KV_GET_AND_TOUCH = "kv.get_and_touch";
+        /// Changes a document's expiry.
+        KV_TOUCH = "kv.touch";
+        /// Unlocks a document.
+        KV_UNLOCK = "kv.unlock";
+        /// Writes a document.
+        KV_UPSERT = "kv.upsert";
+        /// Writes a document that must not exist.
+        KV_INSERT = "kv.insert";
+        /// Writes a document that must exist.
+        KV_REPLACE = "kv.replace";
+        /// Removes a document.
+        KV_REMOVE = "kv.remove";
+        /// Changes parts of a document.
+        KV_MUTATE_IN = "kv.mutate_in";
+        /// Adds to a counter.
+        KV_INCREMENT = "kv.increment";
+        /// Takes from a counter.
+        KV_DECREMENT = "kv.decrement";
+        /// Adds to the end of a document.
+        KV_APPEND = "kv.append";
+        /// Adds to the beginning of a document.
+        KV_PREPEND = "kv.prepend";
+        /// A query that may write.
+        QUERY = "query";
+        /// An analytics query that may write.
+        ANALYTICS = "analytics";
+        /// A POST to the cluster manager.
+        MANAGER_POST = "manager.post";
+        /// A PUT to the cluster manager.
+        MANAGER_PUT = "manager.put";
+        /// A DELETE to the cluster manager.
+        MANAGER_DELETE = "manager.delete";
+        /// A POST of the management APIs.
+        MANAGEMENT_POST = "management.post";
+        /// A PUT of the management APIs.
+        MANAGEMENT_PUT = "management.put";
+        /// A DELETE of the management APIs.
+        MANAGEMENT_DELETE = "management.delete";
+    }
+}

@@ -1,0 +1,304 @@
+//! What a response means for the request: RFC 49, "Response Code Retry List" (rulings C4, C5, C8).
+//!
+//! A response that is complete and known is final unless the list names it. A KV status that is not
+//! known is looked up in the server's error map.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use redial_core::{Directive, Reason};
+
+use crate::error_map::{ErrorMap, MapEntry};
+use crate::reason;
+
+/// Statuses of the KV protocol that decide something here.
+pub mod status {
+    /// It was done.
+    pub const SUCCESS: u16 = 0x00;
+    /// No such document; at SELECT BUCKET: the bucket is warming up (ruling C1).
+    pub const NOT_FOUND: u16 = 0x01;
+    /// The vbucket is not the server's own.
+    pub const NOT_MY_VBUCKET: u16 = 0x07;
+    /// The document is locked.
+    pub const LOCKED: u16 = 0x09;
+    /// The credentials are wrong. RFC 49 writes 0x2, which means "key exists" (ruling C1).
+    pub const AUTH_ERROR: u16 = 0x20;
+    /// The user may not do that, or the bucket does not exist.
+    pub const NO_ACCESS: u16 = 0x24;
+    /// The server is busy.
+    pub const BUSY: u16 = 0x85;
+    /// The server cannot do it now.
+    pub const TEMPORARY_FAILURE: u16 = 0x86;
+    /// The collection is outdated.
+    pub const COLLECTION_OUTDATED: u16 = 0x88;
+    /// Another durable write to the document is under way.
+    pub const SYNC_WRITE_IN_PROGRESS: u16 = 0xa2;
+    /// A durable write to the document is being committed again.
+    pub const SYNC_WRITE_RE_COMMIT_IN_PROGRESS: u16 = 0xa4;
+}
+
+/// The statuses that are known, so that the error map has no say in them (ruling C8).
+pub const KNOWN_STATUSES: [RangeInclusive<u16>; 5] =
+    [0x00..=0x09, 0x1f..=0x24, 0x80..=0x8c, 0xa0..=0xa4, 0xc0..=0xd6];
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Response {
+    /// The KV service.
+    Kv {
+        /// The status in the header.
+        status: u16,
+        /// The command that was sent, in lower case: `get`, `unlock`, `dcp_open`; empty: any.
+        command: Cow<'static, str>,
+        /// What the server's error map says about the status.
+        error_map: Option<Arc<MapEntry>>,
+    },
+    /// The query service.
+    Query {
+        /// The error's code; 0 without one.
+        code: u32,
+        /// The error's text.
+        text: Cow<'static, str>,
+    },
+    /// The analytics service.
+    Analytics {
+        /// The error's code; 0 without one.
+        code: u32,
+    },
+    /// The search service.
+    Search {
+        /// The HTTP status.
+        http: u16,
+    },
+    /// The view engine.
+    Views {
+        /// The HTTP status.
+        http: u16,
+        /// The body.
+        text: Cow<'static, str>,
+    },
+}
+
+/// How a response is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// It is what was asked for.
+    Ok,
+    /// It is final, and never reaches the orchestrator.
+    Failed,
+    /// The orchestrator decides, because of this.
+    Retry(Reason),
+}
+
+impl Judged {
+    /// The same as a directive of the decision core.
+    #[must_use]
+    pub fn directive(self) -> Directive {
+        match self {
+            Judged::Ok => Directive::Succeed,
+            Judged::Failed => Directive::Fail,
+            Judged::Retry(reason) => Directive::Retry(reason::failure(reason)),
+        }
+    }
+}
+
+impl Response {
+    /// A response of the KV service to any command.
+    #[must_use]
+    pub const fn kv(status: u16) -> Self {
+        Response::Kv { status, command: Cow::Borrowed(""), error_map: None }
+    }
+
+    /// A response of the query service.
+    #[must_use]
+    pub fn query(code: u32, text: impl Into<Cow<'static, str>>) -> Self {
+        Response::Query { code, text: text.into() }
+    }
+
+    /// A response of the analytics service.
+    #[must_use]
+    pub const fn analytics(code: u32) -> Self {
+        Response::Analytics { code }
+    }
+
+    /// A response of the search service.
+    #[must_use]
+    pub const fn search(http: u16) -> Self {
+        Response::Search { http }
+    }
+
+    /// A response of the view engine.
+    #[must_use]
+    pub fn views(http: u16, text: impl Into<Cow<'static, str>>) -> Self {
+        Response::Views { http, text: text.into() }
+    }
+
+    /// The same response of the KV service, to this command; others are left as they are.
+    #[must_use]
+    pub fn to(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        if let Response::Kv { command, .. } = &mut self {
+            *command = name.into();
+        }
+        self
+    }
+
+    /// The same response of the KV service, with what the error map says about it; others are left
+    /// as they are.
+    #[must_use]
+    pub fn mapped(mut self, entry: impl Into<Arc<MapEntry>>) -> Self {
+        if let Response::Kv { error_map, .. } = &mut self {
+            *error_map = Some(entry.into());
+        }
+        self
+    }
+
+    /// The same response of the KV service, looked up in the server's error map.
+    #[must_use]
+    pub fn looked_up(self, map: &ErrorMap) -> Self {
+        let entry = match &self {
+            Response::Kv { status, .. } => map.entry(*status).cloned(),
+            _ => None,
+        };
+        match entry {
+            Some(entry) => self.mapped(entry),
+            None => self,
+        }
+    }
+
+    /// What it means for the request.
+    #[must_use]
+    pub fn judge(&self) -> Judged {
+        match self {
+            Response::Kv { status, command, error_map } => {
+                judge_kv(*status, command, error_map.as_deref())
+            }
+            Response::Query { code, text } => judge_query(*code, text),
+            Response::Analytics { code } => judge_analytics(*code),
+            Response::Search { http } => judge_search(*http),
+            Response::Views { http, text } => judge_views(*http, text),
+        }
+    }
+
+    /// The reason for which the orchestrator is asked, if it is.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        match self.judge() {
+            Judged::Retry(reason) => Some(reason),
+            Judged::Ok | Judged::Failed => None,
+        }
+    }
+}
+
+fn judge_kv(status: u16, command: &str, error_map: Option<&MapEntry>) -> Judged {
+    let reason = match (status, command) {
+        (status::SUCCESS, _) => return Judged::Ok,
+        // The list does not hold for DCP, neither its statuses nor the error map.
+        (_, command) if command.starts_with("dcp_") => return Judged::Failed,
+        // What a connection meets while it is set up, for the requests that wait for it (C1).
+        (status::AUTH_ERROR, "sasl_auth" | "sasl_step") => reason::AUTHENTICATION_ERROR,
+        (status::NO_ACCESS, "select_bucket") => reason::BUCKET_ACCESS_ERROR,
+        (status::NOT_FOUND, "select_bucket") => reason::SERVICE_NOT_AVAILABLE,
+
+        (status::NOT_MY_VBUCKET, _) => reason::KV_NOT_MY_VBUCKET,
+        // It says there that the collection does not exist.
+        (status::COLLECTION_OUTDATED, "get_collection_id") => return Judged::Failed,
+        (status::COLLECTION_OUTDATED, _) => reason::KV_COLLECTION_OUTDATED,
+        // It is a CAS mismatch there, which the user has to see.
+        (status::LOCKED, "unlock") => return Judged::Failed,
+        (status::LOCKED, _) => reason::KV_LOCKED,
+        (status::TEMPORARY_FAILURE | status::BUSY, _) => reason::KV_TEMPORARY_FAILURE,
+        (status::SYNC_WRITE_IN_PROGRESS, _) => reason::KV_SYNC_WRITE_IN_PROGRESS,
+        (status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS, _) => {
+            reason::KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS
+        }
+        _ if is_known(status) => return Judged::Failed,
+        _ if error_map.is_some_and(MapEntry::indicates_retry) => {
+            reason::KV_ERROR_MAP_RETRY_INDICATED
+        }
+        _ => return Judged::Failed,
+    };
+    Judged::Retry(reason)
+}
+
+/// Whether this KV status is known, so that the error map is not asked about it.
+#[must_use]
+pub fn is_known(status: u16) -> bool {
+    KNOWN_STATUSES.iter().any(|range| range.contains(&status))
+}
+
+fn judge_query(code: u32, text: &str) -> Judged {
+    match code {
+        0 => Judged::Ok,
+        4040 | 4050 | 4070 => Judged::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE),
+        5000 if text.contains("queryport.indexNotFound") => {
+            Judged::Retry(reason::QUERY_INDEX_NOT_FOUND)
+        }
+        _ => Judged::Failed,
+    }
+}
+
+const fn judge_analytics(code: u32) -> Judged {
+    match code {
+        0 => Judged::Ok,
+        23000 | 23003 | 23007 => Judged::Retry(reason::ANALYTICS_TEMPORARY_FAILURE),
+        _ => Judged::Failed,
+    }
+}
+
+const fn judge_search(http: u16) -> Judged {
+    match http {
+        200..=299 => Judged::Ok,
+        429 => Judged::Retry(reason::SEARCH_TOO_MANY_REQUESTS),
+        _ => Judged::Failed,
+    }
+}
+
+fn judge_views(http: u16, text: &str) -> Judged {
+    let final_500 = || {
+        text.contains("error")
+            && (text.contains("{not_found, missing_named_view}") || text.contains("\"badarg\""))
+    };
+    match http {
+        200..=299 => Judged::Ok,
+        // The document lists 302 a second time among the temporary ones; the specific line counts.
+        302 => Judged::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
+        300 | 301 | 303 | 307 | 401 | 408 | 409 | 412 | 416 | 417 | 501..=504 => {
+            Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE)
+        }
+        404 if text.contains("\"reason\":\"missing\"") => {
+            Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE)
+        }
+        500 if !final_500() => Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE),
+        _ => Judged::Failed,
+    }
+}
+
+impl fmt::Display for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Response::Kv { status, command, error_map } => {
+                write!(f, "kv status {status:#04x}")?;
+                if !command.is_empty() {
+                    write!(f, " to {command}")?;
+                }
+                match error_map {
+                    Some(entry) if !entry.name().is_empty() => write!(f, " ({})", entry.name()),
+                    _ => Ok(()),
+                }
+            }
+            Response::Query { code, text } if text.is_empty() => write!(f, "query error {code}"),
+            Response::Query { code, text } => write!(f, "query error {code}: {text}"),
+            Response::Analytics { code } => write!(f, "analytics error {code}"),
+            Response::Search { http } => write!(f, "search answered with http {http}"),
+            Response::Views { http, text } if text.is_empty() => {
+                write!(f, "views answered with http {http}")
+            }
+            Response::Views { http, text } => write!(f, "views answered with http {http}: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for Response {}

@@ -1,0 +1,126 @@
+//! Goal: the log says each retry and each request that is not retried, with request, attempt, delay
+//! and reason, and a diary tells the same as the hook. Method: requests against a scripted double;
+//! notes that are written by hand for what a driver does not do.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{Meets, Server, after, fails, ok, status};
+use redial::{Decision, Diary, Directive, Failure, Judgement, Note, Request, Why, ms, s};
+use redial_couchbase::{
+    BestEffort, FailFast, Log, LogEvent, LogLine, Orchestrator, log_lines, operation, reason,
+};
+
+#[tokio::test(start_paused = true)]
+async fn each_line_has_its_request_attempt_delay_and_reason() {
+    type Kept = Vec<(String, String, u32, LogEvent)>;
+    let lines: Arc<Mutex<Kept>> = Arc::default();
+    let kept = lines.clone();
+    let orchestrator = Orchestrator::with(BestEffort::new()).on_log(move |context, line| {
+        let entry = (context.to_string(), line.to_string(), line.attempt, line.event);
+        kept.lock().expect("no panic").push(entry);
+    });
+    let server = Server::new([
+        after(3, reason::KV_LOCKED),
+        fails(reason::KV_NOT_MY_VBUCKET),
+        fails(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT),
+    ]);
+    let request = orchestrator.request(operation::KV_UPSERT, s(2)).about("airline_10");
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
+    let line = |text: &str, attempt, event| {
+        ("kv.upsert airline_10".to_owned(), text.to_owned(), attempt, event)
+    };
+    let expected = [
+        line("retry KV_LOCKED", 1, LogEvent::Retry { after: ms(1) }),
+        line("retry KV_NOT_MY_VBUCKET", 2, LogEvent::Retry { after: ms(10) }),
+        line(
+            "not-retried SOCKET_CLOSED_WHILE_IN_FLIGHT",
+            3,
+            LogEvent::NotRetried { why: Why::Unsafe },
+        ),
+    ];
+    assert_eq!(*lines.lock().expect("no panic"), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_diary_tells_the_same_lines_as_the_hook() {
+    let scripts: [Vec<Meets>; 5] = [
+        vec![ok()],
+        vec![status(0x86), status(0x07), ok()],
+        vec![status(0x86), status(0x01)],
+        vec![fails(reason::UNKNOWN)],
+        vec![status(0x09), Meets::Nothing],
+    ];
+    for script in scripts {
+        let heard: Arc<Mutex<Vec<LogLine>>> = Arc::default();
+        let kept = heard.clone();
+        let orchestrator =
+            Orchestrator::new().on_log(move |_, line| kept.lock().expect("no panic").push(*line));
+        let (server, mut diary) = (Server::new(script), Diary::new());
+        let request = orchestrator.request(operation::KV_GET, s(2)).diary(&mut diary);
+        let _ = request.run(|attempt| server.answer(attempt)).await;
+        assert_eq!(log_lines(diary.notes()), *heard.lock().expect("no panic"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retry_is_logged_before_it_is_sent() {
+    let order: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (kept, sent) = (order.clone(), order.clone());
+    let orchestrator = Orchestrator::with(BestEffort::new())
+        .on_log(move |_, line| kept.lock().expect("no panic").push(line.to_string()));
+    let request = orchestrator.request(operation::KV_GET, s(2));
+    let result = request.run(|attempt| {
+        sent.lock().expect("no panic").push(format!("attempt {}", attempt.number()));
+        let first = attempt.number() == 1;
+        async move { if first { Err(redial_couchbase::Response::kv(0x09)) } else { Ok(()) } }
+    });
+    assert!(result.await.is_ok());
+    assert_eq!(*order.lock().expect("no panic"), ["attempt 1", "retry KV_LOCKED", "attempt 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn declining_and_failing_strategies_are_logged_as_not_retried() {
+    fn fails_itself(_: &Request<'_>) -> Decision {
+        Decision::Fail("broken".into())
+    }
+    for orchestrator in [Orchestrator::with(FailFast), Orchestrator::with(fails_itself)] {
+        let (server, mut diary) = (Server::new([status(0x09)]), Diary::new());
+        let request = orchestrator.request(operation::KV_GET, s(2)).diary(&mut diary);
+        assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
+        let lines = log_lines(diary.notes());
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0].to_string(), "not-retried KV_LOCKED");
+        assert_eq!((lines[0].attempt, lines[0].delay()), (1, None));
+        assert_eq!(lines[0].event, LogEvent::NotRetried { why: Why::Strategy });
+    }
+}
+
+#[test]
+fn a_failure_without_a_reason_is_logged_as_unknown() {
+    let failed = Directive::Retry(Failure::server());
+    let notes = [
+        (0, Note::Began { deadline: Some(100), idempotent: true }),
+        (0, Note::Started { attempt: 1, number: 1 }),
+        (5, Note::Outcome { attempt: 1, judgement: Judgement::from(failed) }),
+        (5, Note::Ended { why: Why::Strategy, attempt: Some(1) }),
+    ];
+    let lines = log_lines(&notes);
+    assert_eq!(lines.iter().map(ToString::to_string).collect::<Vec<_>>(), ["not-retried UNKNOWN"]);
+}
+
+#[test]
+fn a_final_outcome_and_a_dropped_call_make_no_line() {
+    for (directive, why) in [
+        (Directive::Succeed, Why::Succeeded),
+        (Directive::Fail, Why::Fatal),
+        (Directive::Retry(Failure::server()), Why::Cancelled),
+    ] {
+        let mut log = Log::new();
+        let judgement = Judgement::from(directive);
+        assert_eq!(log.line(0, &Note::Started { attempt: 1, number: 1 }), None);
+        assert_eq!(log.line(0, &Note::Outcome { attempt: 1, judgement }), None);
+        assert_eq!(log.line(0, &Note::Ended { why, attempt: None }), None, "{why}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Goal: every reason is the document's, to the letter. Method: its table as data, row by row.
+
+use redial::{Kind, Reason, Stage};
+use redial_couchbase::reason;
+
+/// Name, allowed for what is not idempotent, always retried, stage, kind. The last five rows are
+/// `todo` in the document; ruling C1 fills them.
+const TABLE: [(&str, bool, bool, Stage, Kind); 25] = [
+    ("UNKNOWN", false, false, Stage::InFlight, Kind::Server),
+    ("SOCKET_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
+    ("SERVICE_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
+    ("NODE_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
+    ("KV_NOT_MY_VBUCKET", true, true, Stage::Answered, Kind::Server),
+    ("KV_COLLECTION_OUTDATED", true, true, Stage::Answered, Kind::Server),
+    ("KV_ERROR_MAP_RETRY_INDICATED", true, false, Stage::Answered, Kind::Server),
+    ("KV_LOCKED", true, false, Stage::Answered, Kind::Server),
+    ("KV_TEMPORARY_FAILURE", true, false, Stage::Answered, Kind::Server),
+    ("KV_SYNC_WRITE_IN_PROGRESS", true, false, Stage::Answered, Kind::Server),
+    ("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS", true, false, Stage::Answered, Kind::Server),
+    ("SERVICE_RESPONSE_CODE_INDICATED", true, false, Stage::Answered, Kind::Server),
+    ("SOCKET_CLOSED_WHILE_IN_FLIGHT", false, false, Stage::InFlight, Kind::Client),
+    ("CIRCUIT_BREAKER_OPEN", true, false, Stage::Unsent, Kind::Client),
+    ("QUERY_PREPARED_STATEMENT_FAILURE", true, false, Stage::Answered, Kind::Server),
+    ("QUERY_INDEX_NOT_FOUND", true, false, Stage::Answered, Kind::Server),
+    ("ANALYTICS_TEMPORARY_FAILURE", true, false, Stage::Answered, Kind::Server),
+    ("SEARCH_TOO_MANY_REQUESTS", true, false, Stage::Answered, Kind::Throttling),
+    ("VIEWS_TEMPORARY_FAILURE", true, false, Stage::Answered, Kind::Server),
+    ("VIEWS_NO_ACTIVE_PARTITION", true, true, Stage::Answered, Kind::Server),
+    ("AUTHENTICATION_ERROR", true, false, Stage::Unsent, Kind::Client),
+    ("TLS_ERROR", true, false, Stage::Unsent, Kind::Client),
+    ("BUCKET_ACCESS_ERROR", true, false, Stage::Unsent, Kind::Client),
+    ("SCOPE_NOT_FOUND", true, false, Stage::Unsent, Kind::Client),
+    ("COLLECTION_NOT_FOUND", true, false, Stage::Unsent, Kind::Client),
+];
+
+#[test]
+fn every_reason_has_the_flags_of_the_table() {
+    assert_eq!(reason::ALL.len(), TABLE.len());
+    for (reason, (name, non_idempotent, always, ..)) in reason::ALL.iter().zip(TABLE) {
+        assert_eq!(reason.name(), name);
+        assert_eq!(reason.allows_non_idempotent_retry(), non_idempotent, "{name}");
+        assert_eq!(reason.is_always_retried(), always, "{name}");
+    }
+}
+
+#[test]
+fn every_reason_has_its_stage_and_its_kind() {
+    for (name, non_idempotent, _, stage, kind) in TABLE {
+        let reason = reason::parse(name).expect("a known name");
+        let failure = reason::failure(reason);
+        assert_eq!((failure.stage, failure.kind), (stage, kind), "{name}");
+        assert_eq!(failure.reason, Some(reason));
+        // The stage never proves more than the document's flag allows.
+        assert_eq!(failure.proves_not_run(), non_idempotent, "{name}");
+    }
+}
+
+#[test]
+fn the_reasons_that_the_document_leaves_open_are_safe_and_never_always() {
+    let open = [
+        reason::AUTHENTICATION_ERROR,
+        reason::TLS_ERROR,
+        reason::BUCKET_ACCESS_ERROR,
+        reason::SCOPE_NOT_FOUND,
+        reason::COLLECTION_NOT_FOUND,
+    ];
+    for reason in open {
+        assert!(reason.allows_non_idempotent_retry() && !reason.is_always_retried(), "{reason}");
+    }
+}
+
+#[test]
+fn a_reason_is_found_by_its_name_and_a_slip_gets_the_nearest() {
+    for reason in reason::ALL {
+        assert_eq!(reason::parse(reason.name()), Ok(reason));
+    }
+    // The other spelling in the document.
+    let error = reason::parse("KV_SYNC_RE_COMMIT_IN_PROGRESS").expect_err("not the table's");
+    assert_eq!(error.nearest(), Some("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS"));
+    let error = reason::parse("kv_locked").expect_err("names are exact");
+    assert_eq!(error.nearest(), Some("KV_LOCKED"));
+    let error = reason::parse("banana").expect_err("no reason");
+    assert_eq!((error.nearest(), error.name()), (None, "banana"));
+    assert_eq!(error.to_string(), "unknown reason \"banana\"");
+}
+
+#[test]
+fn a_reason_of_ones_own_proves_only_what_its_flag_says() {
+    const MINE: Reason = Reason::new("ENDPOINT_NOT_WRITABLE");
+    assert!(!reason::failure(MINE).proves_not_run());
+    assert!(reason::failure(MINE.allow_non_idempotent()).proves_not_run());
+    assert!(reason::failure(MINE.always()).is_always_retried());
+}

@@ -1,0 +1,339 @@
+//! Goal: a request is retried within its timeout, ends exactly once, and its error says what is
+//! known. Method: requests against a scripted double on tokio's paused clock; the blocking ones with
+//! delays of a few milliseconds.
+
+mod common;
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Meets, Server, after, delays, error, logged, ok, status, texts};
+use redial::throttles::Budget;
+use redial::{Backoff, Diary, Jitter, Late, Sleeper, Tokio, Why, ms, s};
+use redial_core::{CONTROLLED, Numbering};
+use redial_couchbase::{
+    Attempt, BestEffort, Cause, CollectionMap, Delays, Error, Operation, Orchestrator, Response,
+    Target, TerminalError, TerminalState, Timeout, operation, orchestrator, reason,
+};
+
+fn best_effort() -> Orchestrator {
+    Orchestrator::with(BestEffort::new())
+}
+
+fn every_second() -> Orchestrator {
+    Orchestrator::with(BestEffort::with(Delays::series(Backoff::Constant(s(1))).expect("a series")))
+}
+
+#[test]
+fn the_policy_of_a_request_is_the_documents() {
+    let policy = orchestrator::policy(ms(2500));
+    let rules = policy.rules();
+    assert_eq!((rules.attempts, rules.deadline), (None, Some(ms(2500))));
+    assert_eq!((rules.late, rules.numbering), (Late::Wait, Numbering::Attempts));
+    assert_eq!((rules.jitter, rules.always, rules.asks), (Jitter::None, CONTROLLED, true));
+    assert_eq!(policy.tokens(0), None);
+    // Any timeout makes a policy.
+    for timeout in [Duration::ZERO, Duration::MAX] {
+        assert_eq!(orchestrator::policy(timeout).rules().deadline, Some(timeout));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn always_retried_reasons_follow_the_controlled_backoff() {
+    let server = Server::new(vec![status(0x07); 7].into_iter().chain([ok()]));
+    let (orchestrator, lines) = logged(best_effort());
+    let request = orchestrator.request(operation::KV_UPSERT, s(5));
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
+    assert_eq!(server.starts(), [0, 1, 11, 61, 161, 661, 1661, 2661]);
+    let expected = [1, 10, 50, 100, 500, 1000, 1000].map(Some);
+    assert_eq!(delays(&lines), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_branches_share_a_counter_that_is_read_before_it_is_incremented() {
+    let (locked, vbucket) = (|| status(0x09), || status(0x07));
+    let server = Server::new([locked(), vbucket(), locked(), vbucket(), ok()]);
+    let (orchestrator, lines) = logged(best_effort());
+    let request = orchestrator.request(operation::KV_GET, s(5));
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
+    // 2^0, the second entry of the table, 2^2, the fourth.
+    assert_eq!(delays(&lines), [1, 10, 4, 100].map(Some));
+    assert_eq!(server.starts(), [0, 1, 11, 15, 115]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_would_pass_the_timeout_is_capped_and_sends_nothing_more() {
+    let server = Server::new([after(2000, reason::KV_LOCKED)]);
+    let (orchestrator, lines) = logged(every_second());
+    let request = orchestrator.request(operation::KV_GET, ms(2500));
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!((server.starts(), server.now()), (vec![0], 2500));
+    assert_eq!((error.why(), error.elapsed()), (Why::Deadline, ms(2500)));
+    assert_eq!((texts(&lines), delays(&lines)), (vec!["retry KV_LOCKED".into()], vec![Some(500)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_reaches_the_timeout_exactly_sends_nothing_more() {
+    let server = Server::new([after(1500, reason::KV_LOCKED)]);
+    let (orchestrator, lines) = logged(every_second());
+    let request = orchestrator.request(operation::KV_GET, ms(2500));
+    assert!(error(request.run(|attempt| server.answer(attempt)).await).is_timeout());
+    assert_eq!((server.starts(), server.now()), (vec![0], 2500));
+    assert_eq!(delays(&lines), [Some(1000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_controlled_backoff_is_capped_at_the_timeout_too() {
+    let server = Server::new(vec![status(0x07); 6]);
+    let (orchestrator, lines) = logged(best_effort());
+    let request = orchestrator.request(operation::KV_UPSERT, ms(700));
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!(server.starts(), [0, 1, 11, 61, 161, 661]);
+    assert_eq!((error.why(), error.attempts(), server.now()), (Why::Deadline, 6, 700));
+    assert_eq!(delays(&lines).last(), Some(&Some(39)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_at_the_moment_of_the_timeout_counts_and_nothing_starts_then() {
+    let server = Server::new([Meets::Answer(2500, Ok(()))]);
+    let orchestrator = best_effort();
+    let request = orchestrator.request(operation::KV_GET, ms(2500));
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
+    let server = Server::new([after(2500, reason::KV_LOCKED)]);
+    let (orchestrator, lines) = logged(best_effort());
+    let request = orchestrator.request(operation::KV_GET, ms(2500));
+    assert!(error(request.run(|attempt| server.answer(attempt)).await).is_timeout());
+    assert_eq!((server.starts(), delays(&lines)), (vec![0], vec![Some(0)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_zero_still_makes_one_attempt() {
+    let orchestrator = best_effort();
+    let request = || orchestrator.request(operation::KV_UPSERT, Duration::ZERO);
+    let result: Result<(), Error<Cause>> = request().run(|_| async { Ok(()) }).await;
+    assert!(result.is_ok());
+    let server = Server::new([Meets::Nothing]);
+    let error = error(request().run(|attempt| server.answer(attempt)).await);
+    assert_eq!((error.timeout(), server.now()), (Some(Timeout::Ambiguous), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_timeout_bounds_what_is_always_retried() {
+    let server = Server::new(vec![status(0x07); 65]);
+    let orchestrator = best_effort();
+    let request = orchestrator.request(operation::KV_GET, s(60));
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    // Six within 661 ms, then one each second.
+    assert_eq!((error.attempts(), server.now()), (6 + 59, 60_000));
+    assert_eq!(error.timeout(), Some(Timeout::Unambiguous));
+}
+
+async fn timeout_of<F: Future<Output = Result<(), Cause>>>(
+    operation: Operation,
+    attempt: impl FnMut(Attempt) -> F,
+) -> Option<Timeout> {
+    let orchestrator = every_second();
+    let error = error(orchestrator.request(operation, ms(1500)).run(attempt).await);
+    error.timeout()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_is_ambiguous_only_if_a_write_may_have_run() {
+    let hangs = || async { std::future::pending().await };
+    let (ambiguous, unambiguous) = (Some(Timeout::Ambiguous), Some(Timeout::Unambiguous));
+    let write = operation::KV_UPSERT;
+    assert_eq!(timeout_of(operation::KV_GET, |_| hangs()).await, unambiguous);
+    assert_eq!(timeout_of(write, |_| hangs()).await, ambiguous);
+    // Never dispatched, because the attempt says so, or because its reason does.
+    let queued = |attempt: Attempt| {
+        attempt.unsent();
+        hangs()
+    };
+    assert_eq!(timeout_of(write, queued).await, unambiguous);
+    let refused = |_| async { Err(Cause::from(reason::SOCKET_NOT_AVAILABLE)) };
+    assert_eq!(timeout_of(write, refused).await, unambiguous);
+    let dispatched = |attempt: Attempt| {
+        attempt.unsent();
+        attempt.sent();
+        hangs()
+    };
+    assert_eq!(timeout_of(write, dispatched).await, ambiguous);
+    // The server said with confidence that nothing changed.
+    let locked = |_| async { Err(Cause::from(reason::KV_LOCKED)) };
+    assert_eq!(timeout_of(write, locked).await, unambiguous);
+    // What the first attempt said does not hold for the second.
+    let then_hangs = |attempt: Attempt| async move {
+        if attempt.number() > 1 {
+            return std::future::pending().await;
+        }
+        attempt.unsent();
+        Err(Cause::from(reason::SOCKET_NOT_AVAILABLE))
+    };
+    assert_eq!(timeout_of(write, then_hangs).await, ambiguous);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_has_everything_as_data_and_in_words() {
+    let server = Server::new([
+        after(1, Response::kv(0x07)),
+        after(1, Response::kv(0x86).to("get")),
+        after(1, Response::kv(0x09).to("get")),
+        Meets::Nothing,
+    ]);
+    let orchestrator = best_effort();
+    let request = orchestrator.request(operation::KV_GET, s(2)).about("airline_10");
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 4, s(2)));
+    let reasons = [reason::KV_NOT_MY_VBUCKET, reason::KV_TEMPORARY_FAILURE, reason::KV_LOCKED];
+    assert_eq!((error.reasons(), error.reason()), (&reasons[..], Some(reason::KV_LOCKED)));
+    assert_eq!(error.response(), Some(&Response::kv(0x09).to("get")));
+    assert_eq!(error.context().operation(), operation::KV_GET);
+    assert_eq!(error.context().about(), "airline_10");
+    assert!(error.is_timeout() && !error.is_ambiguous());
+    let text = "kv.get airline_10: unambiguous timeout, kv status 0x09 to get (4 attempts in 2.0 s; \
+                gave up: no time left before the deadline)";
+    assert_eq!(error.to_string().replace("in 2 s", "in 2.0 s"), text);
+    let source = error.source().map(ToString::to_string);
+    assert_eq!(source.as_deref(), Some("kv status 0x09 to get"));
+    assert_eq!(error.into_last(), Some(Cause::from(Response::kv(0x09).to("get"))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminal_state_ends_a_request_before_it_is_sent_and_its_cause_is_kept() {
+    let state = TerminalState::new();
+    let connection = state.connect();
+    connection.tls_failed("certificate not trusted");
+    let send = || async {
+        match state.terminal_for(Target::collection("travel", "inventory", "hotel")) {
+            Some(terminal) => Err(Cause::from(terminal)),
+            None => Ok(()),
+        }
+    };
+    let orchestrator = Orchestrator::new();
+    let request = || orchestrator.request(operation::KV_UPSERT, s(2));
+    let failed = error(request().run(|_| send()).await);
+    assert_eq!(failed.terminal(), Some(TerminalError::Couchbase));
+    let mut chain = Vec::new();
+    let mut next = failed.source();
+    while let Some(error) = next {
+        chain.push(error.to_string());
+        next = error.source();
+    }
+    assert_eq!(chain, ["TLS_ERROR", "certificate not trusted"]);
+
+    connection.tls_passed();
+    state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["airport"]));
+    let failed = error(request().run(|_| send()).await);
+    assert_eq!(failed.terminal(), Some(TerminalError::CollectionNotFound));
+    // Best effort waits instead, and finds the collection once it is there.
+    let create = async {
+        tokio::time::sleep(ms(100)).await;
+        state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["hotel"]));
+    };
+    let waiting = request().strategy(BestEffort::new()).run(|_| send());
+    assert!(tokio::join!(waiting, create).0.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttle_can_be_added_and_holds_the_retries_of_all_requests_back() {
+    let budget = Arc::new(Budget::new(1.0, 0.0).expect("a budget"));
+    let (orchestrator, lines) = logged(best_effort().throttled(budget));
+    let server = Server::new([status(0x86), status(0x86), status(0x86)]);
+    let request = || orchestrator.request(operation::KV_GET, s(2));
+    let first = error(request().run(|attempt| server.answer(attempt)).await);
+    assert_eq!((first.why(), first.attempts()), (Why::Throttled, 2));
+    let second = error(request().run(|attempt| server.answer(attempt)).await);
+    assert_eq!((second.why(), second.attempts()), (Why::Throttled, 1));
+    let line = |event: &str| format!("{event} KV_TEMPORARY_FAILURE");
+    assert_eq!(texts(&lines), [line("retry"), line("not-retried"), line("not-retried")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retried_write_ends_after_a_later_one() {
+    let orchestrator = best_effort();
+    let moved = Server::new([status(0x07), status(0x07), ok()]);
+    let direct = Server::new([ok()]);
+    let ended = std::sync::Mutex::new(Vec::new());
+    let write = |name: &'static str, server| {
+        let request = orchestrator.request(operation::KV_UPSERT, s(2)).about("airline_10");
+        let ended = &ended;
+        async move {
+            let server: &Server = server;
+            request.run(|attempt| server.answer(attempt)).await.expect("both succeed");
+            ended.lock().expect("no panic").push(name);
+        }
+    };
+    let (first, second) = (write("first", &moved), write("second", &direct));
+    let later = async {
+        tokio::time::sleep(ms(5)).await;
+        second.await;
+    };
+    tokio::join!(first, later);
+    assert_eq!(*ended.lock().expect("no panic"), ["second", "first"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_can_be_spawned_and_sleeps_on_any_sleeper() {
+    #[derive(Clone, Copy)]
+    struct Slower;
+    impl Sleeper for Slower {
+        type Sleep = <Tokio as Sleeper>::Sleep;
+        fn now(&self) -> redial::Ns {
+            Tokio.now()
+        }
+        fn sleep_until(&self, at: redial::Ns) -> Self::Sleep {
+            Tokio.sleep_until(at + 1_000_000)
+        }
+    }
+    let task = tokio::spawn(async {
+        let server = Server::new([status(0x86), status(0x86), ok()]);
+        let orchestrator = best_effort();
+        let request = orchestrator.request(operation::KV_GET, s(2)).sleeping_on(Slower);
+        let result = request.run(|attempt| server.answer(attempt)).await;
+        (result.is_ok(), server.starts())
+    });
+    assert_eq!(task.await.expect("no panic"), (true, vec![0, 2, 5]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_request_is_not_a_failure() {
+    let server = Server::new([status(0x86), status(0x86), Meets::Nothing]);
+    let (orchestrator, lines) = logged(best_effort());
+    let mut diary = Diary::new();
+    let request = orchestrator.request(operation::KV_UPSERT, s(2)).diary(&mut diary);
+    let dropped = tokio::time::timeout(ms(50), request.run(|attempt| server.answer(attempt))).await;
+    assert!(dropped.is_err());
+    assert_eq!(texts(&lines), ["retry KV_TEMPORARY_FAILURE"; 2]);
+    let why = diary.notes().last().map(|(_, note)| format!("{note:?}"));
+    assert_eq!(why.as_deref(), Some("Ended { why: Cancelled, attempt: None }"));
+}
+
+#[test]
+fn a_blocking_request_is_retried_in_this_thread() {
+    let orchestrator = best_effort();
+    let mut attempts = Vec::new();
+    let begin = Instant::now();
+    let result = orchestrator.request(operation::KV_GET, s(10)).call(|attempt| {
+        attempts.push((attempt.number(), attempt.last_failure().and_then(|it| it.reason)));
+        assert!(attempt.remaining() <= s(10));
+        if attempt.number() < 4 { Err(Cause::from(Response::kv(0x09))) } else { Ok("value") }
+    });
+    assert_eq!(result.ok(), Some("value"));
+    let locked = Some(reason::KV_LOCKED);
+    assert_eq!(attempts, [(1, None), (2, locked), (3, locked), (4, locked)]);
+    assert!(begin.elapsed() >= ms(1 + 2 + 4));
+}
+
+#[test]
+fn a_blocking_request_ends_at_its_timeout() {
+    let (orchestrator, lines) = logged(every_second());
+    let begin = Instant::now();
+    let failed = orchestrator
+        .request(operation::KV_UPSERT, ms(30))
+        .call(|_| Err::<(), _>(Cause::from(Response::kv(0x09))));
+    let failed = error(failed);
+    assert_eq!((failed.attempts(), failed.timeout()), (1, Some(Timeout::Unambiguous)));
+    assert!(begin.elapsed() >= ms(30) && begin.elapsed() < ms(900));
+    assert_eq!(texts(&lines), ["retry KV_LOCKED"]);
+}

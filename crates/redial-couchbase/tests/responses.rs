@@ -1,0 +1,220 @@
+//! Goal: every response of the document's list, and of what it excludes, is judged as written.
+//! Method: the list as data; every other KV status and every other code is final.
+
+use redial::{Directive, Why};
+use redial_couchbase::response::{KNOWN_STATUSES, is_known};
+use redial_couchbase::{
+    Cause, ErrorMap, Judged, MapEntry, Orchestrator, Reason, Response, Setback, operation, reason,
+};
+
+/// The statuses that are retried for every command but those that are excluded.
+const KV: [(u16, Reason); 7] = [
+    (0x07, reason::KV_NOT_MY_VBUCKET),
+    (0x88, reason::KV_COLLECTION_OUTDATED),
+    (0x09, reason::KV_LOCKED),
+    (0x86, reason::KV_TEMPORARY_FAILURE),
+    (0x85, reason::KV_TEMPORARY_FAILURE),
+    (0xa2, reason::KV_SYNC_WRITE_IN_PROGRESS),
+    (0xa4, reason::KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS),
+];
+
+#[track_caller]
+fn check(response: &Response, expected: Judged) {
+    assert_eq!(response.judge(), expected, "{response:?}");
+}
+
+#[test]
+fn kv_statuses_are_retried_for_the_reasons_of_the_list_and_no_other() {
+    for status in 0..=u16::MAX {
+        let listed = KV.iter().find(|(listed, _)| *listed == status);
+        let expected = match listed {
+            Some((_, reason)) => Judged::Retry(*reason),
+            None if status == 0 => Judged::Ok,
+            None => Judged::Failed,
+        };
+        for command in ["", "get", "upsert"] {
+            check(&Response::kv(status).to(command), expected);
+        }
+    }
+}
+
+#[test]
+fn locked_on_unlock_and_outdated_on_get_collection_id_never_reach_the_orchestrator() {
+    check(&Response::kv(0x09).to("unlock"), Judged::Failed);
+    check(&Response::kv(0x88).to("get_collection_id"), Judged::Failed);
+    // Each exclusion is for its own status alone.
+    check(&Response::kv(0x88).to("unlock"), Judged::Retry(reason::KV_COLLECTION_OUTDATED));
+    check(&Response::kv(0x09).to("get_collection_id"), Judged::Retry(reason::KV_LOCKED));
+    check(&Response::kv(0x09).to("get_and_lock"), Judged::Retry(reason::KV_LOCKED));
+}
+
+#[test]
+fn dcp_commands_never_reach_the_orchestrator() {
+    let retry = MapEntry::of(["retry-now"]);
+    for command in ["dcp_open", "dcp_stream_request", "dcp_noop"] {
+        for (status, _) in KV {
+            check(&Response::kv(status).to(command), Judged::Failed);
+        }
+        check(&Response::kv(0x7ff0).to(command).mapped(retry.clone()), Judged::Failed);
+        check(&Response::kv(0).to(command), Judged::Ok);
+    }
+}
+
+#[test]
+fn refused_credentials_are_0x20_and_a_refused_bucket_is_0x24() {
+    let authentication = Judged::Retry(reason::AUTHENTICATION_ERROR);
+    check(&Response::kv(0x20).to("sasl_auth"), authentication);
+    check(&Response::kv(0x20).to("sasl_step"), authentication);
+    check(&Response::kv(0x02).to("sasl_auth"), Judged::Failed);
+    check(&Response::kv(0x24).to("sasl_auth"), Judged::Failed);
+    check(&Response::kv(0x24).to("select_bucket"), Judged::Retry(reason::BUCKET_ACCESS_ERROR));
+    check(&Response::kv(0x01).to("select_bucket"), Judged::Retry(reason::SERVICE_NOT_AVAILABLE));
+    // Elsewhere they are final.
+    check(&Response::kv(0x20).to("get"), Judged::Failed);
+    check(&Response::kv(0x24).to("get"), Judged::Failed);
+    check(&Response::kv(0x01).to("get"), Judged::Failed);
+}
+
+#[test]
+fn the_error_map_is_asked_only_about_statuses_that_are_not_known() {
+    let known = [0x00..=0x09, 0x1f..=0x24, 0x80..=0x8c, 0xa0..=0xa4, 0xc0..=0xd6];
+    assert_eq!(KNOWN_STATUSES, known);
+    for status in 0..=u16::MAX {
+        let response = Response::kv(status).mapped(MapEntry::of(["retry-now"]));
+        if known.iter().any(|range| range.contains(&status)) {
+            assert!(is_known(status));
+            check(&response, Response::kv(status).judge());
+        } else {
+            check(&response, Judged::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED));
+        }
+    }
+}
+
+#[test]
+fn the_error_map_forwards_what_has_a_retry_attribute_and_nothing_else() {
+    let cases: [(&[&str], bool); 8] = [
+        (&["retry-now"], true),
+        (&["retry-later"], true),
+        (&["auto-retry"], true),
+        (&["temp", "retry-later"], true),
+        (&["item-only"], false),
+        (&["temp"], false),
+        (&["retry", "retry-never", "Retry-Now"], false),
+        (&[], false),
+    ];
+    for (attributes, retried) in cases {
+        let entry = MapEntry::of(attributes.iter().copied());
+        let expected = match retried {
+            true => Judged::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED),
+            false => Judged::Failed,
+        };
+        check(&Response::kv(0x7ff0).mapped(entry.clone()), expected);
+        let map = ErrorMap::new().with(0x7ff0, entry);
+        check(&Response::kv(0x7ff0).looked_up(&map), expected);
+        check(&Response::kv(0x7ff1).looked_up(&map), Judged::Failed);
+    }
+}
+
+#[test]
+fn query_codes_follow_the_list() {
+    for code in [4040, 4050, 4070] {
+        let expected = Judged::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE);
+        check(&Response::query(code, "any"), expected);
+    }
+    let text = "an error: queryport.indexNotFound, and more";
+    check(&Response::query(5000, text), Judged::Retry(reason::QUERY_INDEX_NOT_FOUND));
+    check(&Response::query(5000, "queryport.indexnotfound"), Judged::Failed);
+    check(&Response::query(5000, ""), Judged::Failed);
+    check(&Response::query(5001, text), Judged::Failed);
+    for code in [1, 4041, 4060, 4080, 12016] {
+        check(&Response::query(code, ""), Judged::Failed);
+    }
+    check(&Response::query(0, ""), Judged::Ok);
+}
+
+#[test]
+fn analytics_codes_follow_the_list() {
+    for code in [23000, 23003, 23007] {
+        check(&Response::analytics(code), Judged::Retry(reason::ANALYTICS_TEMPORARY_FAILURE));
+    }
+    for code in [1, 22999, 23001, 23002, 23004, 23005, 23006, 23008, 24000] {
+        check(&Response::analytics(code), Judged::Failed);
+    }
+    check(&Response::analytics(0), Judged::Ok);
+}
+
+#[test]
+fn search_statuses_follow_the_list() {
+    for http in 100..600 {
+        let expected = match http {
+            200..300 => Judged::Ok,
+            429 => Judged::Retry(reason::SEARCH_TOO_MANY_REQUESTS),
+            _ => Judged::Failed,
+        };
+        check(&Response::search(http), expected);
+    }
+}
+
+#[test]
+fn views_statuses_follow_the_list_and_302_is_no_active_partition_only() {
+    let temporary = [300, 301, 303, 307, 401, 408, 409, 412, 416, 417, 501, 502, 503, 504];
+    for http in 100..600 {
+        let expected = match http {
+            200..300 => Judged::Ok,
+            302 => Judged::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
+            // Their text decides, and it is empty here.
+            404 => Judged::Failed,
+            500 => Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE),
+            _ if temporary.contains(&http) => Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE),
+            _ => Judged::Failed,
+        };
+        check(&Response::views(http, ""), expected);
+    }
+}
+
+#[test]
+fn the_texts_of_views_404_and_500_are_looked_for_as_the_document_writes_them() {
+    let retry = Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE);
+    let cases = [
+        (404, r#"{"error":"not_found","reason":"missing"}"#, retry),
+        (404, r#"{"error":"not_found","reason": "missing"}"#, Judged::Failed),
+        (404, r#"{"error":"not_found","reason":"deleted"}"#, Judged::Failed),
+        (404, "missing", Judged::Failed),
+        (500, r#"{"error":"x","reason":"{not_found, missing_named_view}"}"#, Judged::Failed),
+        (500, r#"{"reason":"{not_found, missing_named_view}"}"#, retry),
+        (500, r#"{"error":"case_clause","reason":"badarg"}"#, Judged::Failed),
+        (500, r#"{"error":"badarg"}"#, Judged::Failed),
+        (500, r#"{"reason":"badarg"}"#, retry),
+        (500, r#"{"error":"x","reason":"{badarg, y}"}"#, retry),
+        (500, r#"{"error":"timeout"}"#, retry),
+    ];
+    for (http, text, expected) in cases {
+        check(&Response::views(http, text), expected);
+    }
+}
+
+#[test]
+fn a_judgement_is_a_directive_with_the_stage_and_kind_of_its_reason() {
+    assert_eq!(Judged::Ok.directive(), Directive::Succeed);
+    assert_eq!(Judged::Failed.directive(), Directive::Fail);
+    let failure = reason::failure(reason::KV_LOCKED);
+    assert_eq!(Judged::Retry(reason::KV_LOCKED).directive(), Directive::Retry(failure));
+    assert_eq!(Response::kv(0x09).failure(), Some(failure));
+    assert_eq!(Response::kv(0x01).failure(), None);
+}
+
+#[test]
+fn a_final_response_is_handed_on_without_a_word_in_the_log() {
+    let log = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let lines = log.clone();
+    let orchestrator = Orchestrator::new()
+        .on_log(move |_, line| lines.lock().expect("no panic").push(line.to_string()));
+    let unlock = || Response::kv(0x09).to("unlock");
+    let error = orchestrator
+        .request(operation::KV_UNLOCK, redial::s(2))
+        .call(|_| Err::<(), _>(Cause::from(unlock())))
+        .expect_err("a CAS mismatch");
+    assert_eq!((error.why(), error.attempts(), error.reason()), (Why::Fatal, 1, None));
+    assert_eq!(error.response(), Some(&unlock()));
+    assert!(log.lock().expect("no panic").is_empty());
+}

@@ -1,0 +1,373 @@
+//! Goal: the strategies decide as the document says, and a user's own can do what it promises them.
+//! Method: requests against a scripted double on tokio's paused clock; the moments at which attempts
+//! start are the delays.
+
+mod common;
+
+use std::error::Error as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::{Meets, Server, after, error, fails, logged, ok, status, texts};
+use redial::{Backoff, Decision, Problem, Reason, Request, Strategy, Why, ms, s};
+use redial_couchbase::{
+    BestEffort, Cause, Context, Delays, ErrorMap, FailFast, FastFailOnTerminalError, Growth,
+    MapEntry, Operation, Orchestrator, Response, RetrySpec, StrategyName, TerminalError, operation,
+    reason,
+};
+
+const TIMEOUT: std::time::Duration = ms(2500);
+
+fn locked(times: usize) -> Vec<Meets> {
+    let mut script = vec![fails(reason::KV_LOCKED); times];
+    script.push(ok());
+    script
+}
+
+async fn starts(strategy: impl Strategy + 'static, script: Vec<Meets>) -> Vec<u64> {
+    let server = Server::new(script);
+    let orchestrator = Orchestrator::with(strategy);
+    let request = orchestrator.request(operation::KV_GET, s(10));
+    request.run(|attempt| server.answer(attempt)).await.expect("the script ends well");
+    server.starts()
+}
+
+#[tokio::test(start_paused = true)]
+async fn best_effort_doubles_from_1_ms_and_never_waits_longer_than_500_ms() {
+    let expected = [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1011, 1511];
+    assert_eq!(starts(BestEffort::new(), locked(11)).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn best_effort_takes_the_controlled_backoff_by_name() {
+    let expected = [0, 1, 11, 61, 161, 661, 1661, 2661];
+    assert_eq!(starts(BestEffort::with(Delays::CONTROLLED), locked(7)).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn best_effort_takes_any_backoff_and_a_users_own_function() {
+    let series = Delays::series(Backoff::Constant(ms(20))).expect("a series");
+    assert_eq!(starts(BestEffort::with(series), locked(3)).await, [0, 20, 40, 60]);
+    let table = Delays::table([ms(5), ms(7)]).expect("a table");
+    assert_eq!(starts(BestEffort::with(table), locked(3)).await, [0, 5, 12, 19]);
+    let function = Delays::function(|request| ms(u64::from(request.retry_attempts())));
+    assert_eq!(starts(BestEffort::with(function), locked(3)).await, [0, 0, 1, 3]);
+}
+
+#[test]
+fn delays_that_make_no_sense_are_refused() {
+    let factor = Backoff::Exponential { first: ms(1), factor: -1.0, cap: None };
+    assert_eq!(Delays::series(factor).err(), Some(Problem::Factor));
+    assert_eq!(Delays::series(Backoff::Table(&[])).err(), Some(Problem::EmptyTable));
+    assert_eq!(Delays::series(Backoff::Own).err(), Some(Problem::EmptyTable));
+    assert_eq!(Delays::table(Vec::new()).err(), Some(Problem::EmptyTable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_is_never_retried_idempotent_or_not() {
+    for strategy in [StrategyName::BestEffort, StrategyName::FastFailOnTerminalError] {
+        for operation in [operation::KV_GET, operation::KV_UPSERT] {
+            let server = Server::new([fails(reason::UNKNOWN)]);
+            let orchestrator = Orchestrator::with(strategy.strategy(Delays::default()));
+            let (orchestrator, lines) = logged(orchestrator);
+            let request = orchestrator.request(operation, TIMEOUT);
+            let error = error(request.run(|attempt| server.answer(attempt)).await);
+            assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1), "{operation}");
+            assert_eq!(error.terminal(), None);
+            assert_eq!(texts(&lines), ["not-retried UNKNOWN"]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_write_is_not_repeated_and_a_lost_read_is() {
+    let lost = || after(7, reason::SOCKET_CLOSED_WHILE_IN_FLIGHT);
+    let (orchestrator, lines) = logged(Orchestrator::with(BestEffort::new()));
+    let server = Server::new([lost()]);
+    let write = orchestrator.request(operation::KV_UPSERT, TIMEOUT);
+    let error = error(write.run(|attempt| server.answer(attempt)).await);
+    assert_eq!(error.why(), Why::Unsafe);
+    assert_eq!(error.reason(), Some(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT));
+    assert_eq!((server.now(), texts(&lines).len()), (7, 1));
+    assert_eq!(texts(&lines), ["not-retried SOCKET_CLOSED_WHILE_IN_FLIGHT"]);
+
+    let server = Server::new([lost(), ok()]);
+    let read = orchestrator.request(operation::KV_GET, TIMEOUT);
+    assert!(read.run(|attempt| server.answer(attempt)).await.is_ok());
+    assert_eq!(server.starts(), [0, 8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_sent_is_repeated_even_if_it_is_not_idempotent() {
+    for reason in reason::ALL.into_iter().filter(Reason::allows_non_idempotent_retry) {
+        let server = Server::new([fails(reason), ok()]);
+        let orchestrator = Orchestrator::with(BestEffort::new());
+        let request = orchestrator.request(operation::KV_INSERT, TIMEOUT);
+        assert!(request.run(|attempt| server.answer(attempt)).await.is_ok(), "{reason}");
+        assert_eq!(server.starts(), [0, 1], "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminal_reason_fails_at_once_with_the_error_of_the_table() {
+    let table = [
+        (reason::AUTHENTICATION_ERROR, "AuthenticationFailure", "authentication failure"),
+        (reason::TLS_ERROR, "Couchbase", "couchbase error"),
+        (reason::BUCKET_ACCESS_ERROR, "Couchbase", "couchbase error"),
+        (reason::SCOPE_NOT_FOUND, "ScopeNotFound", "scope not found"),
+        (reason::COLLECTION_NOT_FOUND, "CollectionNotFound", "collection not found"),
+    ];
+    for (reason, name, text) in table {
+        assert_eq!(TerminalError::of(reason).map(TerminalError::name), Some(name));
+        let server = Server::new([fails(reason)]);
+        let (orchestrator, lines) = logged(Orchestrator::with(FastFailOnTerminalError::new()));
+        let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).about("key");
+        let error = error(request.run(|attempt| server.answer(attempt)).await);
+        assert_eq!((error.why(), error.attempts(), server.now()), (Why::Strategy, 1, 0));
+        assert_eq!(error.terminal().map(TerminalError::name), Some(name));
+        // The error keeps its cause, as data and as its source.
+        assert_eq!(error.last(), Some(&Cause::Reason(reason)));
+        assert_eq!(error.source().map(ToString::to_string), Some(reason.to_string()));
+        let begin = format!("kv.upsert key: {reason}, {text} (1 attempt in 0");
+        assert!(error.to_string().starts_with(&begin), "{error}");
+        assert_eq!(texts(&lines), [format!("not-retried {reason}")]);
+    }
+    let terminal = table.map(|(reason, ..)| reason);
+    for reason in reason::ALL.into_iter().filter(|reason| !terminal.contains(reason)) {
+        assert_eq!(TerminalError::of(reason), None, "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_terminal_is_left_to_best_effort() {
+    assert_eq!(starts(FastFailOnTerminalError::new(), locked(4)).await, [0, 1, 3, 7, 15]);
+    let delays = Delays::table([ms(3)]).expect("a table");
+    assert_eq!(starts(FastFailOnTerminalError::with(delays), locked(2)).await, [0, 3, 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn best_effort_keeps_trying_on_terminal_reasons() {
+    let script = vec![fails(reason::AUTHENTICATION_ERROR), fails(reason::TLS_ERROR), ok()];
+    assert_eq!(starts(BestEffort::new(), script).await, [0, 1, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_orchestrator_fails_fast_on_terminal_errors() {
+    let server = Server::new([fails(reason::AUTHENTICATION_ERROR)]);
+    let orchestrator = Orchestrator::new();
+    let request = orchestrator.request(operation::SEARCH, s(75));
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!(error.terminal(), Some(TerminalError::AuthenticationFailure));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_fast_retries_nothing_but_what_is_always_retried() {
+    let server = Server::new([fails(reason::KV_LOCKED)]);
+    let orchestrator = Orchestrator::with(FailFast);
+    let request = orchestrator.request(operation::KV_GET, TIMEOUT);
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1));
+    let always =
+        vec![fails(reason::KV_NOT_MY_VBUCKET), fails(reason::KV_COLLECTION_OUTDATED), ok()];
+    assert_eq!(starts(FailFast, always).await, [0, 1, 11]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_users_own_fail_fast_is_a_function() {
+    fn fail_fast(_: &Request<'_>) -> Decision {
+        Decision::Decline
+    }
+    let server = Server::new([status(0x86)]);
+    let orchestrator = Orchestrator::with(fail_fast);
+    let request = orchestrator.request(operation::KV_GET, TIMEOUT);
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn always_retried_reasons_never_reach_the_strategy() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = asked.clone();
+    let strategy = move |_: &Request<'_>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Decision::Decline
+    };
+    let always = [
+        reason::KV_NOT_MY_VBUCKET,
+        reason::KV_COLLECTION_OUTDATED,
+        reason::VIEWS_NO_ACTIVE_PARTITION,
+    ];
+    let mut script: Vec<_> = always.into_iter().map(fails).collect();
+    script.push(ok());
+    assert_eq!(starts(strategy, script).await, [0, 1, 11, 61]);
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_sees_everything_that_is_promised() {
+    struct Robot(u32);
+    type Seen = (bool, u32, Vec<Reason>, Option<Reason>, u128, Option<u128>, u32, String);
+    let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+    let kept = seen.clone();
+    let strategy = move |request: &Request<'_>| {
+        let context = Context::of(request).expect("an orchestrator runs it");
+        kept.lock().expect("no panic").push((
+            request.is_idempotent(),
+            request.retry_attempts(),
+            request.reasons().to_vec(),
+            request.failure().reason,
+            request.elapsed().as_millis(),
+            request.remaining().map(|left| left.as_millis()),
+            request.data::<Robot>().map_or(0, |robot| robot.0),
+            context.to_string(),
+        ));
+        Decision::Retry(ms(4))
+    };
+    let server = Server::new([
+        after(10, reason::KV_NOT_MY_VBUCKET),
+        after(20, reason::KV_LOCKED),
+        fails(reason::KV_LOCKED),
+        fails(reason::KV_TEMPORARY_FAILURE),
+        ok(),
+    ]);
+    let orchestrator = Orchestrator::new();
+    let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).about("key");
+    let request = request.strategy(strategy).data(Robot(7));
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
+    let (vbucket, locked, busy) =
+        (reason::KV_NOT_MY_VBUCKET, reason::KV_LOCKED, reason::KV_TEMPORARY_FAILURE);
+    let name = || "kv.upsert key".to_owned();
+    // Reasons about which it was not asked are among those so far.
+    let expected: Vec<Seen> = vec![
+        (false, 1, vec![vbucket, locked], Some(locked), 31, Some(2469), 7, name()),
+        (false, 2, vec![vbucket, locked], Some(locked), 35, Some(2465), 7, name()),
+        (false, 3, vec![vbucket, locked, busy], Some(busy), 39, Some(2461), 7, name()),
+    ];
+    assert_eq!(*seen.lock().expect("no panic"), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_can_decline_by_the_users_own_data() {
+    struct IsRobot;
+    let strategy = |request: &Request<'_>| match request.data::<IsRobot>() {
+        Some(IsRobot) => Decision::Decline,
+        None => BestEffort::new().retry_after(request),
+    };
+    let orchestrator = Orchestrator::with(strategy);
+    let server = Server::new([status(0x86)]);
+    let robot = orchestrator.request(operation::KV_GET, TIMEOUT).data(IsRobot);
+    assert!(robot.run(|attempt| server.answer(attempt)).await.is_err());
+    let server = Server::new([status(0x86), ok()]);
+    let person = orchestrator.request(operation::KV_GET, TIMEOUT);
+    assert!(person.run(|attempt| server.answer(attempt)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_can_answer_later() {
+    // Another system is asked, which takes 5 ms; its answer counts from then.
+    let strategy = |_: &Request<'_>| {
+        Decision::Later(Box::pin(async {
+            tokio::time::sleep(ms(5)).await;
+            Ok(Some(ms(2)))
+        }))
+    };
+    assert_eq!(starts(strategy, locked(2)).await, [0, 7, 14]);
+    let declines = |_: &Request<'_>| Decision::Later(Box::pin(async { Ok(None) }));
+    let server = Server::new([fails(reason::KV_LOCKED)]);
+    let orchestrator = Orchestrator::with(declines);
+    let request = orchestrator.request(operation::KV_GET, TIMEOUT);
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_that_never_answers_does_not_outlive_the_timeout() {
+    let strategy = |_: &Request<'_>| Decision::Later(Box::pin(std::future::pending()));
+    let server = Server::new([fails(reason::KV_LOCKED)]);
+    let (orchestrator, lines) = logged(Orchestrator::with(strategy));
+    let request = orchestrator.request(operation::KV_GET, TIMEOUT);
+    let error = error(request.run(|attempt| server.answer(attempt)).await);
+    assert_eq!((error.why(), server.now()), (Why::Deadline, 2500));
+    assert_eq!(texts(&lines), ["not-retried KV_LOCKED"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_delay_means_at_once() {
+    let strategy = |_: &Request<'_>| Decision::Retry(ms(0));
+    assert_eq!(starts(strategy, locked(3)).await, [0, 0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_that_fails_is_the_source_of_the_requests_error() {
+    fn broken(_: &Request<'_>) -> Decision {
+        Decision::Fail("no connection to the oracle".into())
+    }
+    fn broken_later(_: &Request<'_>) -> Decision {
+        Decision::Later(Box::pin(async { Err("no connection to the oracle".into()) }))
+    }
+    for strategy in [broken, broken_later] {
+        let server = Server::new([fails(reason::KV_LOCKED)]);
+        let (orchestrator, lines) = logged(Orchestrator::with(strategy));
+        let request = orchestrator.request(operation::KV_GET, TIMEOUT);
+        let error = error(request.run(|attempt| server.answer(attempt)).await);
+        assert_eq!((error.why(), error.terminal()), (Why::Strategy, None));
+        let source = error.source().map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("no connection to the oracle"));
+        assert_eq!(error.last(), Some(&Cause::Reason(reason::KV_LOCKED)));
+        assert_eq!(texts(&lines), ["not-retried KV_LOCKED"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requests_own_strategy_beats_the_clients() {
+    let server = Server::new(locked(2));
+    let orchestrator = Orchestrator::with(FailFast);
+    let request = orchestrator.request(operation::KV_GET, TIMEOUT).strategy(BestEffort::new());
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
+    assert_eq!(server.starts(), [0, 1, 3]);
+    // One strategy can be shared by clients and requests.
+    let shared: Arc<dyn Strategy> = Arc::new(FailFast);
+    for orchestrator in [Orchestrator::sharing(shared.clone()), Orchestrator::new()] {
+        let server = Server::new([fails(reason::KV_LOCKED)]);
+        let request = orchestrator.request(operation::KV_GET, TIMEOUT).sharing(shared.clone());
+        assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_can_read_the_servers_intervals_and_ours_ignore_them() {
+    let mut spec = RetrySpec::new(Growth::Constant, ms(25));
+    spec.after = ms(10);
+    let map = ErrorMap::new().with(0x7ff0, MapEntry::of(["auto-retry", "temp"]).with_retry(spec));
+    let script = || {
+        let response = Response::kv(0x7ff0).looked_up(&map);
+        vec![fails(response.clone()), fails(response.clone()), fails(response), ok()]
+    };
+    let as_the_server_wishes = |request: &Request<'_>| {
+        let response = Context::of(request).and_then(Context::last_response);
+        let Some(Response::Kv { error_map: Some(entry), .. }) = response else {
+            return BestEffort::new().retry_after(request);
+        };
+        entry.retry().map(|spec| spec.delay(request.retry_attempts())).into()
+    };
+    assert_eq!(starts(as_the_server_wishes, script()).await, [0, 10, 35, 60]);
+    assert_eq!(starts(BestEffort::new(), script()).await, [0, 1, 3, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_builds_its_strategy() {
+    let table = || Delays::table([ms(5), ms(7)]).expect("a table");
+    for name in StrategyName::ALL {
+        assert_eq!(StrategyName::parse(name.name()), Ok(name));
+    }
+    for name in ["best-effort", "fast-fail-on-terminal-error"] {
+        let strategy = StrategyName::parse(name).expect("a known name").strategy(table());
+        let orchestrator = Orchestrator::with(strategy);
+        let server = Server::new(locked(3));
+        let request = orchestrator.request(Operation::new("mine"), TIMEOUT);
+        assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
+        assert_eq!(server.starts(), [0, 5, 12, 19], "{name}");
+    }
+    let error = StrategyName::parse("best_effort").expect_err("an unknown name");
+    assert_eq!(error.nearest(), Some("best-effort"));
+}

@@ -1,0 +1,205 @@
+//! Goal: a terminal reason is raised and cleared by exactly what the document says. Method: each
+//! transition by itself, seen from HTTP, from another bucket, and from the place concerned.
+
+use std::error::Error as _;
+use std::thread;
+
+use redial_couchbase::response::status::{AUTH_ERROR, NO_ACCESS, NOT_FOUND, SUCCESS};
+use redial_couchbase::{CollectionMap, Judged, Reason, Target, TerminalState, reason};
+
+const HOTEL: Target<'_> = Target::collection("travel", "inventory", "hotel");
+const NO_BUCKET: Target<'_> = Target::Kv { bucket: None, collection: None };
+
+/// What HTTP, KV without a bucket, and KV to a collection get.
+fn seen(state: &TerminalState) -> [Option<Reason>; 3] {
+    [Target::Http, NO_BUCKET, HOTEL].map(|target| state.reason_for(target))
+}
+
+fn inventory(collections: &[&str]) -> CollectionMap {
+    CollectionMap::new().scope("inventory", collections.iter().copied())
+}
+
+#[test]
+fn nothing_is_terminal_at_first() {
+    let state = TerminalState::new();
+    assert_eq!(seen(&state), [None; 3]);
+    let _connection = state.connect();
+    assert_eq!(seen(&state), [None; 3]);
+}
+
+#[test]
+fn refused_credentials_end_everything_until_that_connection_authenticates() {
+    let state = TerminalState::new();
+    let (one, other) = (state.connect(), state.connect());
+    one.sasl_answered(AUTH_ERROR);
+    assert_eq!(seen(&state), [Some(reason::AUTHENTICATION_ERROR); 3]);
+    // The state is the connection's own: another one's success does not clear it.
+    other.sasl_answered(SUCCESS);
+    assert_eq!(seen(&state), [Some(reason::AUTHENTICATION_ERROR); 3]);
+    one.sasl_answered(SUCCESS);
+    assert_eq!(seen(&state), [None; 3]);
+}
+
+#[test]
+fn any_topology_connection_is_enough_for_an_authentication_error() {
+    let state = TerminalState::new();
+    let (one, other) = (state.connect(), state.connect());
+    one.sasl_answered(AUTH_ERROR);
+    other.sasl_answered(AUTH_ERROR);
+    one.sasl_answered(SUCCESS);
+    assert_eq!(state.reason_for(Target::Http), Some(reason::AUTHENTICATION_ERROR));
+    other.sasl_answered(SUCCESS);
+    assert_eq!(state.reason_for(Target::Http), None);
+}
+
+#[test]
+fn other_trouble_with_sasl_neither_raises_nor_clears_an_authentication_error() {
+    let state = TerminalState::new();
+    let connection = state.connect();
+    // 0x02 is what the document writes; continue, stale, no access, unknown command, busy.
+    let others = [0x02, 0x21, 0x1f, 0x24, 0x81, 0x85, 0x86, 0x7ff0];
+    for status in others {
+        connection.sasl_answered(status);
+        assert_eq!(seen(&state), [None; 3], "{status:#x}");
+    }
+    connection.sasl_answered(AUTH_ERROR);
+    for status in others {
+        connection.sasl_answered(status);
+        assert_eq!(seen(&state), [Some(reason::AUTHENTICATION_ERROR); 3], "{status:#x}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_gone_does_not_count_any_more() {
+    let state = TerminalState::new();
+    let (refused, insecure) = (state.connect(), state.connect());
+    refused.sasl_answered(AUTH_ERROR);
+    insecure.tls_failed("handshake failure");
+    drop(refused);
+    assert_eq!(seen(&state), [Some(reason::TLS_ERROR); 3]);
+    drop(insecure);
+    assert_eq!(seen(&state), [None; 3]);
+}
+
+#[test]
+fn a_tls_failure_ends_everything_until_that_connections_handshake_passes() {
+    let state = TerminalState::new();
+    let (one, other) = (state.connect(), state.connect());
+    one.tls_failed("certificate not trusted");
+    assert_eq!(seen(&state), [Some(reason::TLS_ERROR); 3]);
+    other.tls_passed();
+    assert_eq!(seen(&state), [Some(reason::TLS_ERROR); 3]);
+    let cause = state.terminal_for(Target::Http).expect("it is raised");
+    assert_eq!(cause.reason(), reason::TLS_ERROR);
+    let source = cause.source().map(ToString::to_string);
+    assert_eq!(source.as_deref(), Some("certificate not trusted"));
+    one.tls_passed();
+    assert_eq!(seen(&state), [None; 3]);
+}
+
+#[test]
+fn a_refused_bucket_ends_kv_requests_to_it_until_it_is_selected() {
+    let state = TerminalState::new();
+    let judged = state.bucket_selected("travel", NO_ACCESS);
+    assert_eq!(judged, Judged::Retry(reason::BUCKET_ACCESS_ERROR));
+    assert_eq!(seen(&state), [None, None, Some(reason::BUCKET_ACCESS_ERROR)]);
+    assert_eq!(state.reason_for(Target::bucket("travel")), Some(reason::BUCKET_ACCESS_ERROR));
+    assert_eq!(state.reason_for(Target::bucket("other")), None);
+    // The state is the bucket's: another one's success does not clear it.
+    assert_eq!(state.bucket_selected("other", SUCCESS), Judged::Ok);
+    assert_eq!(state.reason_for(HOTEL), Some(reason::BUCKET_ACCESS_ERROR));
+    assert_eq!(state.bucket_selected("travel", SUCCESS), Judged::Ok);
+    assert_eq!(seen(&state), [None; 3]);
+}
+
+#[test]
+fn a_bucket_that_is_not_found_is_warming_up_and_not_terminal() {
+    let state = TerminalState::new();
+    let warming_up = Judged::Retry(reason::SERVICE_NOT_AVAILABLE);
+    assert_eq!(state.bucket_selected("travel", NOT_FOUND), warming_up);
+    assert_eq!(seen(&state), [None; 3]);
+    // Nor does it, or any other answer, clear what was raised.
+    state.bucket_selected("travel", NO_ACCESS);
+    for status in [NOT_FOUND, 0x20, 0x86] {
+        state.bucket_selected("travel", status);
+        assert_eq!(state.reason_for(HOTEL), Some(reason::BUCKET_ACCESS_ERROR));
+    }
+}
+
+#[test]
+fn a_collection_is_missing_only_once_a_map_was_fetched() {
+    let state = TerminalState::new();
+    assert_eq!(state.reason_for(HOTEL), None);
+    state.collections_fetched("travel", CollectionMap::new().scope("other", ["hotel"]));
+    assert_eq!(seen(&state), [None, None, Some(reason::SCOPE_NOT_FOUND)]);
+    state.collections_fetched("travel", inventory(&["airport"]));
+    assert_eq!(seen(&state), [None, None, Some(reason::COLLECTION_NOT_FOUND)]);
+    // It was created meanwhile, and the next map has it.
+    state.collections_fetched("travel", inventory(&["airport", "hotel"]));
+    assert_eq!(seen(&state), [None; 3]);
+    // And dropped again.
+    state.collections_fetched("travel", inventory(&[]));
+    assert_eq!(state.reason_for(HOTEL), Some(reason::COLLECTION_NOT_FOUND));
+}
+
+#[test]
+fn a_map_concerns_its_bucket_and_requests_that_need_it() {
+    let state = TerminalState::new();
+    state.collections_fetched("travel", inventory(&[]));
+    assert_eq!(state.reason_for(Target::bucket("travel")), None);
+    assert_eq!(state.reason_for(Target::collection("other", "inventory", "hotel")), None);
+}
+
+#[test]
+fn a_bucket_that_is_closed_is_forgotten() {
+    let state = TerminalState::new();
+    state.bucket_selected("travel", NO_ACCESS);
+    state.collections_fetched("travel", inventory(&[]));
+    state.forget_bucket("travel");
+    assert_eq!(seen(&state), [None; 3]);
+}
+
+#[test]
+fn of_several_terminal_reasons_the_first_of_the_document_is_named() {
+    let state = TerminalState::new();
+    let connection = state.connect();
+    connection.sasl_answered(AUTH_ERROR);
+    connection.tls_failed("alert");
+    state.bucket_selected("travel", NO_ACCESS);
+    state.collections_fetched("travel", CollectionMap::new());
+    assert_eq!(state.reason_for(HOTEL), Some(reason::AUTHENTICATION_ERROR));
+    connection.sasl_answered(SUCCESS);
+    assert_eq!(state.reason_for(HOTEL), Some(reason::TLS_ERROR));
+    connection.tls_passed();
+    assert_eq!(state.reason_for(HOTEL), Some(reason::BUCKET_ACCESS_ERROR));
+    state.bucket_selected("travel", SUCCESS);
+    assert_eq!(state.reason_for(HOTEL), Some(reason::SCOPE_NOT_FOUND));
+    state.collections_fetched("travel", inventory(&[]));
+    assert_eq!(state.reason_for(HOTEL), Some(reason::COLLECTION_NOT_FOUND));
+    state.collections_fetched("travel", inventory(&["hotel"]));
+    assert_eq!(state.reason_for(HOTEL), None);
+}
+
+#[test]
+fn connections_that_come_and_go_at_once_leave_nothing_behind() {
+    let state = TerminalState::new();
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let state = state.clone();
+            scope.spawn(move || {
+                let bucket = format!("bucket {thread}");
+                for _ in 0..200 {
+                    let connection = state.connect();
+                    connection.sasl_answered(AUTH_ERROR);
+                    let raised = state.reason_for(Target::Http);
+                    assert_eq!(raised, Some(reason::AUTHENTICATION_ERROR));
+                    connection.tls_failed("alert");
+                    state.bucket_selected(&bucket, NO_ACCESS);
+                    state.bucket_selected(&bucket, SUCCESS);
+                }
+            });
+        }
+    });
+    assert_eq!(seen(&state), [None; 3]);
+    assert!(format!("{state:?}").contains("connections: 0"), "{state:?}");
+}

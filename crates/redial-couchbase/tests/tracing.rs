@@ -1,0 +1,68 @@
+//! Goal: log lines are events of `tracing`. Method: a subscriber that keeps what it hears.
+
+mod common;
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+
+use common::{Server, fails, status};
+use redial::s;
+use redial_couchbase::{BestEffort, Orchestrator, operation, reason};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+#[derive(Clone, Default)]
+struct Keeps(Arc<Mutex<Vec<(Level, String)>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Keeps {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "redial::couchbase"
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let entry = (*event.metadata().level(), text.0.trim_end().to_owned());
+        self.0.lock().expect("no panic").push(entry);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn log_lines_are_events_with_their_fields() {
+    let heard = Keeps::default();
+    let _guard = tracing::subscriber::set_default(heard.clone());
+    let server = Server::new([status(0x86), fails(reason::UNKNOWN)]);
+    let orchestrator = Orchestrator::with(BestEffort::new());
+    let request = orchestrator.request(operation::KV_GET, s(2)).about("airline_10");
+    assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
+    let expected = [
+        (
+            Level::DEBUG,
+            "message=retry KV_TEMPORARY_FAILURE request=kv.get airline_10 \
+             reason=\"KV_TEMPORARY_FAILURE\" attempt=1 delay=1ms"
+                .to_owned(),
+        ),
+        (
+            Level::INFO,
+            "message=not-retried UNKNOWN request=kv.get airline_10 reason=\"UNKNOWN\" attempt=2 \
+             why=\"strategy\""
+                .to_owned(),
+        ),
+    ];
+    assert_eq!(*heard.0.lock().expect("no panic"), expected);
+}

@@ -1,0 +1,283 @@
+//! Calls through the interceptor: this crate's own driver, with Milvus's rules.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redial_core::throttle::Bucket;
+use redial_core::{Directive, Failure, Note, Problem, Stage};
+
+use super::error::{Cause, Ending, Error};
+use super::log::{Line, Logger};
+use super::options::{Options, Writes, is_write};
+use super::status::{Message, Status, classify, inner_status, invalid_message};
+use crate::attempt::Async;
+use crate::classify::Last;
+use crate::policy::Policy;
+use crate::sleeper::{DefaultSleeper, Sleeper};
+
+/// Runs calls with the client's options; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Interceptor {
+    policy: Policy,
+    options: Options,
+    invalid_codes: Arc<[i32]>,
+}
+
+impl Interceptor {
+    /// What runs calls with these options.
+    ///
+    /// # Errors
+    /// The options contradict each other.
+    pub fn new(options: Options) -> Result<Self, Problem> {
+        Ok(Interceptor { policy: options.policy()?, options, invalid_codes: Arc::new([]) })
+    }
+
+    /// Which codes of a status inside a message make it invalid, so that it is asked for again; none
+    /// by default. [`RATE_LIMIT`](super::RATE_LIMIT) is one that you may want.
+    #[must_use]
+    pub fn invalid_codes(mut self, codes: impl Into<Arc<[i32]>>) -> Self {
+        self.invalid_codes = codes.into();
+        self
+    }
+
+    /// The same, with a throttle: a budget, or one that is shared.
+    #[must_use]
+    pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
+        self.policy = self.policy.sharing(bucket);
+        self
+    }
+
+    /// Its options.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Its policy.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// A unary call of this method (`Search`, or with its service before it). The operation sends
+    /// the same request each time (ruling M9).
+    pub fn call<'a, F>(&'a self, method: &'a str, operation: F) -> Call<'a, F> {
+        let must_not_run_twice = self.options.writes == Writes::OnlyIfNotRun && is_write(method);
+        Call {
+            interceptor: self,
+            method,
+            operation,
+            validity: Valid,
+            sleeper: DefaultSleeper::default(),
+            log: None,
+            must_not_run_twice,
+        }
+    }
+}
+
+/// Says whether an answer is a valid message.
+pub trait Validity<T> {
+    /// What is wrong with the answer; `codes` is the interceptor's list.
+    fn invalid(&mut self, answer: &T, codes: &[i32]) -> Option<Failure>;
+}
+
+/// Every answer is valid.
+#[derive(Clone, Copy, Debug)]
+pub struct Valid;
+
+impl<T> Validity<T> for Valid {
+    fn invalid(&mut self, _answer: &T, _codes: &[i32]) -> Option<Failure> {
+        None
+    }
+}
+
+/// A predicate says which answers are invalid; made by [`Call::invalid_when`].
+#[derive(Clone, Copy, Debug)]
+pub struct InvalidWhen<P>(P);
+
+impl<T, P: FnMut(&T) -> bool> Validity<T> for InvalidWhen<P> {
+    fn invalid(&mut self, answer: &T, _codes: &[i32]) -> Option<Failure> {
+        (self.0)(answer).then(invalid_message)
+    }
+}
+
+/// The code of a status inside the answer says it; made by [`Call::inner_code`].
+#[derive(Clone, Copy, Debug)]
+pub struct InnerCode<P>(P);
+
+impl<T, P: FnMut(&T) -> Option<i32>> Validity<T> for InnerCode<P> {
+    fn invalid(&mut self, answer: &T, codes: &[i32]) -> Option<Failure> {
+        (self.0)(answer).filter(|code| codes.contains(code)).map(inner_status)
+    }
+}
+
+/// A call that is being written; [`send`](Call::send) runs it.
+#[must_use = "a call does nothing until it is sent"]
+pub struct Call<'a, F, V = Valid, Z = DefaultSleeper> {
+    interceptor: &'a Interceptor,
+    method: &'a str,
+    operation: F,
+    validity: V,
+    sleeper: Z,
+    log: Option<Log<'a>>,
+    must_not_run_twice: bool,
+}
+
+/// Where the lines go.
+type Log<'a> = Box<dyn FnMut(&Line) + Send + 'a>;
+
+impl<'a, F, V, Z> Call<'a, F, V, Z> {
+    /// Which answers are not valid messages.
+    pub fn invalid_when<T, P: FnMut(&T) -> bool>(
+        self,
+        is_invalid: P,
+    ) -> Call<'a, F, InvalidWhen<P>, Z> {
+        self.with_validity(InvalidWhen(is_invalid))
+    }
+
+    /// Where the code of a status inside the answer is found; one of
+    /// [`Interceptor::invalid_codes`] makes the answer invalid.
+    pub fn inner_code<T, P: FnMut(&T) -> Option<i32>>(
+        self,
+        code: P,
+    ) -> Call<'a, F, InnerCode<P>, Z> {
+        self.with_validity(InnerCode(code))
+    }
+
+    /// Who says which answers are valid.
+    fn with_validity<W>(self, validity: W) -> Call<'a, F, W, Z> {
+        let Call { interceptor, method, operation, sleeper, log, must_not_run_twice, .. } = self;
+        Call { interceptor, method, operation, validity, sleeper, log, must_not_run_twice }
+    }
+
+    /// Waits on this sleeper in place of tokio.
+    pub fn sleeping_on<Y>(self, sleeper: Y) -> Call<'a, F, V, Y> {
+        let Call { interceptor, method, operation, validity, log, must_not_run_twice, .. } = self;
+        Call { interceptor, method, operation, validity, sleeper, log, must_not_run_twice }
+    }
+
+    /// Where the log lines go, for the debug level. Without it they are debug events of `tracing`
+    /// under the target `redial::milvus`, if that feature is on.
+    pub fn log(mut self, log: impl FnMut(&Line) + Send + 'a) -> Self {
+        self.log = Some(Box::new(log));
+        self
+    }
+
+    /// Declares that the call must not run twice, whatever its method.
+    pub fn not_idempotent(mut self) -> Self {
+        self.must_not_run_twice = true;
+        self
+    }
+
+    /// Runs the call.
+    ///
+    /// # Errors
+    /// The status, invalid message or timeout that it ended with.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the attempt that runs; nothing is retried.
+    pub async fn send<R, T, S>(self) -> Result<T, Error<S, T>>
+    where
+        F: FnMut() -> R,
+        R: Future<Output = Result<T, S>>,
+        S: Status,
+        V: Validity<T>,
+        Z: Sleeper,
+    {
+        let Call { interceptor, method, operation, mut validity, sleeper, log, .. } = self;
+        let mut log = log.or_else(traced);
+        let mut logger = log.as_ref().map(|_| Logger::new(method, &interceptor.options));
+        let mut handed_on = None;
+        let mut call = interceptor
+            .policy
+            .retry::<F, Async>(operation)
+            .classify(|result: &Result<T, S>| {
+                Some(judge(result, &mut validity, &interceptor.invalid_codes))
+            })
+            .sleeping_on(sleeper)
+            .on_note(|at, note| {
+                if let Note::Ended { attempt, .. } = note {
+                    handed_on = *attempt;
+                }
+                if let (Some(logger), Some(log)) = (&mut logger, &mut log) {
+                    logger.note(at, note, |line| log(&line));
+                }
+            });
+        if self.must_not_run_twice {
+            call = call.not_idempotent();
+        }
+        let error = match call.await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let (last, report) = error.into_parts();
+        let ending = |message, invalid| Ending {
+            why: report.why,
+            retries: report.attempts.saturating_sub(1),
+            elapsed: report.elapsed,
+            message,
+            invalid,
+        };
+        let cause = match (handed_on, last) {
+            (Some(_), Some(Last::Error(status))) => {
+                let text = ending(status.message(), false).text();
+                let same = text == status.message();
+                Cause::Status(if same { status } else { status.with_message(text) })
+            }
+            (Some(_), Some(Last::Value(answer))) => {
+                Cause::Invalid { text: ending("", true).text(), answer }
+            }
+            (_, Some(Last::Error(before))) => Cause::TooLate { before: Some(before) },
+            _ => Cause::TooLate { before: None },
+        };
+        Err(Error::new(cause, report))
+    }
+}
+
+/// Events for those who listen to this target at the debug level.
+#[cfg(feature = "tracing")]
+fn traced<'a>() -> Option<Log<'a>> {
+    tracing::enabled!(target: "redial::milvus", tracing::Level::DEBUG).then(|| -> Log<'a> {
+        Box::new(|line| tracing::debug!(target: "redial::milvus", "{line}"))
+    })
+}
+
+#[cfg(not(feature = "tracing"))]
+const fn traced<'a>() -> Option<Log<'a>> {
+    None
+}
+
+/// How a result is judged (rulings M3 and M7).
+fn judge<T, S: Status>(
+    result: &Result<T, S>,
+    validity: &mut impl Validity<T>,
+    codes: &[i32],
+) -> Directive {
+    let status = match result {
+        Ok(answer) => {
+            let invalid = validity.invalid(answer, codes);
+            return invalid.map_or(Directive::Succeed, Directive::Retry);
+        }
+        Err(status) => status,
+    };
+    if status.is_cancelled_by_caller() {
+        return Directive::Fail;
+    }
+    match classify(status.code(), Message::Valid) {
+        Directive::Retry(failure) if status.is_unsent() => {
+            Directive::Retry(failure.at(Stage::Unsent))
+        }
+        // An error whose code is OK is a client's mistake; it is still an error.
+        Directive::Succeed => Directive::Fail,
+        directive => directive,
+    }
+}
+
+impl<F, V, Z> fmt::Debug for Call<'_, F, V, Z> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("method", &self.method)
+            .field("must_not_run_twice", &self.must_not_run_twice)
+            .finish_non_exhaustive()
+    }
+}

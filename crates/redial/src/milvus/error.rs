@@ -1,0 +1,180 @@
+//! The error of a call, and its text (rulings M4 to M6).
+
+use std::fmt;
+
+use std::time::Duration;
+
+use redial_core::Why;
+
+use super::status::Status;
+use crate::code::Code;
+use crate::report::Report;
+
+/// What the text of an error depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending<'a> {
+    /// Why the call ended.
+    pub why: Why,
+    /// How many retries were made.
+    pub retries: u32,
+    /// How long the call took.
+    pub elapsed: Duration,
+    /// The server's text.
+    pub message: &'a str,
+    /// Whether the last answer was an invalid message.
+    pub invalid: bool,
+}
+
+impl Ending<'_> {
+    /// The error's text: the server's, or `invalid message`, and ` (retried N times, Mms)` where
+    /// retries ran out.
+    ///
+    /// ```
+    /// use redial::milvus::Ending;
+    /// use redial::{Why, ms};
+    ///
+    /// let why = Why::Attempts;
+    /// let ending = Ending { why, retries: 3, elapsed: ms(180), message: "boom", invalid: false };
+    /// assert_eq!(ending.text(), "boom (retried 3 times, 180ms)");
+    /// ```
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Ending { why, retries, elapsed, message, invalid } = *self;
+        let message = if invalid { INVALID } else { message };
+        if why == Why::Attempts && retries > 0 {
+            format!("{message} (retried {retries} times, {}ms)", elapsed.as_millis())
+        } else {
+            message.to_owned()
+        }
+    }
+}
+
+const INVALID: &str = "invalid message";
+/// The text of a timeout that this side found.
+pub(super) const TOO_LATE: &str = "deadline exceeded";
+
+/// A call that failed. `S` is the status of the client, `T` its answers.
+pub struct Error<S, T>(Box<Inner<S, T>>);
+
+struct Inner<S, T> {
+    cause: Cause<S, T>,
+    report: Report,
+}
+
+/// What a call failed with.
+pub(super) enum Cause<S, T> {
+    /// A status, whose text says what needs saying.
+    Status(S),
+    /// An answer that is not a valid message.
+    Invalid { text: String, answer: T },
+    /// The timeout passed; the last status before, if there was one.
+    TooLate { before: Option<S> },
+}
+
+impl<S: Status, T> Error<S, T> {
+    pub(super) fn new(cause: Cause<S, T>, report: Report) -> Self {
+        Error(Box::new(Inner { cause, report }))
+    }
+
+    /// Its code: the server's, `DEADLINE_EXCEEDED` if the timeout passed here, and OK for an answer
+    /// that is not a valid message.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match &self.0.cause {
+            Cause::Status(status) => status.code(),
+            Cause::Invalid { .. } => Code::Ok,
+            Cause::TooLate { .. } => Code::DeadlineExceeded,
+        }
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match &self.0.cause {
+            Cause::Status(status) => status.message(),
+            Cause::Invalid { text, .. } => text,
+            Cause::TooLate { .. } => TOO_LATE,
+        }
+    }
+}
+
+impl<S, T> Error<S, T> {
+    /// The last status: what the call failed with, or what came before the timeout. There may be
+    /// none.
+    #[must_use]
+    pub fn status(&self) -> Option<&S> {
+        match &self.0.cause {
+            Cause::Status(status) => Some(status),
+            Cause::Invalid { .. } => None,
+            Cause::TooLate { before } => before.as_ref(),
+        }
+    }
+
+    /// The last status, as [`Error::status`] says.
+    #[must_use]
+    pub fn into_status(self) -> Option<S> {
+        match self.0.cause {
+            Cause::Status(status) => Some(status),
+            Cause::Invalid { .. } => None,
+            Cause::TooLate { before } => before,
+        }
+    }
+
+    /// The last answer, where that is not a valid message.
+    #[must_use]
+    pub fn answer(&self) -> Option<&T> {
+        match &self.0.cause {
+            Cause::Invalid { answer, .. } => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// The last answer, where that is not a valid message.
+    #[must_use]
+    pub fn into_answer(self) -> Option<T> {
+        match self.0.cause {
+            Cause::Invalid { answer, .. } => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Why the call ended.
+    #[must_use]
+    pub fn why(&self) -> Why {
+        self.0.report.why
+    }
+
+    /// How often, how long and why.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.0.report
+    }
+
+    /// Whether time ended it here.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.why() == Why::Deadline
+    }
+}
+
+impl<S: Status, T> fmt::Display for Error<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code(), self.message())
+    }
+}
+
+impl<S: Status, T> fmt::Debug for Error<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("code", &self.code())
+            .field("message", &self.message())
+            .field("report", &self.0.report)
+            .finish()
+    }
+}
+
+impl<S: Status + std::error::Error + 'static, T> std::error::Error for Error<S, T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.status().map(|status| status as &(dyn std::error::Error + 'static))
+    }
+}

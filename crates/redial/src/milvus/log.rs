@@ -1,0 +1,223 @@
+//! The interceptor's log lines, derived from the notes of a call (ruling M8).
+
+use std::fmt;
+use std::io::IsTerminal;
+
+use redial_core::{Directive, Note, Ns, Why};
+
+use super::options::Options;
+
+/// What a line tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LineKind {
+    /// The call began.
+    Request,
+    /// An attempt's answer came, or its time was over.
+    Response,
+    /// A retry will wait.
+    RetryDelay,
+    /// Which retry it will be.
+    RetryAttempt,
+    /// The retry is sent.
+    RetryExecuting,
+    /// Retries were made and ran out.
+    FailedAfterRetries,
+}
+
+impl LineKind {
+    /// Its name in scenarios.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            LineKind::Request => "request",
+            LineKind::Response => "response",
+            LineKind::RetryDelay => "retry-delay",
+            LineKind::RetryAttempt => "retry-attempt",
+            LineKind::RetryExecuting => "retry-executing",
+            LineKind::FailedAfterRetries => "failed-after-retries",
+        }
+    }
+}
+
+/// Whether a line may be coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Paint {
+    /// Plain text.
+    #[default]
+    Plain,
+    /// Responses in green and red.
+    Colour,
+}
+
+impl Paint {
+    /// Colour if this is a terminal.
+    #[must_use]
+    pub fn on(stream: &impl IsTerminal) -> Self {
+        if stream.is_terminal() { Paint::Colour } else { Paint::Plain }
+    }
+}
+
+/// A line of the log, for the debug level. It prints without colour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it tells.
+    pub kind: LineKind,
+    /// When.
+    pub at: Ns,
+    /// Its text, brackets first.
+    pub text: String,
+    /// Whether it tells of something bad.
+    pub is_bad: bool,
+}
+
+impl Line {
+    /// Its text, in colour where that is allowed.
+    #[must_use]
+    pub fn painted(&self, paint: Paint) -> String {
+        match (paint, self.kind, self.is_bad) {
+            (Paint::Colour, LineKind::Response, true) => {
+                format!("\u{1b}[31m{}\u{1b}[0m", self.text)
+            }
+            (Paint::Colour, LineKind::Response, false) => {
+                format!("\u{1b}[32m{}\u{1b}[0m", self.text)
+            }
+            _ => self.text.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The lines of a call that these notes tell of.
+///
+/// ```
+/// use redial::Diary;
+/// use redial::milvus::{Options, lines};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), redial::Problem> {
+/// let (options, mut diary) = (Options::default(), Diary::new());
+/// # let mut calls = 0;
+/// # let search = || { calls += 1; std::future::ready(if calls == 1 { Err("busy") } else { Ok(()) }) };
+/// let done = options.policy()?.retry(search).when(|_| true).diary(&mut diary).await;
+/// # assert!(done.is_ok());
+/// let lines: Vec<String> =
+///     lines("Search", &options, diary.notes()).iter().map(|line| line.to_string()).collect();
+/// assert_eq!(lines[0], "[Request] Search (timeout 15000ms)");
+/// assert_eq!(lines[3], "[Retry Attempt 1/3] Search: will be sent again in 20ms");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn lines(method: &str, options: &Options, notes: &[(Ns, Note)]) -> Vec<Line> {
+    let mut logger = Logger::new(method, options);
+    let mut lines = Vec::new();
+    for (at, note) in notes {
+        logger.note(*at, note, |line| lines.push(line));
+    }
+    lines
+}
+
+/// Turns notes into lines while they come.
+#[derive(Clone, Debug)]
+pub struct Logger {
+    method: String,
+    retries_max: u32,
+    timeout_ms: u128,
+    /// When the call began.
+    began: Ns,
+    /// When the attempt that runs started.
+    started: Ns,
+    /// Retries sent so far.
+    retries: u32,
+    /// Whether an attempt runs whose answer has not been logged.
+    runs: bool,
+}
+
+impl Logger {
+    /// A logger for one call of this method.
+    #[must_use]
+    pub fn new(method: &str, options: &Options) -> Self {
+        Logger {
+            method: method.to_owned(),
+            retries_max: options.max_retries,
+            timeout_ms: options.timeout.as_millis(),
+            began: 0,
+            started: 0,
+            retries: 0,
+            runs: false,
+        }
+    }
+
+    /// Gives `emit` the lines that this note makes.
+    pub fn note(&mut self, at: Ns, note: &Note, mut emit: impl FnMut(Line)) {
+        let Logger { method, retries_max, .. } = self;
+        let line = |kind, text| Line { kind, at, text, is_bad: false };
+        match note {
+            Note::Began { .. } => {
+                self.began = at;
+                let text = format!("[Request] {method} (timeout {}ms)", self.timeout_ms);
+                emit(line(LineKind::Request, text));
+            }
+            Note::Started { number, .. } => {
+                (self.started, self.runs) = (at, true);
+                self.retries = number.saturating_sub(1);
+                if self.retries > 0 {
+                    let n = self.retries;
+                    let text = format!("[Retry Executing {n}/{retries_max}] {method}: sent again");
+                    emit(line(LineKind::RetryExecuting, text));
+                }
+            }
+            Note::Outcome { judgement, .. } => {
+                let what = match judgement.directive {
+                    Directive::Succeed => "ok",
+                    Directive::Fail => "failed, not retryable",
+                    Directive::Retry(failure) => {
+                        failure.reason.map_or("failed, retryable", |reason| reason.name())
+                    }
+                };
+                emit(self.response(at, what, judgement.directive != Directive::Succeed));
+            }
+            Note::TimedOut { .. } => emit(self.response(at, "no answer in time", true)),
+            Note::Retrying { after, failure } => {
+                let ms = whole_ms(*after);
+                let why = failure.reason.map_or("a failure", |reason| reason.name());
+                let text = format!("[Retry Delay {ms}ms] {method}: after {why}");
+                emit(line(LineKind::RetryDelay, text));
+                let n = self.retries.saturating_add(1);
+                let text = format!(
+                    "[Retry Attempt {n}/{retries_max}] {method}: will be sent again in {ms}ms"
+                );
+                emit(line(LineKind::RetryAttempt, text));
+            }
+            // A total deadline cancels an attempt as its own timeout does; the application's
+            // dropping it is no answer.
+            Note::Ended { why: Why::Deadline, .. } if self.runs => {
+                emit(self.response(at, "no answer in time", true));
+            }
+            Note::Ended { why: Why::Attempts, .. } if self.retries > 0 => {
+                let ms = whole_ms(at.saturating_sub(self.began));
+                let n = self.retries;
+                let text = format!("[Failed after retries({ms}ms)] {method}: {n} retries made");
+                emit(Line { is_bad: true, ..line(LineKind::FailedAfterRetries, text) });
+            }
+            _ => {}
+        }
+    }
+
+    fn response(&mut self, at: Ns, what: &str, is_bad: bool) -> Line {
+        self.runs = false;
+        let ms = whole_ms(at.saturating_sub(self.started));
+        let text = format!("[Response({ms}ms)] {}: {what}", self.method);
+        Line { kind: LineKind::Response, at, text, is_bad }
+    }
+}
+
+/// Whole milliseconds, rounded down.
+const fn whole_ms(span: Ns) -> u64 {
+    span / 1_000_000
+}

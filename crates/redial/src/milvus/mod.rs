@@ -1,0 +1,53 @@
+//! The Milvus client's retry interceptor: statuses outside a list are retried after 20, 40 and
+//! 80 ms, each attempt with its whole timeout (section M of the rulings).
+//!
+//! A module of this crate until it has its layer; [`Interceptor`] runs any async operation that
+//! returns a [`Status`] as its error.
+//!
+//! ```
+//! use redial::milvus::{Code, Options, Status};
+//!
+//! #[derive(Debug)]
+//! struct MyStatus(Code, String);
+//!
+//! impl Status for MyStatus {
+//!     fn code(&self) -> Code { self.0 }
+//!     fn message(&self) -> &str { &self.1 }
+//!     fn with_message(self, message: String) -> Self { MyStatus(self.0, message) }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), redial::Problem> {
+//! let interceptor = Options::default().max_retries(1).interceptor()?;
+//! let search = || async { Err::<(), _>(MyStatus(Code::Unavailable, "boom".into())) };
+//! let error = interceptor.call("Search", search).send().await.unwrap_err();
+//! assert_eq!((error.code(), error.message()), (Code::Unavailable, "boom (retried 1 times, 20ms)"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Throttle
+//! None, as in the client that the design describes; [`Interceptor::sharing`] adds a budget.
+//!
+//! # Words
+//! | the design | here |
+//! | --- | --- |
+//! | `getRetryInterceptor` | [`Interceptor`] |
+//! | `maxRetries`, `retryDelay`, `timeout` | [`Options`]: `max_retries`, `retry_delay`, `timeout` |
+//! | `isInvalidMessage` | [`Call::invalid_when`], [`Call::inner_code`] with [`Interceptor::invalid_codes`] |
+//! | the ignore list | [`IGNORED`], [`classify`] |
+//! | `(retried N times, Mms)` | [`Ending::text`] |
+//! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`Line`], [`LineKind`], [`lines`] |
+
+mod call;
+mod error;
+mod log;
+mod options;
+mod status;
+
+pub use crate::code::Code;
+pub use call::{Call, InnerCode, Interceptor, InvalidWhen, Valid, Validity};
+pub use error::{Ending, Error};
+pub use log::{Line, LineKind, Logger, Paint, lines};
+pub use options::{Options, Writes, is_write};
+pub use status::{IGNORED, Message, RATE_LIMIT, Status, classify};

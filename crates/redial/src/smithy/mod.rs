@@ -1,0 +1,56 @@
+//! Smithy's standard retry strategy: three attempts, a bucket in which retries cost by the kind of
+//! failure, and a classification in a fixed order (section S of the rulings).
+//!
+//! ```
+//! use std::io;
+//! use redial::smithy::{self, Standard};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Made once and cloned: the clones share the bucket.
+//! let policy = Standard::aws_2026().attempts(5).policy()?;
+//! # let mut tries = 0;
+//! # let mut get = || { tries += 1; let n = tries; async move { if n < 3 { Err(io::ErrorKind::ConnectionReset.into()) } else { io::Result::Ok("object") } } };
+//! let object = policy.retry(|| get()).classify(smithy::classifier()).await?;
+//! assert_eq!(object, "object");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Throttle
+//! The policy keeps the strategy's own bucket ([`Costs`](crate::throttles::Costs)), which its clones
+//! share. Several policies share one with [`Policy::sharing`](crate::Policy::sharing), and
+//! [`Funded`](crate::throttles::Funded) adds a budget to it.
+//!
+//! # Words
+//! | the design | here |
+//! | --- | --- |
+//! | `RetryStrategy.retry(policy, block)` | `policy.retry(block).classify(rules).await` |
+//! | `StandardRetryStrategy`, its options (`maxAttempts`, `maxTimeMs`) | [`Standard`] (`attempts`, `time_max`) |
+//! | `RetryPolicy.evaluate(result)` | [`Judge::judge`](crate::Judge::judge) |
+//! | `StandardRetryPolicy` | [`Classifier`] |
+//! | `evaluateOtherExceptions` | [`Classifier::hook`] |
+//! | `SdkBaseException`, `ServiceException`, `ClientException` | [`ServiceError`] |
+//! | `TerminateAndSucceed` | [`Directive::Succeed`](crate::Directive::Succeed) |
+//! | `TerminateAndFail` | [`Directive::Fail`](crate::Directive::Fail) |
+//! | `RetryError(reason)` | [`Directive::Retry`](crate::Directive::Retry) with a [`Failure`](crate::Failure) |
+//! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](crate::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
+//! | `RetryTokenBucket.acquireToken` | [`Token::acquire`] on a [`Costs`](crate::throttles::Costs) |
+//! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`Token`]: `success`, `failure`, `retry` |
+//! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`Standard::policy_with`] |
+
+mod classifier;
+mod io;
+mod options;
+mod preset;
+mod standard;
+mod token;
+#[cfg(feature = "serde")]
+mod written;
+
+pub use classifier::{Classifier, ClientErrors, Hooked, ServiceError, Side, classifier};
+pub use io::{CHAIN_MAX, IoErrors, io_errors, io_failure};
+pub use options::{Attempts, BucketOptions, CostOptions, HintKept, Order};
+pub use preset::Preset;
+pub use standard::Standard;
+pub use token::{Scheduled, Token};

@@ -1,0 +1,91 @@
+//! The numbers of the standard strategy, by the rules that they come from (rulings S1, S5, S6).
+
+use std::time::Duration;
+
+use redial_core::throttle::CostsSpec;
+use redial_core::{Backoff, HintRule, Jitter, Late, Numbering, Pay, Rules, ms, s};
+
+/// Where the values come from that are not given.
+///
+/// | | `standard` (S1) | `aws-2026` (S6) | `aws-2026-dynamodb` |
+/// | --- | --- | --- | --- |
+/// | attempts | 3 | 3 | 4 |
+/// | backoff, cap, jitter | 10 ms × 1.5, 20 s, full | 50 ms × 2, 20 s, full | 25 ms × 2, 20 s, full |
+/// | first delay after throttling | as any | 1 s | 1 s |
+/// | bucket | 500 | 500 | 500 |
+/// | costs: server, client, throttling, timeout | 5, 5, 10, 10 | 14, 14, 5, 14 | 14, 14, 5, 14 |
+/// | a success at the first try adds | 1 | 1 | 1 |
+/// | refill per second | 10 | none | none |
+/// | an empty bucket | waits | fails | fails |
+/// | order | backoff, then bucket | bucket, then backoff | bucket, then backoff |
+/// | a server's hint | exact | within 5 s of the backoff | within 5 s of the backoff |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Preset {
+    /// The design's numbers.
+    #[default]
+    #[cfg_attr(feature = "serde", serde(rename = "standard"))]
+    Standard,
+    /// The AWS SDKs' rules of 2026.
+    #[cfg_attr(feature = "serde", serde(rename = "aws-2026"))]
+    Aws2026,
+    /// The same, as they are for `DynamoDB`.
+    #[cfg_attr(feature = "serde", serde(rename = "aws-2026-dynamodb"))]
+    Aws2026Dynamodb,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Preset; 3] = [Preset::Standard, Preset::Aws2026, Preset::Aws2026Dynamodb];
+
+    /// Its name in the written form.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::Standard => "standard",
+            Preset::Aws2026 => "aws-2026",
+            Preset::Aws2026Dynamodb => "aws-2026-dynamodb",
+        }
+    }
+
+    pub(super) const fn rules(self) -> Rules {
+        let standard = Rules {
+            attempts: Some(3),
+            backoff: exponential(ms(10), 1.5, s(20)),
+            jitter: Jitter::Full,
+            late: Late::Wait,
+            numbering: Numbering::Attempts,
+            hint: HintRule::Exact(None),
+            pay: Pay::AfterBackoff,
+            ..Rules::DEFAULT
+        };
+        let aws_2026 = Rules {
+            backoff: exponential(ms(50), 2.0, s(20)),
+            throttling_first: Some(s(1)),
+            hint: HintRule::Within(HINT_ROOM),
+            pay: Pay::Deciding,
+            ..standard
+        };
+        match self {
+            Preset::Standard => standard,
+            Preset::Aws2026 => aws_2026,
+            Preset::Aws2026Dynamodb => {
+                Rules { attempts: Some(4), backoff: exponential(ms(25), 2.0, s(20)), ..aws_2026 }
+            }
+        }
+    }
+
+    pub(super) const fn bucket(self) -> CostsSpec {
+        match self {
+            Preset::Standard => CostsSpec::STANDARD,
+            Preset::Aws2026 | Preset::Aws2026Dynamodb => CostsSpec::AWS_2026,
+        }
+    }
+}
+
+/// How far a server's hint may pass the computed delay (ruling S6).
+pub(super) const HINT_ROOM: Duration = s(5);
+
+const fn exponential(first: Duration, factor: f64, cap: Duration) -> Backoff {
+    Backoff::Exponential { first, factor, cap: Some(cap) }
+}

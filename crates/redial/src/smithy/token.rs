@@ -1,0 +1,106 @@
+//! What a try holds of the bucket, for loops of your own: resolved exactly once, in the types
+//! (rulings S3 and S4).
+//!
+//! The drivers of this crate do all this by themselves. Invariant: every way out of a token
+//! consumes it, so resolving one twice does not compile.
+
+use std::fmt;
+use std::time::Duration;
+
+use redial_core::throttle::Costs;
+use redial_core::{Cost, Grant, Kind, Ns, Purse, duration};
+
+/// What the try that runs now holds of a bucket: nothing at first, then what its retry took.
+///
+/// Dropping it counts as failure.
+///
+/// ```
+/// use redial::Kind;
+/// use redial::smithy::{Standard, Token};
+/// use redial::throttles::Bucket as _;
+///
+/// let bucket = Standard::aws_2026().costs()?;
+/// let token = Token::acquire(&bucket);
+/// let retry = token.retry(Kind::Server, 0).ok_or("empty")?;
+/// assert_eq!(bucket.tokens(0), Some(486.0));
+/// let token = retry.start(); // once `retry.after()` has passed
+/// token.success(); // gives back what this retry took
+/// assert_eq!(bucket.tokens(0), Some(500.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A token that is resolved is gone:
+/// ```compile_fail
+/// # use redial::smithy::{Standard, Token};
+/// # let bucket = Standard::aws_2026().costs().unwrap();
+/// let token = Token::acquire(&bucket);
+/// token.failure();
+/// token.success();
+/// ```
+#[must_use = "a token that is dropped counts as a failure"]
+pub struct Token<'b> {
+    purse: Purse<&'b Costs>,
+}
+
+impl<'b> Token<'b> {
+    /// The token of a first try; it costs nothing (ruling P10).
+    pub const fn acquire(bucket: &'b Costs) -> Self {
+        Token { purse: Purse::new(bucket) }
+    }
+
+    /// The try succeeded: what its retry took goes back; a first try adds the bucket's `success`.
+    pub fn success(mut self) {
+        self.purse.succeeded();
+    }
+
+    /// The try failed, and no other follows: nothing goes back.
+    pub fn failure(mut self) {
+        self.purse.ended();
+    }
+
+    /// The try failed with this kind of failure, and another is wanted. `now` is in nanoseconds
+    /// since any origin, the same for all users of the bucket.
+    ///
+    /// `None`: the bucket is empty and refuses; the token is resolved as a failure.
+    pub fn retry(mut self, kind: Kind, now: Ns) -> Option<Scheduled<'b>> {
+        match self.purse.take(Cost { kind }, now) {
+            Grant::Now(_) => Some(Scheduled { purse: self.purse, after: 0 }),
+            Grant::After(after, _) => Some(Scheduled { purse: self.purse, after }),
+            // This bucket never answers later.
+            Grant::Later | Grant::Refused => None,
+        }
+    }
+}
+
+/// A retry that is paid for and has not started. Dropping it gives back what it took (ruling P6).
+#[must_use = "a retry that is dropped never starts"]
+pub struct Scheduled<'b> {
+    purse: Purse<&'b Costs>,
+    after: Ns,
+}
+
+impl<'b> Scheduled<'b> {
+    /// How long to wait until the refill has paid for it; zero if it is paid already.
+    #[must_use]
+    pub const fn after(&self) -> Duration {
+        duration(self.after)
+    }
+
+    /// The retry starts; what the one before it took is spent.
+    pub fn start(mut self) -> Token<'b> {
+        self.purse.started();
+        Token { purse: self.purse }
+    }
+}
+
+impl fmt::Debug for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Scheduled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduled").field("after", &self.after()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,311 @@
+//! One scripted call: carries out what the machine commands, and tells it what the script says.
+//!
+//! Invariant: nothing is decided here. Every start, delay, cancel and end is the machine's.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use redial_core::throttle::Bucket;
+use redial_core::{
+    Advice, Call, Command, Directive, Failure, Grant, LIVE_MAX, NEVER, Ns, Reason, Start, Terms,
+    duration, ns,
+};
+
+use super::messages::{Channel, Messages};
+use super::played::Played;
+use super::player::{Agenda, What};
+use super::script::{Meets, Script};
+use super::stage::{Draws, Stage};
+use crate::error::BoxError;
+use crate::strategy::{Answered, Decision, Request};
+use crate::throttle::Handle;
+
+/// What was asked and is not answered yet.
+enum Question {
+    Strategy(Pin<Box<dyn Future<Output = Answered> + Send>>),
+    Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
+}
+
+/// One call of a play.
+pub(super) struct Actor<'a> {
+    script: &'a Script<'a>,
+    call: Option<Call<'a, LIVE_MAX>>,
+    stage: Stage<'a>,
+    began: Ns,
+    /// The attempt in each slot.
+    running: [Option<u32>; LIVE_MAX],
+    reasons: Vec<Reason>,
+    question: Option<Question>,
+    messages: Messages<'a>,
+    sent: Vec<u64>,
+    tokens: Option<f64>,
+    unscripted: Option<u32>,
+    strategy_error: Option<BoxError>,
+    /// Its place in the order in which the calls of the play ended.
+    ended_nth: Option<usize>,
+    /// Tells a timer that is still meant from one that was replaced.
+    timer: u64,
+}
+
+impl<'a> Actor<'a> {
+    pub(super) fn new(
+        script: &'a Script<'a>,
+        throttle: Handle,
+        draws: &'a Draws,
+        channel: &'a Channel,
+    ) -> Self {
+        Actor {
+            script,
+            call: None,
+            stage: Stage::new(throttle, draws),
+            began: ns(script.at),
+            running: [None; LIVE_MAX],
+            reasons: Vec::new(),
+            question: None,
+            messages: Messages::new(channel, script.buffer_max.unwrap_or(u64::MAX)),
+            sent: Vec::new(),
+            tokens: None,
+            unscripted: None,
+            strategy_error: None,
+            ended_nth: None,
+            timer: 0,
+        }
+    }
+
+    /// Whether something was asked that is not answered yet.
+    pub(super) const fn asks(&self) -> bool {
+        self.question.is_some()
+    }
+
+    pub(super) fn played(self) -> Played {
+        let Actor { began, stage, sent, tokens, unscripted, strategy_error, ended_nth, .. } = self;
+        let diary = stage.diary;
+        Played { began, diary, sent, tokens, unscripted, strategy_error, ended_nth }
+    }
+
+    /// What the script or a timer says happens to this call now.
+    pub(super) fn happens(&mut self, what: What, now: Ns, agenda: &mut Agenda) {
+        match (what, &mut self.call) {
+            (What::Begins, _) => self.begin(now, agenda),
+            (What::Headers { slot, attempt }, Some(call)) => {
+                if self.running[slot] == Some(attempt) {
+                    call.committed(slot, now, &mut self.stage);
+                }
+            }
+            (What::Outcome { slot, attempt }, _) => self.outcome(slot, attempt, now),
+            (What::Writes(index), _) => self.write(self.script.messages[index].1, now),
+            (What::Due { timer }, Some(call)) if timer == self.timer => {
+                call.wake_once(now, &mut self.stage);
+            }
+            (What::Cancels, Some(call)) => call.cancel(now, &mut self.stage),
+            // A timer that was replaced, which must not replace the one that is meant.
+            _ => return,
+        }
+        self.settle(now, agenda);
+    }
+
+    /// Looks whether what was asked is answered now.
+    pub(super) fn look(&mut self, now: Ns, agenda: &mut Agenda) {
+        let context = &mut Context::from_waker(Waker::noop());
+        let Some(call) = &mut self.call else { return };
+        match &mut self.question {
+            None => return,
+            Some(Question::Strategy(answer)) => {
+                let Poll::Ready(answer) = answer.as_mut().poll(context) else { return };
+                let advice = advice(answer, &mut self.strategy_error);
+                call.answered(advice, now, &mut self.stage);
+            }
+            Some(Question::Throttle(grant)) => {
+                let Poll::Ready(grant) = grant.as_mut().poll(context) else { return };
+                call.granted(grant, now, &mut self.stage);
+            }
+        }
+        self.question = None;
+        self.settle(now, agenda);
+    }
+
+    fn begin(&mut self, now: Ns, agenda: &mut Agenda) {
+        let script = self.script;
+        let mut sealed = false;
+        for (index, (at, bytes)) in script.messages.iter().enumerate() {
+            if at.is_zero() {
+                sealed |= !self.messages.write(*bytes);
+            } else {
+                agenda.add(now.saturating_add(ns(*at)), 0, What::Writes(index));
+            }
+        }
+        if let Some(cancel) = script.cancel {
+            agenda.add(now.saturating_add(ns(cancel)), 0, What::Cancels);
+        }
+        let terms = Terms {
+            deadline: script.deadline,
+            idempotent: script.idempotent,
+            sealed,
+            asks: script.strategy.is_some(),
+        };
+        self.call = Some(Call::begin(script.policy.core(), terms, now, &mut self.stage));
+    }
+
+    fn outcome(&mut self, slot: usize, attempt: u32, now: Ns) {
+        let Some(call) = &mut self.call else { return };
+        if self.running[slot] != Some(attempt) {
+            return;
+        }
+        let Some(judgement) = scripted(self.script, attempt).and_then(|meets| meets.judgement)
+        else {
+            return;
+        };
+        if let Directive::Retry(Failure { reason: Some(reason), .. }) = judgement.directive
+            && !self.reasons.contains(&reason)
+        {
+            self.reasons.push(reason);
+        }
+        stopped(&mut self.running, &mut self.sent, self.script, &self.messages, slot);
+        call.outcome(slot, judgement, now, &mut self.stage);
+    }
+
+    /// The application writes a message; if it cannot be kept, the call belongs to the attempt to
+    /// which most were written (ruling G24).
+    fn write(&mut self, bytes: u64, now: Ns) {
+        let Some(call) = &mut self.call else { return };
+        if call.end().is_some() {
+            return;
+        }
+        let before = self.messages.written;
+        if self.messages.write(bytes) {
+            return;
+        }
+        let taken = |attempt: u32| {
+            scripted(self.script, attempt).map_or(0, |meets| meets.accepts.min(before))
+        };
+        let running = self.running.iter().enumerate();
+        let most = running
+            .filter_map(|(slot, attempt)| attempt.map(|attempt| (slot, attempt)))
+            .min_by_key(|&(_, attempt)| (std::cmp::Reverse(taken(attempt)), attempt));
+        call.sealed(most.map(|(slot, _)| slot), now, &mut self.stage);
+    }
+
+    /// Carries out the machine's commands, and arms its next timer.
+    fn settle(&mut self, now: Ns, agenda: &mut Agenda) {
+        self.obey(now, agenda);
+        if self.unscripted.is_some()
+            && let Some(call) = &mut self.call
+        {
+            call.cancel(now, &mut self.stage);
+            self.obey(now, agenda);
+        }
+        let Some(call) = &self.call else { return };
+        if call.is_committed() || call.end().is_some() {
+            self.messages.free();
+        }
+        self.timer += 1;
+        if let Some(at) = call.wake_at() {
+            let what = What::Due { timer: self.timer };
+            if at >= call.deadline() {
+                agenda.add_deadline(at, what);
+            } else {
+                agenda.add(at.max(now), 0, what);
+            }
+        }
+    }
+
+    fn obey(&mut self, now: Ns, agenda: &mut Agenda) {
+        while let Some(command) = self.call.as_mut().and_then(Call::command) {
+            match command {
+                Command::Cancel(slot) => {
+                    stopped(&mut self.running, &mut self.sent, self.script, &self.messages, slot);
+                }
+                Command::Start(start) => self.start(start, now, agenda),
+                Command::Ask(failure) => self.ask(failure, now),
+                Command::Await(cost) => {
+                    let later = self.stage.purse.throttle().later(cost);
+                    self.question = Some(Question::Throttle(later));
+                }
+                Command::End(_) => {
+                    self.question = None;
+                    self.ended_nth = Some(agenda.ended());
+                    self.tokens = self.stage.purse.throttle().tokens(now);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, start: Start, now: Ns, agenda: &mut Agenda) {
+        let Start { slot, attempt, .. } = start;
+        self.running[slot] = Some(attempt);
+        let Some(meets) = scripted(self.script, attempt) else {
+            self.unscripted.get_or_insert(attempt);
+            return;
+        };
+        if let Some(headers) = meets.headers {
+            let what = What::Headers { slot, attempt };
+            agenda.add(now.saturating_add(ns(headers)), attempt, what);
+        }
+        if meets.judgement.is_some() {
+            let what = What::Outcome { slot, attempt };
+            agenda.add(now.saturating_add(ns(meets.after)), attempt, what);
+        }
+    }
+
+    fn ask(&mut self, failure: Failure, now: Ns) {
+        let Some(call) = &mut self.call else { return };
+        let deadline = call.deadline();
+        let request = Request {
+            idempotent: self.script.idempotent,
+            attempts: call.ledger().attempts,
+            reasons: &self.reasons,
+            failure,
+            elapsed: duration(now.saturating_sub(self.began)),
+            remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
+            data: &self.script.data,
+        };
+        let decision = match (&self.script.strategy, &self.script.policy.strategy) {
+            (Some(strategy), _) => strategy.retry_after(&request),
+            (None, Some(strategy)) => strategy.retry_after(&request),
+            (None, None) => Decision::Decline,
+        };
+        let answer = match decision {
+            Decision::Retry(delay) => Ok(Some(delay)),
+            Decision::Decline => Ok(None),
+            Decision::Fail(error) => Err(error),
+            Decision::Later(answer) => {
+                self.question = Some(Question::Strategy(answer));
+                return;
+            }
+        };
+        let advice = advice(answer, &mut self.strategy_error);
+        call.answered(advice, now, &mut self.stage);
+    }
+}
+
+fn scripted<'s>(script: &'s Script<'_>, attempt: u32) -> Option<&'s Meets> {
+    script.attempts.get(attempt as usize - 1)
+}
+
+/// The attempt in this slot runs no longer; what was written to it is counted.
+fn stopped(
+    running: &mut [Option<u32>],
+    sent: &mut Vec<u64>,
+    script: &Script<'_>,
+    messages: &Messages<'_>,
+    slot: usize,
+) {
+    let Some(attempt) = running[slot].take() else { return };
+    let index = attempt as usize - 1;
+    if sent.len() <= index {
+        sent.resize(index + 1, 0);
+    }
+    sent[index] = scripted(script, attempt).map_or(0, |meets| meets.accepts.min(messages.written));
+}
+
+/// The answer as the machine takes it; what a strategy fails with is kept.
+fn advice(answer: Answered, failed_with: &mut Option<BoxError>) -> Advice {
+    match answer {
+        Ok(Some(delay)) => Advice::After(ns(delay)),
+        Ok(None) => Advice::Decline,
+        Err(error) => {
+            *failed_with = Some(error);
+            Advice::Decline
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What became of a scripted call; all of it is read from its diary.
+
+use std::time::Duration;
+
+use redial_core::{Note, Ns, Why, duration};
+
+use crate::diary::Diary;
+use crate::error::BoxError;
+
+/// What became of a scripted call. Times count from its start.
+#[derive(Debug)]
+pub struct Played {
+    pub(super) began: Ns,
+    pub(super) diary: Diary,
+    pub(super) sent: Vec<u64>,
+    pub(super) tokens: Option<f64>,
+    pub(super) unscripted: Option<u32>,
+    pub(super) strategy_error: Option<BoxError>,
+    pub(super) ended_nth: Option<usize>,
+}
+
+/// How a scripted call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// When.
+    pub at: Duration,
+    /// Why.
+    pub why: Why,
+    /// The attempt whose outcome was handed on, if there was one.
+    pub attempt: Option<u32>,
+}
+
+impl Played {
+    /// When attempts started, in order.
+    #[must_use]
+    pub fn starts(&self) -> Vec<Duration> {
+        self.each(|note| matches!(note, Note::Started { .. }).then_some(()))
+            .map(|(at, ())| at)
+            .collect()
+    }
+
+    /// Which attempts were cancelled while they ran, and when.
+    #[must_use]
+    pub fn cancels(&self) -> Vec<(u32, Duration)> {
+        let cancelled = |note: &Note| match note {
+            Note::Cancelled { attempt } => Some(*attempt),
+            _ => None,
+        };
+        self.each(cancelled).map(|(at, attempt)| (attempt, at)).collect()
+    }
+
+    /// How the call ended; `None` if it never did.
+    #[must_use]
+    pub fn end(&self) -> Option<Ended> {
+        let ended = |note: &Note| match note {
+            Note::Ended { why, attempt } => Some((*why, *attempt)),
+            _ => None,
+        };
+        self.each(ended).next().map(|(at, (why, attempt))| Ended { at, why, attempt })
+    }
+
+    /// Why the call ended; `None` if it never did.
+    #[must_use]
+    pub fn why(&self) -> Option<Why> {
+        self.end().map(|end| end.why)
+    }
+
+    /// The number of each attempt as the policy counts: a replacement keeps that of what it
+    /// replaces.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u32> {
+        let number = |note: &Note| match note {
+            Note::Started { number, .. } => Some(*number),
+            _ => None,
+        };
+        self.each(number).map(|(_, number)| number).collect()
+    }
+
+    /// What remained of the deadline when each attempt started; `None` without a deadline.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Vec<Duration>> {
+        let deadline = |note: &Note| match note {
+            Note::Began { deadline, .. } => *deadline,
+            _ => None,
+        };
+        let (_, deadline) = self.each(deadline).next()?;
+        let deadline = duration(deadline.saturating_sub(self.began));
+        Some(self.starts().iter().map(|start| deadline.saturating_sub(*start)).collect())
+    }
+
+    /// How many of the call's messages were written to each attempt by its end.
+    #[must_use]
+    pub fn sent(&self) -> &[u64] {
+        &self.sent
+    }
+
+    /// What its throttle held when the call ended; `None` without a throttle.
+    #[must_use]
+    pub const fn tokens(&self) -> Option<f64> {
+        self.tokens
+    }
+
+    /// The first attempt that started though the script has nothing for it; the call was cancelled
+    /// then.
+    #[must_use]
+    pub const fn unscripted(&self) -> Option<u32> {
+        self.unscripted
+    }
+
+    /// What a strategy failed the call with, if it did.
+    #[must_use]
+    pub fn strategy_error(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.strategy_error.as_deref()
+    }
+
+    /// Its place, from 0, in the order in which the calls of the play ended.
+    #[must_use]
+    pub const fn ended_nth(&self) -> Option<usize> {
+        self.ended_nth
+    }
+
+    /// When the call began, in nanoseconds of the play.
+    #[must_use]
+    pub const fn began(&self) -> Ns {
+        self.began
+    }
+
+    /// Everything that happened, in nanoseconds of the play.
+    #[must_use]
+    pub const fn diary(&self) -> &Diary {
+        &self.diary
+    }
+
+    /// What `select` finds in the notes, with the time since the call began.
+    fn each<T>(&self, select: impl Fn(&Note) -> Option<T>) -> impl Iterator<Item = (Duration, T)> {
+        let began = self.began;
+        self.diary.notes().iter().filter_map(move |(at, note)| {
+            select(note).map(|found| (duration(at.saturating_sub(began)), found))
+        })
+    }
+}

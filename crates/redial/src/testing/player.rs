@@ -1,0 +1,213 @@
+//! The player: several scripted calls on one virtual clock.
+//!
+//! Events of one moment happen in the order of SCENARIOS.md: response headers and outcomes, then
+//! what applications write, then deadlines, then timers and calls that begin, then cancelling;
+//! among equals the earlier call first, then the lower attempt.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use redial_core::throttle::Budget;
+use redial_core::{NEVER, Ns, ns};
+
+use super::actor::Actor;
+use super::messages::Channel;
+use super::played::Played;
+use super::script::Script;
+use super::stage::Draws;
+use crate::throttle::Handle;
+
+/// Calls that are played together on one virtual clock, which begins at 0.
+#[derive(Clone, Debug)]
+#[must_use = "a play does nothing until it is run"]
+pub struct Play<'p> {
+    calls: Vec<Script<'p>>,
+    draws: Vec<f64>,
+    buffer_max: u64,
+}
+
+impl Default for Play<'_> {
+    fn default() -> Self {
+        Play { calls: Vec::new(), draws: vec![0.5], buffer_max: u64::MAX }
+    }
+}
+
+impl<'p> Play<'p> {
+    /// A play without calls, in which every draw is 0.5.
+    pub fn new() -> Self {
+        Play::default()
+    }
+
+    /// The draws, each in `[0, 1)`, which all calls use in order; the last one repeats.
+    ///
+    /// # Panics
+    /// When it is run: there is no draw, or one that is not in `[0, 1)`.
+    pub fn draws(mut self, draws: impl IntoIterator<Item = f64>) -> Self {
+        self.draws = draws.into_iter().collect();
+        self
+    }
+
+    /// How many bytes of messages all calls together may keep (ruling G25).
+    pub const fn buffer_max(mut self, bytes: u64) -> Self {
+        self.buffer_max = bytes;
+        self
+    }
+
+    /// Adds a call.
+    pub fn call(mut self, call: Script<'p>) -> Self {
+        self.calls.push(call);
+        self
+    }
+
+    /// Plays all calls to their ends, and returns what became of them in the order in which they
+    /// were added.
+    #[must_use]
+    pub fn run(self) -> Vec<Played> {
+        let draws = Draws::new(self.draws);
+        let channel = Channel::new(self.buffer_max);
+        let mut throttles = Throttles::default();
+        let mut order: Vec<usize> = (0..self.calls.len()).collect();
+        order.sort_by_key(|&index| self.calls[index].at);
+        let mut actors: Vec<_> = order
+            .iter()
+            .map(|&index| &self.calls[index])
+            .map(|script| Actor::new(script, throttles.of(script), &draws, &channel))
+            .collect();
+        let mut agenda = Agenda { events: BinaryHeap::new(), rank: 0, ended: 0 };
+        for (rank, &index) in order.iter().enumerate() {
+            agenda.of(rank).add(ns(self.calls[index].at), 0, What::Begins);
+        }
+        // Who waits for an answer; hardly ever anybody.
+        let mut asking: Vec<usize> = Vec::new();
+        while let Some(Reverse(Event { at, rank, what, .. })) = agenda.events.pop() {
+            actors[rank].happens(what, at, agenda.of(rank));
+            if actors[rank].asks() && !asking.contains(&rank) {
+                asking.push(rank);
+            }
+            asking.retain(|&rank| {
+                actors[rank].look(at, agenda.of(rank));
+                actors[rank].asks()
+            });
+        }
+        let mut played: Vec<_> =
+            order.into_iter().zip(actors.into_iter().map(Actor::played)).collect();
+        played.sort_by_key(|(index, _)| *index);
+        played.into_iter().map(|(_, played)| played).collect()
+    }
+
+    /// Plays the only call.
+    pub(super) fn run_one(self) -> Played {
+        let mut played = self.run();
+        assert!(played.len() == 1, "one call was written");
+        let played = played.remove(0);
+        if let Some(attempt) = played.unscripted() {
+            panic!("attempt {attempt} started, and the script lists only {}", attempt - 1);
+        }
+        played
+    }
+}
+
+/// The throttles of a play: default budgets are its own and start full, so that one test does not
+/// drain another's; what was shared by name is used as it is.
+#[derive(Default)]
+struct Throttles(Vec<(*const Budget, Arc<Budget>)>);
+
+impl Throttles {
+    fn of(&mut self, script: &Script<'_>) -> Handle {
+        let original: &Budget = match &script.policy.handle {
+            Handle::Place(place) => place.budget(),
+            Handle::Own(budget) => budget,
+            shared => return shared.clone(),
+        };
+        let known = self.0.iter().find(|(known, _)| std::ptr::eq(*known, original));
+        if let Some((_, budget)) = known {
+            return Handle::Own(budget.clone());
+        }
+        let (reserve, ratio) = original.parameters();
+        let budget = Arc::new(Budget::new(reserve, ratio).unwrap_or_default());
+        self.0.push((original, budget.clone()));
+        Handle::Own(budget)
+    }
+}
+
+/// What happens to a call. The order of the first two is theirs at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// The response of an attempt begins.
+    Headers { slot: usize, attempt: u32 },
+    /// The outcome of an attempt is there.
+    Outcome { slot: usize, attempt: u32 },
+    /// The application writes a message.
+    Writes(usize),
+    /// The call begins.
+    Begins,
+    /// A timer or the deadline is due.
+    Due { timer: u64 },
+    /// The application drops the call.
+    Cancels,
+}
+
+/// The order of events at one moment (ruling P4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Outcome,
+    Message,
+    Deadline,
+    Timer,
+    Cancel,
+}
+
+/// Something that will happen. The order of the fields is the order of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    at: Ns,
+    class: Class,
+    rank: usize,
+    attempt: u32,
+    what: What,
+}
+
+/// What is to happen, as one call after the other adds to it.
+pub(super) struct Agenda {
+    events: BinaryHeap<Reverse<Event>>,
+    /// The call whose turn it is.
+    rank: usize,
+    /// How many calls have ended.
+    ended: usize,
+}
+
+impl Agenda {
+    /// The agenda for this call's turn.
+    const fn of(&mut self, rank: usize) -> &mut Self {
+        self.rank = rank;
+        self
+    }
+
+    /// A call has ended: how many did before it.
+    pub(super) const fn ended(&mut self) -> usize {
+        self.ended += 1;
+        self.ended - 1
+    }
+
+    pub(super) fn add(&mut self, at: Ns, attempt: u32, what: What) {
+        let class = match what {
+            What::Headers { .. } | What::Outcome { .. } => Class::Outcome,
+            What::Writes(_) => Class::Message,
+            What::Begins | What::Due { .. } => Class::Timer,
+            What::Cancels => Class::Cancel,
+        };
+        self.push(at, class, attempt, what);
+    }
+
+    pub(super) fn add_deadline(&mut self, at: Ns, what: What) {
+        self.push(at, Class::Deadline, 0, what);
+    }
+
+    fn push(&mut self, at: Ns, class: Class, attempt: u32, what: What) {
+        // What is never due never happens.
+        if at != NEVER {
+            self.events.push(Reverse(Event { at, class, rank: self.rank, attempt, what }));
+        }
+    }
+}

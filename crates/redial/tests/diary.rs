@@ -1,0 +1,214 @@
+//! Goal: a diary tells everything that happened to a call, survives being written and read, and
+//! replays to the same decisions. Method: calls of every kind run through the real drivers on
+//! virtual time with a diary attached; each diary is written, read and replayed, and a diary that
+//! was changed, or another policy, must be noticed.
+#![cfg(feature = "serde")]
+
+use std::time::Duration;
+
+use redial::throttles::{Bucket, Budget, Costs, CostsSpec};
+use redial::{
+    Decision, Diary, Failure, Hedged, Jitter, Late, Limits, Note, Ns, Policy, Reason, Request,
+    Stage, Why, ms, s,
+};
+
+static TABLE: [Duration; 2] = [ms(1), ms(7)];
+
+/// A second policy that differs in one constant.
+fn other() -> Policy {
+    Policy::constant(ms(11)).attempts(9).build().expect("valid")
+}
+
+/// Checks a diary against the policy that made it, and returns it as it was read.
+fn check(diary: &Diary, policy: &redial::Rules, core: &redial_core::Policy) -> Diary {
+    assert!(matches!(diary.notes().first(), Some((_, Note::Began { .. }))), "{policy:?}");
+    diary.replay(core).expect("the same decisions");
+    let text = diary.to_json_lines();
+    let read = Diary::from_json_lines(&text).expect("what was written can be read");
+    assert_eq!(read.notes(), diary.notes(), "{text}");
+    read.replay(core).expect("the same decisions after reading");
+    read
+}
+
+fn why(diary: &Diary) -> Option<Why> {
+    match diary.notes().last() {
+        Some((_, Note::Ended { why, .. })) => Some(*why),
+        _ => None,
+    }
+}
+
+async fn run(policy: &Policy, failures: u32, failure: Failure) -> Diary {
+    let mut diary = Diary::new();
+    let mut left = failures;
+    let _ = policy
+        .retry(|| {
+            let fails = left > 0;
+            left = left.saturating_sub(1);
+            async move {
+                tokio::time::sleep(ms(3)).await;
+                if fails { Err(()) } else { Ok(7) }
+            }
+        })
+        .when(move |_: &()| Some(failure))
+        .diary(&mut diary)
+        .await;
+    diary
+}
+
+#[tokio::test(start_paused = true)]
+async fn diaries_of_every_kind_of_policy_replay_to_the_same_decisions() {
+    let limits = Limits { soft: Some(ms(40)), hard: Some(ms(90)), ..Limits::NONE };
+    let builders = [
+        Policy::exponential(ms(10)).attempts(4),
+        Policy::exponential(ms(10)).jitter(Jitter::Decorrelated).attempts(5),
+        Policy::immediate().attempts(3),
+        Policy::arithmetic(ms(5), ms(5)).jitter(Jitter::Equal).attempts(6),
+        Policy::table(&TABLE).attempts(4),
+        Policy::constant(ms(10)).unlimited().deadline(ms(50)),
+        Policy::constant(ms(10)).unlimited().deadline(ms(50)).late(Late::Wait),
+        Policy::constant(ms(10)).attempts(3).attempt_timeout(ms(2)),
+        Policy::exponential(ms(10)).jitter(Jitter::Half).unlimited().limits(limits),
+    ];
+    for builder in builders {
+        let policy = builder.build().expect("valid");
+        for failures in [0, 1, 2, 9] {
+            let failures_known = [
+                Failure::server(),
+                Failure::throttling().retry_after(ms(4)),
+                Failure::client().stop(),
+                Failure::timeout().because(Reason::new("SOCKET").allow_non_idempotent()),
+            ];
+            for failure in failures_known {
+                let diary = run(&policy, failures, failure).await;
+                check(&diary, policy.rules(), policy.core());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grants_and_answers_are_recorded_so_that_a_throttled_call_replays() {
+    let spec = CostsSpec { capacity: 10.0, ..CostsSpec::STANDARD };
+    let bucket = std::sync::Arc::new(Costs::new(spec).expect("valid"));
+    let policy =
+        Policy::constant(ms(1)).attempts(5).build().expect("valid").sharing(bucket.clone());
+    let diary = run(&policy, 9, Failure::server()).await;
+    check(&diary, policy.rules(), policy.core());
+    assert!(bucket.tokens(0).is_some());
+    let waits = diary
+        .notes()
+        .iter()
+        .any(|(_, note)| matches!(note, Note::Granted(redial_core::Grant::After(..))));
+    assert!(waits, "the third retry had to wait for the bucket");
+
+    let budget = std::sync::Arc::new(Budget::new(1.0, 0.1).expect("valid"));
+    let policy = Policy::constant(ms(1)).attempts(5).build().expect("valid").sharing(budget);
+    let diary = run(&policy, 9, Failure::server()).await;
+    assert_eq!(why(&diary), Some(Why::Throttled));
+    check(&diary, policy.rules(), policy.core());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedged_calls_replay_with_their_losers() {
+    static HEDGED: Hedged = Policy::hedged(ms(5)).attempts(3).checked();
+    let mut diary = Diary::new();
+    let mut calls = 0;
+    let winner = HEDGED
+        .retry(|| {
+            calls += 1;
+            let call = calls;
+            async move {
+                tokio::time::sleep(if call == 3 { ms(1) } else { s(9) }).await;
+                Ok::<_, ()>(call)
+            }
+        })
+        .when(|_| true)
+        .diary(&mut diary)
+        .await;
+    assert_eq!(winner.expect("the third answers"), 3);
+    let cancelled =
+        |attempt| diary.notes().iter().any(|(_, note)| *note == Note::Cancelled { attempt });
+    assert!(cancelled(1) && cancelled(2) && !cancelled(3));
+    check(&diary, HEDGED.rules(), HEDGED.core());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_that_answers_later_replays_from_its_answers() {
+    let policy = Policy::constant(ms(1)).unlimited().deadline(s(1)).build().expect("valid");
+    let strategy = |request: &Request<'_>| {
+        let again = request.retry_attempts() < 2;
+        Decision::Later(Box::pin(async move {
+            tokio::time::sleep(ms(2)).await;
+            Ok(again.then_some(ms(3)))
+        }))
+    };
+    let mut diary = Diary::new();
+    let result = policy
+        .retry(|| async { Err::<(), _>("busy") })
+        .when(|_| true)
+        .strategy(strategy)
+        .diary(&mut diary)
+        .await;
+    assert_eq!(result.expect_err("it declines in the end").why(), Why::Strategy);
+    check(&diary, policy.rules(), policy.core());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
+    let always = Policy::constant(ms(100)).jitter(Jitter::None).attempts(5);
+    let policy = always.build().expect("valid");
+    let mut diary = Diary::new();
+    let call = policy.retry(|| async { Err::<(), _>(()) }).when(|_| true).diary(&mut diary);
+    let dropped = tokio::time::timeout(ms(250), call).await;
+    assert!(dropped.is_err(), "it was still waiting");
+    assert_eq!(why(&diary), Some(Why::Cancelled));
+    check(&diary, policy.rules(), policy.core());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_policy_or_a_changed_note_is_noticed() {
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build().expect("valid");
+    let diary = run(&policy, 9, Failure::server()).await;
+    let different = diary.replay(other().core()).expect_err("11 ms are not 10 ms");
+    assert!(different.to_string().contains("the replay did"), "{different}");
+    let changed: Diary = diary
+        .notes()
+        .iter()
+        .map(|&(at, note)| match note {
+            Note::Ended { attempt, .. } => (at, Note::Ended { why: Why::Fatal, attempt }),
+            note => (at, note),
+        })
+        .collect();
+    assert_eq!(
+        changed.replay(policy.core()).expect_err("it did not").index,
+        changed.notes().len() - 1
+    );
+    // Half a diary is played as far as it goes.
+    let half: Diary = diary.notes().iter().copied().take(4).collect();
+    half.replay(policy.core()).expect("the same so far");
+}
+
+#[test]
+fn what_is_not_a_diary_is_refused_with_its_line() {
+    let line = |text: &str| Diary::from_json_lines(text).expect_err(text).line;
+    assert_eq!(line(""), 1);
+    assert_eq!(line("{\"redial_diary\":2}"), 1);
+    assert_eq!(line("{\"redial_diary\":1}\nnonsense"), 2);
+    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"sealed\"}\n{\"at\":1}"), 3);
+    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"drew\",\"u\":1.0}"), 2);
+    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"ended\",\"why\":\"bored\"}"), 2);
+    let outcome = "{\"at\":1,\"note\":\"outcome\",\"attempt\":1,\"directive\":\"retry\"}";
+    assert_eq!(line(&format!("{{\"redial_diary\":1}}\n{outcome}")), 2);
+}
+
+#[test]
+fn a_failure_keeps_all_that_is_known_of_it_when_it_is_written() {
+    let reason = Reason::new("KV_LOCKED").allow_non_idempotent().always();
+    let failure = Failure::throttling().at(Stage::Unsent).because(reason).retry_after(s(7));
+    let diary: Diary = [(5 as Ns, Note::Asked(failure))].into_iter().collect();
+    let read = Diary::from_json_lines(&diary.to_json_lines()).expect("readable");
+    let Some((5, Note::Asked(read))) = read.notes().first().copied() else { panic!("{read:?}") };
+    assert_eq!(read, failure);
+    let reason = read.reason.expect("a reason");
+    assert!(reason.allows_non_idempotent_retry() && reason.is_always_retried());
+}

@@ -1,0 +1,224 @@
+//! Dropping the future drops everything that the call holds, in every state, and gives back what
+//! was paid for a retry that has not started (rulings P6, S4).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::Poll;
+
+use redial::throttles::{Bucket, Cost, Grant, Taken};
+use redial::{
+    Builder, Decision, Diary, Hedged, Jitter, Late, Note, Ns, Policy, Request, Why, ms, s,
+};
+
+use crate::hand::{Count, Hand, poll};
+
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Each attempt takes 10 ms and fails; each delay is 10 ms.
+fn ten(builder: Builder<Policy>) -> Policy {
+    builder.jitter(Jitter::None).attempts(9).build().expect("valid")
+}
+
+async fn attempt(hand: &Hand, count: &Count) -> Result<(), ()> {
+    let _owned = count.one();
+    hand.sleep(ms(10)).await;
+    Err(())
+}
+
+/// Starts a call with one of the drivers.
+type Driver = for<'a> fn(&'a Policy, &'a Hand, &'a Count) -> Running<'a>;
+
+const DRIVERS: [(&str, Driver); 4] = [
+    ("async", |policy, hand, count| {
+        let call = policy.retry(move || attempt(hand, count)).when(|()| true);
+        let call = call.sleeping_on(hand.clone());
+        Box::pin(async { call.await.expect_err("it fails for ever").into_last().unwrap_or(()) })
+    }),
+    ("with a history", |policy, hand, count| {
+        let call = policy.retry(move || attempt(hand, count)).when(|()| true);
+        let call = call.sleeping_on(hand.clone()).history();
+        Box::pin(async { call.await.expect_err("it fails for ever").into_last().unwrap_or(()) })
+    }),
+    ("seeing", |policy, hand, count| {
+        let call = policy.retry_with(move |_| attempt(hand, count)).when(|()| true);
+        let call = call.sleeping_on(hand.clone());
+        Box::pin(async { call.await.expect_err("it fails for ever").into_last().unwrap_or(()) })
+    }),
+    ("lending", |policy, hand, count| {
+        Box::pin(async move {
+            let mut target = count;
+            let call = policy.retry_on(&mut target, async |count| attempt(hand, count).await);
+            let result = call.sleeping_on(hand.clone()).when(|()| true).await;
+            result.expect_err("it fails for ever").into_last().unwrap_or(());
+        })
+    }),
+];
+
+#[test]
+fn in_every_state_nothing_is_left_and_the_payment_comes_back() {
+    let policies: [fn() -> Policy; 3] = [
+        || ten(Policy::constant(ms(10))),
+        || ten(Policy::constant(ms(10)).deadline(s(1)).late(Late::Wait)),
+        || ten(Policy::constant(ms(10)).attempt_timeout(ms(500))),
+    ];
+    // When it is dropped; attempts made, attempts alive and tokens just before; tokens after.
+    let states = [
+        (0, (0, 0, 10.0), 10.0),
+        (5, (1, 1, 10.0), 10.0),
+        (15, (1, 0, 9.0), 10.0),
+        (25, (2, 1, 9.0), 9.0),
+        (35, (2, 0, 8.0), 9.0),
+        (45, (3, 1, 8.0), 8.0),
+    ];
+    for ((name, driver), new_policy) in
+        DRIVERS.into_iter().flat_map(|driver| policies.map(|policy| (driver, policy)))
+    {
+        for (dropped_at, before, after) in states {
+            let (policy, hand, count) = (new_policy(), Hand::default(), Count::default());
+            let tokens = || policy.tokens(0).expect("a budget");
+            let mut call = driver(&policy, &hand, &count);
+            // Every 5 ms from the start, for as long as it lives.
+            for moment in (0..=dropped_at).step_by(5).filter(|_| dropped_at > 0) {
+                if moment > 0 {
+                    hand.pass(ms(5));
+                }
+                // A timer that fires gives others a turn before it counts: poll more than once.
+                for _ in 0..3 {
+                    assert_eq!(poll(call.as_mut()), Poll::Pending);
+                }
+            }
+            let what = format!("{name}, {dropped_at} ms, {policy:?}");
+            assert_eq!((count.made(), count.alive(), tokens()), before, "{what}");
+            drop(call);
+            assert_eq!((count.alive(), tokens()), (0, after), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_has_ended_holds_nothing_that_its_drop_could_give_back() {
+    for (name, driver) in DRIVERS {
+        let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).build();
+        let policy = policy.expect("valid");
+        let (hand, count) = (Hand::default(), Count::default());
+        let mut call = driver(&policy, &hand, &count);
+        while poll(call.as_mut()).is_pending() {
+            hand.pass(ms(5));
+        }
+        assert_eq!((count.made(), count.alive(), policy.tokens(0)), (2, 0, Some(9.0)), "{name}");
+        drop(call);
+        assert_eq!(policy.tokens(0), Some(9.0), "{name}: the retry was used");
+    }
+}
+
+#[test]
+fn a_hedged_call_drops_all_that_runs_and_what_its_hedges_took_is_used() {
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(4).deadline(s(1)).build().expect("valid");
+    let (hand, count) = (Hand::default(), Count::default());
+    let mut call = Box::pin(
+        hedged
+            .retry(|| async {
+                let _owned = count.one();
+                hand.sleep(s(9)).await;
+                Ok::<_, ()>(())
+            })
+            .when(|()| true)
+            .sleeping_on(hand.clone())
+            .into_future(),
+    );
+    for alive in [1, 2, 3] {
+        for _ in 0..3 {
+            assert!(poll(call.as_mut()).is_pending());
+        }
+        assert_eq!(count.alive(), alive);
+        hand.pass(ms(10));
+    }
+    drop(call);
+    assert_eq!((count.made(), count.alive(), hedged.tokens(0)), (3, 0, Some(8.0)));
+}
+
+#[test]
+fn a_strategy_that_has_not_answered_is_dropped_with_its_call() {
+    let alive = Arc::new(());
+    let policy = ten(Policy::constant(ms(10)).deadline(s(9)));
+    let hand = Hand::default();
+    let mut diary = Diary::new();
+    let seen = alive.clone();
+    let mut call = Box::pin(
+        policy
+            .retry(|| async { Err::<(), _>(()) })
+            .when(|()| true)
+            .strategy(move |_: &Request<'_>| {
+                let owned = seen.clone();
+                Decision::Later(Box::pin(async move {
+                    let _owned = owned;
+                    std::future::pending().await
+                }))
+            })
+            .diary(&mut diary)
+            .sleeping_on(hand.clone())
+            .into_future(),
+    );
+    assert!(poll(call.as_mut()).is_pending());
+    assert_eq!(Arc::strong_count(&alive), 3, "the strategy and its answer");
+    drop(call);
+    assert_eq!((Arc::strong_count(&alive), policy.tokens(0)), (1, Some(10.0)));
+    assert!(matches!(
+        diary.notes().last(),
+        Some((_, Note::Ended { why: Why::Cancelled, attempt: None }))
+    ));
+}
+
+/// A throttle of a user's own that answers when it is told to.
+#[derive(Default)]
+struct Slow {
+    held: Arc<AtomicI64>,
+    open: Arc<AtomicI64>,
+}
+
+impl Bucket for Slow {
+    fn take(&self, _: Cost, _: Ns) -> Grant {
+        Grant::Later
+    }
+    fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        let (held, open) = (self.held.clone(), self.open.clone());
+        Box::pin(std::future::poll_fn(move |_| {
+            if open.load(Ordering::Relaxed) == 0 {
+                return Poll::Pending;
+            }
+            held.fetch_add(1, Ordering::Relaxed);
+            Poll::Ready(Grant::Now(Taken(1)))
+        }))
+    }
+    fn give_back(&self, taken: Taken) {
+        self.held.fetch_sub(taken.0.cast_signed(), Ordering::Relaxed);
+    }
+    fn succeeded(&self, _: Option<Taken>) {}
+    fn tokens(&self, _: Ns) -> Option<f64> {
+        None
+    }
+}
+
+#[test]
+fn what_a_throttle_granted_late_is_given_back_if_its_retry_never_starts() {
+    // Dropped while the throttle thinks, while the retry waits, and after it has started.
+    for (answers, passes, held) in [(0, 0, 0), (1, 0, 0), (1, 10, 1)] {
+        let slow = Arc::new(Slow::default());
+        let policy = ten(Policy::constant(ms(10))).sharing(slow.clone());
+        let (hand, count) = (Hand::default(), Count::default());
+        let mut call = DRIVERS[0].1(&policy, &hand, &count);
+        assert!(poll(call.as_mut()).is_pending());
+        hand.pass(ms(10));
+        assert!(poll(call.as_mut()).is_pending());
+        assert_eq!((count.alive(), slow.held.load(Ordering::Relaxed)), (0, 0));
+        slow.open.store(answers, Ordering::Relaxed);
+        assert!(poll(call.as_mut()).is_pending());
+        assert_eq!(slow.held.load(Ordering::Relaxed), answers);
+        hand.pass(ms(passes));
+        assert!(poll(call.as_mut()).is_pending());
+        drop(call);
+        let what = format!("{answers} answers, {passes} ms");
+        assert_eq!((count.alive(), slow.held.load(Ordering::Relaxed)), (0, held), "{what}");
+    }
+}

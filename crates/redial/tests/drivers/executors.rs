@@ -1,0 +1,148 @@
+//! Any executor will do: here one of sixty lines, whose timers are threads, runs everything.
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use redial::testing::nanoseconds;
+use redial::{Hedged, Jitter, Ns, Policy, Sleeper, Why, ms, s};
+
+/// Runs a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// The system's clock; each timer is a thread.
+#[derive(Clone, Copy)]
+struct Threads;
+
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Threads {
+    fn sleep(self, span: Duration) -> Timer {
+        self.sleep_until(self.now() + nanoseconds(span))
+    }
+}
+
+impl Sleeper for Threads {
+    type Sleep = Timer;
+    fn now(&self) -> Ns {
+        nanoseconds(ORIGIN.elapsed())
+    }
+    fn sleep_until(&self, at: Ns) -> Timer {
+        Timer { at, waker: Arc::default(), armed: false }
+    }
+}
+
+struct Timer {
+    at: Ns,
+    waker: Arc<Mutex<Option<Waker>>>,
+    armed: bool,
+}
+
+impl Future for Timer {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let left = self.at.saturating_sub(Threads.now());
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        if !std::mem::replace(&mut self.armed, true) {
+            let waker = self.waker.clone();
+            thread::spawn(move || {
+                thread::sleep(Duration::from_nanos(left));
+                let waker = waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+                waker.map(Waker::wake);
+            });
+        }
+        Poll::Pending
+    }
+}
+
+#[test]
+fn retries_wait_on_the_sleeper_that_the_call_names() {
+    static QUICK: Policy = Policy::constant(ms(2)).jitter(Jitter::None).checked();
+    let mut calls = 0;
+    let (value, report) = block_on(
+        QUICK
+            .retry(|| {
+                calls += 1;
+                let call = calls;
+                async move {
+                    Threads.sleep(ms(1)).await;
+                    if call < 3 { Err("busy") } else { Ok(call) }
+                }
+            })
+            .when(|_| true)
+            .sleeping_on(Threads)
+            .with_report()
+            .into_future(),
+    )
+    .expect("the third succeeds");
+    assert_eq!((value, report.attempts), (3, 3));
+    assert!(report.elapsed >= ms(2 + 2 + 1 + 1), "{report:?}");
+}
+
+#[test]
+fn hedges_start_and_the_fast_one_wins() {
+    static HEDGED: Hedged = Policy::hedged(ms(1)).attempts(2).checked();
+    let mut calls = 0;
+    let winner = block_on(
+        HEDGED
+            .retry(|| {
+                calls += 1;
+                let call = calls;
+                async move {
+                    if call == 1 {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, ()>(call)
+                }
+            })
+            .when(|()| true)
+            .sleeping_on(Threads)
+            .into_future(),
+    );
+    assert_eq!(winner.expect("the hedge answers"), 2);
+}
+
+#[test]
+fn a_deadline_cancels_what_hangs() {
+    static SHORT: Policy = Policy::constant(ms(1)).deadline(ms(3)).checked();
+    let hangs = || std::future::pending::<Result<(), ()>>();
+    let call = SHORT.retry(hangs).when(|()| true).sleeping_on(Threads);
+    let error = block_on(call.into_future()).expect_err("nothing ever comes");
+    assert_eq!((error.why(), error.attempts()), (Why::Deadline, 1));
+    assert!(error.elapsed() >= ms(3) && error.elapsed() < s(3), "{error:?}");
+}
+
+#[test]
+fn a_lending_call_and_an_attempt_timeout_need_nothing_else() {
+    static TIMED: Policy = Policy::immediate().attempt_timeout(ms(2)).checked();
+    let mut calls = 0;
+    let call = TIMED.retry_on(&mut calls, async |calls| {
+        *calls += 1;
+        if *calls == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, ()>(*calls)
+    });
+    let value = block_on(call.sleeping_on(Threads).when(|()| true));
+    assert_eq!(value.expect("the second answers"), 2);
+}

@@ -1,0 +1,321 @@
+//! The same scripts through every driver: the machine on virtual time says what must happen, and
+//! each driver must do it.
+
+use std::time::Duration;
+
+use redial::testing::{self, Meets, Play, Script};
+use redial::throttles::Budget;
+use redial::{
+    Attempt, Builder, Diary, Directive, Error, Failure, Hint, Jitter, Limits, Note, Ns, Over,
+    Policy, Reason, Stage, Throttle, Under, Why, ms, s,
+};
+
+/// What attempts can meet. An error carries the number of its attempt.
+const OK: Directive = Directive::Succeed;
+const FATAL: Directive = Directive::Fail;
+const FAIL: Directive = Directive::Retry(Failure::server());
+const SLOW_DOWN: Directive = Directive::Retry(Failure::throttling().retry_after(Duration::ZERO));
+const STOP: Directive = Directive::Retry(Failure::client().hint(Hint::Stop));
+
+/// A result as an operation returns it: the number of its attempt, and how it is to be judged.
+type Answer = Result<u32, (u32, Directive)>;
+
+/// What became of a call.
+#[derive(Debug, PartialEq)]
+struct Became {
+    result: Result<u32, Option<u32>>,
+    why: Why,
+    attempts: u32,
+}
+
+impl Became {
+    fn of(result: Result<u32, Error<(u32, Directive)>>) -> Self {
+        match result {
+            Ok(number) => Became { result: Ok(number), why: Why::Succeeded, attempts: number },
+            Err(error) => Became {
+                why: error.why(),
+                attempts: error.attempts(),
+                result: Err(error.into_last().map(|(number, _)| number)),
+            },
+        }
+    }
+}
+
+/// The notes with times since the call began.
+fn since_start(diary: &Diary) -> Vec<(Ns, Note)> {
+    let began = diary.notes().first().map_or(0, |(at, _)| *at);
+    let since = |at: Ns| at.saturating_sub(began);
+    let note = |note: Note| match note {
+        Note::Began { deadline, idempotent } => {
+            Note::Began { deadline: deadline.map(since), idempotent }
+        }
+        note => note,
+    };
+    diary.notes().iter().map(|&(at, it)| (since(at), note(it))).collect()
+}
+
+fn without_times(diary: &Diary) -> Vec<Note> {
+    since_start(diary).into_iter().map(|(_, note)| note).collect()
+}
+
+/// What every driver plays. Past the end of the list its last entry repeats.
+struct Case<'a> {
+    /// Makes the policy anew, so that no driver spends another's budget.
+    policy: &'a dyn Fn() -> Policy,
+    meets: &'a [(Duration, Directive)],
+}
+
+impl Case<'_> {
+    fn meets(&self, number: u32) -> (Duration, Directive) {
+        let index = (number as usize - 1).min(self.meets.len() - 1);
+        self.meets[index]
+    }
+
+    fn answer(number: u32, directive: Directive) -> Answer {
+        match directive {
+            Directive::Succeed => Ok(number),
+            directive => Err((number, directive)),
+        }
+    }
+
+    /// The diary of the machine alone.
+    fn reference(&self) -> Diary {
+        let meets = (1..=64).map(|number| {
+            let (after, directive) = self.meets(number);
+            testing::meets(directive).after(after)
+        });
+        let policy = (self.policy)();
+        let played = Play::new().call(Script::new(&policy, meets.collect::<Vec<Meets>>())).run();
+        assert_eq!(played[0].unscripted(), None, "no script goes on for ever");
+        played[0].diary().clone()
+    }
+
+    async fn attempt(&self, number: u32) -> Answer {
+        let (took, directive) = self.meets(number);
+        if !took.is_zero() {
+            tokio::time::sleep(took).await;
+        }
+        Case::answer(number, directive)
+    }
+
+    /// The async driver with its machine, and what its diary says.
+    async fn with_diary(&self) -> (Became, Diary) {
+        let (policy, mut diary, mut number) = ((self.policy)(), Diary::new(), 0);
+        let result = policy
+            .retry(|| {
+                number += 1;
+                self.attempt(number)
+            })
+            .when(|error: &(u32, Directive)| error.1)
+            .diary(&mut diary)
+            .await;
+        (Became::of(result), diary)
+    }
+
+    /// The async driver, which plays a plain policy without the machine.
+    async fn plain(&self) -> Became {
+        let (policy, mut number) = ((self.policy)(), 0);
+        let call = policy.retry(|| {
+            number += 1;
+            self.attempt(number)
+        });
+        Became::of(call.when(|error: &(u32, Directive)| error.1).await)
+    }
+
+    /// The async driver for an operation that sees its attempts.
+    async fn seeing(&self) -> Became {
+        let policy = (self.policy)();
+        let call = policy.retry_with(|attempt: Attempt| self.attempt(attempt.number()));
+        Became::of(call.when(|error: &(u32, Directive)| error.1).await)
+    }
+
+    async fn lending(&self) -> Became {
+        let (policy, mut number) = ((self.policy)(), 0_u32);
+        let call = policy.retry_on(&mut number, async |number| {
+            *number += 1;
+            self.attempt(*number).await
+        });
+        Became::of(call.when(|error: &(u32, Directive)| error.1).await)
+    }
+
+    fn blocking_attempt(&self, number: u32) -> Answer {
+        let (took, directive) = self.meets(number);
+        assert!(took <= ms(1), "a test does not sleep");
+        std::thread::sleep(took);
+        Case::answer(number, directive)
+    }
+
+    fn blocking(&self) -> Became {
+        let (policy, mut number) = ((self.policy)(), 0);
+        let call = policy.retry(|| {
+            number += 1;
+            self.blocking_attempt(number)
+        });
+        Became::of(call.when(|error: &(u32, Directive)| error.1).call())
+    }
+
+    fn blocking_with_diary(&self) -> (Became, Diary) {
+        let (policy, mut diary) = ((self.policy)(), Diary::new());
+        let result = policy
+            .retry_with(|attempt: Attempt| self.blocking_attempt(attempt.number()))
+            .when(|error: &(u32, Directive)| error.1)
+            .diary(&mut diary)
+            .call();
+        (Became::of(result), diary)
+    }
+}
+
+/// How the async drivers must end: what the machine on virtual time says.
+async fn check_async(case: &Case<'_>) -> (Became, Diary) {
+    let reference = case.reference();
+    let (became, diary) = case.with_diary().await;
+    assert_eq!(since_start(&diary), since_start(&reference));
+    let (ended, attempts) = (diary.notes().last(), became.attempts);
+    assert!(matches!(ended, Some((_, Note::Ended { why, .. })) if *why == became.why));
+    let starts = |(_, note): &&(Ns, Note)| matches!(note, Note::Started { .. });
+    assert_eq!(diary.notes().iter().filter(starts).count(), attempts as usize);
+    assert_eq!(case.plain().await, became, "without a diary");
+    assert_eq!(case.seeing().await, became, "seeing its attempts");
+    assert_eq!(case.lending().await, became, "lending");
+    (became, reference)
+}
+
+/// The same, and the blocking driver besides; its diary differs in its times alone.
+async fn check(case: &Case<'_>) -> Became {
+    let (became, reference) = check_async(case).await;
+    assert_eq!(case.blocking(), became, "blocking");
+    let (blocking, diary) = case.blocking_with_diary();
+    assert_eq!(blocking, became, "blocking, with a diary");
+    assert_eq!(without_times(&diary), without_times(&reference));
+    became
+}
+
+fn free(builder: Builder<Policy>) -> Policy {
+    builder.jitter(Jitter::None).throttle(Throttle::none()).build().expect("valid")
+}
+
+/// Scripts of up to three outcomes out of `alphabet`, in which only the last may end a call.
+fn every_script(alphabet: &[Directive]) -> Vec<Vec<(Duration, Directive)>> {
+    let mut scripts: Vec<Vec<Directive>> = vec![Vec::new()];
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let longer = scripts.iter().flat_map(|script| {
+            alphabet.iter().map(move |next| [script.as_slice(), &[*next]].concat())
+        });
+        scripts = longer.collect();
+        all.extend(scripts.iter().cloned());
+    }
+    all.into_iter()
+        .map(|script| script.into_iter().map(|directive| (Duration::ZERO, directive)).collect())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_short_script_ends_alike_in_every_driver() {
+    let hard = Limits { hard: Some(ms(3)), ..Limits::NONE };
+    let policies: [&dyn Fn() -> Policy; 7] = [
+        &|| free(Policy::immediate().attempts(4)),
+        &|| free(Policy::immediate().attempts(1)),
+        &|| free(Policy::immediate().attempts(3).deadline(s(3600))),
+        &|| free(Policy::immediate().attempts(3).attempt_timeout(s(3600))),
+        &|| free(Policy::immediate().attempts(3).limits(hard)),
+        // The default budget of a policy that is built is its own, and pays for every retry here.
+        &|| Policy::immediate().attempts(4).build().expect("valid"),
+        &|| {
+            let budget = std::sync::Arc::new(Budget::new(1.0, 0.1).expect("valid"));
+            Policy::immediate().attempts(4).build().expect("valid").sharing(budget)
+        },
+    ];
+    let mut ends = Vec::new();
+    for meets in every_script(&[OK, FATAL, FAIL, SLOW_DOWN, STOP]) {
+        for policy in policies {
+            let became = check(&Case { policy, meets: &meets }).await;
+            if !ends.contains(&became.why) {
+                ends.push(became.why);
+            }
+        }
+    }
+    for why in [Why::Succeeded, Why::Fatal, Why::Refused, Why::Attempts, Why::Throttled] {
+        assert!(ends.contains(&why), "no script ended with {why}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_of_every_kind_are_waited_alike_in_every_driver() {
+    const LATE: Directive = Directive::Retry(Failure::server().retry_after(ms(1)));
+    static ALWAYS: Reason = Reason::new("MOVED").always();
+    let always = Directive::Retry(Failure::server().because(ALWAYS).at(Stage::InFlight));
+    let now = Duration::ZERO;
+    let soft = Limits { soft: Some(ms(1)), ..Limits::NONE };
+    let cut = Limits { hard: Some(ms(1)), over: Over::Truncate, ..Limits::NONE };
+    let fill = Limits { hard: Some(ms(2)), under: Under::Fill, ..Limits::NONE };
+    let table = [Duration::ZERO, ms(1)];
+    let cases: [(&dyn Fn() -> Policy, &[(Duration, Directive)], Why, u32); 10] = [
+        (&|| free(Policy::constant(ms(1))), &[(now, FAIL), (now, OK)], Why::Succeeded, 2),
+        (&|| free(Policy::constant(ms(1))), &[(ms(1), FAIL)], Why::Attempts, 3),
+        (&|| free(Policy::exponential(ms(1)).cap(ms(1))), &[(now, FAIL)], Why::Attempts, 3),
+        (&|| free(Policy::constant(s(9))), &[(now, LATE), (now, FATAL)], Why::Fatal, 2),
+        (&|| free(Policy::constant(ms(1)).limits(soft)), &[(now, FAIL)], Why::SoftLimit, 2),
+        (&|| free(Policy::constant(s(9)).limits(cut)), &[(now, FAIL)], Why::HardLimit, 2),
+        (&|| free(Policy::constant(ms(1)).limits(fill)), &[(now, FAIL)], Why::Attempts, 3),
+        // An hour does not fit before the deadline: nobody waits for it.
+        (&|| free(Policy::constant(s(3600)).deadline(s(60))), &[(now, FAIL)], Why::Deadline, 1),
+        (
+            &|| {
+                let builder = Policy::immediate().attempts(3).throttle(Throttle::none());
+                builder.build_with_table(table).expect("valid")
+            },
+            &[(now, FAIL)],
+            Why::Attempts,
+            3,
+        ),
+        (&|| free(Policy::constant(s(9)).attempts(2)), &[(now, always)], Why::Attempts, 2),
+    ];
+    for (policy, meets, why, attempts) in cases {
+        let became = check(&Case { policy, meets }).await;
+        assert_eq!((became.why, became.attempts), (why, attempts), "{meets:?}");
+    }
+}
+
+/// What needs cancelling is not for the blocking driver (P12).
+#[tokio::test(start_paused = true)]
+async fn what_needs_cancelling_is_alike_in_the_async_and_the_lending_driver() {
+    let (now, hour) = (Duration::ZERO, s(3600));
+    let cases: [(&dyn Fn() -> Policy, &[(Duration, Directive)], Why, u32); 7] = [
+        // The deadline cancels a running attempt, the first or a later one.
+        (&|| free(Policy::constant(ms(5)).deadline(ms(20))), &[(hour, OK)], Why::Deadline, 1),
+        (
+            &|| free(Policy::constant(ms(5)).deadline(ms(20))),
+            &[(ms(2), FAIL), (hour, OK)],
+            Why::Deadline,
+            2,
+        ),
+        // An outcome at the very moment of the deadline still counts (P4).
+        (&|| free(Policy::constant(ms(5)).deadline(ms(20))), &[(ms(20), OK)], Why::Succeeded, 1),
+        // An attempt's own timeout is a failure, and the next one may do better.
+        (
+            &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10))),
+            &[(hour, OK), (ms(10), OK)],
+            Why::Succeeded,
+            2,
+        ),
+        (
+            &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10)).deadline(ms(28))),
+            &[(hour, OK)],
+            Why::Deadline,
+            2,
+        ),
+        // Without a delay the next one starts in the moment in which the first is cancelled.
+        (
+            &|| free(Policy::immediate().attempt_timeout(ms(10))),
+            &[(ms(25), OK), (hour, OK), (ms(3), OK)],
+            Why::Succeeded,
+            3,
+        ),
+        (&|| free(Policy::immediate().attempt_timeout(now)), &[(hour, OK)], Why::Attempts, 3),
+    ];
+    for (policy, meets, why, attempts) in cases {
+        let (became, _) = check_async(&Case { policy, meets }).await;
+        assert_eq!((became.why, became.attempts), (why, attempts), "{meets:?}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Where a call can stand: `join!`, `select!`, `timeout` and `spawn`, with futures that are not
+//! `Send`, inside other calls, and behind a pointer.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use redial::{Diary, Hedged, Policy, Why, ms, s};
+
+static TWICE: Policy = Policy::immediate().attempts(2).throttle(redial::Throttle::none()).checked();
+static SLOW: Policy = Policy::constant(s(1)).throttle(redial::Throttle::none()).checked();
+static HEDGED: Hedged = Policy::hedged(ms(5)).attempts(2).checked();
+
+fn second_time(calls: &AtomicU32) -> Result<u32, &'static str> {
+    let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
+    if call < 2 { Err("busy") } else { Ok(call) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn join_select_and_timeout_take_the_builder() {
+    let (a, b) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (one, two) = tokio::join!(
+        TWICE.retry(|| async { second_time(&a) }).when(|_| true),
+        TWICE.retry(|| async { second_time(&b) }).when(|_| true),
+    );
+    assert_eq!((one.ok(), two.ok()), (Some(2), Some(2)));
+
+    let fast = tokio::select! {
+        biased;
+        _ = SLOW.retry(|| async { Err::<(), _>("busy") }).when(|_| true) => "slow",
+        _ = TWICE.retry(|| async { Ok::<_, ()>(()) }).when(|()| true) => "fast",
+    };
+    assert_eq!(fast, "fast");
+
+    let call = SLOW.retry(|| async { Err::<(), _>("busy") }).when(|_| true);
+    assert!(tokio::time::timeout(ms(100), call).await.is_err(), "it waits for a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn spawn_takes_the_future_with_every_option() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let shared = calls.clone();
+    let operation = move || {
+        let calls = shared.clone();
+        async move {
+            tokio::time::sleep(ms(1)).await;
+            second_time(&calls)
+        }
+    };
+    let plain = TWICE.retry(operation.clone()).when(|_| true);
+    assert_eq!(tokio::spawn(plain.into_future()).await.expect("no panic").ok(), Some(2));
+    let noted = Arc::new(AtomicU32::new(0));
+    let counter = noted.clone();
+    let full = TWICE
+        .retry(operation.clone())
+        .when(|_| true)
+        .deadline(s(1))
+        .history()
+        .seed(7)
+        .data("mine")
+        .on_note(move |_, _| _ = counter.fetch_add(1, Ordering::Relaxed))
+        .with_report();
+    let (value, report) =
+        tokio::spawn(full.into_future()).await.expect("no panic").expect("it is past the second");
+    assert_eq!((value, report.attempts, report.history.len()), (3, 1, 1));
+    assert!(noted.load(Ordering::Relaxed) > 2);
+    let hedged = HEDGED.retry(operation).when(|_| true);
+    assert_eq!(tokio::spawn(hedged.into_future()).await.expect("no panic").ok(), Some(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn futures_that_are_not_send_work() {
+    let local = tokio::task::LocalSet::new();
+    let calls = Rc::new(Cell::new(0));
+    let mine = calls.clone();
+    let spawned = local.run_until(async move {
+        let operation = move || {
+            let calls = mine.clone();
+            async move {
+                calls.set(calls.get() + 1);
+                tokio::task::yield_now().await;
+                if calls.get() < 2 { Err(Rc::new("busy")) } else { Ok(calls) }
+            }
+        };
+        let plain = TWICE.retry(operation.clone()).when(|_| true);
+        let value = tokio::task::spawn_local(plain.into_future()).await.expect("no panic");
+        let hedged = HEDGED.retry(operation).when(|_: &Rc<&str>| true).deadline(s(1));
+        let hedged = tokio::task::spawn_local(hedged.into_future()).await.expect("no panic");
+        (value.map(|calls| calls.get()).ok(), hedged.is_ok())
+    });
+    assert_eq!(spawned.await, (Some(3), true));
+    assert_eq!(calls.get(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_nest_and_live_behind_pointers() {
+    let inner = AtomicU32::new(0);
+    let failing = async || {
+        let result = TWICE.retry(|| async { Err::<(), _>("busy") }).when(|_| true).await;
+        inner.fetch_add(1, Ordering::Relaxed);
+        result
+    };
+    let call = TWICE.retry(failing).when(|error| error.why() == Why::Attempts);
+    let mut diary = Diary::new();
+    let boxed: Pin<Box<dyn Future<Output = _>>> = Box::pin(call.diary(&mut diary).into_future());
+    let error = boxed.await.expect_err("always busy");
+    assert_eq!(error.attempts(), 2);
+    let inner_error = error.into_last().expect("the inner one");
+    assert_eq!((inner_error.attempts(), inner.into_inner()), (2, 2));
+    assert!(!diary.notes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lending_call_is_a_future_like_any_other() {
+    let mut conns = [0_u32, 0];
+    let [a, b] = &mut conns;
+    let query = async |conn: &mut u32| {
+        *conn += 1;
+        tokio::task::yield_now().await;
+        if *conn < 2 { Err("busy") } else { Ok(*conn) }
+    };
+    let (one, two) = tokio::join!(
+        TWICE.retry_on(a, query).when(|_| true),
+        TWICE.retry_on(b, query).when(|_| true),
+    );
+    assert_eq!((one.ok(), two.ok(), conns), (Some(2), Some(2), [2, 2]));
+}

@@ -1,0 +1,200 @@
+//! What a call does not do: touch a timer without a delay, read a clock without need, keep others
+//! from running, or grow.
+
+use std::cell::Cell;
+use std::future::Ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use redial::{Jitter, Ns, Policy, Sleeper, Throttle, Why, ms, s};
+
+use crate::hand::{Hand, poll};
+
+/// A clock that must not be read, with a timer that must not be touched.
+#[derive(Clone, Copy)]
+struct Untouchable;
+
+impl Sleeper for Untouchable {
+    type Sleep = std::future::Pending<()>;
+    fn now(&self) -> Ns {
+        panic!("the clock was read")
+    }
+    fn sleep_until(&self, _: Ns) -> Self::Sleep {
+        panic!("a timer was touched")
+    }
+}
+
+/// A clock that counts how often it is read, with a timer that must not be touched.
+struct Timerless<'a>(&'a Cell<u32>);
+
+impl Sleeper for Timerless<'_> {
+    type Sleep = std::future::Pending<()>;
+    fn now(&self) -> Ns {
+        self.0.set(self.0.get() + 1);
+        Ns::from(self.0.get())
+    }
+    fn sleep_until(&self, _: Ns) -> Self::Sleep {
+        panic!("a timer was touched")
+    }
+}
+
+/// Fails so often, then succeeds.
+fn failing(times: u32) -> impl FnMut() -> Ready<Result<u32, u32>> {
+    let mut calls = 0;
+    move || {
+        calls += 1;
+        std::future::ready(if calls <= times { Err(calls) } else { Ok(calls) })
+    }
+}
+
+#[tokio::test]
+async fn an_immediate_success_reads_no_clock() {
+    static DEFAULT: Policy = Policy::exponential(ms(100)).checked();
+    static TIMED: Policy = Policy::constant(ms(100)).attempt_timeout(s(1)).checked();
+    let value = redial::retry(failing(0)).when(|_| true).sleeping_on(Untouchable).await;
+    assert_eq!(value.ok(), Some(1));
+    for policy in [&DEFAULT, &TIMED] {
+        let value = policy.retry(failing(0)).when(|_| true).sleeping_on(Untouchable).await;
+        assert_eq!(value.ok(), Some(1), "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_immediate_success_after_retries_without_delay_reads_no_clock_either() {
+    static AT_ONCE: Policy = Policy::immediate().attempts(5).checked();
+    let value = AT_ONCE.retry(failing(4)).when(|_| true).sleeping_on(Untouchable).await;
+    assert_eq!(value.ok(), Some(5));
+}
+
+#[tokio::test]
+async fn a_zero_delay_touches_no_timer_in_any_driver() {
+    let free = || Policy::immediate().attempts(100).throttle(Throttle::none());
+    let policies = [free(), free().deadline(s(1)), free().attempt_timeout(s(1))];
+    for policy in policies.map(|builder| builder.build().expect("valid")) {
+        let reads = Cell::new(0);
+        let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Timerless(&reads));
+        assert_eq!(call.await.ok(), Some(100), "{policy:?}");
+        let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Timerless(&reads));
+        assert_eq!(call.history().await.ok(), Some(100), "with the machine, {policy:?}");
+        let mut calls = 0;
+        let call = policy.retry_on(&mut calls, async |calls| {
+            *calls += 1;
+            if *calls < 100 { Err(()) } else { Ok(*calls) }
+        });
+        let value = call.sleeping_on(Timerless(&reads)).when(|()| true).await;
+        assert_eq!(value.ok(), Some(100), "lending, {policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_reads_the_clock_once_on_the_way_of_a_success() {
+    static IN_TIME: Policy = Policy::constant(ms(1)).deadline(s(1)).checked();
+    let reads = Cell::new(0);
+    let call = IN_TIME.retry(failing(0)).when(|_| true).sleeping_on(Timerless(&reads));
+    assert_eq!((call.await.ok(), reads.get()), (Some(1), 1));
+}
+
+#[test]
+fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
+    static LATER: Policy = Policy::constant(ms(30)).jitter(Jitter::None).attempts(2).checked();
+    let hand = Hand::default();
+    let mut call = Box::pin(
+        LATER
+            .retry(|| async {
+                hand.sleep(ms(20)).await;
+                Err::<(), _>(())
+            })
+            .when(|()| true)
+            .sleeping_on(hand.clone())
+            .into_future(),
+    );
+    hand.pass(s(5));
+    let error = loop {
+        match poll(call.as_mut()) {
+            Poll::Ready(result) => break result.expect_err("it fails twice"),
+            Poll::Pending => hand.pass(ms(10)),
+        }
+    };
+    assert_eq!(error.elapsed(), ms(20 + 30 + 20), "the time before the first poll is not its own");
+}
+
+/// Two tasks on one thread: one retries without a delay until the other says stop. If it kept the
+/// other from running it would run out of attempts.
+#[tokio::test(flavor = "current_thread")]
+async fn a_loop_without_delays_lets_others_run() {
+    let free = || Policy::immediate().attempts(1_000_000).throttle(Throttle::none());
+    let policies =
+        [free(), free().deadline(s(3600))].map(|builder| builder.build().expect("valid"));
+    for policy in policies {
+        for lending in [false, true] {
+            let stop = Arc::new(AtomicBool::new(false));
+            let other = stop.clone();
+            let (calls, policy) = (Arc::new(AtomicU32::new(0)), policy.clone());
+            let (counted, stopped) = (calls.clone(), stop.clone());
+            let operation = move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                if stopped.load(Ordering::Relaxed) { Ok(()) } else { Err(()) }
+            };
+            let looping = tokio::spawn(async move {
+                if lending {
+                    let mut target = operation;
+                    policy.retry_on(&mut target, async |it| it()).when(|()| true).await
+                } else {
+                    policy.retry(|| std::future::ready(operation())).when(|()| true).await
+                }
+            });
+            let stopping = tokio::spawn(async move {
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+                other.store(true, Ordering::Relaxed);
+            });
+            stopping.await.expect("no panic");
+            assert!(looping.await.expect("no panic").is_ok(), "it never let the other run");
+            let calls = calls.load(Ordering::Relaxed);
+            assert!((32..1000).contains(&calls), "{calls} calls before the other had three turns");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_ends_a_loop_without_delays() {
+    // Time passes only where the operation waits, so the loop must let it.
+    let policy = Policy::immediate().unlimited().deadline(ms(50)).throttle(Throttle::none());
+    let policy = policy.build().expect("valid");
+    let mut calls = 0_u32;
+    let call = policy.retry(|| {
+        calls += 1;
+        let waits = calls.is_multiple_of(100);
+        async move {
+            if waits {
+                tokio::time::sleep(ms(10)).await;
+            }
+            Err::<(), _>(())
+        }
+    });
+    let error = call.when(|()| true).await.expect_err("it never succeeds");
+    assert_eq!((error.why(), error.elapsed(), calls), (Why::Deadline, ms(50), 500));
+}
+
+#[test]
+fn the_future_around_an_operation_of_64_bytes_fits_a_small_task() {
+    /// As large as a future that holds a little.
+    struct Op([u64; 8]);
+    impl Future for Op {
+        type Output = Result<u64, ()>;
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+            Poll::Ready(Ok(self.0[0]))
+        }
+    }
+    static PLAIN: Policy = Policy::exponential(ms(1)).checked();
+    let (a, b) = (3_u64, 4_u64);
+    let mut future = Box::pin(PLAIN.retry(|| Op([a + b; 8])).when(|()| true).into_future());
+    // A task of tokio's whose future is larger takes its next size class.
+    assert!(size_of_val(&*future) <= 152, "{} bytes", size_of_val(&*future));
+    assert!(matches!(poll(future.as_mut()), Poll::Ready(Ok(7))));
+    assert_eq!(PLAIN.rules().deadline, None::<Duration>);
+}

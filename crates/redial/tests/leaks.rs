@@ -1,0 +1,71 @@
+//! Goal: policies that are loaded are freed with the last of their clones. Method: a million of them
+//! are loaded, used and dropped, and the bytes that are alive are counted before and after.
+#![cfg(feature = "serde")]
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use redial::written::Loaded;
+use redial::{Hedged, Policy, Written};
+
+/// The system's allocator, which counts the bytes that are alive.
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of
+// its users.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const POLICIES: usize = 1_000_000;
+
+const TEXTS: [&str; 4] = [
+    r#"{}"#,
+    r#"{"backoff": {"table": ["1ms", "2ms"]}, "throttle": {"tokens": {"max": 10, "ratio": 0.1}}}"#,
+    r#"{"attempts": 2, "throttle": {"cost": {}}, "deadline": "5s"}"#,
+    r#"{"attempts": 2, "backoff": {"table": []}}"#,
+];
+
+/// Loads a policy, uses it as a program would, and drops it. A text that is refused counts too.
+fn load_and_drop(text: &str) {
+    let Ok(written) = serde_json::from_str::<Written>(text) else { return };
+    let Ok(Loaded::Policy(policy)) = written.load() else { return };
+    let clone = policy.clone();
+    assert!(policy.retry(|| Ok::<_, ()>(7)).when(|()| true).call().is_ok());
+    drop((policy, clone));
+}
+
+#[test]
+fn a_million_policies_leave_memory_where_it_was() {
+    // What the process allocates once, at its first use, is not a leak.
+    for text in TEXTS {
+        load_and_drop(text);
+    }
+    assert!(serde_json::from_str::<Policy>(TEXTS[1]).is_ok());
+    let hedged = r#"{"hedge": {"delay": "20ms"}}"#;
+    assert!(serde_json::from_str::<Hedged>(hedged).is_ok());
+    let before = LIVE.load(Ordering::Relaxed);
+    for i in 0..POLICIES {
+        load_and_drop(TEXTS[i % TEXTS.len()]);
+        if i % 16 == 0 {
+            drop(serde_json::from_str::<Hedged>(hedged));
+        }
+    }
+    let after = LIVE.load(Ordering::Relaxed);
+    assert_eq!(after - before, 0, "bytes were left behind");
+}

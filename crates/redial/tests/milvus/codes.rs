@@ -1,0 +1,154 @@
+//! What is retried: codes, invalid messages, writes, the caller's own cancelling (M3, M7).
+
+use redial::Directive;
+use redial::milvus::{IGNORED, Message, RATE_LIMIT, Writes, classify, is_write};
+
+use super::*;
+
+#[test]
+fn every_code_outside_the_designs_list_is_retried() {
+    let rows = [
+        (Code::Ok, "succeed"),
+        (Code::Cancelled, "retry"),
+        (Code::Unknown, "retry"),
+        (Code::InvalidArgument, "fail"),
+        (Code::DeadlineExceeded, "fail"),
+        (Code::NotFound, "retry"),
+        (Code::AlreadyExists, "fail"),
+        (Code::PermissionDenied, "fail"),
+        (Code::ResourceExhausted, "fail"),
+        (Code::FailedPrecondition, "retry"),
+        (Code::Aborted, "retry"),
+        (Code::OutOfRange, "retry"),
+        (Code::Unimplemented, "fail"),
+        (Code::Internal, "retry"),
+        (Code::Unavailable, "retry"),
+        (Code::DataLoss, "retry"),
+        (Code::Unauthenticated, "fail"),
+    ];
+    assert_eq!(rows.map(|(code, _)| code), Code::ALL);
+    for (code, expected) in rows {
+        let directive = match classify(code, Message::Valid) {
+            Directive::Succeed => "succeed",
+            Directive::Fail => "fail",
+            Directive::Retry(_) => "retry",
+        };
+        assert_eq!(directive, expected, "{code}");
+        assert_eq!(IGNORED.contains(&code), expected != "retry", "{code}");
+        if code != Code::Ok {
+            let played = play(Options::default(), &[(0, boom(code)), (0, OK)]);
+            let expected = if expected == "retry" { Why::Succeeded } else { Why::Fatal };
+            assert_eq!(played.why(), expected, "{code}");
+        }
+    }
+}
+
+#[test]
+fn an_error_whose_code_is_ok_is_still_an_error() {
+    let played = play(Options::default(), &[(0, boom(Code::Ok))]);
+    assert_eq!((played.starts.len(), played.why()), (1, Why::Fatal));
+}
+
+#[test]
+fn an_invalid_message_is_retried_whatever_the_code() {
+    for code in Code::ALL {
+        assert!(matches!(classify(code, Message::Invalid), Directive::Retry(_)), "{code}");
+    }
+}
+
+#[test]
+fn no_inner_code_makes_a_message_invalid_by_default() {
+    for code in [RATE_LIMIT, 2200, 65535] {
+        let played = play(Options::default(), &[(0, Ok(Reply { code }))]);
+        assert_eq!((played.starts.len(), played.why()), (1, Why::Succeeded));
+    }
+}
+
+#[test]
+fn listed_inner_codes_are_asked_for_again() {
+    let interceptor = Options::default().interceptor().expect("valid");
+    let interceptor = interceptor.invalid_codes([RATE_LIMIT, 2200]);
+    for (code, starts) in [(RATE_LIMIT, 2), (2200, 2), (9, 1)] {
+        let played = play_method(&interceptor, "Search", &[(0, Ok(Reply { code })), (0, OK)]);
+        assert_eq!((played.starts.len(), played.why()), (starts, Why::Succeeded), "{code}");
+    }
+}
+
+#[test]
+fn any_predicate_can_say_that_a_message_is_invalid() {
+    let clock = Clock::default();
+    let interceptor = Options::default().interceptor().expect("valid");
+    let script = Script::new(&clock, [(0, Ok(Reply { code: -1 })), (0, OK)]);
+    let call = interceptor.call("Search", || script.attempt());
+    let call = call.invalid_when(|reply: &Reply| reply.code < 0).sleeping_on(clock);
+    assert_eq!(clock.run(call.send()).ok(), OK.ok());
+    assert_eq!(script.starts(), [0.0, 20.0]);
+}
+
+#[test]
+fn every_method_is_retried_by_default() {
+    let interceptor = Options::default().interceptor().expect("valid");
+    for method in ["Search", "Insert", "Upsert", "Delete"] {
+        let steps = [(0, boom(Code::Unavailable)), (0, OK)];
+        assert_eq!(play_method(&interceptor, method, &steps).why(), Why::Succeeded, "{method}");
+    }
+}
+
+#[test]
+fn writes_can_be_kept_from_being_repeated_in_flight() {
+    let strict = Options::default().writes(Writes::OnlyIfNotRun).interceptor().expect("valid");
+    let strict = strict.invalid_codes([RATE_LIMIT, 2200]);
+    let unsent = boom(Code::Unavailable).map_err(|status| TestStatus { unsent: true, ..status });
+    let rows = [
+        (boom(Code::Unavailable), Why::Unsafe),
+        (boom(Code::Internal), Why::Unsafe),
+        (Ok(Reply { code: 2200 }), Why::Unsafe),
+        // What was never sent did not run, and neither did what was turned away.
+        (unsent, Why::Succeeded),
+        (Ok(Reply { code: RATE_LIMIT }), Why::Succeeded),
+    ];
+    for (outcome, why) in rows {
+        let steps = [(0, outcome.clone()), (0, OK)];
+        for method in ["Insert", "Upsert", "Delete", "/milvus.proto.milvus.MilvusService/Insert"] {
+            let played = play_method(&strict, method, &steps);
+            assert_eq!(played.why(), why, "{method}: {outcome:?}");
+        }
+        assert_eq!(play_method(&strict, "Search", &steps).why(), Why::Succeeded, "{outcome:?}");
+    }
+    assert!(!is_write("Search") && !is_write("DeleteCredential") && is_write("delete"));
+}
+
+#[test]
+fn a_call_can_be_declared_as_one_that_must_not_run_twice() {
+    let clock = Clock::default();
+    let interceptor = Options::default().interceptor().expect("valid");
+    let script = Script::new(&clock, [(0, boom(Code::Unavailable)), (0, OK)]);
+    let call = interceptor.call("CreateCollection", || script.attempt()).not_idempotent();
+    let error = clock.run(call.sleeping_on(clock).send()).expect_err("unsafe");
+    assert_eq!((error.why(), error.message()), (Why::Unsafe, "boom"));
+}
+
+#[test]
+fn the_callers_own_cancelling_is_never_retried() {
+    let here =
+        boom(Code::Cancelled).map_err(|status| TestStatus { cancelled_by_caller: true, ..status });
+    let played = play(Options::default(), &[(5, here), (0, OK)]);
+    assert_eq!((&*played.starts, played.why()), (&[0.0][..], Why::Fatal));
+    assert_eq!(played.text(), "boom");
+
+    // The caller drops the call: nothing more starts, and the attempt is dropped with it.
+    let clock = Clock::default();
+    let interceptor = Options::default().interceptor().expect("valid");
+    let script = Script::new(&clock, [(HANG, OK)]);
+    let mut log = Vec::new();
+    let call = interceptor.call("Search", || script.attempt());
+    let call = call.log(|line| log.push(line.kind.name())).sleeping_on(clock);
+    let mut call = Box::pin(call.send());
+    clock.run(std::future::poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    }));
+    drop(call);
+    assert_eq!((script.starts(), script.cancels()), (vec![0.0], vec![0.0]));
+    assert_eq!(log, ["request"], "no response came");
+}

@@ -1,0 +1,138 @@
+//! The log: which lines, in which order, with which texts (M8).
+
+use redial::Diary;
+use redial::milvus::{Line, Paint, lines};
+
+use super::*;
+
+/// The lines of the design, in order: the request, then for each attempt its response, and before
+/// each retry three lines.
+fn kinds(attempts: usize) -> Vec<&'static str> {
+    let mut kinds = vec!["request", "response"];
+    for _ in 1..attempts {
+        kinds.extend(UNTIL_GONE);
+        kinds.push("response");
+    }
+    kinds
+}
+
+#[test]
+fn the_lines_come_in_the_designs_order() {
+    let unavailable = (10, boom(Code::Unavailable));
+    let played = play(Options::default(), &[(5, OK)]);
+    assert_eq!(played.kinds(), kinds(1));
+    let played = play(Options::default(), &[unavailable.clone(), (5, OK)]);
+    assert_eq!(played.kinds(), kinds(2));
+    let played = play(Options::default(), &[unavailable.clone(), (5, boom(Code::Unimplemented))]);
+    assert_eq!(played.kinds(), kinds(2), "retries that did not run out");
+    let played = play(Options::default(), &[unavailable]);
+    assert_eq!(played.kinds(), [kinds(4), vec!["failed-after-retries"]].concat());
+}
+
+#[test]
+fn the_texts_begin_with_the_designs_brackets() {
+    let played = play(
+        Options::default().max_retries(1).timeout(ms(2500)),
+        &[(12, boom(Code::Unavailable)), (7, boom(Code::Internal))],
+    );
+    let texts: Vec<&str> = played.log.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "[Request] Search (timeout 2500ms)",
+            "[Response(12ms)] Search: UNAVAILABLE",
+            "[Retry Delay 20ms] Search: after UNAVAILABLE",
+            "[Retry Attempt 1/1] Search: will be sent again in 20ms",
+            "[Retry Executing 1/1] Search: sent again",
+            "[Response(7ms)] Search: INTERNAL",
+            "[Failed after retries(39ms)] Search: 1 retries made",
+        ]
+    );
+    let played = play(Options::default().timeout(ms(9)), &[(HANG, OK)]);
+    assert_eq!(played.log[1].1, "[Response(9ms)] Search: no answer in time");
+    let played = play(Options::default(), &[(1, boom(Code::NotFound)), (2, OK)]);
+    assert_eq!(played.log[5].1, "[Response(2ms)] Search: ok");
+}
+
+#[test]
+fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
+    let clock = Clock::default();
+    let options = Options::default();
+    let interceptor = options.interceptor().expect("valid");
+    let steps = [(12, boom(Code::Unavailable)), (3, boom(Code::Aborted)), (1, OK)];
+    let script = Script::new(&clock, steps.clone());
+    let mut diary = Diary::new();
+    let call = interceptor.policy().retry(|| script.attempt());
+    let call = call.when(|status: &TestStatus| {
+        redial::milvus::classify(status.code, redial::milvus::Message::Valid)
+    });
+    let call = call.sleeping_on(clock).diary(&mut diary).into_future();
+    assert!(clock.run(call).is_ok());
+    let lines = lines("Search", &options, diary.notes());
+    let bad: Vec<_> = lines.iter().filter(|line| line.is_bad).map(|line| &*line.text).collect();
+    let failed = ["[Response(12ms)] Search: UNAVAILABLE", "[Response(3ms)] Search: ABORTED"];
+    assert_eq!(bad, failed);
+    let from_diary: Vec<_> = lines.into_iter().map(|line| (line.kind, line.text)).collect();
+    assert_eq!(from_diary, play(options, &steps).log);
+}
+
+#[test]
+fn responses_are_red_or_green_where_colour_is_allowed_and_nowhere_else() {
+    let line = |kind, is_bad| Line { kind, at: 0, text: "[..] Search".into(), is_bad };
+    let good = line(LineKind::Response, false);
+    let bad = line(LineKind::Response, true);
+    assert_eq!(good.painted(Paint::Colour), "\u{1b}[32m[..] Search\u{1b}[0m");
+    assert_eq!(bad.painted(Paint::Colour), "\u{1b}[31m[..] Search\u{1b}[0m");
+    for line in [&good, &bad] {
+        assert_eq!(line.painted(Paint::Plain), line.text);
+        assert_eq!(line.to_string(), line.text);
+    }
+    let request = line(LineKind::Request, false);
+    assert_eq!(request.painted(Paint::Colour), request.text);
+    let file = std::fs::File::open(file!()).or_else(|_| std::fs::File::open("Cargo.toml"));
+    assert_eq!(Paint::on(&file.expect("a file")), Paint::Plain, "a file is no terminal");
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn without_a_hook_the_lines_are_debug_events() {
+    use std::sync::Mutex;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    /// Keeps the texts of events.
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Heard {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "redial::milvus" && *metadata.level() == Level::DEBUG
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut text = String::new();
+            event.record(&mut |_: &tracing::field::Field, value: &dyn fmt::Debug| {
+                text = format!("{value:?}");
+            });
+            self.0.lock().expect("one thread").push(text);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    let clock = Clock::default();
+    let interceptor = Options::default().interceptor().expect("valid");
+    let script = Script::new(&clock, [(0, boom(Code::Unavailable)), (4, OK)]);
+    let heard = Heard::default();
+    tracing::subscriber::with_default(heard.clone(), || {
+        let call = interceptor.call("Search", || script.attempt()).sleeping_on(clock);
+        assert!(clock.run(call.send()).is_ok());
+    });
+    let texts = heard.0.lock().expect("one thread");
+    assert_eq!(texts.len(), 6, "{texts:?}");
+    assert_eq!(texts[5], "[Response(4ms)] Search: ok");
+}

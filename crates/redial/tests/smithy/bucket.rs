@@ -1,0 +1,274 @@
+//! What the bucket does: costs, refunds, debts, sharing (S3, S4, S5, S10, B).
+
+use redial::throttles::{Cost, Grant, Taken, Tokens};
+
+use super::*;
+
+// S3
+
+#[test]
+fn a_success_gives_back_what_the_last_retry_took() {
+    let played = play(&Clock::default(), &policy(STILL), &[TIMEOUT, SERVER, OK]);
+    assert_eq!((played.tokens, played.ended), (490.0, 25.0));
+}
+
+#[test]
+fn a_success_at_the_first_try_adds_one_and_never_fills_above_the_capacity() {
+    let (clock, policy) = (Clock::default(), policy(STILL.capacity(20.0)));
+    assert_eq!(play(&clock, &policy, &[SERVER, FATAL]).tokens, 15.0);
+    assert_eq!(play(&clock, &policy, &[OK]).tokens, 16.0);
+    for _ in 0..10 {
+        play(&clock, &policy, &[OK]);
+    }
+    assert_eq!(policy.tokens(now(&clock)), Some(20.0));
+}
+
+#[test]
+fn a_failure_gives_nothing_back() {
+    let clock = Clock::default();
+    for (outcomes, tokens) in
+        [(vec![SERVER, FATAL], 495.0), (vec![SERVER], 490.0), (vec![THROTTLING, FATAL], 490.0)]
+    {
+        assert_eq!(play(&clock, &policy(STILL), &outcomes).tokens, tokens);
+    }
+}
+
+// S4
+
+#[test]
+fn a_token_is_resolved_once_by_success_failure_or_the_next_retry() {
+    let bucket = STILL.costs().expect("valid");
+    let left = || bucket.tokens(0).expect("a bucket");
+    let token = Token::acquire(&bucket).retry(Kind::Timeout, 0).expect("paid").start();
+    let token = token.retry(Kind::Server, 0).expect("paid").start();
+    assert_eq!(left(), 485.0);
+    token.success();
+    assert_eq!(left(), 490.0, "only what the last retry took");
+
+    Token::acquire(&bucket).retry(Kind::Server, 0).expect("paid").start().failure();
+    assert_eq!(left(), 485.0);
+    Token::acquire(&bucket).success();
+    assert_eq!(left(), 486.0);
+}
+
+#[test]
+fn a_token_that_is_dropped_counts_as_failure_once_its_retry_has_started() {
+    let bucket = STILL.costs().expect("valid");
+    let scheduled = Token::acquire(&bucket).retry(Kind::Server, 0).expect("paid");
+    assert_eq!((scheduled.after(), bucket.tokens(0)), (ms(0), Some(495.0)));
+    drop(scheduled);
+    assert_eq!(bucket.tokens(0), Some(500.0), "a retry that never starts gives back (P6)");
+    drop(Token::acquire(&bucket).retry(Kind::Server, 0).expect("paid").start());
+    assert_eq!(bucket.tokens(0), Some(495.0));
+}
+
+#[test]
+fn a_token_of_an_empty_bucket_is_refused_or_says_how_long_to_wait() {
+    let breaker = STILL.capacity(5.0).costs().expect("valid");
+    let token = Token::acquire(&breaker).retry(Kind::Server, 0).expect("paid").start();
+    assert!(token.retry(Kind::Server, 0).is_none());
+    assert_eq!(breaker.tokens(0), Some(0.0));
+
+    let lender = PLAIN.capacity(5.0).costs().expect("valid");
+    let token = Token::acquire(&lender).retry(Kind::Server, 0).expect("paid").start();
+    let retry = token.retry(Kind::Server, 0).expect("lent");
+    assert_eq!((retry.after(), lender.tokens(0)), (ms(500), Some(-5.0)));
+}
+
+#[test]
+fn a_dropped_call_gives_back_what_it_took_for_a_retry_that_never_started() {
+    let clock = Clock::default();
+    let policy = policy(STILL.order(Order::TokenFirst));
+    let script = Script::new(&clock, [(0, SERVER)]);
+    let call = policy.retry(|| script.attempt()).when(is_retryable).sleeping_on(clock);
+    let mut call = Box::pin(call.into_future());
+    clock.run(std::future::poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    }));
+    assert_eq!(policy.tokens(now(&clock)), Some(495.0));
+    drop(call);
+    assert_eq!(policy.tokens(now(&clock)), Some(500.0));
+}
+
+// S5
+
+#[test]
+fn an_empty_bucket_waits_until_the_refill_has_paid_the_debt() {
+    let played = play(&Clock::default(), &policy(PLAIN.capacity(5.0)), &[SERVER, SERVER, OK]);
+    assert_eq!(played.starts, [0.0, 10.0, 510.0]);
+    assert!(close(played.tokens, 5.0), "{}", played.tokens);
+}
+
+#[test]
+fn those_who_wait_for_the_bucket_are_served_first_come_first() {
+    let (clock, policy) = (Clock::default(), policy(PLAIN.capacity(5.0).attempts(2)));
+    let scripts: Vec<_> = (0..4).map(|_| Script::new(&clock, [(0, SERVER), (0, FATAL)])).collect();
+    let calls = scripts.iter().map(|script| {
+        let call = policy.retry(|| script.attempt()).when(is_retryable);
+        Box::pin(call.sleeping_on(clock).into_future()) as _
+    });
+    clock.run(all(calls.collect()));
+    let starts: Vec<f64> = scripts.iter().map(|script| script.starts()[1]).collect();
+    assert_eq!(starts, [10.0, 510.0, 1010.0, 1510.0]);
+}
+
+#[test]
+fn what_others_give_back_does_not_shorten_a_wait_that_has_begun() {
+    let (clock, policy) = (Clock::default(), policy(PLAIN.capacity(5.0).attempts(2)));
+    let lucky = Script::new(&clock, [(0, SERVER), (100, OK)]);
+    let waiting = Script::new(&clock, [(0, SERVER), (0, OK)]);
+    // The first one's success at 110 ms gives its 5 back.
+    let calls = [&lucky, &waiting].into_iter().map(|script| {
+        let call = policy.retry(|| script.attempt()).when(is_retryable);
+        Box::pin(call.sleeping_on(clock).into_future()) as _
+    });
+    let results = clock.run(all(calls.collect()));
+    assert!(results.iter().all(Result::is_ok));
+    assert_eq!(waiting.starts(), [0.0, 510.0]);
+}
+
+#[test]
+fn an_empty_bucket_that_fails_ends_the_call_with_its_last_failure() {
+    let played = play(&Clock::default(), &policy(STILL.capacity(10.0)), &[THROTTLING, SERVER]);
+    let error = played.result.expect_err("throttled");
+    assert!(error.is_throttled());
+    assert_eq!(error.into_last(), Some(Fault::Retryable(Failure::server())));
+}
+
+#[test]
+fn less_than_the_cost_is_empty_and_exactly_the_cost_is_not() {
+    for (capacity, starts) in [(10.0, 3), (9.999, 2), (5.0, 2)] {
+        let played = play(&Clock::default(), &policy(STILL.capacity(capacity)), &[SERVER]);
+        assert_eq!(played.starts.len(), starts, "{capacity}");
+    }
+}
+
+#[test]
+fn waiting_without_a_refill_is_refused_when_built() {
+    let refused = Standard::standard().refill_per_second(0.0).policy().map(|_| ());
+    assert_eq!(refused, Err(Problem::WaitWithoutRefill));
+    let waits = Standard::aws_2026().empty(Empty::Wait).policy().map(|_| ());
+    assert_eq!(waits, Err(Problem::WaitWithoutRefill));
+}
+
+// S10
+
+#[test]
+fn stopped_by_an_empty_bucket_the_error_says_so_with_attempt_n_of_m_and_what_it_held() {
+    let policy = policy(AWS.capacity(17.0));
+    let error = play(&Clock::default(), &policy, &[SERVER]).result.expect_err("throttled");
+    let text = "boom (2 attempts in 50 ms; gave up: the retry budget is spent, \
+                attempt 2 of 3, 3.0 tokens left)";
+    assert_eq!(error.to_string(), text);
+    let report = error.report();
+    assert_eq!((report.attempts, report.attempts_max), (2, Some(3)));
+    assert_eq!(report.tokens, Some(3.0));
+    assert_eq!(error.last(), Some(&Fault::Retryable(Failure::server())));
+}
+
+// B
+
+#[test]
+fn clones_share_the_bucket_and_policies_share_one_that_is_given() {
+    let clock = Clock::default();
+    let original = policy(STILL);
+    play(&clock, &original.clone(), &[SERVER, FATAL]);
+    assert_eq!(original.tokens(0), Some(495.0));
+    let bucket = Arc::new(STILL.costs().expect("valid"));
+    let shared = policy(STILL).sharing(bucket.clone());
+    play(&clock, &shared, &[SERVER, FATAL]);
+    assert_eq!(bucket.tokens(0), Some(495.0));
+    assert_eq!(policy(STILL).tokens(0), Some(500.0), "another policy has its own");
+}
+
+#[test]
+fn a_budget_beside_the_bucket_holds_retries_back_too() {
+    let clock = Clock::default();
+    let bucket = Arc::new(STILL.costs().expect("valid"));
+    let budget = Arc::new(Budget::new(2.0, 0.1).expect("valid"));
+    let funded = Funded::new(bucket.clone(), budget.clone());
+    let policy = policy(STILL.attempts(5)).sharing(Arc::new(funded));
+    let played = play(&clock, &policy, &[SERVER]);
+    assert_eq!((played.starts.len(), played.why()), (3, Why::Throttled));
+    assert_eq!(played.result.expect_err("throttled").report().tokens, Some(0.0), "the budget's");
+    assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(490.0), Some(0.0)));
+
+    play(&clock, &policy, &[OK]);
+    assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(491.0), Some(0.1)), "both are funded");
+}
+
+#[test]
+fn what_the_budget_gave_goes_back_if_the_bucket_refuses() {
+    let clock = Clock::default();
+    let bucket = Arc::new(STILL.capacity(5.0).costs().expect("valid"));
+    let budget = Arc::new(Budget::standard());
+    let funded = Funded::new(bucket, budget.clone());
+    let played = play(&clock, &policy(STILL).sharing(Arc::new(funded)), &[SERVER]);
+    assert_eq!(played.why(), Why::Throttled);
+    assert_eq!(budget.tokens(0), Some(9.0), "one retry was made");
+}
+
+#[test]
+fn a_retry_that_never_starts_goes_back_to_both() {
+    let bucket = Arc::new(STILL.costs().expect("valid"));
+    let budget = Arc::new(Budget::standard());
+    let funded = Funded::new(bucket.clone(), budget.clone());
+    let cost = Cost { kind: Kind::Server };
+    let Grant::Now(taken) = funded.take(cost, 0) else { panic!("both are full") };
+    assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(495.0), Some(9.0)));
+    funded.give_back(taken);
+    assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(500.0), Some(10.0)));
+}
+
+#[test]
+fn a_bucket_that_failures_drain_is_drained_beside_a_budget_too() {
+    let tokens = Arc::new(Tokens::new(10.0, 0.1).expect("valid"));
+    let funded = Funded::new(tokens.clone(), Arc::new(Budget::standard()));
+    funded.failed();
+    assert_eq!(tokens.tokens(0), Some(9.0));
+}
+
+#[test]
+fn what_is_left_is_the_budgets_only_once_that_is_spent() {
+    let budget = Arc::new(Budget::new(2.0, 0.1).expect("valid"));
+    let funded = Funded::new(Arc::new(STILL.costs().expect("valid")), budget);
+    let left = [0, 1, 2].map(|_| {
+        let left = funded.tokens(0);
+        funded.take(Cost { kind: Kind::Server }, 0);
+        left
+    });
+    assert_eq!(left, [Some(500.0), Some(495.0), Some(0.0)]);
+}
+
+#[test]
+fn a_bucket_that_answers_later_keeps_the_budgets_retry_until_then() {
+    /// Answers later, as it is told.
+    struct Slow(Grant);
+    impl redial::throttles::Bucket for Slow {
+        fn take(&self, _: Cost, _: u64) -> Grant {
+            Grant::Later
+        }
+        fn later(&self, _: Cost) -> std::pin::Pin<Box<dyn Future<Output = Grant> + Send>> {
+            Box::pin(std::future::ready(self.0))
+        }
+        fn give_back(&self, _: Taken) {}
+        fn succeeded(&self, _: Option<Taken>) {}
+        fn tokens(&self, _: u64) -> Option<f64> {
+            None
+        }
+    }
+    let cost = Cost { kind: Kind::Server };
+    for (answer, left) in [(Grant::Now(Taken(0)), 9.0), (Grant::Refused, 10.0)] {
+        let budget = Arc::new(Budget::standard());
+        let funded = Funded::new(Arc::new(Slow(answer)), budget.clone());
+        assert_eq!(funded.take(cost, 0), Grant::Later);
+        assert_eq!(Clock::default().run(funded.later(cost)), answer);
+        assert_eq!(budget.tokens(0), Some(left), "{answer:?}");
+    }
+    let budget = Arc::new(Budget::standard());
+    let funded = Funded::new(Arc::new(Slow(Grant::Refused)), budget.clone());
+    assert_eq!(funded.take(cost, 0), Grant::Later);
+    drop(funded.later(cost));
+    assert_eq!(budget.tokens(0), Some(10.0), "a call that is dropped meanwhile");
+}

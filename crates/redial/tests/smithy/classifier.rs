@@ -1,0 +1,257 @@
+//! How results are judged: the order of S8, as tables.
+
+use std::error::Error as _;
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use super::designs::Clock;
+use redial::smithy::{
+    CHAIN_MAX, ClientErrors, ServiceError, Side, classifier, io_errors, io_failure,
+};
+use redial::{Directive, Failure, Hint, Judge, Kind, Last, Policy, Stage, Why, ms};
+
+/// An error of an SDK.
+#[derive(Debug, Default)]
+struct SdkError {
+    throttling: bool,
+    retryable: bool,
+    side: Option<Side>,
+    client: bool,
+    hint: Hint,
+    source: Option<io::Error>,
+}
+
+impl fmt::Display for SdkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sdk")
+    }
+}
+
+impl std::error::Error for SdkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl ServiceError for SdkError {
+    fn is_throttling(&self) -> bool {
+        self.throttling
+    }
+    fn is_retryable(&self) -> bool {
+        self.retryable
+    }
+    fn side(&self) -> Option<Side> {
+        self.side
+    }
+    fn is_client_error(&self) -> bool {
+        self.client
+    }
+    fn hint(&self) -> Hint {
+        self.hint
+    }
+}
+
+fn reset() -> io::Error {
+    ErrorKind::ConnectionReset.into()
+}
+
+/// What the classifier makes of an error, without a hook.
+fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<Kind> {
+    classifier().client_errors(client_errors).failure(error).map(|failure| failure.kind)
+}
+
+#[test]
+fn errors_are_judged_in_the_documented_order() {
+    let all = ClientErrors::All;
+    let none = SdkError::default;
+    let (server, client) = (Some(Side::Server), Some(Side::Client));
+    let rows = [
+        // 1: throttling, whatever else it is
+        (SdkError { throttling: true, ..none() }, Some(Kind::Throttling)),
+        (
+            SdkError { throttling: true, retryable: true, side: server, ..none() },
+            Some(Kind::Throttling),
+        ),
+        (SdkError { throttling: true, client: true, ..none() }, Some(Kind::Throttling)),
+        (SdkError { throttling: true, source: Some(reset()), ..none() }, Some(Kind::Throttling)),
+        // 2: a retryable service error, by its side
+        (SdkError { retryable: true, side: server, ..none() }, Some(Kind::Server)),
+        (SdkError { retryable: true, side: client, ..none() }, Some(Kind::Client)),
+        (SdkError { retryable: true, side: server, client: true, ..none() }, Some(Kind::Server)),
+        (SdkError { side: server, ..none() }, None),
+        (SdkError { side: client, ..none() }, None),
+        // 3: client errors, all of them
+        (SdkError { client: true, ..none() }, Some(Kind::Client)),
+        (
+            SdkError { client: true, source: Some(ErrorKind::TimedOut.into()), ..none() },
+            Some(Kind::Client),
+        ),
+        // 4: what is known of I/O errors
+        (SdkError { source: Some(ErrorKind::TimedOut.into()), ..none() }, Some(Kind::Timeout)),
+        (SdkError { side: server, source: Some(reset()), ..none() }, Some(Kind::Client)),
+        // 6: else it fails
+        (SdkError { retryable: true, ..none() }, None),
+        (none(), None),
+    ];
+    for (error, expected) in rows {
+        assert_eq!(kind(&error, all), expected, "{error:?}");
+    }
+}
+
+#[test]
+fn client_errors_can_be_kept_to_those_marked_retryable() {
+    let only = ClientErrors::RetryableOnly;
+    let marked = SdkError { client: true, retryable: true, ..SdkError::default() };
+    assert_eq!(kind(&marked, only), Some(Kind::Client));
+    let unmarked = SdkError { client: true, ..SdkError::default() };
+    assert_eq!(kind(&unmarked, only), None);
+    // What is known of its source still counts.
+    let late = Some(ErrorKind::TimedOut.into());
+    let unmarked = SdkError { client: true, source: late, ..SdkError::default() };
+    assert_eq!(kind(&unmarked, only), Some(Kind::Timeout));
+}
+
+#[test]
+fn a_service_error_was_answered_and_a_client_error_may_be_in_flight() {
+    let wait = Hint::After(ms(7));
+    let throttled = SdkError { throttling: true, hint: wait, ..SdkError::default() };
+    let expected = Failure::throttling().retry_after(ms(7));
+    assert_eq!(classifier().failure(&throttled), Some(expected));
+    let client = SdkError { client: true, ..SdkError::default() };
+    let expected = Failure::client().at(Stage::InFlight);
+    assert_eq!(classifier().failure(&client), Some(expected));
+}
+
+#[test]
+fn timeouts_refusals_and_resets_are_known_with_their_kind_and_stage() {
+    use ErrorKind as K;
+    let in_flight = Some(Failure::client().at(Stage::InFlight));
+    let unsent = Some(Failure::client().at(Stage::Unsent));
+    let rows = [
+        (K::TimedOut, Some(Failure::timeout())),
+        (K::WouldBlock, Some(Failure::timeout())),
+        (K::ConnectionRefused, unsent),
+        (K::AddrNotAvailable, unsent),
+        (K::ConnectionReset, in_flight),
+        (K::ConnectionAborted, in_flight),
+        (K::BrokenPipe, in_flight),
+        (K::UnexpectedEof, in_flight),
+        (K::NotConnected, in_flight),
+        (K::HostUnreachable, in_flight),
+        (K::NetworkUnreachable, in_flight),
+        (K::NetworkDown, in_flight),
+        (K::Interrupted, in_flight),
+        (K::NotFound, None),
+        (K::PermissionDenied, None),
+        (K::InvalidData, None),
+        (K::Other, None),
+    ];
+    for (kind, expected) in rows {
+        assert_eq!(io_failure(&io::Error::from(kind)), expected, "{kind:?}");
+        let result: io::Result<()> = Err(kind.into());
+        assert_eq!(io_errors().judge(&result), expected.map(Directive::Retry), "{kind:?}");
+        assert_eq!(classifier().judge(&result), expected.map(Directive::Retry), "{kind:?}");
+    }
+}
+
+/// An error with a source.
+#[derive(Debug)]
+struct Wrapped(Box<dyn std::error::Error + Send + Sync>);
+
+impl fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("wrapped")
+    }
+}
+
+impl std::error::Error for Wrapped {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+#[test]
+fn an_io_error_is_found_anywhere_in_the_chain_also_inside_another_io_error() {
+    let known = io_failure(&reset());
+    assert!(known.is_some());
+    let wrapped = Wrapped(Box::new(Wrapped(Box::new(reset()))));
+    assert_eq!(io_failure(&wrapped), known);
+    // `source` of an I/O error skips what it wraps.
+    let inside = io::Error::other(reset());
+    assert!(inside.source().is_none());
+    assert_eq!(io_failure(&inside), known);
+    assert_eq!(io_failure(&Wrapped(Box::new(io::Error::other(wrapped)))), known);
+    assert_eq!(io_failure(&Wrapped(Box::new(io::Error::other("no idea")))), None);
+}
+
+#[test]
+fn a_chain_is_looked_at_up_to_its_limit() {
+    let chain = |wraps: usize| {
+        (0..wraps).fold(Wrapped(Box::new(reset())), |inner, _| Wrapped(Box::new(inner)))
+    };
+    // The innermost wrapper and the I/O error are two of them.
+    assert!(io_failure(&chain(CHAIN_MAX - 2)).is_some());
+    assert!(io_failure(&chain(CHAIN_MAX - 1)).is_none());
+}
+
+#[test]
+fn the_users_hook_is_asked_last_and_about_errors_alone() {
+    let mut asked = 0;
+    let retry = Some(Directive::Retry(Failure::server()));
+    let mut rules = classifier().hook(|error: &io::Error| {
+        asked += 1;
+        (error.kind() == ErrorKind::NotFound).then_some(Directive::Retry(Failure::server()))
+    });
+    assert_eq!(rules.judge(&io::Result::Ok(())), None);
+    assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::NotFound.into())), retry);
+    assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::InvalidData.into())), None);
+    let known = rules.judge(&io::Result::<()>::Err(reset()));
+    assert_eq!(known, io_failure(&reset()).map(Directive::Retry));
+    assert_eq!(asked, 2, "neither for a value nor for what is known already");
+
+    let mut rules = io_errors().hook(|_: &io::Error| Some(Directive::Fail));
+    assert_eq!(rules.judge(&io::Result::<()>::Err(reset())), known);
+    assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::Other.into())), Some(Directive::Fail));
+}
+
+/// Plays a call whose attempts return what `next` returns.
+fn play<J: Judge<u8, io::Error>>(
+    rules: J,
+    mut next: impl FnMut() -> io::Result<u8>,
+) -> Result<u8, redial::Error<io::Error, u8>> {
+    let clock = Clock::default();
+    let policy = Policy::constant(ms(1)).attempts(9).build().expect("valid");
+    let call = policy.retry(|| std::future::ready(next())).classify(rules);
+    clock.run(call.sleeping_on(clock).into_future())
+}
+
+#[test]
+fn what_nobody_knows_fails_and_a_value_succeeds() {
+    let unknown = play(classifier(), || Err(ErrorKind::InvalidData.into()));
+    let error = unknown.expect_err("nobody knows it");
+    assert_eq!((error.why(), error.attempts()), (Why::Fatal, 1));
+    assert_eq!(play(classifier(), || Ok(1)).ok(), Some(1));
+}
+
+#[test]
+fn a_rule_for_values_makes_it_a_waiter() {
+    // Before the classifier or after it: it has nothing to say about values.
+    let pending = |state: &io::Result<u8>| match state {
+        Ok(3) => Some(Directive::Fail),
+        Ok(_) => Some(Directive::Retry(Failure::server())),
+        Err(error) => (error.kind() == ErrorKind::NotFound).then_some(Directive::Succeed),
+    };
+    let mut count = 0;
+    let counted = play(classifier().or(pending), || {
+        count += 1;
+        if count == 2 { Err(reset()) } else { Ok(count) }
+    });
+    let error = counted.expect_err("the third is not accepted");
+    assert_eq!((error.why(), error.attempts()), (Why::Fatal, 3));
+    assert_eq!(error.into_last_value(), Some(3), "a failure that holds the value (P11)");
+
+    let gone = play(pending.or(classifier()), || Err(ErrorKind::NotFound.into()));
+    let end = gone.expect_err("an error is the result");
+    assert_eq!(end.why(), Why::Succeeded, "an error that ends it as it should (P11)");
+    assert!(matches!(end.into_parts().0, Some(Last::Error(_))));
+}

@@ -1,0 +1,101 @@
+//! Goal: section S of the rulings, each by name. Method: policies made from the standard strategy
+//! run through the async driver on virtual time; the classification is a table.
+
+mod bucket;
+mod classifier;
+#[path = "../designs/mod.rs"]
+mod designs;
+mod strategy;
+#[cfg(feature = "serde")]
+mod written;
+
+use std::sync::Arc;
+
+use designs::{Clock, HANG, MS, Script, all, close};
+use redial::smithy::{HintKept, Order, Preset, Standard, Token};
+use redial::throttles::{Bucket as _, Budget, Empty, Funded};
+use redial::{Diary, Error, Failure, Hint, Jitter, Kind, Note, Policy, Problem, Stage, Why, ms, s};
+
+/// What an attempt may end with.
+type Outcome = Result<&'static str, Fault>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Retryable(Failure),
+    Fatal,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("boom")
+    }
+}
+
+impl std::error::Error for Fault {}
+
+const OK: Outcome = Ok("ok");
+const FATAL: Outcome = Err(Fault::Fatal);
+const SERVER: Outcome = failing(Failure::server());
+const THROTTLING: Outcome = failing(Failure::throttling());
+const TIMEOUT: Outcome = failing(Failure::timeout());
+
+const fn failing(failure: Failure) -> Outcome {
+    Err(Fault::Retryable(failure))
+}
+
+fn is_retryable(fault: &Fault) -> Option<Failure> {
+    match fault {
+        Fault::Retryable(failure) => Some(*failure),
+        Fault::Fatal => None,
+    }
+}
+
+/// What became of a call.
+struct Played {
+    result: Result<&'static str, Error<Fault>>,
+    starts: Vec<f64>,
+    cancels: Vec<f64>,
+    ended: f64,
+    tokens: f64,
+    draws: usize,
+}
+
+impl Played {
+    fn why(&self) -> Why {
+        self.result.as_ref().map_or_else(Error::why, |_| Why::Succeeded)
+    }
+}
+
+/// Plays a call whose attempts end so many milliseconds after they start; the last step repeats.
+fn play_steps(clock: &Clock, policy: &Policy, steps: &[(u64, Outcome)]) -> Played {
+    let (script, began) = (Script::new(clock, steps), clock.ms());
+    let mut diary = Diary::new();
+    let call = policy.retry(|| script.attempt()).when(is_retryable).sleeping_on(*clock);
+    let result = clock.run(call.seed(7).diary(&mut diary).into_future());
+    let draws = diary.notes().iter().filter(|(_, note)| matches!(note, Note::Drew(_))).count();
+    let since = |times: Vec<f64>| times.iter().map(|at| at - began).collect();
+    let (starts, cancels) = (since(script.starts()), since(script.cancels()));
+    let tokens = policy.tokens(now(clock)).unwrap_or(f64::NAN);
+    Played { result, starts, cancels, ended: clock.ms() - began, tokens, draws }
+}
+
+/// Plays a call whose attempts end at once.
+fn play(clock: &Clock, policy: &Policy, outcomes: &[Outcome]) -> Played {
+    let steps: Vec<_> = outcomes.iter().map(|outcome| (0, *outcome)).collect();
+    play_steps(clock, policy, &steps)
+}
+
+fn now(clock: &Clock) -> u64 {
+    redial::Sleeper::now(clock)
+}
+
+/// The standard strategy without randomness.
+const PLAIN: Standard = Standard::standard().jitter(Jitter::None);
+/// The rules of 2026 without randomness.
+const AWS: Standard = Standard::aws_2026().jitter(Jitter::None);
+/// The standard strategy with a bucket that time does not change.
+const STILL: Standard = PLAIN.refill_per_second(0.0).empty(Empty::Fail);
+
+fn policy(standard: Standard) -> Policy {
+    standard.policy().expect("valid")
+}

@@ -1,0 +1,276 @@
+//! How the strategy plays: attempts, delays, order, hints, the total time (S1, S2, S6, S7, S9).
+
+use super::*;
+
+// S1
+
+#[test]
+fn the_standard_makes_three_attempts_10_and_15_ms_apart() {
+    let played = play(&Clock::default(), &policy(PLAIN), &[SERVER]);
+    assert_eq!(played.starts, [0.0, 10.0, 25.0]);
+    assert_eq!((played.ended, played.why()), (25.0, Why::Attempts));
+    // Two retries at 5 each; 15 ms have refilled 0.15.
+    assert!(close(played.tokens, 490.15), "{}", played.tokens);
+}
+
+#[test]
+fn the_block_always_runs_at_least_once() {
+    let never_retried = policy(STILL.attempts(1));
+    for (outcome, why) in [(OK, Why::Succeeded), (FATAL, Why::Fatal), (SERVER, Why::Attempts)] {
+        let played = play(&Clock::default(), &never_retried, &[outcome]);
+        assert_eq!((&*played.starts, played.why()), (&[0.0][..], why));
+        assert_eq!(played.tokens, 500.0);
+    }
+}
+
+#[test]
+fn the_standards_jitter_is_the_whole_interval() {
+    let played = play(&Clock::default(), &policy(Standard::standard()), &[SERVER]);
+    let mut random = redial_core::Random::new(7);
+    let first = random.draw() * 10.0;
+    let second = first + random.draw() * 15.0;
+    assert_eq!(played.draws, 2);
+    assert!(close(played.starts[1], first) && close(played.starts[2], second));
+}
+
+#[test]
+fn no_delay_of_the_standard_passes_20_seconds() {
+    let played = play(&Clock::default(), &policy(STILL.attempts(25)), &[SERVER]);
+    let delays: Vec<f64> = played.starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // 10 ms × 1.5^18 = 14.8 s is the last below the cap.
+    assert!(close(delays[18], 10.0 * 1.5f64.powi(18)));
+    assert!(delays[19..].iter().all(|delay| *delay == 20_000.0), "{delays:?}");
+}
+
+#[test]
+fn each_kind_costs_what_its_preset_says() {
+    let kinds = [Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout];
+    for (preset, costs) in [
+        (Preset::Standard, [5.0, 5.0, 10.0, 10.0]),
+        (Preset::Aws2026, [14.0, 14.0, 5.0, 14.0]),
+        (Preset::Aws2026Dynamodb, [14.0, 14.0, 5.0, 14.0]),
+    ] {
+        let still = Standard::of(preset).refill_per_second(0.0).empty(Empty::Fail);
+        for (kind, cost) in kinds.into_iter().zip(costs) {
+            let outcomes = [failing(Failure::new(kind)), FATAL];
+            let played = play(&Clock::default(), &policy(still), &outcomes);
+            assert_eq!(played.tokens, 500.0 - cost, "{preset:?} {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bucket_starts_full_and_time_never_fills_it_above_its_capacity() {
+    let (clock, policy) = (Clock::default(), policy(PLAIN));
+    assert_eq!(policy.tokens(now(&clock)), Some(500.0));
+    play(&clock, &policy, &[SERVER, FATAL]);
+    clock.advance(400);
+    assert_eq!(policy.tokens(now(&clock)), Some(499.0));
+    clock.advance(3_600_000);
+    assert_eq!(policy.tokens(now(&clock)), Some(500.0));
+}
+
+// S2
+
+#[test]
+fn backoff_first_asks_the_bucket_after_the_backoff() {
+    let played = play(&Clock::default(), &policy(STILL.capacity(5.0)), &[SERVER]);
+    assert_eq!(played.starts, [0.0, 10.0]);
+    assert_eq!((played.ended, played.why()), (25.0, Why::Throttled));
+    assert_eq!(played.tokens, 0.0);
+}
+
+#[test]
+fn token_first_asks_the_bucket_before_the_backoff() {
+    let standard = STILL.capacity(5.0).order(Order::TokenFirst);
+    let played = play(&Clock::default(), &policy(standard), &[SERVER]);
+    assert_eq!(played.starts, [0.0, 10.0]);
+    assert_eq!((played.ended, played.why()), (10.0, Why::Throttled));
+}
+
+#[test]
+fn token_first_waits_for_a_debt_and_then_for_the_backoff() {
+    let standard = PLAIN.capacity(5.0).order(Order::TokenFirst);
+    let played = play(&Clock::default(), &policy(standard), &[SERVER]);
+    // The second retry's debt at 10 ms: 5 tokens less the 0.1 that came back meanwhile.
+    assert_eq!(played.starts, [0.0, 10.0, 10.0 + 490.0 + 15.0]);
+}
+
+// S6
+
+#[test]
+fn the_rules_of_2026_wait_50_ms_doubled_and_give_back_14() {
+    let played = play(&Clock::default(), &policy(AWS), &[SERVER, SERVER, OK]);
+    assert_eq!(played.starts, [0.0, 50.0, 150.0]);
+    assert_eq!(played.tokens, 486.0);
+}
+
+#[test]
+fn the_rules_of_2026_wait_a_second_after_throttling_doubled_by_attempt() {
+    let played = play(&Clock::default(), &policy(AWS), &[THROTTLING, OK]);
+    assert_eq!((played.starts, played.tokens), (vec![0.0, 1000.0], 500.0));
+    let played = play(&Clock::default(), &policy(AWS), &[SERVER, THROTTLING, OK]);
+    assert_eq!(played.starts, [0.0, 50.0, 2050.0]);
+}
+
+#[test]
+fn the_rules_of_2026_ask_the_bucket_first_and_fail_when_it_is_empty() {
+    let played = play(&Clock::default(), &policy(AWS.capacity(14.0)), &[SERVER]);
+    assert_eq!((played.starts, played.ended), (vec![0.0, 50.0], 50.0));
+    assert_eq!(played.result.map_err(|error| error.why()), Err(Why::Throttled));
+}
+
+#[test]
+fn dynamodb_has_25_ms_and_four_attempts() {
+    let standard = Standard::aws_2026_dynamodb().jitter(Jitter::None);
+    let played = play(&Clock::default(), &policy(standard), &[SERVER]);
+    assert_eq!(played.starts, [0.0, 25.0, 75.0, 175.0]);
+}
+
+#[test]
+fn a_hint_is_kept_within_the_delay_and_five_seconds_more() {
+    for (hint, start) in [(ms(10), 50.0), (ms(50), 50.0), (s(3), 3000.0), (s(60), 5050.0)] {
+        let outcomes = [failing(Failure::server().retry_after(hint)), OK];
+        let played = play(&Clock::default(), &policy(AWS), &outcomes);
+        assert_eq!(played.starts, [0.0, start], "{hint:?}");
+    }
+}
+
+#[test]
+fn what_a_preset_does_not_name_is_as_in_the_standard() {
+    let standard = Standard::standard();
+    for preset in [Standard::aws_2026(), Standard::aws_2026_dynamodb()] {
+        assert_eq!(preset.rules().jitter, standard.rules().jitter);
+        assert_eq!(preset.rules().backoff.cap(), standard.rules().backoff.cap());
+        let specs = [preset, standard].map(|one| *one.costs().expect("valid").spec());
+        assert_eq!(specs[0].capacity, specs[1].capacity);
+        assert_eq!(specs[0].success, specs[1].success);
+    }
+    assert_eq!(Standard::aws_2026().rules().attempts, standard.rules().attempts);
+}
+
+// S7
+
+#[test]
+fn the_total_time_bounds_the_backoff() {
+    let played = play(&Clock::default(), &policy(PLAIN.time_max(ms(20))), &[SERVER]);
+    assert_eq!((&*played.starts, played.ended), (&[0.0, 10.0][..], 20.0));
+    assert!(close(played.tokens, 495.1), "{}", played.tokens);
+    let error = played.result.expect_err("too late");
+    assert!(error.is_timeout());
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+    assert_eq!(source, Some(&Fault::Retryable(Failure::server())), "the previous result");
+}
+
+#[test]
+fn the_total_time_bounds_a_running_attempt() {
+    let policy = policy(PLAIN.time_max(ms(100)));
+    let played = play_steps(&Clock::default(), &policy, &[(0, SERVER), (HANG, OK)]);
+    assert_eq!((played.starts, played.cancels), (vec![0.0, 10.0], vec![100.0]));
+    let error = played.result.expect_err("too late");
+    assert_eq!(error.last(), Some(&Fault::Retryable(Failure::server())));
+    let played = play_steps(&Clock::default(), &policy, &[(HANG, OK)]);
+    assert_eq!((played.ended, played.why()), (100.0, Why::Deadline));
+    assert_eq!(played.result.expect_err("too late").last(), None);
+}
+
+#[test]
+fn the_total_time_bounds_waiting_for_the_bucket_and_gives_back_what_was_taken() {
+    for order in [Order::BackoffFirst, Order::TokenFirst] {
+        let standard = PLAIN.capacity(5.0).time_max(ms(100)).order(order);
+        let played = play(&Clock::default(), &policy(standard), &[SERVER]);
+        assert_eq!((played.starts, played.ended), (vec![0.0, 10.0], 100.0), "{order:?}");
+        assert_eq!(played.result.map_err(|error| error.why()), Err(Why::Deadline));
+        // Only the first retry's 5 are gone: 0.9 or 1.0 have come back since it paid.
+        let back = if order == Order::BackoffFirst { 0.9 } else { 1.0 };
+        assert!(close(played.tokens, back), "{order:?}: {}", played.tokens);
+    }
+}
+
+// S9
+
+#[test]
+fn an_exact_hint_replaces_the_delay_uses_no_draw_and_does_not_stop_the_count() {
+    let hinted = failing(Failure::server().retry_after(ms(77)));
+    let standard = Standard { jitter: None, ..PLAIN };
+    let played = play(&Clock::default(), &policy(standard), &[hinted, OK]);
+    assert_eq!((played.starts, played.draws), (vec![0.0, 77.0], 0));
+    // Delays are numbered by attempt: the one after the hint is the second of the series.
+    let played = play(&Clock::default(), &policy(PLAIN), &[hinted, SERVER, OK]);
+    assert_eq!(played.starts, [0.0, 77.0, 92.0]);
+}
+
+#[test]
+fn a_hint_to_stop_ends_the_call() {
+    let stop = failing(Failure::server().stop());
+    for standard in [PLAIN, AWS] {
+        let played = play(&Clock::default(), &policy(standard), &[stop]);
+        assert_eq!((played.starts.len(), played.why()), (1, Why::Refused));
+    }
+}
+
+#[test]
+fn a_value_that_is_given_replaces_only_itself() {
+    let changed = AWS.cost(Kind::Server, 20.0).capacity(100.0);
+    let spec = *changed.costs().expect("valid").spec();
+    assert_eq!((spec.server, spec.client, spec.throttling, spec.timeout), (20.0, 14.0, 5.0, 14.0));
+    assert_eq!((spec.capacity, spec.success, spec.refill_per_second), (100.0, 1.0, 0.0));
+    let rules = AWS.backoff_factor(3.0).hint(HintKept::Exact).rules();
+    let base = |n| rules.backoff.base(n) / MS;
+    assert_eq!([base(1), base(2), base(3)], [50, 150, 450]);
+    assert_eq!(rules.throttling_first, Some(s(1)));
+    assert_eq!(rules.hint, redial::HintRule::Exact(None));
+    let rules = AWS.backoff_cap(ms(70)).throttling_first(ms(60)).rules();
+    let base = |n| rules.backoff.base(n) / MS;
+    assert_eq!([base(1), base(2), base(3)], [50, 70, 70]);
+    assert_eq!(rules.throttling_first, Some(ms(60)));
+}
+
+#[test]
+fn values_that_contradict_each_other_are_refused() {
+    let problem = |standard: Standard| standard.policy().map(|_| ()).expect_err("refused");
+    assert_eq!(problem(PLAIN.attempts(0)), Problem::NoAttempt);
+    assert_eq!(problem(PLAIN.unlimited()), Problem::Unlimited);
+    assert_eq!(problem(PLAIN.backoff_factor(0.0)), Problem::Factor);
+    assert_eq!(problem(PLAIN.jitter(Jitter::Proportional(1.5))), Problem::Proportion);
+    assert_eq!(problem(PLAIN.cost(Kind::Timeout, 501.0)), Problem::CostAboveCapacity);
+    assert_eq!(problem(PLAIN.cost(Kind::Timeout, -1.0)), Problem::Cost);
+    assert_eq!(problem(PLAIN.capacity(f64::NAN)), Problem::Capacity);
+    assert_eq!(problem(PLAIN.refill_per_second(-1.0)), Problem::Refill);
+    // No kind of failure could ever pay; where one can, a preset's other costs may be too high.
+    assert_eq!(problem(PLAIN.capacity(4.0)), Problem::CostAboveCapacity);
+    assert!(PLAIN.capacity(5.0).policy().is_ok());
+    assert!(PLAIN.cost(Kind::Timeout, 500.0).policy().is_ok());
+    assert!(PLAIN.unlimited().time_max(s(1)).policy().is_ok());
+}
+
+// P8, and the design's delayer
+
+#[test]
+fn a_delayer_of_your_own_sees_the_failure_and_its_number() {
+    let standard = STILL.attempts(4);
+    let policy = standard.policy_with(|step| match step.failure.kind {
+        Kind::Throttling => ms(100),
+        _ => ms(u64::from(step.number)),
+    });
+    let played =
+        play(&Clock::default(), &policy.expect("valid"), &[SERVER, THROTTLING, SERVER, OK]);
+    assert_eq!(played.starts, [0.0, 1.0, 101.0, 104.0]);
+}
+
+#[test]
+fn a_call_that_must_not_run_twice_is_repeated_only_if_it_was_not_sent() {
+    let clock = Clock::default();
+    for (stage, why) in [
+        (Stage::Unsent, Why::Succeeded),
+        (Stage::InFlight, Why::Unsafe),
+        (Stage::Answered, Why::Unsafe),
+    ] {
+        let policy = policy(PLAIN);
+        let failure = Failure::client().at(stage).hint(Hint::None);
+        let script = Script::new(&clock, [(0, failing(failure)), (0, OK)]);
+        let call = policy.retry(|| script.attempt()).when(is_retryable).not_idempotent();
+        let result = clock.run(call.sleeping_on(clock).into_future());
+        assert_eq!(result.map_or_else(|error| error.why(), |_| Why::Succeeded), why);
+    }
+}
