@@ -1,0 +1,171 @@
+//! `redial demo`: a flaky operation under one policy of each design, drawn as it happened.
+//!
+//! Everything is real: the public API, tokio's clock, real waiting. Only the operation is a double
+//! that fails on purpose.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redial::throttles::Budget;
+use redial::{
+    Diary, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, milvus, ms, presets, s,
+};
+use redial_couchbase::{Cause, Orchestrator, Response, operation};
+
+use crate::timeline::timeline;
+
+/// The double: it takes as long as it is told, and fails so often before it succeeds.
+struct Flaky {
+    calls: AtomicU32,
+    failures: u32,
+    takes: Duration,
+}
+
+impl Flaky {
+    const fn new(failures: u32, takes: Duration) -> Self {
+        Flaky { calls: AtomicU32::new(0), failures, takes }
+    }
+
+    async fn answer<E>(&self, error: impl FnOnce() -> E) -> Result<&'static str, E> {
+        tokio::time::sleep(self.takes).await;
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        if call < self.failures { Err(error()) } else { Ok("the answer") }
+    }
+}
+
+/// What the double says in Milvus' and gRPC's terms.
+#[derive(Debug)]
+struct Unavailable(String);
+
+impl milvus::Status for Unavailable {
+    fn code(&self) -> redial::code::Code {
+        redial::code::Code::Unavailable
+    }
+    fn message(&self) -> &str {
+        &self.0
+    }
+    fn with_message(self, message: String) -> Self {
+        Unavailable(message)
+    }
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// The output cannot be written.
+pub async fn run(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "Each row is an attempt: · waiting, █ running, ✓ ✗ ⧖ ╳ how it ended.\n")?;
+    defaults(out).await?;
+    limits(out).await?;
+    hedged(out).await?;
+    smithy(out).await?;
+    couchbase(out).await?;
+    milvus_interceptor(out).await?;
+    budget(out).await
+}
+
+fn show(out: &mut impl Write, title: &str, about: &str, diary: &Diary) -> io::Result<()> {
+    writeln!(out, "{title}: {about}")?;
+    writeln!(out, "{}", timeline(diary.notes()))?;
+    out.flush()
+}
+
+async fn defaults(out: &mut impl Write) -> io::Result<()> {
+    let (flaky, mut diary) = (Flaky::new(2, ms(40)), Diary::new());
+    let call = redial::retry(|| flaky.answer(|| "connection refused"));
+    let _ = call.when(|_| true).diary(&mut diary).await;
+    show(out, "redial::retry", "3 attempts, full jitter, a budget for this call site", &diary)
+}
+
+async fn limits(out: &mut impl Write) -> io::Result<()> {
+    static LIMITS: Policy = presets::limits().checked();
+    let (flaky, mut diary) = (Flaky::new(9, ms(10)), Diary::new());
+    let _ = LIMITS.retry(|| flaky.answer(|| "busy")).when(|_| true).diary(&mut diary).await;
+    show(out, "decision record", "retrying stops at a soft limit of 1 s, a hard one of 2 s", &diary)
+}
+
+async fn hedged(out: &mut impl Write) -> io::Result<()> {
+    static READ: Hedged = Policy::hedged(ms(60)).attempts(3).checked();
+    let (calls, mut diary) = (AtomicU32::new(0), Diary::new());
+    let slow_at_first = || {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        async move {
+            tokio::time::sleep(if call == 2 { ms(30) } else { s(5) }).await;
+            Ok::<_, &str>("the fast replica's answer")
+        }
+    };
+    let _ = READ.retry(slow_at_first).when(|_| true).diary(&mut diary).await;
+    show(out, "hedged", "another attempt every 60 ms, the first answer wins", &diary)
+}
+
+async fn smithy(out: &mut impl Write) -> io::Result<()> {
+    let policy = presets::aws_2026().policy().map_err(io::Error::other)?;
+    let (flaky, mut diary) = (Flaky::new(2, ms(20)), Diary::new());
+    let call = policy.retry(|| flaky.answer(|| "internal error"));
+    let _ = call.when(|_| Some(Failure::new(Kind::Server))).diary(&mut diary).await;
+    show(out, "smithy, aws-2026", "a retry costs 14 of 500 tokens, a success returns it", &diary)
+}
+
+async fn couchbase(out: &mut impl Write) -> io::Result<()> {
+    const LOCKED: u16 = 0x09;
+    let (flaky, mut diary) = (Flaky::new(6, ms(4)), Diary::new());
+    let orchestrator = Orchestrator::new();
+    let request = orchestrator.request(operation::KV_GET_AND_LOCK, s(2)).diary(&mut diary);
+    let _ = request.run(|_| flaky.answer(|| Cause::from(Response::kv(LOCKED)))).await;
+    show(out, "couchbase", "best effort: 1, 2, 4, 8 ms ... until the timeout", &diary)
+}
+
+async fn milvus_interceptor(out: &mut impl Write) -> io::Result<()> {
+    let interceptor = milvus::Options::default().interceptor().map_err(io::Error::other)?;
+    let (flaky, mut diary) = (Flaky::new(9, ms(15)), Diary::new());
+    let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
+    let judge =
+        |error: &Unavailable| milvus::classify(milvus::Status::code(error), milvus::Message::Valid);
+    let _ = call.when(judge).diary(&mut diary).await;
+    show(out, "milvus", "20, 40, 80 ms, then the error says how often it was tried", &diary)
+}
+
+/// What a budget is for: the calls after the reserve is spent fail at once.
+async fn budget(out: &mut impl Write) -> io::Result<()> {
+    static SHARED: Budget = match Budget::new(3.0, 0.1) {
+        Ok(budget) => budget,
+        Err(_) => panic!("a reserve of 3 is valid"),
+    };
+    static POLICY: Policy =
+        Policy::constant(ms(20)).attempts(5).throttle(Throttle::budget(&SHARED)).checked();
+    let down = Failure::client().at(Stage::Unsent).because(Reason::new("CONNECTION_REFUSED"));
+    for (title, about) in [
+        ("a budget of 3", "a dead server: the first call spends it"),
+        ("the same budget", "the second call is not allowed to retry: no storm"),
+    ] {
+        let (flaky, mut diary) = (Flaky::new(9, ms(5)), Diary::new());
+        let call = POLICY.retry(|| flaky.answer(|| "refused"));
+        let _ = call.when(move |_| Some(down)).diary(&mut diary).await;
+        show(out, title, about, &diary)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[tokio::test(start_paused = true)]
+    async fn every_design_is_shown_with_its_end() {
+        let mut out = Vec::new();
+        super::run(&mut out).await.expect("a vector takes everything");
+        let text = String::from_utf8(out).expect("text");
+        let shown = |title: &str, end: &str| {
+            let part = text.split("\n\n").find(|part| part.contains(title));
+            let last = part.and_then(|part| part.lines().last()).unwrap_or_default();
+            assert!(last.contains(end), "{title}: {last}");
+        };
+        shown("redial::retry:", "succeeded after 3 attempts");
+        shown("decision record:", "limit");
+        shown("hedged:", "succeeded after 3 attempts");
+        shown("smithy, aws-2026:", "succeeded after 3 attempts");
+        shown("couchbase:", "succeeded after 7 attempts");
+        shown("milvus:", "ended after 4 attempts");
+        shown("a budget of 3:", "the retry budget is spent");
+        shown("the same budget:", "ended after 1 attempt");
+    }
+}

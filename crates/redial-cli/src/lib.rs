@@ -1,0 +1,9 @@
+//! The command `redial`, as a library, so that its parts can be tested and used by other tools.
+//!
+//! - [`scenarios`] plays retry behaviour that is written as data.
+//! - [`demo`] shows one policy of each design at work; [`timeline`] draws a call's diary.
+#![forbid(unsafe_code)]
+
+pub mod demo;
+pub mod scenarios;
+pub mod timeline;

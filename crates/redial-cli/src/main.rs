@@ -1,0 +1,51 @@
+//! The command `redial`.
+#![forbid(unsafe_code)]
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use redial_cli::{demo, scenarios};
+
+/// Retry behaviour: play it, see it, check it.
+#[derive(Debug, Parser)]
+#[command(name = "redial", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Play scenario files: what a policy is given, and what must then happen.
+    Scenarios(scenarios::Arguments),
+    /// Watch a flaky operation under one policy of each design, in real time.
+    Demo,
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let (stdout, stderr) = (io::stdout().lock(), io::stderr().lock());
+    let mut out = BufWriter::new(stdout);
+    let mut err = BufWriter::new(stderr);
+    let done = match command {
+        Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
+        Command::Demo => demo(&mut out).map(|()| 0),
+    };
+    let flushed = out.flush().and_then(|()| err.flush());
+    match done.and_then(|code| flushed.map(|()| code)) {
+        Ok(code) => code.into(),
+        // Whoever reads the output has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("redial: cannot write: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the demo on a clock of its own; each part is shown as it ends.
+fn demo(out: &mut impl Write) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    runtime.block_on(demo::run(out))
+}

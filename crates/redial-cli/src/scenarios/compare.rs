@@ -1,0 +1,155 @@
+//! What was expected against what happened.
+
+use std::fmt;
+
+use redial::Ns;
+
+use super::model::{Call, ExpectEnd, Scenario};
+use super::play::{Actual, ActualCall, ActualEnd};
+use super::time::to_ms;
+
+/// How far tokens may differ.
+const TOKENS_TOLERANCE: f64 = 0.001;
+
+/// Something that is not as expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// The call, from 1; `None`: the scenario.
+    pub(super) call: Option<usize>,
+    /// What differs.
+    pub(super) what: &'static str,
+    pub(super) expected: String,
+    pub(super) actual: String,
+}
+
+/// Everything that is not as expected. Times may differ by `tolerance`.
+pub(super) fn compare(scenario: &Scenario, actual: &Actual, tolerance: Ns) -> Vec<Difference> {
+    let mut differences = Differences { list: Vec::new(), call: None, tolerance };
+    match (&actual.refused, scenario.refused) {
+        (Some(_), true) => return Vec::new(),
+        (None, true) => differences.add("policy", "refused", "built"),
+        (Some(text), false) => {
+            differences.add("policy", "built", format_args!("refused: {text}"));
+        }
+        (None, false) => {}
+    }
+    for (index, (call, actual)) in scenario.calls.iter().zip(&actual.calls).enumerate() {
+        differences.call = Some(index + 1);
+        differences.call(call, actual);
+    }
+    differences.call = None;
+    differences.tokens(scenario.tokens, actual.tokens);
+    differences.list
+}
+
+struct Differences {
+    list: Vec<Difference>,
+    call: Option<usize>,
+    tolerance: Ns,
+}
+
+impl Differences {
+    fn add(&mut self, what: &'static str, expected: impl fmt::Display, actual: impl fmt::Display) {
+        let (expected, actual) = (expected.to_string(), actual.to_string());
+        self.list.push(Difference { call: self.call, what, expected, actual });
+    }
+
+    fn is_near(&self, a: Ns, b: Ns) -> bool {
+        a.abs_diff(b) <= self.tolerance
+    }
+
+    fn call(&mut self, call: &Call, actual: &ActualCall) {
+        let expect = &call.expect;
+        if let Some(attempt) = actual.unscripted {
+            let listed = call.attempts.len();
+            let expected = format!("at most {listed}, as many as the script lists");
+            self.add("attempts", expected, format_args!("attempt {attempt} started"));
+        }
+        if let Some(starts) = &expect.starts {
+            let same = starts.len() == actual.starts.len()
+                && starts.iter().zip(&actual.starts).all(|(a, b)| self.is_near(*a, *b));
+            if !same {
+                self.add("starts", times(starts), times(&actual.starts));
+            }
+        }
+        let same = expect.cancels.len() == actual.cancels.len()
+            && expect.cancels.iter().zip(&actual.cancels).all(|(expected, actual)| {
+                expected.0 == actual.0 && self.is_near(expected.1, actual.1)
+            });
+        if !same {
+            self.add("cancels", cancels(&expect.cancels), cancels(&actual.cancels));
+        }
+        match (&expect.end, &actual.end) {
+            (Some(expected), Some(actual)) => self.end(expected, actual),
+            (Some(_), None) => self.add("end", "an end", "the call never ended"),
+            (None, _) => {}
+        }
+        self.tokens(expect.tokens, actual.tokens);
+        if expect.text.is_some() && expect.text != actual.text {
+            self.add("text", text(expect.text.as_deref()), text(actual.text.as_deref()));
+        }
+        if let Some(log) = &expect.log
+            && actual.log.as_ref() != Some(log)
+        {
+            let lines =
+                |log: &[String]| if log.is_empty() { NONE.to_owned() } else { log.join(", ") };
+            self.add(
+                "log",
+                lines(log),
+                actual.log.as_deref().map_or_else(|| NONE.to_owned(), lines),
+            );
+        }
+    }
+
+    fn end(&mut self, expected: &ExpectEnd, actual: &ActualEnd) {
+        if let Some(at) = expected.at
+            && !self.is_near(at, actual.at)
+        {
+            self.add("end.at", to_ms(at), to_ms(actual.at));
+        }
+        if let Some(outcome) = &expected.outcome
+            && *outcome != actual.outcome
+        {
+            self.add("end.outcome", outcome, &actual.outcome);
+        }
+        if expected.attempt != actual.attempt {
+            let attempt = |attempt: Option<u32>| attempt.map_or(NONE.to_owned(), |n| n.to_string());
+            self.add("end.attempt", attempt(expected.attempt), attempt(actual.attempt));
+        }
+        if let Some(why) = expected.why
+            && why != actual.why
+        {
+            self.add("end.why", why.name(), actual.why.name());
+        }
+        if expected.error != actual.error {
+            self.add("end.error", text(expected.error.as_deref()), text(actual.error.as_deref()));
+        }
+    }
+
+    fn tokens(&mut self, expected: Option<f64>, actual: Option<f64>) {
+        let Some(expected) = expected else { return };
+        // A float that is a hair beyond the tolerance is within it.
+        let near = |actual: f64| (actual - expected).abs() <= TOKENS_TOLERANCE + 1e-9;
+        if !actual.is_some_and(near) {
+            let actual = actual.map_or("no throttle".to_owned(), |tokens| tokens.to_string());
+            self.add("tokens", expected, actual);
+        }
+    }
+}
+
+const NONE: &str = "none";
+
+fn times(times: &[Ns]) -> String {
+    let times: Vec<_> = times.iter().map(|ns| to_ms(*ns)).collect();
+    if times.is_empty() { NONE.to_owned() } else { times.join(", ") }
+}
+
+fn cancels(cancels: &[(u32, Ns)]) -> String {
+    let cancels: Vec<_> =
+        cancels.iter().map(|(attempt, at)| format!("{attempt} at {}", to_ms(*at))).collect();
+    if cancels.is_empty() { NONE.to_owned() } else { cancels.join(", ") }
+}
+
+fn text(text: Option<&str>) -> String {
+    text.map_or(NONE.to_owned(), |text| format!("{text:?}"))
+}

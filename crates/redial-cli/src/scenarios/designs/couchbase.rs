@@ -1,0 +1,188 @@
+//! `couchbase`: strategies, reasons, responses and the log.
+
+use std::time::Duration;
+
+use jsonc_parser::ast::Value;
+use jsonc_parser::common::Ranged;
+use redial::testing::Played;
+use redial::written::{Backoff, Loaded};
+use redial_couchbase::{
+    Delays, Judged, MapEntry, Operation, Response, StrategyName, TerminalError, log_lines,
+    orchestrator, reason,
+};
+use serde::Deserialize;
+
+use super::super::json::{Fields, Reader, find, quoted};
+use super::super::model::{Call, Outcome};
+use super::{Extras, Refusal, Words, comes};
+
+/// What a scenario of `couchbase` may say.
+pub(super) static WORDS: Words = Words {
+    call: &["at", "deadline", "cancel", "idempotent", "operation", "attempts", "expect"],
+    attempt: &["after", "outcome"],
+    expect: &["starts", "cancels", "end", "log"],
+    whole: &[],
+};
+
+/// What a response can say.
+const RESPONSE: [&str; 7] = ["service", "status", "command", "error_map", "code", "text", "http"];
+
+/// A strategy, and the delays of best effort.
+#[derive(Debug)]
+pub(in super::super) struct Plan {
+    strategy: StrategyName,
+    backoff: Option<Backoff>,
+}
+
+impl Plan {
+    pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Form {
+            strategy: String,
+            backoff: Option<Backoff>,
+        }
+        let Form { strategy, backoff } = reader.deserialize(value, "couchbase")?;
+        match StrategyName::parse(&strategy) {
+            Ok(strategy) => Some(Plan { strategy, backoff }),
+            Err(unknown) => reader.mistake(find(value, "strategy"), format!("strategy: {unknown}")),
+        }
+    }
+
+    /// A policy for each call: its deadline is the request's timeout.
+    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Refusal> {
+        let refusal = |problem: redial::Problem| Refusal {
+            field: problem.field().to_owned(),
+            text: problem.to_string(),
+        };
+        let delays = self.delays().map_err(refusal)?;
+        let strategy = self.strategy.strategy(delays);
+        let timeouts =
+            calls.iter().map(|call| call.deadline.map_or(Duration::MAX, Duration::from_nanos));
+        timeouts
+            .map(|timeout| {
+                let policy = orchestrator::policy(timeout);
+                policy.asking(strategy.clone()).map(Loaded::Policy).map_err(refusal)
+            })
+            .collect()
+    }
+
+    fn delays(&self) -> Result<Delays, redial::Problem> {
+        use redial::Backoff as Series;
+        let series = match self.backoff.as_ref() {
+            None => return Ok(Delays::BEST_EFFORT),
+            Some(Backoff::Table(table)) => return Delays::table(table.as_slice()),
+            Some(Backoff::Constant(delay)) => Series::Constant(*delay),
+            Some(&Backoff::Arithmetic { first, step, cap }) => {
+                Series::Arithmetic { first, step, cap }
+            }
+            Some(&Backoff::Exponential { first, factor, cap }) => {
+                Series::Exponential { first, factor, cap }
+            }
+        };
+        Delays::series(series)
+    }
+}
+
+/// Whether the request may run twice: said by `idempotent`, or by its `operation` (ruling C16).
+pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<bool> {
+    match (call.get("idempotent"), call.get("operation")) {
+        (Some(value), None) => reader.boolean(value, "idempotent"),
+        (None, Some(value)) => {
+            let name = reader.string(value, "operation")?;
+            match Operation::parse(name) {
+                Ok(operation) => Some(operation.is_idempotent()),
+                Err(unknown) => reader.mistake(value.start(), format!("operation: {unknown}")),
+            }
+        }
+        (Some(_), Some(value)) => {
+            reader.mistake(value.start(), "a call has \"idempotent\" or \"operation\", not both")
+        }
+        (None, None) => {
+            reader.mistake(call.at, "a couchbase call needs \"idempotent\" or \"operation\"")
+        }
+    }
+}
+
+pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Outcome> {
+    let value = reader.needs(attempt, "outcome", "an attempt")?;
+    let judged = match value {
+        Value::Object(_) => response(reader, value)?.judge(),
+        value => match reader.string(value, "outcome (a reason, or an object for a response)")? {
+            "ok" => Judged::Ok,
+            "hang" => return Some(Outcome::Hang),
+            name => match reason::parse(name) {
+                Ok(reason) => Judged::Retry(reason),
+                Err(unknown) => {
+                    return reader.mistake(value.start(), format!("outcome: {unknown}"));
+                }
+            },
+        },
+    };
+    let name = match judged {
+        Judged::Ok => "ok",
+        Judged::Failed => "failed",
+        Judged::Retry(reason) => reason.name(),
+    };
+    Some(comes(name, judged.directive()))
+}
+
+fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {
+    let fields = reader.object(value, "a response", &RESPONSE)?;
+    let service = reader.needs(&fields, "service", "a response")?;
+    let name = reader.string(service, "service")?;
+    let (says, known): (&[&str], _) = match name {
+        "kv" => (&["status", "command", "error_map"], "status"),
+        "query" => (&["code", "text"], "code"),
+        "analytics" => (&["code"], "code"),
+        "search" => (&["http"], "http"),
+        "views" => (&["http", "text"], "http"),
+        other => {
+            let expected = quoted(&["kv", "query", "analytics", "search", "views"]);
+            let text = format!("service: unknown service {other:?}; expected one of {expected}");
+            return reader.mistake(service.start(), text);
+        }
+    };
+    let foreign = RESPONSE[1..].iter().filter(|field| !says.contains(*field));
+    if let Some((field, value)) = foreign.filter_map(|f| Some((f, fields.get(f)?))).next() {
+        let expected = quoted(says);
+        let text = format!("a response of {name} has no {field:?}; expected one of {expected}");
+        return reader.mistake(value.start(), text);
+    }
+    let most = if known == "code" { u64::from(u32::MAX) } else { u64::from(u16::MAX) };
+    let number = reader.whole(reader.needs(&fields, known, "a response")?, known, 0, most)?;
+    // It fits by the bound above.
+    let (code, small) = (number as u32, number as u16);
+    let text = |field: &str| {
+        fields.get(field).map_or(Some(String::new()), |it| reader.string(it, field).map(Into::into))
+    };
+    Some(match name {
+        "kv" => {
+            let response = Response::kv(small).to(text("command")?);
+            match fields.get("error_map") {
+                None => response,
+                Some(value) => response.mapped(MapEntry::of(attributes(reader, value)?)),
+            }
+        }
+        "query" => Response::query(code, text("text")?),
+        "analytics" => Response::analytics(code),
+        "search" => Response::search(small),
+        _ => Response::views(small, text("text")?),
+    })
+}
+
+fn attributes<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<String>> {
+    let list = reader.array(value, "error_map")?;
+    list.iter().map(|value| reader.string(value, "error_map").map(Into::into)).collect()
+}
+
+/// What a call can end with.
+pub(super) fn knows(outcome: &str) -> bool {
+    ["ok", "failed", "timeout", "cancelled"].contains(&outcome) || reason::parse(outcome).is_ok()
+}
+
+pub(super) fn extras(played: &Played) -> Extras {
+    let error = played.strategy_error().and_then(|error| error.downcast_ref::<TerminalError>());
+    let log = log_lines(played.diary().notes()).iter().map(ToString::to_string).collect();
+    Extras { error: error.map(|error| error.name().to_owned()), text: None, log: Some(log) }
+}

@@ -1,0 +1,106 @@
+//! `generic`: the written form of the library's own policy.
+
+use jsonc_parser::ast::Value;
+use jsonc_parser::common::Ranged;
+use redial::written::{Loaded, Throttle};
+use redial::{Directive, Hint, Stage, Written};
+
+use super::super::json::{Fields, Reader, quoted};
+use super::super::model::Outcome;
+use super::{Refusal, Words, comes, fails, kind};
+
+/// What a scenario of `generic` and `smithy` may say.
+pub(super) static WORDS: Words = Words {
+    call: &["at", "deadline", "cancel", "idempotent", "attempts", "expect"],
+    attempt: &["after", "outcome", "hint", "stage"],
+    expect: &["starts", "cancels", "end", "tokens"],
+    whole: &["tokens"],
+};
+
+const OUTCOMES: [&str; 7] = ["ok", "fatal", "server", "client", "throttling", "timeout", "hang"];
+const STAGES: [&str; 3] = ["unsent", "in-flight", "answered"];
+
+/// A policy of the library.
+#[derive(Debug)]
+pub(in super::super) struct Plan(Written);
+
+impl Plan {
+    pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
+        let mut written: Written = reader.deserialize(value, "generic")?;
+        // In a scenario the throttle left out is none.
+        written.throttle.get_or_insert(Throttle::None);
+        Some(Plan(written))
+    }
+
+    pub(super) fn idempotent<'t>(&self, reader: &Reader<'t>, call: &Fields<'t>) -> Option<bool> {
+        let idempotent = idempotent(reader, call)?;
+        if self.0.hedge.is_some() && !idempotent {
+            let at = call.get("idempotent").map_or(call.at, Ranged::start);
+            return reader.mistake(at, "a call that is not idempotent cannot be hedged");
+        }
+        Some(idempotent)
+    }
+
+    pub(super) fn build(&self) -> Result<Loaded, Refusal> {
+        self.0.load().map_err(|error| Refusal { field: error.field(), text: error.to_string() })
+    }
+}
+
+pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<bool> {
+    call.get("idempotent").map_or(Some(true), |value| reader.boolean(value, "idempotent"))
+}
+
+pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Outcome> {
+    let value = reader.needs(attempt, "outcome", "an attempt")?;
+    let name = reader.string(value, "outcome")?;
+    let stage = attempt.get("stage").map_or(Some(Stage::Answered), |value| stage(reader, value));
+    let hint = attempt.get("hint").map_or(Some(Hint::None), |value| hint(reader, value));
+    let (stage, hint) = (stage?, hint?);
+    let Some(known) = OUTCOMES.into_iter().find(|known| *known == name) else {
+        let expected = quoted(&OUTCOMES);
+        return reader.mistake(
+            value.start(),
+            format!("outcome: unknown outcome {name:?}; expected one of {expected}"),
+        );
+    };
+    let says = |field: &str| attempt.get(field).map(Ranged::start);
+    match (known, says("hint").or_else(|| says("stage"))) {
+        ("hang", Some(at)) => reader.mistake(at, "an attempt that hangs has no stage and no hint"),
+        ("hang", None) => Some(Outcome::Hang),
+        ("ok", _) => Some(comes(known, Directive::Succeed)),
+        _ => Some(
+            kind(known)
+                .map_or(comes(known, Directive::Fail), |kind| fails(known, kind, stage, hint)),
+        ),
+    }
+}
+
+fn stage<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Stage> {
+    Some(match reader.string(value, "stage")? {
+        "unsent" => Stage::Unsent,
+        "in-flight" => Stage::InFlight,
+        "answered" => Stage::Answered,
+        other => {
+            let expected = quoted(&STAGES);
+            let text = format!("stage: unknown stage {other:?}; expected one of {expected}");
+            return reader.mistake(value.start(), text);
+        }
+    })
+}
+
+fn hint<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Hint> {
+    match value {
+        Value::StringLit(text) if text.value == "stop" => Some(Hint::Stop),
+        Value::NumberLit(_) => {
+            reader.time(value, "hint").map(|ns| Hint::After(std::time::Duration::from_nanos(ns)))
+        }
+        other => {
+            reader.mistake(other.start(), "hint: expected a number of milliseconds, or \"stop\"")
+        }
+    }
+}
+
+/// What a call can end with.
+pub(super) fn knows(outcome: &str) -> bool {
+    outcome == "cancelled" || (outcome != "hang" && OUTCOMES.contains(&outcome))
+}

@@ -1,0 +1,86 @@
+//! `milvus`: the client's options, status names, its log and its error text.
+
+use jsonc_parser::ast::Value;
+use jsonc_parser::common::Ranged;
+use redial::Why;
+use redial::milvus::{Code, Ending, Message, Options, classify, lines};
+use redial::testing::Played;
+use redial::written::Loaded;
+
+use super::super::json::{Fields, Reader, quoted};
+use super::super::model::Outcome;
+use super::{Extras, Refusal, Words, comes};
+
+/// What a scenario of `milvus` may say: `deadline` and `cancel` are not used with it.
+pub(super) static WORDS: Words = Words {
+    call: &["at", "attempts", "expect"],
+    attempt: &["after", "outcome"],
+    expect: &["starts", "cancels", "end", "text", "log"],
+    whole: &[],
+};
+
+const INVALID: &str = "invalid-message";
+/// The server's message in every scenario.
+const MESSAGE: &str = "boom";
+
+/// The client's options.
+#[derive(Debug)]
+pub(in super::super) struct Plan(Options);
+
+impl Plan {
+    pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
+        reader.deserialize(value, "milvus").map(Plan)
+    }
+
+    pub(super) fn build(&self) -> Result<Loaded, Refusal> {
+        self.0.policy().map(Loaded::Policy).map_err(|problem| {
+            let field = match problem.field() {
+                "attempts" => "maxRetries",
+                "attempt_timeout" => "timeout",
+                field => field,
+            };
+            Refusal { field: field.to_owned(), text: problem.to_string() }
+        })
+    }
+
+    pub(super) fn extras(&self, played: &Played, handed_on: Option<&str>) -> Extras {
+        let notes = played.diary().notes();
+        let log =
+            lines("Search", &self.0, notes).into_iter().map(|line| line.kind.name().to_owned());
+        let failed = played.end().filter(|end| end.why != Why::Succeeded);
+        let text = failed.map(|end| {
+            let retries = played.numbers().last().map_or(0, |number| number - 1);
+            let invalid = handed_on == Some(INVALID);
+            Ending { why: end.why, retries, elapsed: end.at, message: MESSAGE, invalid }.text()
+        });
+        Extras { error: None, text, log: Some(log.collect()) }
+    }
+}
+
+pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Outcome> {
+    let value = reader.needs(attempt, "outcome", "an attempt")?;
+    let name = reader.string(value, "outcome")?;
+    match (name, status(name)) {
+        ("hang", _) => Some(Outcome::Hang),
+        (INVALID, _) => Some(comes(INVALID, classify(Code::Ok, Message::Invalid))),
+        (_, Some(code)) => Some(comes(code.name(), classify(code, Message::Valid))),
+        (_, None) => {
+            let names: Vec<_> = Code::ALL.into_iter().map(Code::name).collect();
+            let expected = quoted(&names);
+            let text = format!(
+                "outcome: unknown outcome {name:?}; expected {INVALID:?}, \"hang\" or a status, one of {expected}"
+            );
+            reader.mistake(value.start(), text)
+        }
+    }
+}
+
+/// The status of exactly this name.
+fn status(name: &str) -> Option<Code> {
+    Code::from_name(name).filter(|code| code.name() == name)
+}
+
+/// What a call can end with.
+pub(super) fn knows(outcome: &str) -> bool {
+    outcome == INVALID || status(outcome).is_some()
+}

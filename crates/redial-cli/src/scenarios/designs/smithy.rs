@@ -1,0 +1,29 @@
+//! `smithy`: the standard strategy's options (ruling S9).
+
+use jsonc_parser::ast::Value;
+use redial::smithy::Standard;
+use redial::written::Loaded;
+
+use super::super::json::Reader;
+use super::Refusal;
+
+/// The standard strategy, with what is given in place of its values.
+#[derive(Debug)]
+pub(in super::super) struct Plan(Standard);
+
+impl Plan {
+    pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
+        reader.deserialize(value, "smithy").map(Plan)
+    }
+
+    pub(super) fn build(&self) -> Result<Loaded, Refusal> {
+        self.0.policy().map(Loaded::Policy).map_err(|problem| {
+            // The core names the series as the library writes it.
+            let field = match problem.field() {
+                "backoff.exponential.factor" => "backoff_factor",
+                field => field,
+            };
+            Refusal { field: field.to_owned(), text: problem.to_string() }
+        })
+    }
+}

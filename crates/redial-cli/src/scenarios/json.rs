@@ -1,0 +1,296 @@
+//! JSON with places: every value knows where it stands, and every mistake is kept, so that one run
+//! shows them all.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use jsonc_parser::ast::{Object, ObjectProp, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::source::{Mistake, Source};
+use super::time;
+
+/// The most mistakes that are kept of one file.
+const MISTAKES_MAX: usize = 100;
+
+/// Strict JSON: every leniency of the parser is switched off.
+const STRICT: ParseOptions = ParseOptions {
+    allow_comments: false,
+    allow_loose_object_property_names: false,
+    allow_trailing_commas: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+/// The value of a text.
+///
+/// # Errors
+/// It is not JSON.
+pub(super) fn parse(source: &Source) -> Result<Value<'_>, Mistake> {
+    let text = source.text();
+    // The parser with places is made for lenient JSON; what is strict is judged by the one that is
+    // made for that, which also bounds how deep values are nested.
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+        let offset = source.line_start(error.line()) + error.column().saturating_sub(1);
+        return Err(source.mistake(offset, format!("not JSON: {}", bare(&error))));
+    }
+    match parse_to_ast(text, &CollectOptions::default(), &STRICT) {
+        Ok(parsed) => match parsed.value {
+            Some(value) => Ok(value),
+            None => Err(source.mistake(0, "not JSON: the file is empty")),
+        },
+        Err(error) => {
+            let text = format!("not JSON: {}", error.kind().to_string().to_lowercase());
+            Err(source.mistake(error.range().start, text))
+        }
+    }
+}
+
+/// Reads values, and keeps the mistakes.
+pub(super) struct Reader<'t> {
+    source: &'t Source,
+    mistakes: RefCell<Vec<Mistake>>,
+}
+
+/// An object's fields, of which each is known and there once.
+pub(super) struct Fields<'t> {
+    /// Where the object begins.
+    pub(super) at: usize,
+    list: Vec<(&'t str, &'t Value<'t>)>,
+}
+
+impl<'t> Fields<'t> {
+    pub(super) fn get(&self, name: &str) -> Option<&'t Value<'t>> {
+        self.list.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+}
+
+impl<'t> Reader<'t> {
+    pub(super) fn new(source: &'t Source) -> Self {
+        Reader { source, mistakes: RefCell::default() }
+    }
+
+    /// The file that is read.
+    pub(super) const fn source(&self) -> &'t Source {
+        self.source
+    }
+
+    /// The mistakes, in the order of the file.
+    pub(super) fn into_mistakes(self) -> Vec<Mistake> {
+        let mut mistakes = self.mistakes.into_inner();
+        mistakes.sort_by_key(|mistake| mistake.place);
+        mistakes
+    }
+
+    pub(super) fn has_mistakes(&self) -> bool {
+        !self.mistakes.borrow().is_empty()
+    }
+
+    /// Keeps a mistake, and has nothing to give instead.
+    pub(super) fn mistake<T>(&self, offset: usize, text: impl Into<String>) -> Option<T> {
+        let mut mistakes = self.mistakes.borrow_mut();
+        if mistakes.len() < MISTAKES_MAX {
+            mistakes.push(self.source.mistake(offset, text));
+        }
+        None
+    }
+
+    fn wrong_type<T>(&self, value: &Value<'_>, what: &str, expected: &str) -> Option<T> {
+        let found = match value {
+            Value::StringLit(_) => "a string",
+            Value::NumberLit(_) => "a number",
+            Value::BooleanLit(_) => "true or false",
+            Value::Object(_) => "an object",
+            Value::Array(_) => "a list",
+            Value::NullKeyword(_) => "null",
+        };
+        self.mistake(value.start(), format!("{what}: expected {expected}, found {found}"))
+    }
+
+    /// An object that has only these fields.
+    pub(super) fn object(
+        &self,
+        value: &'t Value<'t>,
+        what: &str,
+        fields: &[&str],
+    ) -> Option<Fields<'t>> {
+        let object = self.any_object(value, what)?;
+        let mut list: Vec<(&'t str, &'t Value<'t>)> = Vec::with_capacity(object.properties.len());
+        for property in &object.properties {
+            let name = property.name.as_str();
+            let at = property.name.start();
+            if !fields.contains(&name) {
+                let expected = quoted(fields);
+                self.mistake::<()>(
+                    at,
+                    format!("unknown field {name:?} in {what}; expected one of {expected}"),
+                );
+            } else if list.iter().any(|(known, _)| *known == name) {
+                self.mistake::<()>(at, format!("field {name:?} of {what} is there twice"));
+            } else {
+                list.push((name, &property.value));
+            }
+        }
+        Some(Fields { at: value.start(), list })
+    }
+
+    /// The properties of an object with any fields.
+    pub(super) fn any_object(&self, value: &'t Value<'t>, what: &str) -> Option<&'t Object<'t>> {
+        match value {
+            Value::Object(object) => Some(object),
+            other => self.wrong_type(other, what, "an object"),
+        }
+    }
+
+    /// The value of a field that must be there.
+    pub(super) fn needs(
+        &self,
+        fields: &Fields<'t>,
+        name: &str,
+        what: &str,
+    ) -> Option<&'t Value<'t>> {
+        let value = fields.get(name);
+        value.or_else(|| self.mistake(fields.at, format!("{what} needs the field {name:?}")))
+    }
+
+    pub(super) fn array(&self, value: &'t Value<'t>, what: &str) -> Option<&'t [Value<'t>]> {
+        match value {
+            Value::Array(array) => Some(&array.elements),
+            other => self.wrong_type(other, what, "a list"),
+        }
+    }
+
+    pub(super) fn string(&self, value: &'t Value<'t>, what: &str) -> Option<&'t str> {
+        match value {
+            Value::StringLit(string) => Some(match &string.value {
+                Cow::Borrowed(text) => text,
+                Cow::Owned(text) => text,
+            }),
+            other => self.wrong_type(other, what, "a string"),
+        }
+    }
+
+    pub(super) fn boolean(&self, value: &'t Value<'t>, what: &str) -> Option<bool> {
+        match value {
+            Value::BooleanLit(boolean) => Some(boolean.value),
+            other => self.wrong_type(other, what, "true or false"),
+        }
+    }
+
+    pub(super) fn number(&self, value: &'t Value<'t>, what: &str) -> Option<f64> {
+        let number = self.number_text(value, what, "a number")?.parse::<f64>();
+        match number {
+            Ok(number) if number.is_finite() => Some(number),
+            _ => self.mistake(value.start(), format!("{what}: the number is too large")),
+        }
+    }
+
+    /// A whole number from `least` to `most`.
+    pub(super) fn whole(
+        &self,
+        value: &'t Value<'t>,
+        what: &str,
+        least: u64,
+        most: u64,
+    ) -> Option<u64> {
+        let text = self.number_text(value, what, "a whole number")?;
+        match text.parse::<u64>() {
+            Ok(number) if (least..=most).contains(&number) => Some(number),
+            _ => self.mistake(
+                value.start(),
+                format!("{what}: expected a whole number from {least} to {most}, found {text}"),
+            ),
+        }
+    }
+
+    /// A time in milliseconds, as nanoseconds.
+    pub(super) fn time(&self, value: &'t Value<'t>, what: &str) -> Option<redial::Ns> {
+        let text = self.number_text(value, what, "a number of milliseconds")?;
+        time::from_ms(text).or_else(|| {
+            let expected = "a number of milliseconds that is not negative";
+            self.mistake(value.start(), format!("{what}: expected {expected}, found {text}"))
+        })
+    }
+
+    fn number_text(&self, value: &'t Value<'t>, what: &str, expected: &str) -> Option<&'t str> {
+        match value {
+            Value::NumberLit(number) => Some(number.value),
+            other => self.wrong_type(other, what, expected),
+        }
+    }
+
+    /// A value that is written in another language's own form, read by serde.
+    pub(super) fn deserialize<T: DeserializeOwned>(
+        &self,
+        value: &'t Value<'t>,
+        what: &str,
+    ) -> Option<T> {
+        let start = value.start();
+        let text = &self.source.text()[start..value.end()];
+        serde_json::from_str(text)
+            .map_err(|error| {
+                let within = Source::new("", text).line_start(error.line());
+                let offset = start + within + error.column().saturating_sub(1);
+                let at = narrowest(value, offset);
+                self.mistake::<()>(at, format!("{what}: {}", bare(&error)));
+            })
+            .ok()
+    }
+}
+
+/// The error without its place, which is ours to say.
+fn bare(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+}
+
+/// Where the smallest value or name begins that contains the byte.
+fn narrowest(value: &Value<'_>, offset: usize) -> usize {
+    let contains = |range: &dyn Ranged| (range.start()..range.end()).contains(&offset);
+    let inside = match value {
+        Value::Object(object) => {
+            let property = object.properties.iter().find(|property| contains(*property));
+            property.map(|property: &ObjectProp<'_>| {
+                if contains(&property.value) {
+                    narrowest(&property.value, offset)
+                } else {
+                    property.name.start()
+                }
+            })
+        }
+        Value::Array(array) => {
+            let element = array.elements.iter().find(|element| contains(*element));
+            element.map(|element| narrowest(element, offset))
+        }
+        _ => None,
+    };
+    inside.unwrap_or_else(|| value.start())
+}
+
+/// Where the value at a path of names begins, or the nearest thing that is there.
+pub(super) fn find(value: &Value<'_>, path: &str) -> usize {
+    let mut value = value;
+    let mut at = value.start();
+    for name in path.split('.') {
+        let Value::Object(object) = value else { break };
+        let property = object.properties.iter().find(|property| property.name.as_str() == name);
+        let Some(property) = property else { break };
+        at = property.value.start();
+        value = &property.value;
+    }
+    at
+}
+
+/// Names as a message lists them.
+pub(super) fn quoted(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    quoted.join(", ")
+}

@@ -1,0 +1,239 @@
+//! Reads scenario files, and finds all that is wrong with them (SCENARIOS.md, "The file").
+//!
+//! Invariant: what is loaded can be played. Unknown fields, wrong types, scripts that cannot happen
+//! and policies that do not build are mistakes with their place.
+
+use std::collections::HashSet;
+
+use jsonc_parser::ast::Value;
+use jsonc_parser::common::Ranged;
+
+use super::designs::{NO_GRPC, Plan};
+use super::expect;
+use super::json::{self, Fields, Reader};
+use super::model::{Attempt, Call, File, Scenario};
+use super::source::{Mistake, Source};
+
+/// The largest file that is read.
+pub const FILE_BYTES_MAX: u64 = 1 << 28;
+
+const SCENARIO: [&str; 7] = ["name", "from", "policy", "draws", "calls", "expect", "refused"];
+const CONFIG: [&str; 6] = ["name", "from", "text", "valid", "problems", "lookup"];
+
+/// Reads the file at this path.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn open(path: &str) -> Result<File, Vec<Mistake>> {
+    let unreadable = |text: String| vec![Mistake { file: path.to_owned(), place: None, text }];
+    let read = || {
+        let length = std::fs::metadata(path)?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+        }
+        std::fs::read_to_string(path)
+    };
+    let text = read().map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    load(&Source::new(path, text))
+}
+
+/// Reads the scenarios of a text.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(source: &Source) -> Result<File, Vec<Mistake>> {
+    let value = json::parse(source).map_err(|mistake| vec![mistake])?;
+    let reader = Reader::new(source);
+    let scenarios = file(&reader, &value);
+    let mistakes = reader.into_mistakes();
+    match scenarios {
+        Some(scenarios) if mistakes.is_empty() => {
+            Ok(File { name: source.name().to_owned(), scenarios })
+        }
+        _ => Err(mistakes),
+    }
+}
+
+fn file<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<Scenario>> {
+    let fields = reader.object(value, "a scenario file", &["about", "scenarios", "configs"])?;
+    if let Some(about) = fields.get("about") {
+        reader.string(about, "about")?;
+    }
+    match (fields.get("scenarios"), fields.get("configs")) {
+        (Some(list), None) => scenarios(reader, list),
+        (None, Some(list)) => configs(reader, list),
+        _ => reader.mistake(fields.at, "a file has \"scenarios\", or \"configs\" instead"),
+    }
+}
+
+fn scenarios<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenario>> {
+    let mut names = HashSet::new();
+    let mut grpc = None;
+    let mut loaded = Vec::new();
+    for value in reader.array(list, "scenarios")? {
+        let Some(fields) = reader.object(value, "a scenario", &SCENARIO) else { continue };
+        unique_name(reader, &fields, "a scenario", &mut names);
+        let Some(scenario) = scenario(reader, &fields) else { continue };
+        if matches!(scenario.plan, Plan::Grpc) {
+            grpc = grpc.or_else(|| fields.get("policy"));
+        }
+        loaded.push(scenario);
+    }
+    if let Some(policy) = grpc
+        && !reader.has_mistakes()
+    {
+        return reader.mistake(policy.start(), NO_GRPC);
+    }
+    Some(loaded)
+}
+
+/// The name, which is there and unique in its file.
+fn unique_name<'t>(
+    reader: &Reader<'t>,
+    fields: &Fields<'t>,
+    what: &str,
+    names: &mut HashSet<&'t str>,
+) -> Option<&'t str> {
+    if let Some(from) = fields.get("from") {
+        reader.string(from, "from");
+    }
+    let value = reader.needs(fields, "name", what)?;
+    let name = reader.string(value, "name")?;
+    if !names.insert(name) {
+        return reader.mistake(value.start(), format!("name: {name:?} is there twice"));
+    }
+    Some(name)
+}
+
+fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>) -> Option<Scenario> {
+    let policy = reader.needs(fields, "policy", "a scenario")?;
+    let plan = Plan::read(reader, policy);
+    let refused = match fields.get("refused") {
+        None => false,
+        Some(value) => reader.boolean(value, "refused")?,
+    };
+    let draws = fields.get("draws").map_or(Some(vec![0.5]), |value| draws(reader, value));
+    let plan = plan?;
+    if refused
+        && let Some(value) = ["draws", "calls", "expect"].iter().find_map(|it| fields.get(it))
+    {
+        return reader.mistake(value.start(), "a policy that is refused has no calls");
+    }
+    let calls = match fields.get("calls") {
+        Some(value) => calls(reader, &plan, value),
+        None if refused => Some(Vec::new()),
+        None => reader.mistake(fields.at, "a scenario needs \"calls\", or \"refused\": true"),
+    };
+    let tokens = match fields.get("expect") {
+        None => Some(None),
+        Some(value) => expect::whole(reader, &plan, value),
+    };
+    let name = reader.string(fields.get("name")?, "name")?.to_owned();
+    let (calls, tokens, draws) = (calls?, tokens?, draws?);
+    if !refused
+        && !matches!(plan, Plan::Grpc)
+        && let Err(refusal) = plan.build(&calls)
+    {
+        let path = format!("{}.{}", plan.name(), refusal.field);
+        return reader.mistake(json::find(policy, &path), refusal.text);
+    }
+    let line = reader.source().line(fields.at);
+    Some(Scenario { name, line, plan, draws, refused, calls, tokens })
+}
+
+fn draws<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<f64>> {
+    let list = reader.array(value, "draws")?;
+    if list.is_empty() {
+        return reader.mistake(value.start(), "draws: at least one is needed");
+    }
+    let draw = |value: &'t Value<'t>| {
+        let draw = reader.number(value, "a draw")?;
+        let inside = (0.0..1.0).contains(&draw);
+        if inside { Some(draw) } else { reader.mistake(value.start(), "a draw is in [0, 1)") }
+    };
+    list.iter().map(draw).collect()
+}
+
+fn calls<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Vec<Call>> {
+    let list = reader.array(value, "calls")?;
+    if list.is_empty() {
+        return reader.mistake(value.start(), "calls: at least one is needed");
+    }
+    // All are read before one that is wrong ends it, so that every mistake is found.
+    let calls: Vec<_> = list.iter().map(|value| call(reader, plan, value)).collect();
+    calls.into_iter().collect()
+}
+
+fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Call> {
+    let what = format!("a call of {}", plan.name());
+    let fields = reader.object(value, &what, plan.words().call)?;
+    let time = |name: &str| {
+        fields.get(name).map_or(Some(None), |value| reader.time(value, name).map(Some))
+    };
+    let (at, deadline, cancel) = (time("at"), time("deadline"), time("cancel"));
+    let idempotent = plan.idempotent(reader, &fields);
+    let grpc = matches!(plan, Plan::Grpc).then(|| expect::grpc_call(reader, &fields));
+    let attempts = reader.needs(&fields, "attempts", &what).and_then(|value| {
+        let list = reader.array(value, "attempts")?;
+        let attempts: Vec<_> = list.iter().map(|value| attempt(reader, plan, value)).collect();
+        attempts.into_iter().collect()
+    });
+    let expect = match fields.get("expect") {
+        None => Some(Default::default()),
+        Some(value) => expect::call(reader, plan, value),
+    };
+    if let Some(None) = grpc {
+        return None;
+    }
+    Some(Call {
+        at: at?.unwrap_or(0),
+        deadline: deadline?,
+        cancel: cancel?,
+        idempotent: idempotent?,
+        attempts: attempts?,
+        expect: expect?,
+    })
+}
+
+fn attempt<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Attempt> {
+    let what = format!("an attempt of {}", plan.name());
+    let fields = reader.object(value, &what, plan.words().attempt)?;
+    let after = fields.get("after").map_or(Some(0), |value| reader.time(value, "after"));
+    let outcome = plan.outcome(reader, &fields);
+    Some(Attempt { after: after?, outcome: outcome? })
+}
+
+/// Checks the form of service config cases; what they say is their validator's to judge.
+fn configs<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenario>> {
+    let mut names = HashSet::new();
+    for value in reader.array(list, "configs")? {
+        let what = "a config";
+        let Some(fields) = reader.object(value, what, &CONFIG) else { continue };
+        unique_name(reader, &fields, what, &mut names);
+        if let Some(text) = reader.needs(&fields, "text", what) {
+            reader.string(text, "text");
+        }
+        if let Some(valid) = reader.needs(&fields, "valid", what) {
+            reader.boolean(valid, "valid");
+        }
+        for problem in
+            fields.get("problems").and_then(|it| reader.array(it, "problems")).unwrap_or(&[])
+        {
+            let Some(problem) = reader.object(problem, "a problem", &["path", "rule"]) else {
+                continue;
+            };
+            for name in ["path", "rule"] {
+                if let Some(value) = reader.needs(&problem, name, "a problem") {
+                    reader.string(value, name);
+                }
+            }
+        }
+        if let Some(lookup) = fields.get("lookup") {
+            reader.any_object(lookup, "lookup");
+        }
+    }
+    if reader.has_mistakes() {
+        return None;
+    }
+    reader.mistake(list.start(), "service configs cannot be checked yet: that comes with grpc")
+}

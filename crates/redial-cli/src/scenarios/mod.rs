@@ -1,0 +1,124 @@
+//! `redial scenarios`: retry behaviour as data (SCENARIOS.md).
+//!
+//! A scenario says what a policy is given and what must then happen, at exact moments of virtual
+//! time. Here it is read ([`load`]), played through the decision core or, live, through the async
+//! driver that users run, and compared with what was expected.
+//!
+//! Invariant: nothing here decides about a retry. Policies are made by the crates of their designs,
+//! and what happened is read from the diary of the call.
+
+mod compare;
+mod designs;
+mod diary;
+mod expect;
+mod json;
+mod live;
+pub mod load;
+mod model;
+mod play;
+mod report;
+pub mod source;
+mod time;
+mod traits;
+
+use std::io::{self, Write};
+
+pub use model::{File, Scenario};
+pub use report::Counts;
+
+use report::{Outcome, Verdict};
+
+/// What `redial scenarios` is told.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// Play through the async driver, on a paused clock, where that can show the scenario.
+    #[arg(long)]
+    pub live: bool,
+    /// Print one JSON object for each scenario.
+    #[arg(long)]
+    pub json: bool,
+    /// The files to play.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<String>,
+}
+
+/// Times are compared to within this at the first level: 0.001 ms.
+const TOLERANCE: redial::Ns = 1_000;
+
+/// Plays the files. Gives 0 if every scenario holds, 1 if one does not, 2 if a file is not valid:
+/// then nothing is played.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let mut files = Vec::new();
+    let mut invalid = false;
+    for path in &arguments.files {
+        match load::open(path) {
+            Ok(file) => files.push(file),
+            Err(mistakes) => {
+                invalid = true;
+                for mistake in mistakes {
+                    writeln!(err, "{mistake}")?;
+                }
+            }
+        }
+    }
+    if invalid {
+        return Ok(2);
+    }
+    let mut counts = Counts::default();
+    for file in &files {
+        let played = play_file(file, arguments, out)?;
+        counts.passed += played.passed;
+        counts.failed += played.failed;
+        counts.skipped += played.skipped;
+    }
+    // With `--json` whoever reads the standard output expects nothing but objects there.
+    let summary: &mut dyn Write = if arguments.json { err } else { out };
+    write!(summary, "{} passed, {} failed", counts.passed, counts.failed)?;
+    if arguments.live {
+        write!(summary, ", {} skipped", counts.skipped)?;
+    }
+    writeln!(summary)?;
+    Ok(u8::from(counts.failed > 0))
+}
+
+/// Plays one file, and prints what does not hold.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn play_file(file: &File, arguments: &Arguments, out: &mut dyn Write) -> io::Result<Counts> {
+    let mut counts = Counts::default();
+    for scenario in &file.scenarios {
+        let result = if arguments.live { play_live(scenario) } else { play(scenario) };
+        counts.add(&result);
+        let outcome = Outcome { file: &file.name, scenario, result };
+        if arguments.json {
+            report::object(out, &outcome)?;
+        } else {
+            report::text(out, &outcome)?;
+        }
+    }
+    Ok(counts)
+}
+
+fn play(scenario: &Scenario) -> Verdict {
+    let actual = play::play(scenario);
+    let differences = compare::compare(scenario, &actual, TOLERANCE);
+    Verdict::Played { actual, differences }
+}
+
+fn play_live(scenario: &Scenario) -> Verdict {
+    let core = play::play(scenario);
+    if let Some(reason) = traits::skips(scenario, &core) {
+        return Verdict::Skipped { reason };
+    }
+    let mut actual = live::play(scenario);
+    let differences = compare::compare(scenario, &actual, live::TOLERANCE);
+    // What the machine notes of it explains a difference better than nothing.
+    for (live, core) in actual.calls.iter_mut().zip(core.calls) {
+        live.diary = core.diary;
+    }
+    Verdict::Played { actual, differences }
+}

@@ -1,0 +1,149 @@
+//! Plays scenarios through the decision core, on virtual time.
+//!
+//! The policies are those that users get, the machine is the one that decides for them, and
+//! [`redial::testing`] is the player that they test their own policies with: here a script is
+//! handed to it and a diary is read.
+
+use std::time::Duration;
+
+use redial::testing::{Meets, Play, Played, Script, hangs, meets};
+use redial::written::Loaded;
+use redial::{Diary, Note, Ns, Why};
+
+use super::designs::Extras;
+use super::model::{Attempt, Call, Outcome, Scenario};
+
+/// What happened in a scenario.
+#[derive(Debug, Default)]
+pub(super) struct Actual {
+    /// What the policy was refused with, if it was.
+    pub(super) refused: Option<String>,
+    pub(super) calls: Vec<ActualCall>,
+    /// What was left in the throttle when the last call had ended.
+    pub(super) tokens: Option<f64>,
+}
+
+/// What became of a call. Times count from its start.
+#[derive(Debug, Default)]
+pub(super) struct ActualCall {
+    pub(super) starts: Vec<Ns>,
+    pub(super) cancels: Vec<(u32, Ns)>,
+    pub(super) end: Option<ActualEnd>,
+    pub(super) tokens: Option<f64>,
+    pub(super) text: Option<String>,
+    pub(super) log: Option<Vec<String>>,
+    /// The first attempt that started though none was listed.
+    pub(super) unscripted: Option<u32>,
+    /// Its diary, where one was written, and the moment at which it begins.
+    pub(super) diary: Option<(Ns, Diary)>,
+}
+
+impl ActualCall {
+    /// The notes of its diary, where one was written.
+    pub(super) fn notes(&self) -> impl Iterator<Item = &(Ns, Note)> {
+        self.diary.iter().flat_map(|(_, diary)| diary.notes())
+    }
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) struct ActualEnd {
+    pub(super) at: Ns,
+    pub(super) outcome: String,
+    pub(super) attempt: Option<u32>,
+    pub(super) why: Why,
+    pub(super) error: Option<String>,
+}
+
+/// Plays a scenario.
+pub(super) fn play(scenario: &Scenario) -> Actual {
+    let policies = match scenario.plan.build(&scenario.calls) {
+        Ok(policies) => policies,
+        Err(refusal) => return Actual { refused: Some(refusal.text), ..Actual::default() },
+    };
+    let mut play = Play::new().draws(scenario.draws.iter().copied());
+    for (index, call) in scenario.calls.iter().enumerate() {
+        play = play.call(script(policy(&policies, index), call));
+    }
+    let played = play.run();
+    let last = played.iter().max_by_key(|played| played.ended_nth());
+    let tokens = last.and_then(Played::tokens);
+    let calls = scenario.calls.iter().zip(played);
+    let calls = calls.map(|(call, played)| read(scenario, call, played)).collect();
+    Actual { refused: None, calls, tokens }
+}
+
+/// The policy of a call; a design whose calls share one has only that.
+pub(super) fn policy(policies: &[Loaded], call: usize) -> &Loaded {
+    policies.get(call).unwrap_or(&policies[0])
+}
+
+fn script<'p>(policy: &'p Loaded, call: &Call) -> Script<'p> {
+    let mut script =
+        Script::new(policy, call.attempts.iter().map(attempt)).at(Duration::from_nanos(call.at));
+    if let Some(deadline) = call.deadline {
+        script = script.deadline(Duration::from_nanos(deadline));
+    }
+    if let Some(cancel) = call.cancel {
+        script = script.cancel(Duration::from_nanos(cancel));
+    }
+    if call.idempotent { script } else { script.not_idempotent() }
+}
+
+fn attempt(attempt: &Attempt) -> Meets {
+    match attempt.outcome {
+        Outcome::Hang => hangs(),
+        Outcome::Comes { judgement, .. } => meets(judgement),
+    }
+    .after(Duration::from_nanos(attempt.after))
+}
+
+/// Reads what became of a call.
+fn read(scenario: &Scenario, call: &Call, played: Played) -> ActualCall {
+    let ended = played.end();
+    let outcome = ended.map(|end| match (end.why, end.attempt) {
+        (Why::Cancelled, _) => "cancelled",
+        (_, Some(attempt)) => outcome(scenario, call, attempt, played.diary()),
+        (_, None) => scenario.plan.too_late(),
+    });
+    let handed_on = outcome.filter(|_| ended.is_some_and(|end| end.attempt.is_some()));
+    let Extras { error, text, log } = scenario.plan.extras(&played, handed_on);
+    let end = ended.zip(outcome).map(|(end, outcome)| ActualEnd {
+        at: ns(end.at),
+        outcome: outcome.to_owned(),
+        attempt: end.attempt,
+        why: end.why,
+        error,
+    });
+    let mut cancels: Vec<_> =
+        played.cancels().into_iter().map(|(attempt, at)| (attempt, ns(at))).collect();
+    cancels.sort_unstable();
+    ActualCall {
+        starts: played.starts().into_iter().map(ns).collect(),
+        cancels,
+        end,
+        tokens: played.tokens(),
+        text,
+        log,
+        unscripted: played.unscripted(),
+        diary: Some((played.began(), played.diary().clone())),
+    }
+}
+
+/// The name of the outcome that was handed on: what the script says, unless the attempt's own
+/// timeout came first.
+fn outcome(scenario: &Scenario, call: &Call, attempt: u32, diary: &Diary) -> &'static str {
+    let timed_out =
+        |note: &Note| matches!(note, Note::TimedOut { attempt: late } if *late == attempt);
+    if diary.notes().iter().any(|(_, note)| timed_out(note)) {
+        return scenario.plan.too_late();
+    }
+    match call.attempts.get(attempt as usize - 1).map(|attempt| &attempt.outcome) {
+        Some(Outcome::Comes { name, .. }) => name,
+        Some(Outcome::Hang) | None => "nothing",
+    }
+}
+
+fn ns(span: Duration) -> Ns {
+    redial::testing::nanoseconds(span)
+}

@@ -1,0 +1,150 @@
+//! What the command prints: nothing for a scenario that holds, a readable difference for one that
+//! does not, or a JSON object for each.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+
+use super::compare::Difference;
+use super::diary;
+use super::model::Scenario;
+use super::play::{Actual, ActualCall};
+use super::time::to_json;
+
+/// What became of a scenario.
+pub(super) struct Outcome<'s> {
+    pub(super) file: &'s str,
+    pub(super) scenario: &'s Scenario,
+    pub(super) result: Verdict,
+}
+
+/// Whether a scenario holds.
+pub(super) enum Verdict {
+    Played {
+        actual: Actual,
+        differences: Vec<Difference>,
+    },
+    /// It cannot be shown at this level, because of this trait.
+    Skipped {
+        reason: &'static str,
+    },
+}
+
+/// How many scenarios there were of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Those that hold.
+    pub passed: usize,
+    /// Those that do not.
+    pub failed: usize,
+    /// Those that this level cannot show.
+    pub skipped: usize,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Played { differences, .. } if differences.is_empty() => self.passed += 1,
+            Verdict::Played { .. } => self.failed += 1,
+            Verdict::Skipped { .. } => self.skipped += 1,
+        }
+    }
+}
+
+/// Prints what differs in a scenario that does not hold, and its diaries.
+pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()> {
+    let Verdict::Played { actual, differences } = &outcome.result else { return Ok(()) };
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let Outcome { file, scenario, .. } = outcome;
+    writeln!(out, "FAILED {file}:{} {:?}", scenario.line, scenario.name)?;
+    let mut calls: Vec<_> = differences.iter().map(|difference| difference.call).collect();
+    calls.dedup();
+    for call in calls {
+        match call {
+            Some(call) => writeln!(out, "  call {call}")?,
+            None => writeln!(out, "  the scenario")?,
+        }
+        for difference in differences.iter().filter(|difference| difference.call == call) {
+            writeln!(out, "    {:<12} expected  {}", difference.what, difference.expected)?;
+            writeln!(out, "    {:<12} happened  {}", "", difference.actual)?;
+        }
+        let played = call.and_then(|call| actual.calls.get(call - 1));
+        if let Some((began, diary)) = played.and_then(|played| played.diary.as_ref()) {
+            writeln!(out, "    its diary")?;
+            for line in diary::lines(*began, diary) {
+                writeln!(out, "    {line}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Prints a scenario as one JSON object on one line.
+pub(super) fn object(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()> {
+    let mut object = Map::new();
+    object.insert("file".to_owned(), outcome.file.into());
+    object.insert("name".to_owned(), outcome.scenario.name.as_str().into());
+    match &outcome.result {
+        Verdict::Played { actual, differences } => {
+            object.insert("passed".to_owned(), differences.is_empty().into());
+            object.insert("actual".to_owned(), whole(actual));
+            if !differences.is_empty() {
+                let differences = differences.iter().map(difference).collect();
+                object.insert("differences".to_owned(), Value::Array(differences));
+            }
+        }
+        Verdict::Skipped { reason } => {
+            object.insert("passed".to_owned(), Value::Null);
+            object.insert("actual".to_owned(), Value::Null);
+            object.insert("skipped".to_owned(), (*reason).into());
+        }
+    }
+    writeln!(out, "{}", Value::Object(object))
+}
+
+fn difference(difference: &Difference) -> Value {
+    let Difference { call, what, expected, actual } = difference;
+    json!({ "call": call, "what": what, "expected": expected, "actual": actual })
+}
+
+/// What happened, in the words of an expectation.
+fn whole(actual: &Actual) -> Value {
+    if let Some(text) = &actual.refused {
+        return json!({ "refused": text });
+    }
+    let calls: Vec<_> = actual.calls.iter().map(call).collect();
+    let mut whole = Map::new();
+    whole.insert("calls".to_owned(), calls.into());
+    insert(&mut whole, "tokens", actual.tokens);
+    Value::Object(whole)
+}
+
+fn call(actual: &ActualCall) -> Value {
+    let mut call = Map::new();
+    let starts: Vec<_> = actual.starts.iter().map(|ns| to_json(*ns)).collect();
+    call.insert("starts".to_owned(), starts.into());
+    let cancels = actual.cancels.iter().map(|(attempt, at)| (attempt.to_string(), to_json(*at)));
+    call.insert("cancels".to_owned(), Value::Object(cancels.collect()));
+    if let Some(ended) = &actual.end {
+        let mut end = Map::new();
+        end.insert("at".to_owned(), to_json(ended.at));
+        end.insert("outcome".to_owned(), ended.outcome.as_str().into());
+        insert(&mut end, "attempt", ended.attempt);
+        end.insert("why".to_owned(), ended.why.name().into());
+        insert(&mut end, "error", ended.error.as_deref());
+        call.insert("end".to_owned(), Value::Object(end));
+    }
+    insert(&mut call, "tokens", actual.tokens);
+    insert(&mut call, "text", actual.text.as_deref());
+    insert(&mut call, "log", actual.log.clone());
+    Value::Object(call)
+}
+
+/// Adds what is there.
+fn insert(map: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        map.insert(name.to_owned(), value.into());
+    }
+}

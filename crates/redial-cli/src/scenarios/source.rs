@@ -1,0 +1,112 @@
+//! The text of a file, and places in it: where a mistake is, as people count lines and columns.
+
+use std::fmt;
+
+/// A file that was read.
+#[derive(Debug)]
+pub struct Source {
+    name: String,
+    text: String,
+    /// Where each line begins.
+    lines: Vec<usize>,
+}
+
+/// A line and a column, both from 1; columns are characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+/// Something in a file that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file's name.
+    pub file: String,
+    /// Where; `None` if the file could not be read at all.
+    pub place: Option<Place>,
+    /// What is wrong, and what was expected.
+    pub text: String,
+}
+
+impl Source {
+    /// The text of the file of this name.
+    #[must_use]
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Source { name: name.into(), text, lines }
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The place of a byte.
+    #[must_use]
+    pub fn place(&self, offset: usize) -> Place {
+        let offset = offset.min(self.text.len());
+        let line = self.line(offset);
+        let before = &self.text.as_bytes()[self.lines[line - 1]..offset];
+        // A character's first byte is the one that is not a continuation.
+        let column = before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
+        Place { line, column }
+    }
+
+    /// The line of a byte. Its column costs more: all of the line before it is looked at.
+    #[must_use]
+    pub fn line(&self, offset: usize) -> usize {
+        self.lines.partition_point(|start| *start <= offset)
+    }
+
+    /// The byte at which a line begins, counted from 1.
+    #[must_use]
+    pub fn line_start(&self, line: usize) -> usize {
+        let line = line.clamp(1, self.lines.len());
+        self.lines[line - 1]
+    }
+
+    /// A mistake at a byte.
+    pub(super) fn mistake(&self, offset: usize, text: impl Into<String>) -> Mistake {
+        Mistake { file: self.name.clone(), place: Some(self.place(offset)), text: text.into() }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mistake { file, place, text } = self;
+        match place {
+            Some(Place { line, column }) => write!(f, "{file}:{line}:{column}: {text}"),
+            None => write!(f, "{file}: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_in_lines_and_characters_from_one() {
+        let source = Source::new("f", "{\n  \"µ\": x\n}");
+        let at = |text: &str| source.place(source.text().find(text).unwrap());
+        assert_eq!(at("{"), Place { line: 1, column: 1 });
+        assert_eq!(at("x"), Place { line: 2, column: 8 });
+        assert_eq!(at("}"), Place { line: 3, column: 1 });
+        assert_eq!(source.place(1000), Place { line: 3, column: 2 });
+        assert_eq!(Source::new("f", "").place(0), Place { line: 1, column: 1 });
+    }
+}

@@ -1,0 +1,112 @@
+//! What the live level cannot show: each trait of a scenario with the reason.
+//!
+//! A trait is found in what the scenario says and in what happens when it is played through the
+//! core, never by its name.
+
+use redial::{Note, Ns};
+
+use super::designs::Plan;
+use super::live::HORIZON;
+use super::model::Scenario;
+use super::play::{Actual, ActualCall};
+
+/// Something that a scenario can have.
+struct Trait {
+    reason: &'static str,
+    has: fn(&Scenario, &Actual) -> bool,
+}
+
+/// The list. A scenario that has none of these is played.
+const TRAITS: [Trait; 5] = [
+    Trait { reason: "couchbase, milvus: their clients are not there yet", has: no_client },
+    Trait { reason: "something happens after more than ten days", has: too_long },
+    Trait {
+        reason: "calls that share a throttle or draws meet at one moment, and tasks have no order then",
+        has: meeting,
+    },
+    Trait {
+        reason: "two attempts of a call answer at one moment, and a driver may look at either first",
+        has: tied,
+    },
+    Trait {
+        reason: "moments less than a microsecond apart are one on the paused clock",
+        has: crowded,
+    },
+];
+
+/// The reason why the live level cannot show this scenario, of which `actual` is what happens at the
+/// first level.
+pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static str> {
+    let found = TRAITS.iter().find(|listed| (listed.has)(scenario, actual));
+    // A policy that is refused is refused at every level.
+    found.filter(|_| !scenario.refused).map(|listed| listed.reason)
+}
+
+fn no_client(scenario: &Scenario, _actual: &Actual) -> bool {
+    !matches!(scenario.plan, Plan::Generic(_) | Plan::Smithy(_))
+}
+
+fn too_long(scenario: &Scenario, actual: &Actual) -> bool {
+    let begins = scenario.calls.iter().map(|call| call.at);
+    let happens = actual.calls.iter().flat_map(moments);
+    begins.chain(happens).any(|at| at >= HORIZON)
+}
+
+fn meeting(scenario: &Scenario, actual: &Actual) -> bool {
+    let shares = actual.calls.iter().any(|call| call.tokens.is_some())
+        || (scenario.draws.len() > 1
+            && notes(actual).any(|(_, note)| matches!(note, Note::Drew(_))));
+    let mut seen: Vec<Ns> = Vec::new();
+    for call in &actual.calls {
+        let mut here: Vec<Ns> = moments(call).collect();
+        here.sort_unstable();
+        here.dedup();
+        seen.extend(here);
+    }
+    seen.sort_unstable();
+    shares && seen.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
+}
+
+fn tied(_scenario: &Scenario, actual: &Actual) -> bool {
+    actual.calls.iter().any(|call| {
+        let outcomes = call.notes().filter(|(_, note)| matches!(note, Note::Outcome { .. }));
+        // What an attempt without any duration answers when it starts is not a race.
+        let begins = |at: Ns, attempt: u32| {
+            call.notes().any(|(then, note)| {
+                *then == at && matches!(note, Note::Started { attempt: it, .. } if *it == attempt)
+            })
+        };
+        let raced = outcomes.filter_map(|(at, note)| match note {
+            Note::Outcome { attempt, .. } if !begins(*at, *attempt) => Some(*at),
+            _ => None,
+        });
+        let raced: Vec<Ns> = raced.collect();
+        raced.windows(2).any(|pair| pair[0] == pair[1])
+    })
+}
+
+fn crowded(_scenario: &Scenario, actual: &Actual) -> bool {
+    actual.calls.iter().any(|call| {
+        let mut moments: Vec<Ns> = moments(call).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        moments.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
+    })
+}
+
+const MICROSECOND: Ns = 1_000;
+
+fn notes(actual: &Actual) -> impl Iterator<Item = &(Ns, Note)> {
+    actual.calls.iter().flat_map(ActualCall::notes)
+}
+
+/// The moments at which something happens to a call, or would: its deadline is one.
+fn moments(call: &ActualCall) -> impl Iterator<Item = Ns> {
+    call.notes().flat_map(|(at, note)| {
+        let deadline = match note {
+            Note::Began { deadline, .. } => *deadline,
+            _ => None,
+        };
+        std::iter::once(*at).chain(deadline)
+    })
+}

@@ -1,0 +1,171 @@
+//! A call's diary drawn as bars on a time axis, for people.
+//!
+//! One row an attempt: `·` is waiting, `█` is running, and the mark says how it ended: `✓` with what
+//! was asked for, `✗` with a failure, `⧖` by its own timeout, `╳` cancelled because another one won
+//! or the call ended.
+
+use std::fmt::Write as _;
+
+use redial::{Directive, Note, Ns, Why};
+
+/// How wide the axis is, in characters.
+const WIDTH: usize = 60;
+
+/// One attempt as it is drawn.
+struct Row {
+    attempt: u32,
+    waits_from: Ns,
+    start: Ns,
+    end: Ns,
+    mark: char,
+    text: String,
+}
+
+/// The diary of one call as text, with a last line that says why it ended.
+#[must_use]
+pub fn timeline(notes: &[(Ns, Note)]) -> String {
+    let Some(&(begin, _)) = notes.first() else { return String::from("  nothing happened\n") };
+    let end = notes.last().map_or(begin, |&(at, _)| at);
+    let rows = rows(notes, begin, end);
+    let mut text = String::new();
+    let column = |at: Ns| {
+        let span = (end - begin).max(1);
+        // A share of the width: the product of two numbers that fit in 53 bits is near enough.
+        ((at.saturating_sub(begin)) as f64 / span as f64 * WIDTH as f64) as usize
+    };
+    for row in &rows {
+        let (from, start, stop) = (column(row.waits_from), column(row.start), column(row.end));
+        let bar = "█".repeat((stop - start).max(1));
+        let dots = "·".repeat(start.saturating_sub(from));
+        let gap = " ".repeat(from);
+        let rest = " ".repeat((WIDTH + 1).saturating_sub(start + (stop - start).max(1)));
+        let Row { attempt, mark, text: word, .. } = row;
+        let _ = writeln!(text, "  {attempt:>2} {gap}{dots}{bar}{mark}{rest} {word}");
+    }
+    let _ = writeln!(text, "     {}", axis(end - begin));
+    let _ = writeln!(text, "     {}", ending(notes, begin, end));
+    text
+}
+
+fn rows(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut decided = begin;
+    for &(at, note) in notes {
+        let (attempt, mark, text) = match note {
+            Note::Started { attempt, .. } => {
+                let text = String::from("still running");
+                let waits_from = decided.min(at);
+                rows.push(Row { attempt, waits_from, start: at, end, mark: '…', text });
+                // A hedge that follows at once does not wait.
+                decided = at;
+                continue;
+            }
+            Note::Outcome { attempt, judgement } => match judgement.directive {
+                Directive::Succeed => (attempt, '✓', String::from("succeeded")),
+                Directive::Fail => (attempt, '✗', String::from("failed for good")),
+                Directive::Retry(failure) => {
+                    let kind = format!("{:?}", failure.kind).to_lowercase();
+                    let why = failure.reason.map_or(kind, |reason| reason.name().to_owned());
+                    (attempt, '✗', why)
+                }
+            },
+            Note::TimedOut { attempt } => (attempt, '⧖', String::from("took too long")),
+            Note::Cancelled { attempt } => (attempt, '╳', String::from("cancelled")),
+            Note::Retrying { .. } => {
+                decided = at;
+                continue;
+            }
+            _ => continue,
+        };
+        let row = rows.iter_mut().find(|row| row.attempt == attempt && row.mark == '…');
+        if let Some(row) = row {
+            (row.end, row.mark, row.text) = (at, mark, text);
+        }
+    }
+    rows
+}
+
+/// Four ticks with their times.
+fn axis(span: Ns) -> String {
+    let ticks = 4;
+    let mut line = String::new();
+    for tick in 0..=ticks {
+        let at = tick * WIDTH / ticks;
+        let label = human(span / ticks as u64 * tick as u64);
+        while line.chars().count() < at {
+            line.push(' ');
+        }
+        let _ = write!(line, "│{label}");
+    }
+    line
+}
+
+fn ending(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> String {
+    let started = notes.iter().filter(|(_, note)| matches!(note, Note::Started { .. })).count();
+    let attempts = if started == 1 { "1 attempt" } else { &format!("{started} attempts") };
+    let took = human(end - begin);
+    match notes.last() {
+        Some((_, Note::Ended { why: Why::Succeeded, .. })) => {
+            format!("succeeded after {attempts} in {took}")
+        }
+        Some((_, Note::Ended { why, .. })) => {
+            format!("ended after {attempts} in {took}: {why}")
+        }
+        _ => format!("{attempts} in {took}, not ended"),
+    }
+}
+
+/// A span as people read it.
+fn human(span: Ns) -> String {
+    match span {
+        0 => String::from("0"),
+        1..1_000_000 => format!("{} µs", span / 1000),
+        1_000_000..10_000_000 => format!("{:.1} ms", span as f64 / 1e6),
+        10_000_000..1_000_000_000 => format!("{} ms", span / 1_000_000),
+        _ => format!("{:.2} s", span as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redial::testing;
+    use redial::{Hedged, Jitter, Policy, ms};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_drawn_of_an_empty_diary() {
+        assert_eq!(timeline(&[]), "  nothing happened\n");
+    }
+
+    #[test]
+    fn a_retry_waits_as_dots_and_runs_as_a_bar() {
+        static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).checked();
+        let script = [testing::fails().after(ms(15)), testing::succeeds().after(ms(15))];
+        let text = timeline(testing::play(&POLICY, script).diary().notes());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        let count = |line: &str, mark: char| line.chars().filter(|c| *c == mark).count();
+        assert_eq!((count(lines[0], '█'), count(lines[0], '·')), (15, 0), "{text}");
+        assert_eq!((count(lines[1], '█'), count(lines[1], '·')), (15, 30), "{text}");
+        assert!(lines[0].contains('✗') && lines[0].ends_with("server"), "{text}");
+        assert!(lines[1].contains('✓') && lines[1].ends_with("succeeded"), "{text}");
+        assert!(lines[3].ends_with("succeeded after 2 attempts in 60 ms"), "{text}");
+    }
+
+    #[test]
+    fn a_losing_hedge_is_crossed_out() {
+        static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(2).checked();
+        let script = [testing::hangs(), testing::succeeds().after(ms(20))];
+        let text = timeline(testing::play(&HEDGED, script).diary().notes());
+        assert!(text.lines().next().is_some_and(|line| line.contains('╳')), "{text}");
+        assert!(text.contains("succeeded after 2 attempts in 40 ms"), "{text}");
+    }
+
+    #[test]
+    fn the_end_says_why() {
+        static ONCE: Policy = Policy::constant(ms(1)).attempts(1).checked();
+        let text = timeline(testing::play(&ONCE, [testing::fails()]).diary().notes());
+        assert!(text.contains("ended after 1 attempt in 0: no attempt left"), "{text}");
+    }
+}

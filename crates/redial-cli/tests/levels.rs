@@ -1,0 +1,195 @@
+//! Goal: the async driver does what the decision core says, for whatever a scenario can say. Method:
+//! random policies and scripts are played through the core, what happened becomes what is expected,
+//! and the driver plays the same on tokio's paused clock.
+
+use redial_cli::scenarios::load::load;
+use redial_cli::scenarios::source::Source;
+use redial_cli::scenarios::{Arguments, Counts, play_file};
+use redial_core::Random;
+use serde_json::{Value, json};
+
+/// How many random scenarios are played.
+const SCENARIOS: usize = 3_000;
+
+/// Draws, and choices made with them.
+struct Dice(Random);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0.bits() % most
+    }
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize].clone()
+    }
+    /// A span of whole milliseconds, often zero and often the same, so that moments meet.
+    fn ms(&mut self) -> u64 {
+        self.pick(&[0, 1, 5, 10, 10, 20, 25, 50, 100])
+    }
+    fn span(&mut self) -> Value {
+        let ms = self.ms();
+        json!(format!("{ms}ms"))
+    }
+
+    fn backoff(&mut self) -> Value {
+        let (first, step) = (self.span(), self.span());
+        match self.below(4) {
+            0 => json!({ "constant": first }),
+            1 => json!({ "arithmetic": { "first": first, "step": step, "cap": "60ms" } }),
+            2 => {
+                json!({ "exponential": { "first": first, "factor": self.pick(&[0.5, 1.0, 2.0]) } })
+            }
+            _ => json!({ "table": [first, step] }),
+        }
+    }
+
+    fn jitter(&mut self) -> Value {
+        let named = ["none", "none", "full", "half", "equal", "decorrelated"];
+        if self.chance(15) { json!({ "proportional": 0.25 }) } else { json!(self.pick(&named)) }
+    }
+
+    fn throttle(&mut self) -> Value {
+        match self.below(5) {
+            0 => json!({ "tokens": { "max": 4, "ratio": 0.5 } }),
+            1 => json!({ "budget": { "reserve": 2, "ratio": 0.5 } }),
+            2 => json!({ "cost": { "capacity": 15, "refill_per_second": self.pick(&[0, 100]) } }),
+            _ => json!("none"),
+        }
+    }
+
+    fn generic(&mut self) -> Value {
+        let mut policy = json!({
+            "attempts": 1 + self.below(5),
+            "backoff": self.backoff(),
+            "jitter": self.jitter(),
+            "throttle": self.throttle(),
+        });
+        if self.chance(25) {
+            policy["deadline"] = json!(format!("{}ms", self.pick(&[30, 50, 100, 130])));
+            policy["late"] = json!(self.pick(&["early", "wait"]));
+        }
+        if self.chance(20) {
+            policy["attempt_timeout"] = json!(format!("{}ms", self.pick(&[1, 10, 20])));
+        }
+        if self.chance(30) {
+            policy["hedge"] = json!({ "delay": self.span() });
+        } else if self.chance(25) {
+            policy["limits"] = json!({
+                "soft": format!("{}ms", self.pick(&[10, 40])),
+                "hard": format!("{}ms", self.pick(&[40, 90])),
+                "over": self.pick(&["drop", "truncate"]),
+                "under": self.pick(&["leave", "fill"]),
+                "measure": self.pick(&["delays", "elapsed"]),
+            });
+        }
+        json!({ "generic": policy })
+    }
+
+    fn smithy(&mut self) -> Value {
+        let mut policy = json!({
+            "preset": self.pick(&["standard", "aws-2026", "aws-2026-dynamodb"]),
+            "order": self.pick(&["backoff-first", "token-first"]),
+            "hint": self.pick(&["exact", "within-5s"]),
+            "jitter": self.jitter(),
+        });
+        if self.chance(50) {
+            let (refill, empty) =
+                self.pick(&[(0, "fail"), (100, "fail"), (100, "wait"), (1000, "wait")]);
+            policy["bucket"] = json!({
+                "capacity": 15,
+                "costs": { "server": 5, "client": 5, "throttling": 10, "timeout": 10 },
+                "refill_per_second": refill,
+                "empty": empty,
+            });
+        }
+        if self.chance(30) {
+            policy["time_max"] = json!(format!("{}ms", self.pick(&[20, 60, 100])));
+        }
+        json!({ "smithy": policy })
+    }
+
+    fn attempt(&mut self) -> Value {
+        let outcomes =
+            ["ok", "fatal", "server", "server", "client", "throttling", "timeout", "hang"];
+        let outcome = self.pick(&outcomes);
+        if outcome == "hang" {
+            return json!({ "outcome": outcome });
+        }
+        let mut attempt = json!({ "outcome": outcome, "after": self.ms() });
+        if self.chance(20) {
+            attempt["hint"] = if self.chance(25) { json!("stop") } else { json!(self.ms()) };
+        }
+        if self.chance(20) {
+            attempt["stage"] = json!(self.pick(&["unsent", "in-flight", "answered"]));
+        }
+        attempt
+    }
+
+    fn call(&mut self, hedged: bool) -> Value {
+        let attempts: Vec<_> = (0..6).map(|_| self.attempt()).collect();
+        let mut call = json!({ "at": 7 * self.below(30), "attempts": attempts });
+        if self.chance(25) {
+            call["deadline"] = json!(self.pick(&[0, 10, 50, 100, 150]));
+        }
+        // What hangs is ended by the application, so that every call ends.
+        call["cancel"] = json!(self.pick(&[10, 50, 100, 400, 1000]));
+        if !hedged && self.chance(20) {
+            call["idempotent"] = json!(false);
+        }
+        call
+    }
+
+    fn scenario(&mut self, name: usize) -> Value {
+        let policy = if self.chance(65) { self.generic() } else { self.smithy() };
+        let hedged = !policy["generic"]["hedge"].is_null();
+        let calls: Vec<_> = (0..1 + self.below(3)).map(|_| self.call(hedged)).collect();
+        let draws: Vec<_> = (0..1 + self.below(3)).map(|_| self.pick(&[0.0, 0.25, 0.5])).collect();
+        json!({ "name": name.to_string(), "policy": policy, "draws": draws, "calls": calls })
+    }
+}
+
+/// Plays scenarios, and gives what is printed.
+fn play(scenarios: &[Value], live: bool, json: bool) -> (Counts, String) {
+    let text = json!({ "scenarios": scenarios }).to_string();
+    let file = match load(&Source::new("random", text)) {
+        Ok(file) => file,
+        Err(mistakes) => panic!("{mistakes:?}"),
+    };
+    let mut out = Vec::new();
+    let arguments = Arguments { live, json, files: Vec::new() };
+    let counts = play_file(&file, &arguments, &mut out).expect("a vector takes everything");
+    (counts, String::from_utf8(out).expect("it is text"))
+}
+
+#[test]
+fn the_driver_does_what_the_core_says() {
+    let mut dice = Dice(Random::new(20_260_101));
+    let mut scenarios: Vec<_> = Vec::new();
+    while scenarios.len() < SCENARIOS {
+        let scenario = dice.scenario(scenarios.len());
+        // Some choices contradict each other; those policies are refused, and not played.
+        let text = json!({ "scenarios": [scenario] }).to_string();
+        if load(&Source::new("random", text)).is_ok() {
+            scenarios.push(scenario);
+        }
+    }
+    let (_, played) = play(&scenarios, false, true);
+    for (scenario, line) in scenarios.iter_mut().zip(played.lines()) {
+        let actual: Value = serde_json::from_str(line).expect("one object on each line");
+        let calls = actual["actual"]["calls"].as_array().expect("it was played");
+        for (call, actual) in calls.iter().enumerate() {
+            scenario["calls"][call]["expect"] = actual.clone();
+        }
+    }
+    let (counts, text) = play(&scenarios, false, false);
+    assert_eq!(counts, Counts { passed: SCENARIOS, failed: 0, skipped: 0 }, "{text}");
+    let (counts, text) = play(&scenarios, true, false);
+    let first = text.split("FAILED").nth(1).unwrap_or_default();
+    let name = first.split('"').nth(1).unwrap_or_default();
+    let shown = scenarios.iter().find(|scenario| scenario["name"] == *name);
+    assert_eq!(counts.failed, 0, "{first}\n{}", shown.unwrap_or(&Value::Null));
+    assert!(counts.passed > SCENARIOS / 2, "most can be shown: {counts:?}");
+    println!("{counts:?}");
+}
