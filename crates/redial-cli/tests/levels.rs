@@ -9,7 +9,7 @@ use redial_core::Random;
 use serde_json::{Value, json};
 
 /// How many random scenarios are played.
-const SCENARIOS: usize = 3_000;
+const SCENARIOS: usize = 60_000;
 
 /// Draws, and choices made with them.
 struct Dice(Random);
@@ -165,7 +165,7 @@ fn play(scenarios: &[Value], live: bool, json: bool) -> (Counts, String) {
 
 #[test]
 fn the_driver_does_what_the_core_says() {
-    let mut dice = Dice(Random::new(20_260_101));
+    let mut dice = Dice(Random::new(77));
     let mut scenarios: Vec<_> = Vec::new();
     while scenarios.len() < SCENARIOS {
         let scenario = dice.scenario(scenarios.len());

@@ -313,11 +313,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     /// earlier attempt counts first.
     #[must_use]
     pub fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
-        let running = self.live.iter().enumerate();
-        running
-            .filter(|(_, live)| live.state == State::Running && live.attempt > attempt)
-            .map(|(slot, live)| (live.attempt, slot))
-            .min()
+        let running = slots(self.running).map(|slot| (self.live[slot].attempt, slot));
+        running.filter(|(other, _)| *other > attempt).min()
     }
 
     /// Whether an attempt runs in this slot.

@@ -6,7 +6,7 @@ use std::fs;
 use xtask::documents::{self, Names};
 
 /// How many rulings are covered at least. It only grows; when it is all of them, it stays there.
-const COVERED_MIN: usize = 4;
+const COVERED_MIN: usize = 54;
 
 fn rulings() -> String {
     fs::read_to_string(xtask::root().join("docs/rulings.md")).expect("docs/rulings.md is there")

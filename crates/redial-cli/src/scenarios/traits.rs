@@ -17,16 +17,12 @@ struct Trait {
 }
 
 /// The list. A scenario that has none of these is played.
-const TRAITS: [Trait; 5] = [
+const TRAITS: [Trait; 4] = [
     Trait { reason: "couchbase, milvus: their clients are not there yet", has: no_client },
     Trait { reason: "something happens after more than ten days", has: too_long },
     Trait {
         reason: "calls that share a throttle or draws meet at one moment, and tasks have no order then",
         has: meeting,
-    },
-    Trait {
-        reason: "two attempts of a call answer at one moment, and a driver may look at either first",
-        has: tied,
     },
     Trait {
         reason: "moments less than a microsecond apart are one on the paused clock",
@@ -65,24 +61,6 @@ fn meeting(scenario: &Scenario, actual: &Actual) -> bool {
     }
     seen.sort_unstable();
     shares && seen.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
-}
-
-fn tied(_scenario: &Scenario, actual: &Actual) -> bool {
-    actual.calls.iter().any(|call| {
-        let outcomes = call.notes().filter(|(_, note)| matches!(note, Note::Outcome { .. }));
-        // What an attempt without any duration answers when it starts is not a race.
-        let begins = |at: Ns, attempt: u32| {
-            call.notes().any(|(then, note)| {
-                *then == at && matches!(note, Note::Started { attempt: it, .. } if *it == attempt)
-            })
-        };
-        let raced = outcomes.filter_map(|(at, note)| match note {
-            Note::Outcome { attempt, .. } if !begins(*at, *attempt) => Some(*at),
-            _ => None,
-        });
-        let raced: Vec<Ns> = raced.collect();
-        raced.windows(2).any(|pair| pair[0] == pair[1])
-    })
 }
 
 fn crowded(_scenario: &Scenario, actual: &Actual) -> bool {

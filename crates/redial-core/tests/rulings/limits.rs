@@ -41,6 +41,9 @@ fn filling_makes_the_last_delay_that_fits_end_at_the_hard_limit() {
     // With `elapsed`, D + d stands for the next D; failures take no time here, so it is the same.
     let elapsed = Limits { measure: Measure::Elapsed, ..fill };
     assert_eq!(delays(limited(elapsed), NO_HINTS), (filled, Why::HardLimit));
+    // The next would end at the limit itself, which is allowed: nothing is filled before it.
+    let exact = Limits { hard: Some(ms(30)), ..fill };
+    assert_eq!(delays(limited(exact), NO_HINTS), (left.clone(), Why::HardLimit));
     // The soft limit would not allow another.
     let soft = Limits { soft: Some(ms(30)), ..fill };
     assert_eq!(delays(limited(soft), NO_HINTS), (left.clone(), Why::SoftLimit));
