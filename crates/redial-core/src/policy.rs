@@ -184,6 +184,14 @@ impl Rules {
         None
     }
 
+    /// The first contradiction, where nothing comes with the rules.
+    const fn problem_alone(&self) -> Option<Problem> {
+        match self.backoff {
+            Backoff::Own => Some(Problem::OwnBackoff),
+            _ => self.problem(),
+        }
+    }
+
     /// Whether a limit ends unlimited attempts: by the clock, or by delays that add up.
     const fn ends_by_limit(&self) -> bool {
         if self.limits.is_none() {
@@ -274,7 +282,7 @@ impl Policy {
     /// # Errors
     /// The first contradiction, with what to write instead.
     pub const fn new(rules: Rules) -> Result<Policy, Problem> {
-        match rules.problem() {
+        match rules.problem_alone() {
             Some(problem) => Err(problem),
             None => Ok(Policy { shape: Shape::of(&rules), rules, own: None }),
         }
@@ -287,7 +295,7 @@ impl Policy {
     /// [`Problem`].
     #[must_use]
     pub const fn checked(rules: Rules) -> Policy {
-        if let Some(problem) = rules.problem() {
+        if let Some(problem) = rules.problem_alone() {
             panic!("{}", problem.text());
         }
         Policy { shape: Shape::of(&rules), rules, own: None }

@@ -14,6 +14,8 @@ pub enum Problem {
     Factor,
     /// A table without entries.
     EmptyTable,
+    /// A backoff of the policy's own that it was not given.
+    OwnBackoff,
     /// A proportion outside `[0, 1]`.
     Proportion,
     /// A limit of zero.
@@ -60,6 +62,7 @@ impl Problem {
             Problem::NoAttempt | Problem::Unlimited | Problem::HedgeAttempts => "attempts",
             Problem::Factor => "backoff.exponential.factor",
             Problem::EmptyTable => "backoff.table",
+            Problem::OwnBackoff => "backoff",
             Problem::Proportion => "jitter.proportional",
             Problem::LimitOfZero => "limits",
             Problem::SoftAboveHard => "limits.soft",
@@ -91,6 +94,9 @@ impl Problem {
             }
             Problem::EmptyTable => {
                 "backoff.table: has no entry; list at least one delay, or use a constant of zero"
+            }
+            Problem::OwnBackoff => {
+                "backoff: a table or function of its own must be given with the rules; build with one of them"
             }
             Problem::Proportion => {
                 "jitter.proportional: must be between 0 and 1; write 0.2 for 20 % more or less"

@@ -16,9 +16,8 @@
 //! 3. What is alive is pinned: it is written in place, polled in place and dropped in place; no
 //!    method moves it or hands out `&mut` to it.
 //! 4. `ENDED` is set while an attempt has been and nothing is alive; a call that goes on puts the
-//!    next thing in place, which clears it. A bit is cleared before its value is dropped, so that a destructor that panics is not run
-//!    twice.
-//!
+//!    next thing in place, which clears it. A bit is cleared before its value is dropped, so that a
+//!    destructor that panics is not run twice.
 //! 5. `BOXED` is set if and only if the driver owns a box; a driver with one is told when it is
 //!    dropped. (A wrong bit would leak the box, nothing worse.)
 //!
@@ -269,10 +268,18 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
     #[cold]
     #[inline(never)]
     fn drop_rest(&mut self) {
-        self.driver.dropped(&self.cell.ledger);
-        // SAFETY: a value that is being dropped is not moved any more; if it was pinned it still
-        // is, and if it never was, nothing was put in place (invariant 3).
-        unsafe { Pin::new_unchecked(&mut self.cell) }.clear();
+        /// Clears the cell whatever the driver does: its memory goes even if that panics, and what
+        /// was pinned there must have been dropped by then.
+        struct Clear<'a, R, S>(&'a mut Cell<R, S>);
+        impl<R, S> Drop for Clear<'_, R, S> {
+            fn drop(&mut self) {
+                // SAFETY: a value that is being dropped is not moved any more; if it was pinned it
+                // still is, and if it never was, nothing was put in place (invariant 3).
+                unsafe { Pin::new_unchecked(&mut *self.0) }.clear();
+            }
+        }
+        let rest = Clear(&mut self.cell);
+        self.driver.dropped(&rest.0.ledger);
     }
 }
 

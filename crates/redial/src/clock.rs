@@ -19,6 +19,7 @@ pub(crate) fn moment(instant: Instant) -> Ns {
 }
 
 /// The instant of a moment; one that is too far away is a century ahead, which no timer reaches.
+#[cfg(feature = "tokio")]
 pub(crate) fn instant(at: Ns) -> Instant {
     let base = base();
     let far = base + std::time::Duration::from_secs(100 * 365 * 86_400);

@@ -507,7 +507,7 @@ fn report<'p>(ledger: &Ledger, origin: impl Origin<'p>, now: Ns, why: Why) -> Re
 }
 
 /// The shorter of two spans, of which either may be missing.
-fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+pub(crate) fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if ns(a) <= ns(b) { a } else { b }),
         (a, b) => a.or(b),

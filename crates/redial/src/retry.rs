@@ -20,7 +20,7 @@ use crate::clock;
 use crate::diary::Diary;
 use crate::engine::{Engine, Options};
 use crate::error::Error;
-use crate::future::{Driver, Output, Value, WithReport};
+use crate::future::{Driver, Output, Value, WithReport, shorter};
 use crate::policy::{Origin, Policy, Site};
 use crate::report::Report;
 use crate::sleeper::{DefaultSleeper, Sleeper};
@@ -175,12 +175,6 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
         self
     }
 
-    /// Asks this strategy about each failure of this call.
-    pub fn strategy(mut self, strategy: impl Strategy + 'p) -> Self {
-        self.options().strategy = Some(Arc::new(strategy));
-        self
-    }
-
     /// Data of your own that a strategy can see. It is found by its type, so that what several
     /// layers give does not get in each other's way.
     pub fn data(mut self, data: impl Any + Send + Sync) -> Self {
@@ -225,7 +219,15 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
     }
 }
 
-impl<G, O, K, C, S, R> Retry<'_, G, O, K, C, S, R> {
+impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R> {
+    /// Asks this strategy about each failure of this call.
+    ///
+    /// A hedged call has none: hedges start before there is a failure to ask about.
+    pub fn strategy(mut self, strategy: impl Strategy + 'p) -> Self {
+        self.options().strategy = Some(Arc::new(strategy));
+        self
+    }
+
     /// Declares that the operation must not run twice: it is repeated only with proof that it did
     /// not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
     pub fn not_idempotent(mut self) -> Self {
@@ -283,7 +285,8 @@ where
         let start = Instant::now();
         if options.is_none() && !crate::trace::is_wanted() {
             let rules = origin.policy().rules();
-            let attempt = Attempt { number: 1, remaining: rules.deadline, last: None };
+            let remaining = shorter(rules.deadline, rules.attempt_timeout);
+            let attempt = Attempt { number: 1, remaining, last: None };
             let outcome = classify.classify(operation.start(attempt));
             if let Classified::Succeed(value) = outcome {
                 origin.succeeded();

@@ -17,12 +17,16 @@ struct Trait {
 }
 
 /// The list. A scenario that has none of these is played.
-const TRAITS: [Trait; 4] = [
+const TRAITS: [Trait; 5] = [
     Trait { reason: "couchbase, milvus: their clients are not there yet", has: no_client },
     Trait { reason: "something happens after more than ten days", has: too_long },
     Trait {
         reason: "calls that share a throttle or draws meet at one moment, and tasks have no order then",
         has: meeting,
+    },
+    Trait {
+        reason: "the driver takes an answer at its first poll before it sends hedges of that moment",
+        has: answered_at_once,
     },
     Trait {
         reason: "moments less than a microsecond apart are one on the paused clock",
@@ -61,6 +65,16 @@ fn meeting(scenario: &Scenario, actual: &Actual) -> bool {
     }
     seen.sort_unstable();
     shares && seen.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
+}
+
+fn answered_at_once(_scenario: &Scenario, actual: &Actual) -> bool {
+    // Whether the second attempt started before the first one's answer, all at the call's start.
+    actual.calls.iter().any(|call| {
+        let began = call.notes().next().map(|(at, _)| *at);
+        let mut then = call.notes().filter(|(at, _)| Some(*at) == began);
+        then.any(|(_, note)| matches!(note, Note::Started { attempt: 2, .. }))
+            && then.any(|(_, note)| matches!(note, Note::Outcome { attempt: 1, .. }))
+    })
 }
 
 fn crowded(_scenario: &Scenario, actual: &Actual) -> bool {

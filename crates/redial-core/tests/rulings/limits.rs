@@ -170,6 +170,14 @@ fn contradictions_are_refused_when_a_policy_is_built() {
 }
 
 #[test]
+fn a_backoff_of_its_own_must_be_given() {
+    let rules = Rules { backoff: Backoff::Own, ..Rules::DEFAULT };
+    assert_eq!(Policy::new(rules).err(), Some(Problem::OwnBackoff));
+    assert!(Policy::with_table(rules, [ms(1)]).is_ok());
+    assert!(Policy::with_function(rules, |_| ms(1)).is_ok());
+}
+
+#[test]
 fn a_policy_that_is_changed_is_checked_again_and_keeps_or_forgets_its_table() {
     let own = Policy::with_table(BASE, [ms(1), ms(2)]).unwrap();
     let more = own.clone().changed(|rules| rules.attempts = Some(9)).unwrap();

@@ -1,1 +1,187 @@
-//! To come.
+//! Hedged calls: who wins, when the losers go, and what the hedges cost.
+
+use std::time::Duration;
+
+use redial::testing::{self, Script};
+use redial::throttles::Budget;
+use redial::{Diary, Failure, Hedged, Note, Policy, Why, ms, s};
+
+use crate::hand::{Count, Hand, poll};
+
+/// What each attempt does: how long it takes, and whether it succeeds.
+type Plan<'a> = &'a [(Duration, bool)];
+
+/// Runs a hedged call on tokio's paused clock, and compares its diary with the machine's own.
+async fn run(policy: &Hedged, plan: Plan<'_>) -> (Result<usize, Why>, Vec<(Duration, Note)>) {
+    let mut diary = Diary::new();
+    let mut calls = 0;
+    let result = policy
+        .retry(|| {
+            calls += 1;
+            let (number, (took, succeeds)) = (calls, plan[calls - 1]);
+            async move {
+                tokio::time::sleep(took).await;
+                if succeeds { Ok(number) } else { Err(number) }
+            }
+        })
+        .when(|_| true)
+        .diary(&mut diary)
+        .await;
+    let began = diary.notes()[0].0;
+    let since = |(at, note): &(u64, Note)| (Duration::from_nanos(at - began), *note);
+    let notes: Vec<_> = diary.notes().iter().map(since).collect();
+
+    let meets = plan.iter().map(|(took, succeeds)| {
+        if *succeeds { testing::succeeds() } else { testing::fails() }.after(*took)
+    });
+    let played = Script::new(policy, meets).play();
+    let began = played.began();
+    let since = |(at, note): &(u64, Note)| (Duration::from_nanos(at - began), *note);
+    let expected: Vec<_> = played.diary().notes().iter().map(since).collect();
+    assert_eq!(notes, expected, "{plan:?}");
+    (result.map_err(|error| error.why()), notes)
+}
+
+fn hedged(delay: Duration, attempts: u32) -> Hedged {
+    Policy::hedged(delay).attempts(attempts).build().expect("valid")
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_race_of_three_goes_as_the_machine_says() {
+    // Whole multiples of the hedging delay, so that many things happen at one moment.
+    let spans = [ms(5), ms(10), ms(20), ms(25)];
+    let outcomes: Vec<(Duration, bool)> =
+        spans.into_iter().flat_map(|span| [(span, true), (span, false)]).collect();
+    let mut wins = [0; 3];
+    for one in &outcomes {
+        for two in &outcomes {
+            for three in &outcomes {
+                for delay in [ms(0), ms(10)] {
+                    let plan = [*one, *two, *three];
+                    if let Ok(winner) = run(&hedged(delay, 3), &plan).await.0 {
+                        wins[winner - 1] += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(wins.iter().all(|wins| *wins > 10), "{wins:?}");
+}
+
+/// Slots are used again, so that a later attempt can lie before an earlier one.
+#[tokio::test(start_paused = true)]
+async fn of_two_answers_at_one_moment_that_of_the_lower_attempt_counts() {
+    let plan = [(ms(15), false), (ms(20), true), (ms(15), true)];
+    let (winner, _) = run(&hedged(ms(10), 3), &plan).await;
+    assert_eq!(winner, Ok(2), "both answered after 30 ms");
+}
+
+#[test]
+fn losers_are_dropped_in_the_poll_in_which_the_winner_answers() {
+    let policy = hedged(ms(10), 4);
+    let (hand, count) = (Hand::default(), Count::default());
+    let mut calls = 0;
+    let mut call = Box::pin(
+        policy
+            .retry(|| {
+                calls += 1;
+                let span = if calls == 3 { ms(5) } else { s(9) };
+                let (owned, sleep) = (count.one(), hand.sleep(span));
+                async move {
+                    let _owned = owned;
+                    sleep.await;
+                    Ok::<_, ()>(())
+                }
+            })
+            .when(|()| true)
+            .sleeping_on(hand.clone())
+            .into_future(),
+    );
+    for alive in [1, 2, 3] {
+        for _ in 0..3 {
+            assert!(poll(call.as_mut()).is_pending());
+        }
+        assert_eq!(count.alive(), alive);
+        hand.pass(if alive < 3 { ms(10) } else { ms(5) });
+    }
+    assert!(poll(call.as_mut()).is_ready());
+    assert_eq!((count.made(), count.alive()), (3, 0), "though the future itself still lives");
+    drop(call);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fast_failure_starts_the_next_attempt_at_once() {
+    let (winner, notes) = run(&hedged(s(9), 3), &[(ms(5), false), (ms(5), true)]).await;
+    assert_eq!(winner, Ok(2));
+    assert_eq!(notes.last().map(|(at, _)| *at), Some(ms(10)), "nobody waited for the delay");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exhausted_budget_suppresses_the_next_hedge_and_nothing_else() {
+    static ONE: Budget = match Budget::new(1.0, 0.0) {
+        Ok(budget) => budget,
+        Err(_) => panic!("valid"),
+    };
+    static POOR: Hedged = Policy::hedged(ms(10))
+        .attempts(4)
+        .throttle(redial::Throttle::shared(&ONE))
+        .checked();
+    let mut calls = 0;
+    let value = POOR
+        .retry(|| {
+            calls += 1;
+            async {
+                tokio::time::sleep(ms(100)).await;
+                Ok::<_, ()>(())
+            }
+        })
+        .when(|()| true)
+        .with_report()
+        .await;
+    let (_, report) = value.expect("the first answers");
+    assert_eq!((calls, report.attempts, report.elapsed), (2, 2, ms(100)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_timeout_cancels_a_hedge_and_the_deadline_all_of_them() {
+    let policy = Policy::hedged(ms(10)).attempts(3).attempt_timeout(ms(25)).deadline(ms(38));
+    let policy = policy.build().expect("valid");
+    let (count, mut diary) = (Count::default(), Diary::new());
+    let call = policy
+        .retry(|| {
+            let owned = count.one();
+            async move {
+                let _owned = owned;
+                std::future::pending::<Result<(), ()>>().await
+            }
+        })
+        .when(|()| true)
+        .diary(&mut diary);
+    let error = call.await.expect_err("nothing ever comes");
+    assert_eq!((error.why(), error.elapsed(), error.attempts()), (Why::Deadline, ms(38), 3));
+    assert_eq!(count.alive(), 0);
+    let timed_out = |wanted| {
+        diary.notes().iter().any(|(_, note)| *note == Note::TimedOut { attempt: wanted })
+    };
+    assert!(timed_out(1) && timed_out(2) && !timed_out(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fatal_answer_ends_the_race_and_a_server_that_says_stop_ends_the_hedges() {
+    let policy = hedged(ms(10), 4);
+    let run = async |failure: Option<Failure>| {
+        let mut calls = 0;
+        let call = policy.retry(|| {
+            calls += 1;
+            let number = calls;
+            async move {
+                tokio::time::sleep(if number == 2 { ms(5) } else { ms(50) }).await;
+                if number == 2 { Err(number) } else { Ok(number) }
+            }
+        });
+        let result = call.when(move |_| failure).with_report().await;
+        (result.map(|(value, report)| (value, report.elapsed)).map_err(|it| it.why()), calls)
+    };
+    assert_eq!(run(None).await, (Err(Why::Fatal), 2));
+    assert_eq!(run(Some(Failure::server().stop())).await, (Ok((1, ms(50))), 2));
+}

@@ -1,1 +1,299 @@
-//! To come.
+//! What one call can say for itself: each option does what it says, and nothing else.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use redial::throttles::Bucket;
+use redial::{
+    Decision, Diary, Failure, Hedged, Jitter, Note, Policy, Reason, Request, Stage, Throttle,
+    TriedEnd, Why, ms, s,
+};
+
+fn free(attempts: u32) -> Policy {
+    let builder = Policy::constant(ms(10)).jitter(Jitter::None).attempts(attempts);
+    builder.throttle(Throttle::none()).build().expect("valid")
+}
+
+/// Takes 5 ms and fails.
+async fn fails() -> Result<(), &'static str> {
+    tokio::time::sleep(ms(5)).await;
+    Err("busy")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_smallest_deadline_counts_whoever_gave_it() {
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).unlimited().deadline(ms(100));
+    let policy = policy.throttle(Throttle::none()).build().expect("valid");
+    for (own, ended) in [(None, 95), (Some(ms(500)), 95), (Some(ms(50)), 50), (Some(ms(7)), 5)] {
+        let mut call = policy.retry(fails).when(|_| true);
+        if let Some(own) = own {
+            call = call.deadline(s(9)).deadline(own).deadline(s(8));
+        }
+        let error = call.await.expect_err("always busy");
+        assert_eq!((error.why(), error.elapsed()), (Why::Deadline, ms(ended)), "{own:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_of_zero_leaves_one_attempt_that_must_answer_at_once() {
+    let policy = free(3);
+    let at_once = policy.retry(|| async { Ok::<_, ()>(7) }).when(|()| true);
+    assert_eq!(at_once.deadline(ms(0)).await.ok(), Some(7));
+    let error = policy.retry(fails).when(|_| true).deadline(ms(0)).await.expect_err("too slow");
+    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 1, ms(0)));
+    let blocking = policy.retry(|| Err::<(), _>(7)).when(|_| true).deadline(ms(0)).call();
+    assert_eq!(blocking.expect_err("no time for another").why(), Why::Deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_delays_and_another_gives_others() {
+    let policy = Policy::exponential(ms(100)).attempts(5).throttle(Throttle::none());
+    let policy = policy.build().expect("valid");
+    let delays = async |seed: Option<u64>| {
+        let mut diary = Diary::new();
+        let mut call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
+        if let Some(seed) = seed {
+            call = call.seed(seed);
+        }
+        call.diary(&mut diary).await.expect_err("it fails");
+        let after = |(_, note): &(u64, Note)| match note {
+            Note::Retrying { after, .. } => Some(*after),
+            _ => None,
+        };
+        diary.notes().iter().filter_map(after).collect::<Vec<_>>()
+    };
+    let seven = delays(Some(7)).await;
+    assert_eq!((seven.len(), &seven), (4, &delays(Some(7)).await));
+    assert_ne!(seven, delays(Some(8)).await);
+    assert_ne!(delays(None).await, delays(None).await, "without a seed every call draws anew");
+    let mut diary = Diary::new();
+    let blocking = Policy::exponential(ms(1)).factor(0.001).attempts(3).build().expect("valid");
+    let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).seed(7).diary(&mut diary);
+    call.call().expect_err("it fails");
+    let drew = |(_, note): &(u64, Note)| if let Note::Drew(u) = note { Some(*u) } else { None };
+    let draws: Vec<f64> = diary.notes().iter().filter_map(drew).collect();
+    // A seed is a promise for ever: SplitMix64 of 7.
+    assert_eq!(draws, [0.389_829_748_391_271_5, 0.016_788_294_528_156_11]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_has_every_attempt_with_its_times_and_its_end() {
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempt_timeout(ms(8)).attempts(4);
+    let policy = policy.build().expect("valid");
+    let mut calls = 0;
+    let operation = || {
+        calls += 1;
+        let call = calls;
+        async move {
+            tokio::time::sleep(if call == 2 { s(1) } else { ms(5) }).await;
+            if call == 3 { Ok(call) } else { Err("busy") }
+        }
+    };
+    let call = policy.retry(operation).when(|_| Some(Failure::throttling()));
+    let (_, report) = call.history().with_report().await.expect("the third succeeds");
+    let times: Vec<_> = report.history.iter().map(|it| (it.attempt, it.started, it.ended)).collect();
+    assert_eq!(times, [(1, ms(0), ms(5)), (2, ms(15), ms(23)), (3, ms(33), ms(38))]);
+    let ends: Vec<_> = report.history.iter().map(|tried| tried.end).collect();
+    assert_eq!(
+        ends,
+        [TriedEnd::Failed(Failure::throttling()), TriedEnd::TimedOut, TriedEnd::Succeeded]
+    );
+    let error = policy.retry(fails).when(|_| true).history().await.expect_err("always busy");
+    assert_eq!(error.report().history.len(), 4);
+    let error = policy.retry(fails).when(|_| false).await.expect_err("busy");
+    assert_eq!(error.report().history.len(), 0, "nobody asked for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_can_tell_how_often_and_how_long() {
+    let policy = free(3);
+    let calls = AtomicU32::new(0);
+    let operation = async || {
+        tokio::time::sleep(ms(5)).await;
+        if calls.fetch_add(1, Ordering::Relaxed) < 2 { Err(()) } else { Ok("the page") }
+    };
+    let (value, report) =
+        policy.retry(operation).when(|()| true).with_report().await.expect("the third succeeds");
+    assert_eq!((value, report.attempts, report.elapsed), ("the page", 3, ms(35)));
+    assert_eq!((report.why, report.attempts_max, report.tokens), (Why::Succeeded, Some(3), None));
+    let (_, report) = policy.retry(operation).when(|()| true).with_report().await.expect("now");
+    assert_eq!((report.attempts, report.elapsed), (1, ms(5)));
+    let at_once = policy.retry(|| Ok::<_, ()>(1)).when(|()| true).with_report().call();
+    assert_eq!(at_once.expect("it works").1.attempts, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_sees_what_the_diary_holds_in_every_driver() {
+    let policy = free(2);
+    let seen = Mutex::new(Vec::new());
+    let hook = |at, note: &Note| seen.lock().expect("one thread").push((at, *note));
+    let mut diary = Diary::new();
+    let call = policy.retry(fails).when(|_| true).diary(&mut diary).on_note(hook);
+    call.await.expect_err("always busy");
+    let taken = std::mem::take(&mut *seen.lock().expect("one thread"));
+    assert_eq!(taken, diary.notes());
+    let mut diary = Diary::new();
+    let blocking = Policy::immediate().attempts(2).build().expect("valid");
+    let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).diary(&mut diary);
+    call.on_note(hook).call().expect_err("always busy");
+    assert_eq!(seen.into_inner().expect("one thread"), diary.notes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_decides_about_each_failure_and_sees_what_the_call_gave_it() {
+    struct Tenant(&'static str);
+    struct Priority(u8);
+    let policy = free(9);
+    let asked = Mutex::new(Vec::new());
+    let strategy = |request: &Request<'_>| {
+        let tenant = request.data::<Tenant>().map(|tenant| tenant.0);
+        let priority = request.data::<Priority>().map(|priority| priority.0);
+        asked.lock().expect("one thread").push((
+            request.retry_attempts(),
+            request.elapsed(),
+            request.remaining(),
+            request.reason().map(|reason| reason.name()),
+            (tenant, priority, request.data::<String>().is_some()),
+        ));
+        if request.retry_attempts() == 2 { Decision::Decline } else { Decision::Retry(ms(3)) }
+    };
+    let error = policy
+        .retry(fails)
+        .when(|_| Some(Failure::server().because(Reason::new("BUSY"))))
+        .data(Tenant("small"))
+        .data(Priority(1))
+        .data(Tenant("large"))
+        .strategy(strategy)
+        .deadline(s(1))
+        .await
+        .expect_err("it declines");
+    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Strategy, 3, ms(21)));
+    let data = (Some("large"), Some(1), false);
+    let rest = |span| Some(s(1) - span);
+    assert_eq!(
+        asked.into_inner().expect("one thread"),
+        [
+            (0, ms(5), rest(ms(5)), Some("BUSY"), data),
+            (1, ms(13), rest(ms(13)), Some("BUSY"), data),
+            (2, ms(21), rest(ms(21)), Some("BUSY"), data),
+        ]
+    );
+}
+
+#[test]
+fn a_strategy_that_answers_later_unparks_the_blocking_driver() {
+    let policy = Policy::immediate().attempts(9).deadline(s(60)).build().expect("valid");
+    let later = |request: &Request<'_>| {
+        let again = request.retry_attempts() == 0;
+        let mut thread = None;
+        Decision::Later(Box::pin(std::future::poll_fn(move |cx| {
+            if thread.is_some() {
+                return std::task::Poll::Ready(Ok(again.then_some(ms(0))));
+            }
+            let waker = cx.waker().clone();
+            thread = Some(std::thread::spawn(move || waker.wake()));
+            std::task::Poll::Pending
+        })))
+    };
+    let call = policy.retry(|| Err::<(), _>(())).when(|()| true).strategy(later);
+    let error = call.call().expect_err("it declines");
+    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_that_fails_is_the_source_of_the_error() {
+    let policy = free(9);
+    let broken = |_: &Request<'_>| Decision::Fail("the oracle is silent".into());
+    let operation = || async { Err::<(), _>(std::io::Error::other("busy")) };
+    let error = policy.retry(operation).when(|_| true).strategy(broken).await;
+    let error = error.expect_err("it fails");
+    assert_eq!(error.why(), Why::Strategy);
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    assert_eq!(source.as_deref(), Some("the oracle is silent"));
+    assert_eq!(error.into_last().map(|last| last.to_string()).as_deref(), Some("busy"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_run_twice_is_repeated_only_with_proof() {
+    let policy = free(3);
+    let proof = Reason::new("NOT_MASTER").allow_non_idempotent();
+    let cases = [
+        (Failure::server(), Why::Unsafe, 1),
+        (Failure::server().at(Stage::InFlight), Why::Unsafe, 1),
+        (Failure::client().at(Stage::Unsent), Why::Attempts, 3),
+        (Failure::server().because(proof), Why::Attempts, 3),
+    ];
+    for (failure, why, attempts) in cases {
+        let call = policy.retry(fails).when(move |_| Some(failure)).not_idempotent();
+        let error = call.await.expect_err("always busy");
+        assert_eq!((error.why(), error.attempts()), (why, attempts), "{failure:?}");
+        let call = Policy::immediate().build().expect("valid");
+        let call = call.retry(|| Err::<(), _>(())).when(|()| Some(failure)).not_idempotent();
+        let error = call.call().expect_err("always busy");
+        assert_eq!((error.why(), error.attempts()), (why, attempts), "blocking, {failure:?}");
+    }
+    let twice = policy.retry(fails).when(|_| true).await.expect_err("always busy");
+    assert_eq!(twice.attempts(), 3, "`when` alone is the declaration");
+}
+
+/// What an operation that sees its attempts is told remains for each.
+#[tokio::test(start_paused = true)]
+async fn each_attempt_is_told_the_shorter_of_its_timeout_and_the_deadline() {
+    let policy = Policy::immediate().attempt_timeout(s(5)).deadline(s(12)).attempts(3);
+    let policy = policy.build().expect("valid");
+    let seen = Mutex::new(Vec::new());
+    let see = |remaining| seen.lock().expect("one thread").push(remaining);
+    for machine in [false, true] {
+        let mut call = policy
+            .retry_with(|attempt| {
+                see(attempt.remaining());
+                async {
+                    tokio::time::sleep(s(4)).await;
+                    Err::<(), _>(())
+                }
+            })
+            .when(|()| true);
+        if machine {
+            call = call.history();
+        }
+        call.await.expect_err("it fails");
+        let told = std::mem::take(&mut *seen.lock().expect("one thread"));
+        assert_eq!(told, [Some(s(5)), Some(s(5)), Some(s(4))], "machine: {machine}");
+    }
+    // A blocking attempt is not cancelled (P12), but it is told the same.
+    for machine in [false, true] {
+        let mut call = policy
+            .retry_with(|attempt| {
+                see(attempt.remaining());
+                Err::<(), _>(())
+            })
+            .when(|()| true);
+        if machine {
+            call = call.history();
+        }
+        call.call().expect_err("it fails");
+        let told = std::mem::take(&mut *seen.lock().expect("one thread"));
+        assert_eq!(told, [Some(s(5)); 3], "blocking, machine: {machine}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
+    let budget = Arc::new(redial::throttles::Budget::new(3.0, 0.0).expect("valid"));
+    let policy = Policy::immediate().attempts(2).build().expect("valid").sharing(budget.clone());
+    let hedged: Hedged = Policy::hedged(ms(1)).attempts(2).build().expect("valid");
+    let hedged = hedged.sharing(budget.clone());
+    let left = || budget.tokens(0);
+    policy.retry(fails).when(|_| true).await.expect_err("busy");
+    assert_eq!(left(), Some(2.0));
+    policy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("busy");
+    assert_eq!(left(), Some(1.0));
+    hedged.retry(fails).when(|_| true).await.expect_err("busy");
+    assert_eq!(left(), Some(0.0));
+    let mut target = ();
+    let error = policy.retry_on(&mut target, async |_| fails().await).when(|_| true).await;
+    let error = error.expect_err("busy");
+    assert_eq!((error.why(), error.attempts()), (Why::Throttled, 1));
+    let text = "busy (1 attempt in 5 ms; gave up: the retry budget is spent, attempt 1 of 2, 0.0 tokens left)";
+    assert_eq!(error.to_string(), text);
+}

@@ -1,1 +1,231 @@
-//! To come.
+//! What panics in a user's code leaves everything else whole: each thing that the call owned is
+//! dropped exactly once, what was paid for comes back, and a future that is over says so.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use redial::{Hedged, Jitter, Note, Ns, Policy, Sleeper, ms, s};
+
+use crate::hand::{Count, Counted, Hand, poll};
+
+fn ten() -> Policy {
+    Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build().expect("valid")
+}
+
+/// The text of the panic that this ends with.
+fn panics<T>(story: impl FnOnce() -> T) -> String {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(story)) else { panic!("it did not panic") };
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => payload.downcast::<&str>().map_or(String::new(), |text| text.to_string()),
+    }
+}
+
+#[test]
+fn polling_after_the_end_says_so() {
+    let (policy, hand) = (ten(), Hand::default());
+    let plain = policy.retry(|| async { Ok::<_, ()>(()) }).when(|()| true);
+    let mut plain = Box::pin(plain.sleeping_on(hand.clone()).into_future());
+    assert!(poll(plain.as_mut()).is_ready());
+    assert_eq!(panics(|| poll(plain.as_mut())), "polled after its end");
+
+    let machine = policy.retry(|| async { Ok::<_, ()>(()) }).when(|()| true).deadline(s(1));
+    let mut machine = Box::pin(machine.sleeping_on(hand.clone()).into_future());
+    assert!(poll(machine.as_mut()).is_ready());
+    assert_eq!(panics(|| poll(machine.as_mut())), "polled after its end");
+
+    let failed = policy.retry(|| async { Err::<(), _>(()) }).when(|()| false);
+    let mut failed = Box::pin(failed.sleeping_on(hand).into_future());
+    assert!(poll(failed.as_mut()).is_ready());
+    assert_eq!(panics(|| poll(failed.as_mut())), "polled after its end");
+}
+
+/// Where the operation panics.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum At {
+    /// When it is called for this attempt.
+    Call(usize),
+    /// When this attempt is polled.
+    Poll(usize),
+    /// When this attempt's result is judged.
+    Judging(usize),
+}
+
+#[test]
+fn an_operation_that_panics_leaves_everything_droppable() {
+    for at in [1, 2].into_iter().flat_map(|n| [At::Call(n), At::Poll(n), At::Judging(n)]) {
+        for machine in [false, true] {
+            let (policy, hand, count) = (ten(), Hand::default(), Count::default());
+            let owned = count.one();
+            let mut calls = 0;
+            let judged = Cell::new(0);
+            let call = policy
+                .retry(|| {
+                    calls += 1;
+                    let (number, _owned) = (calls, &owned);
+                    assert!(at != At::Call(number), "as told");
+                    let (owned, hand, count) = (count.one(), hand.clone(), count.clone());
+                    async move {
+                        let _owned = owned;
+                        assert!(at != At::Poll(number), "as told");
+                        hand.sleep(ms(10)).await;
+                        Err::<(), _>(count.one())
+                    }
+                })
+                .when(|_: &Counted| {
+                    judged.set(judged.get() + 1);
+                    assert!(at != At::Judging(judged.get()), "as told");
+                    true
+                })
+                .sleeping_on(hand.clone());
+            let call = if machine { call.deadline(s(1)) } else { call };
+            let mut call = Box::pin(call.into_future());
+            let text = panics(|| {
+                while poll(call.as_mut()).is_pending() {
+                    hand.pass(ms(5));
+                }
+            });
+            assert_eq!(text, "as told", "{at:?}, machine: {machine}");
+            drop(call);
+            drop(owned);
+            assert_eq!(count.alive(), 0, "{at:?}, machine: {machine}");
+            let used = if matches!(at, At::Call(1) | At::Poll(1) | At::Judging(1)) { 10. } else { 9. };
+            assert_eq!(policy.tokens(0), Some(used), "{at:?}, machine: {machine}");
+        }
+    }
+}
+
+/// An attempt whose destructor panics, if it is told to.
+struct Explosive {
+    _owned: Counted,
+    explodes: bool,
+    sleep: <Hand as Sleeper>::Sleep,
+}
+
+impl Future for Explosive {
+    type Output = Result<(), ()>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.sleep).poll(cx).map(|()| Err(()))
+    }
+}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        if self.explodes && !std::thread::panicking() {
+            panic!("boom");
+        }
+    }
+}
+
+#[test]
+fn a_destructor_that_panics_is_not_run_twice_and_keeps_nothing_alive() {
+    // Dropped when it has answered, or while it runs.
+    for (passes, machine) in [(ms(10), false), (ms(10), true), (ms(5), false), (ms(5), true)] {
+        let (policy, hand, count) = (ten(), Hand::default(), Count::default());
+        let call = policy
+            .retry(|| Explosive { _owned: count.one(), explodes: true, sleep: hand.sleep(ms(10)) })
+            .when(|()| true)
+            .sleeping_on(hand.clone());
+        let call = if machine { call.history() } else { call };
+        let mut call = Box::pin(call.into_future());
+        assert!(poll(call.as_mut()).is_pending());
+        hand.pass(passes);
+        if passes == ms(10) {
+            assert_eq!(panics(|| poll(call.as_mut())), "boom");
+            drop(call);
+        } else {
+            assert_eq!(panics(|| drop(call)), "boom");
+        }
+        assert_eq!((count.made(), count.alive()), (1, 0), "{passes:?}, machine: {machine}");
+    }
+}
+
+/// A value that was pinned must be dropped before its memory is used again, whatever panics: a
+/// timer inside it may be linked from elsewhere.
+#[test]
+fn an_attempt_is_dropped_even_if_the_hook_panics_over_its_cancelling() {
+    let (policy, hand, count) = (ten(), Hand::default(), Count::default());
+    let call = policy
+        .retry(|| Explosive { _owned: count.one(), explodes: false, sleep: hand.sleep(ms(10)) })
+        .when(|()| true)
+        .on_note(|_, note| assert!(!matches!(note, Note::Cancelled { .. }), "as told"))
+        .sleeping_on(hand.clone());
+    let mut call = Box::pin(call.into_future());
+    assert!(poll(call.as_mut()).is_pending());
+    assert_eq!(panics(|| drop(call)), "as told");
+    assert_eq!((count.made(), count.alive()), (1, 0));
+}
+
+#[test]
+fn one_loser_whose_destructor_panics_does_not_keep_the_others_alive() {
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(3).build().expect("valid");
+    for explosive in 1..=3 {
+        let (hand, count) = (Hand::default(), Count::default());
+        let mut calls = 0;
+        let call = hedged
+            .retry(|| {
+                calls += 1;
+                let explodes = calls == explosive;
+                Explosive { _owned: count.one(), explodes, sleep: hand.sleep(s(9)) }
+            })
+            .when(|()| true)
+            .sleeping_on(hand.clone());
+        let mut call = Box::pin(call.into_future());
+        for _ in 0..3 {
+            for _ in 0..3 {
+                assert!(poll(call.as_mut()).is_pending());
+            }
+            hand.pass(ms(10));
+        }
+        assert_eq!(count.alive(), 3);
+        assert_eq!(panics(|| drop(call)), "boom");
+        assert_eq!(count.alive(), 0, "attempt {explosive} is the explosive one");
+    }
+}
+
+/// As tokio's timers do outside of its runtime.
+struct NoReactor(Hand);
+
+impl Sleeper for NoReactor {
+    type Sleep = std::future::Pending<()>;
+    fn now(&self) -> Ns {
+        self.0.now()
+    }
+    fn sleep_until(&self, _: Ns) -> Self::Sleep {
+        panic!("there is no reactor running")
+    }
+}
+
+#[test]
+fn a_sleeper_that_panics_does_not_cost_a_token() {
+    for machine in [false, true] {
+        let policy = ten();
+        let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
+        let call = call.sleeping_on(NoReactor(Hand::default()));
+        let call = if machine { call.history() } else { call };
+        let mut call = Box::pin(call.into_future());
+        assert_eq!(panics(|| poll(call.as_mut())), "there is no reactor running");
+        drop(call);
+        assert_eq!(policy.tokens(0), Some(10.0), "machine: {machine}");
+    }
+}
+
+#[test]
+fn a_blocking_operation_that_panics_gives_its_call_up() {
+    let policy = Policy::immediate().attempts(3).build().expect("valid");
+    let count = Count::default();
+    let mut calls = 0;
+    let text = panics(|| {
+        policy
+            .retry(|| {
+                calls += 1;
+                assert!(calls < 2, "as told");
+                Err::<(), _>(count.one())
+            })
+            .when(|_| true)
+            .call()
+    });
+    assert_eq!((text.as_str(), count.alive(), policy.tokens(0)), ("as told", 0, Some(9.0)));
+}

@@ -1,0 +1,447 @@
+//! Goal: the player plays what a script says, and events of one moment in their order (P4). Method:
+//! small scripts whose every moment can be counted by hand; for the clock, the async driver itself.
+
+use std::time::Duration;
+
+use redial::testing::{
+    Clock, Ended, Play, Script, block_on, draws, fails, fails_with, fatal, hangs, meets,
+    nanoseconds, play, succeeds,
+};
+use redial::throttles::{Bucket, Budget, Cost, Grant, Taken};
+use redial::{
+    Backoff, Decision, Directive, Failure, Hedged, Jitter, Judgement, Late, Ns, Policy, Request,
+    Rules, Sleeper, Stage, Throttle, Why, ms, s,
+};
+use redial_core::{Pay, Proof};
+use std::pin::Pin;
+use std::sync::Arc;
+
+fn every(delay: Duration, attempts: u32) -> Policy {
+    let builder = Policy::constant(delay).jitter(Jitter::None).attempts(attempts);
+    builder.throttle(Throttle::none()).build().unwrap()
+}
+
+fn rules(rules: Rules) -> Policy {
+    Policy::from_rules(rules).throttle(Throttle::none()).build().unwrap()
+}
+
+fn ended(at: Duration, why: Why, attempt: Option<u32>) -> Option<Ended> {
+    Some(Ended { at, why, attempt })
+}
+
+#[test]
+fn a_script_is_played_to_the_nanosecond() {
+    let nanosecond = Duration::from_nanos(1);
+    let played = play(&every(nanosecond, 3), [fails().after(nanosecond), fails(), succeeds()]);
+    assert_eq!(played.starts(), [0, 2, 3].map(Duration::from_nanos));
+    assert_eq!(played.end(), ended(Duration::from_nanos(3), Why::Succeeded, Some(3)));
+    assert_eq!(played.numbers(), [1, 2, 3]);
+    assert_eq!((played.cancels(), played.remaining(), played.tokens()), (vec![], None, None));
+}
+
+#[test]
+#[should_panic(expected = "attempt 2 started, and the script lists only 1")]
+fn an_attempt_that_is_not_listed_is_a_mistake_in_the_test() {
+    play(&every(ms(1), 2), [fails()]);
+}
+
+#[test]
+fn a_play_says_which_attempt_was_not_listed_and_drops_the_call() {
+    let policy = every(ms(1), 3);
+    let played = Play::new().call(Script::new(&policy, [fails()])).run();
+    assert_eq!(played[0].unscripted(), Some(2));
+    assert_eq!(played[0].end(), ended(ms(1), Why::Cancelled, None));
+}
+
+#[test]
+fn a_call_that_never_ends_has_no_end() {
+    let played = play(&every(ms(1), 3), [hangs()]);
+    assert_eq!((played.end(), played.starts().len()), (None, 1));
+    // P2: what is later than every timer never comes.
+    let played = play(&every(Duration::MAX, 3), [fails(), succeeds()]);
+    assert_eq!((played.end(), played.starts().len()), (None, 1));
+}
+
+#[test]
+fn an_outcome_at_the_very_moment_of_the_deadline_counts() {
+    let policy = every(ms(10), 3);
+    let script = Script::new(&policy, [succeeds().after(ms(50))]).deadline(ms(50));
+    assert_eq!(script.play().end(), ended(ms(50), Why::Succeeded, Some(1)));
+}
+
+#[test]
+fn at_the_moment_of_the_deadline_nothing_starts() {
+    let policy = rules(Rules {
+        backoff: Backoff::Constant(ms(10)),
+        jitter: Jitter::None,
+        late: Late::Wait,
+        ..Rules::DEFAULT
+    });
+    let script = Script::new(&policy, [fails().after(ms(40))]).deadline(ms(50));
+    let played = script.play();
+    assert_eq!((played.starts().len(), played.remaining()), (1, Some(vec![ms(50)])));
+    assert_eq!(played.end(), ended(ms(50), Why::Deadline, None));
+}
+
+#[test]
+fn cancelling_comes_last_in_its_moment() {
+    let policy = every(ms(10), 3);
+    let script = |attempts| Script::new(&policy, attempts).cancel(ms(10));
+    // After an outcome.
+    let played = script(vec![succeeds().after(ms(10))]).play();
+    assert_eq!(played.end(), ended(ms(10), Why::Succeeded, Some(1)));
+    // After a timer: the attempt starts, and is cancelled in the same moment.
+    let played = script(vec![fails(), hangs()]).play();
+    assert_eq!((played.starts(), played.cancels()), (vec![ms(0), ms(10)], vec![(2, ms(10))]));
+    assert_eq!(played.end(), ended(ms(10), Why::Cancelled, None));
+    // After the deadline.
+    let played = script(vec![hangs()]).deadline(ms(10)).play();
+    assert_eq!(played.why(), Some(Why::Deadline));
+}
+
+/// A budget of one retry that nothing fills but what is given back, paid after the backoff.
+fn scarce() -> Policy {
+    let rules = Rules {
+        backoff: Backoff::Constant(ms(10)),
+        jitter: Jitter::None,
+        pay: Pay::AfterBackoff,
+        ..Rules::DEFAULT
+    };
+    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build().unwrap();
+    policy.sharing(Arc::new(Budget::new(1.0, 1.0).unwrap()))
+}
+
+#[test]
+fn an_outcome_of_one_call_comes_before_a_timer_of_another() {
+    // The first call takes the only token at 10 and succeeds at 20, which brings it back; the
+    // second asks at 20, too, and finds it.
+    let policy = scarce();
+    let played = Play::new()
+        .call(Script::new(&policy, [fails(), succeeds()]).at(ms(10)))
+        .call(Script::new(&policy, [fails(), succeeds().after(ms(10))]))
+        .run();
+    assert_eq!(played[0].starts(), [ms(0), ms(10)]);
+    assert_eq!(played[0].why(), Some(Why::Succeeded));
+    assert_eq!(played[1].starts(), [ms(0), ms(10)]);
+    assert_eq!((played[1].ended_nth(), played[0].ended_nth()), (Some(0), Some(1)));
+}
+
+#[test]
+fn of_two_timers_at_one_moment_the_earlier_call_goes_first() {
+    let policy = scarce();
+    // Both ask at 20: the one that began first gets the token, wherever it is listed.
+    let played = Play::new()
+        .call(Script::new(&policy, [fails()]).at(ms(10)))
+        .call(Script::new(&policy, [fails().after(ms(10)), hangs()]).cancel(ms(50)))
+        .run();
+    assert_eq!(played[0].why(), Some(Why::Throttled));
+    assert_eq!(played[1].starts(), [ms(0), ms(20)]);
+    // Of two that began together, the one that is listed first.
+    let policy = scarce();
+    let played = Play::new()
+        .call(Script::new(&policy, [fails(), hangs()]).cancel(ms(50)))
+        .call(Script::new(&policy, [fails()]))
+        .run();
+    assert_eq!((played[0].starts().len(), played[1].why()), (2, Some(Why::Throttled)));
+}
+
+#[test]
+fn of_two_outcomes_at_one_moment_the_earlier_attempt_counts() {
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(2).checked();
+    let played = play(&hedged, [succeeds().after(ms(20)), fatal().after(ms(10))]);
+    assert_eq!(played.end(), ended(ms(20), Why::Succeeded, Some(1)));
+    assert_eq!(played.cancels(), [(2, ms(20))]);
+}
+
+#[test]
+fn what_a_timer_starts_may_answer_before_the_next_timer_of_that_moment() {
+    // P4: three hedges time out at 50; the first to do so sends a fourth, whose answer of that very
+    // moment comes before the other two timers.
+    let builder = Policy::hedged(Duration::ZERO).attempts(5).attempt_timeout(ms(50));
+    let hedged = builder.throttle(Throttle::none()).build().unwrap();
+    let starting = [hangs(), hangs(), hangs(), hangs(), hangs()];
+    let played = Script::new(&hedged, starting).cancel(ms(49)).play();
+    assert_eq!(played.starts().len(), 5, "without a delay all are sent at once");
+    let rules = Rules {
+        hedge: Some(ms(25)),
+        attempts: Some(4),
+        attempt_timeout: Some(ms(50)),
+        ..Rules::DEFAULT
+    };
+    let policy = self::rules(rules);
+    let played = play(&policy, [hangs(), hangs(), succeeds()]);
+    // The first one's timeout and the third hedge's timer are both due at 50.
+    assert_eq!(played.starts(), [ms(0), ms(25), ms(50)]);
+    assert_eq!(played.end(), ended(ms(50), Why::Succeeded, Some(3)));
+    assert_eq!(played.cancels(), [(1, ms(50)), (2, ms(50))]);
+}
+
+#[test]
+fn draws_are_used_in_order_by_all_calls_and_the_last_repeats() {
+    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build().unwrap();
+    let call = || Script::new(&policy, [fails(), fails(), succeeds()]);
+    let played = Play::new().draws([0.0, 0.25, 0.5]).call(call()).call(call().at(ms(1))).run();
+    assert_eq!(played[0].starts(), [ms(0), ms(0), ms(25)]);
+    assert_eq!(played[1].starts(), [ms(0), ms(50), ms(100)]);
+}
+
+#[test]
+fn a_default_budget_starts_full_in_every_play_and_is_shared_by_its_calls() {
+    static PLACED: Policy = Policy::constant(ms(1)).attempts(8).checked();
+    for _ in 0..2 {
+        let call = || Script::new(&PLACED, vec![fails(); 8]);
+        let played = Play::new().call(call()).call(call().at(s(1))).run();
+        assert_eq!((played[0].why(), played[0].tokens()), (Some(Why::Attempts), Some(3.0)));
+        assert_eq!((played[1].why(), played[1].starts().len()), (Some(Why::Throttled), 4));
+    }
+    assert_eq!(PLACED.tokens(0), Some(10.0), "a test does not drain what the program uses");
+}
+
+#[test]
+fn a_named_throttle_is_used_as_it_is() {
+    let budget = Arc::new(Budget::standard());
+    let policy = every(ms(1), 3).sharing(budget.clone());
+    play(&policy, [fails(), fails(), fails()]);
+    assert_eq!(budget.tokens(0), Some(8.0));
+}
+
+#[test]
+fn a_call_that_must_not_run_twice_is_repeated_only_with_proof() {
+    let policy = every(ms(1), 3);
+    let unsent = fails_with(Failure::client().at(Stage::Unsent));
+    let played = Script::new(&policy, [unsent, fails()]).not_idempotent().play();
+    assert_eq!(played.end(), ended(ms(1), Why::Unsafe, Some(2)));
+}
+
+#[test]
+fn a_strategy_is_asked_and_sees_the_data_of_the_call() {
+    struct Patience(u32);
+    let policy = rules(Rules { attempts: None, deadline: Some(s(1)), ..Rules::DEFAULT });
+    let strategy = |request: &Request<'_>| {
+        let patience = request.data::<Patience>().map_or(0, |patience| patience.0);
+        let left = request.retry_attempts() < patience;
+        if left { Decision::Retry(ms(7)) } else { Decision::Decline }
+    };
+    let script = Script::new(&policy, vec![fails(); 3]).strategy(strategy).data(Patience(2));
+    let played = script.play();
+    assert_eq!(played.starts(), [ms(0), ms(7), ms(14)]);
+    assert_eq!(played.why(), Some(Why::Strategy));
+}
+
+#[test]
+fn a_strategy_that_answers_later_is_looked_at_when_something_happens() {
+    let policy = rules(Rules { attempts: None, deadline: Some(s(1)), ..Rules::DEFAULT });
+    let ready = |_: &Request<'_>| Decision::Later(Box::pin(async { Ok(Some(ms(3))) }));
+    let played = Script::new(&policy, [fails(), succeeds()]).strategy(ready).play();
+    assert_eq!(played.starts(), [ms(0), ms(3)]);
+    let never = |_: &Request<'_>| Decision::Later(Box::pin(std::future::pending()));
+    let played = Script::new(&policy, [fails()]).strategy(never).play();
+    assert_eq!(played.end(), ended(s(1), Why::Deadline, None));
+    let failing = |_: &Request<'_>| Decision::Fail("no more".into());
+    let played = Script::new(&policy, [fails()]).strategy(failing).play();
+    assert_eq!(played.why(), Some(Why::Strategy));
+    assert_eq!(played.strategy_error().map(ToString::to_string).as_deref(), Some("no more"));
+}
+
+#[test]
+fn a_throttle_may_answer_later() {
+    struct Slow;
+    impl Bucket for Slow {
+        fn take(&self, _: Cost, _: Ns) -> Grant {
+            Grant::Later
+        }
+        fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+            Box::pin(async { Grant::Now(Taken(0)) })
+        }
+        fn give_back(&self, _: Taken) {}
+        fn succeeded(&self, _: Option<Taken>) {}
+        fn tokens(&self, _: Ns) -> Option<f64> {
+            None
+        }
+    }
+    let policy = every(ms(5), 3).sharing(Arc::new(Slow));
+    assert_eq!(play(&policy, [fails(), succeeds()]).starts(), [ms(0), ms(5)]);
+}
+
+/// A policy as gRPC's layer will build it: what provably did not run is replaced.
+fn grpc(attempts: u32, hedge: Option<Duration>) -> Policy {
+    let backoff = Backoff::Constant(ms(50));
+    let attempts = Some(attempts);
+    rules(Rules {
+        attempts,
+        backoff,
+        jitter: Jitter::None,
+        hedge,
+        replaces: true,
+        ..Rules::DEFAULT
+    })
+}
+
+#[test]
+fn response_headers_commit() {
+    let policy = grpc(4, None);
+    let played = play(&policy, [fails().headers(ms(5)).after(ms(20))]);
+    assert_eq!(played.end(), ended(ms(20), Why::Committed, Some(1)));
+    let hedged = grpc(3, Some(ms(10)));
+    let played = play(&hedged, [hangs(), succeeds().headers(ms(5)).after(ms(30))]);
+    assert_eq!((played.starts(), played.cancels()), (vec![ms(0), ms(10)], vec![(1, ms(15))]));
+    assert_eq!(played.end(), ended(ms(40), Why::Succeeded, Some(2)));
+}
+
+#[test]
+fn what_provably_did_not_run_is_replaced_and_keeps_its_number() {
+    let policy = grpc(4, None);
+    let seen = |proof| {
+        let directive = Directive::Retry(Failure::server());
+        meets(Judgement { directive, proof: Some(proof), drains: false })
+    };
+    let unprocessed = seen(Proof::Unprocessed).after(ms(5));
+    let played = play(&policy, [unprocessed, unprocessed, succeeds()]);
+    assert_eq!(played.starts(), [ms(0), ms(5), ms(60)]);
+    assert_eq!(played.numbers(), [1, 1, 2]);
+    let unsent = seen(Proof::Unsent);
+    let played = play(&policy, [unsent, unsent, unsent, unsent, succeeds()]);
+    assert_eq!(played.starts(), [0, 0, 10, 30, 70].map(ms));
+}
+
+#[test]
+fn messages_are_written_to_every_attempt_until_it_ends() {
+    let policy = grpc(4, None);
+    let attempts = [fails().after(ms(20)), succeeds().after(ms(20))];
+    let script = Script::new(&policy, attempts).buffer_max(100);
+    let script = script.message(ms(0), 10).message(ms(5), 10).message(ms(75), 10);
+    let played = script.play();
+    assert_eq!((played.starts(), played.sent()), (vec![ms(0), ms(70)], &[2, 3][..]));
+}
+
+#[test]
+fn a_message_over_the_limit_commits() {
+    let policy = grpc(4, None);
+    let call = || Script::new(&policy, [fails().after(ms(20))]).buffer_max(100);
+    let played = call().message(ms(0), 60).message(ms(5), 40).message(ms(10), 1).play();
+    assert_eq!(played.end(), ended(ms(20), Why::Committed, Some(1)));
+    assert_eq!(played.sent(), [3]);
+    // From the start: one attempt is made and no more.
+    let played = call().message(ms(0), 101).play();
+    assert_eq!((played.why(), played.sent()), (Some(Why::Committed), &[1][..]));
+    // While a retry waits: it is the last.
+    let attempts = [fails().after(ms(20)), fails().after(ms(20))];
+    let script = Script::new(&policy, attempts).buffer_max(100).message(ms(30), 101);
+    let played = script.play();
+    assert_eq!((played.starts(), played.why()), (vec![ms(0), ms(70)], Some(Why::Committed)));
+}
+
+#[test]
+fn of_hedges_the_one_with_most_messages_keeps_the_call() {
+    let policy = grpc(3, Some(ms(10)));
+    let slow = |after, accepts| succeeds().after(ms(after)).accepts(accepts);
+    let attempts = [slow(90, 1), slow(80, 99), slow(70, 2)];
+    let mut script = Script::new(&policy, attempts).buffer_max(100);
+    for at in [0, 1, 2, 30] {
+        script = script.message(ms(at), 30);
+    }
+    let played = script.play();
+    assert_eq!(played.cancels(), [(1, ms(30)), (3, ms(30))]);
+    assert_eq!((played.sent(), played.why()), (&[1, 4, 2][..], Some(Why::Succeeded)));
+}
+
+#[test]
+fn all_calls_of_a_play_share_one_buffer() {
+    let policy = grpc(4, None);
+    let call = |at, bytes, meets| Script::new(&policy, [meets]).at(ms(at)).message(ms(0), bytes);
+    let failing = fails().after(ms(20));
+    let played = Play::new()
+        .buffer_max(100)
+        .call(call(0, 80, succeeds().after(ms(50))))
+        .call(call(5, 30, failing))
+        .call(Script::new(&policy, [failing, succeeds()]).at(ms(60)).message(ms(0), 100))
+        .run();
+    assert_eq!(played[1].why(), Some(Why::Committed), "80 and 30 are too much");
+    assert_eq!(played[2].why(), Some(Why::Succeeded), "what ended has freed its share");
+}
+
+#[test]
+fn the_clock_moves_only_when_everything_waits() {
+    let began = Clock.now();
+    let order = block_on(async {
+        let mut order = Vec::new();
+        Clock.sleep(ms(5)).await;
+        order.push(Clock.now() - began);
+        drop(Clock.sleep(s(100)));
+        Clock.sleep(Duration::ZERO).await;
+        order.push(Clock.now() - began);
+        Clock.sleep_until(began + nanoseconds(ms(7))).await;
+        order.push(Clock.now() - began);
+        order
+    });
+    assert_eq!(order, [5, 5, 7].map(|millis| nanoseconds(ms(millis))));
+}
+
+#[test]
+#[should_panic(expected = "no timer is armed")]
+fn a_future_that_nothing_can_wake_is_a_mistake_in_the_test() {
+    block_on(std::future::pending::<()>());
+}
+
+#[test]
+fn the_async_driver_runs_on_a_second_executor() {
+    // Retrying, hedging, deadlines and attempt timeouts need nothing of tokio.
+    let began = Clock.now();
+    let since = || redial_core::duration(Clock.now() - began);
+    let retry = every(ms(10), 3);
+    let mut tries = 0;
+    let answer = block_on(
+        retry
+            .retry(|| {
+                tries += 1;
+                let busy = tries < 3;
+                async move {
+                    Clock.sleep(ms(1)).await;
+                    if busy { Err("busy") } else { Ok(7) }
+                }
+            })
+            .when(|_| true)
+            .sleeping_on(Clock)
+            .into_future(),
+    );
+    assert_eq!((answer.ok(), since()), (Some(7), ms(23)));
+
+    let hedged = Policy::hedged(ms(10)).attempts(3).build().unwrap();
+    let mut sent = 0;
+    let answer = block_on(
+        hedged
+            .retry(|| {
+                sent += 1;
+                let slow = sent < 3;
+                async move {
+                    Clock.sleep(if slow { s(60) } else { ms(2) }).await;
+                    Ok::<_, ()>(8)
+                }
+            })
+            .when(|()| true)
+            .sleeping_on(Clock)
+            .into_future(),
+    );
+    assert_eq!((answer.ok(), since()), (Some(8), ms(23 + 22)));
+
+    let call = retry.retry(std::future::pending::<Result<(), ()>>).when(|()| true);
+    let error = block_on(call.deadline(ms(5)).sleeping_on(Clock).into_future()).unwrap_err();
+    assert_eq!((error.why(), since()), (Why::Deadline, ms(50)));
+}
+
+#[test]
+fn given_draws_hold_for_the_driver_until_they_are_dropped() {
+    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build().unwrap();
+    let run = || {
+        let began = Clock.now();
+        let call = policy.retry(async || Err::<(), _>(())).when(|()| true).sleeping_on(Clock);
+        let _ = block_on(call.into_future());
+        redial_core::duration(Clock.now() - began)
+    };
+    let given = draws([0.25, 0.5]);
+    assert_eq!(run(), ms(75));
+    assert_eq!(run(), ms(100), "the last one repeats");
+    drop(given);
+    let (one, other) = (run(), run());
+    assert!(one < ms(200) && one != other, "random again");
+}
