@@ -1,0 +1,102 @@
+//! Attempts as the machine keeps them: how one starts and stops, how the call commits and ends.
+
+use super::{Call, End, Live, Phase, Question, slots};
+use crate::decide::Why;
+use crate::time::{NEVER, Ns, ns};
+use crate::{Ledger, Note, World};
+
+impl<const LIVE: usize> Call<'_, LIVE> {
+    /// Starts the next attempt that counts.
+    pub(super) fn start_next(&mut self, now: Ns, world: &mut impl World) {
+        let slot = (self.running | self.waiting).trailing_ones() as usize;
+        if slot >= LIVE {
+            debug_assert!(false, "no slot for another attempt");
+            return;
+        }
+        self.ledger.attempts = self.ledger.attempts.saturating_add(1);
+        if self.started > 0 {
+            world.started();
+        }
+        if self.policy.rules().hedge.is_some() && self.ledger.attempts >= self.attempts_max {
+            self.stopped.get_or_insert(Why::Attempts);
+        }
+        self.start(slot, self.ledger.attempts, now, world);
+    }
+
+    pub(super) fn start(&mut self, slot: usize, number: u32, now: Ns, world: &mut impl World) {
+        debug_assert!(self.end.is_none() && !self.is_committed(), "a start after commit or end");
+        self.started = self.started.saturating_add(1);
+        let timeout = self.policy.rules().attempt_timeout;
+        let at = timeout.map_or(NEVER, |timeout| now.saturating_add(ns(timeout)));
+        let attempt = self.started;
+        self.live[slot] = Live { at, attempt, number };
+        self.running |= 1 << slot;
+        self.waiting &= !(1 << slot);
+        self.starts |= 1 << slot;
+        world.note(now, Note::Started { attempt, number });
+        if self.sealed {
+            self.commit(slot, now, world);
+        }
+    }
+
+    pub(super) fn commit(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+        if self.is_committed() {
+            return;
+        }
+        self.ledger.set(Ledger::COMMITTED);
+        world.note(now, Note::Committed { attempt: self.live[slot].attempt });
+        self.drop_what_waits();
+        self.stop_all_but(Some(slot), now, world);
+    }
+
+    pub(super) fn drop_what_waits(&mut self) {
+        self.phase = Phase::Idle;
+        self.at = NEVER;
+        self.question = Question::None;
+    }
+
+    pub(super) fn stop_all_but(&mut self, keep: Option<usize>, now: Ns, world: &mut impl World) {
+        for slot in slots(self.running | self.waiting) {
+            if Some(slot) != keep {
+                self.stop(slot, now, world);
+            }
+        }
+    }
+
+    /// Cancels what runs in a slot and forgets what waits there.
+    pub(super) fn stop(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+        if self.running & 1 << slot != 0 {
+            world.note(now, Note::Cancelled { attempt: self.live[slot].attempt });
+            // An attempt that the driver has not even been told of needs no cancelling.
+            if self.starts & 1 << slot == 0 {
+                self.cancels |= 1 << slot;
+            }
+            self.starts &= !(1 << slot);
+        }
+        self.free(slot);
+    }
+
+    pub(super) fn free(&mut self, slot: usize) {
+        self.running &= !(1 << slot);
+        self.waiting &= !(1 << slot);
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        why: Why,
+        who: Option<(u32, usize)>,
+        now: Ns,
+        world: &mut impl World,
+    ) {
+        self.drop_what_waits();
+        self.stop_all_but(None, now, world);
+        if why == Why::Succeeded {
+            world.succeeded();
+        } else {
+            world.ended();
+        }
+        let attempt = who.map(|(attempt, _)| attempt);
+        self.end = Some(End { why, attempt, slot: who.map_or(0, |(_, slot)| slot) });
+        world.note(now, Note::Ended { why, attempt });
+    }
+}

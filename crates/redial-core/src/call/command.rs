@@ -1,0 +1,71 @@
+//! What the machine tells its driver to do.
+
+use super::{Call, Live, Question, slots};
+use crate::{Cost, Failure, Why};
+
+/// What the driver must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Stop the attempt in this slot.
+    Cancel(usize),
+    /// Start an attempt.
+    Start(Start),
+    /// Ask the strategy about this failure, and report what it says to [`Call::answered`].
+    Ask(Failure),
+    /// The throttle said that it would answer later ([`Bucket::later`](crate::Bucket::later)):
+    /// report that to [`Call::granted`].
+    Await(Cost),
+    /// Hand on the result. Nothing comes after it.
+    End(End),
+}
+
+/// An attempt that starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Where it is filed; free again after its outcome or cancelling.
+    pub slot: usize,
+    /// Its place in the order of starts, from 1.
+    pub attempt: u32,
+    /// Its number as the policy counts; a replacement keeps that of what it replaces.
+    pub number: u32,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub why: Why,
+    /// The attempt whose outcome is handed on, by its place in the order of starts.
+    pub attempt: Option<u32>,
+    /// Its slot.
+    pub slot: usize,
+}
+
+impl<const LIVE: usize> Call<'_, LIVE> {
+    /// The next command, until there is none.
+    pub fn command(&mut self) -> Option<Command> {
+        if self.cancels != 0 {
+            let slot = self.cancels.trailing_zeros() as usize;
+            self.cancels &= self.cancels - 1;
+            return Some(Command::Cancel(slot));
+        }
+        // Slots are reused: the lowest one need not be that of the earliest start.
+        if let Some(slot) = slots(self.starts).min_by_key(|&slot| self.live[slot].attempt) {
+            self.starts &= !(1 << slot);
+            let Live { attempt, number, .. } = self.live[slot];
+            return Some(Command::Start(Start { slot, attempt, number }));
+        }
+        match core::mem::replace(&mut self.question, Question::None) {
+            Question::None => {}
+            Question::Strategy => return Some(Command::Ask(self.failure)),
+            Question::Throttle(cost) => return Some(Command::Await(cost)),
+        }
+        match self.end {
+            Some(end) if !self.over => {
+                self.over = true;
+                Some(Command::End(end))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The rhythm of hedges (rulings G14, G16 to G22).
+
+use super::{Call, Phase, Wanted};
+use crate::decide::{self, Why};
+use crate::time::{NEVER, Ns, ns};
+use crate::{Hint, HintRule, Kind, World};
+
+impl<const LIVE: usize> Call<'_, LIVE> {
+    /// A hedge failed and others may still answer (rulings G17 to G19, G22).
+    pub(super) fn hedge_failed(&mut self, now: Ns, world: &mut impl World) {
+        world.failed();
+        let failure = self.failure;
+        // A hedge that the throttle has in hand, or that a server wants later, is not shortened.
+        let fixed = matches!(
+            self.phase,
+            Phase::Hedge { pushback: true } | Phase::Lent { .. } | Phase::Granting(_)
+        );
+        match failure.hint {
+            _ if self.stopped.is_some() => {}
+            Hint::Stop => {
+                self.stopped = Some(Why::Refused);
+                self.drop_what_waits();
+            }
+            Hint::After(wish) => {
+                let most = match self.policy.rules().hint {
+                    HintRule::Exact(Some(most)) => ns(most),
+                    _ => NEVER,
+                };
+                let at = now.saturating_add(ns(wish).min(most));
+                match &mut self.phase {
+                    Phase::Granting(wanted) => wanted.not_before = at,
+                    Phase::Lent { ready } => self.at = at.max(*ready),
+                    phase => {
+                        *phase = Phase::Hedge { pushback: true };
+                        self.at = at;
+                    }
+                }
+                self.send_if_due(now, world);
+            }
+            Hint::None if fixed => {}
+            Hint::None if now < self.deadline => self.hedge(failure.kind, now, world),
+            // Nothing starts at the deadline's moment, which ends the call now.
+            Hint::None => {
+                self.phase = Phase::Hedge { pushback: false };
+                self.at = now;
+            }
+        }
+        self.end_if_nothing_is_left(now, world);
+    }
+
+    /// Sends the next hedge, if the throttle allows it (ruling G14).
+    pub(super) fn hedge(&mut self, kind: Kind, now: Ns, world: &mut impl World) {
+        self.phase = Phase::Idle;
+        self.at = NEVER;
+        let wanted = Wanted::new(kind, 0);
+        let grant = decide::ask(world, wanted.cost, now);
+        self.use_grant(grant, wanted, now, world);
+    }
+
+    /// Sends a hedge that is due at once, without a timer (P5).
+    pub(super) fn send_if_due(&mut self, now: Ns, world: &mut impl World) {
+        if self.at <= now && now < self.deadline {
+            self.phase_due(now, world);
+        }
+    }
+
+    /// Arms the next hedge, or sends it at once if hedges have no delay.
+    pub(super) fn schedule_hedge(&mut self, now: Ns, world: &mut impl World) {
+        let Some(delay) = self.policy.rules().hedge else { return };
+        if self.end.is_some() || self.is_committed() || self.stopped.is_some() {
+            return;
+        }
+        match ns(delay) {
+            // G16: without a delay all start in the same moment; each asks for the next.
+            0 if now < self.deadline => self.hedge(Kind::Timeout, now, world),
+            delay => {
+                self.phase = Phase::Hedge { pushback: false };
+                self.at = now.saturating_add(delay);
+            }
+        }
+    }
+
+    /// Ends a hedged call of which nothing runs and nothing is to come (ruling G21).
+    pub(super) fn end_if_nothing_is_left(&mut self, now: Ns, world: &mut impl World) {
+        if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
+            let why = self.stopped.unwrap_or(Why::Attempts);
+            self.finish(why, self.failed, now, world);
+        }
+    }
+}

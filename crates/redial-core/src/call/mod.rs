@@ -1,0 +1,407 @@
+//! The machine: one call, from its first attempt to its one end, with everything that can happen
+//! to it. Retry and hedging, for all designs, are this machine.
+//!
+//! Inputs come in as methods, each with the moment at which it happens. Commands come out of
+//! [`Call::command`], until there are none; then [`Call::wake_at`] says when to come back. The
+//! machine holds no value, no error and no future: those are the driver's, filed under a slot.
+//!
+//! At one moment the driver reports outcomes first, then what the application wrote, then calls
+//! [`Call::wake`], which judges the deadline before the timers, and cancels last (ruling P4).
+//!
+//! Invariants, asserted after every step: one end; nothing starts after commit, end or cancel;
+//! attempts stay within the limit; a running attempt is settled or cancelled before the end;
+//! whoever waits has a timer or a question under way, and an ended call has neither.
+
+mod attempts;
+mod command;
+mod hedge;
+mod next;
+mod replace;
+
+pub use command::{Command, End, Start};
+
+use core::time::Duration;
+
+use crate::decide::{Advice, Why};
+use crate::policy::Expired;
+use crate::time::{NEVER, Ns};
+use crate::{Cost, Directive, Failure, Grant, Judgement, Kind, Ledger, Note, Policy, World};
+
+/// The most attempts that a machine can run at once (ruling G2).
+pub const LIVE_MAX: usize = 32;
+
+/// What a call says besides its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// After how long it must end; the smaller of this and the policy's deadline counts.
+    pub deadline: Option<Duration>,
+    /// Whether it may run twice.
+    pub idempotent: bool,
+    /// Whether what it sends cannot be kept, so that one attempt is made and no more (ruling G24).
+    pub sealed: bool,
+    /// Whether a strategy is asked, though the policy asks none.
+    pub asks: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms { deadline: None, idempotent: true, sealed: false, asks: false }
+    }
+}
+
+/// One slot; the call's bits say whether it is free, running or waiting.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    /// Running: when it times out. Waiting: when its replacement is due.
+    at: Ns,
+    attempt: u32,
+    number: u32,
+}
+
+/// What the call does about its next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing: it waits for outcomes.
+    Idle,
+    /// A retry is due at `at`.
+    Retry { paid: bool },
+    /// A hedge is due at `at`; `pushback`: because a server asked for that moment.
+    Hedge { pushback: bool },
+    /// A hedge that is paid for is due at `at`, and not before `ready`, when its debt is over.
+    Lent { ready: Ns },
+    /// The strategy is being asked.
+    Asking,
+    /// The throttle will answer.
+    Granting(Wanted),
+}
+
+/// What the throttle is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    cost: Cost,
+    /// How long to wait once it has agreed.
+    after: Ns,
+    /// The moment before which a server does not want the next hedge; 0: it did not say.
+    not_before: Ns,
+}
+
+impl Wanted {
+    const fn new(kind: Kind, after: Ns) -> Self {
+        Wanted { cost: Cost { kind }, after, not_before: 0 }
+    }
+}
+
+/// What asks for the throttle's grant or for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    None,
+    Strategy,
+    Throttle(Cost),
+}
+
+/// One call; `LIVE` is how many attempts can run at once: 1 for retrying.
+#[derive(Clone, Debug)]
+pub struct Call<'p, const LIVE: usize> {
+    policy: &'p Policy,
+    ledger: Ledger,
+    live: [Live; LIVE],
+    /// Slots whose attempt runs.
+    running: u32,
+    /// Slots whose attempt provably did not run, and whose replacement waits.
+    waiting: u32,
+    /// Slots to cancel and to start, as bits: pending commands are state, not a queue.
+    cancels: u32,
+    starts: u32,
+    question: Question,
+    phase: Phase,
+    /// When the phase's timer is due.
+    at: Ns,
+    deadline: Ns,
+    attempts_max: u32,
+    /// Attempts started, replacements included.
+    started: u32,
+    /// Replacements of what was never sent.
+    unsent: u32,
+    /// Whether what was not processed has been replaced.
+    unprocessed: bool,
+    /// The next attempt to start is the last: what was written is no longer kept.
+    sealed: bool,
+    /// What stopped further hedges first (ruling G22).
+    stopped: Option<Why>,
+    /// The last failure, and whose it was.
+    failure: Failure,
+    failed: Option<(u32, usize)>,
+    end: Option<End>,
+    /// Whether the end has been handed out.
+    over: bool,
+}
+
+impl<'p, const LIVE: usize> Call<'p, LIVE> {
+    /// A call that begins now and starts its first attempt.
+    pub fn begin(policy: &'p Policy, terms: Terms, now: Ns, world: &mut impl World) -> Self {
+        let Terms { deadline, idempotent, sealed, asks } = terms;
+        const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
+        let free = Live { at: NEVER, attempt: 0, number: 0 };
+        let mut call = Call {
+            policy,
+            ledger: Ledger::new(now),
+            live: [free; LIVE],
+            running: 0,
+            waiting: 0,
+            cancels: 0,
+            starts: 0,
+            question: Question::None,
+            phase: Phase::Idle,
+            at: NEVER,
+            deadline: policy.deadline(now, deadline),
+            attempts_max: policy.attempts_max(LIVE),
+            started: 0,
+            unsent: 0,
+            unprocessed: false,
+            sealed,
+            stopped: None,
+            failure: Failure::server(),
+            failed: None,
+            end: None,
+            over: false,
+        };
+        debug_assert!(idempotent || policy.rules().hedge.is_none(), "a hedged call is idempotent");
+        if !idempotent {
+            call.ledger.set(Ledger::NOT_IDEMPOTENT);
+        }
+        if asks || policy.rules().asks {
+            call.ledger.set(Ledger::ASKS);
+        }
+        let deadline = (call.deadline != NEVER).then_some(call.deadline);
+        world.note(now, Note::Began { deadline, idempotent });
+        if sealed {
+            world.note(now, Note::Sealed);
+        }
+        if call.deadline <= now && policy.rules().expired == Expired::StartsNone {
+            call.finish(Why::Deadline, None, now, world);
+        } else {
+            call.start_next(now, world);
+            call.schedule_hedge(now, world);
+        }
+        call.check();
+        call
+    }
+
+    /// When [`Call::wake`] has something to do, if nothing happens before; `None`: never.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Ns> {
+        if self.end.is_some() {
+            return None;
+        }
+        let timers = slots(self.running | self.waiting).map(|slot| self.live[slot].at);
+        let at = timers.fold(self.at.min(self.deadline), Ns::min);
+        (at != NEVER).then_some(at)
+    }
+
+    /// How the call ended, if it has.
+    #[must_use]
+    pub const fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// When the call must end; [`NEVER`] without a deadline.
+    #[must_use]
+    pub const fn deadline(&self) -> Ns {
+        self.deadline
+    }
+
+    /// What the call remembers.
+    #[must_use]
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// How many attempts have started, replacements included.
+    #[must_use]
+    pub const fn started(&self) -> u32 {
+        self.started
+    }
+
+    /// The last failure, if there was one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failed.map(|_| &self.failure)
+    }
+
+    /// Whether the call belongs to one attempt.
+    #[must_use]
+    pub const fn is_committed(&self) -> bool {
+        self.ledger.has(Ledger::COMMITTED)
+    }
+
+    /// Whether the throttle has announced an answer that is still to come.
+    #[must_use]
+    pub fn awaits_grant(&self) -> bool {
+        matches!(self.phase, Phase::Granting { .. })
+    }
+
+    /// The attempt that runs and started next after this one, and its slot; 0 asks for the first.
+    ///
+    /// A driver looks at what runs in this order: of several outcomes of one moment, that of the
+    /// earlier attempt counts first.
+    #[must_use]
+    pub fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
+        let running = slots(self.running).map(|slot| (self.live[slot].attempt, slot));
+        running.filter(|(other, _)| *other > attempt).min()
+    }
+
+    /// Whether an attempt runs in this slot.
+    #[must_use]
+    pub fn is_running(&self, slot: usize) -> bool {
+        slot < LIVE && self.running & 1 << slot != 0
+    }
+
+    /// The outcome of the attempt in this slot is there.
+    pub fn outcome(&mut self, slot: usize, judgement: Judgement, now: Ns, world: &mut impl World) {
+        if self.end.is_some() || !self.is_running(slot) {
+            debug_assert!(self.end.is_some(), "an outcome without an attempt");
+            return;
+        }
+        let Live { attempt, number, .. } = self.live[slot];
+        world.note(now, Note::Outcome { attempt, judgement });
+        self.free(slot);
+        match judgement.directive {
+            Directive::Succeed => self.finish(Why::Succeeded, Some((attempt, slot)), now, world),
+            _ if self.replace(slot, number, attempt, judgement.proof, now, world) => {}
+            Directive::Fail => {
+                if judgement.drains {
+                    world.failed();
+                }
+                self.finish(Why::Fatal, Some((attempt, slot)), now, world);
+            }
+            Directive::Retry(failure) => self.retry_or_hedge((attempt, slot), failure, now, world),
+        }
+        self.check();
+    }
+
+    /// The response of the attempt in this slot has begun: the call belongs to it (ruling G6).
+    pub fn committed(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+        if self.end.is_some() || !self.is_running(slot) {
+            return;
+        }
+        self.commit(slot, now, world);
+        self.check();
+    }
+
+    /// What the application wrote can no longer be kept. The call belongs to the attempt in `slot`;
+    /// if none is in flight, the next one to start is the last (ruling G24).
+    pub fn sealed(&mut self, slot: Option<usize>, now: Ns, world: &mut impl World) {
+        if self.end.is_some() || self.is_committed() || self.sealed {
+            return;
+        }
+        world.note(now, Note::Sealed);
+        match slot {
+            Some(slot) if self.is_running(slot) => self.commit(slot, now, world),
+            // Of all that waits, what is due first starts first, and its commit drops the rest. Until
+            // then the rest stays: if that was a hedge, the throttle may refuse it (G14).
+            _ => self.sealed = true,
+        }
+        self.check();
+    }
+
+    /// Time has passed: the deadline, attempts' own timeouts, replacements, retries and hedges that
+    /// are due happen now.
+    pub fn wake(&mut self, now: Ns, world: &mut impl World) {
+        while self.wake_once(now, world) {}
+    }
+
+    /// Of all that is due now, the first thing happens; false if nothing is due.
+    ///
+    /// A driver that can know the outcome of what this starts at the same moment reports it before
+    /// it goes on: outcomes come before timers (P4).
+    pub fn wake_once(&mut self, now: Ns, world: &mut impl World) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        if now >= self.deadline {
+            self.finish(Why::Deadline, None, now, world);
+            self.check();
+            return true;
+        }
+        // The earliest first; among equals the lower number, and the next retry or hedge last.
+        // What the driver has not been told to start cannot have taken its time: outcomes come
+        // before timers, even where an attempt may take no time at all (P4).
+        let due = slots((self.running | self.waiting) & !self.starts)
+            .filter(|&slot| self.live[slot].at <= now)
+            .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
+        match due {
+            Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, world),
+            _ if self.at <= now => self.phase_due(now, world),
+            _ => return false,
+        }
+        self.check();
+        true
+    }
+
+    /// The strategy answered.
+    pub fn answered(&mut self, advice: Advice, now: Ns, world: &mut impl World) {
+        if self.end.is_some() || self.phase != Phase::Asking {
+            return;
+        }
+        world.note(now, Note::Answered(advice));
+        self.phase = Phase::Idle;
+        self.judge(advice, now, world);
+        self.check();
+    }
+
+    /// The throttle answered what it had announced.
+    pub fn granted(&mut self, grant: Grant, now: Ns, world: &mut impl World) {
+        let Phase::Granting(wanted) = self.phase else {
+            // Nobody waits for it any more, so that it never starts: the end gives it back (P6).
+            world.granted(grant);
+            if self.end.is_some() {
+                world.ended();
+            }
+            return;
+        };
+        world.granted(grant);
+        world.note(now, Note::Granted(grant));
+        self.phase = Phase::Idle;
+        self.use_grant(grant, wanted, now, world);
+        self.check();
+    }
+
+    /// The application dropped the call: never a failure (ruling P6).
+    pub fn cancel(&mut self, now: Ns, world: &mut impl World) {
+        if self.end.is_none() {
+            self.finish(Why::Cancelled, None, now, world);
+        }
+        self.check();
+    }
+
+    /// The invariants at the head of this file.
+    fn check(&self) {
+        let running = (self.running | self.waiting).count_ones();
+        debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
+        debug_assert!(self.ledger.attempts <= self.attempts_max, "attempts above the limit");
+        debug_assert!(
+            self.at == NEVER
+                || matches!(
+                    self.phase,
+                    Phase::Retry { .. } | Phase::Hedge { .. } | Phase::Lent { .. }
+                ),
+            "a timer that can do nothing"
+        );
+        if self.end.is_some() {
+            debug_assert!(running == 0 && self.starts == 0, "an attempt outlives its call");
+            debug_assert!(self.phase == Phase::Idle, "an ended call waits");
+        } else {
+            debug_assert!(running > 0 || self.phase != Phase::Idle, "nothing will ever happen");
+            debug_assert!(!self.is_committed() || running == 1, "a committed call has one attempt");
+        }
+    }
+}
+
+/// The slots of these bits, in order.
+fn slots(mut bits: u32) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let slot = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (slot < u32::BITS).then_some(slot as usize)
+    })
+}

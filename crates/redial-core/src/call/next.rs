@@ -1,0 +1,129 @@
+//! What follows a failure, and what happens when its time has come.
+
+use super::{Call, Live, Phase, Question, Wanted};
+use crate::decide::{self, Advice, Verdict, Why, decide};
+use crate::policy::TimedOut;
+use crate::time::{NEVER, Ns};
+use crate::{Failure, Grant, Kind, Note, World};
+
+impl<const LIVE: usize> Call<'_, LIVE> {
+    /// An attempt's own timeout, or a replacement.
+    pub(super) fn slot_due(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+        let Live { attempt, number, .. } = self.live[slot];
+        if self.waiting & 1 << slot != 0 {
+            self.start(slot, number, now, world);
+            return;
+        }
+        world.note(now, Note::TimedOut { attempt });
+        self.stop(slot, now, world);
+        match self.policy.rules().timed_out {
+            TimedOut::End => self.finish(Why::Deadline, None, now, world),
+            TimedOut::Retry => {
+                self.retry_or_hedge((attempt, slot), Failure::timeout(), now, world);
+            }
+        }
+    }
+
+    /// A retry or hedge is due.
+    pub(super) fn phase_due(&mut self, now: Ns, world: &mut impl World) {
+        self.at = NEVER;
+        match core::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Retry { paid: true } => self.start_next(now, world),
+            Phase::Retry { paid: false } => {
+                let wanted = Wanted::new(self.failure.kind, 0);
+                let grant = decide::ask(world, wanted.cost, now);
+                self.use_grant(grant, wanted, now, world);
+            }
+            Phase::Hedge { .. } => self.hedge(Kind::Timeout, now, world),
+            Phase::Lent { .. } => {
+                self.start_next(now, world);
+                self.schedule_hedge(now, world);
+            }
+            Phase::Idle | Phase::Asking | Phase::Granting(_) => {}
+        }
+    }
+
+    /// A failure that may be retried.
+    pub(super) fn retry_or_hedge(
+        &mut self,
+        who: (u32, usize),
+        failure: Failure,
+        now: Ns,
+        world: &mut impl World,
+    ) {
+        self.failure = failure;
+        self.failed = Some(who);
+        if self.policy.rules().hedge.is_some() && !self.is_committed() {
+            self.hedge_failed(now, world);
+        } else {
+            self.judge(Advice::None, now, world);
+        }
+    }
+
+    pub(super) fn judge(&mut self, advice: Advice, now: Ns, world: &mut impl World) {
+        let failure = self.failure;
+        let deadline = self.deadline;
+        match decide(self.policy, &mut self.ledger, &failure, advice, now, deadline, world) {
+            Verdict::Retry { after, paid } => self.retry_after(after, paid, now, world),
+            Verdict::Later { after } => {
+                let wanted = Wanted::new(failure.kind, after);
+                self.phase = Phase::Granting(wanted);
+                self.question = Question::Throttle(wanted.cost);
+            }
+            Verdict::Ask => {
+                world.note(now, Note::Asked(failure));
+                self.phase = Phase::Asking;
+                self.question = Question::Strategy;
+            }
+            Verdict::End(why) => self.finish(why, self.failed, now, world),
+        }
+    }
+
+    pub(super) fn retry_after(&mut self, after: Ns, paid: bool, now: Ns, world: &mut impl World) {
+        self.phase = Phase::Retry { paid };
+        self.at = now.saturating_add(after);
+        // P5: a zero delay needs no timer; P4: at the deadline's moment nothing starts any more.
+        if after == 0 && now < self.deadline {
+            self.phase_due(now, world);
+        }
+    }
+
+    /// Does what a grant allows: the retry or hedge starts now, after a while, or not at all.
+    pub(super) fn use_grant(
+        &mut self,
+        grant: Grant,
+        wanted: Wanted,
+        now: Ns,
+        world: &mut impl World,
+    ) {
+        let hedges = self.policy.rules().hedge.is_some();
+        let after = match grant {
+            Grant::Now(_) => wanted.after,
+            Grant::After(debt, _) => wanted.after.saturating_add(debt),
+            Grant::Later => {
+                self.phase = Phase::Granting(wanted);
+                self.question = Question::Throttle(wanted.cost);
+                return;
+            }
+            Grant::Refused if hedges => {
+                self.stopped.get_or_insert(Why::Throttled);
+                self.end_if_nothing_is_left(now, world);
+                return;
+            }
+            Grant::Refused => {
+                self.finish(Why::Throttled, self.failed, now, world);
+                return;
+            }
+        };
+        if hedges {
+            let ready = now.saturating_add(after);
+            self.phase = Phase::Lent { ready };
+            self.at = ready.max(wanted.not_before);
+            self.send_if_due(now, world);
+        } else if decide::is_late(self.policy, now.saturating_add(after), self.deadline) {
+            self.finish(Why::Deadline, self.failed, now, world);
+        } else {
+            self.retry_after(after, true, now, world);
+        }
+    }
+}

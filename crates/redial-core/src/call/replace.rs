@@ -1,0 +1,60 @@
+//! Transparent replacement of what provably did not run (rulings G26 to G29).
+
+use core::time::Duration;
+
+use super::{Call, Live};
+use crate::time::{self, Ns};
+use crate::{Note, Proof, World};
+
+/// The most replacements of what was never sent (ruling G27).
+const UNSENT_MAX: u32 = 1000;
+/// The pause before the second replacement of what was never sent; each further one doubles it.
+const UNSENT_FIRST: Ns = time::ns(Duration::from_millis(10));
+/// The longest pause before such a replacement.
+const UNSENT_CAP: Ns = time::ns(Duration::from_secs(1));
+
+impl<const LIVE: usize> Call<'_, LIVE> {
+    /// Arranges a transparent replacement if there is proof, and one is left (G26 to G29).
+    pub(super) fn replace(
+        &mut self,
+        slot: usize,
+        number: u32,
+        attempt: u32,
+        proof: Option<Proof>,
+        now: Ns,
+        world: &mut impl World,
+    ) -> bool {
+        let Some(proof) = proof else { return false };
+        if !self.policy.rules().replaces || self.is_committed() {
+            return false;
+        }
+        let after = match proof {
+            Proof::Unprocessed if self.unprocessed => return false,
+            Proof::Unprocessed => {
+                self.unprocessed = true;
+                0
+            }
+            Proof::Unsent if self.unsent >= UNSENT_MAX => return false,
+            Proof::Unsent => {
+                self.unsent += 1;
+                unsent_pause(self.unsent)
+            }
+        };
+        world.note(now, Note::Replacing { attempt, after, proof });
+        let at = now.saturating_add(after);
+        self.live[slot] = Live { at, attempt, number };
+        self.waiting |= 1 << slot;
+        if after == 0 && now < self.deadline {
+            self.start(slot, number, now, world);
+        }
+        true
+    }
+}
+
+/// The pause before replacement `k` of what was never sent: none, 10 ms, doubled up to 1 s.
+fn unsent_pause(k: u32) -> Ns {
+    match k {
+        0 | 1 => 0,
+        _ => UNSENT_FIRST.saturating_mul(1 << (k - 2).min(16)).min(UNSENT_CAP),
+    }
+}

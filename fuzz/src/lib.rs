@@ -1,0 +1,5 @@
+//! Nothing but a place for the fuzz targets in `tests/`.
+//!
+//! Each target is a test with a bounded run: `cargo test -p redial-fuzz --release`. The same targets
+//! run under a coverage-guided fuzzer with `cargo bolero test -p redial-fuzz NAME`.
+#![forbid(unsafe_code)]

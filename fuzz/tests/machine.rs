@@ -1,0 +1,314 @@
+//! Goal: no sequence of events breaks the machine. Method: bytes become rules and then events, in
+//! any order a driver could report them and in many that it could not; the machine's own assertions
+//! are on, and what it commands is followed by a bookkeeper that knows only this: one end, nothing
+//! after it, no attempt that is neither ended nor cancelled.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
+use redial_core::{
+    Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, Hint, Jitter,
+    Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Ns, Numbering, Over, Pay, Policy, Proof,
+    Purse, Rules, Stage, Taken, Terms, TimedOut, Under, World,
+};
+
+/// The bytes, read one by one; when they run out, zeros.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+    fn flag(&mut self) -> bool {
+        self.next() & 1 == 1
+    }
+    fn span(&mut self) -> Duration {
+        match self.next() {
+            255 => Duration::MAX,
+            254 => Duration::from_nanos(1),
+            millis => Duration::from_millis(u64::from(millis)),
+        }
+    }
+    fn maybe(&mut self) -> Option<Duration> {
+        self.flag().then(|| self.span())
+    }
+}
+
+fn rules(bytes: &mut Bytes<'_>) -> Rules {
+    let first = bytes.span();
+    let backoff = match bytes.next() % 4 {
+        0 => Backoff::Constant(first),
+        1 => Backoff::Arithmetic { first, step: bytes.span(), cap: bytes.maybe() },
+        2 => {
+            let factor = f64::from(bytes.next()) / 32.0;
+            Backoff::Exponential { first, factor, cap: bytes.maybe() }
+        }
+        _ => redial_core::CONTROLLED,
+    };
+    let jitter = match bytes.next() % 6 {
+        0 => Jitter::None,
+        1 => Jitter::Full,
+        2 => Jitter::Half,
+        3 => Jitter::Equal,
+        4 => Jitter::Proportional(f64::from(bytes.next()) / 200.0),
+        _ => Jitter::Decorrelated,
+    };
+    let limits = Limits {
+        soft: bytes.maybe(),
+        hard: bytes.maybe(),
+        over: if bytes.flag() { Over::Truncate } else { Over::Drop },
+        under: if bytes.flag() { Under::Fill } else { Under::Leave },
+        measure: if bytes.flag() { Measure::Elapsed } else { Measure::Delays },
+    };
+    Rules {
+        attempts: bytes.flag().then(|| u32::from(bytes.next() % 40)),
+        backoff,
+        jitter,
+        limits: if bytes.flag() { limits } else { Limits::NONE },
+        deadline: bytes.maybe(),
+        late: if bytes.flag() { Late::Wait } else { Late::Early },
+        expired: if bytes.flag() { Expired::StartsNone } else { Expired::StartsOne },
+        attempt_timeout: bytes.maybe(),
+        timed_out: if bytes.flag() { TimedOut::End } else { TimedOut::Retry },
+        hedge: bytes.maybe(),
+        numbering: match bytes.next() % 3 {
+            0 => Numbering::Delays,
+            1 => Numbering::Attempts,
+            _ => Numbering::SinceHint,
+        },
+        pay: if bytes.flag() { Pay::AfterBackoff } else { Pay::Deciding },
+        asks: bytes.flag(),
+        replaces: bytes.flag(),
+        ..Rules::DEFAULT
+    }
+}
+
+/// A throttle of any kind, one that answers later among them.
+enum Any {
+    Budget(Budget),
+    Tokens(Tokens),
+    Costs(Costs),
+    Later,
+}
+
+impl Bucket for Any {
+    fn failed(&self) {
+        if let Any::Tokens(tokens) = self {
+            tokens.failed();
+        }
+    }
+    fn take(&self, cost: Cost, now: Ns) -> Grant {
+        match self {
+            Any::Budget(budget) => budget.take(cost, now),
+            Any::Tokens(tokens) => tokens.take(cost, now),
+            Any::Costs(costs) => costs.take(cost, now),
+            Any::Later => Grant::Later,
+        }
+    }
+    fn give_back(&self, taken: Taken) {
+        match self {
+            Any::Budget(budget) => budget.give_back(taken),
+            Any::Costs(costs) => costs.give_back(taken),
+            Any::Tokens(_) | Any::Later => {}
+        }
+    }
+    fn succeeded(&self, taken: Option<Taken>) {
+        match self {
+            Any::Budget(budget) => budget.succeeded(taken),
+            Any::Tokens(tokens) => tokens.succeeded(taken),
+            Any::Costs(costs) => costs.succeeded(taken),
+            Any::Later => {}
+        }
+    }
+    fn tokens(&self, now: Ns) -> Option<f64> {
+        match self {
+            Any::Budget(budget) => budget.tokens(now),
+            Any::Tokens(tokens) => tokens.tokens(now),
+            Any::Costs(costs) => costs.tokens(now),
+            Any::Later => None,
+        }
+    }
+}
+
+struct Outside<'a> {
+    purse: Purse<&'a Any>,
+    draw: u8,
+    previous: Option<Ns>,
+}
+
+impl World for Outside<'_> {
+    fn draw(&mut self) -> f64 {
+        self.draw = self.draw.wrapping_mul(5).wrapping_add(7);
+        f64::from(self.draw) / 256.0
+    }
+    fn failed(&mut self) {
+        self.purse.failed();
+    }
+    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
+        self.purse.take(cost, now)
+    }
+    fn granted(&mut self, grant: Grant) {
+        self.purse.hold(grant);
+    }
+    fn started(&mut self) {
+        self.purse.started();
+    }
+    fn succeeded(&mut self) {
+        self.purse.succeeded();
+    }
+    fn ended(&mut self) {
+        self.purse.ended();
+    }
+    fn previous(&self) -> Option<Ns> {
+        self.previous
+    }
+    fn remember(&mut self, delay: Ns) {
+        self.previous = Some(delay);
+    }
+}
+
+fn judgement(bytes: &mut Bytes<'_>) -> Judgement {
+    let kind = match bytes.next() % 4 {
+        0 => Kind::Server,
+        1 => Kind::Client,
+        2 => Kind::Throttling,
+        _ => Kind::Timeout,
+    };
+    let stage = match bytes.next() % 3 {
+        0 => Stage::Unsent,
+        1 => Stage::InFlight,
+        _ => Stage::Answered,
+    };
+    let hint = match bytes.next() % 4 {
+        0 => Hint::After(bytes.span()),
+        1 => Hint::Stop,
+        _ => Hint::None,
+    };
+    let failure = Failure::new(kind).at(stage).hint(hint);
+    let directive = match bytes.next() % 8 {
+        0 => Directive::Succeed,
+        1 => Directive::Fail,
+        _ => Directive::Retry(failure),
+    };
+    let proof = match bytes.next() % 4 {
+        0 => Some(Proof::Unprocessed),
+        1 => Some(Proof::Unsent),
+        _ => None,
+    };
+    Judgement { directive, proof, drains: bytes.flag() }
+}
+
+/// What the commands amount to.
+#[derive(Default)]
+struct Seen {
+    running: BTreeSet<usize>,
+    asked: bool,
+    awaited: bool,
+    ended: bool,
+}
+
+impl Seen {
+    fn follow(&mut self, call: &mut Call<'_, LIVE_MAX>) {
+        while let Some(command) = call.command() {
+            assert!(!self.ended, "{command:?} after the end");
+            match command {
+                Command::Start(start) => {
+                    assert!(self.running.insert(start.slot), "slot {} is taken", start.slot);
+                }
+                Command::Cancel(slot) => {
+                    assert!(self.running.remove(&slot), "nothing runs in slot {slot}");
+                }
+                Command::Ask(_) => self.asked = true,
+                Command::Await(_) => self.awaited = true,
+                Command::End(_) => {
+                    assert!(self.running.is_empty(), "{:?} outlive their call", self.running);
+                    self.ended = true;
+                }
+            }
+        }
+    }
+}
+
+fn play(input: &[u8]) {
+    let mut bytes = Bytes(input);
+    let throttle = match bytes.next() % 4 {
+        0 => Any::Budget(Budget::new(3.0, 0.5).expect("valid")),
+        1 => Any::Tokens(Tokens::new(6.0, 0.3).expect("valid")),
+        2 => {
+            let empty = if bytes.flag() { Empty::Wait } else { Empty::Fail };
+            let spec = CostsSpec { capacity: 20.0, empty, ..CostsSpec::STANDARD };
+            Any::Costs(Costs::new(spec).expect("valid"))
+        }
+        _ => Any::Later,
+    };
+    // What is refused is refused; nothing else is to be shown of it.
+    let Ok(policy) = Policy::new(rules(&mut bytes)) else { return };
+    let mut world = Outside { purse: Purse::new(&throttle), draw: bytes.next(), previous: None };
+    let terms = Terms {
+        deadline: bytes.maybe(),
+        idempotent: policy.rules().hedge.is_some() || bytes.flag(),
+        sealed: bytes.flag(),
+        asks: policy.rules().hedge.is_none() && bytes.flag(),
+    };
+    let mut now: Ns = u64::from(bytes.next());
+    let mut call = Call::<LIVE_MAX>::begin(&policy, terms, now, &mut world);
+    let mut seen = Seen::default();
+    seen.follow(&mut call);
+    let mut steps = 0;
+    while !seen.ended && !bytes.0.is_empty() && steps < 2_000 {
+        steps += 1;
+        let slot = usize::from(bytes.next());
+        let pick = seen.running.iter().nth(slot % seen.running.len().max(1)).copied();
+        match bytes.next() % 9 {
+            0..=2 => {
+                if let Some(slot) = pick {
+                    seen.running.remove(&slot);
+                    call.outcome(slot, judgement(&mut bytes), now, &mut world);
+                }
+            }
+            3 => now = call.wake_at().unwrap_or(now).max(now),
+            4 => now = now.saturating_add(redial_core::ns(bytes.span())),
+            5 => {
+                if let Some(slot) = pick {
+                    call.committed(slot, now, &mut world);
+                }
+            }
+            6 => call.sealed(if bytes.flag() { pick } else { None }, now, &mut world),
+            7 if bytes.next() == 0 => call.cancel(now, &mut world),
+            _ => {
+                if std::mem::take(&mut seen.asked) {
+                    let after = Advice::After(redial_core::ns(bytes.span()));
+                    let advice = if bytes.flag() { after } else { Advice::Decline };
+                    call.answered(advice, now, &mut world);
+                }
+                if std::mem::take(&mut seen.awaited) {
+                    let grant = match bytes.next() % 4 {
+                        0 => Grant::Refused,
+                        1 => Grant::After(redial_core::ns(bytes.span()), Taken(0)),
+                        2 => Grant::Later,
+                        _ => Grant::Now(Taken(0)),
+                    };
+                    call.granted(grant, now, &mut world);
+                }
+            }
+        }
+        seen.follow(&mut call);
+        call.wake(now, &mut world);
+        seen.follow(&mut call);
+    }
+    call.cancel(now, &mut world);
+    seen.follow(&mut call);
+    assert!(seen.ended && call.wake_at().is_none(), "a call that was cancelled has not ended");
+}
+
+#[test]
+fn no_sequence_of_events_breaks_the_machine() {
+    bolero::check!()
+        .with_test_time(Duration::from_secs(8))
+        .with_iterations(200_000)
+        .with_max_len(256)
+        .for_each(play);
+}
