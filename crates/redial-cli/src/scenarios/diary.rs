@@ -7,11 +7,13 @@ use redial::{Diary, Directive, Failure, Hint, Kind, Note, Ns, Stage};
 
 use super::time::to_ms;
 
-/// The notes, one to a line, with the milliseconds since the call began.
-pub(super) fn lines(began: Ns, diary: &Diary) -> Vec<String> {
+/// The notes, one to a line, with the milliseconds since the call began. Without a throttle what it
+/// would have answered is left out.
+pub(super) fn lines(began: Ns, diary: &Diary, throttled: bool) -> Vec<String> {
     let since = |at: Ns| to_ms(at.saturating_sub(began));
     let line = |(at, note): &(Ns, Note)| format!("{:>10} ms  {}", since(*at), text(note, began));
-    diary.notes().iter().map(line).collect()
+    let told = |note: &Note| throttled || !matches!(note, Note::Granted(_));
+    diary.notes().iter().filter(|(_, note)| told(note)).map(line).collect()
 }
 
 fn text(note: &Note, began: Ns) -> String {

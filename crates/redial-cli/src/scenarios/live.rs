@@ -196,18 +196,18 @@ async fn run(
         }
     };
     let result = first(result, cancelled).await;
-    end(scenario, call, result, noted, clock)
+    end(scenario, call, result.as_ref(), noted, clock)
 }
 
 /// How the call ended, as its result tells.
 fn end(
     scenario: &Scenario,
     call: &Call,
-    result: Option<Result<u32, Error<Failed>>>,
+    result: Option<&Result<u32, Error<Failed>>>,
     noted: Option<&Noted>,
     clock: Slow,
 ) -> ActualEnd {
-    let (why, handed_on) = match &result {
+    let (why, handed_on) = match result {
         None => (Why::Cancelled, None),
         Some(Ok(attempt)) => (Why::Succeeded, Some(*attempt)),
         Some(Err(error)) => (error.why(), error.last().map(|failed| failed.attempt)),

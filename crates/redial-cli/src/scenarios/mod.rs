@@ -68,14 +68,15 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
         return Ok(2);
     }
     let mut counts = Counts::default();
+    let mut skips = vec![0; traits::TRAITS.len()];
     for file in &files {
-        let played = play_file(file, arguments, out)?;
-        counts.passed += played.passed;
-        counts.failed += played.failed;
-        counts.skipped += played.skipped;
+        counts += play_each(file, arguments, out, &mut skips)?;
     }
     // With `--json` whoever reads the standard output expects nothing but objects there.
     let summary: &mut dyn Write = if arguments.json { err } else { out };
+    for (because, skipped) in traits::TRAITS.iter().zip(skips).filter(|(_, skipped)| *skipped > 0) {
+        writeln!(summary, "{skipped} skipped, {because}")?;
+    }
     write!(summary, "{} passed, {} failed", counts.passed, counts.failed)?;
     if arguments.live {
         write!(summary, ", {} skipped", counts.skipped)?;
@@ -89,10 +90,25 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
 /// # Errors
 /// The output cannot be written.
 pub fn play_file(file: &File, arguments: &Arguments, out: &mut dyn Write) -> io::Result<Counts> {
+    play_each(file, arguments, out, &mut vec![0; traits::TRAITS.len()])
+}
+
+/// Plays one file, and counts what is skipped because of each trait.
+fn play_each(
+    file: &File,
+    arguments: &Arguments,
+    out: &mut dyn Write,
+    skips: &mut [usize],
+) -> io::Result<Counts> {
     let mut counts = Counts::default();
     for scenario in &file.scenarios {
         let result = if arguments.live { play_live(scenario) } else { play(scenario) };
         counts.add(&result);
+        if let Verdict::Skipped { because } = &result {
+            let listed = traits::TRAITS.iter().zip(skips.iter_mut());
+            let same = |listed: &traits::Trait| std::ptr::eq(listed, *because);
+            listed.filter(|(listed, _)| same(listed)).for_each(|(_, skipped)| *skipped += 1);
+        }
         let outcome = Outcome { file: &file.name, scenario, result };
         if arguments.json {
             report::object(out, &outcome)?;
@@ -111,8 +127,8 @@ fn play(scenario: &Scenario) -> Verdict {
 
 fn play_live(scenario: &Scenario) -> Verdict {
     let core = play::play(scenario);
-    if let Some(reason) = traits::skips(scenario, &core) {
-        return Verdict::Skipped { reason };
+    if let Some(because) = traits::skips(scenario, &core) {
+        return Verdict::Skipped { because };
     }
     let mut actual = live::play(scenario);
     let differences = compare::compare(scenario, &actual, live::TOLERANCE);

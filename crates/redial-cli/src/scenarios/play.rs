@@ -68,7 +68,7 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
     let played = play.run();
     let last = played.iter().max_by_key(|played| played.ended_nth());
     let tokens = last.and_then(Played::tokens);
-    let calls = scenario.calls.iter().zip(played);
+    let calls = scenario.calls.iter().zip(&played);
     let calls = calls.map(|(call, played)| read(scenario, call, played)).collect();
     Actual { refused: None, calls, tokens }
 }
@@ -99,7 +99,7 @@ fn attempt(attempt: &Attempt) -> Meets {
 }
 
 /// Reads what became of a call.
-fn read(scenario: &Scenario, call: &Call, played: Played) -> ActualCall {
+fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
     let ended = played.end();
     let outcome = ended.map(|end| match (end.why, end.attempt) {
         (Why::Cancelled, _) => "cancelled",
@@ -107,7 +107,7 @@ fn read(scenario: &Scenario, call: &Call, played: Played) -> ActualCall {
         (_, None) => scenario.plan.too_late(),
     });
     let handed_on = outcome.filter(|_| ended.is_some_and(|end| end.attempt.is_some()));
-    let Extras { error, text, log } = scenario.plan.extras(&played, handed_on);
+    let Extras { error, text, log } = scenario.plan.extras(played, handed_on);
     let end = ended.zip(outcome).map(|(end, outcome)| ActualEnd {
         at: ns(end.at),
         outcome: outcome.to_owned(),

@@ -10,6 +10,7 @@ use super::diary;
 use super::model::Scenario;
 use super::play::{Actual, ActualCall};
 use super::time::to_json;
+use super::traits::Trait;
 
 /// What became of a scenario.
 pub(super) struct Outcome<'s> {
@@ -24,9 +25,9 @@ pub(super) enum Verdict {
         actual: Actual,
         differences: Vec<Difference>,
     },
-    /// It cannot be shown at this level, because of this trait.
+    /// It cannot be shown at this level.
     Skipped {
-        reason: &'static str,
+        because: &'static Trait,
     },
 }
 
@@ -48,6 +49,14 @@ impl Counts {
             Verdict::Played { .. } => self.failed += 1,
             Verdict::Skipped { .. } => self.skipped += 1,
         }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
     }
 }
 
@@ -73,7 +82,8 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
         let played = call.and_then(|call| actual.calls.get(call - 1));
         if let Some((began, diary)) = played.and_then(|played| played.diary.as_ref()) {
             writeln!(out, "    its diary")?;
-            for line in diary::lines(*began, diary) {
+            let throttled = played.is_some_and(|played| played.tokens.is_some());
+            for line in diary::lines(*began, diary, throttled) {
                 writeln!(out, "    {line}")?;
             }
         }
@@ -95,10 +105,10 @@ pub(super) fn object(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<(
                 object.insert("differences".to_owned(), Value::Array(differences));
             }
         }
-        Verdict::Skipped { reason } => {
+        Verdict::Skipped { because } => {
             object.insert("passed".to_owned(), Value::Null);
             object.insert("actual".to_owned(), Value::Null);
-            object.insert("skipped".to_owned(), (*reason).into());
+            object.insert("skipped".to_owned(), because.to_string().into());
         }
     }
     writeln!(out, "{}", Value::Object(object))

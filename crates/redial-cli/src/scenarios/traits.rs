@@ -10,49 +10,69 @@ use super::live::HORIZON;
 use super::model::Scenario;
 use super::play::{Actual, ActualCall};
 
-/// Something that a scenario can have.
-struct Trait {
-    reason: &'static str,
+/// Something that a scenario can have, and why the live level cannot show it.
+#[derive(Debug)]
+pub(super) struct Trait {
+    /// What the scenario has.
+    pub(super) name: &'static str,
+    /// Why that cannot be shown.
+    pub(super) reason: &'static str,
     has: fn(&Scenario, &Actual) -> bool,
 }
 
 /// The list. A scenario that has none of these is played.
-const TRAITS: [Trait; 5] = [
-    Trait { reason: "couchbase, milvus: their clients are not there yet", has: no_client },
-    Trait { reason: "something happens after more than ten days", has: too_long },
+pub(super) static TRAITS: [Trait; 5] = [
     Trait {
-        reason: "calls that share a throttle or draws meet at one moment, and tasks have no order then",
-        has: meeting,
+        name: "couchbase or milvus",
+        reason: "their clients and servers are not there yet",
+        has: is_without_client,
     },
     Trait {
-        reason: "the driver takes an answer at its first poll before it sends hedges of that moment",
-        has: answered_at_once,
+        name: "something after more than ten days",
+        reason: "the player gives up on a call then",
+        has: is_too_long,
     },
     Trait {
-        reason: "moments less than a microsecond apart are one on the paused clock",
-        has: crowded,
+        name: "calls that share a throttle or draws meet at one moment",
+        reason: "tasks that wake at one moment have no order",
+        has: is_meeting,
+    },
+    Trait {
+        name: "hedges without a delay, and the first is answered at once",
+        reason: "the driver takes an answer of its first poll before it sends more",
+        has: is_answered_at_once,
+    },
+    Trait {
+        name: "moments less than a microsecond apart",
+        reason: "they are one moment on the paused clock",
+        has: is_crowded,
     },
 ];
 
-/// The reason why the live level cannot show this scenario, of which `actual` is what happens at the
-/// first level.
-pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static str> {
-    let found = TRAITS.iter().find(|listed| (listed.has)(scenario, actual));
-    // A policy that is refused is refused at every level.
-    found.filter(|_| !scenario.refused).map(|listed| listed.reason)
+impl std::fmt::Display for Trait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
 }
 
-fn no_client(scenario: &Scenario, _actual: &Actual) -> bool {
+/// The trait that keeps the live level from showing this scenario, of which `actual` is what happens
+/// at the first level.
+pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static Trait> {
+    // A policy that is refused is refused at every level.
+    TRAITS.iter().find(|listed| !scenario.refused && (listed.has)(scenario, actual))
+}
+
+fn is_without_client(scenario: &Scenario, _actual: &Actual) -> bool {
     !matches!(scenario.plan, Plan::Generic(_) | Plan::Smithy(_))
 }
 
-fn too_long(scenario: &Scenario, actual: &Actual) -> bool {
+fn is_too_long(scenario: &Scenario, actual: &Actual) -> bool {
     let begins = scenario.calls.iter().map(|call| call.at);
     let happens = actual.calls.iter().flat_map(moments);
     begins.chain(happens).any(|at| at >= HORIZON)
 }
 
-fn meeting(scenario: &Scenario, actual: &Actual) -> bool {
+fn is_meeting(scenario: &Scenario, actual: &Actual) -> bool {
     let shares = actual.calls.iter().any(|call| call.tokens.is_some())
         || (scenario.draws.len() > 1
             && notes(actual).any(|(_, note)| matches!(note, Note::Drew(_))));
@@ -67,7 +87,7 @@ fn meeting(scenario: &Scenario, actual: &Actual) -> bool {
     shares && seen.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
 }
 
-fn answered_at_once(_scenario: &Scenario, actual: &Actual) -> bool {
+fn is_answered_at_once(_scenario: &Scenario, actual: &Actual) -> bool {
     // Whether the second attempt started before the first one's answer, all at the call's start.
     actual.calls.iter().any(|call| {
         let began = call.notes().next().map(|(at, _)| *at);
@@ -77,7 +97,7 @@ fn answered_at_once(_scenario: &Scenario, actual: &Actual) -> bool {
     })
 }
 
-fn crowded(_scenario: &Scenario, actual: &Actual) -> bool {
+fn is_crowded(_scenario: &Scenario, actual: &Actual) -> bool {
     actual.calls.iter().any(|call| {
         let mut moments: Vec<Ns> = moments(call).collect();
         moments.sort_unstable();

@@ -1,0 +1,429 @@
+//! Goal: the command says what is wrong, where, and with the right exit code. Method: the program
+//! itself is run on small files.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+/// A file that is there as long as the test runs.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("redial-{}-{number}.json", std::process::id()));
+        std::fs::write(&path, text).expect("the temporary folder can be written");
+        Temporary(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("it is text")
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn redial(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_redial")).args(arguments).output().expect("it runs")
+}
+
+/// The exit code, the standard output and the standard error.
+fn scenarios(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut all = vec!["scenarios"];
+    all.extend(arguments);
+    let Output { status, stdout, stderr } = redial(&all);
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Plays a scenario with these fields besides its name.
+fn one(fields: &str) -> (Option<i32>, String, String) {
+    let text = format!("{{ \"scenarios\": [\n{{ \"name\": \"one\", {fields} }} ] }}");
+    let file = Temporary::new(&text);
+    let (code, out, err) = scenarios(&[file.path()]);
+    (code, out.replace(file.path(), "FILE"), err.replace(file.path(), "FILE"))
+}
+
+const HOLDS: &str = r#""policy": {"generic": {}}, "calls": [
+    { "attempts": [{"outcome": "ok", "after": 3}],
+      "expect": {"starts": [0], "end": {"at": 3, "outcome": "ok", "why": "succeeded", "attempt": 1}} } ]"#;
+
+const FAILS: &str = r#""policy": {"generic": {"jitter": "none"}}, "calls": [
+    { "attempts": [{"outcome": "server", "after": 3}, {"outcome": "ok"}],
+      "expect": {"starts": [0, 100], "cancels": {"2": 4},
+                 "end": {"at": 3, "outcome": "ok", "why": "succeeded", "attempt": 2}} } ]"#;
+
+#[test]
+fn what_holds_prints_nothing_but_the_count() {
+    assert_eq!(one(HOLDS), (Some(0), "1 passed, 0 failed\n".into(), String::new()));
+}
+
+#[test]
+fn what_does_not_hold_is_shown_with_its_diary() {
+    let (code, out, err) = one(FAILS);
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    let expected = r#"FAILED FILE:2 "one"
+  call 1
+    starts       expected  0, 100
+                 happened  0, 103
+    cancels      expected  2 at 4
+                 happened  none
+    end.at       expected  3
+                 happened  103
+    its diary
+             0 ms  the call begins
+             0 ms  attempt 1 starts
+             3 ms  attempt 1 fails: server
+             3 ms  a retry follows after 100 ms
+           103 ms  attempt 2 starts
+           103 ms  attempt 2 succeeds
+           103 ms  the call ends with attempt 2: succeeded
+0 passed, 1 failed
+"#;
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn one_attempt_more_than_is_listed_fails_the_scenario() {
+    let (code, out, _) = one(
+        r#""policy": {"generic": {"jitter": "none"}}, "calls": [{ "attempts": [{"outcome": "server"}] }]"#,
+    );
+    assert_eq!(code, Some(1));
+    assert!(out.contains("attempts     expected  at most 1, as many as the script lists"), "{out}");
+    assert!(out.contains("happened  attempt 2 started"), "{out}");
+}
+
+#[test]
+fn a_policy_that_should_be_refused_and_is_not_fails() {
+    let (code, out, _) = one(r#""policy": {"generic": {}}, "refused": true"#);
+    assert_eq!(code, Some(1));
+    assert!(
+        out.contains("policy       expected  refused\n                 happened  built"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_call_that_never_ends_fails_at_both_levels() {
+    let fields = r#""policy": {"generic": {}}, "calls": [
+        { "attempts": [{"outcome": "hang"}], "expect": {"end": {"at": 1, "outcome": "ok", "why": "succeeded", "attempt": 1}} }]"#;
+    let file = Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {fields} }}] }}"));
+    for level in [&[file.path()][..], &["--live", file.path()]] {
+        let (code, out, _) = scenarios(level);
+        assert_eq!(code, Some(1));
+        assert!(out.contains("happened  the call never ended"), "{out}");
+    }
+}
+
+#[test]
+fn json_is_one_object_for_each_scenario_and_nothing_else() {
+    let text = format!(
+        r#"{{ "scenarios": [ {{ "name": "a", {HOLDS} }}, {{ "name": "b", {FAILS} }},
+        {{ "name": "c", "policy": {{"generic": {{"attempts": 0}}}}, "refused": true }},
+        {{ "name": "d", "policy": {{"milvus": {{"maxRetries": 0}}}}, "calls": [{{"attempts": [{{"outcome": "UNAVAILABLE"}}]}}] }} ] }}"#
+    );
+    let file = Temporary::new(&text);
+    let (code, out, err) = scenarios(&["--json", file.path()]);
+    assert_eq!((code, err.as_str()), (Some(1), "3 passed, 1 failed\n"));
+    let objects: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str(line).expect("one object")).collect();
+    let names: Vec<_> = objects.iter().map(|object| object["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "c", "d"]);
+    let passed: Vec<_> = objects.iter().map(|object| object["passed"].as_bool().unwrap()).collect();
+    assert_eq!(passed, [true, false, true, true]);
+    let call = &objects[1]["actual"]["calls"][0];
+    assert_eq!(call["starts"], serde_json::json!([0, 103]));
+    assert_eq!(call["end"]["why"], "succeeded");
+    let refused = objects[2]["actual"]["refused"].as_str().unwrap();
+    assert!(refused.starts_with("attempts: 0 would never try"), "{refused}");
+    let call = &objects[3]["actual"]["calls"][0];
+    assert_eq!(
+        (&call["text"], &call["log"]),
+        (&"boom".into(), &serde_json::json!(["request", "response"]))
+    );
+}
+
+#[test]
+fn live_counts_what_it_skips_and_says_why() {
+    let text = format!(
+        r#"{{ "scenarios": [ {{ "name": "a", {HOLDS} }},
+        {{ "name": "b", "policy": {{"milvus": {{}}}}, "calls": [{{"attempts": [{{"outcome": "OK"}}]}}] }} ] }}"#
+    );
+    let file = Temporary::new(&text);
+    let because = "couchbase or milvus: their clients and servers are not there yet";
+    let summary = format!("1 skipped, {because}\n1 passed, 0 failed, 1 skipped\n");
+    assert_eq!(scenarios(&["--live", file.path()]).1, summary);
+    let (_, out, err) = scenarios(&["--live", "--json", file.path()]);
+    let skipped: Value = serde_json::from_str(out.lines().nth(1).unwrap()).unwrap();
+    assert_eq!((&skipped["skipped"], &skipped["passed"]), (&because.into(), &Value::Null));
+    assert_eq!(err, summary);
+}
+
+/// What the live level cannot show, and next to each something like it that it can. Each has its
+/// policy, its calls, and the trait that keeps it from being shown.
+const SKIPPED: [(&str, &str, Option<&str>); 9] = [
+    (
+        r#"{"generic": {"backoff": {"constant": "300h"}, "jitter": "none"}}"#,
+        r#"{"attempts": [{"outcome": "server"}, {"outcome": "ok"}]}"#,
+        Some("something after more than ten days"),
+    ),
+    (
+        r#"{"generic": {"backoff": {"constant": "200h"}, "jitter": "none"}}"#,
+        r#"{"attempts": [{"outcome": "server"}, {"outcome": "ok"}]}"#,
+        None,
+    ),
+    (
+        r#"{"generic": {"throttle": {"budget": {}}}}"#,
+        r#"{"attempts": [{"outcome": "ok", "after": 5}]}, {"attempts": [{"outcome": "ok", "after": 5}]}"#,
+        Some("calls that share a throttle or draws meet at one moment"),
+    ),
+    (
+        r#"{"generic": {}}"#,
+        r#"{"attempts": [{"outcome": "ok", "after": 5}]}, {"attempts": [{"outcome": "ok", "after": 5}]}"#,
+        None,
+    ),
+    (
+        r#"{"generic": {"throttle": {"budget": {}}}}"#,
+        r#"{"attempts": [{"outcome": "ok", "after": 5}]}, {"at": 1, "attempts": [{"outcome": "ok", "after": 5}]}"#,
+        None,
+    ),
+    (
+        r#"{"generic": {"hedge": {"delay": "0ms"}}}"#,
+        r#"{"attempts": [{"outcome": "ok"}, {"outcome": "ok"}, {"outcome": "ok"}], "expect": {"cancels": {"2": 0, "3": 0}}}"#,
+        Some("hedges without a delay, and the first is answered at once"),
+    ),
+    (
+        r#"{"generic": {"hedge": {"delay": "0ms"}}}"#,
+        r#"{"attempts": [{"outcome": "ok", "after": 1}, {"outcome": "ok", "after": 1}, {"outcome": "ok", "after": 1}], "expect": {"cancels": {"2": 1, "3": 1}}}"#,
+        None,
+    ),
+    (
+        r#"{"generic": {}}"#,
+        r#"{"deadline": 5, "attempts": [{"outcome": "ok", "after": 4.9995}]}"#,
+        Some("moments less than a microsecond apart"),
+    ),
+    (r#"{"generic": {}}"#, r#"{"deadline": 5, "attempts": [{"outcome": "ok", "after": 5}]}"#, None),
+];
+
+#[test]
+fn each_trait_on_the_list_is_skipped_and_nothing_like_it() {
+    for (policy, calls, because) in SKIPPED {
+        let text = format!(
+            r#"{{ "scenarios": [{{ "name": "one", "policy": {policy}, "calls": [{calls}] }}] }}"#
+        );
+        let file = Temporary::new(&text);
+        let (code, out, _) = scenarios(&["--live", file.path()]);
+        let expected = match because {
+            Some(name) => format!("1 skipped, {name}: "),
+            None => "1 passed, 0 failed, 0 skipped".to_owned(),
+        };
+        assert_eq!(code, Some(0), "{policy} {calls}\n{out}");
+        assert!(out.starts_with(&expected), "{policy} {calls}\n{out}");
+        assert_eq!(scenarios(&[file.path()]).1, "1 passed, 0 failed\n");
+    }
+}
+
+#[test]
+fn several_files_are_counted_together() {
+    let (one, other) = (
+        Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {HOLDS} }}] }}")),
+        Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}")),
+    );
+    let (code, out, _) = scenarios(&[one.path(), other.path()]);
+    assert_eq!((code, out.lines().last()), (Some(1), Some("1 passed, 1 failed")));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let (code, out, err) = scenarios(&["/nowhere/at-all.json"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.starts_with("/nowhere/at-all.json: cannot be read: "), "{err}");
+    assert_eq!(scenarios(&[]).0, Some(2), "at least one file is needed");
+    assert_eq!(redial(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn nothing_is_played_if_a_file_is_not_valid() {
+    let valid = Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}"));
+    let invalid = Temporary::new("{ \"scenarios\": [}");
+    let (code, out, err) = scenarios(&[valid.path(), invalid.path()]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert_eq!(err, format!("{}:1:17: not JSON: expected value\n", invalid.path()));
+}
+
+/// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
+const MISTAKES: [(&str, &str); 35] = [
+    (
+        r#""policy": @{}"#,
+        r#"a policy names one design: one of "generic", "smithy", "grpc", "couchbase", "milvus""#,
+    ),
+    (r#""policy": {@"genric": {}}"#, r#"unknown design "genric"; expected one of "#),
+    (
+        r#""policy": {"generic": {"jitter": @"ful"}}, "calls": []"#,
+        r#"generic: unknown variant `ful`, expected one of `none`, `full`"#,
+    ),
+    (
+        r#""policy": {"generic": {"attempts": @0}}, "calls": [{"attempts": []}]"#,
+        r#"attempts: 0 would never try; write 1 for a single attempt"#,
+    ),
+    (
+        r#""policy": {"generic": {@"atempts": 0}}, "calls": [{"attempts": []}]"#,
+        r#"generic: unknown field `atempts`, expected one of `attempts`"#,
+    ),
+    (
+        r#""policy": {"generic": {"backoff": {"exponential": @{"first": "1ms"}}}}, "calls": []"#,
+        r#"generic: missing field `factor`"#,
+    ),
+    (r#""policy": {"generic": {}}, "calls": @[]"#, r#"calls: at least one is needed"#),
+    (
+        r#""policy": {"generic": {}}, "refused": true, "calls": @[]"#,
+        r#"a policy that is refused has no calls"#,
+    ),
+    (r#""policy": {"generic": {}}, "draws": [0.5, @1], "calls": []"#, r#"a draw is in [0, 1)"#),
+    (r#""policy": {"generic": {}}, "draws": @[], "calls": []"#, r#"draws: at least one is needed"#),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [{"outcome": "ok", @"pushback": "5"}]}]"#,
+        r#"unknown field "pushback" in an attempt of generic; expected one of "after", "outcome", "hint", "stage""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [{"outcome": @"okay"}]}]"#,
+        r#"outcome: unknown outcome "okay"; expected one of "ok", "fatal""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [{"outcome": "hang", "hint": @5}]}]"#,
+        r#"an attempt that hangs has no stage and no hint"#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [{"outcome": "server", "hint": @"soon"}]}]"#,
+        r#"hint: expected a number of milliseconds, or "stop""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [@{"after": 5}]}]"#,
+        r#"an attempt needs the field "outcome""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"at": @"5", "attempts": []}]"#,
+        r#"at: expected a number of milliseconds, found a string"#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"at": @-5, "attempts": []}]"#,
+        r#"at: expected a number of milliseconds that is not negative, found -5"#,
+    ),
+    (
+        r#""policy": {"generic": {"hedge": {"delay": "5ms"}}}, "calls": [{"idempotent": @false, "attempts": []}]"#,
+        r#"a call that is not idempotent cannot be hedged"#,
+    ),
+    (
+        r#""policy": {"generic": {"hedge": @{"delay": "5ms"}, "limits": {}}}, "calls": [{"attempts": []}]"#,
+        r#"hedge: limits count delays between retries"#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [], "expect": {"end": {"why": @"late"}}}]"#,
+        r#"why: unknown reason "late"; expected one of "succeeded", "fatal""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [], "expect": {"end": {"outcome": @"hang"}}}]"#,
+        r#"outcome: no call of generic ends with "hang""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [], "expect": {@"log": []}}]"#,
+        r#"unknown field "log" in what is expected of a call of generic; expected one of "#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [], "expect": {"cancels": {@"02": 5}}}]"#,
+        r#"cancels: expected an attempt like "2", found "02""#,
+    ),
+    (
+        r#""policy": {"generic": {}}, "calls": [{"attempts": [], @"attempts": []}]"#,
+        r#"field "attempts" of a call of generic is there twice"#,
+    ),
+    (
+        r#""policy": {"smithy": {"bucket": @{"refill_per_second": 0}}}, "calls": [{"attempts": []}]"#,
+        r#"bucket.empty: "wait" needs a refill to wait for"#,
+    ),
+    (
+        r#""policy": {"milvus": {}}, "calls": [{@"deadline": 5, "attempts": []}]"#,
+        r#"unknown field "deadline" in a call of milvus"#,
+    ),
+    (
+        r#""policy": {"milvus": {}}, "calls": [{"attempts": [{"outcome": @"ok"}]}]"#,
+        r#"outcome: unknown outcome "ok"; expected "invalid-message", "hang" or a status"#,
+    ),
+    (
+        r#""policy": {"couchbase": {"strategy": @"best"}}, "calls": []"#,
+        r#"strategy: unknown strategy "best""#,
+    ),
+    (
+        r#""policy": {"couchbase": {"strategy": "best-effort"}}, "calls": [@{"attempts": []}]"#,
+        r#"a couchbase call needs "idempotent" or "operation""#,
+    ),
+    (
+        r#""policy": {"couchbase": {"strategy": "best-effort"}}, "calls": [{"operation": @"kv.gett", "attempts": []}]"#,
+        r#"operation: unknown operation "kv.gett"; did you mean "kv.get"?"#,
+    ),
+    (
+        r#""policy": {"couchbase": {"strategy": "best-effort"}}, "calls": [{"idempotent": true, "attempts": [{"outcome": @{"service": "kv"}}]}]"#,
+        r#"a response needs the field "status""#,
+    ),
+    (
+        r#""policy": {"couchbase": {"strategy": "best-effort"}}, "calls": [{"idempotent": true, "attempts": [{"outcome": @"failed"}]}]"#,
+        r#"outcome: unknown reason "failed""#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"seen": "unsent", "outcome": @"OK"}]}]"#,
+        r#"what was "seen" is the outcome"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": @"a", "attempts": []}]"#,
+        r#"method: expected "/package.Service/Method""#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"outcome": "OK", "after": 5, "headers": @6}]}]"#,
+        r#"headers: they come ahead of the outcome"#,
+    ),
+];
+
+#[test]
+fn every_mistake_has_its_line_and_column_and_says_what_was_expected() {
+    for (marked, expected) in MISTAKES {
+        let before = marked.find('@').expect("the place is marked");
+        let column = "{ \"name\": \"one\", ".len() + before + 1;
+        let (code, out, err) = one(&marked.replacen('@', "", 1));
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{marked}");
+        let first = err.lines().next().unwrap_or_default();
+        assert!(first.starts_with(&format!("FILE:2:{column}: {expected}")), "{marked}\n{err}");
+    }
+    let (_, _, err) = one(r#""policy": {"generic": {}}"#);
+    assert_eq!(err, "FILE:2:1: a scenario needs \"calls\", or \"refused\": true\n");
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_shown_in_their_order() {
+    let (code, _, err) = one(r#""frm": "P1", "policy": {"generic": {}}, "calls": [
+        { "attempts": [{"outcome": "oh"}], "expect": {"starts": 0} },
+        { "attempt": [] } ]"#);
+    assert_eq!(code, Some(2));
+    let places: Vec<_> = err.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(places, ["FILE:2:18:", "FILE:3:36:", "FILE:3:65:", "FILE:4:9:", "FILE:4:11:"]);
+}
+
+#[test]
+fn two_scenarios_of_one_name_are_a_mistake() {
+    let text = format!(
+        "{{ \"scenarios\": [{{ \"name\": \"one\", {HOLDS} }},\n{{ \"name\": \"one\", {HOLDS} }}] }}"
+    );
+    let file = Temporary::new(&text);
+    let (code, _, err) = scenarios(&[file.path()]);
+    assert_eq!(
+        (code, err),
+        (Some(2), format!("{}:4:11: name: \"one\" is there twice\n", file.path()))
+    );
+}

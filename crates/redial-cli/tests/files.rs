@@ -1,0 +1,219 @@
+//! Goal: the project's scenario files hold, at both levels, and would not if a number were another.
+//! Method: all of them are played; then each constant of a preset is replaced in the policies of its
+//! file, which must turn a scenario red.
+
+use std::time::Instant;
+
+use redial_cli::scenarios::load::{load, open};
+use redial_cli::scenarios::source::Source;
+use redial_cli::scenarios::{Arguments, Counts, File, play_file};
+use serde_json::{Value, json};
+
+fn path(name: &str) -> String {
+    format!("{}/../../scenarios/{name}.json", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(name: &str) -> Value {
+    let text = std::fs::read_to_string(path(name)).expect("the file is there");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+fn loaded(file: &Value) -> File {
+    load(&Source::new("changed", file.to_string()))
+        .unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
+}
+
+/// Plays a file, and gives the counts and what was printed.
+fn played(file: &File, live: bool) -> (Counts, String) {
+    let mut out = Vec::new();
+    let arguments = Arguments { live, ..Arguments::default() };
+    let counts = play_file(file, &arguments, &mut out).expect("a vector takes everything");
+    (counts, String::from_utf8(out).expect("it is text"))
+}
+
+fn counts(passed: usize, failed: usize, skipped: usize) -> Counts {
+    let mut counts = Counts::default();
+    (counts.passed, counts.failed, counts.skipped) = (passed, failed, skipped);
+    counts
+}
+
+#[test]
+fn every_design_does_what_its_scenarios_say() {
+    for (name, scenarios) in [
+        ("limits", 11),
+        ("generic", 13),
+        ("smithy", 12),
+        ("couchbase", 25),
+        ("milvus", 15),
+        ("refused", 9),
+    ] {
+        let file = open(&path(name)).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+        let (found, text) = played(&file, false);
+        assert_eq!(found, counts(scenarios, 0, 0), "{name}: {text}");
+        assert_eq!(text, "", "what holds prints nothing");
+    }
+}
+
+#[test]
+fn so_many_scenarios_of_each_file_play_live() {
+    for (name, expected) in [
+        ("limits", counts(11, 0, 0)),
+        ("generic", counts(13, 0, 0)),
+        ("smithy", counts(12, 0, 0)),
+        ("couchbase", counts(0, 0, 25)),
+        ("milvus", counts(0, 0, 15)),
+        ("refused", counts(9, 0, 0)),
+    ] {
+        let file = open(&path(name)).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+        let (found, text) = played(&file, true);
+        assert_eq!(found, expected, "{name}: {text}");
+    }
+}
+
+#[test]
+fn what_the_rulings_say_beyond_the_examples_holds_at_both_levels() {
+    for (name, core, live) in [
+        ("generic", counts(64, 0, 0), counts(64, 0, 0)),
+        ("smithy", counts(13, 0, 0), counts(13, 0, 0)),
+        ("couchbase", counts(12, 0, 0), counts(0, 0, 12)),
+        ("milvus", counts(11, 0, 0), counts(0, 0, 11)),
+        ("refused", counts(25, 0, 0), counts(25, 0, 0)),
+    ] {
+        let path = format!("{}/tests/rulings/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+        for (level, expected) in [(false, core), (true, live)] {
+            let (found, text) = played(&file, level);
+            assert_eq!(found, expected, "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn grpc_files_are_read_whole_and_said_to_come_later() {
+    for name in ["buffer", "config", "hedging", "refused", "retry", "throttle", "transparent"] {
+        let mistakes = open(&path(&format!("grpc-{name}"))).expect_err("it cannot be played yet");
+        let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.text.as_str()).collect();
+        assert!(matches!(texts.as_slice(), [text] if text.contains("yet")), "{name}: {texts:?}");
+        assert!(mistakes[0].place.is_some());
+    }
+}
+
+/// Sets a field of the policies of a file that satisfy a condition and do not give it themselves;
+/// a path names a field inside another one.
+fn with(name: &str, path: &[&str], value: &Value, has: impl Fn(&Value) -> bool) -> Value {
+    let mut file = text(name);
+    for scenario in file["scenarios"].as_array_mut().expect("a list") {
+        let policy = &mut scenario["policy"][name];
+        let mut place = policy.clone();
+        for field in path {
+            place = place[field].clone();
+        }
+        if place.is_null() && has(policy) {
+            path.iter().fold(policy, |policy, field| &mut policy[field]).clone_from(value);
+        }
+    }
+    file
+}
+
+/// Which policies are changed.
+type Condition<'a> = &'a dyn Fn(&Value) -> bool;
+
+#[test]
+fn another_number_in_a_preset_turns_a_scenario_red() {
+    let standard = |policy: &Value| policy["preset"].is_null();
+    let aws_2026 = |policy: &Value| policy["preset"] == "aws-2026";
+    // Where the scenario names no capacity, every cost fits.
+    let large =
+        |policy: &Value| policy["preset"].is_null() && policy["bucket"]["capacity"].is_null();
+    let cases: [(&str, &[&str], Value, Condition<'_>); 19] = [
+        ("smithy", &["attempts"], json!(4), &standard),
+        ("smithy", &["backoff_first"], json!("11ms"), &standard),
+        ("smithy", &["backoff_factor"], json!(1.6), &standard),
+        ("smithy", &["jitter"], json!("equal"), &standard),
+        ("smithy", &["order"], json!("token-first"), &standard),
+        ("smithy", &["bucket", "capacity"], json!(499), &standard),
+        ("smithy", &["bucket", "costs", "server"], json!(4), &large),
+        ("smithy", &["bucket", "costs", "throttling"], json!(5), &large),
+        ("smithy", &["bucket", "costs", "timeout"], json!(9), &large),
+        ("smithy", &["bucket", "success"], json!(2), &standard),
+        ("smithy", &["bucket", "refill_per_second"], json!(11), &standard),
+        ("smithy", &["backoff_first"], json!("51ms"), &aws_2026),
+        ("smithy", &["backoff_factor"], json!(1.5), &aws_2026),
+        ("smithy", &["throttling_first"], json!("50ms"), &aws_2026),
+        ("smithy", &["bucket", "costs", "server"], json!(13), &aws_2026),
+        ("smithy", &["attempts"], json!(2), &aws_2026),
+        ("milvus", &["maxRetries"], json!(4), &|_| true),
+        ("milvus", &["retryDelay"], json!(11), &|_| true),
+        ("couchbase", &["backoff"], json!({"constant": "1ms"}), &|_| true),
+    ];
+    for (name, path, value, has) in cases {
+        let file = with(name, path, &value, has);
+        let (found, _) = played(&loaded(&file), false);
+        assert!(found.failed > 0, "{name}: nobody notices {path:?} = {value}");
+    }
+}
+
+#[test]
+fn every_number_that_is_expected_is_compared() {
+    // A millisecond, a token or an attempt more in any expectation is found.
+    for name in ["limits", "generic", "smithy", "couchbase", "milvus"] {
+        let whole = text(name);
+        let scenarios = whole["scenarios"].as_array().expect("a list").len();
+        for field in ["starts", "at", "attempt", "tokens"] {
+            let mut file = whole.clone();
+            let mut changed = 0;
+            for scenario in file["scenarios"].as_array_mut().expect("a list") {
+                for call in scenario["calls"].as_array_mut().expect("a list") {
+                    let pointer = match field {
+                        "starts" => "/expect/starts/0",
+                        "tokens" => "/expect/tokens",
+                        "at" => "/expect/end/at",
+                        _ => "/expect/end/attempt",
+                    };
+                    let Some(place) = call.pointer_mut(pointer) else { continue };
+                    if let Some(number) = place.as_f64() {
+                        // Attempts are whole, times and tokens are just beyond their tolerance.
+                        *place = match field {
+                            "attempt" => json!(number as u64 + 1),
+                            _ => json!(number + 0.002),
+                        };
+                        changed += 1;
+                        break;
+                    }
+                }
+            }
+            let (found, _) = played(&loaded(&file), false);
+            assert_eq!(
+                (found.failed, found.passed + found.failed),
+                (changed, scenarios),
+                "{name} {field}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_scenarios_play_in_seconds() {
+    let mut scenarios = Vec::new();
+    let files = ["limits", "generic", "smithy", "couchbase", "milvus", "refused"].map(text);
+    for round in 0.. {
+        for scenario in files.iter().flat_map(|file| file["scenarios"].as_array()).flatten() {
+            let mut scenario = scenario.clone();
+            scenario["name"] = json!(format!("{round}: {}", scenario["name"]));
+            scenarios.push(scenario);
+        }
+        if scenarios.len() >= 10_000 {
+            scenarios.truncate(10_000);
+            break;
+        }
+    }
+    // All on one line, as some tools write it.
+    let source = Source::new("many", json!({ "scenarios": scenarios }).to_string());
+    let began = Instant::now();
+    let file = load(&source).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let (found, _) = played(&file, false);
+    let took = began.elapsed();
+    assert_eq!(found, counts(10_000, 0, 0));
+    println!("10,000 scenarios took {took:?}");
+    assert!(took.as_secs() < 60, "{took:?}");
+}

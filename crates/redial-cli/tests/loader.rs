@@ -1,0 +1,137 @@
+//! Goal: whatever a file says, the loader answers with scenarios or with mistakes, and what it loads
+//! can be played at both levels. Method: the project's own files, with values and bytes replaced at
+//! random.
+
+use redial_cli::scenarios::load::load;
+use redial_cli::scenarios::source::Source;
+use redial_cli::scenarios::{Arguments, play_file};
+use redial_core::Random;
+use serde_json::{Value, json};
+
+/// How many files are made up.
+const FILES: usize = 6_000;
+
+fn scenarios() -> Vec<Value> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it can be read").path())
+        .collect();
+    files.sort();
+    let mut all = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(file).expect("it can be read");
+        let value: Value = serde_json::from_str(&text).expect("it is JSON");
+        all.extend(value["scenarios"].as_array().cloned().unwrap_or_default());
+    }
+    // Those of gRPC cannot be played yet; a few are enough to read.
+    let mut grpc = 0;
+    all.retain(|scenario| {
+        grpc += usize::from(!scenario["policy"]["grpc"].is_null());
+        scenario["policy"]["grpc"].is_null() || grpc % 8 == 0
+    });
+    all
+}
+
+fn below(random: &mut Random, most: usize) -> usize {
+    (random.bits() % most as u64) as usize
+}
+
+/// What may stand where something else belongs.
+fn odd(random: &mut Random) -> Value {
+    let values = [
+        json!(null),
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(0.5),
+        json!(1e300),
+        json!(18_446_744_073_709_551_615_u64),
+        json!(18_446_744_073_709.0),
+        json!(""),
+        json!("ok"),
+        json!("hang"),
+        json!("stop"),
+        json!("unlimited"),
+        json!("none"),
+        json!("0ms"),
+        json!("1ns"),
+        json!("200000000000d"),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!([{}]),
+        json!({ "": 0 }),
+    ];
+    values[below(random, values.len())].clone()
+}
+
+/// Replaces, removes or adds one value somewhere.
+fn change(value: &mut Value, random: &mut Random) {
+    let here = below(random, 6) == 0;
+    match value {
+        Value::Object(fields) if !here && !fields.is_empty() => {
+            let index = below(random, fields.len());
+            let name = fields.keys().nth(index).expect("it is below the length").clone();
+            match below(random, 12) {
+                0 => drop(fields.remove(&name)),
+                1 => drop(fields.insert(format!("{name}x"), odd(random))),
+                _ => change(&mut fields[&name], random),
+            }
+        }
+        Value::Array(list) if !here && !list.is_empty() => {
+            let index = below(random, list.len());
+            match below(random, 12) {
+                0 => drop(list.remove(index)),
+                1 => list.push(odd(random)),
+                _ => change(&mut list[index], random),
+            }
+        }
+        // Mostly of the same type, so that not everything is refused at the first glance.
+        other => {
+            let kind = std::mem::discriminant(other);
+            let any = below(random, 4) == 0;
+            let new =
+                (0..64).map(|_| odd(random)).find(|new| any || std::mem::discriminant(new) == kind);
+            *other = new.unwrap_or_default();
+        }
+    }
+}
+
+#[test]
+fn whatever_a_file_says_is_loaded_or_refused_and_never_a_panic() {
+    let originals = scenarios();
+    let mut random = Random::new(5);
+    let (mut loaded, mut refused) = (0, 0);
+    for _ in 0..FILES {
+        let mut scenario = originals[below(&mut random, originals.len())].clone();
+        for _ in 0..=below(&mut random, 2) {
+            let part = ["policy", "calls", "draws"][below(&mut random, 3)];
+            match scenario.get_mut(part) {
+                Some(part) => change(part, &mut random),
+                None => change(&mut scenario, &mut random),
+            }
+        }
+        let mut text = json!({ "scenarios": [scenario] }).to_string().into_bytes();
+        if below(&mut random, 8) == 0 {
+            let at = below(&mut random, text.len());
+            text[at] = b"\"{}[],:0-\\ \x01\xff"[below(&mut random, 13)];
+        }
+        let text = String::from_utf8_lossy(&text).into_owned();
+        match load(&Source::new("odd", text)) {
+            Ok(file) => {
+                loaded += 1;
+                for live in [false, true] {
+                    let arguments = Arguments { live, json: live, files: Vec::new() };
+                    play_file(&file, &arguments, &mut Vec::new()).expect("a vector takes it all");
+                }
+            }
+            Err(mistakes) => {
+                refused += 1;
+                assert!(!mistakes.is_empty(), "something must be wrong");
+                assert!(mistakes.iter().all(|mistake| mistake.place.is_some()));
+            }
+        }
+    }
+    assert!(loaded > FILES / 20 && refused > FILES / 20, "{loaded} loaded, {refused} refused");
+}
