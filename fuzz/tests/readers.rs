@@ -32,15 +32,13 @@ fn fuzz(samples: &'static [&'static str], read: fn(&str)) {
     for sample in samples {
         read(sample);
     }
-    bolero::check!()
-        .with_test_time(SECONDS)
-        .with_iterations(100_000)
-        .with_max_len(128)
-        .for_each(|input: &[u8]| {
+    bolero::check!().with_test_time(SECONDS).with_iterations(100_000).with_max_len(128).for_each(
+        |input: &[u8]| {
             read(&String::from_utf8_lossy(input));
             let Some((first, recipe)) = input.split_first() else { return };
             read(&changed(samples[usize::from(*first) % samples.len()], recipe));
-        });
+        },
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ use redial_core::throttle::{Bucket, Budget, Place};
 use redial_core::{Backoff, Cost, Grant, HintRule, Jitter, Late, Limits, Ns, Problem, Rules, Step};
 
 use crate::attempt::{Answer, Attempt, Operation, Seeing};
+use crate::classify::SayWhichErrorsMayBeRepeatedWithWhen;
 use crate::lend::Lend;
 use crate::retry::Retry;
 use crate::strategy::Strategy;
@@ -232,7 +233,10 @@ impl Policy {
     /// Repeats the operation: a closure that returns a `Result`, or a future of one.
     ///
     /// The operation is called when the first attempt starts, not before.
-    pub const fn retry<O, K>(&self, operation: O) -> Retry<'_, &Policy, O, K>
+    pub const fn retry<O, K>(
+        &self,
+        operation: O,
+    ) -> Retry<'_, &Policy, O, K, SayWhichErrorsMayBeRepeatedWithWhen>
     where
         O: Operation,
         O::Answer: Answer<K>,
@@ -242,7 +246,10 @@ impl Policy {
 
     /// Repeats an operation that sees its [`Attempt`]: its number, what came before, and the time
     /// that remains.
-    pub const fn retry_with<F, R, K>(&self, operation: F) -> Retry<'_, &Policy, Seeing<F>, K>
+    pub const fn retry_with<F, R, K>(
+        &self,
+        operation: F,
+    ) -> Retry<'_, &Policy, Seeing<F>, K, SayWhichErrorsMayBeRepeatedWithWhen>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
@@ -286,7 +293,7 @@ impl Hedged {
         &Policy,
         O,
         crate::Async,
-        crate::classify::SayWhichErrorsMayBeRepeatedWithWhen,
+        SayWhichErrorsMayBeRepeatedWithWhen,
         crate::DefaultSleeper,
         crate::future::Value,
         { redial_core::LIVE_MAX },
@@ -307,7 +314,7 @@ impl Hedged {
         &Policy,
         Seeing<F>,
         crate::Async,
-        crate::classify::SayWhichErrorsMayBeRepeatedWithWhen,
+        SayWhichErrorsMayBeRepeatedWithWhen,
         crate::DefaultSleeper,
         crate::future::Value,
         { redial_core::LIVE_MAX },

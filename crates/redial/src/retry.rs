@@ -42,7 +42,7 @@ use crate::throttle::Handle;
 /// ```
 #[track_caller]
 #[inline(always)]
-pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K>
+pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K, SayWhichErrorsMayBeRepeatedWithWhen>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -68,7 +68,8 @@ pub struct Retry<
     G,
     O,
     K,
-    C = SayWhichErrorsMayBeRepeatedWithWhen,
+    // Without a default: rustc leaves those out when it prints a type, and this one is a message.
+    C,
     S = DefaultSleeper,
     R = Value,
     const LIVE: usize = 1,
@@ -273,7 +274,7 @@ where
     ///
     /// It blocks the thread while an attempt runs and while it waits for the next one; nothing else.
     /// A running attempt cannot be cancelled: it is told what remains, the deadline is judged when
-    /// it returns, and attempt timeouts do not apply (ruling P12).
+    /// it returns, and its own timeout is for the operation to keep (ruling P12).
     ///
     /// # Errors
     /// The call did not get what it asked for.

@@ -122,10 +122,8 @@ async fn an_exhausted_budget_suppresses_the_next_hedge_and_nothing_else() {
         Ok(budget) => budget,
         Err(_) => panic!("valid"),
     };
-    static POOR: Hedged = Policy::hedged(ms(10))
-        .attempts(4)
-        .throttle(redial::Throttle::shared(&ONE))
-        .checked();
+    static POOR: Hedged =
+        Policy::hedged(ms(10)).attempts(4).throttle(redial::Throttle::shared(&ONE)).checked();
     let mut calls = 0;
     let value = POOR
         .retry(|| {
@@ -160,9 +158,8 @@ async fn an_attempt_timeout_cancels_a_hedge_and_the_deadline_all_of_them() {
     let error = call.await.expect_err("nothing ever comes");
     assert_eq!((error.why(), error.elapsed(), error.attempts()), (Why::Deadline, ms(38), 3));
     assert_eq!(count.alive(), 0);
-    let timed_out = |wanted| {
-        diary.notes().iter().any(|(_, note)| *note == Note::TimedOut { attempt: wanted })
-    };
+    let timed_out =
+        |wanted| diary.notes().iter().any(|(_, note)| *note == Note::TimedOut { attempt: wanted });
     assert!(timed_out(1) && timed_out(2) && !timed_out(3));
 }
 

@@ -91,7 +91,8 @@ async fn a_history_has_every_attempt_with_its_times_and_its_end() {
     };
     let call = policy.retry(operation).when(|_| Some(Failure::throttling()));
     let (_, report) = call.history().with_report().await.expect("the third succeeds");
-    let times: Vec<_> = report.history.iter().map(|it| (it.attempt, it.started, it.ended)).collect();
+    let times: Vec<_> =
+        report.history.iter().map(|it| (it.attempt, it.started, it.ended)).collect();
     assert_eq!(times, [(1, ms(0), ms(5)), (2, ms(15), ms(23)), (3, ms(33), ms(38))]);
     let ends: Vec<_> = report.history.iter().map(|tried| tried.end).collect();
     assert_eq!(

@@ -91,7 +91,8 @@ fn an_operation_that_panics_leaves_everything_droppable() {
             drop(call);
             drop(owned);
             assert_eq!(count.alive(), 0, "{at:?}, machine: {machine}");
-            let used = if matches!(at, At::Call(1) | At::Poll(1) | At::Judging(1)) { 10. } else { 9. };
+            let used =
+                if matches!(at, At::Call(1) | At::Poll(1) | At::Judging(1)) { 10. } else { 9. };
             assert_eq!(policy.tokens(0), Some(used), "{at:?}, machine: {machine}");
         }
     }

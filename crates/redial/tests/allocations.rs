@@ -1,0 +1,190 @@
+//! Goal: what a call allocates is known to the last box. Method: an allocator that counts what this
+//! thread asks for, around calls that are polled by hand, so that nothing else allocates.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use redial::{Hedged, Jitter, Ns, Policy, Sleeper, Throttle, ms, s};
+
+/// The system's allocator, which counts what each thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed to the system's allocator unchanged; counting touches a cell of the
+// thread that needs no allocation of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Each look at it is a millisecond later, so that every wait ends.
+#[derive(Clone, Copy)]
+struct Ticking<'a>(&'a Cell<Ns>);
+
+struct Tick<'a>(Ticking<'a>, Ns);
+
+impl<'a> Sleeper for Ticking<'a> {
+    type Sleep = Tick<'a>;
+    fn now(&self) -> Ns {
+        self.0.set(self.0.get() + 1_000_000);
+        self.0.get()
+    }
+    fn sleep_until(&self, at: Ns) -> Tick<'a> {
+        Tick(*self, at)
+    }
+}
+
+impl Future for Tick<'_> {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.0.now() >= self.1 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// How many allocations this makes.
+fn allocations(story: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    story();
+    ALLOCATIONS.get() - before
+}
+
+/// Polls by hand until it is ready.
+fn finish<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+    }
+}
+
+/// Pends so often before it gives its result.
+struct Pends(u32, Result<u32, ()>);
+
+impl Future for Pends {
+    type Output = Result<u32, ()>;
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.0 == 0 {
+            return Poll::Ready(self.1);
+        }
+        self.0 -= 1;
+        Poll::Pending
+    }
+}
+
+/// Each attempt pends so often; so many fail before one succeeds.
+fn operation(pends: u32, failures: u32) -> impl FnMut() -> Pends {
+    let mut calls = 0;
+    move || {
+        calls += 1;
+        Pends(pends, if calls > failures { Ok(calls) } else { Err(()) })
+    }
+}
+
+static PLAIN: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).checked();
+static LIMITED: Policy = Policy::constant(ms(5))
+    .jitter(Jitter::None)
+    .throttle(Throttle::none())
+    .deadline(s(5))
+    .checked();
+
+/// Runs the call on a clock of its own, and counts.
+fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
+    let clock = Cell::new(0);
+    allocations(|| {
+        let call = policy.retry(operation(pends, failures)).when(|()| true);
+        let value = finish(call.sleeping_on(Ticking(&clock)).into_future());
+        assert_eq!(value.ok(), Some(failures + 1));
+    })
+}
+
+#[test]
+fn a_plain_call_that_succeeds_in_the_end_allocates_nothing() {
+    // The thread's draws are seeded at the first use.
+    count(&PLAIN, 0, 1);
+    for (pends, failures) in [(0, 0), (3, 0), (0, 2), (3, 2)] {
+        assert_eq!(count(&PLAIN, pends, failures), 0, "{pends} pends, {failures} failures");
+    }
+    let value = allocations(|| {
+        assert_eq!(
+            finish(redial::retry(operation(0, 0)).when(|()| true).into_future()).ok(),
+            Some(1)
+        );
+    });
+    assert_eq!(value, 0, "the shortest form");
+}
+
+#[test]
+fn a_call_with_a_deadline_allocates_nothing_at_once_and_one_box_if_it_pends() {
+    assert_eq!(count(&LIMITED, 0, 0), 0);
+    assert_eq!(count(&LIMITED, 1, 0), 1);
+    assert_eq!(count(&LIMITED, 9, 2), 1, "retries and their timers need no other");
+    assert_eq!(count(&LIMITED, 0, 2), 1, "a failure needs the machine too");
+}
+
+#[test]
+fn a_hedge_allocates_one_box_for_itself_and_one_list_for_all() {
+    let policy: Hedged = Policy::hedged(ms(5)).attempts(3).build().expect("valid");
+    let race = |pends: u32| {
+        let clock = Cell::new(0);
+        let mut calls = 0;
+        let made = allocations(|| {
+            let operation = || {
+                calls += 1;
+                Pends(pends, Ok(calls))
+            };
+            let call = policy.retry(operation).when(|()| true).sleeping_on(Ticking(&clock));
+            assert!(finish(call.into_future()).is_ok());
+        });
+        (calls, made)
+    };
+    assert_eq!(race(0), (1, 0));
+    assert_eq!(race(2), (1, 1), "the machine");
+    let (calls, made) = race(1000);
+    assert_eq!((calls, made), (3, 1 + 2 + 1), "the machine, two hedges, and their list");
+}
+
+#[test]
+fn an_error_is_one_box() {
+    let failed = allocations(|| {
+        let call = PLAIN.retry(operation(0, 9)).when(|()| false);
+        assert!(finish(call.sleeping_on(Ticking(&Cell::new(0))).into_future()).is_err());
+    });
+    assert_eq!(failed, 1);
+}
+
+#[test]
+fn a_blocking_call_allocates_nothing_unless_it_fails() {
+    static QUICK: Policy = Policy::immediate().throttle(Throttle::none()).checked();
+    let blocking = |policy: &Policy| {
+        allocations(|| {
+            assert_eq!(policy.retry(|| Ok::<_, ()>(7)).when(|()| true).call().ok(), Some(7))
+        })
+    };
+    assert_eq!((blocking(&QUICK), blocking(&LIMITED)), (0, 0));
+    let failing = allocations(|| {
+        let mut calls = 0;
+        let operation = || {
+            calls += 1;
+            if calls < 3 { Err(()) } else { Ok(calls) }
+        };
+        assert_eq!(QUICK.retry(operation).when(|()| true).call().ok(), Some(3));
+    });
+    assert_eq!(failing, 1, "what would wake the thread");
+}

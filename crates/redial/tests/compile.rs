@@ -1,0 +1,52 @@
+//! Goal: what must not compile does not, and what the compiler then says helps; the call sites of
+//! the design do. Method: trybuild compiles each file in `compile/` and compares what rustc says
+//! with the text beside it (after a new rustc: `TRYBUILD=overwrite cargo test -p redial
+//! --all-features --test compile`); the words that are ours are looked for besides, so that no new
+//! text loses them.
+//!
+//! With the feature `serde` names occur twice, and rustc prints longer paths: the texts are those.
+#![cfg(all(feature = "tokio", feature = "serde"))]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile").join(name)
+}
+
+#[test]
+fn what_must_not_compile_does_not_and_the_call_sites_do() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/compile/fails/*.rs");
+    cases.pass("tests/compile/passes/*.rs");
+}
+
+#[test]
+fn what_the_compiler_says_holds_the_words_that_help() {
+    let words = [
+        ("nothing_says_which_errors", "SayWhichErrorsMayBeRepeatedWithWhen"),
+        ("no_attempt", "attempts: 0 would never try; write 1 for a single attempt"),
+        ("too_many_hedges", "attempts: a hedged policy runs 1 to 32 attempts; name a number"),
+        (
+            "a_hedged_call_that_blocks",
+            "the trait `Future` is not implemented for `Result<Vec<u8>, std::io::Error>`",
+        ),
+        ("a_hedged_call_that_must_not_run_twice", "not_idempotent"),
+        ("a_hedged_call_with_a_strategy", "strategy"),
+        ("a_builder_is_not_a_policy", "expected `Policy`, found `Builder<Policy>`"),
+        ("a_builder_that_retries", "method not found in `redial::Builder<redial::Policy>`"),
+        ("an_attempt_that_keeps_a_borrow", "captured variable"),
+        ("until_alone", "SayWhichErrorsMayBeRepeatedWithWhen"),
+    ];
+    for (name, word) in words {
+        let said = fs::read_to_string(folder("fails").join(name).with_extension("stderr"));
+        let said = said.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(said.contains(word), "{name}: `{word}` is not in\n{said}");
+    }
+    let files = fs::read_dir(folder("fails")).expect("the folder is there");
+    let cases = files.filter(|file| {
+        let path = file.as_ref().expect("it can be read").path();
+        path.extension().is_some_and(|extension| extension == "rs")
+    });
+    assert_eq!(cases.count(), words.len(), "each case has its word");
+}

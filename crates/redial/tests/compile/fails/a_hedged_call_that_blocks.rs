@@ -1,0 +1,9 @@
+//! A blocking attempt cannot be raced.
+
+use redial::{Hedged, Policy, ms};
+
+static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+
+fn main() {
+    let _ = READ.retry(|| std::fs::read("file")).when(|_| true).call();
+}

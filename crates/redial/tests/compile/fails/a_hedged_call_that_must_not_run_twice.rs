@@ -1,0 +1,10 @@
+//! Hedging runs twice by design.
+
+use redial::{Hedged, Policy, ms};
+
+static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+
+#[tokio::main]
+async fn main() {
+    let _ = READ.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).not_idempotent().await;
+}

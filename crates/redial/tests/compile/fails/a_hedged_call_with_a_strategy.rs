@@ -1,0 +1,11 @@
+//! A strategy decides on failures, and hedges start before there is one.
+
+use redial::{Decision, Hedged, Policy, Request, ms};
+
+static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+
+#[tokio::main]
+async fn main() {
+    let strategy = |_: &Request<'_>| Decision::Decline;
+    let _ = READ.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).strategy(strategy).await;
+}

@@ -1,0 +1,19 @@
+//! An attempt's future would keep what the closure lends it: `retry_on` is for that.
+
+use redial::{Policy, ms};
+
+static QUERY: Policy = Policy::exponential(ms(100)).checked();
+
+struct Conn;
+
+impl Conn {
+    async fn query(&mut self) -> Result<u32, std::io::Error> {
+        Ok(7)
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let mut conn = Conn;
+    let _ = QUERY.retry(|| conn.query()).when(|_| true).await;
+}

@@ -1,0 +1,9 @@
+//! So is a limit of the machine's own.
+
+use redial::{Hedged, Policy, ms};
+
+static MANY: Hedged = Policy::hedged(ms(20)).attempts(33).checked();
+
+fn main() {
+    let _ = MANY.rules();
+}
