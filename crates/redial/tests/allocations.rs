@@ -174,7 +174,7 @@ fn a_blocking_call_allocates_nothing_unless_it_fails() {
     static QUICK: Policy = Policy::immediate().throttle(Throttle::none()).checked();
     let blocking = |policy: &Policy| {
         allocations(|| {
-            assert_eq!(policy.retry(|| Ok::<_, ()>(7)).when(|()| true).call().ok(), Some(7))
+            assert_eq!(policy.retry(|| Ok::<_, ()>(7)).when(|()| true).call().ok(), Some(7));
         })
     };
     assert_eq!((blocking(&QUICK), blocking(&LIMITED)), (0, 0));

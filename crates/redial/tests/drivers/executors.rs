@@ -68,7 +68,9 @@ impl Future for Timer {
             thread::spawn(move || {
                 thread::sleep(Duration::from_nanos(left));
                 let waker = waker.lock().unwrap_or_else(PoisonError::into_inner).take();
-                waker.map(Waker::wake);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
             });
         }
         Poll::Pending
