@@ -11,7 +11,7 @@ use redial::{
 };
 
 /// A policy, what its attempts meet, why the call ends and after how many of them.
-type Case<'a> = (&'a dyn Fn() -> Policy, &'a [(Duration, Directive)], Why, u32);
+type Row<'a> = (&'a dyn Fn() -> Policy, &'a [(Duration, Directive)], Why, u32);
 
 /// What attempts can meet. An error carries the number of its attempt.
 const OK: Directive = Directive::Succeed;
@@ -253,7 +253,7 @@ async fn delays_of_every_kind_are_waited_alike_in_every_driver() {
     let cut = Limits { hard: Some(ms(1)), over: Over::Truncate, ..Limits::NONE };
     let fill = Limits { hard: Some(ms(2)), under: Under::Fill, ..Limits::NONE };
     let table = [Duration::ZERO, ms(1)];
-    let cases: [Case<'_>; 10] = [
+    let cases: [Row<'_>; 10] = [
         (&|| free(Policy::constant(ms(1))), &[(now, FAIL), (now, OK)], Why::Succeeded, 2),
         (&|| free(Policy::constant(ms(1))), &[(ms(1), FAIL)], Why::Attempts, 3),
         (&|| free(Policy::exponential(ms(1)).cap(ms(1))), &[(now, FAIL)], Why::Attempts, 3),
@@ -284,7 +284,7 @@ async fn delays_of_every_kind_are_waited_alike_in_every_driver() {
 #[tokio::test(start_paused = true)]
 async fn what_needs_cancelling_is_alike_in_the_async_and_the_lending_driver() {
     let (now, hour) = (Duration::ZERO, s(3600));
-    let cases: [Case<'_>; 7] = [
+    let cases: [Row<'_>; 7] = [
         // The deadline cancels a running attempt, the first or a later one.
         (&|| free(Policy::constant(ms(5)).deadline(ms(20))), &[(hour, OK)], Why::Deadline, 1),
         (
