@@ -9,16 +9,31 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile").join(name)
 }
 
+/// The rustc whose words are beside the cases. Another one says the same in other words, so that
+/// only the cases that compile are tried there.
+const RUSTC: &str = "rustc 1.95.";
+
+fn is_that_rustc() -> bool {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("--version").output().map(|output| output.stdout);
+    version.is_ok_and(|version| String::from_utf8_lossy(&version).starts_with(RUSTC))
+}
+
 #[test]
 fn what_must_not_compile_does_not_and_the_call_sites_do() {
     let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/compile/fails/*.rs");
     cases.pass("tests/compile/passes/*.rs");
+    if is_that_rustc() {
+        cases.compile_fail("tests/compile/fails/*.rs");
+    } else {
+        eprintln!("skipped: what must not compile is compared with the words of {RUSTC}x");
+    }
 }
 
 #[test]

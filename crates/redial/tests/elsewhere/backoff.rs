@@ -1,0 +1,198 @@
+//! Backoff and jitter.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use redial::testing::draws;
+use redial::{Diary, Failure, Jitter, Note, Policy, Problem, Reason, Rules, ms, s};
+
+use crate::stage::{Became, Fails, announced, exact, free, run, run_one};
+
+const NS: Duration = Duration::from_nanos(1);
+
+fn delays(policy: &Policy) -> Vec<Duration> {
+    run(policy, Fails::AT_ONCE).delays()
+}
+
+/// The delays of one call with draws of its own, which need not be those of another.
+fn drawn(policy: &Policy) -> Vec<Duration> {
+    Became::delays(&run_one(policy, Fails::AT_ONCE, None))
+}
+
+/// Elsewhere jitter is added after the cap: 100 ms become 199.99 ms, 500 become 749.9.
+///
+/// Red: leave the cap to the base delay (drop `span = span.min(backoff.cap())` in `delay`).
+#[test]
+fn jitter_never_exceeds_the_cap() {
+    let jitters = [
+        Jitter::Full,
+        Jitter::Half,
+        Jitter::Equal,
+        Jitter::Proportional(1.0),
+        Jitter::Decorrelated,
+    ];
+    for jitter in jitters {
+        for u in [0.0, 0.5, 0.999_999] {
+            let _given = draws([u]);
+            let policy = Policy::exponential(ms(60)).cap(ms(100)).attempts(6).jitter(jitter);
+            let delays = delays(&free(policy));
+            assert!(delays.iter().all(|delay| *delay <= ms(100)), "{jitter:?}: {delays:?}");
+        }
+    }
+}
+
+/// Elsewhere every session gets a clone of the same generator: four that failed together slept for
+/// 118.162749 ms each, and jitter did nothing inside a process.
+///
+/// Red: give every call the same seed (`Random::new(options.seed.unwrap_or(7))` in `Engine::begin`),
+/// or every thread (`Random::new(7)` in `draws::random`).
+#[test]
+fn concurrent_calls_and_clones_draw_different_delays() {
+    let policy = free(Policy::exponential(s(1)).attempts(2));
+    let mut seen = BTreeSet::new();
+    for _ in 0..4 {
+        assert!(seen.insert(drawn(&policy.clone())), "without a machine");
+        let mut diary = Diary::new();
+        run_one(&policy.clone(), Fails::AT_ONCE, Some(&mut diary));
+        assert!(seen.insert(announced(&diary)), "with a machine");
+    }
+    for _ in 0..4 {
+        let policy = policy.clone();
+        let thread = thread::spawn(move || drawn(&policy));
+        assert!(seen.insert(thread.join().expect("no panic")), "in a thread of its own");
+    }
+    assert_eq!(seen.len(), 12);
+}
+
+/// Elsewhere a range of jitter is drawn once for all delays of a strategy: 379 ms four times.
+///
+/// Red: draw once (`0.379` in place of the draw in `Process` and `Plain`).
+#[test]
+fn each_delay_has_a_draw_of_its_own() {
+    let policy = free(Policy::constant(s(1)).attempts(9));
+    let different: BTreeSet<Duration> = drawn(&policy).into_iter().collect();
+    assert_eq!(different.len(), 8);
+    let mut diary = Diary::new();
+    run_one(&policy, Fails::AT_ONCE, Some(&mut diary));
+    let different: BTreeSet<Duration> = announced(&diary).into_iter().collect();
+    assert_eq!(different.len(), 8);
+}
+
+/// Elsewhere a small proportion panics on an empty range, no delay is ever drawn between the base
+/// and 15 % more, and half of all draws are cut to the smallest delay.
+///
+/// Red: a draw that only adds (`1.0 + p * u` for `Jitter::Proportional`).
+#[test]
+fn every_part_of_the_jitters_range_is_drawn_and_none_twice_as_often() {
+    let tiny = free(Policy::constant(s(1)).jitter(Jitter::Proportional(0.004)).attempts(500));
+    assert!(drawn(&tiny).iter().all(|delay| (ms(996)..=ms(1004)).contains(delay)));
+    let policy = free(Policy::constant(s(1)).jitter(Jitter::Proportional(0.3)).attempts(4001));
+    let mut parts = [0; 20];
+    for delay in drawn(&policy) {
+        parts[((delay.as_secs_f64() - 0.7) / 0.6 * 20.0) as usize] += 1;
+    }
+    assert!(parts.iter().all(|part| (130..=270).contains(part)), "200 each: {parts:?}");
+}
+
+/// Elsewhere the written number is the base of a power: 500 ms, 250 s, 35 hours.
+///
+/// Red: begin the series one step late (`grow(ns(first), factor, n)` in `Backoff::base`).
+#[test]
+fn a_series_begins_with_the_first_delay_and_grows_by_the_factor() {
+    let policy = exact(Policy::exponential(ms(500)).cap(s(9999)).attempts(5));
+    assert_eq!(delays(&policy), [ms(500), s(1), s(2), s(4)]);
+}
+
+/// Elsewhere the counter is incremented before it is read, and the first step of 1 ms is never used.
+///
+/// Red: number delays one too high (`ledger.attempts + 1` in `number`).
+#[test]
+fn the_first_step_of_a_table_is_the_first_delay() {
+    static MOVED: Reason = Reason::new("MOVED").always();
+    let policy = exact(Policy::constant(s(9)).attempts(4));
+    let became = run(&policy, Fails(Duration::ZERO, Failure::server().because(MOVED)));
+    assert_eq!(became.delays(), [ms(1), ms(10), ms(50)]);
+    static STEPS: [Duration; 2] = [ms(3), ms(5)];
+    assert_eq!(delays(&exact(Policy::table(&STEPS).attempts(4))), [ms(3), ms(5), ms(5)]);
+}
+
+/// Elsewhere a first delay above the cap is used as it is.
+///
+/// Red: leave the base as it grew (`base` in place of `base.min(self.cap())` in `Backoff::base`).
+#[test]
+fn a_first_delay_above_the_cap_is_capped() {
+    let policy = exact(Policy::exponential(s(10)).cap(s(1)).attempts(3));
+    assert_eq!(delays(&policy), [s(1), s(1)]);
+    let policy = exact(Policy::arithmetic(s(10), s(1)).cap(s(1)).attempts(3));
+    assert_eq!(delays(&policy), [s(1), s(1)]);
+}
+
+/// Elsewhere 32-bit floats lose nanoseconds, jitter is cut to whole milliseconds, and delays are
+/// whole seconds.
+///
+/// Red: count in 32-bit floats (`ns(delay) as f32 as Ns` for `Backoff::Constant`), or cut jitter
+/// (`/ 1_000_000 * 1_000_000` for `Jitter::Full`).
+#[test]
+fn delays_are_exact_to_the_nanosecond() {
+    let odd = Duration::from_nanos(123_456_789_123);
+    assert_eq!(delays(&exact(Policy::constant(odd))), [odd, odd]);
+    let policy = exact(Policy::exponential(odd).cap(s(9999)));
+    assert_eq!(delays(&policy), [odd, odd * 2]);
+    let _given = draws([0.25]);
+    let policy = free(Policy::constant(Duration::from_nanos(4_000_020)).attempts(2));
+    assert_eq!(delays(&policy), [Duration::from_nanos(1_000_005)]);
+}
+
+/// Elsewhere a smallest delay below a millisecond divides by zero, and a factor is cut to an integer,
+/// so that 1.5 does not grow at all.
+///
+/// Red: cut the factor (`grow(ns(first), factor as u32 as f64, steps)` in `Backoff::base`).
+#[test]
+fn a_nanosecond_grows_by_one_and_a_half() {
+    let policy = exact(Policy::exponential(NS * 8).factor(1.5).attempts(5));
+    assert_eq!(delays(&policy), [NS * 8, NS * 12, NS * 18, NS * 27]);
+    let policy = exact(Policy::exponential(NS).factor(0.5).attempts(3));
+    assert_eq!(delays(&policy), [NS, Duration::ZERO]);
+}
+
+/// Elsewhere a factor that is negative or not a number silently means the longest delay.
+///
+/// Red: accept it (`Backoff::Exponential { .. } => None` in `Backoff::problem`).
+#[test]
+fn a_factor_that_is_not_above_zero_is_refused() {
+    for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let refused = Policy::exponential(ms(1)).factor(factor).build();
+        assert_eq!(refused.err(), Some(Problem::Factor), "{factor}");
+    }
+    for proportion in [-0.1, 1.1, f64::NAN] {
+        let refused = Policy::constant(ms(1)).jitter(Jitter::Proportional(proportion)).build();
+        assert_eq!(refused.err(), Some(Problem::Proportion), "{proportion}");
+    }
+}
+
+/// Elsewhere there is no jitter unless somebody asks for it.
+///
+/// Red: `jitter: Jitter::None` in `Rules::DEFAULT`.
+#[test]
+fn jitter_is_there_by_default() {
+    assert_eq!(Rules::DEFAULT.jitter, Jitter::Full);
+    for builder in [Policy::exponential(ms(100)), Policy::constant(ms(100))] {
+        let policy = free(builder.attempts(2));
+        let (one, two) = (drawn(&policy), drawn(&policy));
+        assert_ne!(one, two, "{policy:?}");
+    }
+}
+
+/// Elsewhere a backoff that overflows is taken for the end of retrying.
+///
+/// Red: let a delay that does not fit be none (`NEVER => 0` after `grow` in `Backoff::base`).
+#[test]
+fn a_series_that_outgrows_the_clock_stays_at_its_cap() {
+    let policy = exact(Policy::exponential(s(1)).factor(1e300).cap(s(20)).attempts(6));
+    let mut diary = Diary::new();
+    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut diary));
+    assert_eq!(became.delays(), [s(1), s(20), s(20), s(20), s(20)]);
+    let drew = diary.notes().iter().any(|(_, note)| matches!(note, Note::Drew(_)));
+    assert!(!drew, "without jitter nothing is drawn");
+}

@@ -1,0 +1,256 @@
+//! Budgets and storms.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use redial::testing::{Clock, block_on};
+use redial::throttles::{Bucket, Budget, Costs, CostsSpec, Empty};
+use redial::{Error, Jitter, Policy, Sleeper, Throttle, Why, ms, s};
+
+use crate::stage::{Fails, run_one};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+fn with_budget(attempts: u32, reserve: f64, ratio: f64) -> (Policy, Arc<Budget>) {
+    let budget = Arc::new(Budget::new(reserve, ratio).expect("valid"));
+    let policy = Policy::immediate().attempts(attempts).build().expect("valid");
+    (policy.sharing(budget.clone()), budget)
+}
+
+fn fails(policy: &Policy) -> Error<()> {
+    policy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("it fails")
+}
+
+fn succeeds(policy: &Policy) {
+    policy.retry(|| Ok::<_, ()>(())).when(|()| true).call().expect("it succeeds");
+}
+
+/// Elsewhere there is no budget at all, or only for who asks: every client multiplies an outage by
+/// its attempts.
+///
+/// Red: begin a builder without one (`Throttle::none()` in `Builder::new`).
+#[test]
+fn a_budget_is_there_by_default_and_bounds_a_storm() {
+    static FETCH: Policy = Policy::immediate().attempts(5).checked();
+    let loaded = Policy::immediate().attempts(5).build().expect("valid");
+    for policy in [&FETCH, &loaded] {
+        let attempts: u32 = (0..100).map(|_| fails(policy).attempts()).sum();
+        assert_eq!(attempts, 100 + 10, "one each, and the reserve");
+        assert_eq!(fails(policy).why(), Why::Throttled);
+    }
+    let short = || redial::retry(|| async { Err::<(), _>(()) }).when(|()| true).sleeping_on(Clock);
+    let calls = (0..100).map(|_| block_on(short().into_future()).expect_err("it fails"));
+    assert_eq!(calls.map(|error| error.attempts()).sum::<u32>(), 100 + 10, "the shortest form");
+}
+
+/// Elsewhere the inverse of a ratio is cut to an integer: 0.6 and 0.7 allow everything, 0.15 allows
+/// 16.6 %.
+///
+/// Red: keep the inverse (`(MILLI / (1.0 / ratio) as u32 as f64) as u32` in `Budget::new`).
+#[test]
+fn a_ratio_is_what_was_written() {
+    for (ratio, retries) in [(0.7, 700), (0.6, 600), (0.3, 300), (0.15, 150), (0.001, 1)] {
+        let (policy, budget) = with_budget(2, 2000.0, ratio);
+        for _ in 0..2000 {
+            fails(&policy);
+        }
+        assert_eq!(budget.tokens(0), Some(0.0));
+        for _ in 0..1000 {
+            succeeds(&policy);
+        }
+        let granted = (0..2000).filter(|_| fails(&policy).attempts() == 2).count();
+        assert_eq!(granted, retries, "{ratio}");
+    }
+}
+
+/// Elsewhere one success buys one retry, so that a service that half works is hit twice.
+///
+/// Red: `RATIO: f64 = 1.0` in `Budget`.
+#[test]
+fn a_success_buys_a_tenth_of_a_retry_by_default() {
+    let policy = Policy::immediate().attempts(2).build().expect("valid");
+    for _ in 0..10 {
+        fails(&policy);
+    }
+    for success in 1..=10 {
+        assert_eq!(fails(&policy).attempts(), 1, "after {success} successes");
+        succeeds(&policy);
+    }
+    assert_eq!((fails(&policy).attempts(), fails(&policy).attempts()), (2, 1));
+}
+
+/// Elsewhere deposits live for 1.1 to 1.2 times as long as written, and a budget that was idle for a
+/// week catches up in six million steps. Ours knows no time.
+///
+/// Red: let time fill it (`if now > 0 { self.add(1) }` in `Budget::take`).
+#[test]
+fn an_idle_budget_neither_forgets_nor_grows() {
+    let (policy, budget) = with_budget(3, 10.0, 0.1);
+    let began = Clock.now();
+    run_one(&policy, Fails::AT_ONCE, None);
+    let week = block_on(async {
+        Clock.sleep(s(7 * 86_400)).await;
+        Clock.now() - began
+    });
+    assert_eq!((budget.tokens(0), budget.tokens(week)), (Some(8.0), Some(8.0)));
+    run_one(&policy, Fails::AT_ONCE, None);
+    assert_eq!(budget.tokens(week), Some(6.0));
+}
+
+/// Elsewhere the tokens are summed up and then taken: 51 grants of 50, with four threads.
+///
+/// Red: store what was computed (`self.spent.store(next, ..)` in place of the exchange in
+/// `Budget::take`).
+#[test]
+fn the_budget_is_exact_under_threads() {
+    let (policy, budget) = with_budget(2, 50_000.0, 0.0);
+    let retries = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while fails(&policy).why() != Why::Throttled {
+                    retries.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!((retries.into_inner(), budget.tokens(0)), (50_000, Some(0.0)));
+}
+
+type Sleeping<'a> = Pin<Box<dyn Future<Output = Result<(), Error<()>>> + 'a>>;
+
+/// A call that has failed once and sleeps before its retry; with a machine, or without.
+fn asleep(policy: &Policy, machine: bool) -> Sleeping<'_> {
+    let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true).sleeping_on(Clock);
+    let call = if machine { call.history() } else { call };
+    let mut call: Sleeping<'_> = Box::pin(call.into_future());
+    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    call
+}
+
+/// Elsewhere nobody gives the token back if the caller drops the future while it sleeps, so that
+/// timeouts of the caller's own drain the budget.
+///
+/// Red: keep it (drop `give_back` in `Driver::dropped`, or in `Purse::refund`).
+#[test]
+fn a_sleeper_that_is_dropped_gives_its_token_back() {
+    let policy = Policy::constant(s(1)).attempts(3).build().expect("valid");
+    for machine in [false, true] {
+        for _ in 0..100 {
+            let call = asleep(&policy, machine);
+            assert_eq!(policy.tokens(0), Some(9.0), "machine: {machine}");
+            drop(call);
+        }
+        assert_eq!(policy.tokens(0), Some(10.0), "machine: {machine}");
+    }
+}
+
+/// Ten tokens that nothing refills; a retry takes 5, a success at the first try adds 1.
+fn costs() -> Arc<Costs> {
+    let spec = CostsSpec { capacity: 10.0, refill_per_second: 0.0, ..CostsSpec::STANDARD };
+    Arc::new(Costs::new(CostsSpec { empty: Empty::Fail, ..spec }).expect("valid"))
+}
+
+/// Elsewhere the permit lives in the client's strategy, one place for all its calls: while A sleeps
+/// with all the tokens, a success of B gives A's tokens back; and two that fail together forget each
+/// other's.
+///
+/// Red: let any success give a retry's cost back (`taken.map_or_else(|| ..)` becomes
+/// `to_units(self.spec.server, self.unit)` in `Costs::succeeded`).
+#[test]
+fn one_calls_success_does_not_refund_anothers_retry() {
+    let bucket = costs();
+    let policy = Policy::constant(s(1)).jitter(Jitter::None).attempts(2).build().expect("valid");
+    let policy = policy.sharing(bucket.clone());
+    let (one, two) = (asleep(&policy, false), asleep(&policy, false));
+    assert_eq!(bucket.tokens(0), Some(0.0), "each took its own");
+    succeeds(&policy);
+    assert_eq!(bucket.tokens(0), Some(1.0), "what a success at the first try adds, and no more");
+    drop(one);
+    assert_eq!(bucket.tokens(0), Some(6.0));
+    drop(two);
+    assert_eq!(bucket.tokens(0), Some(10.0), "never above the capacity");
+}
+
+/// Elsewhere the refill comes in whole seconds of the wall clock, and is negative when that steps
+/// back.
+///
+/// Red: count whole seconds (`now / 1_000_000_000 * 1_000_000_000` in `Costs::full`).
+#[test]
+fn a_refill_is_continuous_and_a_clock_that_steps_back_neither_fills_nor_drains() {
+    let spec = CostsSpec { capacity: 10.0, empty: Empty::Fail, ..CostsSpec::STANDARD };
+    let bucket = Costs::new(spec).expect("valid");
+    let cost = redial::throttles::Cost { kind: redial::Kind::Server };
+    let now = 100 * HOUR_NS;
+    for _ in 0..2 {
+        bucket.take(cost, now);
+    }
+    assert_eq!(bucket.tokens(now), Some(0.0));
+    assert_eq!(bucket.tokens(now + 250_000_000), Some(2.5), "ten in a second");
+    bucket.take(cost, now - HOUR_NS);
+    bucket.succeeded(None);
+    let left = bucket.tokens(now).expect("it counts");
+    assert!((0.0..=1.0).contains(&left), "{left}");
+    assert_eq!(bucket.tokens(now + 2 * 1_000_000_000), Some(10.0), "it fills as before");
+}
+
+/// Elsewhere an empty limiter makes first requests sleep, without a bound.
+///
+/// Red: ask the throttle for the first attempt too (`if self.started > 0` dropped, with a `take`
+/// before it, in `Call::start_next`).
+#[test]
+fn a_first_attempt_is_neither_refused_nor_delayed_nor_paid_for() {
+    let (policy, budget) = with_budget(2, 1.0, 0.0);
+    fails(&policy);
+    assert_eq!(budget.tokens(0), Some(0.0));
+    for _ in 0..10 {
+        let became = run_one(&policy, Fails::AT_ONCE, None);
+        assert_eq!((became.starts, became.why), (vec![Duration::ZERO], Why::Throttled));
+        succeeds(&policy);
+    }
+}
+
+/// Elsewhere a call sleeps for its token however long that takes.
+///
+/// Red: do not look at the deadline again once the debt is known (drop the second `is_late` in
+/// `decide`).
+#[test]
+fn a_debt_that_ends_after_the_deadline_is_not_waited_for() {
+    let spec = CostsSpec { capacity: 5.0, refill_per_second: 0.1, ..CostsSpec::STANDARD };
+    let bucket = Arc::new(Costs::new(spec).expect("valid"));
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).deadline(s(10)).build();
+    let policy = policy.expect("valid").sharing(bucket.clone());
+    let became = run_one(&policy, Fails::AT_ONCE, None);
+    // The second retry would have to wait for 50 s.
+    assert_eq!((became.starts, became.why), (vec![ms(0), ms(10)], Why::Deadline));
+    assert_eq!(became.elapsed, ms(10));
+    let left = bucket.tokens(Clock.now()).expect("it counts");
+    assert!(left >= 0.0, "what was lent for it is given back: {left}");
+}
+
+/// A budget that somebody shares by name belongs to whoever names it, and to nobody else.
+///
+/// Elsewhere a budget is part of a value that is cloned, and each clone has its own.
+///
+/// Red: give each policy a new one (`Handle::Own(Arc::new(Budget::standard()))` in
+/// `Policy::sharing`).
+#[test]
+fn clones_share_their_budget_and_strangers_do_not() {
+    let policy = Policy::immediate().attempts(2).build().expect("valid");
+    let (clone, stranger) =
+        (policy.clone(), Policy::immediate().attempts(2).build().expect("valid"));
+    fails(&policy);
+    let left = |policy: &Policy| policy.tokens(0);
+    assert_eq!((left(&policy), left(&clone), left(&stranger)), (Some(9.0), Some(9.0), Some(10.0)));
+    let (one, budget) = with_budget(2, 5.0, 0.0);
+    let other = Policy::immediate().attempts(2).build().expect("valid").sharing(budget.clone());
+    fails(&one);
+    fails(&other);
+    assert_eq!(budget.tokens(0), Some(3.0));
+    let none = Policy::immediate().attempts(2).throttle(Throttle::none()).build().expect("valid");
+    assert_eq!(left(&none), None);
+}

@@ -1,0 +1,268 @@
+//! Deadlines.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redial::{
+    Failure, Limits, Measure, Ns, Policy, Problem, Reason, Rules, Sleeper, Throttle, Why, ms, s,
+};
+
+use crate::stage::{Fails, exact, run};
+
+/// Elsewhere the limit on the total time sums up the sleeps alone: a limit of one second let four
+/// attempts of 30 s run for two minutes.
+///
+/// Red: begin the machine's call without its deadline (`deadline: NEVER` in `Call::begin`).
+#[test]
+fn a_deadline_counts_the_operations_own_time() {
+    let policy = exact(Policy::constant(ms(200)).deadline(s(1)));
+    let became = run(&policy, Fails(s(30), Failure::server()));
+    assert_eq!((became.starts.len(), became.why, became.elapsed), (1, Why::Deadline, s(1)));
+    let policy = exact(Policy::constant(s(1)).attempts(9).deadline(s(100)));
+    let became = run(&policy, Fails(s(30), Failure::server()));
+    assert_eq!(became.starts, [s(0), s(31), s(62), s(93)]);
+    assert_eq!((became.why, became.elapsed), (Why::Deadline, s(100)));
+}
+
+/// Elsewhere the elapsed time is compared before the sleep and never with its end: a limit of one
+/// second with delays of 60 s sleeps for 60 s.
+///
+/// Red: compare `now` in place of `now + after` with the deadline (the first `is_late` in
+/// `decide`).
+#[test]
+fn no_sleep_begins_that_could_not_be_followed_by_an_attempt() {
+    let policy = exact(Policy::constant(s(60)).deadline(s(1)));
+    let became = run(&policy, Fails(ms(100), Failure::server()));
+    assert_eq!((became.starts.len(), became.why, became.elapsed), (1, Why::Deadline, ms(100)));
+    // One that ends at the very moment of the deadline is in vain too.
+    let policy = exact(Policy::constant(ms(900)).deadline(s(1)));
+    let became = run(&policy, Fails(ms(100), Failure::server()));
+    assert_eq!((became.starts.len(), became.elapsed), (1, ms(100)));
+}
+
+/// Elsewhere the clock of a limit starts when the strategy is built, so that one that is kept is
+/// over before its second call.
+///
+/// Red: keep the start of a call at the clock's origin (`ledger.start = 0` in
+/// `Driver::read_clock`).
+#[test]
+fn a_deadline_counts_from_the_call_and_not_from_the_policy() {
+    let policy = exact(Policy::constant(ms(300)).attempts(9).deadline(s(1)));
+    for _ in 0..3 {
+        let became = run(&policy, Fails::AT_ONCE);
+        assert_eq!(became.starts, [ms(0), ms(300), ms(600), ms(900)]);
+    }
+}
+
+/// Elsewhere a deadline is a timeout around the whole, which the running attempt never hears of.
+///
+/// Red: tell each attempt nothing (`remaining: None` in `Engine::attempt`).
+#[test]
+fn each_attempt_is_told_what_is_left_for_it() {
+    let policy = exact(Policy::constant(s(1)).attempts(3).deadline(s(10)));
+    let told = std::cell::RefCell::new(Vec::new());
+    let call = policy.retry_with(|attempt| {
+        told.borrow_mut().push(attempt.remaining());
+        async { Err::<(), _>(()) }
+    });
+    let call = call.when(|()| true).sleeping_on(redial::testing::Clock);
+    redial::testing::block_on(call.into_future()).expect_err("it fails for ever");
+    assert_eq!(told.into_inner(), [Some(s(10)), Some(s(9)), Some(s(8))]);
+}
+
+/// Elsewhere a server's hint gets around the limit: with a limit of a millisecond, a thousand
+/// attempts were made over a thousand seconds.
+///
+/// Red: leave hints out of the comparison (`!hinted && is_late(..)` in `decide`).
+#[test]
+fn a_hint_does_not_get_around_the_deadline_the_attempts_or_the_limits() {
+    let hint = |span| Fails(Duration::ZERO, Failure::server().retry_after(span));
+    let policy = exact(Policy::constant(ms(1)).unlimited().deadline(s(10)));
+    let became = run(&policy, hint(s(4)));
+    assert_eq!((became.starts, became.why), (vec![s(0), s(4), s(8)], Why::Deadline));
+    assert_eq!(run(&policy, hint(s(10))).starts.len(), 1);
+    assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), hint(s(1))).starts.len(), 4);
+    let limits = Limits { hard: Some(s(10)), ..Limits::NONE };
+    let became = run(&exact(Policy::constant(ms(1)).unlimited().limits(limits)), hint(s(4)));
+    assert_eq!((became.starts.len(), became.why), (3, Why::HardLimit));
+}
+
+/// Elsewhere the orchestrator has neither a cap nor a deadline, and retries for ever.
+///
+/// Red: accept attempts without end (drop the last `if` of `Rules::problem`).
+#[test]
+fn attempts_without_end_are_refused_unless_something_ends_them() {
+    let unlimited = || Policy::constant(ms(1)).unlimited();
+    assert_eq!(unlimited().build().err(), Some(Problem::Unlimited));
+    let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
+    assert!(unlimited().deadline(s(1)).build().is_ok() && unlimited().limits(soft).build().is_ok());
+}
+
+/// Elsewhere a total duration with a smallest delay of zero never terminates.
+///
+/// Red: say that a constant always adds up (`Backoff::Constant(_) => true` in `grows_for_ever`).
+#[test]
+fn delays_that_never_add_up_to_the_limit_are_refused() {
+    let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
+    let zero = || Policy::immediate().unlimited();
+    assert_eq!(zero().limits(soft).build().err(), Some(Problem::Unlimited));
+    let elapsed = Limits { measure: Measure::Elapsed, ..soft };
+    let became = run(&exact(zero().limits(elapsed)), Fails(ms(300), Failure::server()));
+    assert_eq!((became.starts.len(), became.why), (4, Why::SoftLimit));
+}
+
+/// Elsewhere the reasons that are always retried get around every bound.
+///
+/// Red: leave them out (`&& !failure.is_always_retried()` where `decide` counts attempts).
+#[test]
+fn a_reason_that_is_always_retried_still_ends() {
+    static MOVED: Reason = Reason::new("MOVED").always();
+    let moved = Fails(Duration::ZERO, Failure::server().because(MOVED));
+    assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), moved).starts.len(), 4);
+    let policy = exact(Policy::constant(ms(1)).unlimited().deadline(ms(100)));
+    let became = run(&policy, moved);
+    assert_eq!((became.why, became.starts.len()), (Why::Deadline, 4), "after 1, 10 and 50 ms");
+}
+
+/// A clock that is set back by an hour after each look at it.
+struct Stepping<'a>(&'a Cell<Ns>);
+
+/// Over when it is polled for the second time.
+struct Twice(bool);
+
+const HOUR: Ns = 3_600_000_000_000;
+
+impl Sleeper for Stepping<'_> {
+    type Sleep = Twice;
+    fn now(&self) -> Ns {
+        self.0.replace(self.0.get().saturating_sub(HOUR))
+    }
+    fn sleep_until(&self, _: Ns) -> Twice {
+        Twice(false)
+    }
+}
+
+impl Future for Twice {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Elsewhere a step of the wall clock turns into an instant retry, a long sleep, a negative refill or
+/// a panic. Ours is monotonic; one that is not does no more harm than a wrong `elapsed`.
+///
+/// Red: subtract without saturating (`now - ledger.start` in `report` of the async driver).
+#[test]
+fn a_clock_that_steps_back_does_no_harm() {
+    for deadline in [None, Some(s(86_400))] {
+        let builder = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none());
+        let builder = deadline.into_iter().fold(builder, redial::Builder::deadline);
+        let policy = builder.build().expect("valid");
+        let clock = Cell::new(10 * HOUR);
+        let mut calls = 0;
+        let call = policy.retry(|| {
+            calls += 1;
+            async { Err::<(), _>(()) }
+        });
+        let call = call.when(|()| true).sleeping_on(Stepping(&clock));
+        let mut call = Box::pin(call.into_future());
+        let mut cx = Context::from_waker(Waker::noop());
+        let ended = (0..99).find_map(|_| match call.as_mut().poll(&mut cx) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        });
+        drop(call);
+        let error = ended.expect("it ends").expect_err("it fails for ever");
+        assert_eq!((error.why(), error.attempts(), calls), (Why::Attempts, 3, 3));
+        assert_eq!(error.elapsed(), Duration::ZERO);
+    }
+}
+
+/// The same, at its root.
+///
+/// Red: name the wall clock anywhere in the sources of the core or of this crate.
+#[test]
+fn the_wall_clock_is_read_nowhere() {
+    fn search(folder: &Path, found: &mut Vec<String>, seen: &mut usize) {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                search(&path, found, seen);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                *seen += 1;
+                let text = fs::read_to_string(&path).expect("a source");
+                if text.contains("SystemTime") {
+                    found.push(path.display().to_string());
+                }
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut found, mut seen) = (Vec::new(), 0);
+    for folder in ["src", "../redial-core/src"] {
+        search(&root.join(folder), &mut found, &mut seen);
+    }
+    assert!(found.is_empty() && seen > 20, "{found:?} of {seen}");
+}
+
+/// A clock that stands still, with timers that are over at once.
+struct Impatient;
+
+impl Sleeper for Impatient {
+    type Sleep = std::future::Ready<()>;
+    fn now(&self) -> Ns {
+        5
+    }
+    fn sleep_until(&self, _: Ns) -> Self::Sleep {
+        std::future::ready(())
+    }
+}
+
+/// Elsewhere a long duration overflows and panics, or is taken for the end of retrying.
+///
+/// Red: add up the delays without saturating (`ledger.waited + after` in `decide`).
+#[test]
+fn the_longest_durations_do_not_panic() {
+    let attempts = |policy: &Policy, failure: Failure, machine: bool| {
+        let call = policy.retry(|| async { Err::<(), _>(()) }).when(move |()| Some(failure));
+        let call = call.sleeping_on(Impatient);
+        let call = if machine { call.history() } else { call };
+        redial::testing::block_on(call.into_future()).expect_err("it fails").attempts()
+    };
+    // The longest that there is, and the longest that is not for ever.
+    let ages = Duration::from_nanos(Ns::MAX / 2);
+    for (span, machine) in [(Duration::MAX, false), (ages, false), (ages, true)] {
+        let throttling = Rules { throttling_first: Some(span), ..Rules::DEFAULT };
+        let policies = [
+            exact(Policy::constant(span).attempts(5)),
+            exact(Policy::exponential(span).cap(span).factor(1e300).attempts(5)),
+            exact(Policy::arithmetic(span, span).cap(span).attempts(5)),
+            exact(Policy::from_rules(throttling).attempts(5)),
+        ];
+        for policy in policies {
+            for failure in [Failure::throttling(), Failure::server().retry_after(span)] {
+                assert_eq!(attempts(&policy, failure, machine), 5, "{policy:?}, {failure:?}");
+            }
+        }
+    }
+    let policy = exact(Policy::constant(ages).attempts(5).deadline(ages));
+    assert_eq!(attempts(&policy, Failure::server(), false), 1, "it would be too late");
+}
+
+/// The same on tokio's timer, which counts in milliseconds of its own.
+///
+/// Red: make the instant without a check (`base + duration` in `clock::instant`).
+#[tokio::test(start_paused = true)]
+async fn the_longest_delay_can_be_slept_on_tokio() {
+    let policy = exact(Policy::constant(Duration::MAX));
+    let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
+    assert!(tokio::time::timeout(s(86_400), call).await.is_err(), "it still sleeps");
+    let call = policy.retry(|| std::future::pending::<Result<(), ()>>()).when(|()| true);
+    let call = tokio::time::timeout(s(86_400), call.deadline(Duration::MAX));
+    assert!(call.await.is_err(), "its deadline has not come");
+}

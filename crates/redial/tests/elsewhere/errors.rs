@@ -1,0 +1,128 @@
+//! What an error tells.
+
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+
+use redial::testing::{Clock, block_on};
+use redial::{Decision, Failure, Limits, Policy, Request, Why, ms, s};
+
+use crate::stage::{Fails, exact, run};
+
+/// Elsewhere an error says neither how often nor why it stopped, and retries that silently do not
+/// happen cost their users days.
+///
+/// Red: say the same of all (`why: Why::Attempts` in `Engine::result` and in `report`).
+#[test]
+fn an_error_says_how_often_how_long_and_why() {
+    let limits = |soft, hard| Limits { soft, hard, ..Limits::NONE };
+    let three = || Policy::constant(ms(600)).attempts(3);
+    let after = |failure| Fails(ms(5), failure);
+    let cases = [
+        (exact(three()), after(Failure::server()), Why::Attempts, "no attempt left", 3),
+        (exact(three()), after(Failure::server().stop()), Why::Refused, "said not to retry", 1),
+        (
+            exact(three().limits(limits(Some(ms(500)), None))),
+            after(Failure::server()),
+            Why::SoftLimit,
+            "the soft limit was reached",
+            2,
+        ),
+        (
+            exact(three().limits(limits(None, Some(ms(500))))),
+            after(Failure::server()),
+            Why::HardLimit,
+            "the hard limit would be passed",
+            1,
+        ),
+        (
+            exact(three().deadline(ms(700))),
+            after(Failure::server()),
+            Why::Deadline,
+            "no time left before the deadline",
+            2,
+        ),
+    ];
+    for (policy, fails, why, text, attempts) in cases {
+        let became = run(&policy, fails);
+        assert_eq!((became.why, became.starts.len()), (why, attempts));
+        let call = policy
+            .retry(|| async {
+                Clock.sleep(fails.0).await;
+                Err::<(), _>(io::Error::other("busy"))
+            })
+            .when(|_| Some(fails.1))
+            .sleeping_on(Clock);
+        let error = block_on(call.into_future()).expect_err("it fails");
+        let printed = error.to_string();
+        let times = if attempts == 1 {
+            "1 attempt in ".to_owned()
+        } else {
+            format!("{attempts} attempts in ")
+        };
+        assert!(printed.starts_with("busy (") && printed.contains(&times), "{printed}");
+        assert!(printed.contains("gave up: ") && printed.contains(text), "{printed}");
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("busy"));
+        assert_eq!((error.why(), error.attempts() as usize), (why, attempts));
+    }
+    let policy = exact(three());
+    let call = policy.retry(|| async { Err::<(), _>(io::Error::other("busy")) }).when(|_| true);
+    let declines = |_: &Request<'_>| Decision::Decline;
+    let error = block_on(call.strategy(declines).sleeping_on(Clock).into_future());
+    let text = "busy (1 attempt in 0 ms; gave up: the strategy declined)";
+    assert_eq!(error.expect_err("it declines").to_string(), text);
+}
+
+/// Elsewhere the time that is reported is the sum of the sleeps, and can overflow.
+///
+/// Red: report `ledger.waited` (in `Engine::result` and in `report`).
+#[test]
+fn elapsed_is_the_time_that_passed_and_not_the_sum_of_the_sleeps() {
+    let became = run(&exact(Policy::constant(ms(10))), Fails(s(30), Failure::server()));
+    assert_eq!(became.elapsed, s(90) + ms(20));
+    let became = run(&exact(Policy::constant(Duration::MAX).attempts(1)), Fails::AT_ONCE);
+    assert_eq!(became.elapsed, Duration::ZERO);
+}
+
+/// Elsewhere a deadline is a timeout around the call, and the error behind it is lost.
+///
+/// Red: hand on nothing if the deadline ended it (`Error::new(None, ..)` in `Engine::result`).
+#[test]
+fn a_deadline_keeps_the_last_real_error() {
+    let policy = exact(Policy::constant(ms(10)).attempts(9).deadline(ms(100)));
+    let mut calls = 0;
+    let call = policy.retry(|| {
+        calls += 1;
+        let hangs = calls == 3;
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Err::<(), _>("connection refused")
+        }
+    });
+    let error = block_on(call.when(|_| true).sleeping_on(Clock).into_future());
+    let error = error.expect_err("it hangs in the end");
+    assert!(error.is_timeout());
+    assert_eq!((error.attempts(), error.elapsed()), (3, ms(100)));
+    assert_eq!(error.into_last(), Some("connection refused"));
+}
+
+/// Elsewhere nobody can know whether a success was the first try.
+///
+/// Red: count from nothing (`attempts: 1` in `report` of the async driver, or in `Engine::result`).
+#[test]
+fn a_success_says_how_often_it_was_tried() {
+    for machine in [false, true] {
+        let policy = exact(Policy::constant(ms(10)));
+        let mut calls = 0;
+        let call = policy.retry(|| {
+            calls += 1;
+            std::future::ready(if calls < 3 { Err(()) } else { Ok(calls) })
+        });
+        let call = call.when(|()| true).with_report().sleeping_on(Clock);
+        let call = if machine { call.history() } else { call };
+        let (value, report) = block_on(call.into_future()).expect("the third succeeds");
+        assert_eq!((value, report.attempts, report.elapsed), (3, 3, ms(20)));
+    }
+}

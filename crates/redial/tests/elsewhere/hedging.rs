@@ -1,0 +1,133 @@
+//! Hedging.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redial::testing::{Clock, block_on, hangs, play, succeeds};
+use redial::throttles::{Bucket, Budget};
+use redial::{Hedged, Policy, Report, Sleeper, Why, ms, s};
+
+/// Runs a race: what each attempt takes, and whether it succeeds; with its starts.
+fn race(
+    policy: &Hedged,
+    plan: &[(Duration, bool)],
+) -> (Result<(usize, Report), Why>, Vec<Duration>) {
+    let began = Clock.now();
+    let starts = RefCell::new(Vec::new());
+    let call = policy.retry(|| {
+        starts.borrow_mut().push(Duration::from_nanos(Clock.now() - began));
+        let number = starts.borrow().len();
+        let (took, wins) = plan[number - 1];
+        async move {
+            Clock.sleep(took).await;
+            if wins { Ok(number) } else { Err(number) }
+        }
+    });
+    let call = call.when(|_| true).with_report().sleeping_on(Clock);
+    let result = block_on(call.into_future()).map_err(|error| error.why());
+    (result, starts.into_inner())
+}
+
+fn hedged(delay: Duration) -> Hedged {
+    Policy::hedged(delay).attempts(3).build().expect("valid")
+}
+
+/// Elsewhere the first attempt's error wins at once, and the hedge that was about to answer is
+/// dropped.
+///
+/// Red: end the call with the failure (`self.finish(Why::Fatal, self.failed, now, world)` in place
+/// of `hedge_failed` in `Call::retry_or_hedge`).
+#[test]
+fn an_error_of_the_first_attempt_does_not_drop_its_hedge() {
+    let plan = [(ms(15), false), (ms(30), true), (s(9), true)];
+    let (result, _) = race(&hedged(ms(10)), &plan);
+    let (winner, report) = result.expect("the hedge answers");
+    assert_eq!((winner, report.elapsed), (2, ms(40)));
+}
+
+/// Elsewhere a primary that fails fast is still followed only after the whole delay.
+///
+/// Red: arm the timer again (`self.schedule_hedge(now, world)` in place of `self.hedge(..)` in
+/// `Call::hedge_failed`).
+#[test]
+fn a_fast_failure_starts_the_next_attempt_at_once() {
+    let (result, starts) = race(&hedged(s(10)), &[(ms(5), false), (ms(5), true)]);
+    assert_eq!((result.expect("the second answers").0, starts), (2, vec![ms(0), ms(5)]));
+}
+
+/// Elsewhere delays are whole milliseconds, and shorter ones none at all.
+///
+/// Red: cut them (`ns(delay) / 1_000_000 * 1_000_000` in `Call::schedule_hedge`).
+#[test]
+fn a_hedging_delay_is_exact_to_the_nanosecond() {
+    let micro = Duration::from_nanos(1_001);
+    let policy = hedged(micro);
+    let (_, starts) = race(&policy, &[(s(1), true), (s(1), true), (ms(1), true)]);
+    assert_eq!(starts, [Duration::ZERO, micro, micro * 2]);
+    let played = play(&policy, [hangs(), hangs(), succeeds()]);
+    assert_eq!(played.starts(), [Duration::ZERO, micro, micro * 2]);
+}
+
+/// Elsewhere hedges are free: a slow server gets twice the load for as long as it is slow.
+///
+/// Red: grant every hedge (`Grant::Now(Taken(0))` in place of the answer in `Call::hedge`).
+#[test]
+fn hedges_and_retries_draw_on_one_budget() {
+    let budget = Arc::new(Budget::new(3.0, 0.0).expect("valid"));
+    let hedged = hedged(ms(10)).sharing(budget.clone());
+    let policy = Policy::immediate().attempts(2).build().expect("valid").sharing(budget.clone());
+    let slow = [(ms(100), true), (ms(100), true), (ms(100), true)];
+    assert_eq!(race(&hedged, &slow).1.len(), 3);
+    assert_eq!(budget.tokens(0), Some(1.0), "two hedges");
+    policy.retry(|| Err::<(), _>(())).when(|()| true).call().expect_err("it fails");
+    assert_eq!(budget.tokens(0), Some(0.0), "and a retry");
+    assert_eq!(race(&hedged, &slow).1.len(), 1, "nothing is left for a hedge");
+}
+
+/// Elsewhere an exhausted budget fails the call, though its first attempt is about to answer.
+///
+/// Red: end the call (drop the arm `Grant::Refused if hedges` in `Call::use_grant`).
+#[test]
+fn a_spent_budget_suppresses_the_hedge_and_not_the_call() {
+    let budget = Arc::new(Budget::new(1.0, 0.0).expect("valid"));
+    let hedged = hedged(ms(10)).sharing(budget);
+    let (result, starts) = race(&hedged, &[(ms(100), true), (s(9), true)]);
+    let (winner, report) = result.expect("the first answers");
+    assert_eq!((winner, report.elapsed, starts.len()), (1, ms(100), 2));
+}
+
+/// Elsewhere the losers were not cancelled.
+///
+/// Red: leave them (`Command::Cancel(0) => {}` in `Driver::drive`).
+#[test]
+fn losers_are_dropped_when_the_winner_answers() {
+    let alive = Rc::new(Cell::new(0));
+    struct Owned(Rc<Cell<i32>>);
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - 1);
+        }
+    }
+    let policy = Policy::hedged(ms(0)).attempts(3).build().expect("valid");
+    let calls = Cell::new(0);
+    let call = policy.retry(|| {
+        calls.set(calls.get() + 1);
+        alive.set(alive.get() + 1);
+        let (number, owned) = (calls.get(), Owned(alive.clone()));
+        async move {
+            let _owned = owned;
+            if number < 3 {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, ()>(number)
+        }
+    });
+    let mut call = Box::pin(call.when(|()| true).sleeping_on(Clock).into_future());
+    let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Ok(3))));
+    assert_eq!((calls.get(), alive.get()), (3, 0), "though the future itself still lives");
+    drop(call);
+}

@@ -1,0 +1,67 @@
+//! What a server asks for.
+
+use std::time::{Duration, Instant};
+
+use redial::{Diary, Failure, Hint, Note, Policy, Throttle, Why, ms, s};
+
+use crate::stage::{Fails, announced, exact, run, run_one};
+
+/// Elsewhere a hint is accepted, told to the hook, and then the series' own delay is slept: two hints
+/// of a minute, 20 ms slept.
+///
+/// Red: return the base delay for an exact hint (`(rules.backoff.base(number), true)` in `delay`).
+#[test]
+fn a_hint_is_really_waited_for() {
+    let became = run(
+        &exact(Policy::constant(ms(10))),
+        Fails(Duration::ZERO, Failure::throttling().retry_after(s(60))),
+    );
+    assert_eq!(became.starts, [s(0), s(60), s(120)]);
+}
+
+/// Elsewhere a server can send a client to sleep for as long as it likes.
+///
+/// Red: forget the cap of hints (`ns(wish)` without `.min(..)` in `delay`).
+#[test]
+fn a_hint_is_capped_where_the_policy_says_so() {
+    let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(3600)));
+    let became = run(&exact(Policy::constant(ms(10)).hint_max(s(5))), hint);
+    assert_eq!(became.delays(), [s(5), s(5)]);
+}
+
+/// Elsewhere only the async retry can follow a hint.
+///
+/// Red: do not park the thread (`engine.wake(at)` in place of `thread::park_timeout(..)` in the
+/// blocking driver).
+#[test]
+fn a_hint_is_waited_for_in_a_blocking_call_too() {
+    static QUICK: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).checked();
+    let hint = Failure::throttling().retry_after(ms(2));
+    let start = Instant::now();
+    let call = QUICK.retry(|| Err::<(), _>(())).when(|()| Some(hint));
+    let error = call.call().expect_err("it fails for ever");
+    assert!(start.elapsed() >= ms(4) && error.elapsed() >= ms(4), "{error:?}");
+    let stop = Failure::throttling().hint(Hint::Stop);
+    let error = QUICK.retry(|| Err::<(), _>(())).when(|()| Some(stop)).call();
+    assert_eq!(error.expect_err("it fails").why(), Why::Refused);
+}
+
+/// Elsewhere the hook is told the sum of the delays before this one: 0, 10, 20, 30 ms for a delay of
+/// 10 ms; and once more when no retry follows.
+///
+/// Red: note the sum (`after: ledger.waited` in the last note of `decide`).
+#[test]
+fn a_hook_is_told_the_delay_that_follows_and_only_if_one_does() {
+    let mut diary = Diary::new();
+    let policy = exact(Policy::arithmetic(ms(10), ms(5)).attempts(4));
+    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut diary));
+    assert_eq!(announced(&diary), [ms(10), ms(15), ms(20)]);
+    assert_eq!(announced(&diary), became.delays());
+    for failure in [Failure::server().stop(), Failure::server().retry_after(s(9))] {
+        let mut diary = Diary::new();
+        let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
+        run_one(&policy, Fails(Duration::ZERO, failure), Some(&mut diary));
+        assert_eq!(announced(&diary), [], "{failure:?}");
+        assert!(matches!(diary.notes().last(), Some((_, Note::Ended { .. }))));
+    }
+}

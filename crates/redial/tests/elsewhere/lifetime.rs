@@ -1,0 +1,175 @@
+//! When the operation runs, who hears of it, and what it must be able to do.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use redial::testing::{Clock, block_on};
+use redial::{Decision, Diary, Hedged, Jitter, Note, Ns, Policy, Request, Sleeper, ms, s};
+
+use crate::stage::exact;
+
+/// Elsewhere the closure is called by the constructor: a future that is dropped unpolled has made a
+/// call, and one that is polled later has an old one.
+///
+/// Red: start in the constructor (`operation.start(..)` in `Retry::into_future`).
+#[test]
+fn the_operation_is_not_called_before_the_first_poll() {
+    let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
+    let hedged: Hedged = Policy::hedged(ms(10)).build().expect("valid");
+    let calls = Cell::new(0);
+    let operation = || {
+        calls.set(calls.get() + 1);
+        async { Ok::<_, ()>(()) }
+    };
+    let plain = policy.retry(operation).when(|()| true).into_future();
+    let machine = policy.retry(operation).when(|()| true).history().into_future();
+    let raced = hedged.retry(operation).when(|()| true).into_future();
+    let mut target = ();
+    let lent = policy.retry_on(&mut target, async |()| operation().await).when(|()| true);
+    drop((plain, machine, raced, lent));
+    assert_eq!(calls.get(), 0);
+    let call = policy.retry(operation).when(|()| true).sleeping_on(Clock);
+    assert!(block_on(call.into_future()).is_ok());
+    assert_eq!(calls.get(), 1);
+}
+
+/// Elsewhere the closure is called again before the sleep: what it captures, a connection or the
+/// time, is old when it is used.
+///
+/// Red: make the next attempt ahead (a second `self.operation.start(..)` at the top of
+/// `Driver::sleep`).
+#[test]
+fn the_operation_is_not_called_again_before_the_sleep_ends() {
+    for machine in [false, true] {
+        let policy = exact(Policy::constant(s(3600)).attempts(2));
+        let began = Clock.now();
+        let calls = RefCell::new(Vec::new());
+        let call = policy.retry(|| {
+            calls.borrow_mut().push((Clock.now() - began) / 1_000_000_000);
+            async { Err::<(), _>(()) }
+        });
+        let call = call.when(|()| true).sleeping_on(Clock);
+        let call = if machine { call.history() } else { call };
+        let mut call = Box::pin(call.into_future());
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..5 {
+            assert!(call.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(calls.borrow().len(), 1, "machine: {machine}");
+        }
+        block_on(call).expect_err("it fails twice");
+        assert_eq!(calls.into_inner(), [0, 3600], "machine: {machine}");
+    }
+}
+
+/// Elsewhere each notification is a task of its own: it must be `Send` and `'static`, comes in any
+/// order, and may come after the call.
+///
+/// Red: keep the end from the hook (`if !matches!(note, Note::Ended { .. })` around it in
+/// `Process::note`).
+#[test]
+fn notes_come_in_order_within_the_call_and_to_a_hook_that_borrows() {
+    let policy = exact(Policy::constant(ms(10)).attempts(3));
+    let notes: Mutex<Vec<(Ns, Note)>> = Mutex::new(Vec::new());
+    let mut diary = Diary::new();
+    let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
+    let call = call.on_note(|at, note| notes.lock().expect("one thread").push((at, *note)));
+    let call = call.diary(&mut diary).sleeping_on(Clock);
+    block_on(call.into_future()).expect_err("it fails");
+    let notes = notes.into_inner().expect("one thread");
+    assert!(notes.is_sorted_by_key(|(at, _)| *at));
+    assert!(matches!(notes.first(), Some((_, Note::Began { .. }))));
+    assert!(matches!(notes.last(), Some((_, Note::Ended { .. }))));
+    assert_eq!(notes, diary.notes());
+}
+
+/// Elsewhere a service, its policy and its request are cloned for every call, though most never
+/// retry, or everything must be `Send` and `'static`.
+///
+/// Red: ask for a clone (`O: Operation + Clone` where `Retry` becomes a future): it does not compile.
+#[test]
+fn nothing_needs_to_be_cloned_sent_or_owned() {
+    /// Neither `Clone` nor `Send`, and it borrows.
+    struct Request<'a>(Rc<&'a str>);
+    struct Gone<'a>(#[allow(dead_code)] Rc<&'a str>);
+    let text = String::from("body");
+    let request = Request(Rc::new(&text));
+    let policy = exact(Policy::constant(ms(10)).attempts(2));
+    let sent = Cell::new(0);
+    let call = policy.retry(|| {
+        sent.set(sent.get() + request.0.len());
+        async { Err::<Rc<&str>, _>(Gone(request.0.clone())) }
+    });
+    let error = block_on(call.when(|_| true).sleeping_on(Clock).into_future());
+    assert_eq!((error.expect_err("it fails").attempts(), sent.get()), (2, 8));
+}
+
+/// Elsewhere the hook counts attempts from 0 and the budget's event from 1.
+///
+/// Red: count an attempt from 0 (`number: start.number - 1` in `Engine::attempt`).
+#[test]
+fn attempts_are_numbered_from_one_everywhere() {
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build().expect("valid");
+    let (seen, asked, mut diary) = (RefCell::new(Vec::new()), Mutex::new(Vec::new()), Diary::new());
+    let call = policy
+        .retry_with(|attempt| {
+            seen.borrow_mut().push(attempt.number());
+            async { Err::<(), _>(()) }
+        })
+        .when(|()| true)
+        .strategy(|request: &Request<'_>| {
+            asked.lock().expect("one thread").push(request.retry_attempts());
+            Decision::Retry(ms(1))
+        })
+        .history()
+        .diary(&mut diary)
+        .sleeping_on(Clock);
+    let error = block_on(call.into_future()).expect_err("it fails");
+    assert_eq!(seen.into_inner(), [1, 2, 3]);
+    let started = |(_, note): &(Ns, Note)| match note {
+        Note::Started { attempt, number } => Some((*attempt, *number)),
+        _ => None,
+    };
+    let started: Vec<_> = diary.notes().iter().filter_map(started).collect();
+    assert_eq!(started, [(1, 1), (2, 2), (3, 3)]);
+    let outcomes = |(_, note): &(Ns, Note)| match note {
+        Note::Outcome { attempt, .. } => Some(*attempt),
+        _ => None,
+    };
+    assert_eq!(diary.notes().iter().filter_map(outcomes).collect::<Vec<_>>(), [1, 2, 3]);
+    let history: Vec<u32> = error.report().history.iter().map(|tried| tried.attempt).collect();
+    assert_eq!((history, error.attempts()), (vec![1, 2, 3], 3));
+    // A strategy is told retries, by that name: none, one, two.
+    assert_eq!(asked.into_inner().expect("one thread"), [0, 1, 2]);
+}
+
+/// Elsewhere a retry without a delay goes through the timer, which costs a millisecond and a park.
+///
+/// Red: sleep for nothing (drop the arm `after: 0` in `Driver::failed`).
+#[test]
+fn a_retry_without_a_delay_happens_in_the_same_poll() {
+    for machine in [false, true] {
+        let policy = exact(Policy::immediate().attempts(5));
+        let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
+        let call = call.sleeping_on(Reluctant);
+        let call = if machine { call.history() } else { call };
+        let mut call = Box::pin(call.into_future());
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Err(error)) = polled else { panic!("it sleeps, machine: {machine}") };
+        assert_eq!(error.attempts(), 5);
+    }
+}
+
+/// A timer that needs a second look, as those of most executors do.
+struct Reluctant;
+
+impl Sleeper for Reluctant {
+    type Sleep = std::future::Pending<()>;
+    fn now(&self) -> Ns {
+        0
+    }
+    fn sleep_until(&self, _: Ns) -> Self::Sleep {
+        std::future::pending()
+    }
+}
