@@ -89,6 +89,7 @@ fn notes_come_in_order_within_the_call_and_to_a_hook_that_borrows() {
 ///
 /// Red: ask for a clone (`O: Operation + Clone` where `Retry` becomes a future): it does not compile.
 #[test]
+#[allow(clippy::redundant_allocation)] // What is not `Send` and borrows is the point.
 fn nothing_needs_to_be_cloned_sent_or_owned() {
     /// Neither `Clone` nor `Send`, and it borrows.
     struct Request<'a>(Rc<&'a str>);
