@@ -1,6 +1,6 @@
 //! Randomness in a delay, so that callers who failed together do not return together.
 //!
-//! `u` is a draw in `[0, 1)`, `b` the base delay (SCENARIOS.md, `jitter`).
+//! `u` is a draw in `[0, 1)`, `b` the base delay (docs/scenarios.md, `jitter`).
 
 use crate::Problem;
 use crate::time::Ns;

@@ -293,6 +293,7 @@ impl Policy {
     /// # Panics
     /// The rules contradict each other: in a `static` that is a compile error with the text of the
     /// [`Problem`].
+    #[track_caller]
     #[must_use]
     pub const fn checked(rules: Rules) -> Policy {
         if let Some(problem) = rules.problem_alone() {

@@ -16,6 +16,10 @@ pub enum Problem {
     EmptyTable,
     /// A backoff of the policy's own that it was not given.
     OwnBackoff,
+    /// A cap for a series that has none.
+    CapWithoutGrowth,
+    /// A factor for a series that is not exponential.
+    FactorWithoutGrowth,
     /// A proportion outside `[0, 1]`.
     Proportion,
     /// A limit of zero.
@@ -62,7 +66,9 @@ impl Problem {
             Problem::NoAttempt | Problem::Unlimited | Problem::HedgeAttempts => "attempts",
             Problem::Factor => "backoff.exponential.factor",
             Problem::EmptyTable => "backoff.table",
-            Problem::OwnBackoff => "backoff",
+            Problem::OwnBackoff | Problem::CapWithoutGrowth | Problem::FactorWithoutGrowth => {
+                "backoff"
+            }
             Problem::Proportion => "jitter.proportional",
             Problem::LimitOfZero => "limits",
             Problem::SoftAboveHard => "limits.soft",
@@ -97,6 +103,12 @@ impl Problem {
             }
             Problem::OwnBackoff => {
                 "backoff: a table or function of its own must be given with the rules; build with one of them"
+            }
+            Problem::CapWithoutGrowth => {
+                "backoff: a cap bounds delays that grow; give the delays themselves, or use exponential or arithmetic"
+            }
+            Problem::FactorWithoutGrowth => {
+                "backoff: only exponential delays have a factor; leave it out or use exponential"
             }
             Problem::Proportion => {
                 "jitter.proportional: must be between 0 and 1; write 0.2 for 20 % more or less"

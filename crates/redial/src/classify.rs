@@ -18,6 +18,13 @@ impl Word for bool {
     }
 }
 
+impl Word for Failure {
+    #[inline]
+    fn directive(self) -> Directive {
+        Directive::Retry(self)
+    }
+}
+
 impl Word for Option<Failure> {
     #[inline]
     fn directive(self) -> Directive {

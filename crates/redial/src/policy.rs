@@ -25,6 +25,10 @@ use crate::throttle::{Handle, Throttle};
 /// | throttle | a budget for the place where the policy is written | a dead server is not beaten: after a reserve of 10, one retry in ten successful calls |
 /// | deadline, attempt timeout, limits | none | only the caller knows |
 /// | which errors | none | what may be repeated is somebody's explicit word: `when` |
+///
+/// The default budget holds 10 retries in reserve, so no call under it makes more than 11 attempts,
+/// and calls that fail in a row share them. A policy that must try longer, or that waits for a value,
+/// names its throttle: [`Throttle::budget`] with a larger reserve, or [`Throttle::none`].
 #[derive(Clone)]
 pub struct Policy {
     pub(crate) core: redial_core::Policy,
@@ -142,6 +146,8 @@ pub struct Builder<P> {
     throttle: Throttle,
     /// Whether nobody has named a throttle, so that a policy made at run time owns its budget.
     unnamed: bool,
+    /// Something that was said and does not go with the backoff.
+    misplaced: Option<Problem>,
     becomes: PhantomData<fn() -> P>,
 }
 
@@ -354,10 +360,17 @@ impl Hedged {
 impl<P> Builder<P> {
     #[track_caller]
     const fn new(rules: Rules) -> Self {
-        Builder { rules, throttle: Throttle::here(), unnamed: true, becomes: PhantomData }
+        Builder {
+            rules,
+            throttle: Throttle::here(),
+            unnamed: true,
+            misplaced: None,
+            becomes: PhantomData,
+        }
     }
 
-    /// How many attempts, the first included.
+    /// How many attempts, the first included. The default budget pays for ten retries at the most;
+    /// see [`Policy`].
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.rules.attempts = Some(attempts);
         self
@@ -388,14 +401,23 @@ impl<P> Builder<P> {
         self
     }
 
+    #[track_caller]
     const fn fixed(self) -> Policy {
+        if let Some(problem) = self.misplaced {
+            panic!("{}", problem.text());
+        }
         let core = redial_core::Policy::checked(self.rules);
         Policy { core, handle: self.throttle.handle(), strategy: None }
     }
 
     fn own(self) -> Result<Policy, Problem> {
+        self.placed()?;
         let core = redial_core::Policy::new(self.rules)?;
         Ok(Policy { core, handle: self.own_handle(), strategy: None })
+    }
+
+    fn placed(&self) -> Result<(), Problem> {
+        self.misplaced.map_or(Ok(()), Err)
     }
 
     /// The handle of a policy that is made at run time: its own budget, unless one was named.
@@ -424,15 +446,21 @@ impl Builder<Policy> {
             Backoff::Exponential { first, factor, .. } => {
                 Backoff::Exponential { first, factor, cap: Some(most) }
             }
-            other => other,
+            other => {
+                self.misplaced = Some(Problem::CapWithoutGrowth);
+                other
+            }
         };
         self
     }
 
     /// What each delay of an exponential series is multiplied by; any number above 0.
     pub const fn factor(mut self, factor: f64) -> Self {
-        if let Backoff::Exponential { first, cap, .. } = self.rules.backoff {
-            self.rules.backoff = Backoff::Exponential { first, factor, cap };
+        match self.rules.backoff {
+            Backoff::Exponential { first, cap, .. } => {
+                self.rules.backoff = Backoff::Exponential { first, factor, cap };
+            }
+            _ => self.misplaced = Some(Problem::FactorWithoutGrowth),
         }
         self
     }
@@ -464,6 +492,7 @@ impl Builder<Policy> {
     ///
     /// # Panics
     /// The rules contradict each other; the message says which and what to write instead.
+    #[track_caller]
     #[must_use]
     pub const fn checked(self) -> Policy {
         self.fixed()
@@ -483,6 +512,7 @@ impl Builder<Policy> {
     /// # Errors
     /// The table is empty, or the rules contradict each other.
     pub fn build_with_table(self, table: impl Into<Arc<[Duration]>>) -> Result<Policy, Problem> {
+        self.placed()?;
         let core = redial_core::Policy::with_table(self.rules, table)?;
         Ok(Policy { core, handle: self.own_handle(), strategy: None })
     }
@@ -495,6 +525,7 @@ impl Builder<Policy> {
         self,
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
     ) -> Result<Policy, Problem> {
+        self.placed()?;
         let core = redial_core::Policy::with_function(self.rules, function)?;
         Ok(Policy { core, handle: self.own_handle(), strategy: None })
     }
@@ -505,6 +536,7 @@ impl Builder<Hedged> {
     ///
     /// # Panics
     /// The rules contradict each other; the message says which and what to write instead.
+    #[track_caller]
     #[must_use]
     pub const fn checked(self) -> Hedged {
         Hedged(self.fixed())

@@ -109,7 +109,7 @@ where
     O: Operation,
     O::Answer: Answer<K>,
 {
-    /// Which errors may be repeated: a closure that says `true`, or the
+    /// Which errors may be repeated: a closure that says `true` or `false`, or `Some` of the
     /// [`Failure`](crate::Failure) that it was, or a whole [`Directive`](crate::Directive).
     #[inline]
     pub fn when<W, F>(self, accepts: F) -> Retry<'p, G, O, K, When<F>, S, R, LIVE>
@@ -121,6 +121,27 @@ where
     }
 
     /// Until a value is right: others are asked for again. Errors still need `when`.
+    ///
+    /// Asking again is a retry like any other, and the policy's throttle pays for it: a policy for
+    /// long waits names one that fits, or `Throttle::none()`.
+    ///
+    /// ```
+    /// use redial::{Policy, Throttle, ms, s};
+    ///
+    /// static POLL: Policy =
+    ///     Policy::constant(ms(5)).unlimited().deadline(s(2)).throttle(Throttle::none()).checked();
+    ///
+    /// let mut progress = 0;
+    /// let status = POLL
+    ///     .retry(|| {
+    ///         progress += 10;
+    ///         Ok::<_, std::io::Error>(progress)
+    ///     })
+    ///     .until(|progress| *progress >= 30)
+    ///     .when(|error| error.kind() == std::io::ErrorKind::TimedOut)
+    ///     .call();
+    /// assert_eq!(status.ok(), Some(30));
+    /// ```
     pub fn until<F>(
         self,
         accepts: F,
@@ -155,6 +176,20 @@ where
         W: Word,
     {
         self.map(|until| Until(until.0, When(accepts)))
+    }
+}
+
+impl<'p, G, O, K, S, R, F, const LIVE: usize> Retry<'p, G, O, K, When<F>, S, R, LIVE>
+where
+    O: Operation,
+    O::Answer: Answer<K>,
+{
+    /// Until a value is right: others are asked for again. It may stand before `when` or after it.
+    pub fn until<H>(self, accepts: H) -> Retry<'p, G, O, K, Until<H, When<F>>, S, R, LIVE>
+    where
+        H: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
+    {
+        self.map(|when| Until(accepts, when))
     }
 }
 
@@ -214,6 +249,15 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
     }
 
     /// Returns the [`Report`] with the value: how often, how long.
+    ///
+    /// ```
+    /// let (value, report) = redial::retry(|| Ok::<_, std::io::Error>(7))
+    ///     .when(|_| true)
+    ///     .with_report()
+    ///     .call()
+    ///     .unwrap();
+    /// assert_eq!((value, report.attempts), (7, 1));
+    /// ```
     pub fn with_report(self) -> Retry<'p, G, O, K, C, S, WithReport, LIVE> {
         let Retry { origin, operation, classify, sleeper, options, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind: PhantomData }

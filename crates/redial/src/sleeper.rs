@@ -32,6 +32,9 @@ pub trait Sleeper {
 }
 
 /// tokio's clock and timer; they follow `tokio::time::pause`.
+///
+/// A call that must wait panics outside a tokio runtime with its time driver on, as tokio's own
+/// timers do; one that succeeds at once needs neither.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tokio;

@@ -1,4 +1,4 @@
-//! The written form of policies: JSON, TOML, whatever serde reads (SCENARIOS.md, `generic`).
+//! The written form of policies: JSON, TOML, whatever serde reads (docs/scenarios.md, `generic`).
 //!
 //! ```
 //! use redial::Policy;

@@ -599,6 +599,17 @@ path!(a_deadline_that_cancels_a_running_attempt, |make: Makes, _: Hedges| {
         let Poll::Ready(Err(error)) = poll(&mut call) else { panic!("the deadline is over") };
         assert_eq!((error.why(), error.into_last()), (Why::Deadline, None));
         assert_eq!(alive(), 0);
+        // The same with a destructor that panics, and is not run again.
+        sleeps_are_over(false);
+        let mut call = make(&policy, said);
+        pends(&mut call);
+        sleeps_are_over(true);
+        assert!(poll(&mut call).is_pending());
+        world(|world| world.explode.set((true, false)));
+        assert_eq!(panics(|| poll(&mut call)), "an attempt explodes");
+        world(|world| world.explode.set((false, false)));
+        drop(call);
+        assert_eq!(alive(), 0);
     }
 });
 

@@ -1,4 +1,4 @@
-//! What is expected of a call and of a scenario (SCENARIOS.md, "What is expected of a call").
+//! What is expected of a call and of a scenario (docs/scenarios.md, "What is expected of a call").
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;

@@ -1,4 +1,4 @@
-//! Reads scenario files, and finds all that is wrong with them (SCENARIOS.md, "The file").
+//! Reads scenario files, and finds all that is wrong with them (docs/scenarios.md, "The file").
 //!
 //! Invariant: what is loaded can be played. Unknown fields, wrong types, scripts that cannot happen
 //! and policies that do not build are mistakes with their place.

@@ -1,4 +1,4 @@
-//! `redial scenarios`: retry behaviour as data (SCENARIOS.md).
+//! `redial scenarios`: retry behaviour as data (docs/scenarios.md).
 //!
 //! A scenario says what a policy is given and what must then happen, at exact moments of virtual
 //! time. Here it is read ([`load`]), played through the decision core or, live, through the async

@@ -1,4 +1,4 @@
-//! Delays as SCENARIOS.md and the rulings define them, in plain floating-point numbers.
+//! Delays as docs/scenarios.md and the rulings define them, in plain floating-point numbers.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) struct Made {
 }
 
 impl Series {
-    /// The delay after this many attempts, by the definitions in SCENARIOS.md; `None` where a
+    /// The delay after this many attempts, by the definitions in docs/scenarios.md; `None` where a
     /// user's function or the end of the clock has a say in it.
     pub(crate) fn delay(
         &mut self,

@@ -103,7 +103,7 @@ fn a_limit_never_cancels_a_running_attempt() {
 
 #[test]
 fn contradictions_are_refused_when_a_policy_is_built() {
-    // L4 and the list in SCENARIOS.md.
+    // L4 and the list in docs/scenarios.md.
     let limits = |limits| Rules { limits, ..BASE };
     let none = Limits::NONE;
     let endless = Rules { attempts: None, ..BASE };

@@ -1,6 +1,6 @@
 //! The player: several scripted calls on one virtual clock.
 //!
-//! Events of one moment happen in the order of SCENARIOS.md: response headers and outcomes, then
+//! Events of one moment happen in the order of docs/scenarios.md: response headers and outcomes, then
 //! what applications write, then deadlines, then timers and calls that begin, then cancelling;
 //! among equals the earlier call first, then the lower attempt.
 

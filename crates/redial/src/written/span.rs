@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `"250ms"`, `"1.5s"`, `"1m30s"` (SCENARIOS.md, `generic`).
+//! Spans of time as people write them: `"250ms"`, `"1.5s"`, `"1m30s"` (docs/scenarios.md, `generic`).
 //!
 //! Invariant: what is read is kept as written, above 584 years too; it saturates only when it is
 //! played (ruling P2). What is written is read back as the same span.

@@ -22,7 +22,7 @@ fn drawn(policy: &Policy) -> Vec<Duration> {
 
 /// Elsewhere jitter is added after the cap: 100 ms become 199.99 ms, 500 become 749.9.
 ///
-/// Red: leave the cap to the base delay (drop `span = span.min(backoff.cap())` in `delay`).
+/// Red: leave the cap to the base delay (`span` for `span.min(backoff.cap())` in `jittered`).
 #[test]
 fn jitter_never_exceeds_the_cap() {
     let jitters = [
@@ -67,7 +67,7 @@ fn concurrent_calls_and_clones_draw_different_delays() {
 
 /// Elsewhere a range of jitter is drawn once for all delays of a strategy: 379 ms four times.
 ///
-/// Red: draw once (`0.379` in place of the draw in `Process` and `Plain`).
+/// Red: draw once (`0.379` in place of the draw in `Plain`).
 #[test]
 fn each_delay_has_a_draw_of_its_own() {
     let policy = free(Policy::constant(s(1)).attempts(9));
@@ -97,7 +97,7 @@ fn every_part_of_the_jitters_range_is_drawn_and_none_twice_as_often() {
 
 /// Elsewhere the written number is the base of a power: 500 ms, 250 s, 35 hours.
 ///
-/// Red: begin the series one step late (`grow(ns(first), factor, n)` in `Backoff::base`).
+/// Red: begin the series one step late (`grow(ns(first), factor, n)` in `Backoff::growing`).
 #[test]
 fn a_series_begins_with_the_first_delay_and_grows_by_the_factor() {
     let policy = exact(Policy::exponential(ms(500)).cap(s(9999)).attempts(5));
@@ -106,7 +106,7 @@ fn a_series_begins_with_the_first_delay_and_grows_by_the_factor() {
 
 /// Elsewhere the counter is incremented before it is read, and the first step of 1 ms is never used.
 ///
-/// Red: number delays one too high (`ledger.attempts + 1` in `number`).
+/// Red: read the table one step late (`n as usize` in `entry`).
 #[test]
 fn the_first_step_of_a_table_is_the_first_delay() {
     static MOVED: Reason = Reason::new("MOVED").always();
@@ -119,7 +119,8 @@ fn the_first_step_of_a_table_is_the_first_delay() {
 
 /// Elsewhere a first delay above the cap is used as it is.
 ///
-/// Red: leave the base as it grew (`base` in place of `base.min(self.cap())` in `Backoff::base`).
+/// Red: leave the base as it grew (`base` in place of `base.min(self.cap())` in
+/// `Backoff::growing`).
 #[test]
 fn a_first_delay_above_the_cap_is_capped() {
     let policy = exact(Policy::exponential(s(10)).cap(s(1)).attempts(3));
@@ -147,7 +148,7 @@ fn delays_are_exact_to_the_nanosecond() {
 /// Elsewhere a smallest delay below a millisecond divides by zero, and a factor is cut to an integer,
 /// so that 1.5 does not grow at all.
 ///
-/// Red: cut the factor (`grow(ns(first), factor as u32 as f64, steps)` in `Backoff::base`).
+/// Red: cut the factor (`grow(ns(first), factor as u32 as f64, steps)` in `Backoff::growing`).
 #[test]
 fn a_nanosecond_grows_by_one_and_a_half() {
     let policy = exact(Policy::exponential(NS * 8).factor(1.5).attempts(5));
@@ -158,7 +159,7 @@ fn a_nanosecond_grows_by_one_and_a_half() {
 
 /// Elsewhere a factor that is negative or not a number silently means the longest delay.
 ///
-/// Red: accept it (`Backoff::Exponential { .. } => None` in `Backoff::problem`).
+/// Red: accept it (`None` for `Problem::Factor` in `Backoff::problem`).
 #[test]
 fn a_factor_that_is_not_above_zero_is_refused() {
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
@@ -186,7 +187,7 @@ fn jitter_is_there_by_default() {
 
 /// Elsewhere a backoff that overflows is taken for the end of retrying.
 ///
-/// Red: let a delay that does not fit be none (`NEVER => 0` after `grow` in `Backoff::base`).
+/// Red: let a delay that does not fit be none (0 for `NEVER` in `grow`).
 #[test]
 fn a_series_that_outgrows_the_clock_stays_at_its_cap() {
     let policy = exact(Policy::exponential(s(1)).factor(1e300).cap(s(20)).attempts(6));

@@ -32,7 +32,7 @@ fn a_deadline_counts_the_operations_own_time() {
 /// second with delays of 60 s sleeps for 60 s.
 ///
 /// Red: compare `now` in place of `now + after` with the deadline (the first `is_late` in
-/// `decide`).
+/// `decide.rs`).
 #[test]
 fn no_sleep_begins_that_could_not_be_followed_by_an_attempt() {
     let policy = exact(Policy::constant(s(60)).deadline(s(1)));
@@ -77,7 +77,7 @@ fn each_attempt_is_told_what_is_left_for_it() {
 /// Elsewhere a server's hint gets around the limit: with a limit of a millisecond, a thousand
 /// attempts were made over a thousand seconds.
 ///
-/// Red: leave hints out of the comparison (`!hinted && is_late(..)` in `decide`).
+/// Red: leave hints out of the comparison (`!hinted && is_late(..)` in `decide.rs`).
 #[test]
 fn a_hint_does_not_get_around_the_deadline_the_attempts_or_the_limits() {
     let hint = |span| Fails(Duration::ZERO, Failure::server().retry_after(span));
@@ -94,7 +94,7 @@ fn a_hint_does_not_get_around_the_deadline_the_attempts_or_the_limits() {
 
 /// Elsewhere the orchestrator has neither a cap nor a deadline, and retries for ever.
 ///
-/// Red: accept attempts without end (drop the last `if` of `Rules::problem`).
+/// Red: accept attempts without end (`None` for `Problem::Unlimited` in `Rules::problem`).
 #[test]
 fn attempts_without_end_are_refused_unless_something_ends_them() {
     let unlimited = || Policy::constant(ms(1)).unlimited();
@@ -118,7 +118,7 @@ fn delays_that_never_add_up_to_the_limit_are_refused() {
 
 /// Elsewhere the reasons that are always retried get around every bound.
 ///
-/// Red: leave them out (`&& !failure.is_always_retried()` where `decide` counts attempts).
+/// Red: leave them out (`&& !failure.is_always_retried()` where `decide.rs` counts attempts).
 #[test]
 fn a_reason_that_is_always_retried_still_ends() {
     static MOVED: Reason = Reason::new("MOVED").always();
@@ -226,7 +226,7 @@ impl Sleeper for Impatient {
 
 /// Elsewhere a long duration overflows and panics, or is taken for the end of retrying.
 ///
-/// Red: add up the delays without saturating (`ledger.waited + after` in `decide`).
+/// Red: add up the delays without saturating (`ledger.waited + after` in `decide.rs`).
 #[test]
 fn the_longest_durations_do_not_panic() {
     let attempts = |policy: &Policy, failure: Failure, machine: bool| {
@@ -257,7 +257,7 @@ fn the_longest_durations_do_not_panic() {
 
 /// The same on tokio's timer, which counts in milliseconds of its own.
 ///
-/// Red: make the instant without a check (`base + duration` in `clock::instant`).
+/// Red: let what does not fit overflow (`as_secs() * 1_000_000_000` in `time::ns`).
 #[tokio::test(start_paused = true)]
 async fn the_longest_delay_can_be_slept_on_tokio() {
     let policy = exact(Policy::constant(Duration::MAX));

@@ -12,7 +12,7 @@ use crate::stage::{Fails, exact, run};
 /// Elsewhere an error says neither how often nor why it stopped, and retries that silently do not
 /// happen cost their users days.
 ///
-/// Red: say the same of all (`why: Why::Attempts` in `Engine::result` and in `report`).
+/// Red: say the same of all (`why: Why::Attempts` in `Engine::result`).
 #[test]
 fn an_error_says_how_often_how_long_and_why() {
     let limits = |soft, hard| Limits { soft, hard, ..Limits::NONE };

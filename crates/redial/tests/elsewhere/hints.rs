@@ -49,7 +49,7 @@ fn a_hint_is_waited_for_in_a_blocking_call_too() {
 /// Elsewhere the hook is told the sum of the delays before this one: 0, 10, 20, 30 ms for a delay of
 /// 10 ms; and once more when no retry follows.
 ///
-/// Red: note the sum (`after: ledger.waited` in the last note of `decide`).
+/// Red: note the sum (`after: ledger.waited` in the last note of `decide.rs`).
 #[test]
 fn a_hook_is_told_the_delay_that_follows_and_only_if_one_does() {
     let mut diary = Diary::new();

@@ -1,0 +1,26 @@
+//! Goal: what a builder is told and cannot use is refused, not ignored. Method: each wrong word, at
+//! run time; in a `static` the same check is a compile error.
+
+use redial::{Jitter, Policy, Problem, ms, s};
+
+#[test]
+fn a_cap_or_factor_that_the_series_does_not_have_is_refused() {
+    let capped = Policy::constant(s(1)).cap(ms(5)).build();
+    assert_eq!(capped.err(), Some(Problem::CapWithoutGrowth));
+    let grown = Policy::arithmetic(ms(1), ms(1)).factor(3.0).build();
+    assert_eq!(grown.err(), Some(Problem::FactorWithoutGrowth));
+    assert!(Policy::arithmetic(ms(1), ms(1)).cap(ms(5)).build().is_ok());
+    assert!(Policy::exponential(ms(1)).factor(3.0).cap(ms(5)).jitter(Jitter::None).build().is_ok());
+}
+
+#[test]
+fn when_takes_a_failure_and_until_may_follow_it() {
+    let policy = Policy::immediate().attempts(3).build().expect("valid");
+    let mut tries = 0;
+    let call = policy.retry(|| {
+        tries += 1;
+        if tries == 1 { Err("busy") } else { Ok(tries) }
+    });
+    let value = call.when(|_| redial::Failure::throttling()).until(|value| *value == 3).call();
+    assert_eq!(value.ok(), Some(3));
+}
