@@ -1,25 +1,42 @@
-//! Goal: no sequence of events breaks the machine. Method: bytes become rules and then events, in
-//! any order a driver could report them and in many that it could not; the machine's own assertions
-//! are on, and what it commands is followed by a bookkeeper that knows only this: one end, nothing
-//! after it, no attempt that is neither ended nor cancelled.
+//! Goal: no sequence of events breaks the machine, and what it notes can be written, read and
+//! replayed. Method: bytes become rules and then events, in any order a driver could report them
+//! and in many that it could not; the machine's own assertions are on, and what it commands is
+//! followed by a bookkeeper that knows only this: one end, nothing after it, no attempt that is
+//! neither ended nor cancelled. Rules that contradict themselves are mended, and where the bytes run
+//! out they seed a generator, so that short inputs play long calls too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redial::Diary;
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
 use redial_core::{
     Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, Hint, Jitter,
-    Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Ns, Numbering, Over, Pay, Policy, Proof,
-    Purse, Rules, Stage, Taken, Terms, TimedOut, Under, World,
+    Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Note, Ns, Numbering, Over, Pay, Policy,
+    Problem, Proof, Purse, Random, Rules, Stage, Taken, Terms, TimedOut, Under, World,
 };
 
-/// The bytes, read one by one; when they run out, zeros.
-struct Bytes<'a>(&'a [u8]);
+/// The longest play.
+const STEPS_MAX: usize = 60;
 
-impl Bytes<'_> {
+/// The bytes, read one by one; when they run out, what a generator makes of them.
+struct Bytes<'a> {
+    rest: &'a [u8],
+    then: Random,
+}
+
+impl<'a> Bytes<'a> {
+    fn new(input: &'a [u8]) -> Self {
+        let seed = input.iter().fold(7, |seed: u64, byte| {
+            seed.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(*byte))
+        });
+        Bytes { rest: input, then: Random::new(seed) }
+    }
     fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
+        let Some((first, rest)) = self.rest.split_first() else {
+            return self.then.bits() as u8;
+        };
+        self.rest = rest;
         *first
     }
     fn flag(&mut self) -> bool {
@@ -34,6 +51,10 @@ impl Bytes<'_> {
     }
     fn maybe(&mut self) -> Option<Duration> {
         self.flag().then(|| self.span())
+    }
+    /// What is rare in the field, so that it does not end most calls at once.
+    fn rarely(&mut self) -> bool {
+        self.next().is_multiple_of(6)
     }
 }
 
@@ -68,11 +89,11 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
         backoff,
         jitter,
         limits: if bytes.flag() { limits } else { Limits::NONE },
-        deadline: bytes.maybe(),
+        deadline: if bytes.rarely() { bytes.maybe() } else { None },
         late: if bytes.flag() { Late::Wait } else { Late::Early },
         expired: if bytes.flag() { Expired::StartsNone } else { Expired::StartsOne },
         attempt_timeout: bytes.maybe(),
-        timed_out: if bytes.flag() { TimedOut::End } else { TimedOut::Retry },
+        timed_out: if bytes.rarely() { TimedOut::End } else { TimedOut::Retry },
         hedge: bytes.maybe(),
         numbering: match bytes.next() % 3 {
             0 => Numbering::Delays,
@@ -80,10 +101,29 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
             _ => Numbering::SinceHint,
         },
         pay: if bytes.flag() { Pay::AfterBackoff } else { Pay::Deciding },
-        asks: bytes.flag(),
+        asks: bytes.rarely(),
         replaces: bytes.flag(),
         ..Rules::DEFAULT
     }
+}
+
+/// The same rules without what contradicts itself.
+fn mended(mut rules: Rules) -> Policy {
+    for _ in 0..9 {
+        match Policy::new(rules) {
+            Ok(policy) => return policy,
+            Err(Problem::NoAttempt) => rules.attempts = Some(1),
+            Err(Problem::HedgeAttempts) => rules.attempts = Some(3),
+            Err(Problem::Unlimited) => rules.deadline = Some(Duration::from_secs(1)),
+            Err(Problem::HedgeWithLimits) => rules.limits = Limits::NONE,
+            Err(Problem::HedgeWithStrategy) => rules.asks = false,
+            Err(Problem::AttemptTimeout) => rules.attempt_timeout = None,
+            Err(Problem::Factor) => rules.backoff = redial_core::CONTROLLED,
+            Err(Problem::Proportion) => rules.jitter = Jitter::Full,
+            Err(_) => rules.limits = Limits::NONE,
+        }
+    }
+    panic!("{rules:?} cannot be mended: {:?}", rules.problem());
 }
 
 /// A throttle of any kind, one that answers later among them.
@@ -137,6 +177,7 @@ struct Outside<'a> {
     purse: Purse<&'a Any>,
     draw: u8,
     previous: Option<Ns>,
+    diary: Diary,
 }
 
 impl World for Outside<'_> {
@@ -168,6 +209,9 @@ impl World for Outside<'_> {
     fn remember(&mut self, delay: Ns) {
         self.previous = Some(delay);
     }
+    fn note(&mut self, at: Ns, note: Note) {
+        self.diary.push(at, note);
+    }
 }
 
 fn judgement(bytes: &mut Bytes<'_>) -> Judgement {
@@ -182,13 +226,13 @@ fn judgement(bytes: &mut Bytes<'_>) -> Judgement {
         1 => Stage::InFlight,
         _ => Stage::Answered,
     };
-    let hint = match bytes.next() % 4 {
-        0 => Hint::After(bytes.span()),
-        1 => Hint::Stop,
+    let hint = match bytes.next() % 12 {
+        0..=2 => Hint::After(bytes.span()),
+        3 => Hint::Stop,
         _ => Hint::None,
     };
     let failure = Failure::new(kind).at(stage).hint(hint);
-    let directive = match bytes.next() % 8 {
+    let directive = match bytes.next() % 16 {
         0 => Directive::Succeed,
         1 => Directive::Fail,
         _ => Directive::Retry(failure),
@@ -233,7 +277,7 @@ impl Seen {
 }
 
 fn play(input: &[u8]) {
-    let mut bytes = Bytes(input);
+    let mut bytes = Bytes::new(input);
     let throttle = match bytes.next() % 4 {
         0 => Any::Budget(Budget::new(3.0, 0.5).expect("valid")),
         1 => Any::Tokens(Tokens::new(6.0, 0.3).expect("valid")),
@@ -244,40 +288,40 @@ fn play(input: &[u8]) {
         }
         _ => Any::Later,
     };
-    // What is refused is refused; nothing else is to be shown of it.
-    let Ok(policy) = Policy::new(rules(&mut bytes)) else { return };
-    let mut world = Outside { purse: Purse::new(&throttle), draw: bytes.next(), previous: None };
+    let policy = mended(rules(&mut bytes));
+    let (purse, draw, diary) = (Purse::new(&throttle), bytes.next(), Diary::new());
+    let mut world = Outside { purse, draw, previous: None, diary };
     let terms = Terms {
-        deadline: bytes.maybe(),
-        idempotent: policy.rules().hedge.is_some() || bytes.flag(),
-        sealed: bytes.flag(),
-        asks: policy.rules().hedge.is_none() && bytes.flag(),
+        deadline: if bytes.rarely() { bytes.maybe() } else { None },
+        idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
+        sealed: bytes.rarely(),
+        asks: policy.rules().hedge.is_none() && bytes.rarely(),
     };
     let mut now: Ns = u64::from(bytes.next());
     let mut call = Call::<LIVE_MAX>::begin(&policy, terms, now, &mut world);
     let mut seen = Seen::default();
     seen.follow(&mut call);
     let mut steps = 0;
-    while !seen.ended && !bytes.0.is_empty() && steps < 2_000 {
+    while !seen.ended && steps < STEPS_MAX {
         steps += 1;
         let slot = usize::from(bytes.next());
         let pick = seen.running.iter().nth(slot % seen.running.len().max(1)).copied();
-        match bytes.next() % 9 {
-            0..=2 => {
+        match bytes.next() % 32 {
+            0..=11 => {
                 if let Some(slot) = pick {
                     seen.running.remove(&slot);
                     call.outcome(slot, judgement(&mut bytes), now, &mut world);
                 }
             }
-            3 => now = call.wake_at().unwrap_or(now).max(now),
-            4 => now = now.saturating_add(redial_core::ns(bytes.span())),
-            5 => {
+            12..=18 => now = call.wake_at().unwrap_or(now).max(now),
+            19..=21 => now = now.saturating_add(redial_core::ns(bytes.span())),
+            22 => {
                 if let Some(slot) = pick {
                     call.committed(slot, now, &mut world);
                 }
             }
-            6 => call.sealed(if bytes.flag() { pick } else { None }, now, &mut world),
-            7 if bytes.next() == 0 => call.cancel(now, &mut world),
+            23 => call.sealed(if bytes.flag() { pick } else { None }, now, &mut world),
+            24 if bytes.next() == 0 => call.cancel(now, &mut world),
             _ => {
                 if std::mem::take(&mut seen.asked) {
                     let after = Advice::After(redial_core::ns(bytes.span()));
@@ -302,6 +346,11 @@ fn play(input: &[u8]) {
     call.cancel(now, &mut world);
     seen.follow(&mut call);
     assert!(seen.ended && call.wake_at().is_none(), "a call that was cancelled has not ended");
+    let read = Diary::from_json_lines(&world.diary.to_json_lines()).expect("it can be read again");
+    assert_eq!(read, world.diary);
+    if let Err(different) = read.replay(&policy) {
+        panic!("{different}\n{}", read.to_json_lines());
+    }
 }
 
 #[test]

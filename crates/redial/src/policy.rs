@@ -139,7 +139,6 @@ impl<'p> Origin<'p> for Site {
 pub struct Hedged(pub(crate) Policy);
 
 /// A policy that is being written. `P` is what it becomes: a [`Policy`] or a [`Hedged`] one.
-#[derive(Clone, Copy)]
 #[must_use = "a builder does nothing until it is checked or built"]
 pub struct Builder<P> {
     rules: Rules,
@@ -551,6 +550,15 @@ impl Builder<Hedged> {
         self.own().map(Hedged)
     }
 }
+
+// Not derived: that would ask `P` to be `Copy`, of which a builder holds nothing.
+impl<P> Clone for Builder<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Builder<P> {}
 
 impl<P> fmt::Debug for Builder<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
