@@ -11,9 +11,9 @@ use std::time::Duration;
 use redial::Diary;
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
 use redial_core::{
-    Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, Hint, Jitter,
-    Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Note, Ns, Numbering, Over, Pay, Policy,
-    Problem, Proof, Purse, Random, Rules, Stage, Taken, Terms, TimedOut, Under, World,
+    Advice, Backoff, Bucket, Call, Command, Cost, Dealings, Directive, Expired, Failure, Grant,
+    Hint, Jitter, Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Note, Ns, Numbering, Outside,
+    Over, Pay, Policy, Problem, Proof, Random, Rules, Stage, Taken, Terms, TimedOut, Under,
 };
 
 /// The longest play.
@@ -173,41 +173,15 @@ impl Bucket for Any {
     }
 }
 
-struct Outside<'a> {
-    purse: Purse<&'a Any>,
+struct Process {
     draw: u8,
-    previous: Option<Ns>,
     diary: Diary,
 }
 
-impl World for Outside<'_> {
+impl Outside for Process {
     fn draw(&mut self) -> f64 {
         self.draw = self.draw.wrapping_mul(5).wrapping_add(7);
         f64::from(self.draw) / 256.0
-    }
-    fn failed(&mut self) {
-        self.purse.failed();
-    }
-    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.purse.take(cost, now)
-    }
-    fn granted(&mut self, grant: Grant) {
-        self.purse.hold(grant);
-    }
-    fn started(&mut self) {
-        self.purse.started();
-    }
-    fn succeeded(&mut self) {
-        self.purse.succeeded();
-    }
-    fn ended(&mut self) {
-        self.purse.ended();
-    }
-    fn previous(&self) -> Option<Ns> {
-        self.previous
-    }
-    fn remember(&mut self, delay: Ns) {
-        self.previous = Some(delay);
     }
     fn note(&mut self, at: Ns, note: Note) {
         self.diary.push(at, note);
@@ -255,7 +229,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn follow(&mut self, call: &mut Call<'_, LIVE_MAX>) {
+    fn follow(&mut self, call: &mut Call<&Policy, LIVE_MAX>) {
         while let Some(command) = call.command() {
             assert!(!self.ended, "{command:?} after the end");
             match command {
@@ -289,8 +263,8 @@ fn play(input: &[u8]) {
         _ => Any::Later,
     };
     let policy = mended(rules(&mut bytes));
-    let (purse, draw, diary) = (Purse::new(&throttle), bytes.next(), Diary::new());
-    let mut world = Outside { purse, draw, previous: None, diary };
+    let process = Process { draw: bytes.next(), diary: Diary::new() };
+    let mut world = Dealings::new(&throttle, process);
     let terms = Terms {
         deadline: if bytes.rarely() { bytes.maybe() } else { None },
         idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
@@ -298,7 +272,7 @@ fn play(input: &[u8]) {
         asks: policy.rules().hedge.is_none() && bytes.rarely(),
     };
     let mut now: Ns = u64::from(bytes.next());
-    let mut call = Call::<LIVE_MAX>::begin(&policy, terms, now, &mut world);
+    let mut call = Call::<_, LIVE_MAX>::begin(&policy, terms, now, &mut world);
     let mut seen = Seen::default();
     seen.follow(&mut call);
     let mut steps = 0;
@@ -346,8 +320,9 @@ fn play(input: &[u8]) {
     call.cancel(now, &mut world);
     seen.follow(&mut call);
     assert!(seen.ended && call.wake_at().is_none(), "a call that was cancelled has not ended");
-    let read = Diary::from_json_lines(&world.diary.to_json_lines()).expect("it can be read again");
-    assert_eq!(read, world.diary);
+    let diary = &world.outside.diary;
+    let read = Diary::from_json_lines(&diary.to_json_lines()).expect("it can be read again");
+    assert_eq!(read, *diary);
     if let Err(different) = read.replay(&policy) {
         panic!("{different}\n{}", read.to_json_lines());
     }

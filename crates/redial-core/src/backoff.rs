@@ -160,7 +160,7 @@ fn grow(first: Ns, factor: f64, steps: u32) -> Ns {
 /// `factor^exponent` by squaring; `core` has no `powf`, and this gives the same bits everywhere.
 fn power(factor: f64, mut exponent: u32) -> f64 {
     let (mut result, mut square) = (1.0, factor);
-    while exponent > 0 {
+    while exponent != 0 {
         if exponent & 1 == 1 {
             result *= square;
         }
@@ -213,6 +213,35 @@ mod tests {
                     assert!(value >= ns(first));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_series_grows_for_ever_unless_its_delays_come_to_nothing() {
+        static NOTHING_AT_LAST: [Duration; 2] = [ms(1), Duration::ZERO];
+        static SOMETHING_AT_LAST: [Duration; 2] = [Duration::ZERO, ms(1)];
+        let (zero, one) = (Duration::ZERO, ms(1));
+        let arithmetic = |first, step, cap| Backoff::Arithmetic { first, step, cap };
+        let table = [
+            (Backoff::Constant(one), true),
+            (Backoff::Constant(zero), false),
+            (arithmetic(one, zero, None), true),
+            (arithmetic(zero, one, None), true),
+            (arithmetic(one, one, None), true),
+            (arithmetic(zero, zero, None), false),
+            (arithmetic(one, one, Some(zero)), false),
+            (exponential(one, 1.0, None), true),
+            (exponential(one, 2.0, Some(one)), true),
+            (exponential(one, 0.999, None), false),
+            (exponential(zero, 2.0, None), false),
+            (exponential(one, 2.0, Some(zero)), false),
+            (Backoff::Table(&SOMETHING_AT_LAST), true),
+            (Backoff::Table(&NOTHING_AT_LAST), false),
+            (Backoff::Table(&[]), false),
+            (Backoff::Own, false),
+        ];
+        for (backoff, grows) in table {
+            assert_eq!(backoff.grows_for_ever(), grows, "{backoff:?}");
         }
     }
 }

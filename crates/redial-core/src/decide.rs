@@ -202,12 +202,12 @@ fn judge<const USUAL: bool>(
         return Verdict::End(Why::Attempts);
     }
 
+    // The number of the next delay in its series.
+    let number = ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1);
     let mut after;
     if USUAL {
-        let number = ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1);
         after = jittered(rules, &rules.backoff, rules.backoff.base(number), None, now, world);
     } else {
-        let number = number(rules, ledger);
         let hinted;
         (after, hinted) = delay(policy, ledger, number, failure, advice, now, world);
         if !rules.limits.is_none() {
@@ -302,14 +302,6 @@ pub(crate) fn is_late(policy: &Policy, then: Ns, deadline: Ns) -> bool {
     deadline != NEVER && policy.rules().late == Late::Early && then >= deadline
 }
 
-/// The number of the next delay in its series.
-fn number(rules: &Rules, ledger: &Ledger) -> u32 {
-    match rules.numbering {
-        Numbering::Attempts => ledger.attempts,
-        _ => ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1),
-    }
-}
-
 /// The series that answers this failure.
 fn series(rules: &Rules, failure: &Failure) -> Backoff {
     match rules.throttling_first {
@@ -395,4 +387,33 @@ fn jittered(
     let (first, previous) = from.unwrap_or((base, base));
     let span = rules.jitter.apply(base, u, first, previous);
     if rules.jitter_above_cap { span } else { span.min(backoff.cap()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use alloc::string::ToString;
+
+    #[test]
+    fn each_reason_has_the_name_that_scenarios_use_and_words_of_its_own() {
+        let names = [
+            "succeeded",
+            "fatal",
+            "committed",
+            "strategy",
+            "unsafe",
+            "refused",
+            "attempts",
+            "soft-limit",
+            "hard-limit",
+            "deadline",
+            "throttled",
+            "cancelled",
+        ];
+        assert_eq!(Why::ALL.map(Why::name), names);
+        assert_eq!(Why::Throttled.text(), "the retry budget is spent");
+        assert_eq!(Why::Deadline.to_string(), Why::Deadline.text());
+        assert_eq!(BTreeSet::from(Why::ALL.map(Why::text)).len(), Why::ALL.len());
+    }
 }

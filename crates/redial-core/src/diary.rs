@@ -3,8 +3,10 @@
 //! Errors, traces, statistics, timelines and scenario results are derived from them. They hold
 //! every input of the machine, grants and draws included, so that a diary can be replayed.
 
-use crate::time::Ns;
-use crate::{Advice, Failure, Grant, Judgement, Proof, Why};
+use core::fmt;
+
+use crate::time::{Ns, duration};
+use crate::{Advice, Directive, Failure, Grant, Judgement, Proof, Why};
 
 /// One thing that happened in a call. Attempts are named by the order in which they started,
 /// from 1; a transparent replacement starts one too.
@@ -80,4 +82,131 @@ pub enum Note {
         /// The attempt whose outcome is handed on, if there is one.
         attempt: Option<u32>,
     },
+}
+
+/// What people read of it, in one line. Spans are exact, so that notes that differ are seen to.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Note::Began { deadline, idempotent } => {
+                let twice = if idempotent { "may" } else { "must not" };
+                write!(f, "the call began, and {twice} run twice")?;
+                deadline.map_or(Ok(()), |at| write!(f, ", with its deadline at {:?}", duration(at)))
+            }
+            Note::Started { attempt, number } if attempt == number => {
+                write!(f, "attempt {attempt} started")
+            }
+            Note::Started { attempt, number } => {
+                write!(f, "attempt {attempt} started as number {number}")
+            }
+            Note::Outcome { attempt, judgement: Judgement { directive, proof, drains } } => {
+                match directive {
+                    Directive::Succeed => write!(f, "attempt {attempt} succeeded")?,
+                    Directive::Fail => write!(f, "attempt {attempt} failed for good")?,
+                    Directive::Retry(failure) => write!(f, "attempt {attempt} failed: {failure}")?,
+                }
+                proof.map_or(Ok(()), |proof| write!(f, ", {proof}"))?;
+                f.write_str(if drains { ", at the throttle's cost" } else { "" })
+            }
+            Note::TimedOut { attempt } => write!(f, "attempt {attempt} took too long"),
+            Note::Cancelled { attempt } => write!(f, "attempt {attempt} was cancelled"),
+            Note::Drew(u) => write!(f, "a draw was {u}"),
+            Note::Granted(Grant::Now(_)) => f.write_str("the throttle agreed"),
+            Note::Granted(Grant::After(debt, _)) => {
+                write!(f, "the throttle agreed, but only in {:?}", duration(debt))
+            }
+            Note::Granted(Grant::Later) => f.write_str("the throttle will answer"),
+            Note::Granted(Grant::Refused) => f.write_str("the throttle refused"),
+            Note::Asked(failure) => write!(f, "the strategy was asked about {failure}"),
+            Note::Answered(Advice::None) => f.write_str("the strategy said nothing"),
+            Note::Answered(Advice::After(span)) => {
+                write!(f, "the strategy said to retry in {:?}", duration(span))
+            }
+            Note::Answered(Advice::Decline) => f.write_str("the strategy declined"),
+            Note::Retrying { after, failure } => {
+                write!(f, "a retry follows in {:?} because of {failure}", duration(after))
+            }
+            Note::Replacing { attempt, after, proof } => {
+                write!(f, "attempt {attempt} is replaced in {:?}: {proof}", duration(after))
+            }
+            Note::Committed { attempt } => write!(f, "the call belongs to attempt {attempt}"),
+            Note::Sealed => f.write_str("what was written can no longer be kept"),
+            Note::Ended { why, attempt: Some(attempt) } => {
+                write!(f, "the call ended with attempt {attempt}: {why}")
+            }
+            Note::Ended { why, attempt: None } => write!(f, "the call ended: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Reason, Stage, Taken};
+    use alloc::collections::BTreeSet;
+    use alloc::string::ToString;
+    use core::time::Duration;
+
+    #[test]
+    fn each_note_is_one_line_that_a_person_can_read() {
+        let failure = Failure::client().at(Stage::Unsent).because(Reason::new("SOCKET_CLOSED"));
+        let hinted = Failure::throttling().retry_after(Duration::from_micros(1500));
+        let of = |directive, proof, drains| Judgement { directive, proof, drains };
+        let judged = |judgement| Note::Outcome { attempt: 2, judgement };
+        let table = [
+            (Note::Began { deadline: None, idempotent: true }, "the call began, and may run twice"),
+            (
+                Note::Began { deadline: Some(5_000_000_000), idempotent: false },
+                "the call began, and must not run twice, with its deadline at 5s",
+            ),
+            (Note::Started { attempt: 2, number: 2 }, "attempt 2 started"),
+            (Note::Started { attempt: 3, number: 2 }, "attempt 3 started as number 2"),
+            (judged(Directive::Succeed.into()), "attempt 2 succeeded"),
+            (
+                judged(of(Directive::Fail, None, true)),
+                "attempt 2 failed for good, at the throttle's cost",
+            ),
+            (
+                judged(of(Directive::Retry(failure), Some(Proof::Unsent), false)),
+                "attempt 2 failed: a client failure (SOCKET_CLOSED), never sent, proven not to have \
+                 been sent",
+            ),
+            (Note::TimedOut { attempt: 1 }, "attempt 1 took too long"),
+            (Note::Cancelled { attempt: 1 }, "attempt 1 was cancelled"),
+            (Note::Drew(0.25), "a draw was 0.25"),
+            (Note::Granted(Grant::Now(Taken(5))), "the throttle agreed"),
+            (Note::Granted(Grant::After(7, Taken(5))), "the throttle agreed, but only in 7ns"),
+            (Note::Granted(Grant::Later), "the throttle will answer"),
+            (Note::Granted(Grant::Refused), "the throttle refused"),
+            (Note::Asked(Failure::timeout()), "the strategy was asked about a timeout, in flight"),
+            (Note::Answered(Advice::None), "the strategy said nothing"),
+            (Note::Answered(Advice::After(0)), "the strategy said to retry in 0ns"),
+            (Note::Answered(Advice::Decline), "the strategy declined"),
+            (
+                Note::Retrying { after: 63_000_001, failure: hinted },
+                "a retry follows in 63.000001ms because of throttling, with a hint to come back \
+                 after 1.5ms",
+            ),
+            (
+                Note::Retrying { after: 0, failure: Failure::server().stop() },
+                "a retry follows in 0ns because of a server failure, with a hint not to come back",
+            ),
+            (
+                Note::Replacing { attempt: 1, after: 0, proof: Proof::Unprocessed },
+                "attempt 1 is replaced in 0ns: proven not to have been processed",
+            ),
+            (Note::Committed { attempt: 4 }, "the call belongs to attempt 4"),
+            (Note::Sealed, "what was written can no longer be kept"),
+            (
+                Note::Ended { why: Why::Attempts, attempt: Some(3) },
+                "the call ended with attempt 3: no attempt left",
+            ),
+            (Note::Ended { why: Why::Cancelled, attempt: None }, "the call ended: cancelled"),
+        ];
+        let lines: BTreeSet<_> = table.iter().map(|(_, line)| line).collect();
+        assert_eq!(lines.len(), table.len(), "each is told from the others");
+        for (note, line) in table {
+            assert_eq!(note.to_string(), line);
+        }
+    }
 }

@@ -122,6 +122,30 @@ pub struct Failure {
     pub hint: Hint,
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Server => "a server failure",
+            Kind::Client => "a client failure",
+            Kind::Throttling => "throttling",
+            Kind::Timeout => "a timeout",
+        })?;
+        if let Some(reason) = self.reason {
+            write!(f, " ({reason})")?;
+        }
+        f.write_str(match self.stage {
+            Stage::Unsent => ", never sent",
+            Stage::InFlight => ", in flight",
+            Stage::Answered => "",
+        })?;
+        match self.hint {
+            Hint::None => Ok(()),
+            Hint::After(span) => write!(f, ", with a hint to come back after {span:?}"),
+            Hint::Stop => f.write_str(", with a hint not to come back"),
+        }
+    }
+}
+
 impl Failure {
     /// A failure of this kind: answered, without a reason and without a hint.
     #[must_use]
@@ -224,6 +248,15 @@ pub enum Proof {
     Unprocessed,
     /// It never left this side: replaced until it does, with growing pauses.
     Unsent,
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Proof::Unprocessed => "proven not to have been processed",
+            Proof::Unsent => "proven not to have been sent",
+        })
+    }
 }
 
 /// A directive with what a transport can add to it; what an outcome is to the machine.

@@ -8,7 +8,7 @@
 //! - [`decide`] is the heart: one failure in, one [`Verdict`] out, in the order of ruling P9.
 //! - [`Ledger`] is what a plain call remembers; [`Call`] is the machine for everything that needs
 //!   more: attempts that race, timers, commit, replacement, questions to a strategy.
-//! - [`World`] is what the outside grants: draws and throttle tokens.
+//! - [`World`] is what the outside grants: draws and throttle tokens; [`Dealings`] make one.
 //! - [`throttle`] holds what calls share to keep retries back.
 //!
 //! Invariant: no dependency, no `unsafe`, no `std`; with the same inputs the same decisions, for ever.
@@ -50,4 +50,4 @@ pub use purse::Purse;
 pub use random::Random;
 pub use throttle::Bucket;
 pub use time::{NEVER, Ns, duration, ms, ns, s};
-pub use world::{Cost, Grant, Taken, World};
+pub use world::{Cost, Dealings, Grant, Outside, Taken, World};

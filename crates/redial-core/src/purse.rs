@@ -83,7 +83,8 @@ impl<T: Bucket> Drop for Purse<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::Kind;

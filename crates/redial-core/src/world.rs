@@ -1,7 +1,7 @@
 //! What the outside grants a call: draws, throttle tokens, and somebody who reads the notes.
 
 use crate::time::Ns;
-use crate::{Kind, Note};
+use crate::{Bucket, Kind, Note, Purse, Random};
 
 /// What a retry or hedge is charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub enum Grant {
 
 /// The outside, as a call sees it.
 ///
-/// A world keeps what was taken for the call's last retry or hedge and settles it exactly once;
-/// [`Purse`](crate::Purse) does that for any throttle. A world that is dropped gives back what was
-/// taken for a retry that never started (ruling P6).
+/// A world keeps what was taken for the call's last retry or hedge and settles it exactly once. A
+/// world that is dropped gives back what was taken for a retry that never started (ruling P6).
+/// [`Dealings`] do that for any throttle.
 pub trait World {
     /// The next draw in `[0, 1)`.
     fn draw(&mut self) -> f64;
@@ -64,4 +64,135 @@ pub trait World {
 
     /// Takes a note. Nobody listens by default, and then a note costs nothing.
     fn note(&mut self, _at: Ns, _note: Note) {}
+}
+
+/// What differs from one driver to the next: where draws come from, and who reads the notes.
+pub trait Outside {
+    /// The next draw in `[0, 1)`.
+    fn draw(&mut self) -> f64;
+
+    /// Takes a note. Nobody listens by default, and then a note costs nothing.
+    fn note(&mut self, _at: Ns, _note: Note) {}
+}
+
+/// Draws, and nobody who reads.
+impl Outside for Random {
+    fn draw(&mut self) -> f64 {
+        Random::draw(self)
+    }
+}
+
+/// A call's dealings with the outside: the world that a driver makes of a throttle and whatever
+/// draws and reads notes.
+#[derive(Debug)]
+pub struct Dealings<T: Bucket, O> {
+    purse: Purse<T>,
+    previous: Option<Ns>,
+    /// What draws and reads the notes.
+    pub outside: O,
+}
+
+impl<T: Bucket, O> Dealings<T, O> {
+    /// Those of a call that begins: nothing is taken yet.
+    #[must_use]
+    pub const fn new(throttle: T, outside: O) -> Self {
+        Dealings { purse: Purse::new(throttle), previous: None, outside }
+    }
+
+    /// The throttle.
+    #[must_use]
+    pub const fn throttle(&self) -> &T {
+        self.purse.throttle()
+    }
+}
+
+impl<T: Bucket, O: Outside> World for Dealings<T, O> {
+    fn draw(&mut self) -> f64 {
+        self.outside.draw()
+    }
+    fn failed(&mut self) {
+        self.purse.failed();
+    }
+    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
+        self.purse.take(cost, now)
+    }
+    fn granted(&mut self, grant: Grant) {
+        self.purse.hold(grant);
+    }
+    fn started(&mut self) {
+        self.purse.started();
+    }
+    fn succeeded(&mut self) {
+        self.purse.succeeded();
+    }
+    fn ended(&mut self) {
+        self.purse.ended();
+    }
+    fn previous(&self) -> Option<Ns> {
+        self.previous
+    }
+    fn remember(&mut self, delay: Ns) {
+        self.previous = Some(delay);
+    }
+    fn note(&mut self, at: Ns, note: Note) {
+        self.outside.note(at, note);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::throttle::Budget;
+
+    /// A world that says as little as it can.
+    struct Bare;
+
+    impl World for Bare {
+        fn draw(&mut self) -> f64 {
+            0.5
+        }
+        fn take(&mut self, _cost: Cost, _now: Ns) -> Grant {
+            Grant::Refused
+        }
+    }
+
+    #[test]
+    fn a_world_need_not_remember_delays() {
+        Bare.remember(7);
+        assert_eq!(Bare.previous(), None);
+    }
+
+    #[test]
+    fn dealings_remember_draw_and_refund() {
+        let budget = Budget::standard();
+        let mut dealings = Dealings::new(&budget, Random::new(1));
+        assert_eq!(dealings.previous(), None);
+        dealings.remember(7);
+        assert_eq!(dealings.previous(), Some(7));
+        let draws = [(); 2].map(|()| World::draw(&mut dealings));
+        let mut random = Random::new(1);
+        assert_eq!(draws, [(); 2].map(|()| random.draw()));
+        assert_eq!(dealings.take(Cost { kind: Kind::Server }, 0), Grant::Now(Taken(1000)));
+        assert_eq!(dealings.throttle().tokens(0), Some(9.0));
+        drop(dealings);
+        assert_eq!(budget.tokens(0), Some(10.0), "what never started is back (P6)");
+    }
+
+    #[test]
+    fn dealings_hand_on_every_note() {
+        struct Count(u32);
+        impl Outside for Count {
+            fn draw(&mut self) -> f64 {
+                0.5
+            }
+            fn note(&mut self, at: Ns, note: Note) {
+                assert_eq!((at, note), (5, Note::Sealed));
+                self.0 += 1;
+            }
+        }
+        let mut dealings = Dealings::new(Budget::standard(), Count(0));
+        World::note(&mut dealings, 5, Note::Sealed);
+        assert_eq!(dealings.outside.0, 1);
+    }
 }

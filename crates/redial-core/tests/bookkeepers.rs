@@ -112,7 +112,7 @@ fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, st
     let mut book = Book::new(spec, shared, script.seed);
     let terms = Terms { idempotent: script.idempotent, ..Terms::default() };
     let mut now = start;
-    let mut call = Call::<1>::begin(policy, terms, now, &mut book);
+    let mut call = Call::<_, 1>::begin(policy, terms, now, &mut book);
     let mut attempts = script.attempts.iter();
     loop {
         match call.command() {

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// How many outcomes a sequence has at most; whatever starts after them hangs.
 const LETTERS_MAX: usize = 4;
+/// The most steps of one call, which ends long before.
+const STEPS_MAX: usize = 1000;
 /// How long an attempt takes.
 const TAKES: Ns = at(1);
 
@@ -155,7 +157,11 @@ impl Row {
         let mut outcomes: [Option<(Ns, Judgement)>; LIVE] = [None; LIVE];
         let mut grant_at = None;
         let mut wanted = false;
-        while play.end.is_none() {
+        for step in 0.. {
+            if play.end.is_some() {
+                break;
+            }
+            assert!(step < STEPS_MAX, "{}: the call does not end", self.name);
             for start in std::mem::take(&mut play.started) {
                 // It may be over before anybody looked at it.
                 if play.running[start.slot] != Some(start.attempt) {

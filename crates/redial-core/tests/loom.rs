@@ -1,5 +1,6 @@
 //! Goal: the throttles are exact whatever the scheduler does: no token is lost, granted twice or
-//! seen outside its range, and a purse gives back exactly what its call did not use.
+//! seen outside its range, a purse gives back exactly what its call did not use, and each place in
+//! the source finds one budget.
 //!
 //! Method: loom plays every interleaving (and every value that a relaxed load may see) of two
 //! users, and of three users those with at most [`PREEMPTIONS`] preemptions, which finds every bug
@@ -11,7 +12,9 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
+use redial_core::throttle::{
+    Budget, Costs, CostsSpec, Empty, Place, Tokens, place_cell, places_are_shared,
+};
 use redial_core::{Bucket, Cost, Grant, Kind, Purse};
 
 /// How often three users may be interrupted, all together.
@@ -335,5 +338,98 @@ fn tokens_count_every_call_once_whatever_their_purses_do() {
             vec![Box::new(failing), Box::new(retried), Box::new(failing)],
         );
         assert_eq!(left, 4.5);
+    });
+}
+
+// Places: the table of which three cells are left under loom, and one that is shared.
+
+/// Two copies of one location, and other locations; all ask for the same cell first.
+const COPY: [usize; 2] = [32, 64];
+const PLACE: [usize; 3] = [96, 128, 160];
+/// What distinguishes the content of the copies from that of the other places.
+const COPIED: u64 = 9 << 40;
+
+/// The cell of another place.
+fn place(nth: usize) -> usize {
+    place_cell((nth as u64 + 1) << 40, PLACE[nth])
+}
+
+/// What the users find, run at once.
+fn found<const USERS: usize, R: Send + 'static>(users: [fn() -> R; USERS]) -> Vec<R> {
+    let mut users = users.into_iter();
+    let mine = users.next().expect("somebody looks");
+    let others: Vec<_> = users.map(thread::spawn).collect();
+    let mut found = vec![mine()];
+    found.extend(others.into_iter().map(|other| other.join().expect("no user panics")));
+    found
+}
+
+// Breaks if `Table::search` claims a cell by a load and a store instead of an exchange: both places
+// then have the same one.
+#[test]
+fn two_new_places_that_ask_for_one_cell_get_one_each() {
+    two(|| {
+        let cells = found([|| [place(0), place(0)], || [place(1), place(1)]]);
+        assert!(cells.iter().all(|[first, again]| first == again), "{cells:?}");
+        assert_ne!(cells[0], cells[1]);
+        assert!(!places_are_shared());
+    });
+}
+
+// Breaks if `Table::enter` enters by a load and a store instead of an exchange, and if
+// `Table::search` stores the address before it has entered the content: whoever then meets the cell
+// of a copy takes it for the place's own.
+#[test]
+fn two_users_of_two_copies_of_a_location_find_one_cell() {
+    two(|| {
+        let cells = found([
+            || COPY.map(|address| place_cell(COPIED, address)),
+            || COPY.map(|address| place_cell(COPIED, address)),
+        ]);
+        assert!(cells.iter().flatten().all(|cell| *cell == cells[0][0]), "{cells:?}");
+    });
+}
+
+// Breaks if `Table::search` goes on to the next cell where it meets its own address pending: the
+// three take a cell each, and the place that comes after them finds none.
+#[test]
+fn three_users_of_a_new_place_take_one_cell() {
+    three(|| {
+        let cells = found([|| place(0), || place(0), || place(0)]);
+        assert!(cells.iter().all(|cell| *cell == cells[0]), "{cells:?}");
+        assert_ne!(place(1), place(2));
+        assert!(!places_are_shared());
+    });
+}
+
+// Breaks if `Table::search` claims a cell by a load and a store instead of an exchange.
+#[test]
+fn the_last_cell_goes_to_one_of_three_places_and_the_others_share() {
+    three(|| {
+        let before =
+            [COPY[0], COPY[1]].map(|address| place_cell(address as u64 >> 5 << 50, address));
+        let cells = found([|| place(0), || place(1), || place(2)]);
+        let own: Vec<_> = cells.iter().filter(|cell| **cell < 3).collect();
+        assert!(own.len() == 1 && !before.contains(own[0]), "{before:?}, {cells:?}");
+        assert!(places_are_shared());
+    });
+}
+
+#[track_caller]
+fn written_here() -> Place {
+    Place::here()
+}
+
+// Breaks if `Table::budget` takes a cell that is free for its own: the next call finds the cell that
+// was claimed, and pays from another budget.
+#[test]
+fn calls_of_a_new_place_pay_from_one_budget() {
+    two(|| {
+        let place = written_here();
+        let pay = move || place.take(COST, 0);
+        let other = thread::spawn(pay);
+        let grants = [pay(), other.join().expect("no user panics")];
+        assert_eq!((granted(&grants), place.tokens(0)), (2, Some(8.0)));
+        assert_eq!(written_here().tokens(0), Some(10.0), "another place has its own");
     });
 }

@@ -21,9 +21,9 @@ use common::{Book, Model, Play, Shared, Spec, at, policy};
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
 use redial_core::{
     Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, HintRule,
-    Jitter, Judgement, Kind, Late, Ledger, Limits, Measure, NEVER, Note, Ns, Numbering, Over, Pay,
-    Policy, Problem, Proof, Reason, Rules, Stage, Terms, TimedOut, Under, Verdict, Why, World,
-    decide, ms, ns,
+    Jitter, Judgement, Kind, LIVE_MAX, Late, Ledger, Limits, Measure, NEVER, Note, Ns, Numbering,
+    Over, Pay, Policy, Problem, Proof, Random, Reason, Rules, Stage, Step, Terms, TimedOut, Under,
+    Verdict, Why, World, decide, ms, ns,
 };
 use std::time::Duration;
 

@@ -24,8 +24,12 @@ fn random() -> Source {
     Source::Random(Random::new(RandomState::new().hash_one(std::thread::current().id())))
 }
 
-/// The next draw of this thread, in `[0, 1)`.
-pub(crate) fn draw() -> f64 {
+/// The next draw of this thread, in `[0, 1)`: for drivers of your own around `redial-core`.
+///
+/// Each thread has its own generator with a seed of its own; [`testing::draws`](crate::testing::draws)
+/// gives a list instead.
+#[must_use]
+pub fn draw() -> f64 {
     SOURCE.with_borrow_mut(|source| match source {
         Source::Random(random) => random.draw(),
         Source::Given { list, next } => {

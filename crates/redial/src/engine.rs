@@ -7,12 +7,11 @@ use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Cost, Directive, End, Failure, Grant, Judgement, Ledger, NEVER, Note, Ns, Purse,
-    Random, Reason, Start, Terms, Why, World, duration, ns,
+    Advice, Call, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Ledger, NEVER, Note,
+    Ns, Outside, Random, Reason, Start, Terms, Why, duration, ns,
 };
 
 use crate::attempt::Attempt;
@@ -20,64 +19,23 @@ use crate::classify::{Classified, Last};
 use crate::diary::Diary;
 pub(crate) use crate::draws::draw;
 use crate::error::{BoxError, Error};
+use crate::options::{Hook, Options};
 use crate::policy::Policy;
 use crate::report::Report;
 use crate::strategy::{Answered, Decision, Request, Strategy};
 use crate::throttle::Handle;
 
-/// What is called for every note.
-pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Note) + Send + 'p>;
-
-/// What a call was told besides its policy.
-#[derive(Default)]
-pub(crate) struct Options<'p> {
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) not_idempotent: bool,
-    pub(crate) strategy: Option<Arc<dyn Strategy + 'p>>,
-    pub(crate) data: Vec<Box<dyn Any + Send + Sync>>,
-    pub(crate) hook: Option<Hook<'p>>,
-    pub(crate) diary: Option<&'p mut Diary>,
-    pub(crate) history: bool,
-    pub(crate) seed: Option<u64>,
-}
-
-/// What the process grants a call.
+/// Where a call's draws come from in a process, and who reads its notes.
 struct Process<'p> {
-    purse: Purse<Handle>,
     random: Option<Random>,
-    previous: Option<Ns>,
     hook: Option<Hook<'p>>,
     diary: Option<&'p mut Diary>,
     history: Option<Vec<(Ns, Note)>>,
 }
 
-impl World for Process<'_> {
+impl Outside for Process<'_> {
     fn draw(&mut self) -> f64 {
         self.random.as_mut().map_or_else(draw, Random::draw)
-    }
-    fn failed(&mut self) {
-        self.purse.failed();
-    }
-    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.purse.take(cost, now)
-    }
-    fn granted(&mut self, grant: Grant) {
-        self.purse.hold(grant);
-    }
-    fn started(&mut self) {
-        self.purse.started();
-    }
-    fn succeeded(&mut self) {
-        self.purse.succeeded();
-    }
-    fn ended(&mut self) {
-        self.purse.ended();
-    }
-    fn previous(&self) -> Option<Ns> {
-        self.previous
-    }
-    fn remember(&mut self, delay: Ns) {
-        self.previous = Some(delay);
     }
     fn note(&mut self, at: Ns, note: Note) {
         crate::trace::note(&note);
@@ -101,9 +59,9 @@ enum Question {
 
 /// One call in a process: the machine, its world, and what attempts returned.
 pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
-    pub(crate) call: Call<'p, LIVE>,
+    pub(crate) call: Call<&'p redial_core::Policy, LIVE>,
     policy: &'p Policy,
-    world: Process<'p>,
+    world: Dealings<Handle, Process<'p>>,
     strategy: Option<Arc<dyn Strategy + 'p>>,
     strategy_error: Option<BoxError>,
     data: Vec<Box<dyn Any + Send + Sync>>,
@@ -125,14 +83,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         options: Options<'p>,
         start: Ns,
     ) -> Self {
-        let mut world = Process {
-            purse: Purse::new(handle),
+        let process = Process {
             random: options.seed.map(Random::new),
-            previous: None,
             hook: options.hook,
             diary: options.diary,
             history: options.history.then(Vec::new),
         };
+        let mut world = Dealings::new(handle, process);
         let terms = Terms {
             deadline: options.deadline,
             idempotent: !options.not_idempotent,
@@ -233,7 +190,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
     /// Waits for the throttle's later answer.
     pub(crate) fn await_grant(&mut self, cost: Cost) {
-        self.question = Some(Question::Throttle(self.world.purse.throttle().later(cost)));
+        self.question = Some(Question::Throttle(self.world.throttle().later(cost)));
     }
 
     fn answer(&mut self, answer: Answered, now: Ns) {
@@ -278,15 +235,16 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         let now = self.seen;
         let ledger: Ledger = *self.call.ledger();
         let throttled = end.why == Why::Throttled;
+        let history = self.world.outside.history.as_deref().unwrap_or(&[]);
         let report = Report {
             attempts: ledger.attempts,
             attempts_max: self.policy.rules().attempts,
             elapsed: duration(now.saturating_sub(ledger.start)),
             why: end.why,
-            tokens: if throttled { self.world.purse.throttle().tokens(now) } else { None },
-            history: Report::history(ledger.start, self.world.history.as_deref().unwrap_or(&[])),
+            tokens: if throttled { self.world.throttle().tokens(now) } else { None },
+            history: Report::history(ledger.start, history),
         };
-        crate::trace::gave_up(&report);
+        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed));
         match (end.why, self.value.take()) {
             (Why::Succeeded, Some(value)) => Ok((value, report)),
             _ => Err(Error::new(self.last.take(), self.strategy_error.take(), report)),

@@ -22,8 +22,9 @@ use redial_core::{
 use crate::attempt::{Answer, Async, Attempt, Operation};
 use crate::cell::{self, BOXED, Cell, Drive, Retrying};
 use crate::classify::{Classified, Classify, Last};
-use crate::engine::{Engine, Options, draw};
+use crate::engine::{Engine, draw};
 use crate::error::Error;
+use crate::options::Options;
 use crate::policy::Origin;
 use crate::report::Report;
 use crate::sleeper::Sleeper;
@@ -347,7 +348,7 @@ where
     ) -> Poll<ResultOf<O, C, R>> {
         let now = self.read_clock(cell.as_mut());
         let report = report(cell.ledger(), self.origin, now, why);
-        crate::trace::gave_up(&report);
+        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed));
         Poll::Ready(Err(Error::new(Some(last), None, report)))
     }
 

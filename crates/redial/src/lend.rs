@@ -1,49 +1,55 @@
 //! Operations that borrow something mutably for each attempt.
 
 use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use redial_core::{Command, Ns, Start};
 
-use crate::classify::{Classify, NoValue, When, Word};
-use crate::engine::{Engine, Options};
+use crate::classify::{Chain, Classify, Judge, When, Word};
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::future::IMMEDIATE_MAX;
+use crate::future::{IMMEDIATE_MAX, Output, Value, WithReport};
+use crate::options::{Options, call_options, retry_options};
 use crate::policy::Policy;
-use crate::sleeper::{DefaultSleeper, Sleeper};
+use crate::report::Report;
+use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
-/// A call whose operation borrows: made by [`Policy::retry_on`]. [`when`](Lend::when) is its last
-/// word, since the future of a borrowing closure has no name.
-#[must_use = "a call does nothing until `when` is awaited"]
-#[derive(Debug)]
-pub struct Lend<'a, A, F, S = DefaultSleeper> {
+/// A call whose operation borrows: made by [`Policy::retry_on`]. It takes the options of other calls;
+/// [`when`](Lend::when) or [`classify`](Lend::classify) is its last word, since the future of a
+/// borrowing closure has no name.
+#[must_use = "a call does nothing until `when` or `classify` is awaited"]
+pub struct Lend<'a, A, F, S = DefaultSleeper, R = Value> {
     policy: &'a Policy,
     target: &'a mut A,
     operation: F,
     sleeper: S,
+    options: Option<Box<Options<'a>>>,
+    output: PhantomData<fn() -> R>,
 }
 
-#[cfg(feature = "tokio")]
 impl<'a, A, F> Lend<'a, A, F> {
     pub(crate) const fn new(policy: &'a Policy, target: &'a mut A, operation: F) -> Self {
-        Lend { policy, target, operation, sleeper: crate::sleeper::Tokio }
+        let sleeper = DEFAULT_SLEEPER;
+        Lend { policy, target, operation, sleeper, options: None, output: PhantomData }
     }
 }
 
-#[cfg(not(feature = "tokio"))]
-impl<'a, A, F> Lend<'a, A, F> {
-    pub(crate) const fn new(policy: &'a Policy, target: &'a mut A, operation: F) -> Self {
-        let sleeper = crate::sleeper::NameASleeperWithSleepingOn;
-        Lend { policy, target, operation, sleeper }
-    }
-}
+impl<'a, A, F, S, R> Lend<'a, A, F, S, R> {
+    call_options!('a);
+    retry_options!('a);
 
-impl<'a, A, F, S> Lend<'a, A, F, S> {
     /// Waits on this sleeper in place of tokio.
-    pub fn sleeping_on<Z>(self, sleeper: Z) -> Lend<'a, A, F, Z> {
-        let Lend { policy, target, operation, .. } = self;
-        Lend { policy, target, operation, sleeper }
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> Lend<'a, A, F, Z, R> {
+        let Lend { policy, target, operation, options, output, .. } = self;
+        Lend { policy, target, operation, sleeper, options, output }
+    }
+
+    /// Returns the [`Report`](crate::Report) with the value: how often, how long.
+    pub fn with_report(self) -> Lend<'a, A, F, S, WithReport> {
+        let Lend { policy, target, operation, sleeper, options, .. } = self;
+        Lend { policy, target, operation, sleeper, options, output: PhantomData }
     }
 
     /// Runs the call; only errors that `accepts` accepts are repeated.
@@ -54,19 +60,48 @@ impl<'a, A, F, S> Lend<'a, A, F, S> {
     /// # Cancel safety
     /// Dropping it drops the running attempt and gives back what was taken for a retry that has not
     /// started.
-    pub async fn when<T, E, W, G>(mut self, accepts: G) -> Result<T, Error<E>>
+    pub async fn when<T, E, W, G>(self, accepts: G) -> Result<R::Output, Error<E>>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
         G: FnMut(&E) -> W,
         W: Word,
         S: Sleeper,
+        R: Output<T>,
     {
-        let mut classify = When(accepts);
-        let mut watch = Watch::begin(self.policy, self.sleeper);
+        self.run(When(accepts)).await
+    }
+
+    /// Runs the call; the whole result is judged by these rules, as
+    /// [`Retry::classify`](crate::Retry::classify) says.
+    ///
+    /// # Errors
+    /// The call did not get what it asked for.
+    ///
+    /// # Cancel safety
+    /// As for [`when`](Lend::when).
+    pub async fn classify<T, E, J>(self, rules: J) -> Result<R::Output, Error<E, T>>
+    where
+        F: AsyncFnMut(&mut A) -> Result<T, E>,
+        J: Judge<T, E>,
+        S: Sleeper,
+        R: Output<T>,
+    {
+        self.run(Chain(rules)).await
+    }
+
+    async fn run<T, E, C>(mut self, mut classify: C) -> Result<R::Output, Error<E, C::Kept>>
+    where
+        F: AsyncFnMut(&mut A) -> Result<T, E>,
+        C: Classify<T, E>,
+        S: Sleeper,
+        R: Output<T>,
+    {
+        let options = self.options.map_or_else(Options::default, |options| *options);
+        let mut watch = Watch::begin(self.policy, options, self.sleeper);
         loop {
             let start = match poll_fn(|cx| watch.poll_idle(cx)).await {
                 Ok(start) => start,
-                Err(result) => return result,
+                Err(result) => return result.map(|(value, report)| R::output(value, || report)),
             };
             // The attempt is dropped here before anything else happens to its target.
             let result = {
@@ -82,9 +117,12 @@ impl<'a, A, F, S> Lend<'a, A, F, S> {
     }
 }
 
+/// How a call ends.
+type ResultOf<T, E, V> = Result<(T, Report), Error<E, V>>;
+
 /// The machine and its timer, watched from an async function.
-struct Watch<'a, S: Sleeper, T, E> {
-    engine: Engine<'a, T, E, NoValue, 1>,
+struct Watch<'a, S: Sleeper, T, E, V> {
+    engine: Engine<'a, T, E, V, 1>,
     sleeper: S,
     timer: Option<(Ns, Pin<Box<S::Sleep>>)>,
     /// Attempts since others had a turn.
@@ -93,15 +131,14 @@ struct Watch<'a, S: Sleeper, T, E> {
     looked: bool,
 }
 
-impl<'a, S: Sleeper, T, E> Watch<'a, S, T, E> {
-    fn begin(policy: &'a Policy, sleeper: S) -> Self {
-        let engine =
-            Engine::begin(policy, policy.handle.clone(), Options::default(), sleeper.now());
+impl<'a, S: Sleeper, T, E, V> Watch<'a, S, T, E, V> {
+    fn begin(policy: &'a Policy, options: Options<'a>, sleeper: S) -> Self {
+        let engine = Engine::begin(policy, policy.handle.clone(), options, sleeper.now());
         Watch { engine, sleeper, timer: None, rounds: 0, looked: false }
     }
 
     /// Carries out commands until an attempt starts or the call ends.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, Result<T, Error<E>>>> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, ResultOf<T, E, V>>> {
         loop {
             while let Some(command) = self.engine.call.command() {
                 match command {
@@ -109,10 +146,7 @@ impl<'a, S: Sleeper, T, E> Watch<'a, S, T, E> {
                     Command::Start(start) => return Poll::Ready(Ok(start)),
                     Command::Ask(failure) => self.engine.ask(failure, self.sleeper.now()),
                     Command::Await(cost) => self.engine.await_grant(cost),
-                    Command::End(end) => {
-                        let result = self.engine.result(end);
-                        return Poll::Ready(Err(result.map(|(value, _)| value)));
-                    }
+                    Command::End(end) => return Poll::Ready(Err(self.engine.result(end))),
                 }
             }
             if self.engine.poll_question(cx, || self.sleeper.now()).is_ready() {

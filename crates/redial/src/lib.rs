@@ -52,6 +52,7 @@ mod funded;
 mod future;
 mod lend;
 pub mod milvus;
+mod options;
 mod policy;
 pub mod presets;
 mod report;
@@ -61,7 +62,7 @@ pub mod smithy;
 mod strategy;
 pub mod testing;
 mod throttle;
-mod trace;
+pub mod trace;
 #[cfg(feature = "serde")]
 pub mod written;
 
@@ -74,6 +75,7 @@ pub use classify::{
 #[cfg(feature = "serde")]
 pub use diary::DiaryError;
 pub use diary::{Diary, Divergence};
+pub use draws::draw;
 pub use error::{BoxError, Error};
 pub use future::{Driver, Output, Value, WithReport};
 pub use lend::Lend;

@@ -200,6 +200,13 @@ impl Policy {
         Builder::new(rules)
     }
 
+    /// A policy of rules that were checked elsewhere, without a throttle: for designs that make
+    /// their own and bring their own ([`Policy::sharing`]).
+    #[must_use]
+    pub const fn from_core(core: redial_core::Policy) -> Policy {
+        Policy { core, handle: Handle::None, strategy: None }
+    }
+
     /// The same policy with a throttle that is shared at run time.
     #[must_use]
     pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
@@ -251,6 +258,25 @@ impl Policy {
 
     /// Repeats an operation that sees its [`Attempt`]: its number, what came before, and the time
     /// that remains.
+    ///
+    /// ```
+    /// use redial::{Policy, ms, s};
+    /// # use std::io;
+    /// # use std::time::Duration;
+    /// # async fn get(_: u32, wait: Duration) -> io::Result<Duration> { Ok(wait) }
+    ///
+    /// static FETCH: Policy = Policy::exponential(ms(10)).deadline(s(5)).checked();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> io::Result<()> {
+    /// let waited = FETCH
+    ///     .retry_with(|attempt| get(attempt.number(), attempt.remaining().unwrap_or(s(1))))
+    ///     .when(|error| error.kind() == io::ErrorKind::TimedOut)
+    ///     .await?;
+    /// assert_eq!(waited, s(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn retry_with<F, R, K>(
         &self,
         operation: F,
@@ -290,6 +316,22 @@ impl Policy {
 
 impl Hedged {
     /// Hedges the operation: a closure that returns a future of a `Result`.
+    ///
+    /// ```
+    /// use redial::{Hedged, Policy, ms};
+    /// # use std::io;
+    /// # async fn get(_: &str) -> io::Result<u32> { Ok(7) }
+    ///
+    /// /// A second request goes out if the first has no answer after 50 ms; the first answer wins.
+    /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).checked();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> io::Result<()> {
+    /// let value = READ.retry(|| get("key")).when(|_| true).await?;
+    /// assert_eq!(value, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn retry<O>(
         &self,
         operation: O,

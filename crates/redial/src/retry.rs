@@ -1,15 +1,14 @@
 //! A call that is being written: what to do, which errors, and what else this call needs.
 
-use std::any::Any;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use redial_core::Command;
 use redial_core::throttle::Place;
-use redial_core::{Command, Note, Ns};
 
 use crate::attempt::{Answer, Async, Attempt, Blocking, Operation};
 use crate::cell::Retrying;
@@ -17,14 +16,13 @@ use crate::classify::{
     Chain, Classified, Classify, Judge, SayWhichErrorsMayBeRepeatedWithWhen, Until, When, Word,
 };
 use crate::clock;
-use crate::diary::Diary;
-use crate::engine::{Engine, Options};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::future::{Driver, Output, Value, WithReport, shorter};
+use crate::options::{Options, call_options, retry_options};
 use crate::policy::{Origin, Policy, Site};
 use crate::report::Report;
-use crate::sleeper::{DefaultSleeper, Sleeper};
-use crate::strategy::Strategy;
+use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 use crate::throttle::Handle;
 
 /// Repeats the operation with safe defaults: 3 attempts, full jitter, a budget for this call site.
@@ -97,11 +95,6 @@ impl<G, O, K, const LIVE: usize>
         }
     }
 }
-
-#[cfg(feature = "tokio")]
-const DEFAULT_SLEEPER: DefaultSleeper = crate::sleeper::Tokio;
-#[cfg(not(feature = "tokio"))]
-const DEFAULT_SLEEPER: DefaultSleeper = crate::sleeper::NameASleeperWithSleepingOn;
 
 impl<'p, G, O, K, S, R, const LIVE: usize>
     Retry<'p, G, O, K, SayWhichErrorsMayBeRepeatedWithWhen, S, R, LIVE>
@@ -200,47 +193,7 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
         Retry { origin, operation, classify: change(classify), sleeper, options, kind }
     }
 
-    fn options(&mut self) -> &mut Options<'p> {
-        self.options.get_or_insert_default()
-    }
-
-    /// After how long this call must end; the smaller of this and the policy's deadline counts.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        let options = self.options();
-        options.deadline = Some(options.deadline.map_or(deadline, |other| other.min(deadline)));
-        self
-    }
-
-    /// Data of your own that a strategy can see. It is found by its type, so that what several
-    /// layers give does not get in each other's way.
-    pub fn data(mut self, data: impl Any + Send + Sync) -> Self {
-        self.options().data.push(Box::new(data));
-        self
-    }
-
-    /// Calls this for every note of the call, with its moment.
-    pub fn on_note(mut self, hook: impl FnMut(Ns, &Note) + Send + 'p) -> Self {
-        self.options().hook = Some(Box::new(hook));
-        self
-    }
-
-    /// Writes the call's diary; it is kept up to date, also if the call is dropped.
-    pub fn diary(mut self, diary: &'p mut Diary) -> Self {
-        self.options().diary = Some(diary);
-        self
-    }
-
-    /// Keeps each attempt's outcome and time for the report.
-    pub fn history(mut self) -> Self {
-        self.options().history = true;
-        self
-    }
-
-    /// Draws from this seed, so that the call's delays can be reproduced.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.options().seed = Some(seed);
-        self
-    }
+    call_options!('p);
 
     /// Waits on this sleeper in place of tokio.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, G, O, K, C, Z, R, LIVE> {
@@ -265,20 +218,7 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
 }
 
 impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R> {
-    /// Asks this strategy about each failure of this call.
-    ///
-    /// A hedged call has none: hedges start before there is a failure to ask about.
-    pub fn strategy(mut self, strategy: impl Strategy + 'p) -> Self {
-        self.options().strategy = Some(Arc::new(strategy));
-        self
-    }
-
-    /// Declares that the operation must not run twice: it is repeated only with proof that it did
-    /// not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
-    pub fn not_idempotent(mut self) -> Self {
-        self.options().not_idempotent = true;
-        self
-    }
+    retry_options!('p);
 }
 
 impl<'p, G, O, C, S, R, const LIVE: usize> IntoFuture for Retry<'p, G, O, Async, C, S, R, LIVE>
@@ -319,6 +259,21 @@ where
     /// It blocks the thread while an attempt runs and while it waits for the next one; nothing else.
     /// A running attempt cannot be cancelled: it is told what remains, the deadline is judged when
     /// it returns, and its own timeout is for the operation to keep (ruling P12).
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    /// use std::fs;
+    /// use std::io::ErrorKind;
+    ///
+    /// static READ: Policy = Policy::exponential(ms(10)).attempts(5).checked();
+    ///
+    /// let text = READ
+    ///     .retry(|| fs::read_to_string("Cargo.toml"))
+    ///     .when(|error| error.kind() == ErrorKind::Interrupted)
+    ///     .call()?;
+    /// assert!(text.contains("[package]"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The call did not get what it asked for.

@@ -65,3 +65,8 @@ pub type DefaultSleeper = NameASleeperWithSleepingOn;
 #[cfg(not(feature = "tokio"))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameASleeperWithSleepingOn;
+
+#[cfg(feature = "tokio")]
+pub(crate) const DEFAULT_SLEEPER: DefaultSleeper = Tokio;
+#[cfg(not(feature = "tokio"))]
+pub(crate) const DEFAULT_SLEEPER: DefaultSleeper = NameASleeperWithSleepingOn;

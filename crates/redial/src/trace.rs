@@ -9,55 +9,61 @@
 //! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
 //! | `throttled` | DEBUG | |
 //! | `call ended` | DEBUG | `why`, `attempt` |
-//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms`, `suppressed` |
+//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed` |
 //!
 //! `gave up` is kept to 10 events a second in the whole process, so that an outage does not drown
 //! its own cause; the next one that is let through says how many were not (`suppressed`). Without a
 //! subscriber that wants DEBUG a call keeps no notes for it.
+//!
+//! The functions are for drivers of the core outside of this crate, so that their calls tell the
+//! same; without the feature they do nothing.
 
 #[cfg(feature = "tracing")]
-pub(crate) use on::{gave_up, is_wanted, note};
+pub use on::{gave_up, is_wanted, note};
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) use off::{gave_up, is_wanted, note};
+pub use off::{gave_up, is_wanted, note};
 
 #[cfg(not(feature = "tracing"))]
 mod off {
-    use redial_core::Note;
+    use std::time::Duration;
 
-    use crate::report::Report;
+    use redial_core::{Note, Why};
 
     /// Whether anybody wants events of each attempt.
     #[inline(always)]
-    pub(crate) fn is_wanted() -> bool {
+    #[must_use]
+    pub fn is_wanted() -> bool {
         false
     }
+    /// The event of a note.
     #[inline(always)]
-    pub(crate) fn note(_note: &Note) {}
+    pub fn note(_note: &Note) {}
+    /// A call ended; an event if it failed after it was worth retrying.
     #[inline(always)]
-    pub(crate) fn gave_up(_report: &Report) {}
+    pub fn gave_up(_why: Why, _attempts: u32, _elapsed: Option<Duration>) {}
 }
 
 #[cfg(feature = "tracing")]
 mod on {
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use redial_core::{Directive, Grant, Note, Reason, Why};
     use tracing::{Level, debug, enabled, trace, warn};
-
-    use crate::report::Report;
 
     /// How many `gave up` events pass in one second.
     const RATE_MAX: u64 = 10;
 
     /// Whether anybody wants events of each attempt; a plain call then keeps notes.
     #[inline]
-    pub(crate) fn is_wanted() -> bool {
+    #[must_use]
+    pub fn is_wanted() -> bool {
         enabled!(target: "redial", Level::DEBUG)
     }
 
-    pub(crate) fn note(note: &Note) {
+    /// The event of a note.
+    pub fn note(note: &Note) {
         let name = |reason: Option<Reason>| reason.map(|reason| reason.name());
         match note {
             Note::Started { attempt, number } => {
@@ -94,18 +100,18 @@ mod on {
         }
     }
 
-    /// A call failed after it was worth retrying.
-    pub(crate) fn gave_up(report: &Report) {
-        let quiet = matches!(report.why, Why::Succeeded | Why::Fatal | Why::Cancelled);
+    /// A call ended; an event if it failed after it was worth retrying.
+    pub fn gave_up(why: Why, attempts: u32, elapsed: Option<Duration>) {
+        let quiet = matches!(why, Why::Succeeded | Why::Fatal | Why::Cancelled);
         if quiet || !enabled!(target: "redial", Level::WARN) {
             return;
         }
         if let Some(suppressed) = LIMIT.pass(crate::clock::moment(Instant::now())) {
             warn!(
                 target: "redial",
-                why = report.why.name(),
-                attempts = report.attempts,
-                elapsed_ms = report.elapsed.as_secs_f64() * 1e3,
+                why = why.name(),
+                attempts,
+                elapsed_ms = elapsed.map(|elapsed| elapsed.as_secs_f64() * 1e3),
                 suppressed,
                 "gave up"
             );

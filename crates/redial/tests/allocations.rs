@@ -2,36 +2,14 @@
 //! thread asks for, around calls that are polled by hand, so that nothing else allocates.
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod counting;
+
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
+use counting::allocations;
 use redial::{Hedged, Jitter, Ns, Policy, Sleeper, Throttle, ms, s};
-
-/// The system's allocator, which counts what each thread asks for.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches a cell of the
-// thread that needs no allocation of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Each look at it is a millisecond later, so that every wait ends.
 #[derive(Clone, Copy)]
@@ -55,13 +33,6 @@ impl Future for Tick<'_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         if self.0.now() >= self.1 { Poll::Ready(()) } else { Poll::Pending }
     }
-}
-
-/// How many allocations this makes.
-fn allocations(story: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    story();
-    ALLOCATIONS.get() - before
 }
 
 /// Polls by hand until it is ready.

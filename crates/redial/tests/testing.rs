@@ -340,6 +340,15 @@ fn of_hedges_the_one_with_most_messages_keeps_the_call() {
 }
 
 #[test]
+fn what_could_not_be_kept_is_written_to_the_chosen_hedge_alone() {
+    let policy = grpc(3, Some(ms(0)));
+    let script = Script::new(&policy, [succeeds().after(ms(30)), hangs(), hangs()]);
+    let played = script.buffer_max(100).message(ms(0), 60).message(ms(10), 60).play();
+    assert_eq!(played.cancels(), [(2, ms(10)), (3, ms(10))]);
+    assert_eq!(played.sent(), [2, 1, 1]);
+}
+
+#[test]
 fn all_calls_of_a_play_share_one_buffer() {
     let policy = grpc(4, None);
     let call = |at, bytes, meets| Script::new(&policy, [meets]).at(ms(at)).message(ms(0), bytes);

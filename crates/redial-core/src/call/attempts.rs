@@ -1,11 +1,13 @@
 //! Attempts as the machine keeps them: how one starts and stops, how the call commits and ends.
 
+use core::ops::Deref;
+
 use super::{Call, End, Live, Phase, Question, slots};
 use crate::decide::Why;
 use crate::time::{NEVER, Ns, ns};
-use crate::{Ledger, Note, World};
+use crate::{Ledger, Note, Policy, World};
 
-impl<const LIVE: usize> Call<'_, LIVE> {
+impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Starts the next attempt that counts.
     pub(super) fn start_next(&mut self, now: Ns, world: &mut impl World) {
         let slot = (self.running | self.waiting).trailing_ones() as usize;

@@ -1,7 +1,9 @@
 //! What the machine tells its driver to do.
 
+use core::ops::Deref;
+
 use super::{Call, Live, Question, slots};
-use crate::{Cost, Failure, Why};
+use crate::{Cost, Failure, Policy, Why};
 
 /// What the driver must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub struct End {
     pub slot: usize,
 }
 
-impl<const LIVE: usize> Call<'_, LIVE> {
+impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The next command, until there is none.
     pub fn command(&mut self) -> Option<Command> {
         if self.cancels != 0 {

@@ -1,11 +1,13 @@
 //! The rhythm of hedges (rulings G14, G16 to G22).
 
+use core::ops::Deref;
+
 use super::{Call, Phase, Wanted};
 use crate::decide::{self, Why};
 use crate::time::{NEVER, Ns, ns};
-use crate::{Hint, HintRule, Kind, World};
+use crate::{Hint, HintRule, Kind, Policy, World};
 
-impl<const LIVE: usize> Call<'_, LIVE> {
+impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A hedge failed and others may still answer (rulings G17 to G19, G22).
     pub(super) fn hedge_failed(&mut self, now: Ns, world: &mut impl World) {
         world.failed();

@@ -20,6 +20,7 @@ mod replace;
 
 pub use command::{Command, End, Start};
 
+use core::ops::Deref;
 use core::time::Duration;
 
 use crate::decide::{Advice, Why};
@@ -99,10 +100,11 @@ enum Question {
     Throttle(Cost),
 }
 
-/// One call; `LIVE` is how many attempts can run at once: 1 for retrying.
+/// One call; `LIVE` is how many attempts can run at once: 1 for retrying. `P` leads to its policy: a
+/// reference, or whatever shares it.
 #[derive(Clone, Debug)]
-pub struct Call<'p, const LIVE: usize> {
-    policy: &'p Policy,
+pub struct Call<P, const LIVE: usize> {
+    policy: P,
     ledger: Ledger,
     live: [Live; LIVE],
     /// Slots whose attempt runs.
@@ -136,12 +138,18 @@ pub struct Call<'p, const LIVE: usize> {
     over: bool,
 }
 
-impl<'p, const LIVE: usize> Call<'p, LIVE> {
+impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A call that begins now and starts its first attempt.
-    pub fn begin(policy: &'p Policy, terms: Terms, now: Ns, world: &mut impl World) -> Self {
+    pub fn begin(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
         let Terms { deadline, idempotent, sealed, asks } = terms;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
         let free = Live { at: NEVER, attempt: 0, number: 0 };
+        let until = policy.deadline(now, deadline);
+        let attempts_max = policy.attempts_max(LIVE);
+        let rules = policy.rules();
+        debug_assert!(idempotent || rules.hedge.is_none(), "a hedged call is idempotent");
+        let asks = asks || rules.asks;
+        let starts_none = until <= now && rules.expired == Expired::StartsNone;
         let mut call = Call {
             policy,
             ledger: Ledger::new(now),
@@ -153,8 +161,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             question: Question::None,
             phase: Phase::Idle,
             at: NEVER,
-            deadline: policy.deadline(now, deadline),
-            attempts_max: policy.attempts_max(LIVE),
+            deadline: until,
+            attempts_max,
             started: 0,
             unsent: 0,
             unprocessed: false,
@@ -165,11 +173,10 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
             end: None,
             over: false,
         };
-        debug_assert!(idempotent || policy.rules().hedge.is_none(), "a hedged call is idempotent");
         if !idempotent {
             call.ledger.set(Ledger::NOT_IDEMPOTENT);
         }
-        if asks || policy.rules().asks {
+        if asks {
             call.ledger.set(Ledger::ASKS);
         }
         let deadline = (call.deadline != NEVER).then_some(call.deadline);
@@ -177,7 +184,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
         if sealed {
             world.note(now, Note::Sealed);
         }
-        if call.deadline <= now && policy.rules().expired == Expired::StartsNone {
+        if starts_none {
             call.finish(Why::Deadline, None, now, world);
         } else {
             call.start_next(now, world);
@@ -208,6 +215,12 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     #[must_use]
     pub const fn deadline(&self) -> Ns {
         self.deadline
+    }
+
+    /// What leads to its policy.
+    #[must_use]
+    pub const fn policy(&self) -> &P {
+        &self.policy
     }
 
     /// What the call remembers.
@@ -258,7 +271,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// The outcome of the attempt in this slot is there.
     pub fn outcome(&mut self, slot: usize, judgement: Judgement, now: Ns, world: &mut impl World) {
-        if self.end.is_some() || !self.is_running(slot) {
+        // Nothing runs once the call has ended.
+        if !self.is_running(slot) {
             debug_assert!(self.end.is_some(), "an outcome without an attempt");
             return;
         }
@@ -281,7 +295,7 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// The response of the attempt in this slot has begun: the call belongs to it (ruling G6).
     pub fn committed(&mut self, slot: usize, now: Ns, world: &mut impl World) {
-        if self.end.is_some() || !self.is_running(slot) {
+        if !self.is_running(slot) {
             return;
         }
         self.commit(slot, now, world);
@@ -307,7 +321,12 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
     /// Time has passed: the deadline, attempts' own timeouts, replacements, retries and hedges that
     /// are due happen now.
     pub fn wake(&mut self, now: Ns, world: &mut impl World) {
-        while self.wake_once(now, world) {}
+        let mut steps = 0;
+        while self.wake_once(now, world) {
+            steps += 1;
+            // What starts now is not due now: each slot is once, and so is what it brings about.
+            debug_assert!(steps <= 2 * LIVE + 2, "something is due again and again");
+        }
     }
 
     /// Of all that is due now, the first thing happens; false if nothing is due.
@@ -340,7 +359,8 @@ impl<'p, const LIVE: usize> Call<'p, LIVE> {
 
     /// The strategy answered.
     pub fn answered(&mut self, advice: Advice, now: Ns, world: &mut impl World) {
-        if self.end.is_some() || self.phase != Phase::Asking {
+        // An ended call asks nothing.
+        if self.phase != Phase::Asking {
             return;
         }
         world.note(now, Note::Answered(advice));

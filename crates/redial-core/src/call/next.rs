@@ -1,12 +1,14 @@
 //! What follows a failure, and what happens when its time has come.
 
+use core::ops::Deref;
+
 use super::{Call, Live, Phase, Question, Wanted};
 use crate::decide::{self, Advice, Verdict, Why, decide};
 use crate::policy::TimedOut;
 use crate::time::{NEVER, Ns};
-use crate::{Failure, Grant, Kind, Note, World};
+use crate::{Failure, Grant, Kind, Note, Policy, World};
 
-impl<const LIVE: usize> Call<'_, LIVE> {
+impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// An attempt's own timeout, or a replacement.
     pub(super) fn slot_due(&mut self, slot: usize, now: Ns, world: &mut impl World) {
         let Live { attempt, number, .. } = self.live[slot];
@@ -63,7 +65,7 @@ impl<const LIVE: usize> Call<'_, LIVE> {
     pub(super) fn judge(&mut self, advice: Advice, now: Ns, world: &mut impl World) {
         let failure = self.failure;
         let deadline = self.deadline;
-        match decide(self.policy, &mut self.ledger, &failure, advice, now, deadline, world) {
+        match decide(&self.policy, &mut self.ledger, &failure, advice, now, deadline, world) {
             Verdict::Retry { after, paid } => self.retry_after(after, paid, now, world),
             Verdict::Later { after } => {
                 let wanted = Wanted::new(failure.kind, after);
@@ -120,7 +122,7 @@ impl<const LIVE: usize> Call<'_, LIVE> {
             self.phase = Phase::Lent { ready };
             self.at = ready.max(wanted.not_before);
             self.send_if_due(now, world);
-        } else if decide::is_late(self.policy, now.saturating_add(after), self.deadline) {
+        } else if decide::is_late(&self.policy, now.saturating_add(after), self.deadline) {
             self.finish(Why::Deadline, self.failed, now, world);
         } else {
             self.retry_after(after, true, now, world);

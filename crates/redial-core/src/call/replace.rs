@@ -1,10 +1,11 @@
 //! Transparent replacement of what provably did not run (rulings G26 to G29).
 
+use core::ops::Deref;
 use core::time::Duration;
 
 use super::{Call, Live};
 use crate::time::{self, Ns};
-use crate::{Note, Proof, World};
+use crate::{Note, Policy, Proof, World};
 
 /// The most replacements of what was never sent (ruling G27).
 const UNSENT_MAX: u32 = 1000;
@@ -13,7 +14,7 @@ const UNSENT_FIRST: Ns = time::ns(Duration::from_millis(10));
 /// The longest pause before such a replacement.
 const UNSENT_CAP: Ns = time::ns(Duration::from_secs(1));
 
-impl<const LIVE: usize> Call<'_, LIVE> {
+impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Arranges a transparent replacement if there is proof, and one is left (G26 to G29).
     pub(super) fn replace(
         &mut self,

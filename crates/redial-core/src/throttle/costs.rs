@@ -82,15 +82,12 @@ impl CostsSpec {
             return Some(Problem::CostAboveCapacity);
         }
         let refill = self.refill_per_second;
-        if refill != 0.0
-            && !(refill.is_finite() && refill > 0.0 && self.capacity / refill <= CENTURY)
-        {
-            return Some(Problem::Refill);
+        if refill == 0.0 {
+            return (self.empty == Empty::Wait).then_some(Problem::WaitWithoutRefill);
         }
-        if refill == 0.0 && self.empty == Empty::Wait {
-            return Some(Problem::WaitWithoutRefill);
-        }
-        None
+        let fills =
+            refill.is_finite() && refill.is_sign_positive() && self.capacity / refill <= CENTURY;
+        (!fills).then_some(Problem::Refill)
     }
 }
 
@@ -152,7 +149,7 @@ impl Costs {
 
     fn add(&self, units: u64) {
         let mut missing = self.missing.load(Ordering::Relaxed);
-        while missing > 0 && units > 0 {
+        while missing != 0 {
             let next = missing.saturating_sub(units);
             let swap = self.missing.compare_exchange_weak(
                 missing,
@@ -215,7 +212,8 @@ fn to_units(tokens: f64, unit: f64) -> u64 {
     (tokens * unit + 0.5) as u64
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use alloc::vec::Vec;
@@ -264,6 +262,15 @@ mod tests {
         ] {
             assert_eq!(left(CostsSpec::STANDARD, kind), Some(standard));
             assert_eq!(left(CostsSpec::AWS_2026, kind), Some(aws));
+        }
+    }
+
+    #[test]
+    fn time_refills_the_standard_bucket_and_not_that_of_2026() {
+        for (spec, left) in [(CostsSpec::STANDARD, 500.0), (CostsSpec::AWS_2026, 486.0)] {
+            let costs = costs(spec);
+            assert_eq!(wait(&costs, 0), Some(0));
+            assert_eq!(costs.tokens(SECOND), Some(left), "{spec:?}");
         }
     }
 
@@ -374,8 +381,16 @@ mod tests {
             assert_eq!(of(CostsSpec { success: cost, ..FIXED }), Some(Problem::Cost));
         }
         assert_eq!(of(CostsSpec { capacity: 4.0, ..FIXED }), Some(Problem::CostAboveCapacity));
+        for (cost, problem) in [(10.0, None), (10.5, Some(Problem::CostAboveCapacity))] {
+            let [server, client, throttling, timeout] = [cost; 4];
+            assert_eq!(of(CostsSpec { server, client, throttling, timeout, ..FIXED }), problem);
+        }
         for refill_per_second in [-1.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE] {
             assert_eq!(of(CostsSpec { refill_per_second, ..FIXED }), Some(Problem::Refill));
+        }
+        // A bucket may take a hundred years to fill, and no longer.
+        for (seconds, problem) in [(3_155_760_000.0, None), (3.156e9, Some(Problem::Refill))] {
+            assert_eq!(of(CostsSpec { refill_per_second: 10.0 / seconds, ..FIXED }), problem);
         }
         let endless = CostsSpec { empty: Empty::Wait, ..FIXED };
         assert_eq!(of(endless), Some(Problem::WaitWithoutRefill));
@@ -387,7 +402,7 @@ mod tests {
     fn threads_that_take_until_refused_get_exactly_the_capacity() {
         let costs = costs(CostsSpec { capacity: 50_000.0, ..FIXED });
         let granted: usize = thread::scope(|scope| {
-            let take = || core::iter::repeat_with(|| wait(&costs, 0)).take_while(Option::is_some);
+            let take = || (0..20_000).map_while(|_| wait(&costs, 0));
             let takers = [(); 8].map(|()| scope.spawn(move || take().count()));
             takers.into_iter().map(|taker| taker.join().unwrap()).sum()
         });

@@ -14,6 +14,9 @@ mod tokens;
 
 pub use budget::Budget;
 pub use costs::{Costs, CostsSpec, Empty};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use places::place_cell;
 pub use places::{Place, places_are_shared};
 pub use tokens::Tokens;
 
@@ -84,3 +87,71 @@ impl Bucket for Free {
 
 /// Thousandths: what tokens and budgets count in.
 pub(crate) const MILLI: f64 = 1000.0;
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use core::cell::RefCell;
+    use core::task::{Context, Poll, Waker};
+
+    const COST: Cost = Cost { kind: Kind::Timeout };
+
+    /// A throttle that writes down what it is told.
+    #[derive(Default)]
+    struct Told(RefCell<alloc::vec::Vec<&'static str>>);
+
+    impl Bucket for Told {
+        fn failed(&self) {
+            self.0.borrow_mut().push("failed");
+        }
+        fn take(&self, _cost: Cost, now: Ns) -> Grant {
+            self.0.borrow_mut().push("take");
+            Grant::After(now, Taken(3))
+        }
+        fn later(&self, _cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+            Box::pin(core::future::ready(Grant::Now(Taken(4))))
+        }
+        fn give_back(&self, _taken: Taken) {
+            self.0.borrow_mut().push("give_back");
+        }
+        fn succeeded(&self, _taken: Option<Taken>) {
+            self.0.borrow_mut().push("succeeded");
+        }
+        fn tokens(&self, now: Ns) -> Option<f64> {
+            Some(now as f64)
+        }
+    }
+
+    fn answer(throttle: impl Bucket) -> Poll<Grant> {
+        throttle.later(COST).as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_reference_to_a_throttle_is_that_throttle() {
+        let told = Told::default();
+        let by_reference = |throttle: &dyn Bucket| {
+            throttle.failed();
+            assert_eq!(throttle.take(COST, 5), Grant::After(5, Taken(3)));
+            throttle.give_back(Taken(3));
+            throttle.succeeded(None);
+            assert_eq!(throttle.tokens(7), Some(7.0));
+        };
+        by_reference(&&told);
+        assert_eq!(*told.0.borrow(), ["failed", "take", "give_back", "succeeded"]);
+        assert_eq!(answer(&told), Poll::Ready(Grant::Now(Taken(4))));
+    }
+
+    #[test]
+    fn no_throttle_holds_nothing_back_and_counts_nothing() {
+        Free.failed();
+        assert_eq!(Free.take(COST, 0), Grant::Now(Taken(0)));
+        assert_eq!(Free.tokens(0), None);
+    }
+
+    #[test]
+    fn a_throttle_that_announces_no_later_answer_has_none() {
+        assert_eq!(answer(Free), Poll::Ready(Grant::Refused));
+    }
+}

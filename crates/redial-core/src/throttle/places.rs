@@ -3,7 +3,7 @@
 //! A `static` policy names its budget by its place and never holds it: a constant is copied at
 //! each use, and a budget inside it would be new each time. The cells are a fixed table; each is
 //! claimed at its first use. Places do not collide: when the table is full the rest share one
-//! cell, and [`places_shared`] says how many do.
+//! cell, and [`places_are_shared`] says so.
 //!
 //! Implementation details: a place is a `&'static Location`, found by its address, which costs one
 //! load. The compiler may keep copies of one location, so a cell whose address is new is pending
@@ -18,10 +18,11 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::time::Ns;
 use crate::{Cost, Grant, Taken};
 
-/// How many places have a budget of their own; a power of two with the shared one.
-const PLACES_MAX: usize = 511;
+/// How many places have a budget of their own; a power of two with the shared one. The models fill
+/// the table, and need it small.
+const PLACES_MAX: usize = if cfg!(loom) { 3 } else { 511 };
 /// Entries of the table by content; more than there are cells, so that it never fills.
-const CONTENTS: usize = 1024;
+const CONTENTS: usize = if cfg!(loom) { 4 } else { 1024 };
 /// The bit that says that a cell is pending or forwards; addresses of locations are even.
 const PENDING: usize = 1;
 
@@ -97,7 +98,15 @@ struct Table {
 static TABLE: Table = Table::new();
 #[cfg(loom)]
 loom::lazy_static! {
-    static ref TABLE: Table = unreachable!("the places are not modelled; their budgets are");
+    static ref TABLE: Table = Table::new();
+}
+
+/// Finds or claims a cell, for the models: a copy of a location cannot be had at will.
+#[cfg(loom)]
+#[doc(hidden)]
+#[must_use]
+pub fn place_cell(content: u64, address: usize) -> usize {
+    TABLE.search(|| content, address)
 }
 
 impl Table {
@@ -112,6 +121,19 @@ impl Table {
                 }
             }; PLACES_MAX + 1],
             contents: [const { AtomicU64::new(0) }; CONTENTS],
+            shared: AtomicU32::new(0),
+        }
+    }
+
+    #[cfg(loom)]
+    fn new() -> Self {
+        Table {
+            cells: core::array::from_fn(|_| Cell {
+                address: AtomicUsize::new(0),
+                forward: AtomicU32::new(0),
+                budget: Budget::standard(),
+            }),
+            contents: core::array::from_fn(|_| AtomicU64::new(0)),
             shared: AtomicU32::new(0),
         }
     }
@@ -196,7 +218,8 @@ fn content(location: &'static Location<'static>) -> impl FnOnce() -> u64 {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::Kind;
@@ -211,9 +234,40 @@ mod tests {
     #[test]
     fn one_dead_dependency_does_not_drain_the_others() {
         let (dead, alive) = (written_here(), written_here());
-        while dead.take(COST, 0) != Grant::Refused {}
-        assert_eq!(dead.tokens(0), Some(0.0));
+        (0..10).for_each(|_| assert_eq!(dead.take(COST, 0), Grant::Now(Taken(1000))));
+        assert_eq!((dead.take(COST, 0), dead.tokens(0)), (Grant::Refused, Some(0.0)));
         assert_eq!(alive.tokens(0), Some(10.0));
+        assert!(!places_are_shared());
+    }
+
+    #[test]
+    fn a_place_pays_into_its_budget_like_any_other() {
+        let place = written_here();
+        let Grant::Now(taken) = place.take(COST, 0) else { panic!("it is full") };
+        place.succeeded(Some(taken));
+        assert_eq!(place.tokens(0), Some(9.1));
+        assert_eq!(place.take(COST, 0), Grant::Now(taken));
+        place.give_back(taken);
+        assert_eq!(place.tokens(0), Some(9.1));
+    }
+
+    #[test]
+    fn a_place_claims_the_cell_that_its_address_asks_for_and_no_other_places() {
+        let location = written_here().location();
+        let address = core::ptr::from_ref(location).addr();
+        let mine = slot(address) % PLACES_MAX;
+        let table = alloc::boxed::Box::new(Table::new());
+        for _ in 0..2 {
+            assert!(core::ptr::eq(table.budget(location), &table.cells[mine].budget));
+            assert_eq!(table.cells[mine].address.load(Ordering::Relaxed), address);
+        }
+        // Another place that asks for the same cell was there before.
+        let table = alloc::boxed::Box::new(Table::new());
+        assert_eq!(table.search(|| 1 << 40, address + ((PLACES_MAX + 1) << 3)), mine);
+        for _ in 0..2 {
+            let next = (mine + 1) % PLACES_MAX;
+            assert!(core::ptr::eq(table.budget(location), &table.cells[next].budget));
+        }
     }
 
     #[test]
@@ -224,21 +278,39 @@ mod tests {
     }
 
     #[test]
+    fn locations_that_lie_side_by_side_ask_for_different_cells() {
+        assert_eq!([4096, 4120, 4144, 8168].map(slot), [0, 3, 6, 509]);
+    }
+
+    #[test]
     fn copies_of_a_location_share_its_cell() {
         let table = alloc::boxed::Box::new(Table::new());
-        let first = table.search(|| 7 << 40, 8);
-        let copy = table.search(|| 7 << 40, 160);
+        let content = 7 << 40 | 0xabcd;
+        let first = table.search(|| content, 8);
+        let copy = table.search(|| content, 160);
         assert_eq!((first, copy), (slot(8), slot(8)));
         assert_eq!(table.search(|| unreachable!("the copy is known"), 160), first);
         assert_ne!(table.search(|| 9 << 40, 320), first);
+        // Nor does the copy's cell take in another place that asks for it.
+        let asks_for_it = 160 + ((PLACES_MAX + 1) << 3);
+        assert_eq!(table.search(|| 11 << 40, asks_for_it), slot(160) + 1);
+    }
+
+    #[test]
+    fn copies_find_their_place_however_many_look_for_it_in_the_same_entry() {
+        let table = alloc::boxed::Box::new(Table::new());
+        let find = |copy: usize| (1..=200).map(move |place| (place, place << 20 | copy << 3));
+        let cell = |(place, address)| table.search(|| (place as u64) << 40, address);
+        let first: alloc::vec::Vec<_> = find(0).map(cell).collect();
+        assert!(find(1).map(cell).eq(first));
     }
 
     #[test]
     fn places_do_not_collide_and_those_above_the_table_share_one() {
         let table = alloc::boxed::Box::new(Table::new());
         let mut seen = alloc::collections::BTreeSet::new();
-        for place in 1..=PLACES_MAX {
-            // All addresses ask for the same slot.
+        // All addresses ask for the same slot; whoever comes back finds what it claimed.
+        for place in (1..=PLACES_MAX).chain(1..=PLACES_MAX) {
             seen.insert(table.search(|| (place as u64) << 20, place << 20));
         }
         assert_eq!(seen.len(), PLACES_MAX);

@@ -63,7 +63,7 @@ impl Tokens {
 impl Bucket for Tokens {
     fn failed(&self) {
         let mut left = self.left.load(Ordering::Relaxed);
-        while left > 0 {
+        while left != 0 {
             let next = left.saturating_sub(1000);
             match self.left.compare_exchange_weak(left, next, Ordering::Relaxed, Ordering::Relaxed)
             {
@@ -87,7 +87,7 @@ impl Bucket for Tokens {
     #[inline]
     fn succeeded(&self, _taken: Option<Taken>) {
         let mut left = self.left.load(Ordering::Relaxed);
-        while left < self.max {
+        while left != self.max {
             let next = (left + self.ratio).min(self.max);
             match self.left.compare_exchange_weak(left, next, Ordering::Relaxed, Ordering::Relaxed)
             {
@@ -102,7 +102,8 @@ impl Bucket for Tokens {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::Kind;

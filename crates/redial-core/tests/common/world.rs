@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Free, Tokens};
-use redial_core::{Bucket, Cost, Grant, Note, Ns, Purse, Random, Taken, World};
+use redial_core::{Bucket, Cost, Dealings, Grant, Note, Ns, Random, Taken, World};
 
 /// The parameters of a throttle.
 #[derive(Clone, Copy, Debug)]
@@ -78,12 +78,10 @@ impl Bucket for Shared {
     }
 }
 
-/// The world of one call: a purse, draws from a seed, and a diary.
+/// The world of one call: its dealings, watched, with draws from a seed and a diary.
 pub(crate) struct Book<'t> {
-    purse: Purse<&'t Shared>,
+    dealings: Dealings<&'t Shared, Random>,
     range: (f64, f64),
-    random: Random,
-    previous: Option<Ns>,
     /// Everything that happened, in order.
     pub(crate) diary: Vec<(Ns, Note)>,
     /// What the throttle was asked for; one for each note of a grant.
@@ -92,6 +90,8 @@ pub(crate) struct Book<'t> {
     pub(crate) last_cost: Option<Cost>,
     /// How many failures were counted.
     pub(crate) failed: u32,
+    /// How many retries and hedges used what was taken for them.
+    pub(crate) started: u32,
     /// Which of the throttle's answers come later; when the list is out, none.
     later: VecDeque<bool>,
 }
@@ -105,32 +105,31 @@ impl<'t> Book<'t> {
     /// A world whose throttle answers later where the list says so.
     pub(crate) fn with_later(spec: &Spec, shared: &'t Shared, seed: u64, later: &[bool]) -> Self {
         Book {
-            purse: Purse::new(shared),
+            dealings: Dealings::new(shared, Random::new(seed)),
             range: spec.range(),
-            random: Random::new(seed),
-            previous: None,
             diary: Vec::new(),
             asked: VecDeque::new(),
             last_cost: None,
             failed: 0,
+            started: 0,
             later: later.iter().copied().collect(),
         }
     }
 
-    /// The throttle behind the purse.
+    /// The throttle behind the dealings.
     pub(crate) fn shared(&self) -> &'t Shared {
-        self.purse.throttle()
+        self.dealings.throttle()
     }
 }
 
 impl World for Book<'_> {
     fn draw(&mut self) -> f64 {
-        self.random.draw()
+        self.dealings.draw()
     }
 
     fn failed(&mut self) {
         self.failed += 1;
-        self.purse.failed();
+        self.dealings.failed();
     }
 
     fn take(&mut self, cost: Cost, now: Ns) -> Grant {
@@ -138,32 +137,33 @@ impl World for Book<'_> {
         self.last_cost = Some(cost);
         match self.later.pop_front() {
             Some(true) => Grant::Later,
-            _ => self.purse.take(cost, now),
+            _ => self.dealings.take(cost, now),
         }
     }
 
     fn granted(&mut self, grant: Grant) {
-        self.purse.hold(grant);
+        self.dealings.granted(grant);
     }
 
     fn started(&mut self) {
-        self.purse.started();
+        self.started += 1;
+        self.dealings.started();
     }
 
     fn succeeded(&mut self) {
-        self.purse.succeeded();
+        self.dealings.succeeded();
     }
 
     fn ended(&mut self) {
-        self.purse.ended();
+        self.dealings.ended();
     }
 
     fn previous(&self) -> Option<Ns> {
-        self.previous
+        self.dealings.previous()
     }
 
     fn remember(&mut self, delay: Ns) {
-        self.previous = Some(delay);
+        self.dealings.remember(delay);
     }
 
     fn note(&mut self, at: Ns, note: Note) {

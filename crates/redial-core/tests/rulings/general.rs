@@ -247,6 +247,28 @@ fn of_several_reasons_the_first_in_the_list_is_named() {
 }
 
 #[test]
+fn a_call_is_sealed_once_and_not_after_its_commit() {
+    let sealed = |play: &Play<'_, '_, '_, 1>| {
+        play.book.diary.iter().filter(|(_, note)| *note == Note::Sealed).count()
+    };
+    retry(BASE, |play| {
+        play.report(1, FAILED);
+        play.seal(None);
+        play.seal(None);
+        assert_eq!((sealed(play), play.call.is_committed()), (1, false));
+        play.pass(at(10));
+        assert!(play.call.is_committed(), "the next to start is the last (G24)");
+        play.seal(Some(0));
+        assert_eq!(sealed(play), 1);
+    });
+    retry(BASE, |play| {
+        play.headers(0);
+        play.seal(Some(0));
+        assert_eq!(sealed(play), 0);
+    });
+}
+
+#[test]
 fn what_is_fatal_is_named_before_the_commit() {
     retry(BASE, |play| {
         play.headers(0);
@@ -333,6 +355,55 @@ fn a_strategy_is_asked_about_each_failure_but_those_that_are_always_retried() {
         play.answer(Advice::Decline);
         assert_eq!(play.ended(), Some((Why::Strategy, Some(3))));
     });
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_changes_nothing() {
+    retry(Rules { asks: true, ..BASE }, |play| {
+        play.answer(Advice::Decline);
+        play.report(1, FAILED);
+        play.answer(Advice::After(at(5)));
+        play.answer(Advice::Decline);
+        assert_eq!((play.ended(), play.call.wake_at()), (None, Some(at(5))));
+        play.pass(at(5));
+        assert_eq!(play.starts(), [0.0, 5.0]);
+    });
+}
+
+#[test]
+fn decorrelated_jitter_grows_from_the_last_delay_that_was_its_own() {
+    // The second delay is the server's wish, which is not remembered.
+    let rules = Rules {
+        jitter: Jitter::Decorrelated,
+        hint: HintRule::Within(ms(1000)),
+        attempts: Some(4),
+        ..BASE
+    };
+    let (made, _) = delays(rules, &[None, Some(500)]);
+    let mut random = Random::new(1);
+    let mut after = |previous: f64| 10.0 + random.draw() * (3.0 * previous - 10.0);
+    let (first, _, third) = (after(10.0), after(0.0), after(made[0]));
+    assert_eq!(made[1], 500.0);
+    assert!((made[0] - first).abs() < 1e-5 && (made[2] - third).abs() < 1e-5, "{made:?}");
+}
+
+#[test]
+fn a_function_of_ones_own_sees_the_number_the_failure_and_the_delay_before() {
+    let own = |step: Step<'_>| {
+        assert_eq!(step.failure, &Failure::server());
+        ms(u64::from(step.number)) + step.previous.unwrap_or(ms(100))
+    };
+    let policy = Policy::with_function(Rules { attempts: Some(4), ..BASE }, own).unwrap();
+    let (spec, shared) = (Spec::Free, Spec::Free.build());
+    let mut book = Book::new(&spec, &shared, 1);
+    let mut ledger = Ledger::new(0);
+    for after in [101, 103, 106] {
+        ledger.attempts += 1;
+        let failure = Failure::server();
+        let verdict = decide(&policy, &mut ledger, &failure, Advice::None, 0, NEVER, &mut book);
+        assert_eq!(verdict, Verdict::Retry { after: at(after), paid: true });
+        book.started();
+    }
 }
 
 // P2.

@@ -237,7 +237,7 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
     let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(3), replaces: true, ..BASE };
     let (policy, shared) = (policy(rules), Spec::Free.build());
     let mut book = Book::with_later(&Spec::Free, &shared, 1, &[false, true]);
-    let mut call = Call::<4>::begin(&policy, Terms::default(), 0, &mut book);
+    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
     while call.command().is_some() {}
     // The second waits for its replacement, the first has failed: its slot is free.
     call.outcome(1, proven(Proof::Unsent), 0, &mut book);
@@ -256,4 +256,40 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
         }
     }
     assert_eq!((attempts, slots), (vec![4, 5], vec![1, 0]));
+}
+
+#[test]
+fn what_runs_is_looked_at_in_the_order_of_its_starts() {
+    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(3), replaces: true, ..BASE };
+    hedge(rules, |play| {
+        let order = |play: &Play<'_, '_, '_, 4>| {
+            let next = |last: Option<(u32, usize)>| {
+                play.call.running_after(last.map_or(0, |(attempt, _)| attempt))
+            };
+            core::iter::successors(next(None), |last| next(Some(*last))).take(5).collect::<Vec<_>>()
+        };
+        assert_eq!(order(play), [(1, 0), (2, 1), (3, 2)]);
+        // A replacement takes the lowest slot, and comes last all the same.
+        play.report(1, proven(Proof::Unprocessed));
+        assert_eq!(order(play), [(2, 1), (3, 2), (4, 0)]);
+        play.report(3, FAILED);
+        assert_eq!(order(play), [(2, 1), (4, 0)]);
+        play.report(4, Directive::Succeed);
+        assert_eq!(order(play), []);
+    });
+}
+
+#[test]
+fn a_slot_that_there_is_not_runs_nothing() {
+    // G2: the most slots that a machine can have.
+    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(32), ..BASE };
+    tell::<LIVE_MAX>(rules, Terms::default(), (Spec::Free, &[]), |play| {
+        assert!((0..LIVE_MAX).all(|slot| play.call.is_running(slot)));
+        for slot in [LIVE_MAX, LIVE_MAX + 1, 64, usize::MAX] {
+            assert!(!play.call.is_running(slot), "{slot}");
+        }
+        play.headers(LIVE_MAX);
+        play.seal(Some(LIVE_MAX));
+        assert_eq!((play.call.is_committed(), play.cancels()), (false, vec![]));
+    });
 }

@@ -77,6 +77,23 @@ fn a_servers_hint_counts_in_the_limits_and_is_never_changed_by_them() {
 }
 
 #[test]
+fn a_hint_that_asks_for_no_more_than_the_backoff_leaves_the_delay_ours() {
+    // L3, S6: the second delay is the backoff's own 10, and is cut or filled like it.
+    let rules = |limits| Rules { hint: HintRule::Within(ms(5)), ..limited(limits) };
+    let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
+    let truncate = Limits { over: Over::Truncate, ..hard(15) };
+    let fill = Limits { under: Under::Fill, ..hard(25) };
+    for hint in [0, 9, 10] {
+        let hints = [None, Some(hint)];
+        assert_eq!(delays(rules(truncate), &hints), (vec![10.0, 5.0], Why::HardLimit), "{hint}");
+        assert_eq!(delays(rules(fill), &hints), (vec![10.0, 15.0], Why::HardLimit), "{hint}");
+    }
+    let hints = [None, Some(11)];
+    assert_eq!(delays(rules(truncate), &hints), (vec![10.0], Why::HardLimit));
+    assert_eq!(delays(rules(fill), &hints), (vec![10.0, 11.0], Why::HardLimit));
+}
+
+#[test]
 fn an_elapsed_limit_counts_the_attempts_themselves() {
     let limits = Limits { hard: Some(ms(25)), measure: Measure::Elapsed, ..Limits::NONE };
     retry(limited(limits), |play| {

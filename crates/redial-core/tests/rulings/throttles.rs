@@ -157,6 +157,18 @@ fn a_debt_is_waited_for_before_the_backoff_or_asked_for_after_it() {
     });
 }
 
+#[test]
+fn a_call_knows_whether_it_awaits_the_throttles_answer() {
+    tell::<1>(BASE, Terms::default(), (Spec::Free, &[true]), |play| {
+        assert!(!play.call.awaits_grant());
+        play.report(1, FAILED);
+        assert!(play.call.awaits_grant());
+        play.grant();
+        assert!(!play.call.awaits_grant());
+        assert_eq!(play.call.wake_at(), Some(at(10)));
+    });
+}
+
 // S6.
 
 #[test]

@@ -16,6 +16,8 @@ use super::Diary;
 pub struct Divergence {
     /// The index of the first note that differs.
     pub index: usize,
+    /// When the call began, by the diary.
+    pub began: Ns,
     /// What the diary says; `None`: nothing more.
     pub written: Option<(Ns, Note)>,
     /// What the replay did; `None`: nothing.
@@ -24,13 +26,15 @@ pub struct Divergence {
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "note {}: the diary says ", self.index + 1)?;
         let one = |f: &mut fmt::Formatter<'_>, note: &Option<(Ns, Note)>| match note {
-            Some((at, note)) => write!(f, "{note:?} at {at} ns"),
+            Some((at, note)) => {
+                write!(f, "\"{note}\" at {:?}", duration(at.saturating_sub(self.began)))
+            }
             None => f.write_str("nothing"),
         };
+        write!(f, "note {}: the diary says ", self.index + 1)?;
         one(f, &self.written)?;
-        f.write_str(", the replay did ")?;
+        f.write_str(", the replay ")?;
         one(f, &self.played)
     }
 }
@@ -77,8 +81,8 @@ impl Diary {
     pub fn replay(&self, policy: &Policy) -> Result<(), Box<Divergence>> {
         let written = self.notes();
         let Some(&(start, Note::Began { deadline, idempotent })) = written.first() else {
-            let Some(first) = written.first() else { return Ok(()) };
-            return Err(Box::new(Divergence { index: 0, written: Some(*first), played: None }));
+            let Some(&first) = written.first() else { return Ok(()) };
+            return Err(divergence(first.0, 0, Some(first), None));
         };
         let mut world = Recorded {
             draws: written
@@ -100,7 +104,7 @@ impl Diary {
             sealed: matches!(written.get(1), Some((_, Note::Sealed))),
             asks: written.iter().any(|(_, note)| matches!(note, Note::Asked(_))),
         };
-        let mut call = Call::<LIVE_MAX>::begin(policy, terms, start, &mut world);
+        let mut call = Call::<_, LIVE_MAX>::begin(policy, terms, start, &mut world);
         let mut slots = vec![0; written.len() + 1];
         let mut checked = 0;
         loop {
@@ -115,12 +119,7 @@ impl Diary {
                 match written.get(checked) {
                     None => return Ok(()),
                     Some(note) if *note == played => checked += 1,
-                    note => {
-                        let written = note.copied();
-                        let index = checked;
-                        let played = Some(played);
-                        return Err(Box::new(Divergence { index, written, played }));
-                    }
+                    note => return Err(divergence(start, checked, note.copied(), Some(played))),
                 }
             }
             let Some(&(at, note)) = written.get(checked) else { return Ok(()) };
@@ -155,9 +154,17 @@ impl Diary {
                 }
             }
             if world.notes.len() == checked {
-                let written = Some((at, note));
-                return Err(Box::new(Divergence { index: checked, written, played: None }));
+                return Err(divergence(start, checked, Some((at, note)), None));
             }
         }
     }
+}
+
+fn divergence(
+    began: Ns,
+    index: usize,
+    written: Option<(Ns, Note)>,
+    played: Option<(Ns, Note)>,
+) -> Box<Divergence> {
+    Box::new(Divergence { index, began, written, played })
 }

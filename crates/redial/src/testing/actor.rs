@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Command, Directive, Failure, Grant, LIVE_MAX, NEVER, Ns, Reason, Start, Terms,
-    duration, ns,
+    Advice, Call, Command, Dealings, Directive, Failure, Grant, LIVE_MAX, NEVER, Ns, Reason, Start,
+    Terms, duration, ns,
 };
 
 use super::messages::{Channel, Messages};
@@ -29,8 +29,8 @@ enum Question {
 /// One call of a play.
 pub(super) struct Actor<'a> {
     script: &'a Script<'a>,
-    call: Option<Call<'a, LIVE_MAX>>,
-    stage: Stage<'a>,
+    call: Option<Call<&'a redial_core::Policy, LIVE_MAX>>,
+    world: Dealings<Handle, Stage<'a>>,
     began: Ns,
     /// The attempt in each slot.
     running: [Option<u32>; LIVE_MAX],
@@ -57,7 +57,7 @@ impl<'a> Actor<'a> {
         Actor {
             script,
             call: None,
-            stage: Stage::new(throttle, draws),
+            world: Dealings::new(throttle, Stage::new(draws)),
             began: ns(script.at),
             running: [None; LIVE_MAX],
             reasons: Vec::new(),
@@ -78,8 +78,8 @@ impl<'a> Actor<'a> {
     }
 
     pub(super) fn played(self) -> Played {
-        let Actor { began, stage, sent, tokens, unscripted, strategy_error, ended_nth, .. } = self;
-        let diary = stage.diary;
+        let Actor { began, world, sent, tokens, unscripted, strategy_error, ended_nth, .. } = self;
+        let diary = world.outside.diary;
         Played { began, diary, sent, tokens, unscripted, strategy_error, ended_nth }
     }
 
@@ -89,15 +89,15 @@ impl<'a> Actor<'a> {
             (What::Begins, _) => self.begin(now, agenda),
             (What::Headers { slot, attempt }, Some(call)) => {
                 if self.running[slot] == Some(attempt) {
-                    call.committed(slot, now, &mut self.stage);
+                    call.committed(slot, now, &mut self.world);
                 }
             }
             (What::Outcome { slot, attempt }, _) => self.outcome(slot, attempt, now),
             (What::Writes(index), _) => self.write(self.script.messages[index].1, now),
             (What::Due { timer }, Some(call)) if timer == self.timer => {
-                call.wake_once(now, &mut self.stage);
+                call.wake_once(now, &mut self.world);
             }
-            (What::Cancels, Some(call)) => call.cancel(now, &mut self.stage),
+            (What::Cancels, Some(call)) => call.cancel(now, &mut self.world),
             // A timer that was replaced, which must not replace the one that is meant.
             _ => return,
         }
@@ -113,11 +113,11 @@ impl<'a> Actor<'a> {
             Some(Question::Strategy(answer)) => {
                 let Poll::Ready(answer) = answer.as_mut().poll(context) else { return };
                 let advice = advice(answer, &mut self.strategy_error);
-                call.answered(advice, now, &mut self.stage);
+                call.answered(advice, now, &mut self.world);
             }
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(context) else { return };
-                call.granted(grant, now, &mut self.stage);
+                call.granted(grant, now, &mut self.world);
             }
         }
         self.question = None;
@@ -143,7 +143,7 @@ impl<'a> Actor<'a> {
             sealed,
             asks: script.strategy.is_some(),
         };
-        self.call = Some(Call::begin(script.policy.core(), terms, now, &mut self.stage));
+        self.call = Some(Call::begin(script.policy.core(), terms, now, &mut self.world));
     }
 
     fn outcome(&mut self, slot: usize, attempt: u32, now: Ns) {
@@ -160,8 +160,9 @@ impl<'a> Actor<'a> {
         {
             self.reasons.push(reason);
         }
-        stopped(&mut self.running, &mut self.sent, self.script, &self.messages, slot);
-        call.outcome(slot, judgement, now, &mut self.stage);
+        let written = self.messages.written;
+        stopped(&mut self.running, &mut self.sent, self.script, written, slot);
+        call.outcome(slot, judgement, now, &mut self.world);
     }
 
     /// The application writes a message; if it cannot be kept, the call belongs to the attempt to
@@ -182,7 +183,12 @@ impl<'a> Actor<'a> {
         let most = running
             .filter_map(|(slot, attempt)| attempt.map(|attempt| (slot, attempt)))
             .min_by_key(|&(_, attempt)| (std::cmp::Reverse(taken(attempt)), attempt));
-        call.sealed(most.map(|(slot, _)| slot), now, &mut self.stage);
+        let chosen = most.map(|(slot, _)| slot);
+        call.sealed(chosen, now, &mut self.world);
+        // What could not be kept goes to that attempt alone: the others never see it.
+        for slot in (0..LIVE_MAX).filter(|slot| Some(*slot) != chosen) {
+            stopped(&mut self.running, &mut self.sent, self.script, before, slot);
+        }
     }
 
     /// Carries out the machine's commands, and arms its next timer.
@@ -191,7 +197,7 @@ impl<'a> Actor<'a> {
         if self.unscripted.is_some()
             && let Some(call) = &mut self.call
         {
-            call.cancel(now, &mut self.stage);
+            call.cancel(now, &mut self.world);
             self.obey(now, agenda);
         }
         let Some(call) = &self.call else { return };
@@ -213,18 +219,19 @@ impl<'a> Actor<'a> {
         while let Some(command) = self.call.as_mut().and_then(Call::command) {
             match command {
                 Command::Cancel(slot) => {
-                    stopped(&mut self.running, &mut self.sent, self.script, &self.messages, slot);
+                    let written = self.messages.written;
+                    stopped(&mut self.running, &mut self.sent, self.script, written, slot);
                 }
                 Command::Start(start) => self.start(start, now, agenda),
                 Command::Ask(failure) => self.ask(failure, now),
                 Command::Await(cost) => {
-                    let later = self.stage.purse.throttle().later(cost);
+                    let later = self.world.throttle().later(cost);
                     self.question = Some(Question::Throttle(later));
                 }
                 Command::End(_) => {
                     self.question = None;
                     self.ended_nth = Some(agenda.ended());
-                    self.tokens = self.stage.purse.throttle().tokens(now);
+                    self.tokens = self.world.throttle().tokens(now);
                 }
             }
         }
@@ -274,7 +281,7 @@ impl<'a> Actor<'a> {
             }
         };
         let advice = advice(answer, &mut self.strategy_error);
-        call.answered(advice, now, &mut self.stage);
+        call.answered(advice, now, &mut self.world);
     }
 }
 
@@ -282,12 +289,12 @@ fn scripted<'s>(script: &'s Script<'_>, attempt: u32) -> Option<&'s Meets> {
     script.attempts.get(attempt as usize - 1)
 }
 
-/// The attempt in this slot runs no longer; what was written to it is counted.
+/// The attempt in this slot runs no longer; of all that was `written`, what it took is counted.
 fn stopped(
     running: &mut [Option<u32>],
     sent: &mut Vec<u64>,
     script: &Script<'_>,
-    messages: &Messages<'_>,
+    written: u64,
     slot: usize,
 ) {
     let Some(attempt) = running[slot].take() else { return };
@@ -295,7 +302,7 @@ fn stopped(
     if sent.len() <= index {
         sent.resize(index + 1, 0);
     }
-    sent[index] = scripted(script, attempt).map_or(0, |meets| meets.accepts.min(messages.written));
+    sent[index] = scripted(script, attempt).map_or(0, |meets| meets.accepts.min(written));
 }
 
 /// The answer as the machine takes it; what a strategy fails with is kept.

@@ -1,11 +1,10 @@
-//! What a scripted call sees of the world: given draws, its real throttle, and a diary.
+//! What a scripted call sees of the outside: given draws, and a diary.
 
 use std::cell::Cell;
 
-use redial_core::{Cost, Grant, Note, Ns, Purse, World};
+use redial_core::{Note, Ns, Outside};
 
 use crate::diary::Diary;
-use crate::throttle::Handle;
 
 /// Random numbers that are given, used in order by all calls of a play; the last one repeats.
 #[derive(Debug)]
@@ -28,47 +27,21 @@ impl Draws {
     }
 }
 
-/// The world of one call.
+/// What one call draws from and writes to.
 pub(super) struct Stage<'a> {
-    pub(super) purse: Purse<Handle>,
     draws: &'a Draws,
-    previous: Option<Ns>,
     pub(super) diary: Diary,
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(throttle: Handle, draws: &'a Draws) -> Self {
-        Stage { purse: Purse::new(throttle), draws, previous: None, diary: Diary::new() }
+    pub(super) fn new(draws: &'a Draws) -> Self {
+        Stage { draws, diary: Diary::new() }
     }
 }
 
-impl World for Stage<'_> {
+impl Outside for Stage<'_> {
     fn draw(&mut self) -> f64 {
         self.draws.draw()
-    }
-    fn failed(&mut self) {
-        self.purse.failed();
-    }
-    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.purse.take(cost, now)
-    }
-    fn granted(&mut self, grant: Grant) {
-        self.purse.hold(grant);
-    }
-    fn started(&mut self) {
-        self.purse.started();
-    }
-    fn succeeded(&mut self) {
-        self.purse.succeeded();
-    }
-    fn ended(&mut self) {
-        self.purse.ended();
-    }
-    fn previous(&self) -> Option<Ns> {
-        self.previous
-    }
-    fn remember(&mut self, delay: Ns) {
-        self.previous = Some(delay);
     }
     fn note(&mut self, at: Ns, note: Note) {
         self.diary.push(at, note);

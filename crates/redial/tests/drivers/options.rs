@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttles::Bucket;
 use redial::{
-    Decision, Diary, Failure, Hedged, Jitter, Note, Policy, Reason, Request, Stage, Throttle,
-    TriedEnd, Why, ms, s,
+    Decision, Diary, Directive, Failure, Hedged, Jitter, Note, Policy, Reason, Request, Stage,
+    Throttle, TriedEnd, Why, ms, s,
 };
 
 fn free(attempts: u32) -> Policy {
@@ -297,4 +297,64 @@ async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
     assert_eq!((error.why(), error.attempts()), (Why::Throttled, 1));
     let text = "busy (1 attempt in 5 ms; gave up: the retry budget is spent, attempt 1 of 2, 0.0 tokens left)";
     assert_eq!(error.to_string(), text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_borrows_takes_the_options_of_other_calls() {
+    let policy = free(9);
+    let (mut diary, mut lines) = (Diary::new(), Vec::new());
+    let mut tries = 0;
+    let error = policy
+        .retry_on(&mut tries, async |tries| {
+            *tries += 1;
+            fails().await
+        })
+        .deadline(ms(40))
+        .diary(&mut diary)
+        .on_note(|_, note| lines.push(note.to_string()))
+        .history()
+        .when(|_| true)
+        .await
+        .expect_err("always busy");
+    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 3, ms(35)));
+    assert_eq!((tries, error.report().history.len()), (3, 3));
+    assert_eq!(lines.len(), diary.notes().len());
+    diary.replay(policy.core()).expect("the same decisions");
+
+    let once = policy.retry_on(&mut tries, async |_| fails().await).not_idempotent();
+    let error = once.when(|_| Failure::timeout()).await.expect_err("it may have run");
+    assert_eq!((error.why(), error.attempts()), (Why::Unsafe, 1));
+
+    let asked = AtomicU32::new(0);
+    let strategy = |request: &Request<'_>| {
+        asked.fetch_add(*request.data::<u32>().expect("given"), Ordering::Relaxed);
+        Decision::Decline
+    };
+    let declined = policy.retry_on(&mut tries, async |_| fails().await).strategy(strategy);
+    let error = declined.data(7_u32).when(|_| true).await.expect_err("it declines");
+    assert_eq!((error.why(), asked.load(Ordering::Relaxed)), (Why::Strategy, 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_borrows_returns_a_report_and_judges_values() {
+    let policy = free(3);
+    let mut tries = 0;
+    let count = async |tries: &mut u32| {
+        *tries += 1;
+        Ok::<_, ()>(*tries)
+    };
+    let counted = policy.retry_on(&mut tries, count).with_report().when(|()| true).await;
+    let (value, report) = counted.expect("it counts");
+    assert_eq!((value, report.attempts), (1, 1));
+
+    let small = |limit: u32| {
+        move |result: &Result<u32, ()>| match result {
+            Ok(value) if *value < limit => Some(Directive::Retry(Failure::server())),
+            _ => None,
+        }
+    };
+    let reached = policy.retry_on(&mut tries, count).classify(small(3)).await;
+    assert_eq!(reached.ok(), Some(3));
+    let missed = policy.retry_on(&mut tries, count).classify(small(99)).await;
+    assert_eq!(missed.expect_err("three are not enough").last_value(), Some(&6));
 }

@@ -1,0 +1,148 @@
+//! What a call may be told besides its policy, and the words for it, which every builder has.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redial_core::{Note, Ns};
+
+use crate::diary::Diary;
+use crate::strategy::Strategy;
+
+/// What is called for every note.
+pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Note) + Send + 'p>;
+
+/// What a call was told besides its policy.
+#[derive(Default)]
+pub(crate) struct Options<'p> {
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) not_idempotent: bool,
+    pub(crate) strategy: Option<Arc<dyn Strategy + 'p>>,
+    pub(crate) data: Vec<Box<dyn Any + Send + Sync>>,
+    pub(crate) hook: Option<Hook<'p>>,
+    pub(crate) diary: Option<&'p mut Diary>,
+    pub(crate) history: bool,
+    pub(crate) seed: Option<u64>,
+}
+
+/// The words of every call, for a builder that has them as `self.options`.
+macro_rules! call_options {
+    ($p:lifetime) => {
+        fn options(&mut self) -> &mut crate::options::Options<$p> {
+            self.options.get_or_insert_default()
+        }
+
+        /// After how long this call must end; the smaller of this and the policy's deadline counts.
+        pub fn deadline(mut self, deadline: std::time::Duration) -> Self {
+            let options = self.options();
+            options.deadline = Some(options.deadline.map_or(deadline, |other| other.min(deadline)));
+            self
+        }
+
+        /// Data of your own that a strategy can see. It is found by its type, so that what several
+        /// layers give does not get in each other's way.
+        pub fn data(mut self, data: impl std::any::Any + Send + Sync) -> Self {
+            self.options().data.push(Box::new(data));
+            self
+        }
+
+        /// Calls this for every note of the call, with its moment.
+        ///
+        /// ```
+        /// use redial::{Note, Policy};
+        ///
+        /// static AGAIN: Policy = Policy::immediate().attempts(3).checked();
+        ///
+        /// let mut lines = Vec::new();
+        /// let result = AGAIN
+        ///     .retry(|| Err::<(), _>("busy"))
+        ///     .when(|_| true)
+        ///     .on_note(|_at, note| lines.push(note.to_string()))
+        ///     .call();
+        /// assert!(result.is_err());
+        /// assert_eq!(lines[1], "attempt 1 started");
+        /// assert_eq!(lines.last().unwrap(), "the call ended with attempt 3: no attempt left");
+        /// ```
+        pub fn on_note(
+            mut self,
+            hook: impl FnMut(redial_core::Ns, &redial_core::Note) + Send + $p,
+        ) -> Self {
+            self.options().hook = Some(Box::new(hook));
+            self
+        }
+
+        /// Writes the call's diary; it is kept up to date, also if the call is dropped.
+        pub fn diary(mut self, diary: &$p mut crate::diary::Diary) -> Self {
+            self.options().diary = Some(diary);
+            self
+        }
+
+        /// Keeps each attempt's outcome and time for the report.
+        ///
+        /// ```
+        /// use redial::{Failure, Policy, TriedEnd};
+        ///
+        /// static AGAIN: Policy = Policy::immediate().attempts(3).checked();
+        ///
+        /// let mut answers = [Err("busy"), Ok(7)].into_iter();
+        /// let (value, report) = AGAIN
+        ///     .retry(|| answers.next().unwrap())
+        ///     .when(|error| *error == "busy")
+        ///     .history()
+        ///     .with_report()
+        ///     .call()
+        ///     .unwrap();
+        /// assert_eq!(value, 7);
+        /// assert_eq!(report.history[0].end, TriedEnd::Failed(Failure::server()));
+        /// assert_eq!(report.history[1].end, TriedEnd::Succeeded);
+        /// ```
+        pub fn history(mut self) -> Self {
+            self.options().history = true;
+            self
+        }
+
+        /// Draws from this seed, so that the call's delays can be reproduced.
+        pub fn seed(mut self, seed: u64) -> Self {
+            self.options().seed = Some(seed);
+            self
+        }
+    };
+}
+
+/// The words of a call whose attempts follow each other; see [`call_options`].
+macro_rules! retry_options {
+    ($p:lifetime) => {
+        /// Asks this strategy about each failure of this call.
+        ///
+        /// A hedged call has none: hedges start before there is a failure to ask about.
+        pub fn strategy(mut self, strategy: impl crate::strategy::Strategy + $p) -> Self {
+            self.options().strategy = Some(std::sync::Arc::new(strategy));
+            self
+        }
+
+        /// Declares that the operation must not run twice: it is repeated only with proof that it
+        /// did not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
+        ///
+        /// ```
+        /// use redial::{Failure, Policy, Stage, Why};
+        ///
+        /// static PAY: Policy = Policy::immediate().attempts(3).checked();
+        ///
+        /// // What was never sent cannot have run; once it is on its way, nobody knows.
+        /// let mut stages = [Stage::Unsent, Stage::InFlight, Stage::Unsent].into_iter();
+        /// let error = PAY
+        ///     .retry(|| Err::<(), _>(stages.next().unwrap()))
+        ///     .when(|stage| Failure::client().at(*stage))
+        ///     .not_idempotent()
+        ///     .call()
+        ///     .unwrap_err();
+        /// assert_eq!((error.why(), error.attempts()), (Why::Unsafe, 2));
+        /// ```
+        pub fn not_idempotent(mut self) -> Self {
+            self.options().not_idempotent = true;
+            self
+        }
+    };
+}
+
+pub(crate) use {call_options, retry_options};
