@@ -4,9 +4,13 @@
 
 use std::time::Duration;
 
-use redial::Diary;
+use redial::testing::{hangs, meets};
+use redial::{Diary, Policy};
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
+use redial_service_config::{
+    Client, Code, Jitter, Plan, Pushback, Retries, ServiceConfig, Severity,
+};
 
 const SECONDS: Duration = Duration::from_secs(5);
 
@@ -86,6 +90,7 @@ fn a_scenario_file_is_read_or_refused_with_its_place() {
         include_str!("../../scenarios/generic.json"),
         include_str!("../../scenarios/couchbase.json"),
         include_str!("../../scenarios/grpc-buffer.json"),
+        include_str!("../../scenarios/grpc-config.json"),
     ];
     fuzz(SAMPLES, |text| {
         let source = Source::new("a.json", text);
@@ -98,4 +103,93 @@ fn a_scenario_file_is_read_or_refused_with_its_place() {
             }
         }
     });
+}
+
+/// The clients for which a config is planned.
+fn clients() -> impl Iterator<Item = Client> {
+    let retries = [Retries::All, Retries::Transparent, Retries::Off];
+    let jitters = [Jitter::Full, Jitter::Proportional(0.2)];
+    retries.into_iter().flat_map(move |retries| {
+        jitters.map(|jitter| {
+            let client = Client::builder().retries(retries).jitter(jitter).attempts_cap(40);
+            client.build().expect("it is valid")
+        })
+    })
+}
+
+/// A plan judges every status and plays without breaking.
+fn is_sound(plan: &Plan, policy: &Policy) {
+    for code in Code::ALL {
+        let _ = plan.judge(code, Pushback::Stop);
+    }
+    let busy = meets(plan.judge(Code::Unavailable, Pushback::After(Duration::from_millis(3))));
+    let calls = [vec![busy; 40], vec![hangs(); 40], vec![meets(plan.unsent()); 5]];
+    for attempts in calls {
+        // A list that runs out is told, and is no matter here.
+        let script = redial::testing::Script::new(policy, attempts).cancel(Duration::from_secs(1));
+        let _ = redial::testing::Play::new().call(script).run();
+    }
+}
+
+#[test]
+fn a_service_config_is_planned_or_refused_with_its_places() {
+    const SAMPLES: &[&str] = &[
+        r#"{"methodConfig":[{"name":[{"service":"a.B"},{"service":"x.Y","method":"Z"}],"timeout":"1.5s","waitForReady":true,"maxRequestMessageBytes":1024,"maxResponseMessageBytes":"4096","retryPolicy":{"maxAttempts":4,"initialBackoff":"0.1s","maxBackoff":"1s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE",8]}},{"name":[{}]}],"retryThrottling":{"maxTokens":10,"tokenRatio":0.1},"loadBalancingPolicy":"round_robin"}"#,
+        r#"{"methodConfig": [
+            {"name": [{"service": "a.B"}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.5s", "nonFatalStatusCodes": ["ABORTED"]}},
+            {"name": [{"service": "a.B", "method": "Größe"}], "hedgingPolicy": {"maxAttempts": 1e2}, "unknown": {"a": [null, 1, {"b": "\u00e9\ud83d\ude00"}]}}]}"#,
+    ];
+    fuzz(SAMPLES, |text| match ServiceConfig::parse(text) {
+        Ok(config) => {
+            let methods = [None, config.method("/a.B/C"), config.method("/x.Y/Z")];
+            for client in clients() {
+                for entry in config.entries().iter().map(Some).chain(methods) {
+                    let plan = client.plan(entry);
+                    let tokens = config.retry_throttling().map(|it| it.tokens().into());
+                    is_sound(&plan, &plan.playable(tokens));
+                }
+            }
+            assert!(config.warnings().iter().all(|it| it.severity() == Severity::Warning));
+        }
+        Err(problems) => {
+            assert!(!problems.as_slice().is_empty(), "refused without a word");
+            for problem in &problems {
+                assert_eq!(problem.severity(), Severity::Error);
+                assert!(text.get(problem.range.clone()).is_some(), "{problem:?}");
+                let before = &text[..problem.range.start];
+                assert_eq!(problem.line, before.matches('\n').count() + 1, "{problem}");
+                let line = before.rsplit('\n').next().unwrap_or_default();
+                assert_eq!(problem.column, line.chars().count() + 1, "{problem}");
+            }
+        }
+    });
+}
+
+/// What a header with these values must mean: a number that is written back as the same text is in
+/// its shortest form.
+fn check_pushback(input: &[u8]) {
+    let values: Vec<&[u8]> = input.split(|byte| *byte == b'\n').collect();
+    let text = std::str::from_utf8(values[0]).ok();
+    let number = text.and_then(|text| Some((text, text.parse::<i32>().ok()?)));
+    let expected = match (values.len(), number) {
+        (1, Some((text, ms @ 0..))) if ms.to_string() == text => {
+            Pushback::After(Duration::from_millis(ms.unsigned_abs().into()))
+        }
+        _ => Pushback::Stop,
+    };
+    assert_eq!(Pushback::parse(values), expected, "{input:?}");
+}
+
+#[test]
+fn pushback_is_a_number_in_its_shortest_form_or_means_stop() {
+    bolero::check!().with_test_time(SECONDS).with_iterations(200_000).with_max_len(24).for_each(
+        |input: &[u8]| {
+            check_pushback(input);
+            let likely = b"00112233445566778899-+ .e\n";
+            let likely: Vec<_> =
+                input.iter().map(|byte| likely[usize::from(*byte) % likely.len()]).collect();
+            check_pushback(&likely);
+            check_pushback(&likely[..likely.len().min(10)]);
+        },
+    );
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redial_cli::{demo, scenarios};
+use redial_cli::{demo, peer, scenarios};
 
 /// Retry behaviour: play it, see it, check it.
 #[derive(Debug, Parser)]
@@ -19,6 +19,8 @@ struct Arguments {
 enum Command {
     /// Play scenario files: what a policy is given, and what must then happen.
     Scenarios(scenarios::Arguments),
+    /// Run a scripted server that fails on demand, for clients in any language.
+    Peer(peer::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
 }
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     let mut err = BufWriter::new(stderr);
     let done = match command {
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
+        Command::Peer(arguments) => peer::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),
     };
     let flushed = out.flush().and_then(|()| err.flush());

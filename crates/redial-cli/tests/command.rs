@@ -158,7 +158,7 @@ fn live_counts_what_it_skips_and_says_why() {
         {{ "name": "b", "policy": {{"milvus": {{}}}}, "calls": [{{"attempts": [{{"outcome": "OK"}}]}}] }} ] }}"#
     );
     let file = Temporary::new(&text);
-    let because = "couchbase or milvus: their clients and servers are not there yet";
+    let because = "couchbase, grpc or milvus: their clients and servers are not there yet";
     let summary = format!("1 skipped, {because}\n1 passed, 0 failed, 1 skipped\n");
     assert_eq!(scenarios(&["--live", file.path()]).1, summary);
     let (_, out, err) = scenarios(&["--live", "--json", file.path()]);
@@ -256,11 +256,11 @@ fn nothing_is_played_if_a_file_is_not_valid() {
     let invalid = Temporary::new("{ \"scenarios\": [}");
     let (code, out, err) = scenarios(&[valid.path(), invalid.path()]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
-    assert_eq!(err, format!("{}:1:17: not JSON: expected value\n", invalid.path()));
+    assert_eq!(err, format!("{}:1:17: not JSON: unexpected close brace\n", invalid.path()));
 }
 
 /// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
-const MISTAKES: [(&str, &str); 35] = [
+const MISTAKES: [(&str, &str); 49] = [
     (
         r#""policy": @{}"#,
         r#"a policy names one design: one of "generic", "smithy", "grpc", "couchbase", "milvus""#,
@@ -389,7 +389,147 @@ const MISTAKES: [(&str, &str); 35] = [
         r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"outcome": "OK", "after": 5, "headers": @6}]}]"#,
         r#"headers: they come ahead of the outcome"#,
     ),
+    (
+        r#""policy": {"grpc": {"config": {"methodConfig": [{"timeout": @"5ms"}]}}}, "calls": [{"method": "/a.B/C", "attempts": []}]"#,
+        r#"methodConfig[0].timeout: expected a duration like "0.1s" that is not negative, found "5ms"; write "0.005s" [timeout]"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": @[]}}, "calls": [{"method": "/a.B/C", "attempts": []}]"#,
+        r#"config: expected an object, found a list [type]"#,
+    ),
+    (r#""policy": {"grpc": @{"client": {}}}, "calls": []"#, r#"grpc needs the field "config""#),
+    (
+        r#""policy": {"grpc": {"config": {}, "client": {@"cap": 5}}}, "calls": []"#,
+        r#"unknown field "cap" in client; expected one of "attempts_cap", "jitter""#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}, "client": {"attempts_cap": @0}}}, "calls": [{"method": "/a.B/C", "attempts": []}]"#,
+        r#"attempts: 0 would never try"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}, "client": {"jitter": {"proportional": @1.5}}}}, "calls": [{"method": "/a.B/C", "attempts": []}]"#,
+        r#"jitter.proportional: must be between 0 and 1"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}, "client": {"jitter": @"half"}}}, "calls": []"#,
+        r#"jitter: unknown "half"; expected one of "full""#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}, "client": {"retries": @"none"}}}, "calls": []"#,
+        r#"retries: unknown "none"; expected one of "transparent""#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}, "client": {"pushback_max": @"soon"}}}, "calls": []"#,
+        r#"pushback_max: expected a span like "250ms", or a number of milliseconds"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [@{"attempts": []}]"#,
+        r#"a call of grpc needs the field "method""#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"outcome": "OK", "pushback": ["5", @6]}]}]"#,
+        r#"pushback: expected a string, found a number"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"outcome": "hang", "pushback": @"6"}]}]"#,
+        r#"an attempt that hangs has no pushback"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [], "expect": {"previous": [null, @1]}}]"#,
+        r#"previous: expected a string, found a number"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": []}], "expect": {"stats": {"/a.B/C": {"histogram": {@">=6": 1}}}}"#,
+        r#"histogram: unknown bucket ">=6"; expected one of ">=1", ">=2""#,
+    ),
 ];
+
+/// A config case, an `@` before what is wrong with it, and how the message begins.
+const CONFIG_MISTAKES: [(&str, &str); 7] = [
+    (r#"@{"name": "a", "valid": true}"#, r#"a config needs the field "text""#),
+    (r#"@{"name": "a", "text": "{}"}"#, r#"a config needs the field "valid""#),
+    (
+        r#"{"name": "a", "text": "{}", "valid": true, "problems": @[{"path": "", "rule": "json"}]}"#,
+        r#"problems: a valid config has none"#,
+    ),
+    (
+        r#"{"name": "a", "text": "{", "valid": false, "lookup": @{"/a.B/C": null}}"#,
+        r#"lookup: only a valid config has methods"#,
+    ),
+    (
+        r#"{"name": "a", "text": "{}", "valid": true, "lookup": {"/a.B/C": @{}}}"#,
+        r#"what a method gets: "retry", "hedge" or null"#,
+    ),
+    (
+        r#"{"name": "a", "text": "{}", "valid": true, "lookup": {"/a.B/C": {"hedge": {@"first": 5}}}}"#,
+        r#"unknown field "first" in hedge; expected one of "attempts", "delay", "codes""#,
+    ),
+    (
+        r#"{"name": "a", "text": "{}", "valid": true, "lookup": {"/a.B/C": {"retry": {"codes": [@"NO"]}}}}"#,
+        r#"codes: unknown status "NO"; expected one of "OK""#,
+    ),
+];
+
+#[test]
+fn every_mistake_in_a_config_case_has_its_place() {
+    for (marked, expected) in CONFIG_MISTAKES {
+        let column = marked.find('@').expect("the place is marked") + 1;
+        let text = format!("{{ \"configs\": [\n{} ] }}", marked.replacen('@', "", 1));
+        let file = Temporary::new(&text);
+        let (code, out, err) = scenarios(&[file.path()]);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{marked}");
+        assert!(err.starts_with(&format!("{}:2:{column}: {expected}", file.path())), "{err}");
+    }
+}
+
+#[test]
+fn every_problem_of_a_config_is_a_mistake_of_its_file() {
+    let fields = r#""policy": {"grpc": {"config": {"methodConfig": [
+            {"name": [{}], "retryPolicy": {"maxAttempts": 1, "initialBackoff": "0s",
+             "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["X"]}}]}}},
+        "calls": [{"method": "/a.B/C", "attempts": [{"outcome": "UNAVAILABLE"}]}]"#;
+    let (code, _, err) = one(fields);
+    let places: Vec<_> = err.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!((code, places), (Some(2), vec!["FILE:3:59:", "FILE:3:80:", "FILE:4:83:"]));
+}
+
+#[test]
+fn json_of_grpc_and_of_configs_is_complete() {
+    let text = r#"{ "scenarios": [ { "name": "a", "policy": {"grpc": {"config": {"methodConfig": [
+        {"name": [{}], "timeout": "1s", "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s"}}],
+        "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}}}, "calls": [
+        {"method": "/a.B/C", "attempts": [{"seen": "unprocessed"}, {"outcome": "hang"}, {"outcome": "OK"}],
+         "expect": {"cancels": {"2": 10}}} ] } ] }"#;
+    let file = Temporary::new(text);
+    let (code, out, err) = scenarios(&["--json", file.path()]);
+    assert_eq!((code, err.as_str()), (Some(0), "1 passed, 0 failed\n"));
+    let object: Value = serde_json::from_str(&out).expect("one object");
+    let expected = serde_json::json!({
+        "calls": [ { "starts": [0, 0, 10], "cancels": {"2": 10}, "previous": [null, null, "1"],
+            "timeouts": [1000, 1000, 990], "sent": [1, 1, 1], "tokens": 10.0,
+            "end": {"at": 10, "outcome": "OK", "why": "succeeded", "attempt": 3} } ],
+        "tokens": 10.0,
+        "stats": { "/a.B/C": {"retries": 1, "failed": 0, "histogram": {">=1": 1}, "transparent": 1} },
+    });
+    assert_eq!(object["actual"], expected);
+    let text = r#"{ "configs": [
+        { "name": "a", "text": "{\"methodConfig\": [{\"name\": [{}], \"tmeout\": 5}]}", "valid": true, "lookup": {"/a.B/C": null} },
+        { "name": "b", "text": "{\n\"methodConfig\": 5}", "valid": true } ] }"#;
+    let file = Temporary::new(text);
+    let (code, out, err) = scenarios(&["--json", file.path()]);
+    assert_eq!((code, err.as_str()), (Some(1), "1 passed, 1 failed\n"));
+    let objects: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str(line).expect("one object")).collect();
+    let warning = serde_json::json!({ "path": "methodConfig[0].tmeout", "rule": "unknown-field",
+        "line": 1, "column": 34, "what": "is no field of an entry of methodConfig",
+        "hint": "did you mean \"timeout\"?" });
+    let expected = serde_json::json!({ "valid": true, "problems": [], "warnings": [warning],
+        "lookup": {"/a.B/C": null} });
+    assert_eq!(objects[0]["actual"], expected);
+    let problem = &objects[1]["actual"]["problems"][0];
+    assert_eq!((&problem["line"], &problem["rule"]), (&2.into(), &"type".into()));
+    assert_eq!(objects[1]["differences"][0]["what"], "valid");
+}
 
 #[test]
 fn every_mistake_has_its_line_and_column_and_says_what_was_expected() {

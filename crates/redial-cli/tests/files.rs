@@ -46,6 +46,13 @@ fn every_design_does_what_its_scenarios_say() {
         ("couchbase", 25),
         ("milvus", 15),
         ("refused", 9),
+        ("grpc-buffer", 5),
+        ("grpc-config", 61),
+        ("grpc-hedging", 13),
+        ("grpc-refused", 1),
+        ("grpc-retry", 19),
+        ("grpc-throttle", 8),
+        ("grpc-transparent", 7),
     ] {
         let file = open(&path(name)).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
         let (found, text) = played(&file, false);
@@ -63,6 +70,13 @@ fn so_many_scenarios_of_each_file_play_live() {
         ("couchbase", counts(0, 0, 25)),
         ("milvus", counts(0, 0, 15)),
         ("refused", counts(9, 0, 0)),
+        ("grpc-buffer", counts(0, 0, 5)),
+        ("grpc-config", counts(61, 0, 0)),
+        ("grpc-hedging", counts(0, 0, 13)),
+        ("grpc-refused", counts(1, 0, 0)),
+        ("grpc-retry", counts(0, 0, 19)),
+        ("grpc-throttle", counts(0, 0, 8)),
+        ("grpc-transparent", counts(0, 0, 7)),
     ] {
         let file = open(&path(name)).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
         let (found, text) = played(&file, true);
@@ -77,7 +91,9 @@ fn what_the_rulings_say_beyond_the_examples_holds_at_both_levels() {
         ("smithy", counts(13, 0, 0), counts(13, 0, 0)),
         ("couchbase", counts(12, 0, 0), counts(0, 0, 12)),
         ("milvus", counts(11, 0, 0), counts(0, 0, 11)),
-        ("refused", counts(25, 0, 0), counts(25, 0, 0)),
+        ("refused", counts(33, 0, 0), counts(32, 0, 1)),
+        ("grpc", counts(67, 0, 0), counts(0, 0, 67)),
+        ("grpc-config", counts(33, 0, 0), counts(33, 0, 0)),
     ] {
         let path = format!("{}/tests/rulings/{name}.json", env!("CARGO_MANIFEST_DIR"));
         let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
@@ -88,22 +104,13 @@ fn what_the_rulings_say_beyond_the_examples_holds_at_both_levels() {
     }
 }
 
-#[test]
-fn grpc_files_are_read_whole_and_said_to_come_later() {
-    for name in ["buffer", "config", "hedging", "refused", "retry", "throttle", "transparent"] {
-        let mistakes = open(&path(&format!("grpc-{name}"))).expect_err("it cannot be played yet");
-        let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.text.as_str()).collect();
-        assert!(matches!(texts.as_slice(), [text] if text.contains("yet")), "{name}: {texts:?}");
-        assert!(mistakes[0].place.is_some());
-    }
-}
-
 /// Sets a field of the policies of a file that satisfy a condition and do not give it themselves;
 /// a path names a field inside another one.
 fn with(name: &str, path: &[&str], value: &Value, has: impl Fn(&Value) -> bool) -> Value {
     let mut file = text(name);
+    let design = name.split('-').next().unwrap_or(name);
     for scenario in file["scenarios"].as_array_mut().expect("a list") {
-        let policy = &mut scenario["policy"][name];
+        let policy = &mut scenario["policy"][design];
         let mut place = policy.clone();
         for field in path {
             place = place[field].clone();
@@ -125,7 +132,7 @@ fn another_number_in_a_preset_turns_a_scenario_red() {
     // Where the scenario names no capacity, every cost fits.
     let large =
         |policy: &Value| policy["preset"].is_null() && policy["bucket"]["capacity"].is_null();
-    let cases: [(&str, &[&str], Value, Condition<'_>); 19] = [
+    let cases: [(&str, &[&str], Value, Condition<'_>); 27] = [
         ("smithy", &["attempts"], json!(4), &standard),
         ("smithy", &["backoff_first"], json!("11ms"), &standard),
         ("smithy", &["backoff_factor"], json!(1.6), &standard),
@@ -145,6 +152,14 @@ fn another_number_in_a_preset_turns_a_scenario_red() {
         ("milvus", &["maxRetries"], json!(4), &|_| true),
         ("milvus", &["retryDelay"], json!(11), &|_| true),
         ("couchbase", &["backoff"], json!({"constant": "1ms"}), &|_| true),
+        ("grpc-retry", &["client", "attempts_cap"], json!(6), &|_| true),
+        ("grpc-retry", &["client", "attempts_cap"], json!(4), &|_| true),
+        ("grpc-retry", &["client", "jitter"], json!({"proportional": 0.2}), &|_| true),
+        ("grpc-retry", &["client", "late"], json!("early"), &|_| true),
+        ("grpc-retry", &["client", "retries"], json!("transparent"), &|_| true),
+        ("grpc-retry", &["client", "pushback_max"], json!(776), &|_| true),
+        ("grpc-buffer", &["client", "per_rpc_buffer_limit_in_bytes"], json!(79), &|_| true),
+        ("grpc-transparent", &["client", "retries"], json!(false), &|_| true),
     ];
     for (name, path, value, has) in cases {
         let file = with(name, path, &value, has);
@@ -156,10 +171,21 @@ fn another_number_in_a_preset_turns_a_scenario_red() {
 #[test]
 fn every_number_that_is_expected_is_compared() {
     // A millisecond, a token or an attempt more in any expectation is found.
-    for name in ["limits", "generic", "smithy", "couchbase", "milvus"] {
+    for name in [
+        "limits",
+        "generic",
+        "smithy",
+        "couchbase",
+        "milvus",
+        "grpc-buffer",
+        "grpc-hedging",
+        "grpc-retry",
+        "grpc-throttle",
+        "grpc-transparent",
+    ] {
         let whole = text(name);
         let scenarios = whole["scenarios"].as_array().expect("a list").len();
-        for field in ["starts", "at", "attempt", "tokens"] {
+        for field in ["starts", "at", "attempt", "tokens", "timeouts", "sent"] {
             let mut file = whole.clone();
             let mut changed = 0;
             for scenario in file["scenarios"].as_array_mut().expect("a list") {
@@ -167,6 +193,8 @@ fn every_number_that_is_expected_is_compared() {
                     let pointer = match field {
                         "starts" => "/expect/starts/0",
                         "tokens" => "/expect/tokens",
+                        "timeouts" => "/expect/timeouts/0",
+                        "sent" => "/expect/sent/0",
                         "at" => "/expect/end/at",
                         _ => "/expect/end/attempt",
                     };
@@ -174,7 +202,7 @@ fn every_number_that_is_expected_is_compared() {
                     if let Some(number) = place.as_f64() {
                         // Attempts are whole, times and tokens are just beyond their tolerance.
                         *place = match field {
-                            "attempt" => json!(number as u64 + 1),
+                            "attempt" | "sent" => json!(number as u64 + 1),
                             _ => json!(number + 0.002),
                         };
                         changed += 1;
@@ -192,10 +220,93 @@ fn every_number_that_is_expected_is_compared() {
     }
 }
 
+/// Plays a ruling's scenario after one change, which must be found.
+fn is_found(scenario: &Value, pointer: &str, value: Value) {
+    let mut file = json!({ "scenarios": [scenario] });
+    let place = file["scenarios"][0].pointer_mut(pointer);
+    *place.unwrap_or_else(|| panic!("{pointer} is not there")) = value;
+    assert_eq!(played(&loaded(&file), false).0, counts(0, 1, 0), "{pointer}");
+}
+
+#[test]
+fn what_only_grpc_expects_is_compared() {
+    let file: Value = serde_json::from_str(include_str!("rulings/grpc.json")).expect("it is JSON");
+    let named = |name: &str| {
+        let mut all = file["scenarios"].as_array().into_iter().flatten();
+        all.find(|scenario| scenario["name"] == name).unwrap_or_else(|| panic!("{name}"))
+    };
+    let replaced = named("replacements are no attempts, cost no tokens and keep their number");
+    is_found(replaced, "/calls/0/expect/previous/0", json!("1"));
+    is_found(replaced, "/calls/0/expect/previous/3", json!("2"));
+    is_found(replaced, "/calls/0/expect/previous", json!([null, null, "1"]));
+    is_found(replaced, "/expect/stats/~1a.B~1C/retries", json!(2));
+    is_found(replaced, "/expect/stats/~1a.B~1C/failed", json!(1));
+    is_found(replaced, "/expect/stats/~1a.B~1C/transparent", json!(1));
+    is_found(replaced, "/expect/stats/~1a.B~1C/histogram", json!({}));
+    is_found(replaced, "/expect/stats/~1a.B~1C/histogram", json!({">=2": 1}));
+    is_found(replaced, "/expect/stats", json!({"/x.Y/Z": {"transparent": 2}}));
+    let deadlines = named("the smaller of the two deadlines counts");
+    is_found(deadlines, "/calls/0/expect/timeouts/1", json!(220.002));
+    is_found(deadlines, "/calls/0/expect/timeouts/1", json!(null));
+    is_found(deadlines, "/calls/2/expect/timeouts/0", json!(5));
+    let kept = named("what exactly fits is kept");
+    is_found(kept, "/calls/0/expect/sent", json!([2]));
+    is_found(kept, "/calls/0/messages/1/bytes", json!(41));
+}
+
+#[test]
+fn what_a_config_expects_is_compared() {
+    let file = text("grpc-config");
+    let case = |name: &str| {
+        let mut all = file["configs"].as_array().into_iter().flatten();
+        all.find(|case| case["name"] == name).unwrap_or_else(|| panic!("{name}")).clone()
+    };
+    let found = |mut case: Value, pointer: &str, value: Value| {
+        *case.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer}")) = value;
+        let (found, text) = played(&loaded(&json!({ "configs": [case] })), false);
+        assert_eq!(found, counts(0, 1, 0), "{pointer}");
+        text
+    };
+    let retry = || case("the seed's retry policy");
+    for (part, value) in [
+        ("attempts", json!(5)),
+        ("first", json!(100.002)),
+        ("cap", json!(999)),
+        ("factor", json!(2.1)),
+        ("codes", json!(["UNAVAILABLE", "ABORTED"])),
+    ] {
+        found(retry(), &format!("/lookup/~1a.B~1C/retry/{part}"), value);
+    }
+    let text = found(retry(), "/lookup/~1a.B~1C", json!(null));
+    assert!(text.contains("lookup       expected  /a.B/C null"), "{text}");
+    let hedge = || case("the seed's hedging policy");
+    found(hedge(), "/lookup/~1a.B~1C", json!({"retry": {}}));
+    found(hedge(), "/lookup/~1a.B~1C/hedge/delay", json!(499));
+    found(case("nothing at all"), "/lookup/~1a.B~1C", json!({"hedge": {}}));
+    found(case("maxAttempts 1"), "/problems", json!([]));
+    found(case("maxAttempts 1"), "/problems/0/rule", json!("backoff"));
+    found(case("maxAttempts 1"), "/problems/0/path", json!("methodConfig[0].retryPolicy"));
+    found(case("a key twice"), "/problems/0/path", json!("methodconfig"));
+    found(case("maxAttempts 1"), "/text", json!("{}"));
+    let text = found(retry(), "/text", json!("{"));
+    assert!(text.contains("valid        expected  valid\n                 happened  not valid"));
+}
+
 #[test]
 fn ten_thousand_scenarios_play_in_seconds() {
     let mut scenarios = Vec::new();
-    let files = ["limits", "generic", "smithy", "couchbase", "milvus", "refused"].map(text);
+    let files = [
+        "limits",
+        "generic",
+        "smithy",
+        "couchbase",
+        "milvus",
+        "refused",
+        "grpc-retry",
+        "grpc-hedging",
+        "grpc-buffer",
+    ]
+    .map(text);
     for round in 0.. {
         for scenario in files.iter().flat_map(|file| file["scenarios"].as_array()).flatten() {
             let mut scenario = scenario.clone();

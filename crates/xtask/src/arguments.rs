@@ -3,6 +3,7 @@
 /// Printed for `help`, and after a command line that makes no sense.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask test [--long] [--install] [--list] [STEP...]
+       cargo xtask generate [--check]
 
   STEP       run only these steps, long ones too
   --long     also run the steps that take long; the result goes to docs/long.md
@@ -11,6 +12,9 @@ usage: cargo xtask test [--long] [--install] [--list] [STEP...]
 
 Whatever fits into the target folder is installed there without asking. A step that
 lacks something else is skipped by name; with CI=true nothing may be skipped.
+
+generate makes the checked-in code of the proto files anew, without protoc.
+  --check    only say whether it is up to date
 ";
 
 /// What is to be done.
@@ -19,6 +23,7 @@ pub(crate) enum Task {
     Help,
     List,
     Test(Arguments),
+    Generate { check: bool },
 }
 
 /// What `cargo xtask test` was told.
@@ -34,6 +39,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Task, Str
     let mut words = words.into_iter();
     match words.next().as_deref() {
         Some("test") => {}
+        Some("generate") => return generate(words),
         None | Some("help" | "--help" | "-h") => return Ok(Task::Help),
         Some(other) => return Err(format!("there is no command `{other}`")),
     }
@@ -52,6 +58,18 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Task, Str
         }
     }
     Ok(if list { Task::List } else { Task::Test(arguments) })
+}
+
+fn generate(words: impl Iterator<Item = String>) -> Result<Task, String> {
+    let mut check = false;
+    for word in words {
+        match word.as_str() {
+            "--check" => check = true,
+            "--help" | "-h" => return Ok(Task::Help),
+            other => return Err(format!("`generate` knows no `{other}`")),
+        }
+    }
+    Ok(Task::Generate { check })
 }
 
 #[cfg(test)]
@@ -74,9 +92,17 @@ mod tests {
     }
 
     #[test]
+    fn generating_writes_unless_it_is_told_to_check() {
+        assert_eq!(parsed("generate"), Ok(Task::Generate { check: false }));
+        assert_eq!(parsed("generate --check"), Ok(Task::Generate { check: true }));
+        assert_eq!(parsed("generate --help"), Ok(Task::Help));
+    }
+
+    #[test]
     fn an_unknown_word_is_an_error_and_not_ignored() {
         assert_eq!(parsed("test --lnog"), Err("there is no option `--lnog`".into()));
         assert_eq!(parsed("tset"), Err("there is no command `tset`".into()));
+        assert_eq!(parsed("generate --chekc"), Err("`generate` knows no `--chekc`".into()));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The project's own chores: `cargo xtask test` runs all that must hold for a change to land.
+//! The project's own chores: `cargo xtask test` runs all that must hold for a change to land,
+//! `cargo xtask generate` makes the checked-in code of the proto files.
 //!
 //! Rule: a step is data (`steps`), and only `machine` touches the outside; so what is selected,
 //! skipped and counted is tested without building anything.
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Task::Test(arguments) => test(&arguments),
+        Task::Generate { check } => generate(check),
     }
 }
 
@@ -67,6 +69,17 @@ fn test(arguments: &Arguments) -> ExitCode {
     machine.say(&format!("\n{}", run::table(&reports)));
     machine.say(&run::last_line(&reports));
     if run::any_failed(&reports) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn generate(check: bool) -> ExitCode {
+    let mut machine = Real::new(root());
+    match machine.run(&steps::generator(check)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            machine.say(&format!("the generator failed: {problem}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn misunderstood(problem: &str) -> ExitCode {

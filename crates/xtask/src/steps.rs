@@ -125,6 +125,13 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| Ok(vec![memcheck()]),
     },
     Step {
+        name: "generated",
+        why: "the checked-in code is what the proto files give",
+        when: When::Long,
+        needs: &[],
+        lines: |_| Ok(vec![generator(true)]),
+    },
+    Step {
         name: "deny",
         why: "licences, sources and bans of everything that is built in",
         when: When::Long,
@@ -185,6 +192,16 @@ fn scenarios(level: &str, designs: &[&str]) -> CommandLine {
     let run = format!("cargo run --release --package redial-cli -- scenarios {level}");
     let line = CommandLine::new(&run);
     designs.iter().fold(line, |line, design| line.arg(format!("scenarios/{design}.json")))
+}
+
+/// Runs the generator of the checked-in code, to write it or only to check it.
+pub(crate) fn generator(check: bool) -> CommandLine {
+    // Its own target folder: it is a workspace of its own, and would take the lock of ours.
+    let line = CommandLine::new("cargo run --quiet --locked --manifest-path")
+        .arg("checks/codegen/Cargo.toml")
+        .arg("--target-dir")
+        .arg("target/codegen");
+    if check { line.arg("--").arg("--check") } else { line }
 }
 
 fn memcheck() -> CommandLine {
@@ -261,6 +278,19 @@ mod tests {
         assert!(STEPS.iter().all(|step| text.contains(step.why)));
         assert!(text.contains("needs valgrind: apt-get install"));
         assert!(text.contains("needs cargo-deny: cargo install --locked --root target/tools"));
+    }
+
+    #[test]
+    fn the_step_checks_the_generated_code_and_does_not_write_it() {
+        let step = STEPS.iter().find(|step| step.name == "generated").unwrap();
+        let lines = (step.lines)(Path::new(".")).unwrap();
+        let line = "cargo run --quiet --locked --manifest-path checks/codegen/Cargo.toml \
+                    --target-dir target/codegen";
+        assert_eq!(
+            lines.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [format!("{line} -- --check")]
+        );
+        assert_eq!(generator(false).to_string(), line);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use redial::Ns;
+use redial_service_config::Statistics;
 
-use super::model::{Call, ExpectEnd, Scenario};
+use super::model::{Call, ExpectEnd, ExpectStats, Scenario};
 use super::play::{Actual, ActualCall, ActualEnd};
+use super::report;
 use super::time::to_ms;
 
 /// How far tokens may differ.
@@ -38,7 +40,12 @@ pub(super) fn compare(scenario: &Scenario, actual: &Actual, tolerance: Ns) -> Ve
         differences.call(call, actual);
     }
     differences.call = None;
-    differences.tokens(scenario.tokens, actual.tokens);
+    differences.tokens(scenario.expect.tokens, actual.tokens);
+    for (method, expected) in &scenario.expect.stats {
+        // A method that was not called has nothing to count.
+        let actual = actual.stats.get(method).copied().unwrap_or_default();
+        differences.stats(method, expected, &actual);
+    }
     differences.list
 }
 
@@ -85,6 +92,30 @@ impl Differences {
             (None, _) => {}
         }
         self.tokens(expect.tokens, actual.tokens);
+        if let Some(previous) = &expect.previous
+            && actual.previous.as_ref() != Some(previous)
+        {
+            let happened = actual.previous.as_deref().unwrap_or(&[]);
+            self.add("previous", list(previous, quoted), list(happened, quoted));
+        }
+        if let Some(timeouts) = &expect.timeouts {
+            let happened = actual.timeouts.as_deref().unwrap_or(&[]);
+            let near = |pair: (&Option<Ns>, &Option<Ns>)| match pair {
+                (Some(a), Some(b)) => self.is_near(*a, *b),
+                (a, b) => a == b,
+            };
+            let same = timeouts.len() == happened.len() && timeouts.iter().zip(happened).all(near);
+            if !same {
+                let time = |at: &Option<Ns>| at.map_or("null".to_owned(), to_ms);
+                self.add("timeouts", list(timeouts, time), list(happened, time));
+            }
+        }
+        if let Some(sent) = &expect.sent
+            && actual.sent.as_ref() != Some(sent)
+        {
+            let happened = actual.sent.as_deref().unwrap_or(&[]);
+            self.add("sent", list(sent, u64::to_string), list(happened, u64::to_string));
+        }
         if expect.text.is_some() && expect.text != actual.text {
             self.add("text", text(expect.text.as_deref()), text(actual.text.as_deref()));
         }
@@ -126,6 +157,29 @@ impl Differences {
         }
     }
 
+    fn stats(&mut self, method: &str, expected: &ExpectStats, actual: &Statistics) {
+        let histogram = expected.histogram.unwrap_or(actual.histogram);
+        if histogram != actual.histogram {
+            let of = |counts| format!("{method} {}", report::histogram(counts));
+            self.add("histogram", of(&histogram), of(&actual.histogram));
+        }
+        for (what, expected, actual) in [
+            ("retries", expected.retries, actual.retries),
+            ("failed", expected.failed, actual.failed),
+            ("transparent", expected.transparent, actual.transparent),
+        ] {
+            if let Some(expected) = expected
+                && expected != actual
+            {
+                self.add(
+                    what,
+                    format_args!("{method} {expected}"),
+                    format_args!("{method} {actual}"),
+                );
+            }
+        }
+    }
+
     fn tokens(&mut self, expected: Option<f64>, actual: Option<f64>) {
         let Some(expected) = expected else { return };
         // A float that is a hair beyond the tolerance is within it.
@@ -140,14 +194,21 @@ impl Differences {
 const NONE: &str = "none";
 
 fn times(times: &[Ns]) -> String {
-    let times: Vec<_> = times.iter().map(|ns| to_ms(*ns)).collect();
-    if times.is_empty() { NONE.to_owned() } else { times.join(", ") }
+    list(times, |ns| to_ms(*ns))
+}
+
+/// A list with an entry for each attempt.
+fn list<T>(entries: &[T], text: impl Fn(&T) -> String) -> String {
+    let texts: Vec<_> = entries.iter().map(text).collect();
+    if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") }
+}
+
+fn quoted(text: &Option<String>) -> String {
+    text.as_ref().map_or("null".to_owned(), |text| format!("{text:?}"))
 }
 
 fn cancels(cancels: &[(u32, Ns)]) -> String {
-    let cancels: Vec<_> =
-        cancels.iter().map(|(attempt, at)| format!("{attempt} at {}", to_ms(*at))).collect();
-    if cancels.is_empty() { NONE.to_owned() } else { cancels.join(", ") }
+    list(cancels, |(attempt, at)| format!("{attempt} at {}", to_ms(*at)))
 }
 
 fn text(text: Option<&str>) -> String {

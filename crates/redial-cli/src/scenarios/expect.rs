@@ -1,12 +1,13 @@
 //! What is expected of a call and of a scenario (docs/scenarios.md, "What is expected of a call").
 
-use jsonc_parser::ast::Value;
+use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use redial::{Ns, Why};
+use redial_service_config::BUCKETS;
 
 use super::designs::Plan;
 use super::json::{Fields, Reader, quoted};
-use super::model::{Expect, ExpectEnd};
+use super::model::{Expect, ExpectEnd, ExpectStats, ExpectWhole};
 
 /// What is expected of a call.
 pub(super) fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Expect> {
@@ -18,7 +19,16 @@ pub(super) fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -
     let tokens = optional(&fields, "tokens", |value| reader.number(value, "tokens"));
     let text = optional(&fields, "text", |value| reader.string(value, "text").map(Into::into));
     let log = optional(&fields, "log", |value| strings(reader, value, "log"));
-    grpc_lists(reader, &fields);
+    let previous = optional(&fields, "previous", |value| {
+        each(reader, value, "previous", |it| reader.string(it, "previous").map(Into::into))
+    });
+    let timeouts = optional(&fields, "timeouts", |value| {
+        each(reader, value, "timeouts", |it| reader.time(it, "timeouts"))
+    });
+    let sent = optional(&fields, "sent", |value| {
+        let list = reader.array(value, "sent")?;
+        list.iter().map(|it| reader.whole(it, "sent", 0, u64::MAX)).collect()
+    });
     Some(Expect {
         starts: starts?,
         cancels: cancels?,
@@ -26,21 +36,23 @@ pub(super) fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -
         tokens: tokens?,
         text: text?,
         log: log?,
+        previous: previous?,
+        timeouts: timeouts?,
+        sent: sent?,
     })
 }
 
-/// What is expected of a scenario: what is left in the throttle.
+/// What is expected of a scenario.
 pub(super) fn whole<'t>(
     reader: &Reader<'t>,
     plan: &Plan,
     value: &'t Value<'t>,
-) -> Option<Option<f64>> {
+) -> Option<ExpectWhole> {
     let what = format!("what is expected of a scenario of {}", plan.name());
     let fields = reader.object(value, &what, plan.words().whole)?;
-    if let Some(stats) = fields.get("stats") {
-        grpc_stats(reader, stats)?;
-    }
-    optional(&fields, "tokens", |value| reader.number(value, "tokens"))
+    let tokens = optional(&fields, "tokens", |value| reader.number(value, "tokens"));
+    let stats = fields.get("stats").map_or(Some(Vec::new()), |value| stats(reader, value));
+    Some(ExpectWhole { tokens: tokens?, stats: stats? })
 }
 
 /// A field that may be absent; the outer `None` is a mistake.
@@ -115,52 +127,52 @@ fn end<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Exp
     Some(ExpectEnd { at: at?, outcome: outcome?, attempt: attempt?, why: why?, error: error? })
 }
 
-/// What only a call of gRPC says: its method, and the messages that the application writes.
-pub(super) fn grpc_call<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<()> {
-    let value = reader.needs(call, "method", "a call of grpc")?;
-    let method = reader.string(value, "method")?;
-    let parts: Vec<_> = method.split('/').collect();
-    if !matches!(parts.as_slice(), ["", service, name] if !service.is_empty() && !name.is_empty()) {
-        return reader.mistake(value.start(), "method: expected \"/package.Service/Method\"");
-    }
-    let Some(value) = call.get("messages") else { return Some(()) };
-    for message in reader.array(value, "messages")? {
-        let message = reader.object(message, "a message", &["at", "bytes"])?;
-        if let Some(at) = message.get("at") {
-            reader.time(at, "at")?;
-        }
-        reader.whole(reader.needs(&message, "bytes", "a message")?, "bytes", 0, u64::MAX)?;
-    }
-    Some(())
-}
-
-/// The lists with one entry for each attempt.
-fn grpc_lists<'t>(reader: &Reader<'t>, fields: &Fields<'t>) {
-    let list = |name: &str, check: &dyn Fn(&'t Value<'t>) -> bool| {
-        let list = fields.get(name).and_then(|value| reader.array(value, name));
-        for value in list.unwrap_or(&[]) {
-            check(value);
-        }
+/// A list with an entry for each attempt, `null` where there is nothing.
+fn each<'t, T>(
+    reader: &Reader<'t>,
+    value: &'t Value<'t>,
+    what: &str,
+    read: impl Fn(&'t Value<'t>) -> Option<T>,
+) -> Option<Vec<Option<T>>> {
+    let entry = |value: &'t Value<'t>| match value {
+        Value::NullKeyword(_) => Some(None),
+        value => read(value).map(Some),
     };
-    let is_null = |value: &Value<'_>| matches!(value, Value::NullKeyword(_));
-    list("previous", &|value| is_null(value) || reader.string(value, "previous").is_some());
-    list("timeouts", &|value| is_null(value) || reader.time(value, "timeouts").is_some());
-    list("sent", &|value| reader.whole(value, "sent", 0, u64::MAX).is_some());
+    reader.array(value, what)?.iter().map(entry).collect()
 }
 
-fn grpc_stats<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<()> {
+/// The statistics that are expected of methods.
+fn stats<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(String, ExpectStats)>> {
     const STATS: [&str; 4] = ["retries", "failed", "histogram", "transparent"];
-    for method in &reader.any_object(value, "stats")?.properties {
-        let stats = reader.object(&method.value, "stats of a method", &STATS)?;
-        for name in ["retries", "failed", "transparent"] {
-            if let Some(value) = stats.get(name) {
-                reader.whole(value, name, 0, u64::MAX)?;
-            }
+    let method = |method: &'t ObjectProp<'t>| {
+        let fields = reader.object(&method.value, "stats of a method", &STATS)?;
+        let count = |name: &str| optional(&fields, name, |it| reader.whole(it, name, 0, u64::MAX));
+        let expected = ExpectStats {
+            retries: count("retries")?,
+            failed: count("failed")?,
+            histogram: optional(&fields, "histogram", |it| histogram(reader, it))?,
+            transparent: count("transparent")?,
+        };
+        Some((method.name.as_str().to_owned(), expected))
+    };
+    reader.any_object(value, "stats")?.properties.iter().map(method).collect()
+}
+
+/// `{">=1": 2}`: the buckets that are not empty.
+fn histogram<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<[u64; BUCKETS.len()]> {
+    let names = BUCKETS.map(|least| format!(">={least}"));
+    let mut counts = [0; BUCKETS.len()];
+    for bucket in &reader.any_object(value, "histogram")?.properties {
+        let (name, at) = (bucket.name.as_str(), bucket.name.start());
+        let Some(index) = names.iter().position(|known| known == name) else {
+            let expected = quoted(&names.each_ref().map(String::as_str));
+            let text = format!("histogram: unknown bucket {name:?}; expected one of {expected}");
+            return reader.mistake(at, text);
+        };
+        if counts[index] > 0 {
+            return reader.mistake(at, format!("histogram: {name:?} is there twice"));
         }
-        let Some(histogram) = stats.get("histogram") else { continue };
-        for bucket in &reader.any_object(histogram, "histogram")?.properties {
-            reader.whole(&bucket.value, "histogram", 1, u64::MAX)?;
-        }
+        counts[index] = reader.whole(&bucket.value, "histogram", 1, u64::MAX)?;
     }
-    Some(())
+    Some(counts)
 }

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
-use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use redial_service_config::json;
+use serde::de::DeserializeOwned;
 
 use super::source::{Mistake, Source};
 use super::time;
@@ -15,42 +15,16 @@ use super::time;
 /// The most mistakes that are kept of one file.
 const MISTAKES_MAX: usize = 100;
 
-/// Strict JSON: every leniency of the parser is switched off.
-const STRICT: ParseOptions = ParseOptions {
-    allow_comments: false,
-    allow_loose_object_property_names: false,
-    allow_trailing_commas: false,
-    allow_missing_commas: false,
-    allow_single_quoted_strings: false,
-    allow_hexadecimal_numbers: false,
-    allow_unary_plus_numbers: false,
-    allow_bare_decimal_point_numbers: false,
-    allow_non_finite_numbers: false,
-    allow_extended_string_escapes: false,
-};
-
 /// The value of a text.
 ///
 /// # Errors
 /// It is not JSON.
 pub(super) fn parse(source: &Source) -> Result<Value<'_>, Mistake> {
-    let text = source.text();
-    // The parser with places is made for lenient JSON; what is strict is judged by the one that is
-    // made for that, which also bounds how deep values are nested.
-    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
-        let offset = source.line_start(error.line()) + error.column().saturating_sub(1);
-        return Err(source.mistake(offset, format!("not JSON: {}", bare(&error))));
-    }
-    match parse_to_ast(text, &CollectOptions::default(), &STRICT) {
-        Ok(parsed) => match parsed.value {
-            Some(value) => Ok(value),
-            None => Err(source.mistake(0, "not JSON: the file is empty")),
-        },
-        Err(error) => {
-            let text = format!("not JSON: {}", error.kind().to_string().to_lowercase());
-            Err(source.mistake(error.range().start, text))
-        }
-    }
+    json::parse(source.text()).map_err(|error| {
+        let not = if error.too_deep { "" } else { "not JSON: " };
+        let hint = error.hint.map_or(String::new(), |hint| format!("; {hint}"));
+        source.mistake(error.range.start, format!("{not}{}{hint}", error.what))
+    })
 }
 
 /// Reads values, and keeps the mistakes.
@@ -87,10 +61,6 @@ impl<'t> Reader<'t> {
         let mut mistakes = self.mistakes.into_inner();
         mistakes.sort_by_key(|mistake| mistake.place);
         mistakes
-    }
-
-    pub(super) fn has_mistakes(&self) -> bool {
-        !self.mistakes.borrow().is_empty()
     }
 
     /// Keeps a mistake, and has nothing to give instead.

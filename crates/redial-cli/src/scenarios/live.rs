@@ -18,6 +18,7 @@ use redial::testing::draws;
 use redial::written::Loaded;
 use redial::{Directive, Error, Note, Ns, Policy, Sleeper, Tokio, Why};
 
+use super::designs::Refusal;
 use super::model::{Call, Outcome, Scenario};
 use super::play::{self, Actual, ActualCall, ActualEnd};
 
@@ -35,7 +36,9 @@ const TURNS: u32 = 64;
 pub(super) fn play(scenario: &Scenario) -> Actual {
     let policies = match scenario.plan.build(&scenario.calls) {
         Ok(policies) => policies,
-        Err(refusal) => return Actual { refused: Some(refusal.text), ..Actual::default() },
+        Err(refusals) => {
+            return Actual { refused: Some(Refusal::join(&refusals)), ..Actual::default() };
+        }
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -79,7 +82,7 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
         first(all, clock.sleep_until(HORIZON)).await;
         // Read before the calls that never ended are dropped, which nobody cancelled.
         let actual = seen.iter().zip(ends).map(|(seen, end)| seen.actual(end)).collect();
-        Actual { refused: None, calls: actual, tokens: last_tokens.get() }
+        Actual { calls: actual, tokens: last_tokens.get(), ..Actual::default() }
     })
 }
 

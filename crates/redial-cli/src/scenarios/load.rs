@@ -8,17 +8,17 @@ use std::collections::HashSet;
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 
-use super::designs::{NO_GRPC, Plan};
+use super::configs::{self, Case};
+use super::designs::Plan;
 use super::expect;
 use super::json::{self, Fields, Reader};
-use super::model::{Attempt, Call, File, Scenario};
+use super::model::{Attempt, Call, ExpectWhole, File, GrpcCall, Scenario};
 use super::source::{Mistake, Source};
 
 /// The largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 1 << 28;
 
 const SCENARIO: [&str; 7] = ["name", "from", "policy", "draws", "calls", "expect", "refused"];
-const CONFIG: [&str; 6] = ["name", "from", "text", "valid", "problems", "lookup"];
 
 /// Reads the file at this path.
 ///
@@ -44,51 +44,41 @@ pub fn open(path: &str) -> Result<File, Vec<Mistake>> {
 pub fn load(source: &Source) -> Result<File, Vec<Mistake>> {
     let value = json::parse(source).map_err(|mistake| vec![mistake])?;
     let reader = Reader::new(source);
-    let scenarios = file(&reader, &value);
+    let read = file(&reader, &value);
     let mistakes = reader.into_mistakes();
-    match scenarios {
-        Some(scenarios) if mistakes.is_empty() => {
-            Ok(File { name: source.name().to_owned(), scenarios })
+    match read {
+        Some((scenarios, configs)) if mistakes.is_empty() => {
+            Ok(File { name: source.name().to_owned(), scenarios, configs })
         }
         _ => Err(mistakes),
     }
 }
 
-fn file<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<Scenario>> {
+fn file<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<(Vec<Scenario>, Vec<Case>)> {
     let fields = reader.object(value, "a scenario file", &["about", "scenarios", "configs"])?;
     if let Some(about) = fields.get("about") {
         reader.string(about, "about")?;
     }
     match (fields.get("scenarios"), fields.get("configs")) {
-        (Some(list), None) => scenarios(reader, list),
-        (None, Some(list)) => configs(reader, list),
+        (Some(list), None) => scenarios(reader, list).map(|list| (list, Vec::new())),
+        (None, Some(list)) => configs::read(reader, list).map(|list| (Vec::new(), list)),
         _ => reader.mistake(fields.at, "a file has \"scenarios\", or \"configs\" instead"),
     }
 }
 
 fn scenarios<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenario>> {
     let mut names = HashSet::new();
-    let mut grpc = None;
     let mut loaded = Vec::new();
     for value in reader.array(list, "scenarios")? {
         let Some(fields) = reader.object(value, "a scenario", &SCENARIO) else { continue };
         unique_name(reader, &fields, "a scenario", &mut names);
-        let Some(scenario) = scenario(reader, &fields) else { continue };
-        if matches!(scenario.plan, Plan::Grpc) {
-            grpc = grpc.or_else(|| fields.get("policy"));
-        }
-        loaded.push(scenario);
-    }
-    if let Some(policy) = grpc
-        && !reader.has_mistakes()
-    {
-        return reader.mistake(policy.start(), NO_GRPC);
+        loaded.extend(scenario(reader, &fields));
     }
     Some(loaded)
 }
 
 /// The name, which is there and unique in its file.
-fn unique_name<'t>(
+pub(super) fn unique_name<'t>(
     reader: &Reader<'t>,
     fields: &Fields<'t>,
     what: &str,
@@ -124,21 +114,22 @@ fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>) -> Option<Scenario> {
         None if refused => Some(Vec::new()),
         None => reader.mistake(fields.at, "a scenario needs \"calls\", or \"refused\": true"),
     };
-    let tokens = match fields.get("expect") {
-        None => Some(None),
+    let expect = match fields.get("expect") {
+        None => Some(ExpectWhole::default()),
         Some(value) => expect::whole(reader, &plan, value),
     };
     let name = reader.string(fields.get("name")?, "name")?.to_owned();
-    let (calls, tokens, draws) = (calls?, tokens?, draws?);
-    if !refused
-        && !matches!(plan, Plan::Grpc)
-        && let Err(refusal) = plan.build(&calls)
-    {
-        let path = format!("{}.{}", plan.name(), refusal.field);
-        return reader.mistake(json::find(policy, &path), refusal.text);
+    let (calls, expect, draws) = (calls?, expect?, draws?);
+    if !refused && let Err(refusals) = plan.build(&calls) {
+        for refusal in refusals {
+            let path = format!("{}.{}", plan.name(), refusal.field);
+            let at = refusal.at.unwrap_or_else(|| json::find(policy, &path));
+            reader.mistake::<()>(at, refusal.text);
+        }
+        return None;
     }
     let line = reader.source().line(fields.at);
-    Some(Scenario { name, line, plan, draws, refused, calls, tokens })
+    Some(Scenario { name, line, plan, draws, refused, calls, expect })
 }
 
 fn draws<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<f64>> {
@@ -172,68 +163,43 @@ fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Ca
     };
     let (at, deadline, cancel) = (time("at"), time("deadline"), time("cancel"));
     let idempotent = plan.idempotent(reader, &fields);
-    let grpc = matches!(plan, Plan::Grpc).then(|| expect::grpc_call(reader, &fields));
+    let grpc = plan.grpc_call(reader, &fields);
     let attempts = reader.needs(&fields, "attempts", &what).and_then(|value| {
         let list = reader.array(value, "attempts")?;
-        let attempts: Vec<_> = list.iter().map(|value| attempt(reader, plan, value)).collect();
+        let grpc = grpc.as_ref().and_then(Option::as_ref);
+        let attempts: Vec<_> =
+            list.iter().map(|value| attempt(reader, plan, grpc, value)).collect();
         attempts.into_iter().collect()
     });
     let expect = match fields.get("expect") {
         None => Some(Default::default()),
         Some(value) => expect::call(reader, plan, value),
     };
-    if let Some(None) = grpc {
-        return None;
-    }
     Some(Call {
         at: at?.unwrap_or(0),
         deadline: deadline?,
         cancel: cancel?,
         idempotent: idempotent?,
+        grpc: grpc?,
         attempts: attempts?,
         expect: expect?,
     })
 }
 
-fn attempt<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Attempt> {
+fn attempt<'t>(
+    reader: &Reader<'t>,
+    plan: &Plan,
+    grpc: Option<&GrpcCall>,
+    value: &'t Value<'t>,
+) -> Option<Attempt> {
     let what = format!("an attempt of {}", plan.name());
     let fields = reader.object(value, &what, plan.words().attempt)?;
     let after = fields.get("after").map_or(Some(0), |value| reader.time(value, "after"));
-    let outcome = plan.outcome(reader, &fields);
-    Some(Attempt { after: after?, outcome: outcome? })
-}
-
-/// Checks the form of service config cases; what they say is their validator's to judge.
-fn configs<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenario>> {
-    let mut names = HashSet::new();
-    for value in reader.array(list, "configs")? {
-        let what = "a config";
-        let Some(fields) = reader.object(value, what, &CONFIG) else { continue };
-        unique_name(reader, &fields, what, &mut names);
-        if let Some(text) = reader.needs(&fields, "text", what) {
-            reader.string(text, "text");
-        }
-        if let Some(valid) = reader.needs(&fields, "valid", what) {
-            reader.boolean(valid, "valid");
-        }
-        for problem in
-            fields.get("problems").and_then(|it| reader.array(it, "problems")).unwrap_or(&[])
-        {
-            let Some(problem) = reader.object(problem, "a problem", &["path", "rule"]) else {
-                continue;
-            };
-            for name in ["path", "rule"] {
-                if let Some(value) = reader.needs(&problem, name, "a problem") {
-                    reader.string(value, name);
-                }
-            }
-        }
-        if let Some(lookup) = fields.get("lookup") {
-            reader.any_object(lookup, "lookup");
-        }
-    }
-    if reader.has_mistakes() {
-        return None;
-    }
-    reader.mistake(list.start(), "service configs cannot be checked yet: that comes with grpc")
+    let headers =
+        fields.get("headers").map_or(Some(None), |value| reader.time(value, "headers").map(Some));
+    let accepts = fields
+        .get("accepts")
+        .map_or(Some(None), |value| reader.whole(value, "accepts", 0, u64::MAX).map(Some));
+    let outcome = plan.outcome(reader, &fields, grpc);
+    Some(Attempt { after: after?, headers: headers?, accepts: accepts?, outcome: outcome? })
 }

@@ -8,6 +8,7 @@
 //! and what happened is read from the diary of the call.
 
 mod compare;
+mod configs;
 mod designs;
 mod diary;
 mod expect;
@@ -23,10 +24,11 @@ mod traits;
 
 use std::io::{self, Write};
 
+pub use configs::Case;
 pub use model::{File, Scenario};
 pub use report::Counts;
 
-use report::{Outcome, Verdict};
+use report::{Outcome, Shown, Verdict};
 
 /// What `redial scenarios` is told.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -109,20 +111,29 @@ fn play_each(
             let same = |listed: &traits::Trait| std::ptr::eq(listed, *because);
             listed.filter(|(listed, _)| same(listed)).for_each(|(_, skipped)| *skipped += 1);
         }
-        let outcome = Outcome { file: &file.name, scenario, result };
-        if arguments.json {
-            report::object(out, &outcome)?;
-        } else {
-            report::text(out, &outcome)?;
-        }
+        let Scenario { name, line, .. } = scenario;
+        tell(&Outcome { file: &file.name, name, line: *line, result }, arguments, out)?;
+    }
+    // A validator says the same at every level.
+    for case in &file.configs {
+        let judged = case.judge();
+        let differences = case.compare(&judged);
+        let result = Verdict::Played { actual: Shown::Config(judged), differences };
+        counts.add(&result);
+        let Case { name, line, .. } = case;
+        tell(&Outcome { file: &file.name, name, line: *line, result }, arguments, out)?;
     }
     Ok(counts)
+}
+
+fn tell(outcome: &Outcome<'_>, arguments: &Arguments, out: &mut dyn Write) -> io::Result<()> {
+    if arguments.json { report::object(out, outcome) } else { report::text(out, outcome) }
 }
 
 fn play(scenario: &Scenario) -> Verdict {
     let actual = play::play(scenario);
     let differences = compare::compare(scenario, &actual, TOLERANCE);
-    Verdict::Played { actual, differences }
+    Verdict::Played { actual: Shown::Scenario(actual), differences }
 }
 
 fn play_live(scenario: &Scenario) -> Verdict {
@@ -136,5 +147,5 @@ fn play_live(scenario: &Scenario) -> Verdict {
     for (live, core) in actual.calls.iter_mut().zip(core.calls) {
         live.diary = core.diary;
     }
-    Verdict::Played { actual, differences }
+    Verdict::Played { actual: Shown::Scenario(actual), differences }
 }

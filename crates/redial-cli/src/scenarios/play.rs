@@ -4,14 +4,17 @@
 //! [`redial::testing`] is the player that they test their own policies with: here a script is
 //! handed to it and a diary is read.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redial::testing::{Meets, Play, Played, Script, hangs, meets};
 use redial::written::Loaded;
 use redial::{Diary, Note, Ns, Why};
 
-use super::designs::Extras;
-use super::model::{Attempt, Call, Outcome, Scenario};
+use redial_service_config::{Counters, Statistics, Tally};
+
+use super::designs::{Extras, Refusal};
+use super::model::{Attempt, Call, GrpcCall, Outcome, Scenario};
 
 /// What happened in a scenario.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub(super) struct Actual {
     pub(super) calls: Vec<ActualCall>,
     /// What was left in the throttle when the last call had ended.
     pub(super) tokens: Option<f64>,
+    /// The statistics of each method that was called; only gRPC has them.
+    pub(super) stats: BTreeMap<String, Statistics>,
 }
 
 /// What became of a call. Times count from its start.
@@ -32,6 +37,11 @@ pub(super) struct ActualCall {
     pub(super) tokens: Option<f64>,
     pub(super) text: Option<String>,
     pub(super) log: Option<Vec<String>>,
+    /// What each attempt said about those before it, what remained of its deadline, and how many
+    /// messages were written to it; only gRPC has them.
+    pub(super) previous: Option<Vec<Option<String>>>,
+    pub(super) timeouts: Option<Vec<Option<Ns>>>,
+    pub(super) sent: Option<Vec<u64>>,
     /// The first attempt that started though none was listed.
     pub(super) unscripted: Option<u32>,
     /// Its diary, where one was written, and the moment at which it begins.
@@ -59,18 +69,40 @@ pub(super) struct ActualEnd {
 pub(super) fn play(scenario: &Scenario) -> Actual {
     let policies = match scenario.plan.build(&scenario.calls) {
         Ok(policies) => policies,
-        Err(refusal) => return Actual { refused: Some(refusal.text), ..Actual::default() },
+        Err(refusals) => {
+            return Actual { refused: Some(Refusal::join(&refusals)), ..Actual::default() };
+        }
     };
     let mut play = Play::new().draws(scenario.draws.iter().copied());
+    if let Some(bytes) = scenario.plan.buffer_max() {
+        play = play.buffer_max(bytes);
+    }
     for (index, call) in scenario.calls.iter().enumerate() {
         play = play.call(script(policy(&policies, index), call));
     }
     let played = play.run();
     let last = played.iter().max_by_key(|played| played.ended_nth());
     let tokens = last.and_then(Played::tokens);
-    let calls = scenario.calls.iter().zip(&played);
-    let calls = calls.map(|(call, played)| read(scenario, call, played)).collect();
-    Actual { refused: None, calls, tokens }
+    let calls = || scenario.calls.iter().zip(&played);
+    let stats = statistics(calls());
+    let calls = calls().map(|(call, played)| read(scenario, call, played)).collect();
+    Actual { refused: None, calls, tokens, stats }
+}
+
+/// The statistics of each method that was called.
+fn statistics<'c>(
+    calls: impl Iterator<Item = (&'c Call, &'c Played)>,
+) -> BTreeMap<String, Statistics> {
+    let mut methods: BTreeMap<String, Counters> = BTreeMap::new();
+    for (call, played) in calls {
+        let Some(GrpcCall { method, .. }) = &call.grpc else { continue };
+        let counters = methods.entry(method.clone()).or_default();
+        let mut tally = Tally::default();
+        for (_, note) in played.diary().notes() {
+            tally.note(note, |counted| counters.add(counted));
+        }
+    }
+    methods.into_iter().map(|(method, counters)| (method, counters.read())).collect()
 }
 
 /// The policy of a call; a design whose calls share one has only that.
@@ -87,15 +119,30 @@ fn script<'p>(policy: &'p Loaded, call: &Call) -> Script<'p> {
     if let Some(cancel) = call.cancel {
         script = script.cancel(Duration::from_nanos(cancel));
     }
+    if let Some(GrpcCall { messages, buffer_max, .. }) = &call.grpc {
+        script = messages
+            .iter()
+            .fold(script, |script, (at, bytes)| script.message(Duration::from_nanos(*at), *bytes));
+        if let Some(bytes) = buffer_max {
+            script = script.buffer_max(*bytes);
+        }
+    }
     if call.idempotent { script } else { script.not_idempotent() }
 }
 
 fn attempt(attempt: &Attempt) -> Meets {
-    match attempt.outcome {
+    let mut meets = match attempt.outcome {
         Outcome::Hang => hangs(),
         Outcome::Comes { judgement, .. } => meets(judgement),
     }
-    .after(Duration::from_nanos(attempt.after))
+    .after(Duration::from_nanos(attempt.after));
+    if let Some(headers) = attempt.headers {
+        meets = meets.headers(Duration::from_nanos(headers));
+    }
+    match attempt.accepts {
+        Some(messages) => meets.accepts(messages),
+        None => meets,
+    }
 }
 
 /// Reads what became of a call.
@@ -118,8 +165,23 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
     let mut cancels: Vec<_> =
         played.cancels().into_iter().map(|(attempt, at)| (attempt, ns(at))).collect();
     cancels.sort_unstable();
+    let grpc = call.grpc.is_some();
+    let numbers = played.numbers();
+    let remaining = || match played.remaining() {
+        Some(spans) => spans.into_iter().map(|span| Some(ns(span))).collect(),
+        None => vec![None; numbers.len()],
+    };
+    let sent = || {
+        // What was cancelled before it could begin was sent nothing.
+        let mut sent = played.sent().to_vec();
+        sent.resize(numbers.len(), 0);
+        sent
+    };
     ActualCall {
         starts: played.starts().into_iter().map(ns).collect(),
+        previous: grpc.then(|| numbers.iter().map(|number| previous(*number)).collect()),
+        timeouts: grpc.then(remaining),
+        sent: grpc.then(sent),
         cancels,
         end,
         tokens: played.tokens(),
@@ -128,6 +190,11 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
         unscripted: played.unscripted(),
         diary: Some((played.began(), played.diary().clone())),
     }
+}
+
+/// The header `grpc-previous-rpc-attempts` of an attempt (ruling G30).
+fn previous(number: u32) -> Option<String> {
+    (number > 1).then(|| (number - 1).to_string())
 }
 
 /// The name of the outcome that was handed on: what the script says, unless the attempt's own

@@ -5,24 +5,33 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
+use redial_service_config::{BUCKETS, Statistics};
+
 use super::compare::Difference;
+use super::configs::Judged;
 use super::diary;
-use super::model::Scenario;
 use super::play::{Actual, ActualCall};
 use super::time::to_json;
 use super::traits::Trait;
 
-/// What became of a scenario.
+/// What became of a scenario, or of a service config.
 pub(super) struct Outcome<'s> {
     pub(super) file: &'s str,
-    pub(super) scenario: &'s Scenario,
+    pub(super) name: &'s str,
+    pub(super) line: usize,
     pub(super) result: Verdict,
+}
+
+/// What there is to show.
+pub(super) enum Shown {
+    Scenario(Actual),
+    Config(Judged),
 }
 
 /// Whether a scenario holds.
 pub(super) enum Verdict {
     Played {
-        actual: Actual,
+        actual: Shown,
         differences: Vec<Difference>,
     },
     /// It cannot be shown at this level.
@@ -66,20 +75,24 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
     if differences.is_empty() {
         return Ok(());
     }
-    let Outcome { file, scenario, .. } = outcome;
-    writeln!(out, "FAILED {file}:{} {:?}", scenario.line, scenario.name)?;
+    let Outcome { file, name, line, .. } = outcome;
+    writeln!(out, "FAILED {file}:{line} {name:?}")?;
+    let (whole, played) = match actual {
+        Shown::Scenario(actual) => ("the scenario", actual.calls.as_slice()),
+        Shown::Config(_) => ("the config", &[][..]),
+    };
     let mut calls: Vec<_> = differences.iter().map(|difference| difference.call).collect();
     calls.dedup();
     for call in calls {
         match call {
             Some(call) => writeln!(out, "  call {call}")?,
-            None => writeln!(out, "  the scenario")?,
+            None => writeln!(out, "  {whole}")?,
         }
         for difference in differences.iter().filter(|difference| difference.call == call) {
             writeln!(out, "    {:<12} expected  {}", difference.what, difference.expected)?;
             writeln!(out, "    {:<12} happened  {}", "", difference.actual)?;
         }
-        let played = call.and_then(|call| actual.calls.get(call - 1));
+        let played = call.and_then(|call| played.get(call - 1));
         if let Some((began, diary)) = played.and_then(|played| played.diary.as_ref()) {
             writeln!(out, "    its diary")?;
             let throttled = played.is_some_and(|played| played.tokens.is_some());
@@ -95,11 +108,15 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
 pub(super) fn object(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()> {
     let mut object = Map::new();
     object.insert("file".to_owned(), outcome.file.into());
-    object.insert("name".to_owned(), outcome.scenario.name.as_str().into());
+    object.insert("name".to_owned(), outcome.name.into());
     match &outcome.result {
         Verdict::Played { actual, differences } => {
             object.insert("passed".to_owned(), differences.is_empty().into());
-            object.insert("actual".to_owned(), whole(actual));
+            let actual = match actual {
+                Shown::Scenario(actual) => whole(actual),
+                Shown::Config(judged) => judged.written(),
+            };
+            object.insert("actual".to_owned(), actual);
             if !differences.is_empty() {
                 let differences = differences.iter().map(difference).collect();
                 object.insert("differences".to_owned(), Value::Array(differences));
@@ -128,7 +145,24 @@ fn whole(actual: &Actual) -> Value {
     let mut whole = Map::new();
     whole.insert("calls".to_owned(), calls.into());
     insert(&mut whole, "tokens", actual.tokens);
+    if !actual.stats.is_empty() {
+        let stats = actual.stats.iter().map(|(method, stats)| (method.clone(), statistics(stats)));
+        whole.insert("stats".to_owned(), Value::Object(stats.collect()));
+    }
     Value::Object(whole)
+}
+
+/// The statistics of a method, in the words of an expectation.
+pub(super) fn statistics(stats: &Statistics) -> Value {
+    let Statistics { retries, failed, transparent, .. } = stats;
+    let histogram = histogram(&stats.histogram);
+    json!({ "retries": retries, "failed": failed, "histogram": histogram, "transparent": transparent })
+}
+
+/// The buckets that are not empty, by their names.
+pub(super) fn histogram(counts: &[u64; BUCKETS.len()]) -> Value {
+    let filled = BUCKETS.iter().zip(counts).filter(|(_, count)| **count > 0);
+    Value::Object(filled.map(|(least, count)| (format!(">={least}"), (*count).into())).collect())
 }
 
 fn call(actual: &ActualCall) -> Value {
@@ -149,6 +183,11 @@ fn call(actual: &ActualCall) -> Value {
     insert(&mut call, "tokens", actual.tokens);
     insert(&mut call, "text", actual.text.as_deref());
     insert(&mut call, "log", actual.log.clone());
+    insert(&mut call, "previous", actual.previous.clone());
+    let time = |at: &Option<redial::Ns>| at.map_or(Value::Null, to_json);
+    let timeouts = actual.timeouts.as_ref().map(|it| it.iter().map(time).collect::<Vec<_>>());
+    insert(&mut call, "timeouts", timeouts);
+    insert(&mut call, "sent", actual.sent.clone());
     Value::Object(call)
 }
 

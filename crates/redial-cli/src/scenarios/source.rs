@@ -2,22 +2,16 @@
 
 use std::fmt;
 
+use redial_service_config::json::Lines;
+
+pub use redial_service_config::json::Place;
+
 /// A file that was read.
 #[derive(Debug)]
 pub struct Source {
     name: String,
     text: String,
-    /// Where each line begins.
-    lines: Vec<usize>,
-}
-
-/// A line and a column, both from 1; columns are characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The line.
-    pub line: usize,
-    /// The column.
-    pub column: usize,
+    lines: Lines,
 }
 
 /// Something in a file that is not as it must be.
@@ -36,8 +30,7 @@ impl Source {
     #[must_use]
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
-        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        let lines = Lines::new(&text);
         Source { name: name.into(), text, lines }
     }
 
@@ -56,25 +49,19 @@ impl Source {
     /// The place of a byte.
     #[must_use]
     pub fn place(&self, offset: usize) -> Place {
-        let offset = offset.min(self.text.len());
-        let line = self.line(offset);
-        let before = &self.text.as_bytes()[self.lines[line - 1]..offset];
-        // A character's first byte is the one that is not a continuation.
-        let column = before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
-        Place { line, column }
+        self.lines.place(&self.text, offset)
     }
 
     /// The line of a byte. Its column costs more: all of the line before it is looked at.
     #[must_use]
     pub fn line(&self, offset: usize) -> usize {
-        self.lines.partition_point(|start| *start <= offset)
+        self.lines.line(offset)
     }
 
     /// The byte at which a line begins, counted from 1.
     #[must_use]
     pub fn line_start(&self, line: usize) -> usize {
-        let line = line.clamp(1, self.lines.len());
-        self.lines[line - 1]
+        self.lines.start(line)
     }
 
     /// A mistake at a byte.

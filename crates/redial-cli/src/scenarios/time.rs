@@ -1,43 +1,16 @@
 //! Times in scenario files: milliseconds, exact to the nanosecond.
 
 use redial::Ns;
+use redial_service_config::json::Decimal;
 
 /// Decimals of a millisecond down to a nanosecond.
-const DECIMALS: i64 = 6;
-/// Beyond this exponent every number is nothing or for ever.
-const EXPONENT_MAX: i64 = 1000;
+const DECIMALS: u8 = 6;
 
 /// The time that a JSON number of milliseconds means: what is finer than a nanosecond is rounded
 /// down, what is longer than 584 years is for ever (ruling P2). `None` if it is negative.
 pub(super) fn from_ms(text: &str) -> Option<Ns> {
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        None => (text, 0),
-        // An exponent that does not fit is far beyond every bound.
-        Some((mantissa, exponent)) => {
-            let far = if exponent.starts_with('-') { -EXPONENT_MAX } else { EXPONENT_MAX };
-            let exponent = exponent.parse::<i64>().unwrap_or(far);
-            (mantissa, exponent.clamp(-EXPONENT_MAX, EXPONENT_MAX))
-        }
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = || whole.bytes().chain(fraction.bytes()).filter(u8::is_ascii_digit);
-    if whole.starts_with('-') && digits().any(|digit| digit != b'0') {
-        return None;
-    }
-    // The digits before the decimal point of the nanoseconds; zeros are added where there are none.
-    let length = digits().count();
-    let point = length as i64 - fraction.len() as i64 + exponent + DECIMALS;
-    let mut ns: Ns = 0;
-    for (index, digit) in (0..point).zip(digits().chain(std::iter::repeat(b'0'))) {
-        if ns == 0 && index >= length as i64 {
-            break;
-        }
-        ns = match ns.checked_mul(10).and_then(|ns| ns.checked_add(Ns::from(digit - b'0'))) {
-            Some(ns) => ns,
-            None => return Some(Ns::MAX),
-        };
-    }
-    Some(ns)
+    let number = Decimal::new(text);
+    (!number.is_negative()).then(|| number.scaled(DECIMALS).value)
 }
 
 /// The milliseconds, as short as they can be written exactly.

@@ -23,7 +23,7 @@ pub(super) struct Trait {
 /// The list. A scenario that has none of these is played.
 pub(super) static TRAITS: [Trait; 5] = [
     Trait {
-        name: "couchbase or milvus",
+        name: "couchbase, grpc or milvus",
         reason: "their clients and servers are not there yet",
         has: is_without_client,
     },

@@ -51,10 +51,7 @@ impl Plan {
 
     /// A policy for each call: its deadline is the request's timeout.
     pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Refusal> {
-        let refusal = |problem: redial::Problem| Refusal {
-            field: problem.field().to_owned(),
-            text: problem.to_string(),
-        };
+        let refusal = |problem: redial::Problem| Refusal::of(problem.field(), problem.to_string());
         let delays = self.delays().map_err(refusal)?;
         let strategy = self.strategy.strategy(delays);
         let timeouts =

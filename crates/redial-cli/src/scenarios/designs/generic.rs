@@ -42,7 +42,7 @@ impl Plan {
     }
 
     pub(super) fn build(&self) -> Result<Loaded, Refusal> {
-        self.0.load().map_err(|error| Refusal { field: error.field(), text: error.to_string() })
+        self.0.load().map_err(|error| Refusal::of(error.field(), error.to_string()))
     }
 }
 

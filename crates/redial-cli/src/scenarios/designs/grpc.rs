@@ -1,13 +1,18 @@
-//! `grpc`: its scenarios are read and checked; playing them comes with its layer.
+//! `grpc`: a service config, a client's options, and statuses with what a transport adds to them.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 use redial::code::Code;
-use redial::{Directive, Failure};
+use redial::written::{Hedge, Loaded};
+use redial::{Jitter, Judgement, Late, Ns};
+use redial_service_config::{Client, ClientBuilder, Problems, Pushback, Retries, ServiceConfig};
 
 use super::super::json::{Fields, Reader, quoted};
-use super::super::model::Outcome;
-use super::{Words, comes};
+use super::super::model::{Call, GrpcCall, Outcome};
+use super::{Refusal, Words};
 
 /// What a scenario of `grpc` may say.
 pub(super) static WORDS: Words = Words {
@@ -29,53 +34,176 @@ const CLIENT: [&str; 7] = [
 
 const SEEN: [&str; 3] = ["unsent", "unprocessed", "unconnected"];
 
-/// Checks the form of a policy; the config's own problems are its validator's to find.
-pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<()> {
-    let fields = reader.object(value, "grpc", &["config", "client"])?;
-    let config = reader.needs(&fields, "config", "grpc")?;
-    reader.any_object(config, "config")?;
-    let Some(client) = fields.get("client") else { return Some(()) };
-    let client = reader.object(client, "client", &CLIENT)?;
-    for name in &CLIENT[3..5] {
-        if let Some(value) = client.get(name) {
-            reader.whole(value, name, 0, u64::MAX)?;
-        }
-    }
-    if let Some(value) = client.get("attempts_cap") {
-        reader.whole(value, "attempts_cap", 0, u64::from(u32::MAX))?;
-    }
-    if let Some(value) = client.get("late") {
-        one_of(reader, value, "late", &["early", "wait"])?;
-    }
-    match client.get("retries") {
-        None | Some(Value::BooleanLit(_)) => {}
-        Some(value) => drop(one_of(reader, value, "retries", &["transparent"])?),
-    }
-    Some(())
+/// A service config, and what the client says besides.
+#[derive(Debug)]
+pub(in super::super) struct Plan {
+    config: Result<ServiceConfig, Problems>,
+    /// Where the config begins in the file.
+    at: usize,
+    client: ClientBuilder,
 }
 
-pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Outcome> {
-    if let Some(value) = attempt.get("accepts") {
-        reader.whole(value, "accepts", 0, u64::MAX)?;
+impl Plan {
+    pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
+        let fields = reader.object(value, "grpc", &["config", "client"])?;
+        let config = reader.needs(&fields, "config", "grpc")?;
+        let client = fields.get("client").map_or(Some(Client::builder()), |it| client(reader, it));
+        let at = config.start();
+        let config = ServiceConfig::parse(&reader.source().text()[at..config.end()]);
+        Some(Plan { config, at, client: client? })
     }
-    if let Some(value) = attempt.get("pushback") {
-        match value {
-            Value::Array(list) => {
-                for value in &list.elements {
-                    reader.string(value, "pushback")?;
-                }
+
+    /// A policy for each call, all of them with one throttle.
+    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Vec<Refusal>> {
+        let mut refusals: Vec<_> = match &self.config {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems.iter().map(|problem| self.refusal(problem)).collect(),
+        };
+        if let Err(problem) = self.client.build() {
+            let field = match problem {
+                redial::Problem::Proportion => "client.jitter.proportional",
+                _ => "client.attempts_cap",
+            };
+            refusals.push(Refusal::of(field, problem.to_string()));
+        }
+        let (Ok(config), []) = (&self.config, refusals.as_slice()) else { return Err(refusals) };
+        let throttle = config.retry_throttling().map(|throttling| Arc::new(throttling.tokens()));
+        let plans = calls.iter().filter_map(|call| call.grpc.as_ref()).map(|call| &call.plan);
+        Ok(plans.map(|plan| Loaded::Policy(plan.playable(throttle.clone()))).collect())
+    }
+
+    fn refusal(&self, problem: &redial_service_config::Problem) -> Refusal {
+        let path = if problem.path.is_empty() { "config" } else { &problem.path };
+        let hint = problem.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+        let text = format!("{path}: {}{hint} [{}]", problem.what, problem.rule);
+        Refusal { at: Some(self.at + problem.range.start), ..Refusal::of(path, text) }
+    }
+
+    /// The client; one that is refused is told when the policies are built.
+    fn client(&self) -> Client {
+        self.client.build().unwrap_or_default()
+    }
+
+    /// How many bytes of messages all calls together may keep.
+    pub(super) fn buffer_max(&self) -> Option<u64> {
+        let client = self.client();
+        (client.retries != Retries::Off).then_some(client.retry_buffer_size_in_bytes)
+    }
+
+    /// What only a call of gRPC says: its method, and the messages that the application writes.
+    pub(super) fn call<'t>(&self, reader: &Reader<'t>, call: &Fields<'t>) -> Option<GrpcCall> {
+        let value = reader.needs(call, "method", "a call of grpc")?;
+        let method = reader.string(value, "method")?;
+        let parts: Vec<_> = method.split('/').collect();
+        if !matches!(parts.as_slice(), ["", service, name] if !service.is_empty() && !name.is_empty())
+        {
+            return reader.mistake(value.start(), "method: expected \"/package.Service/Method\"");
+        }
+        let messages = match call.get("messages") {
+            None => vec![(0, 0)],
+            Some(value) => messages(reader, value)?,
+        };
+        let client = self.client();
+        let config = self.config.as_ref().ok();
+        let plan = client.plan(config.and_then(|config| config.method(method)));
+        let keeps = client.retries != Retries::Off;
+        let buffer_max = keeps.then_some(client.per_rpc_buffer_limit_in_bytes);
+        Some(GrpcCall { method: method.to_owned(), plan, messages, buffer_max })
+    }
+}
+
+fn messages<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(Ns, u64)>> {
+    let message = |value: &'t Value<'t>| {
+        let message = reader.object(value, "a message", &["at", "bytes"])?;
+        let at = message.get("at").map_or(Some(0), |value| reader.time(value, "at"))?;
+        let bytes = reader.needs(&message, "bytes", "a message")?;
+        Some((at, reader.whole(bytes, "bytes", 0, u64::MAX)?))
+    };
+    reader.array(value, "messages")?.iter().map(message).collect()
+}
+
+fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientBuilder> {
+    let fields = reader.object(value, "client", &CLIENT)?;
+    let mut client = Client::builder();
+    if let Some(value) = fields.get("attempts_cap") {
+        // It fits by the bound.
+        let cap = reader.whole(value, "attempts_cap", 0, u64::from(u32::MAX))? as u32;
+        client = client.attempts_cap(cap);
+    }
+    if let Some(value) = fields.get("jitter") {
+        client = client.jitter(jitter(reader, value)?);
+    }
+    if let Some(value) = fields.get("late") {
+        let late = one_of(reader, value, "late", &["early", "wait"])?;
+        client = client.late(if late == "early" { Late::Early } else { Late::Wait });
+    }
+    if let Some(value) = fields.get("per_rpc_buffer_limit_in_bytes") {
+        let bytes = reader.whole(value, "per_rpc_buffer_limit_in_bytes", 0, u64::MAX)?;
+        client = client.per_rpc_buffer_limit_in_bytes(bytes);
+    }
+    if let Some(value) = fields.get("retry_buffer_size_in_bytes") {
+        let bytes = reader.whole(value, "retry_buffer_size_in_bytes", 0, u64::MAX)?;
+        client = client.retry_buffer_size_in_bytes(bytes);
+    }
+    if let Some(value) = fields.get("retries") {
+        client = client.retries(match value {
+            Value::BooleanLit(all) if all.value => Retries::All,
+            Value::BooleanLit(_) => Retries::Off,
+            value => {
+                one_of(reader, value, "retries", &["transparent"])?;
+                Retries::Transparent
             }
-            value => drop(reader.string(value, "pushback")?),
+        });
+    }
+    if let Some(value) = fields.get("pushback_max") {
+        client = client.pushback_max(span(reader, value, "pushback_max")?);
+    }
+    Some(client)
+}
+
+fn jitter<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Jitter> {
+    let Value::Object(_) = value else {
+        return one_of(reader, value, "jitter", &["full"]).map(|_| Jitter::Full);
+    };
+    let fields = reader.object(value, "jitter", &["proportional"])?;
+    let share = reader.needs(&fields, "proportional", "jitter")?;
+    reader.number(share, "proportional").map(Jitter::Proportional)
+}
+
+/// A span as policies write it, or a number of milliseconds.
+fn span<'t>(reader: &Reader<'t>, value: &'t Value<'t>, what: &str) -> Option<Duration> {
+    if let Value::NumberLit(_) = value {
+        return reader.time(value, what).map(Duration::from_nanos);
+    }
+    let text = &reader.source().text()[value.start()..value.end()];
+    match serde_json::from_str::<Hedge>(&format!("{{\"delay\": {text}}}")) {
+        Ok(span) => Some(span.delay),
+        Err(_) => {
+            let expected = "a span like \"250ms\", or a number of milliseconds";
+            reader.mistake(value.start(), format!("{what}: expected {expected}"))
         }
     }
+}
+
+pub(super) fn outcome<'t>(
+    reader: &Reader<'t>,
+    attempt: &Fields<'t>,
+    call: &GrpcCall,
+) -> Option<Outcome> {
+    let pushback = attempt.get("pushback").map_or(Some(Pushback::None), |it| pushback(reader, it));
+    let plan = &call.plan;
     if let Some(value) = attempt.get("seen") {
         let foreign = ["outcome", "pushback", "headers"].iter().find_map(|name| attempt.get(name));
         if let Some(value) = foreign {
             let text = "what was \"seen\" is the outcome: no \"outcome\", \"pushback\" or \"headers\" with it";
             return reader.mistake(value.start(), text);
         }
-        one_of(reader, value, "seen", &SEEN)?;
-        return Some(status(Code::Unavailable));
+        let judgement = match one_of(reader, value, "seen", &SEEN)? {
+            "unsent" => plan.unsent(),
+            "unprocessed" => plan.unprocessed(),
+            _ => plan.unconnected(plan.waits_for_ready()),
+        };
+        return Some(status(Code::Unavailable, judgement));
     }
     let value = reader.needs(attempt, "outcome", "an attempt without \"seen\"")?;
     let name = reader.string(value, "outcome")?;
@@ -92,7 +220,7 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
         return reader.mistake(at, "headers: they come ahead of the outcome, not after it");
     }
     match Code::from_name(name).filter(|code| code.name() == name) {
-        Some(code) => Some(status(code)),
+        Some(code) => Some(status(code, plan.judge(code, pushback?))),
         None => {
             let names: Vec<_> = Code::ALL.into_iter().map(Code::name).collect();
             let expected = quoted(&names);
@@ -103,13 +231,18 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
     }
 }
 
-/// A status as an outcome. Which ones may be retried is the config's to say.
-fn status(code: Code) -> Outcome {
-    let directive = match code {
-        Code::Ok => Directive::Succeed,
-        _ => Directive::Retry(Failure::server()),
+/// The raw text of the header, or several of it.
+fn pushback<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Pushback> {
+    let list = match value {
+        Value::Array(list) => &list.elements,
+        value => std::slice::from_ref(value),
     };
-    comes(code.name(), directive)
+    let texts: Option<Vec<_>> = list.iter().map(|it| reader.string(it, "pushback")).collect();
+    Some(Pushback::parse(texts?.into_iter().map(str::as_bytes)))
+}
+
+fn status(code: Code, judgement: Judgement) -> Outcome {
+    Outcome::Comes { name: code.name(), judgement }
 }
 
 fn one_of<'t>(

@@ -39,7 +39,7 @@ impl Plan {
                 "attempt_timeout" => "timeout",
                 field => field,
             };
-            Refusal { field: field.to_owned(), text: problem.to_string() }
+            Refusal::of(field, problem.to_string())
         })
     }
 

@@ -15,7 +15,7 @@ use redial::written::Loaded;
 use redial::{Directive, Failure, Hint, Judgement, Kind, Stage};
 
 use super::json::{Fields, Reader, quoted};
-use super::model::{Call, Outcome};
+use super::model::{Call, GrpcCall, Outcome};
 
 /// The names of the designs in a scenario's `policy`.
 const NAMES: [&str; 5] = ["generic", "smithy", "grpc", "couchbase", "milvus"];
@@ -25,7 +25,7 @@ const NAMES: [&str; 5] = ["generic", "smithy", "grpc", "couchbase", "milvus"];
 pub(super) enum Plan {
     Generic(generic::Plan),
     Smithy(smithy::Plan),
-    Grpc,
+    Grpc(grpc::Plan),
     Couchbase(couchbase::Plan),
     Milvus(milvus::Plan),
 }
@@ -35,8 +35,22 @@ pub(super) enum Plan {
 pub(super) struct Refusal {
     /// The field that is wrong, as a path of names.
     pub(super) field: String,
+    /// The byte of the file at which it stands, if that is known better.
+    pub(super) at: Option<usize>,
     /// What is wrong, and what to write instead.
     pub(super) text: String,
+}
+
+impl Refusal {
+    fn of(field: impl Into<String>, text: impl Into<String>) -> Self {
+        Refusal { field: field.into(), at: None, text: text.into() }
+    }
+
+    /// All of it as one text.
+    pub(super) fn join(refusals: &[Refusal]) -> String {
+        let texts: Vec<_> = refusals.iter().map(|refusal| refusal.text.as_str()).collect();
+        texts.join("\n")
+    }
 }
 
 /// The fields that a design knows.
@@ -68,7 +82,7 @@ impl Plan {
         match property.name.as_str() {
             "generic" => generic::Plan::read(reader, value).map(Plan::Generic),
             "smithy" => smithy::Plan::read(reader, value).map(Plan::Smithy),
-            "grpc" => grpc::read(reader, value).map(|()| Plan::Grpc),
+            "grpc" => grpc::Plan::read(reader, value).map(Plan::Grpc),
             "couchbase" => couchbase::Plan::read(reader, value).map(Plan::Couchbase),
             "milvus" => milvus::Plan::read(reader, value).map(Plan::Milvus),
             other => {
@@ -86,7 +100,7 @@ impl Plan {
         match self {
             Plan::Generic(_) => "generic",
             Plan::Smithy(_) => "smithy",
-            Plan::Grpc => "grpc",
+            Plan::Grpc(_) => "grpc",
             Plan::Couchbase(_) => "couchbase",
             Plan::Milvus(_) => "milvus",
         }
@@ -96,7 +110,7 @@ impl Plan {
     pub(super) const fn words(&self) -> &'static Words {
         match self {
             Plan::Generic(_) | Plan::Smithy(_) => &generic::WORDS,
-            Plan::Grpc => &grpc::WORDS,
+            Plan::Grpc(_) => &grpc::WORDS,
             Plan::Couchbase(_) => &couchbase::WORDS,
             Plan::Milvus(_) => &milvus::WORDS,
         }
@@ -108,17 +122,42 @@ impl Plan {
             Plan::Generic(plan) => plan.idempotent(reader, call),
             Plan::Smithy(_) => generic::idempotent(reader, call),
             Plan::Couchbase(_) => couchbase::idempotent(reader, call),
-            Plan::Grpc | Plan::Milvus(_) => Some(true),
+            Plan::Grpc(_) | Plan::Milvus(_) => Some(true),
+        }
+    }
+
+    /// What only a call of gRPC says; nothing for others.
+    pub(super) fn grpc_call<'t>(
+        &self,
+        reader: &Reader<'t>,
+        call: &Fields<'t>,
+    ) -> Option<Option<GrpcCall>> {
+        match self {
+            Plan::Grpc(plan) => plan.call(reader, call).map(Some),
+            _ => Some(None),
         }
     }
 
     /// What an attempt meets.
-    pub(super) fn outcome<'t>(&self, reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Outcome> {
+    pub(super) fn outcome<'t>(
+        &self,
+        reader: &Reader<'t>,
+        attempt: &Fields<'t>,
+        grpc: Option<&GrpcCall>,
+    ) -> Option<Outcome> {
         match self {
             Plan::Generic(_) | Plan::Smithy(_) => generic::outcome(reader, attempt),
-            Plan::Grpc => grpc::outcome(reader, attempt),
+            Plan::Grpc(_) => grpc::outcome(reader, attempt, grpc?),
             Plan::Couchbase(_) => couchbase::outcome(reader, attempt),
             Plan::Milvus(_) => milvus::outcome(reader, attempt),
+        }
+    }
+
+    /// How many bytes of messages all calls together may keep, if that is bounded.
+    pub(super) fn buffer_max(&self) -> Option<u64> {
+        match self {
+            Plan::Grpc(plan) => plan.buffer_max(),
+            _ => None,
         }
     }
 
@@ -126,7 +165,7 @@ impl Plan {
     pub(super) fn knows(&self, outcome: &str) -> bool {
         match self {
             Plan::Generic(_) | Plan::Smithy(_) => generic::knows(outcome),
-            Plan::Grpc => grpc::knows(outcome),
+            Plan::Grpc(_) => grpc::knows(outcome),
             Plan::Couchbase(_) => couchbase::knows(outcome),
             Plan::Milvus(_) => milvus::knows(outcome),
         }
@@ -135,35 +174,34 @@ impl Plan {
     /// The outcome of a call that time ended.
     pub(super) const fn too_late(&self) -> &'static str {
         match self {
-            Plan::Grpc | Plan::Milvus(_) => "DEADLINE_EXCEEDED",
+            Plan::Grpc(_) | Plan::Milvus(_) => "DEADLINE_EXCEEDED",
             Plan::Generic(_) | Plan::Smithy(_) | Plan::Couchbase(_) => "timeout",
         }
     }
 
     /// The policies of these calls; a design whose calls share one has only that. A scenario
     /// without calls has it all the same, so that it can be refused.
-    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Refusal> {
-        match self {
-            Plan::Generic(plan) => plan.build().map(|policy| vec![policy]),
-            Plan::Smithy(plan) => plan.build().map(|policy| vec![policy]),
+    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Vec<Refusal>> {
+        let one = |policy| vec![policy];
+        let built = match self {
+            Plan::Grpc(plan) => return plan.build(calls),
+            Plan::Generic(plan) => plan.build().map(one),
+            Plan::Smithy(plan) => plan.build().map(one),
             Plan::Couchbase(plan) => plan.build(calls),
-            Plan::Milvus(plan) => plan.build().map(|policy| vec![policy]),
-            Plan::Grpc => Err(Refusal { field: String::new(), text: NO_GRPC.to_owned() }),
-        }
+            Plan::Milvus(plan) => plan.build().map(one),
+        };
+        built.map_err(|refusal| vec![refusal])
     }
 
     /// What the design says about a call that was played.
     pub(super) fn extras(&self, played: &Played, handed_on: Option<&str>) -> Extras {
         match self {
-            Plan::Generic(_) | Plan::Smithy(_) | Plan::Grpc => Extras::default(),
+            Plan::Generic(_) | Plan::Smithy(_) | Plan::Grpc(_) => Extras::default(),
             Plan::Couchbase(_) => couchbase::extras(played),
             Plan::Milvus(plan) => plan.extras(played, handed_on),
         }
     }
 }
-
-/// What is said to a file of gRPC scenarios.
-pub(super) const NO_GRPC: &str = "grpc cannot be played yet: it comes with its layer";
 
 /// The failures that a script of `generic` and `smithy` names.
 fn kind(name: &str) -> Option<Kind> {

@@ -23,7 +23,7 @@ impl Plan {
                 "backoff.exponential.factor" => "backoff_factor",
                 field => field,
             };
-            Refusal { field: field.to_owned(), text: problem.to_string() }
+            Refusal::of(field, problem.to_string())
         })
     }
 }

@@ -1,0 +1,116 @@
+//! Makes the checked-in Rust code of the project's proto files, or checks that it is up to date.
+//!
+//! Rule: the same proto file and the same `Cargo.lock` give the same bytes, so a difference means that
+//! somebody changed one file and not the other. Run by `cargo xtask generate`. The code begins with a
+//! fingerprint of its proto file, so that a cheap test sees a proto file that changed alone.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs};
+
+/// What is made: the proto file, the name that the generator gives its package, where the code is kept.
+struct Target {
+    proto: &'static str,
+    package: &'static str,
+    code: &'static str,
+}
+
+const TARGETS: &[Target] = &[Target {
+    proto: "crates/redial-echo/proto/echo.proto",
+    package: "redial.test",
+    code: "crates/redial-echo/src/generated.rs",
+}];
+
+fn main() -> ExitCode {
+    let words: Vec<_> = env::args().skip(1).collect();
+    let check = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--check"] => true,
+        _ => {
+            eprintln!("usage: codegen [--check]");
+            return ExitCode::from(2);
+        }
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut good = true;
+    for target in TARGETS {
+        match make(&root, target).and_then(|code| keep(&root.join(target.code), &code, check)) {
+            Ok(Kept::Same) => println!("{}: up to date", target.code),
+            Ok(Kept::Written) => println!("{}: written", target.code),
+            Ok(Kept::Stale) => {
+                eprintln!(
+                    "{}: not what {} gives; run `cargo xtask generate`",
+                    target.code, target.proto
+                );
+                good = false;
+            }
+            Err(problem) => {
+                eprintln!("{}: {problem}", target.proto);
+                good = false;
+            }
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+enum Kept {
+    Same,
+    Written,
+    Stale,
+}
+
+fn keep(path: &Path, code: &str, check: bool) -> Result<Kept, Box<dyn Error>> {
+    if fs::read_to_string(path).is_ok_and(|kept| kept == code) {
+        return Ok(Kept::Same);
+    }
+    if check {
+        return Ok(Kept::Stale);
+    }
+    fs::write(path, code)?;
+    Ok(Kept::Written)
+}
+
+fn make(root: &Path, target: &Target) -> Result<String, Box<dyn Error>> {
+    let proto = root.join(target.proto);
+    let folder = proto.parent().ok_or("the proto file is in no folder")?;
+    let descriptors = protox::compile([&proto], [folder])?;
+    let out = Scratch::new()?;
+    tonic_prost_build::configure()
+        // Payloads are handed on without a copy.
+        .bytes(".")
+        .emit_rerun_if_changed(false)
+        .out_dir(&out.0)
+        .compile_fds(descriptors)?;
+    let code = fs::read_to_string(out.0.join(format!("{}.rs", target.package)))?;
+    let fingerprint = fingerprint(&fs::read(&proto)?);
+    Ok(format!(
+        "// Made from {} ({fingerprint:016x}) by `cargo xtask generate`; do not edit.\n{code}",
+        target.proto
+    ))
+}
+
+/// FNV-1a with 64 bits: enough to notice a change, and three lines for whoever compares.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+/// A folder of this process alone, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let path = env::temp_dir().join(format!("redial-codegen-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is a small file in a folder for temporary ones.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,243 @@
+//! `redial peer`: a scripted server on a socket, for clients in any language.
+//!
+//! Rule: the first line of the standard output is the address, so that a test which starts the
+//! command knows where to connect; then comes one line for each stream as it ends.
+
+mod line;
+mod script;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redial_peers::grpc::{Answer, Counts, Script, Server, Stream};
+use tokio::sync::mpsc;
+
+use crate::scenarios::source::Mistake;
+
+pub use script::SCRIPT_BYTES_MAX;
+
+/// How many lines may wait for a slow reader; what does not fit is counted and lost.
+pub const LINES_MAX: usize = 100_000;
+/// How many bytes of the messages of a stream are kept for its line.
+pub const PAYLOAD_BYTES_KEPT: u64 = 1024;
+/// How many streams are remembered besides: lines are written from each stream itself.
+const STREAMS_KEPT: usize = 100;
+
+/// What `redial peer` is told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    peer: Peer,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Peer {
+    /// A gRPC server that fails on demand: Trailers-Only, resets, GOAWAY, closed connections.
+    ///
+    /// The first line of its output is the address on which it listens. A request says with the
+    /// header x-redial-call to which call it belongs; without it the attempts are used in order of
+    /// arrival. It is a scripted double for tests, not a server.
+    Grpc(GrpcArguments),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct GrpcArguments {
+    /// Where to listen; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Play this script. Without one, every request is echoed.
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    script: Option<String>,
+    /// Play the attempts of a scenario of this file: its calls are named "0", "1", ... or, for
+    /// requests that name none, come one after the other.
+    #[arg(long, value_name = "FILE", requires = "name")]
+    scenario: Option<String>,
+    /// The name of the scenario.
+    #[arg(long, requires = "scenario")]
+    name: Option<String>,
+    /// Print JSON: one object with the address, then one for each stream.
+    #[arg(long)]
+    json: bool,
+    /// End after this time, for example 500ms, 10s, 5m. Otherwise it ends with a signal.
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    for_: Option<Duration>,
+    /// End when that many streams have ended.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    streams: Option<u64>,
+}
+
+/// A whole number and its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a whole number and ms, s or m, for example 500ms".to_owned();
+    let digits = text.find(|it: char| !it.is_ascii_digit()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    let ms = match unit {
+        "ms" => Some(number),
+        "s" => number.checked_mul(1000),
+        "m" => number.checked_mul(60_000),
+        _ => None,
+    };
+    ms.map(Duration::from_millis).ok_or_else(expected)
+}
+
+/// Runs the peer until a signal comes, its time is over or it has seen enough. Gives 0 then, and 2
+/// if it could not begin.
+///
+/// # Errors
+/// The output cannot be written, or there is no runtime.
+pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let Peer::Grpc(arguments) = &arguments.peer;
+    let server = match server(arguments) {
+        Ok(server) => server,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                writeln!(err, "{mistake}")?;
+            }
+            return Ok(2);
+        }
+    };
+    // The streams run on a thread of their own: a reader that takes its time with our lines does
+    // not change what clients see.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(serve(server, arguments, out, err))
+}
+
+fn server(arguments: &GrpcArguments) -> Result<Server, Vec<Mistake>> {
+    match (&arguments.script, &arguments.scenario, &arguments.name) {
+        (Some(path), ..) => script::script(path),
+        (None, Some(path), Some(name)) => script::scenario(path, name).map(Server::new),
+        _ => Ok(Server::new(Script::new().otherwise(Answer::echo()))),
+    }
+}
+
+async fn serve(
+    server: Server,
+    arguments: &GrpcArguments,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let (sender, mut ended) = mpsc::channel::<Stream>(LINES_MAX);
+    let lost = Arc::new(AtomicU64::new(0));
+    let losing = lost.clone();
+    let server = server.streams_kept(STREAMS_KEPT).payload_bytes_kept(PAYLOAD_BYTES_KEPT).on_end(
+        move |stream| {
+            if sender.try_send(stream.clone()).is_err() {
+                losing.fetch_add(1, Ordering::Relaxed);
+            }
+        },
+    );
+    let signals = Signals::new()?;
+    let server = match server.listen(&arguments.listen).await {
+        Ok(server) => server,
+        Err(error) => {
+            writeln!(err, "redial: cannot listen on {}: {error}", arguments.listen)?;
+            return Ok(2);
+        }
+    };
+    line::address(out, server.addr(), arguments.json)?;
+    out.flush()?;
+    let mut until = std::pin::pin!(until(signals, arguments.for_));
+    let mut left = arguments.streams;
+    while left != Some(0) {
+        let stream = tokio::select! {
+            biased;
+            () = &mut until => break,
+            Some(stream) = ended.recv() => stream,
+        };
+        line::stream(out, &stream, arguments.json)?;
+        out.flush()?;
+        left = left.map(|left| left - 1);
+    }
+    let counts = server.shutdown().await.counts;
+    // What ended because we did.
+    while left != Some(0)
+        && let Ok(stream) = ended.try_recv()
+    {
+        line::stream(out, &stream, arguments.json)?;
+        left = left.map(|left| left - 1);
+    }
+    let summary: &mut dyn Write = if arguments.json { err } else { out };
+    summarize(summary, counts, lost.load(Ordering::Relaxed))?;
+    Ok(0)
+}
+
+fn summarize(out: &mut dyn Write, counts: Counts, lost: u64) -> io::Result<()> {
+    let Counts { streams, streams_unscripted, connections, .. } = counts;
+    write!(
+        out,
+        "{streams} streams, {streams_unscripted} not in the script, {connections} connections"
+    )?;
+    if lost > 0 {
+        write!(out, ", {lost} lines lost")?;
+    }
+    writeln!(out)
+}
+
+/// Comes with a signal, or when the time is over.
+async fn until(signals: Signals, time: Option<Duration>) {
+    tokio::select! {
+        () = signals.any() => {}
+        () = tokio::time::sleep(time.unwrap_or(Duration::MAX)), if time.is_some() => {}
+    }
+}
+
+/// The signals that end the command in an orderly way.
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Signals { interrupt, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn any(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// The signals that end the command in an orderly way.
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals)
+    }
+
+    async fn any(self) {
+        // Without a handler there is no such signal, and the command ends otherwise.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_a_number_and_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+        for wrong in ["", "5", "s", "-1s", "1.5s", "1h", "5 s", "99999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert!(duration("18446744073709551615m").is_err(), "it overflows");
+    }
+}

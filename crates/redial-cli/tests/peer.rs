@@ -1,0 +1,348 @@
+//! Goal: `redial peer grpc` can be used from any language: its first line is the address, each
+//! stream gets a line, it ends when it is told to, and bad input is explained. Method: the program
+//! itself is run, and spoken to by a client on the raw `h2` crate.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use redial_cli::peer::SCRIPT_BYTES_MAX;
+use serde_json::{Value, json};
+
+/// A file that is there as long as the test runs.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(text: impl AsRef<[u8]>) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("redial-peer-{}-{number}.json", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).expect("the temporary folder can be written");
+        Temporary(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("it is text")
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A peer that runs, and is ended with the test.
+struct Peer {
+    process: Child,
+    out: BufReader<ChildStdout>,
+    first: String,
+}
+
+impl Peer {
+    fn start(arguments: &[&str]) -> Peer {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_redial"))
+            .args(["peer", "grpc"])
+            .args(arguments)
+            // A test that hangs ends all the same.
+            .args(if arguments.contains(&"--for") { &[][..] } else { &["--for", "60s"] })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut out = BufReader::new(process.stdout.take().unwrap());
+        let mut first = String::new();
+        out.read_line(&mut first).unwrap();
+        Peer { process, out, first: first.trim_end().to_owned() }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The exit code, the rest of the standard output, and the standard error.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.process.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.process.wait().unwrap().code(), out, err)
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill").args([name, &id]).status().expect("it runs");
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What came back: the headers, and the trailers if there were some.
+type Seen = Result<(HeaderMap, Bytes, Option<HeaderMap>), h2::Error>;
+
+/// Makes unary calls one after the other over one connection, each with these headers.
+fn calls(address: &str, calls: &[&[(&str, &str)]]) -> Vec<Seen> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (client, connection) = h2::client::handshake(socket).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let mut seen = Vec::new();
+        for fields in calls {
+            seen.push(call(client.clone(), fields).await);
+        }
+        drop(client);
+        // The client leaves in order, so that the peer's line says nothing else.
+        let _ = connection.await;
+        seen
+    })
+}
+
+async fn call(client: h2::client::SendRequest<Bytes>, fields: &[(&str, &str)]) -> Seen {
+    let mut request = Request::post("http://peer/echo.Echo/Get");
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    let mut client = client.ready().await?;
+    let (response, mut body) = client.send_request(request.body(()).unwrap(), false)?;
+    body.send_data(Bytes::from_static(b"\0\0\0\0\x02hi"), true)?;
+    let (head, mut body) = response.await?.into_parts();
+    let mut data = Vec::new();
+    while let Some(piece) = body.data().await {
+        data.extend_from_slice(&piece?);
+    }
+    Ok((head.headers, data.into(), body.trailers().await?))
+}
+
+fn status(seen: &Seen) -> &str {
+    let (headers, _, trailers) = seen.as_ref().unwrap();
+    let fields = trailers.as_ref().unwrap_or(headers);
+    fields.get("grpc-status").unwrap().to_str().unwrap()
+}
+
+const NONE: &[(&str, &str)] = &[];
+
+#[test]
+fn without_a_script_it_echoes_and_writes_a_line_for_each_stream() {
+    let mut peer = Peer::start(&["--streams", "2"]);
+    let seen =
+        calls(&peer.first, &[&[("grpc-timeout", "2S"), ("grpc-previous-rpc-attempts", "1")], NONE]);
+    assert_eq!(seen[0].as_ref().unwrap().1, "\0\0\0\0\x02hi");
+    assert_eq!((status(&seen[0]), status(&seen[1])), ("0", "0"));
+    let line = peer.line();
+    let expected = " ms /echo.Echo/Get attempt 1 previous 1 timeout 2000.0 ms: 1 message, 7 bytes, half-closed; answered OK after ";
+    assert!(line.contains(expected), "{line}");
+    assert!(line.ends_with("ms (not in the script)"), "{line}");
+    let (code, out, err) = peer.end();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out: Vec<_> = out.lines().collect();
+    assert_eq!(out.len(), 2);
+    assert!(out[0].contains("attempt 2"), "{out:?}");
+    assert_eq!(out[1], "2 streams, 2 not in the script, 1 connections");
+}
+
+#[test]
+fn with_json_every_line_is_an_object() {
+    let script = Temporary::new(
+        r#"{ "calls": {"a": [{"outcome": "UNAVAILABLE", "pushback": "7"}, {"reset": "REFUSED_STREAM"}]} }"#,
+    );
+    let mut peer = Peer::start(&["--json", "--script", script.path(), "--streams", "2"]);
+    let first: Value = serde_json::from_str(&peer.first).unwrap();
+    let address = first["listening"].as_str().unwrap().to_owned();
+    assert_eq!(first, json!({ "listening": address }));
+    let a = &[("x-redial-call", "a")][..];
+    let seen = calls(&address, &[a, a]);
+    assert_eq!(status(&seen[0]), "14");
+    let pushback = seen[0].as_ref().unwrap().0.get("grpc-retry-pushback-ms").unwrap();
+    assert_eq!(pushback, "7");
+    assert_eq!(seen[1].as_ref().unwrap_err().reason(), Some(h2::Reason::REFUSED_STREAM));
+    for attempt in 1..3 {
+        let stream: Value = serde_json::from_str(&peer.line()).unwrap();
+        assert_eq!((&stream["stream"], &stream["attempt"]), (&json!(attempt), &json!(attempt)));
+        assert_eq!((&stream["call"], &stream["scripted"]), (&json!("a"), &json!(true)));
+        assert_eq!((&stream["messages"], &stream["payloads"]), (&json!(1), &json!(["6869"])));
+        assert!(stream["end"]["at"].as_f64() >= stream["arrived"].as_f64());
+        let how = if attempt == 1 { "answered" } else { "reset" };
+        assert_eq!(stream["end"]["how"], json!(how));
+    }
+    let (code, out, err) = peer.end();
+    assert_eq!((code, out.as_str()), (Some(0), ""));
+    assert_eq!(err, "2 streams, 0 not in the script, 1 connections\n");
+}
+
+/// Two calls, of which the second is retried.
+const SCENARIO: &str = r#"{ "about": "x", "scenarios": [
+  { "name": "other", "policy": {"generic": {}}, "calls": [{"attempts": [{"outcome": "server"}], "expect": {}}] },
+  { "name": "wanted", "from": "G1", "policy": {"grpc": {"config": {}}}, "calls": [
+      { "method": "/echo.Echo/Get", "attempts": [{"outcome": "OK"}], "expect": {} },
+      { "method": "/echo.Echo/Get", "at": 5, "attempts": [
+          {"outcome": "ABORTED", "pushback": ["1", "2"]}, {"outcome": "NOT_FOUND", "after": 30, "headers": 10}], "expect": {} } ] },
+  { "name": "empty", "policy": {"grpc": {"config": {}}}, "calls": [] },
+  { "name": "refused", "policy": {"grpc": {"config": {}}}, "calls": [{"attempts": [{"seen": "unconnected"}]}] },
+  { "name": "wrong", "policy": {"grpc": {"config": {}}}, "calls": [
+      {"attempts": [{"outcome": "OK"}, {"outcom": "OK"}]},
+      {"attempts": [{"outcome": "KO"}]} ] } ] }"#;
+
+#[test]
+fn a_scenario_is_played_call_by_call() {
+    let file = Temporary::new(SCENARIO);
+    let peer = Peer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "4"]);
+    let seen = calls(&peer.first, &[NONE, NONE, NONE, NONE]);
+    let statuses: Vec<_> = seen.iter().map(status).collect();
+    assert_eq!(statuses, ["0", "10", "5", "13"]);
+    let (code, out, _) = peer.end();
+    assert_eq!(code, Some(0));
+    assert!(out.ends_with("4 streams, 1 not in the script, 1 connections\n"), "{out}");
+}
+
+#[test]
+fn a_scenario_is_played_by_the_names_of_its_calls() {
+    let file = Temporary::new(SCENARIO);
+    let peer = Peer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "3"]);
+    let (zero, one) = (&[("x-redial-call", "0")][..], &[("x-redial-call", "1")][..]);
+    let seen = calls(&peer.first, &[one, zero, one]);
+    let statuses: Vec<_> = seen.iter().map(status).collect();
+    assert_eq!(statuses, ["10", "0", "5"]);
+    assert_eq!(peer.end().0, Some(0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_and_what_was_open_gets_its_line() {
+    for signal in ["-TERM", "-INT"] {
+        let script = Temporary::new(r#"{ "otherwise": {"outcome": "hang"} }"#);
+        let peer = Peer::start(&["--script", script.path()]);
+        let address = peer.first.clone();
+        let client = std::thread::spawn(move || calls(&address, &[NONE]));
+        // The stream is there when the peer has read all of it; nothing says so but time.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        peer.signal(signal);
+        let (code, out, err) = peer.end();
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        let lines: Vec<_> = out.lines().collect();
+        assert_eq!(lines.len(), 2, "{out}");
+        assert!(lines[0].contains("half-closed; connection closed after"), "{out}");
+        assert!(client.join().unwrap()[0].is_err());
+    }
+}
+
+#[test]
+fn it_ends_when_its_time_is_over() {
+    let peer = Peer::start(&["--for", "50ms"]);
+    assert!(peer.first.starts_with("127.0.0.1:"), "{}", peer.first);
+    let (code, out, err) = peer.end();
+    let expected = "0 streams, 0 not in the script, 0 connections\n";
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), expected, ""));
+}
+
+/// The exit code, nothing on the standard output, and the standard error.
+fn refused(arguments: &[&str]) -> String {
+    let mut all = vec!["peer", "grpc"];
+    all.extend(arguments);
+    let output = Command::new(env!("CARGO_BIN_EXE_redial")).args(all).output().expect("it runs");
+    let Output { status, stdout, stderr } = output;
+    assert_eq!((status.code(), stdout.as_slice()), (Some(2), &b""[..]), "{arguments:?}");
+    String::from_utf8(stderr).unwrap()
+}
+
+#[test]
+fn a_bad_script_is_refused_with_its_place() {
+    let cases = [
+        ("", ":1:1: EOF while parsing a value"),
+        (
+            "{ \"attempts\": [\n  { \"outcome\": \"OK\" },\n  { \"outcome\": \"KO\" } ] }",
+            ":3:20: unknown status \"KO\"; expected \"hang\"",
+        ),
+        ("{\n  \"attempt\": [] }", ":2:11: unknown field `attempt`, expected one of"),
+        (
+            "{ \"attempts\": [ {\"outcome\": \"OK\", \"reset\": 1} ] }",
+            "an attempt has one of \"outcome\"",
+        ),
+        ("{ \"attempts\": [] } x", "trailing characters"),
+        ("[]", "expected a script: an object"),
+    ];
+    for (text, expected) in cases {
+        let script = Temporary::new(text);
+        let err = refused(&["--script", script.path()]);
+        assert!(err.starts_with(script.path()) && err.contains(expected), "{text}\n{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    let script = Temporary::new([0xff, 0xfe]);
+    assert!(refused(&["--script", script.path()]).contains("cannot be read"));
+    assert!(
+        refused(&["--script", "/no/such/file.json"])
+            .starts_with("/no/such/file.json: cannot be read")
+    );
+}
+
+#[test]
+fn a_script_has_a_largest_size() {
+    let mut text = vec![b' '; SCRIPT_BYTES_MAX as usize];
+    text[0] = b'{';
+    text[1] = b'}';
+    let script = Temporary::new(&text);
+    assert_eq!(Peer::start(&["--script", script.path(), "--for", "1ms"]).end().0, Some(0));
+    text.push(b' ');
+    let script = Temporary::new(&text);
+    assert!(refused(&["--script", script.path()]).contains("it is larger than 16777216 bytes"));
+}
+
+#[test]
+fn a_scenario_that_cannot_be_played_is_refused_with_its_place() {
+    let file = Temporary::new(SCENARIO);
+    let refused =
+        |name| refused(&["--scenario", file.path(), "--name", name]).replace(file.path(), "FILE");
+    let names = "\"other\", \"wanted\", \"empty\", \"refused\", \"wrong\"";
+    assert_eq!(
+        refused("none"),
+        format!("FILE: there is no scenario named \"none\"; there are {names}\n")
+    );
+    let text = refused("other");
+    assert!(text.starts_with("FILE:2:3: ") && text.contains("this one has \"generic\""), "{text}");
+    assert_eq!(refused("empty"), "FILE:7:3: the scenario has no calls to play\n");
+    let text = refused("wrong");
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "every mistake: {text}");
+    assert!(
+        lines[0].starts_with("FILE:10:") && lines[0].contains("unknown field `outcom`"),
+        "{text}"
+    );
+    assert!(
+        lines[1].starts_with("FILE:11:") && lines[1].contains("unknown status \"KO\""),
+        "{text}"
+    );
+    let text = refused("refused");
+    assert!(text.contains("a socket that listens refuses no connection"), "{text}");
+}
+
+#[test]
+fn arguments_that_contradict_each_other_are_refused() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["--script", "a", "--scenario", "b", "--name", "c"], "cannot be used with"),
+        (&["--scenario", "a"], "--name"),
+        (&["--name", "a"], "--scenario"),
+        (&["--for", "5"], "expected a whole number and ms, s or m"),
+        (&["--streams", "0"], "0 is not in 1.."),
+        (&["--listen", "nowhere"], "cannot listen on nowhere"),
+        (&["more"], "unexpected argument"),
+    ];
+    for (arguments, expected) in cases {
+        let err = refused(arguments);
+        assert!(err.contains(expected), "{arguments:?}\n{err}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert!(refused(&["--listen", &address]).contains(&format!("cannot listen on {address}: ")));
+}

@@ -1,0 +1,149 @@
+//! What the head of a response says: a status, or that a response begins (ruling G6).
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use redial::code::Code;
+use redial_service_config::{PUSHBACK_HEADER, Pushback};
+
+pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const PUSHBACK: HeaderName = HeaderName::from_static(PUSHBACK_HEADER);
+
+/// The head of a response.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Head {
+    /// Response headers: the call belongs to this attempt.
+    Begins,
+    /// A status, and what the server wants of a retry.
+    Status(Code, Pushback),
+}
+
+/// What the head of a response says.
+pub(crate) fn head<B>(response: &Response<B>) -> Head {
+    let said = Said::of(response.headers());
+    // In the headers it is Trailers-Only, END_STREAM or not.
+    match said.status {
+        Some(code) => Head::Status(code, said.pushback(response.headers())),
+        None if response.status() == StatusCode::OK && said.grpc => Head::Begins,
+        None => Head::Status(of_http(response.status()), Pushback::None),
+    }
+}
+
+/// What the trailers of a response say; without a status it is UNKNOWN.
+pub(crate) fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
+    let said = Said::of(trailers);
+    (said.status.unwrap_or(Code::Unknown), said.pushback(trailers))
+}
+
+/// What headers or trailers say to this layer. One look at each is cheaper than looking for any:
+/// there are few, and hashing a name costs more than comparing its length.
+#[derive(Default)]
+struct Said {
+    status: Option<Code>,
+    pushback: bool,
+    grpc: bool,
+}
+
+impl Said {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut said = Said::default();
+        for (name, value) in headers {
+            match name.as_str() {
+                "grpc-status" => drop(said.status.get_or_insert_with(|| status(value.as_bytes()))),
+                "content-type" => said.grpc |= value.as_bytes().starts_with(b"application/grpc"),
+                PUSHBACK_HEADER => said.pushback = true,
+                _ => {}
+            }
+        }
+        said
+    }
+
+    fn pushback(&self, headers: &HeaderMap) -> Pushback {
+        if !self.pushback {
+            return Pushback::None;
+        }
+        Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
+    }
+}
+
+/// A status as headers carry it; what cannot be read is UNKNOWN.
+fn status(text: &[u8]) -> Code {
+    let number = match text {
+        [digit @ b'0'..=b'9'] => Some(i64::from(digit - b'0')),
+        [b'1', digit @ b'0'..=b'9'] => Some(10 + i64::from(digit - b'0')),
+        _ => None,
+    };
+    number.and_then(Code::from_number).unwrap_or(Code::Unknown)
+}
+
+/// The table of gRPC's "HTTP to gRPC Status Code Mapping": what a proxy's answer means.
+fn of_http(status: StatusCode) -> Code {
+    match status.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(status: u16, headers: &[(&'static str, &'static str)]) -> Response<()> {
+        let mut response = Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        response.body(()).unwrap()
+    }
+
+    #[test]
+    fn headers_without_a_status_begin_a_response() {
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"] {
+            assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Begins);
+        }
+    }
+
+    #[test]
+    fn a_status_in_the_headers_is_one_whatever_else_they_say() {
+        let cases = [("0", Code::Ok), ("14", Code::Unavailable), ("16", Code::Unauthenticated)];
+        for (text, code) in cases {
+            let answer = response(200, &[("grpc-status", text)]);
+            assert_eq!(head(&answer), Head::Status(code, Pushback::None));
+            let answer = response(503, &[("grpc-status", text)]);
+            assert_eq!(head(&answer), Head::Status(code, Pushback::None));
+        }
+        for text in ["", "17", "014", "-1", "1.0", "abc", "100"] {
+            let answer = response(200, &[("grpc-status", text)]);
+            assert_eq!(head(&answer), Head::Status(Code::Unknown, Pushback::None), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_grpc_is_mapped_by_its_http_status() {
+        let cases = [
+            (200, Code::Unknown),
+            (400, Code::Internal),
+            (401, Code::Unauthenticated),
+            (403, Code::PermissionDenied),
+            (404, Code::Unimplemented),
+            (429, Code::Unavailable),
+            (500, Code::Unknown),
+            (502, Code::Unavailable),
+            (503, Code::Unavailable),
+            (504, Code::Unavailable),
+        ];
+        for (status, code) in cases {
+            let answer = response(status, &[("content-type", "text/html")]);
+            assert_eq!(head(&answer), Head::Status(code, Pushback::None), "{status}");
+        }
+    }
+
+    #[test]
+    fn pushback_is_read_from_the_same_headers() {
+        let answer = response(200, &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1")]);
+        assert_eq!(head(&answer), Head::Status(Code::Unavailable, Pushback::Stop));
+    }
+}

@@ -1,0 +1,132 @@
+//! A service config in a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use redial_service_config::{Problems, ServiceConfig, TEXT_MAX};
+
+use crate::{RetryLayer, RetryLayerBuilder};
+
+impl RetryLayer {
+    /// A layer with the service config that this file holds; [`Control::watch_file`] then follows
+    /// the file. Reads it in the calling thread.
+    ///
+    /// # Errors
+    /// The file cannot be read, or everything that is wrong with what it holds.
+    ///
+    /// [`Control::watch_file`]: crate::Control::watch_file
+    pub fn from_file(path: impl AsRef<Path>) -> Result<RetryLayer, ConfigFileError> {
+        Ok(RetryLayer::builder().config_file(path)?.build())
+    }
+}
+
+impl RetryLayerBuilder {
+    /// The service config that this file holds. Reads it in the calling thread.
+    ///
+    /// # Errors
+    /// The file cannot be read, or everything that is wrong with what it holds.
+    pub fn config_file(self, path: impl AsRef<Path>) -> Result<Self, ConfigFileError> {
+        let path = path.as_ref();
+        let config = read(path).and_then(|text| parse(&text));
+        Ok(self.config(config.map_err(|wrong| wrong.at(path))?))
+    }
+}
+
+/// Why a file does not give a service config. Its text names the file and all problems.
+#[derive(Debug)]
+pub struct ConfigFileError {
+    path: PathBuf,
+    wrong: Wrong,
+}
+
+impl ConfigFileError {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is wrong with the config, if the file could be read.
+    #[must_use]
+    pub const fn problems(&self) -> Option<&Problems> {
+        match &self.wrong {
+            Wrong::Config(problems) => Some(problems),
+            Wrong::Io(..) | Wrong::NotAFile | Wrong::TooLarge | Wrong::NotUtf8 { .. } => None,
+        }
+    }
+
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.wrong, Wrong::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl fmt::Display for ConfigFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.wrong {
+            Wrong::Io(_) => write!(f, "{path}: the file cannot be read"),
+            Wrong::NotAFile => write!(f, "{path}: not a file"),
+            Wrong::TooLarge => write!(f, "{path}: a config has at most {TEXT_MAX} bytes"),
+            Wrong::NotUtf8 { at } => write!(f, "{path}: not UTF-8 from byte {at} on"),
+            Wrong::Config(problems) => {
+                let text = problems.to_string();
+                let mut lines = text.lines().map(|line| format!("{path}:{line}"));
+                f.write_str(&lines.next().unwrap_or_default())?;
+                lines.try_for_each(|line| write!(f, "\n{line}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.wrong {
+            Wrong::Io(error) => Some(error),
+            Wrong::NotAFile | Wrong::TooLarge | Wrong::NotUtf8 { .. } | Wrong::Config(_) => None,
+        }
+    }
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    Io(io::Error),
+    NotAFile,
+    TooLarge,
+    NotUtf8 { at: usize },
+    Config(Problems),
+}
+
+impl Wrong {
+    pub(crate) fn at(self, path: &Path) -> ConfigFileError {
+        ConfigFileError { path: path.into(), wrong: self }
+    }
+}
+
+/// What a file holds, as long as that can be a config.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Wrong> {
+    // To open a pipe would wait for somebody who writes.
+    if !std::fs::metadata(path).map_err(Wrong::Io)?.is_file() {
+        return Err(Wrong::NotAFile);
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(Wrong::Io)?;
+    // One byte more than it may have, so that a larger one is told from one that just fits.
+    file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes).map_err(Wrong::Io)?;
+    if bytes.len() > TEXT_MAX {
+        return Err(Wrong::TooLarge);
+    }
+    Ok(bytes)
+}
+
+/// The config that a file holds.
+pub(crate) fn parse(bytes: &[u8]) -> Result<ServiceConfig, Wrong> {
+    match str::from_utf8(bytes) {
+        Ok(text) => ServiceConfig::parse(text).map_err(Wrong::Config),
+        Err(error) => Err(Wrong::NotUtf8 { at: error.valid_up_to() }),
+    }
+}

@@ -1,0 +1,69 @@
+//! What can be changed and read while calls run: the config, the switch, the statistics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redial_service_config::{Problem, Problems, Retries, ServiceConfig};
+
+use crate::shared::Shared;
+use crate::statistics::MethodStatistics;
+
+/// What can be changed and read while the calls of a layer run.
+#[derive(Clone, Debug)]
+pub struct Control {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Control { shared }
+    }
+
+    /// Puts another config in force: calls that begin from now on follow it, those under way are
+    /// left alone. A throttle with the same parameters is kept, another one is as full as it was.
+    /// Returns what is legal in it and surely not meant.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text; the config in force stays (ruling G39).
+    pub fn set_json(&self, config: &str) -> Result<Vec<Problem>, Problems> {
+        let config = ServiceConfig::parse(config)?;
+        let warnings = config.warnings().to_vec();
+        self.set_config(config);
+        Ok(warnings)
+    }
+
+    /// The same with a config that was checked before.
+    pub fn set_config(&self, config: ServiceConfig) {
+        self.shared.set_config(config);
+    }
+
+    /// The config in force.
+    #[must_use]
+    pub fn config(&self) -> ServiceConfig {
+        self.shared.methods.load().config().clone()
+    }
+
+    /// Which repetitions are allowed from now on. Calls under way keep what they began with.
+    pub fn set_retries(&self, retries: Retries) {
+        self.shared.set_retries(retries);
+    }
+
+    /// How many bytes all calls keep for repetition now.
+    #[must_use]
+    pub fn bytes_kept(&self) -> u64 {
+        self.shared.meter.used()
+    }
+
+    /// The tokens that the server's throttle has left; `None` without one.
+    #[must_use]
+    pub fn tokens(&self) -> Option<f64> {
+        self.shared.server.tokens()
+    }
+
+    /// What happened so far, by method.
+    #[must_use]
+    pub fn statistics(&self) -> BTreeMap<Box<str>, MethodStatistics> {
+        let all = self.shared.counters.all();
+        all.into_iter().map(|(path, counters)| (path, counters.read())).collect()
+    }
+}

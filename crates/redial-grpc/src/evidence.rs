@@ -1,0 +1,183 @@
+//! What the error of a connection proves, read from its chain of sources.
+//!
+//! tonic's own codes are of no use here: they depend on its features, and a server that says that
+//! it did not process a call becomes INTERNAL, UNKNOWN or CANCELLED there. The errors of hyper and
+//! h2 underneath say what happened; the tests on the wire pin that they are still found.
+
+use std::error::Error;
+use std::io;
+
+use h2::Reason;
+use redial::code::Code;
+
+/// What is known of an attempt that ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// A connection handed it back before it was written (G27).
+    Unsent,
+    /// The server says that it did not process it (G26).
+    Unprocessed,
+    /// There was no connection, and none could be made (G28).
+    Unconnected,
+    /// A timeout below this layer, which is the caller's own doing (G5).
+    LocalTimeout,
+    /// Nothing: it may have run.
+    None,
+}
+
+/// The evidence of an error, and the status that it means.
+pub(crate) fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
+    let mut status = None;
+    let mut transport = false;
+    let mut link = Some(error);
+    while let Some(error) = link {
+        if let Some(found) = conclusive(error) {
+            return found;
+        }
+        status = status.or_else(|| status_of(error));
+        transport |= error.is::<hyper::Error>() || error.is::<io::Error>();
+        link = error.source();
+    }
+    match status {
+        Some(code) => (Evidence::None, code),
+        None if transport => (Evidence::None, Code::Unavailable),
+        None => (Evidence::None, Code::Unknown),
+    }
+}
+
+/// What one link of the chain proves.
+fn conclusive(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+    if let Some(error) = error.downcast_ref::<h2::Error>() {
+        return of_h2(error);
+    }
+    if let Some(error) = error.downcast_ref::<hyper::Error>()
+        && error.is_canceled()
+    {
+        return Some((Evidence::Unsent, Code::Unavailable));
+    }
+    if let Some(error) = error.downcast_ref::<io::Error>()
+        && never_connected(error.kind())
+    {
+        return Some((Evidence::Unconnected, Code::Unavailable));
+    }
+    of_tonic(error)
+}
+
+fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {
+    // Why h2 itself gave up on a connection says nothing about what the server did.
+    let remote = error.is_remote();
+    // h2 fails the streams above the last one that a GOAWAY names, and no others.
+    if error.is_go_away() && remote {
+        return Some((Evidence::Unprocessed, Code::Unavailable));
+    }
+    // Without a reason it is an I/O error, which the chain names next.
+    let reason = error.reason()?;
+    if reason == Reason::REFUSED_STREAM {
+        let evidence = if remote { Evidence::Unprocessed } else { Evidence::None };
+        return Some((evidence, Code::Unavailable));
+    }
+    // The table of gRPC's "HTTP2 Transport Mapping".
+    let code = match reason {
+        Reason::CANCEL => Code::Cancelled,
+        Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+        Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
+        _ => Code::Internal,
+    };
+    Some((Evidence::None, code))
+}
+
+/// Whether an error of this kind arises only where a connection is made.
+fn never_connected(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    matches!(kind, ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
+}
+
+#[cfg(feature = "tonic")]
+fn of_tonic(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+    if error.is::<tonic::ConnectError>() {
+        return Some((Evidence::Unconnected, Code::Unavailable));
+    }
+    if error.is::<tonic::TimeoutExpired>() {
+        return Some((Evidence::LocalTimeout, Code::DeadlineExceeded));
+    }
+    None
+}
+
+#[cfg(not(feature = "tonic"))]
+fn of_tonic(_error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+    None
+}
+
+#[cfg(feature = "tonic")]
+fn status_of(error: &(dyn Error + 'static)) -> Option<Code> {
+    let status = error.downcast_ref::<tonic::Status>()?;
+    Code::from_number(i64::from(i32::from(status.code())))
+}
+
+#[cfg(not(feature = "tonic"))]
+fn status_of(_error: &(dyn Error + 'static)) -> Option<Code> {
+    None
+}
+
+/// The whole chain as one line.
+pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut link = error.source();
+    while let Some(error) = link {
+        let next = error.to_string();
+        // Some errors print their source themselves.
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        link = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_of_a_connection_is_unknown() {
+        let error = std::fmt::Error;
+        assert_eq!(of(&error), (Evidence::None, Code::Unknown));
+    }
+
+    #[test]
+    fn a_broken_pipe_proves_nothing_and_is_unavailable() {
+        let error = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(of(&error), (Evidence::None, Code::Unavailable));
+    }
+
+    #[test]
+    fn a_refused_connection_was_never_one() {
+        let error = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(of(&error), (Evidence::Unconnected, Code::Unavailable));
+    }
+
+    #[test]
+    fn a_reset_maps_by_its_reason_and_a_local_refusal_proves_nothing() {
+        let cases = [
+            (Reason::NO_ERROR, Code::Internal),
+            (Reason::PROTOCOL_ERROR, Code::Internal),
+            (Reason::CANCEL, Code::Cancelled),
+            (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted),
+            (Reason::INADEQUATE_SECURITY, Code::PermissionDenied),
+            (Reason::REFUSED_STREAM, Code::Unavailable),
+        ];
+        for (reason, code) in cases {
+            assert_eq!(of(&h2::Error::from(reason)), (Evidence::None, code), "{reason:?}");
+        }
+    }
+
+    #[cfg(feature = "tonic")]
+    #[test]
+    fn a_status_in_the_chain_is_what_it_says() {
+        let status = tonic::Status::aborted("no");
+        assert_eq!(of(&status), (Evidence::None, Code::Aborted));
+        let late = tonic::TimeoutExpired(());
+        assert_eq!(of(&late), (Evidence::LocalTimeout, Code::DeadlineExceeded));
+    }
+}

@@ -1,0 +1,224 @@
+//! What each method does, found by its path: the config in force and the statistics.
+//!
+//! Calls hold what they found when they began: a config that is swapped meanwhile does not touch
+//! them. The table is copied when a method is called for the first time under a config, and read
+//! without a lock ever after.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use redial_core::Policy;
+use redial_service_config::{Client, MethodConfig, Plan, Retries, ServiceConfig};
+
+use crate::statistics::MethodCounters;
+use crate::template::UsualHead;
+
+/// How many methods a layer tells apart; what is called beyond that is counted together.
+pub const METHODS_MAX: usize = 4096;
+
+/// The path under which calls beyond [`METHODS_MAX`] are counted.
+pub(crate) const OTHERS: &str = "*";
+
+/// What the calls of an entry of the config do.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    all: Plan,
+    transparent: Plan,
+    off: Plan,
+    pub(crate) request_max: Option<u32>,
+    pub(crate) response_max: Option<u32>,
+}
+
+impl Plans {
+    fn new(client: &Client, method: Option<&MethodConfig>) -> Self {
+        let plan = |retries| with_retries(client, retries).plan(method);
+        Plans {
+            all: plan(Retries::All),
+            transparent: plan(Retries::Transparent),
+            off: plan(Retries::Off),
+            request_max: method.and_then(|method| method.max_request_message_bytes),
+            response_max: method.and_then(|method| method.max_response_message_bytes),
+        }
+    }
+
+    fn plan(&self, retries: Retries) -> &Plan {
+        match retries {
+            Retries::All => &self.all,
+            Retries::Transparent => &self.transparent,
+            Retries::Off => &self.off,
+        }
+    }
+
+    /// Whether the config says something that holds without any retry.
+    fn has_terms(&self) -> bool {
+        let deadline = self.off.policy().rules().deadline;
+        deadline.is_some() || self.request_max.is_some() || self.response_max.is_some()
+    }
+}
+
+fn with_retries(client: &Client, retries: Retries) -> Client {
+    let mut client = *client;
+    client.retries = retries;
+    client
+}
+
+/// A method as calls find it.
+#[derive(Debug)]
+pub(crate) struct Method {
+    plans: Arc<Plans>,
+    pub(crate) counters: Arc<MethodCounters>,
+    /// The head that its requests usually have, so that no call needs to keep its own.
+    usual: OnceLock<UsualHead>,
+}
+
+/// The plan that a call follows, as the machine wants it.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanRef {
+    method: Arc<Method>,
+    retries: Retries,
+}
+
+impl PlanRef {
+    pub(crate) fn new(method: Arc<Method>, retries: Retries) -> Self {
+        PlanRef { method, retries }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        self.method.plans.plan(self.retries)
+    }
+
+    pub(crate) fn request_max(&self) -> Option<u32> {
+        self.method.plans.request_max
+    }
+
+    pub(crate) fn response_max(&self) -> Option<u32> {
+        self.method.plans.response_max
+    }
+
+    pub(crate) fn counters(&self) -> &MethodCounters {
+        &self.method.counters
+    }
+
+    pub(crate) fn usual_head(&self) -> &OnceLock<UsualHead> {
+        &self.method.usual
+    }
+}
+
+impl Deref for PlanRef {
+    type Target = Policy;
+
+    fn deref(&self) -> &Policy {
+        self.plan().policy()
+    }
+}
+
+/// A config in force, with a plan for each of its entries and one for what no entry names.
+#[derive(Debug)]
+struct Active {
+    config: ServiceConfig,
+    entries: Vec<Arc<Plans>>,
+    others: Arc<Plans>,
+}
+
+/// A config in force, and the methods that were called under it.
+#[derive(Clone, Debug)]
+pub(crate) struct Methods {
+    active: Arc<Active>,
+    known: HashMap<Box<str>, Arc<Method>>,
+}
+
+impl Methods {
+    pub(crate) fn new(config: ServiceConfig, client: &Client) -> Self {
+        let plans = |method| Arc::new(Plans::new(client, method));
+        let entries = config.entries().iter().map(|method| plans(Some(method))).collect();
+        let active = Active { entries, others: plans(None), config };
+        Methods { active: Arc::new(active), known: HashMap::new() }
+    }
+
+    pub(crate) fn config(&self) -> &ServiceConfig {
+        &self.active.config
+    }
+
+    /// Whether the config says something that holds without any retry.
+    pub(crate) fn have_terms(&self) -> bool {
+        self.active.entries.iter().any(|plans| plans.has_terms())
+    }
+
+    /// The method with this path.
+    pub(crate) fn find(this: &ArcSwap<Methods>, path: &str, counters: &Counters) -> Arc<Method> {
+        let methods = this.load();
+        match methods.known.get(path) {
+            Some(method) => method.clone(),
+            None => methods.first_call(this, path, counters),
+        }
+    }
+
+    #[cold]
+    fn first_call(&self, this: &ArcSwap<Methods>, path: &str, all: &Counters) -> Arc<Method> {
+        let entry = self.active.config.lookup(path);
+        let plans = entry.and_then(|entry| self.active.entries.get(entry));
+        let plans = plans.unwrap_or(&self.active.others).clone();
+        let (counters, own) = all.of(path);
+        let method = Arc::new(Method { plans, counters, usual: OnceLock::new() });
+        if own {
+            this.rcu(|methods| {
+                let mut methods = Methods::clone(methods);
+                // Another config may be in force by now, whose calls are not ours to plan.
+                if Arc::ptr_eq(&methods.active, &self.active) {
+                    methods.known.entry_ref(path).or_insert_with(|| method.clone());
+                }
+                methods
+            });
+        }
+        method
+    }
+}
+
+/// The counters of all methods, whatever the config in force.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(Mutex<HashMap<Box<str>, Arc<MethodCounters>>>);
+
+impl Counters {
+    /// The counters of this path, and whether they are its own.
+    fn of(&self, path: &str) -> (Arc<MethodCounters>, bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = all.get(path) {
+            return (counters.clone(), true);
+        }
+        let own = all.len() < METHODS_MAX;
+        let path = if own { path } else { OTHERS };
+        (all.entry_ref(path).or_insert_with(|| Arc::new(MethodCounters::named(path))).clone(), own)
+    }
+
+    /// All of them, by path.
+    pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<MethodCounters>)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(path, counters)| (path.clone(), counters.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_methods_are_told_apart_and_the_rest_is_counted_together() {
+        let methods = Methods::new(ServiceConfig::default(), &Client::default());
+        let methods = ArcSwap::from_pointee(methods);
+        let counters = Counters::default();
+        for number in 0..METHODS_MAX {
+            // Through the list alone: copying the table so often would take seconds.
+            assert!(counters.of(&format!("/a.B/{number}")).1);
+        }
+        let counters_of = |path| Methods::find(&methods, path, &counters).counters.clone();
+        let (one_more, another) = (counters_of("/a.B/more"), counters_of("/a.B/another"));
+        assert!(Arc::ptr_eq(&one_more, &another));
+        assert!(methods.load().known.is_empty(), "they are not remembered by name");
+        let first = counters_of("/a.B/0");
+        assert!(!Arc::ptr_eq(&one_more, &first));
+        assert!(Arc::ptr_eq(&first, &counters_of("/a.B/0")));
+        assert_eq!(methods.load().known.len(), 1);
+    }
+}

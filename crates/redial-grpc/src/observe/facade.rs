@@ -1,0 +1,68 @@
+//! Metrics for whatever recorder the process has installed behind the `metrics` facade.
+//!
+//! The recorder is asked each time: a process may install it after its layers are made, and
+//! recorders forget what was idle for long. What is asked with is made once.
+
+use std::sync::Arc;
+
+use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
+use redial::code::Code;
+
+use crate::observe::measure::{METHOD, Measure, STATUS, TARGET, Value};
+
+static METADATA: Metadata<'_> =
+    Metadata::new("redial_grpc", Level::INFO, Some("redial_grpc::observe"));
+
+/// The keys of the metrics with or without a status, in the order of [`Measure::ALL`].
+#[derive(Debug, Default)]
+pub(crate) struct Keys(Box<[(Measure, Key)]>);
+
+impl Keys {
+    pub(crate) fn new(method: &Arc<str>, target: Option<&Arc<str>>, status: Option<Code>) -> Self {
+        let mut labels = vec![Label::new(METHOD, method.clone())];
+        labels.extend(target.map(|target| Label::new(TARGET, target.clone())));
+        labels.extend(status.map(|code| Label::new(STATUS, code.name())));
+        let measures = Measure::ALL.into_iter().filter(|it| it.has_status() == status.is_some());
+        let key = |measure: Measure| Key::from_parts(measure.name(), labels.clone());
+        Keys(measures.map(|measure| (measure, key(measure))).collect())
+    }
+
+    pub(crate) fn tell(&self, measure: Measure, value: Value) {
+        let Some((_, key)) = self.0.iter().find(|(other, _)| *other == measure) else {
+            debug_assert!(self.0.is_empty(), "labels that do not fit the metric");
+            return;
+        };
+        with_recorder(|recorder| match value {
+            Value::Number(number) if measure.buckets().is_empty() => {
+                recorder.register_counter(key, &METADATA).increment(number);
+            }
+            Value::Number(number) => {
+                // Beyond 2^53 a float is off by less than anybody can see in a histogram.
+                recorder.register_histogram(key, &METADATA).record(number as f64);
+            }
+            Value::Seconds(seconds) => {
+                recorder.register_histogram(key, &METADATA).record(seconds);
+            }
+        });
+    }
+}
+
+/// Tells the recorder of the process what there will be.
+pub(crate) fn describe() {
+    with_recorder(|recorder| {
+        for measure in Measure::ALL {
+            let name = measure.name().into();
+            let unit = match measure.unit() {
+                "s" => Unit::Seconds,
+                "By" => Unit::Bytes,
+                _ => Unit::Count,
+            };
+            let description = measure.description().into();
+            if measure.buckets().is_empty() {
+                recorder.describe_counter(name, Some(unit), description);
+            } else {
+                recorder.describe_histogram(name, Some(unit), description);
+            }
+        }
+    });
+}

@@ -1,0 +1,60 @@
+//! The labels of a method's metrics, made once for each status that occurs.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use redial::code::Code;
+
+use crate::methods::OTHERS;
+use crate::observe::measure::OTHER;
+use crate::observe::measures::Sinks;
+
+/// The labels of one method and one status, or none, as each sink wants them.
+#[derive(Debug)]
+pub(crate) struct Labels {
+    #[cfg(feature = "metrics")]
+    pub(crate) keys: super::facade::Keys,
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) attributes: Box<[opentelemetry::KeyValue]>,
+}
+
+/// The labels of a method's metrics.
+pub(crate) struct MethodLabels {
+    method: Arc<str>,
+    /// Without a status, then by the number of the status.
+    sets: [OnceLock<Box<Labels>>; 1 + Code::ALL.len()],
+}
+
+impl MethodLabels {
+    /// For the method with this path, or for those that are not told apart.
+    pub(crate) fn named(path: &str) -> Self {
+        let method = match path {
+            OTHERS => OTHER,
+            path => path.strip_prefix('/').unwrap_or(path),
+        };
+        MethodLabels { method: method.into(), sets: Default::default() }
+    }
+
+    /// Those with this status. They are the same for all calls of a layer, as its sinks are.
+    pub(crate) fn of(&self, status: Option<Code>, sinks: &Sinks) -> &Labels {
+        let place = status.map_or(0, |code| 1 + usize::from(code.number()));
+        self.sets[place].get_or_init(|| Box::new(sinks.labels(&self.method, status)))
+    }
+}
+
+impl fmt::Debug for MethodLabels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MethodLabels").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_has_its_name_and_those_beyond_the_limit_have_one_together() {
+        assert_eq!(&*MethodLabels::named("/pkg.Svc/Method").method, "pkg.Svc/Method");
+        assert_eq!(&*MethodLabels::named(OTHERS).method, "other");
+    }
+}

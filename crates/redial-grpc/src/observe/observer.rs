@@ -1,0 +1,169 @@
+//! One call's way to those who are told of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redial::code::Code;
+use redial_core::{Note, Ns};
+use redial_service_config::Counted;
+
+use crate::methods::PlanRef;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+use crate::observe::measures::{Measures, Sinks};
+#[cfg(not(feature = "tracing"))]
+use crate::observe::silent::{self as spans, Events, Inside, Spans};
+#[cfg(feature = "tracing")]
+use crate::observe::spans::{self, Events, Inside, Spans};
+use crate::observe::story::Story;
+#[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
+use crate::observe::unmeasured::{Measures, Sinks};
+use crate::observe::{Listeners, Sent};
+use crate::statistics::Happened;
+
+/// What a layer tells of its calls.
+#[derive(Debug)]
+pub(crate) struct Observing {
+    sinks: Option<Arc<Sinks>>,
+    target: Option<Box<str>>,
+}
+
+impl Observing {
+    pub(crate) fn new(listeners: &Listeners, server: Option<&str>) -> Self {
+        Observing { sinks: Sinks::new(listeners, server), target: server.map(Into::into) }
+    }
+
+    /// Whether anybody wants to know of calls.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.sinks.is_some() || Spans::are_wanted() || Events::are_wanted()
+    }
+
+    /// What is told of a call that begins.
+    pub(crate) fn call(&self, method: &PlanRef, path: &str) -> Observer {
+        let measures = self.sinks.as_ref().map(|sinks| Measures::new(sinks, method));
+        let spans = Spans::begin(path, self.target.as_deref());
+        let watched = (measures.is_some() || spans.is_some())
+            .then(|| Box::new(Watched { story: Story::new(), measures, spans }));
+        Observer { watched, events: Events::begin() }
+    }
+}
+
+/// What is told of one call.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    watched: Option<Box<Watched>>,
+    events: Events,
+}
+
+/// What is kept of a call that somebody watches.
+#[derive(Debug)]
+struct Watched {
+    story: Story,
+    measures: Option<Measures>,
+    spans: Option<Spans>,
+}
+
+impl Observer {
+    /// Whether anybody wants to know of this call.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.watched.is_some() || self.events.wanted()
+    }
+
+    /// Whether anybody wants to know how much it sends.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.measures.is_some())
+    }
+
+    /// The notes of this call come without their moments.
+    pub(crate) fn has_no_clock(&mut self) {
+        self.events.has_no_clock();
+    }
+
+    /// The next outcome has this status.
+    pub(crate) fn saw(&mut self, code: Code) {
+        if let Some(watched) = &mut self.watched {
+            watched.story.saw(code);
+        }
+    }
+
+    /// Something that counts happened; its note comes next.
+    pub(crate) fn happened(&mut self, happened: Happened) {
+        let Some(watched) = &mut self.watched else { return };
+        if happened == Happened::Counted(Counted::Transparent) {
+            watched.story.replaces();
+        }
+        if let Some(measures) = &mut watched.measures {
+            measures.happened(happened);
+        }
+    }
+
+    /// Takes a note.
+    pub(crate) fn note(&mut self, at: Ns, note: &Note) {
+        self.events.note(at, note, spans_of(self.watched.as_deref()));
+        let Some(watched) = &mut self.watched else { return };
+        let Some(event) = watched.story.tell(note) else { return };
+        if let Some(measures) = &mut watched.measures {
+            measures.event(at, event);
+        }
+        if let Some(spans) = &mut watched.spans {
+            spans.event(event);
+        }
+    }
+
+    /// The call ended with this status before there was an attempt.
+    pub(crate) fn never_began(&mut self, code: Code) {
+        let Some(watched) = &self.watched else { return };
+        if let Some(measures) = &watched.measures {
+            measures.never_began(code);
+        }
+        if let Some(spans) = &watched.spans {
+            spans.never_began(code);
+        }
+    }
+
+    /// Counts what this attempt is sent.
+    pub(crate) fn sent(&self, attempt: u32) -> Sent {
+        let measures = self.watched.as_ref().and_then(|watched| watched.measures.as_ref());
+        measures.map_or_else(Sent::default, |measures| measures.sent(attempt))
+    }
+
+    /// The attempt that the call belongs to received this.
+    pub(crate) fn received(&mut self, data: &Bytes) {
+        if let Some(measures) = self.watched.as_mut().and_then(|it| it.measures.as_mut()) {
+            measures.received(data);
+        }
+    }
+
+    /// What runs while this is held runs in the call's span.
+    pub(crate) fn inside(&self) -> Inside {
+        spans::inside(spans_of(self.watched.as_deref()))
+    }
+
+    /// The same for the span of an attempt.
+    pub(crate) fn inside_attempt(&self, attempt: u32) -> Inside {
+        spans::inside_attempt(spans_of(self.watched.as_deref()), attempt)
+    }
+}
+
+fn spans_of(watched: Option<&Watched>) -> Option<&Spans> {
+    watched.and_then(|watched| watched.spans.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::{Counters, Methods};
+    use arc_swap::ArcSwap;
+    use redial_service_config::{Client, Retries, ServiceConfig};
+
+    #[test]
+    fn of_a_call_that_nobody_watches_nothing_is_kept() {
+        let observing = Observing::new(&Listeners::default(), Some("server"));
+        assert!(!observing.is_listened_to());
+        let methods = Methods::new(ServiceConfig::default(), &Client::default());
+        let path = "/pkg.Svc/Method";
+        let method = Methods::find(&ArcSwap::from_pointee(methods), path, &Counters::default());
+        let observer = observing.call(&PlanRef::new(method, Retries::All), path);
+        assert!(observer.watched.is_none());
+        assert!(!observer.is_listened_to() && !observer.counts_bytes());
+    }
+}

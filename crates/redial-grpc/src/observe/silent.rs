@@ -1,0 +1,55 @@
+//! Without `tracing` there are no spans and no events.
+
+use redial::code::Code;
+use redial_core::{Note, Ns};
+
+use crate::observe::story::Event;
+
+/// Spans: there is no value of this type.
+#[derive(Debug)]
+pub(crate) enum Spans {}
+
+impl Spans {
+    pub(crate) fn are_wanted() -> bool {
+        false
+    }
+    pub(crate) fn begin(_path: &str, _target: Option<&str>) -> Option<Self> {
+        None
+    }
+    pub(crate) fn event(&mut self, _event: Event) {
+        match *self {}
+    }
+    pub(crate) fn never_began(&self, _code: Code) {
+        match *self {}
+    }
+}
+
+/// Events.
+#[derive(Debug)]
+pub(crate) struct Events;
+
+impl Events {
+    pub(crate) fn begin() -> Self {
+        Events
+    }
+    pub(crate) fn are_wanted() -> bool {
+        false
+    }
+    pub(crate) fn wanted(&self) -> bool {
+        false
+    }
+    pub(crate) fn has_no_clock(&mut self) {}
+    pub(crate) fn note(&mut self, _at: Ns, _note: &Note, _spans: Option<&Spans>) {}
+}
+
+/// What runs while this is held runs in a span.
+#[derive(Debug)]
+pub(crate) struct Inside;
+
+pub(crate) fn inside(_spans: Option<&Spans>) -> Inside {
+    Inside
+}
+
+pub(crate) fn inside_attempt(_spans: Option<&Spans>, _attempt: u32) -> Inside {
+    Inside
+}

@@ -1,0 +1,180 @@
+//! A span for each call, and one below it for each attempt (A45).
+//!
+//! | span | fields |
+//! | --- | --- |
+//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target`; at the end `rpc.response.status_code`, `why`, `attempts`, `otel.status_code` |
+//! | `grpc.attempt` | `otel.name` (`Attempt.pkg.Service.Method`), `otel.kind`, `rpc.system.name`, `rpc.method`, `previous-rpc-attempts`, `transparent-retry`; at the end `rpc.response.status_code`, `otel.status_code` |
+//!
+//! The names of spans are fixed in `tracing`; those that gRPC gives them are in `otel.name`, which
+//! exporters to OpenTelemetry take for the name.
+
+use std::fmt;
+
+use redial::code::Code;
+use redial_core::{Note, Ns, duration};
+use tracing::field::Empty;
+use tracing::span::EnteredSpan;
+use tracing::{Level, Span, info_span, span_enabled};
+
+use crate::observe::story::Event;
+
+/// The spans of one call.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    call: Span,
+    path: Box<str>,
+    live: Vec<(u32, Span)>,
+}
+
+/// A name as OpenTelemetry is to show it.
+struct Named<'a>(&'static str, &'a str);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        self.1.split('/').filter(|part| !part.is_empty()).try_for_each(|part| write!(f, ".{part}"))
+    }
+}
+
+impl Spans {
+    /// Whether anybody wants them.
+    pub(crate) fn are_wanted() -> bool {
+        span_enabled!(target: "redial::grpc", Level::INFO)
+    }
+
+    /// `None`: nobody wants them.
+    pub(crate) fn begin(path: &str, target: Option<&str>) -> Option<Self> {
+        let call = info_span!(
+            target: "redial::grpc",
+            "grpc.call",
+            otel.name = %Named("Sent", path),
+            otel.status_code = Empty,
+            rpc.system.name = "grpc",
+            rpc.method = path.strip_prefix('/').unwrap_or(path),
+            grpc.target = target,
+            rpc.response.status_code = Empty,
+            why = Empty,
+            attempts = Empty,
+        );
+        (!call.is_disabled()).then(|| Spans { call, path: path.into(), live: Vec::new() })
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        match event {
+            Event::CallBegan => {}
+            Event::AttemptStarted { attempt, number, transparent } => {
+                let span = info_span!(
+                    target: "redial::grpc",
+                    parent: &self.call,
+                    "grpc.attempt",
+                    otel.name = %Named("Attempt", &self.path),
+                    otel.kind = "client",
+                    otel.status_code = Empty,
+                    rpc.system.name = "grpc",
+                    rpc.method = self.path.strip_prefix('/').unwrap_or(&self.path),
+                    "previous-rpc-attempts" = number.saturating_sub(1),
+                    "transparent-retry" = transparent,
+                    rpc.response.status_code = Empty,
+                );
+                self.live.push((attempt, span));
+            }
+            Event::AttemptEnded { attempt, code } => {
+                let place = self.live.iter().position(|(other, _)| *other == attempt);
+                if let Some(place) = place {
+                    ended(&self.live.swap_remove(place).1, code);
+                }
+            }
+            Event::CallEnded { why, code, rest, attempts } => {
+                self.live.drain(..).for_each(|(_, span)| ended(&span, rest));
+                self.call.record("why", why.name());
+                self.call.record("attempts", attempts);
+                ended(&self.call, code);
+            }
+        }
+    }
+
+    /// The call ended before there was an attempt.
+    pub(crate) fn never_began(&self, code: Code) {
+        ended(&self.call, code);
+    }
+}
+
+/// What runs while this is held runs in a span.
+pub(crate) type Inside = Option<EnteredSpan>;
+
+/// The span of the call.
+pub(crate) fn inside(spans: Option<&Spans>) -> Inside {
+    spans.map(|spans| spans.call.clone().entered())
+}
+
+/// The span of an attempt.
+pub(crate) fn inside_attempt(spans: Option<&Spans>, attempt: u32) -> Inside {
+    let (_, span) = spans?.live.iter().find(|(other, _)| *other == attempt)?;
+    Some(span.clone().entered())
+}
+
+/// The events that calls of `redial` have, each within the span of its call.
+#[derive(Debug)]
+pub(crate) struct Events {
+    wanted: bool,
+    /// Whether notes come with their moments.
+    timed: bool,
+    began: Ns,
+    attempts: u32,
+}
+
+impl Events {
+    pub(crate) fn begin() -> Self {
+        Events { wanted: Events::are_wanted(), timed: true, began: 0, attempts: 0 }
+    }
+
+    /// Whether anybody wants them.
+    pub(crate) fn are_wanted() -> bool {
+        redial::trace::is_wanted()
+    }
+
+    /// Whether anybody wanted them when the call began.
+    pub(crate) fn wanted(&self) -> bool {
+        self.wanted
+    }
+
+    pub(crate) fn has_no_clock(&mut self) {
+        self.timed = false;
+    }
+
+    pub(crate) fn note(&mut self, at: Ns, note: &Note, spans: Option<&Spans>) {
+        if self.wanted {
+            let _inside = inside(spans);
+            redial::trace::note(note);
+        }
+        match *note {
+            Note::Began { .. } => self.began = at,
+            Note::Started { number, .. } => self.attempts = self.attempts.max(number),
+            Note::Ended { why, .. } => {
+                let _inside = inside(spans);
+                let elapsed = self.timed.then(|| duration(at.saturating_sub(self.began)));
+                redial::trace::gave_up(why, self.attempts, elapsed);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn ended(span: &Span, code: Code) {
+    span.record("rpc.response.status_code", code.name());
+    // What this side cancelled has not failed.
+    if !matches!(code, Code::Ok | Code::Cancelled) {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_dots() {
+        assert_eq!(Named("Sent", "/pkg.Svc/Method").to_string(), "Sent.pkg.Svc.Method");
+        assert_eq!(Named("Attempt", "").to_string(), "Attempt");
+    }
+}

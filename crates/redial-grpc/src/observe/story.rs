@@ -1,0 +1,156 @@
+//! A call as metrics and spans see it: attempts that start and end with a status, and the end of
+//! the call.
+//!
+//! Rule: each note tells one thing at the most. Attempts that the end of the call cancels are told
+//! with that end, since only then it is known why they were.
+
+use redial::code::Code;
+use redial_core::{Note, Why};
+
+/// Something to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    CallBegan,
+    AttemptStarted {
+        attempt: u32,
+        /// As the policy counts; a replacement has that of what it replaces.
+        number: u32,
+        transparent: bool,
+    },
+    AttemptEnded {
+        attempt: u32,
+        code: Code,
+    },
+    CallEnded {
+        why: Why,
+        code: Code,
+        /// The status of the attempts that still ran.
+        rest: Code,
+        /// How many attempts there were, replacements aside.
+        attempts: u32,
+    },
+}
+
+/// What must be known of a call so that its notes can be told.
+#[derive(Debug)]
+pub(crate) struct Story {
+    /// The status of the last outcome.
+    code: Code,
+    /// Whether the next attempt to start replaces another.
+    transparent: bool,
+    /// The attempt that the call belongs to.
+    committed: Option<u32>,
+    attempts: u32,
+}
+
+impl Story {
+    pub(crate) const fn new() -> Self {
+        Story { code: Code::Unknown, transparent: false, committed: None, attempts: 0 }
+    }
+
+    /// The next outcome has this status.
+    pub(crate) fn saw(&mut self, code: Code) {
+        self.code = code;
+    }
+
+    /// The next attempt to start replaces another.
+    pub(crate) fn replaces(&mut self) {
+        self.transparent = true;
+    }
+
+    /// What a note tells.
+    pub(crate) fn tell(&mut self, note: &Note) -> Option<Event> {
+        let event = match *note {
+            Note::Began { .. } => Event::CallBegan,
+            Note::Started { attempt, number } => {
+                self.attempts = self.attempts.max(number);
+                let transparent = std::mem::take(&mut self.transparent);
+                Event::AttemptStarted { attempt, number, transparent }
+            }
+            Note::Outcome { attempt, .. } => Event::AttemptEnded { attempt, code: self.code },
+            Note::TimedOut { attempt } => {
+                Event::AttemptEnded { attempt, code: Code::DeadlineExceeded }
+            }
+            Note::Committed { attempt } => {
+                self.committed = Some(attempt);
+                return None;
+            }
+            // It lost. Any other that is cancelled ends with the call.
+            Note::Cancelled { attempt } if self.committed.is_some_and(|it| it != attempt) => {
+                Event::AttemptEnded { attempt, code: Code::Cancelled }
+            }
+            Note::Ended { why, attempt } => {
+                let (code, rest) = match (why, attempt) {
+                    (_, Some(_)) => (self.code, Code::Cancelled),
+                    (Why::Deadline, None) => (Code::DeadlineExceeded, Code::DeadlineExceeded),
+                    (_, None) => (Code::Cancelled, Code::Cancelled),
+                };
+                Event::CallEnded { why, code, rest, attempts: self.attempts }
+            }
+            _ => return None,
+        };
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redial_core::Directive;
+
+    const UNAVAILABLE: Code = Code::Unavailable;
+
+    fn outcome(attempt: u32) -> Note {
+        Note::Outcome { attempt, judgement: Directive::Fail.into() }
+    }
+
+    fn ended(attempt: u32, code: Code) -> Option<Event> {
+        Some(Event::AttemptEnded { attempt, code })
+    }
+
+    #[test]
+    fn an_attempt_ends_with_its_own_status_and_the_call_with_the_last_one() {
+        let mut story = Story::new();
+        assert_eq!(
+            story.tell(&Note::Started { attempt: 1, number: 1 }),
+            Some(Event::AttemptStarted { attempt: 1, number: 1, transparent: false })
+        );
+        story.saw(UNAVAILABLE);
+        assert_eq!(story.tell(&outcome(1)), ended(1, UNAVAILABLE));
+        story.replaces();
+        assert_eq!(
+            story.tell(&Note::Started { attempt: 2, number: 1 }),
+            Some(Event::AttemptStarted { attempt: 2, number: 1, transparent: true })
+        );
+        story.saw(Code::NotFound);
+        assert_eq!(story.tell(&outcome(2)), ended(2, Code::NotFound));
+        let end = Note::Ended { why: Why::Fatal, attempt: Some(2) };
+        let (code, rest) = (Code::NotFound, Code::Cancelled);
+        assert_eq!(
+            story.tell(&end),
+            Some(Event::CallEnded { why: Why::Fatal, code, rest, attempts: 1 })
+        );
+    }
+
+    #[test]
+    fn a_loser_ends_at_the_commit_and_the_winner_does_not() {
+        let mut story = Story::new();
+        assert_eq!(story.tell(&Note::Committed { attempt: 2 }), None);
+        assert_eq!(story.tell(&Note::Cancelled { attempt: 1 }), ended(1, Code::Cancelled));
+        assert_eq!(story.tell(&Note::Cancelled { attempt: 2 }), None, "the call's end tells it");
+    }
+
+    #[test]
+    fn what_runs_at_the_end_ends_as_the_call_does() {
+        let table = [
+            (Why::Deadline, Code::DeadlineExceeded, Code::DeadlineExceeded),
+            (Why::Cancelled, Code::Cancelled, Code::Cancelled),
+        ];
+        for (why, code, rest) in table {
+            let mut story = Story::new();
+            assert_eq!(story.tell(&Note::Cancelled { attempt: 1 }), None);
+            let told = story.tell(&Note::Ended { why, attempt: None });
+            assert_eq!(told, Some(Event::CallEnded { why, code, rest, attempts: 0 }));
+        }
+    }
+}

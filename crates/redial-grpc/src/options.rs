@@ -1,0 +1,86 @@
+//! What one call says for itself, as an extension of its request.
+
+use std::sync::{Arc, Mutex};
+
+use redial::Diary;
+use redial_core::{Note, Ns};
+use redial_service_config::Retries;
+
+/// What one call says for itself. Put it into the extensions of its request.
+///
+/// ```
+/// use redial_grpc::{CallDiary, CallOptions, Retries};
+///
+/// let diary = CallDiary::new();
+/// let mut request = tonic::Request::new(());
+/// request.extensions_mut().insert(CallOptions::new().wait_for_ready(true).diary(&diary));
+/// // ... after the call:
+/// assert!(diary.take().notes().is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    pub(crate) retries: Option<Retries>,
+    pub(crate) wait_for_ready: Option<bool>,
+    pub(crate) diary: Option<CallDiary>,
+}
+
+impl CallOptions {
+    /// Nothing in particular.
+    #[must_use]
+    pub fn new() -> Self {
+        CallOptions::default()
+    }
+
+    /// Which repetitions this call allows; the stricter of this and the layer's counts.
+    #[must_use]
+    pub const fn retries(mut self, retries: Retries) -> Self {
+        self.retries = Some(retries);
+        self
+    }
+
+    /// Whether this call waits until there is a connection; beats the config (ruling G41).
+    #[must_use]
+    pub const fn wait_for_ready(mut self, wait: bool) -> Self {
+        self.wait_for_ready = Some(wait);
+        self
+    }
+
+    /// Keeps the notes of this call.
+    #[must_use]
+    pub fn diary(mut self, diary: &CallDiary) -> Self {
+        self.diary = Some(diary.clone());
+        self
+    }
+}
+
+/// A diary that a call writes while its owner holds on to it.
+#[derive(Clone, Debug, Default)]
+pub struct CallDiary(Arc<Mutex<Diary>>);
+
+impl CallDiary {
+    /// An empty diary.
+    #[must_use]
+    pub fn new() -> Self {
+        CallDiary::default()
+    }
+
+    /// What was written so far; the diary is empty afterwards.
+    #[must_use]
+    pub fn take(&self) -> Diary {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// A copy of what was written so far.
+    #[must_use]
+    pub fn read(&self) -> Diary {
+        self.lock().clone()
+    }
+
+    pub(crate) fn push(&self, at: Ns, note: Note) {
+        self.lock().push(at, note);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Diary> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

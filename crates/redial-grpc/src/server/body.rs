@@ -1,0 +1,164 @@
+//! The response body of the layers: nothing, or another body, perhaps after a frame that was read of it.
+//!
+//! Rule: what it says of its end and its size holds for what is still to come, the frame included. HTTP/2
+//! sends a body that has ended as `END_STREAM` on the headers, and an exact size as `content-length`.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The response body of [`HoldLayer`](super::HoldLayer) and [`DeadlineLayer`](super::DeadlineLayer).
+    pub struct AnswerBody<B: Body> {
+        first: Option<Result<Frame<B::Data>, B::Error>>,
+        #[pin]
+        rest: Option<B>,
+    }
+}
+
+impl<B: Body> AnswerBody<B> {
+    /// Nothing at all.
+    pub(super) fn empty() -> Self {
+        Self { first: None, rest: None }
+    }
+
+    /// The body as it is.
+    pub(super) fn whole(body: B) -> Self {
+        Self { first: None, rest: Some(body) }
+    }
+
+    /// What was read already, then the rest.
+    pub(super) fn beginning_with(first: Result<Frame<B::Data>, B::Error>, rest: B) -> Self {
+        Self { first: Some(first), rest: Some(rest) }
+    }
+}
+
+impl<B: Body> Body for AnswerBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(first));
+        }
+        match this.rest.as_pin_mut() {
+            Some(rest) => rest.poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint);
+        let Some(Ok(first)) = &self.first else { return rest };
+        let first = first.data_ref().map_or(0, |data| Buf::remaining(data) as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(first));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+            hint.set_upper(upper);
+        }
+        hint
+    }
+}
+
+impl<B: Body> Default for AnswerBody<B> {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl<B: Body> fmt::Debug for AnswerBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerBody")
+            .field("first", &self.first.is_some())
+            .field("rest", &self.rest.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: end and size are right before, between and after the frames.
+
+    use bytes::Bytes;
+    use http::HeaderMap;
+    use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
+
+    use super::*;
+
+    type Never = std::convert::Infallible;
+
+    fn bounds<B: Body>(body: &B) -> (u64, Option<u64>) {
+        let hint = body.size_hint();
+        (hint.lower(), hint.upper())
+    }
+
+    #[test]
+    fn nothing_has_ended_and_is_empty() {
+        let body = AnswerBody::<Full<Bytes>>::empty();
+        assert!(body.is_end_stream());
+        assert_eq!(bounds(&body), (0, Some(0)));
+        assert!(AnswerBody::<Full<Bytes>>::default().is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn a_whole_body_is_what_it_was() {
+        let body = AnswerBody::whole(Full::new(Bytes::from_static(b"abc")));
+        assert!(!body.is_end_stream());
+        assert_eq!(bounds(&body), (3, Some(3)));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "abc");
+        assert!(AnswerBody::whole(Empty::<Bytes>::new()).is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_was_read_counts_until_it_is_taken() {
+        let first = Ok(Frame::data(Bytes::from_static(b"ab")));
+        let mut body = AnswerBody::beginning_with(first, Full::new(Bytes::from_static(b"cde")));
+        assert!(!body.is_end_stream());
+        assert_eq!(bounds(&body), (5, Some(5)));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
+        assert_eq!(bounds(&body), (3, Some(3)));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "cde");
+        assert!(body.is_end_stream());
+        assert_eq!(bounds(&body), (0, Some(0)));
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_ends_with_the_frame_has_not_ended_before_it() {
+        let first = Ok(Frame::trailers(HeaderMap::new()));
+        let mut body = AnswerBody::beginning_with(first, Empty::<Bytes>::new());
+        assert!(!body.is_end_stream());
+        assert_eq!(bounds(&body), (0, Some(0)));
+        assert!(body.frame().await.unwrap().unwrap().is_trailers());
+        assert!(body.is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn an_error_that_was_read_comes_out_again() {
+        let frames = tokio_stream::empty::<Result<Frame<Bytes>, &str>>();
+        let mut body = AnswerBody::beginning_with(Err("broken"), StreamBody::new(frames));
+        assert!(!body.is_end_stream());
+        assert_eq!(bounds(&body), (0, None));
+        assert_eq!(body.frame().await.unwrap().unwrap_err(), "broken");
+    }
+
+    #[test]
+    fn an_unknown_size_stays_unknown() {
+        let frames = tokio_stream::empty::<Result<Frame<Bytes>, Never>>();
+        let first = Ok(Frame::data(Bytes::from_static(b"ab")));
+        let body = AnswerBody::beginning_with(first, StreamBody::new(frames));
+        assert_eq!(bounds(&body), (2, None));
+    }
+}

@@ -1,0 +1,117 @@
+//! What a layer, its clones and its services share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use arc_swap::ArcSwap;
+use http::Extensions;
+use redial_service_config::{Client, Retries, ServiceConfig};
+
+use crate::meter::Meter;
+use crate::methods::{Counters, Method, Methods};
+use crate::observe::{Listeners, Observing};
+use crate::state::Clock;
+use crate::throttle::Server;
+
+/// What a layer, its clones and its services share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) methods: ArcSwap<Methods>,
+    pub(crate) counters: Counters,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) clock: Clock,
+    pub(crate) observing: Observing,
+    /// Which repetitions are allowed now; publishes nothing but itself.
+    retries: AtomicU8,
+    /// Whether the config says something that holds without any retry. Whoever reads it may see it
+    /// a moment before or after the config itself.
+    terms: AtomicBool,
+    depth: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: ServiceConfig,
+        client: Client,
+        server: Option<Box<str>>,
+        depth: bool,
+        listeners: &Listeners,
+    ) -> Self {
+        let observing = Observing::new(listeners, server.as_deref());
+        let server = server.map_or_else(Arc::default, |name| Server::named(&name));
+        server.configure(config.retry_throttling());
+        let methods = Methods::new(config, &client);
+        Shared {
+            terms: AtomicBool::new(methods.have_terms()),
+            methods: ArcSwap::from_pointee(methods),
+            counters: Counters::default(),
+            meter: Arc::new(Meter::new(client.retry_buffer_size_in_bytes)),
+            server,
+            clock: Clock::new(),
+            observing,
+            retries: AtomicU8::new(number(client.retries)),
+            depth,
+            client,
+        }
+    }
+
+    pub(crate) fn method(&self, path: &str) -> Arc<Method> {
+        Methods::find(&self.methods, path, &self.counters)
+    }
+
+    /// Whether the config says something that holds without any retry.
+    pub(crate) fn has_terms(&self) -> bool {
+        self.terms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_config(&self, config: ServiceConfig) {
+        let throttling = config.retry_throttling();
+        let methods = Methods::new(config, &self.client);
+        self.terms.store(methods.have_terms(), Ordering::Relaxed);
+        self.methods.store(Arc::new(methods));
+        self.server.configure(throttling);
+    }
+
+    pub(crate) fn set_retries(&self, retries: Retries) {
+        self.retries.store(number(retries), Ordering::Relaxed);
+    }
+
+    /// Which repetitions a call is allowed: the strictest word counts.
+    pub(crate) fn retries(&self, call: Option<Retries>, extensions: &Extensions) -> Retries {
+        let mut strictest = self.retries.load(Ordering::Relaxed);
+        if let Some(call) = call {
+            strictest = strictest.max(number(call));
+        }
+        if self.depth && serves_a_retry(extensions) {
+            strictest = strictest.max(number(Retries::Transparent));
+        }
+        match strictest {
+            0 => Retries::All,
+            1 => Retries::Transparent,
+            _ => Retries::Off,
+        }
+    }
+}
+
+/// A number that grows with strictness.
+fn number(retries: Retries) -> u8 {
+    match retries {
+        Retries::All => 0,
+        Retries::Transparent => 1,
+        Retries::Off => 2,
+    }
+}
+
+#[cfg(feature = "tonic")]
+fn serves_a_retry(extensions: &Extensions) -> bool {
+    let named = extensions.get::<crate::server::Serving>().copied();
+    let serving = named.or_else(crate::server::Serving::current);
+    serving.is_some_and(|serving| serving.previous_attempts() > 0)
+}
+
+#[cfg(not(feature = "tonic"))]
+fn serves_a_retry(_extensions: &Extensions) -> bool {
+    false
+}

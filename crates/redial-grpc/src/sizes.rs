@@ -1,0 +1,127 @@
+//! The sizes of messages in a stream of bytes: each has a prefix of five bytes, a flag and a length.
+//!
+//! Frames of a body and messages of a call have nothing to do with each other: one frame may hold
+//! several messages, or a part of one.
+
+/// A message is larger than it may be (ruling G41).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge {
+    /// How large it is, without its prefix.
+    pub(crate) size: u32,
+    /// How large it may be.
+    pub(crate) limit: u32,
+}
+
+/// Reads the prefixes of a stream, and nothing else of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Framing {
+    /// How much of the payload is still to come.
+    payload: u32,
+    /// What there is of the next prefix.
+    prefix: [u8; 5],
+    have: usize,
+}
+
+impl Framing {
+    /// How many of the next bytes of the stream are payload, not prefix.
+    #[cfg(any(test, feature = "metrics", feature = "opentelemetry"))]
+    pub(crate) fn payload(&mut self, bytes: &[u8]) -> u64 {
+        self.look(bytes, |_| Ok::<_, std::convert::Infallible>(())).unwrap_or_else(|it| match it {})
+    }
+
+    /// Looks at the next bytes of the stream, says the size of each message that begins in them, and
+    /// returns how many of them are payload.
+    fn look<E>(
+        &mut self,
+        mut bytes: &[u8],
+        mut begins: impl FnMut(u32) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut payload = 0;
+        while !bytes.is_empty() {
+            if self.payload > 0 {
+                let skip = bytes.len().min(self.payload as usize);
+                // `skip` is at most `payload`.
+                self.payload -= skip as u32;
+                payload += skip as u64;
+                bytes = &bytes[skip..];
+                continue;
+            }
+            let take = bytes.len().min(5 - self.have);
+            self.prefix[self.have..self.have + take].copy_from_slice(&bytes[..take]);
+            self.have += take;
+            bytes = &bytes[take..];
+            if self.have == 5 {
+                self.have = 0;
+                let [_flag, length @ ..] = self.prefix;
+                let size = u32::from_be_bytes(length);
+                begins(size)?;
+                self.payload = size;
+            }
+        }
+        Ok(payload)
+    }
+}
+
+/// Looks whether every message of a stream is small enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    limit: u32,
+    framing: Framing,
+}
+
+impl Sizes {
+    pub(crate) fn new(limit: u32) -> Self {
+        Sizes { limit, framing: Framing::default() }
+    }
+
+    /// Looks at the next bytes of the stream.
+    pub(crate) fn look(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
+        let limit = self.limit;
+        let fits = |size| if size > limit { Err(TooLarge { size, limit }) } else { Ok(()) };
+        self.framing.look(bytes, fits).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(size: u32) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(size.to_be_bytes());
+        bytes.extend(vec![7; size as usize]);
+        bytes
+    }
+
+    #[test]
+    fn a_message_of_the_limit_passes_and_one_byte_more_does_not() {
+        for cut in 1..12 {
+            let stream = [message(3), message(0), message(4)].concat();
+            let mut sizes = Sizes::new(4);
+            assert!(stream.chunks(cut).all(|part| sizes.look(part).is_ok()), "cut by {cut}");
+            let too_large = message(5);
+            let found = too_large.chunks(cut).find_map(|part| sizes.look(part).err());
+            assert_eq!(found, Some(TooLarge { size: 5, limit: 4 }), "cut by {cut}");
+        }
+    }
+
+    #[test]
+    fn payload_is_what_is_not_prefix_however_the_stream_is_cut() {
+        let stream = [message(3), message(0), message(4), vec![0, 0, 0]].concat();
+        for cut in 1..stream.len() {
+            let mut framing = Framing::default();
+            let payload: u64 = stream.chunks(cut).map(|part| framing.payload(part)).sum();
+            assert_eq!(payload, 7, "cut by {cut}");
+        }
+    }
+
+    #[test]
+    fn the_largest_length_is_read_without_its_payload() {
+        let mut sizes = Sizes::new(u32::MAX);
+        assert_eq!(sizes.look(&[0, 255, 255, 255, 255, 1, 2]), Ok(()));
+        assert_eq!(
+            Sizes::new(u32::MAX - 1).look(&[0, 255, 255, 255, 255]).unwrap_err().size,
+            u32::MAX
+        );
+    }
+}

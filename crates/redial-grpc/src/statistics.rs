@@ -1,0 +1,111 @@
+//! The statistics of calls, per method (ruling G31), read from the notes of the machine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redial_core::{Grant, Note, Why};
+use redial_service_config::{Counted, Counters, Statistics, Tally};
+
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+use crate::observe::MethodLabels;
+
+/// What happened to the calls of one method so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MethodStatistics {
+    /// The seed's: retries made and failed, their histogram, transparent replacements.
+    pub retries: Statistics,
+    /// Calls that a throttle refused a retry or hedge.
+    pub throttled: u64,
+    /// Calls that another attempt than the first won, while attempts ran at once.
+    pub hedges_won: u64,
+    /// Calls that lost their retries because what they wrote could not be kept.
+    pub buffers_full: u64,
+}
+
+/// The counters of a method, which many calls add to at once.
+// Each publishes nothing but itself, so every access is relaxed.
+#[derive(Debug)]
+pub(crate) struct MethodCounters {
+    retries: Counters,
+    throttled: AtomicU64,
+    hedges_won: AtomicU64,
+    buffers_full: AtomicU64,
+    #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+    pub(crate) labels: MethodLabels,
+}
+
+impl MethodCounters {
+    /// Those of the method with this path.
+    #[cfg_attr(not(any(feature = "metrics", feature = "opentelemetry")), allow(unused_variables))]
+    pub(crate) fn named(path: &str) -> Self {
+        MethodCounters {
+            retries: Counters::default(),
+            throttled: AtomicU64::new(0),
+            hedges_won: AtomicU64::new(0),
+            buffers_full: AtomicU64::new(0),
+            #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+            labels: MethodLabels::named(path),
+        }
+    }
+
+    pub(crate) fn add(&self, happened: Happened) {
+        let counter = match happened {
+            Happened::Counted(counted) => return self.retries.add(counted),
+            Happened::Throttled => &self.throttled,
+            Happened::HedgeWon => &self.hedges_won,
+            Happened::BufferFull => &self.buffers_full,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> MethodStatistics {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        MethodStatistics {
+            retries: self.retries.read(),
+            throttled: read(&self.throttled),
+            hedges_won: read(&self.hedges_won),
+            buffers_full: read(&self.buffers_full),
+        }
+    }
+}
+
+/// Something that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    /// One of the seed's.
+    Counted(Counted),
+    /// The throttle refused a retry or hedge, for the first time in this call.
+    Throttled,
+    HedgeWon,
+    BufferFull,
+}
+
+/// What is remembered of a call so that its notes can be counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallTally {
+    tally: Tally,
+    throttled: bool,
+    /// The attempt that the call belongs to.
+    committed: Option<u32>,
+}
+
+impl CallTally {
+    /// Says what a note of the call adds.
+    pub(crate) fn note(&mut self, note: &Note, hedged: bool, mut count: impl FnMut(Happened)) {
+        self.tally.note(note, |counted| count(Happened::Counted(counted)));
+        match *note {
+            Note::Granted(Grant::Refused) if !self.throttled => {
+                self.throttled = true;
+                count(Happened::Throttled);
+            }
+            Note::Sealed => count(Happened::BufferFull),
+            Note::Committed { attempt } => self.committed = Some(attempt),
+            Note::Ended { why: Why::Succeeded, attempt }
+                if hedged && self.committed.or(attempt).is_some_and(|winner| winner > 1) =>
+            {
+                count(Happened::HedgeWon);
+            }
+            _ => {}
+        }
+    }
+}

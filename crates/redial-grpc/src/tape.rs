@@ -1,0 +1,382 @@
+//! The tape: what the application wrote, kept once, for every attempt that may still need it.
+//!
+//! A tape pulls frames from the application's body when an attempt asks for one that is not there
+//! yet, so that nobody is asked to write faster than the fastest attempt reads. Each attempt has a
+//! cursor; frames are shared by reference. Once the call belongs to one attempt, what that one was
+//! sent is freed, the rest as it is sent, and new frames pass without being kept (G25).
+//!
+//! Attempts are read by the tasks of their connections, while the call is decided in the task of
+//! the caller. So a frame that does not fit is put aside, the caller is woken, and whoever wants
+//! that frame waits until the machine has chosen.
+//!
+//! Invariants: a frame is handed to an attempt once, in order; only attempts that were opened and
+//! not closed read, and an attempt that is closed is woken to hear of it; what counts against the
+//! limits is what `frames` holds, and nothing after the choice. Lock order: `inner`, then the
+//! alarm's; nobody is woken and nothing of the application's is dropped under either: that is left
+//! for [`Afterwards`]. (The application's body is polled under `inner`: it must not wait for another
+//! attempt of its own call, and cannot.)
+
+mod alarm;
+mod replay;
+#[cfg(test)]
+pub(crate) mod script;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame};
+use redial::code::Code;
+
+use crate::meter::Held;
+use crate::sizes::{Sizes, TooLarge};
+use crate::sync::{Mutex, lock};
+use crate::{BoxError, evidence};
+use alarm::{Afterwards, Alarm};
+use replay::{Early, Read};
+pub use replay::{Replay, ReplayError};
+
+/// How many frames that say nothing are passed over before others get a turn.
+const EMPTY_MAX: u32 = 32;
+
+/// What the caller must know about.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// Nothing.
+    Quiet,
+    /// A frame does not fit; the attempt that was sent most, if one is open (G24).
+    Full(Option<u32>),
+    /// The application's body ended before its end.
+    Failed(Failure),
+}
+
+/// Why the application's body ended before its end.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It failed.
+    Body(BoxError),
+    /// It holds a message that is larger than its config allows (G41).
+    TooLarge(TooLarge),
+}
+
+impl Failure {
+    /// The status that it means.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Failure::Body(error) => evidence::of(&**error).1,
+            Failure::TooLarge(_) => Code::ResourceExhausted,
+        }
+    }
+}
+
+/// What the application wrote, and who reads it.
+pub(crate) struct Tape<B> {
+    inner: Mutex<Inner<B>>,
+    alarm: Arc<Alarm>,
+}
+
+struct Inner<B> {
+    /// `None` once nobody will ask it again.
+    source: Option<B>,
+    frames: VecDeque<Bytes>,
+    /// The index of the first frame that is kept.
+    first: u64,
+    /// A frame that does not fit waits here for the choice.
+    beyond: Option<Bytes>,
+    /// The attempt that the call belongs to.
+    chosen: Option<u32>,
+    /// Who may read: attempt, and the index of its next frame.
+    open: Vec<(u32, u64)>,
+    end: Option<End>,
+    failure: Option<Failure>,
+    caller: Option<Waker>,
+    held: Held,
+    sizes: Option<Sizes>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    /// The application has written all of it.
+    Closed,
+    Failed,
+    /// Nobody needs what the application writes any more.
+    Over,
+}
+
+/// Everything of the application's that a tape holds, to be dropped under no lock.
+type Spoils<B> = (Option<B>, VecDeque<Bytes>, Option<Bytes>);
+
+impl<B> Tape<B>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    /// A tape of what was read of the source already, which `held` counts, and the source itself.
+    pub(crate) fn new(
+        source: B,
+        frames: VecDeque<Bytes>,
+        held: Held,
+        sizes: Option<Sizes>,
+        _hedged: bool,
+    ) -> Self {
+        let inner = Inner {
+            source: Some(source),
+            frames,
+            first: 0,
+            beyond: None,
+            chosen: None,
+            open: Vec::new(),
+            end: None,
+            failure: None,
+            caller: None,
+            held,
+            sizes,
+        };
+        Tape { inner: Mutex::new(inner), alarm: Arc::default() }
+    }
+
+    /// A body for this attempt, which may read from now on; once the call belongs to another
+    /// attempt or is over, one that says so.
+    pub(crate) fn open(self: &Arc<Self>, attempt: u32) -> Replay<B> {
+        let mut inner = lock(&self.inner);
+        if inner.chosen.is_none() && inner.end != Some(End::Over) {
+            inner.open.push((attempt, 0));
+        }
+        drop(inner);
+        Replay::tape(self.clone(), attempt)
+    }
+
+    /// What the caller must know; if nothing, it is woken when that changes.
+    pub(crate) fn signal(&self, cx: &Context<'_>) -> Signal {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        if let Some(failure) = inner.failure.take() {
+            return Signal::Failed(failure);
+        }
+        if inner.is_full() {
+            let most = inner.open.iter().max_by_key(|(attempt, next)| (*next, u32::MAX - attempt));
+            return Signal::Full(most.map(|(attempt, _)| *attempt));
+        }
+        let before = match &inner.caller {
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            _ => inner.caller.replace(cx.waker().clone()),
+        };
+        drop(guard);
+        drop(before);
+        Signal::Quiet
+    }
+
+    fn read(&self, attempt: u32, next: &mut u64, cx: &mut Context<'_>) -> (Poll<Read>, Afterwards) {
+        let mut after = Afterwards::default();
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        let Some(place) = inner.open.iter().position(|(other, _)| *other == attempt) else {
+            return (Poll::Ready(Read::Early(Early::Over)), after);
+        };
+        // A frame that says something takes two turns: it is asked for, and handed out.
+        for _ in 0..EMPTY_MAX + 2 {
+            if let Some(bytes) = inner.frame(*next) {
+                *next += 1;
+                inner.open[place].1 = *next;
+                let last = inner.end == Some(End::Closed) && *next == inner.written();
+                return (Poll::Ready(Read::Frame(bytes, last)), after);
+            }
+            match inner.end {
+                Some(End::Closed) => return (Poll::Ready(Read::End), after),
+                Some(End::Failed) => return (Poll::Ready(Read::Early(Early::Failed)), after),
+                Some(End::Over) => return (Poll::Ready(Read::Early(Early::Over)), after),
+                None => {}
+            }
+            // Before the source is asked, or its answer could come before there is anybody to wake.
+            if inner.chosen.is_none() {
+                after.drop(self.alarm.park(attempt, cx.waker()));
+            }
+            if inner.beyond.is_some() {
+                return (Poll::Pending, after);
+            }
+            let polled = if inner.open.len() == 1 {
+                inner.pull(cx, &mut after)
+            } else {
+                // All that wait: who asked last may be stalled by its connection, or gone, when the
+                // source has something.
+                let alarm = Waker::from(self.alarm.clone());
+                self.alarm.hush();
+                let polled = inner.pull(&mut Context::from_waker(&alarm), &mut after);
+                after.wake(self.alarm.rung());
+                polled
+            };
+            if polled.is_pending() {
+                return (Poll::Pending, after);
+            }
+            if inner.chosen.is_none() {
+                let (own, others) = self.alarm.take_for(attempt);
+                after.drop(own);
+                after.wake(others);
+            }
+            if inner.failure.is_some() || inner.is_full() {
+                after.wake(inner.caller.take());
+            }
+        }
+        after.wake([cx.waker().clone()]);
+        (Poll::Pending, after)
+    }
+}
+
+impl<B> Tape<B> {
+    /// The call belongs to this attempt.
+    pub(crate) fn choose(&self, attempt: u32) {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        let mut freed = (None, VecDeque::new(), None);
+        if inner.chosen.is_none() && inner.end != Some(End::Over) {
+            inner.chosen = Some(attempt);
+            inner.open.retain(|(other, _)| *other == attempt);
+            inner.held.release();
+            match inner.open.first() {
+                Some((_, next)) => freed.1 = inner.free_below(*next),
+                None => freed = inner.clear(),
+            }
+        }
+        drop(guard);
+        self.alarm.ring();
+        drop(freed);
+    }
+
+    /// The call is over: nobody reads any more.
+    pub(crate) fn end(&self) {
+        let mut inner = lock(&self.inner);
+        inner.open.clear();
+        inner.held.release();
+        let freed = inner.clear();
+        drop(inner);
+        self.alarm.ring();
+        drop(freed);
+    }
+
+    /// This attempt reads no more.
+    pub(crate) fn close(&self, attempt: u32) {
+        let mut inner = lock(&self.inner);
+        inner.open.retain(|(other, _)| *other != attempt);
+        let freed = (inner.chosen == Some(attempt)).then(|| inner.clear());
+        drop(inner);
+        // A body that waits in the hands of a connection would keep its stream open.
+        if let Some(waker) = self.alarm.leave(attempt) {
+            waker.wake();
+        }
+        drop(freed);
+    }
+}
+
+impl<B> Inner<B> {
+    /// Whether a frame waits for the choice.
+    fn is_full(&self) -> bool {
+        self.beyond.is_some() && self.chosen.is_none()
+    }
+
+    /// How many frames the application has written, as far as is known.
+    fn written(&self) -> u64 {
+        self.first + self.frames.len() as u64 + u64::from(self.beyond.is_some())
+    }
+
+    /// The frame with this index, if it is there.
+    fn frame(&mut self, index: u64) -> Option<Bytes> {
+        let place = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        if self.chosen.is_none() {
+            return self.frames.get(place).cloned();
+        }
+        debug_assert!(place == 0, "what the chosen attempt was sent is kept");
+        let bytes = self.frames.pop_front().or_else(|| self.beyond.take())?;
+        self.first += 1;
+        Some(bytes)
+    }
+
+    /// The frames before this one, which nobody needs; the room for them goes too.
+    fn free_below(&mut self, index: u64) -> VecDeque<Bytes> {
+        let sent = usize::try_from(index - self.first).unwrap_or(usize::MAX);
+        let rest = self.frames.split_off(sent.min(self.frames.len()));
+        self.first = index;
+        std::mem::replace(&mut self.frames, rest)
+    }
+
+    /// Everything, which nobody needs.
+    fn clear(&mut self) -> Spoils<B> {
+        self.end = Some(End::Over);
+        (self.source.take(), std::mem::take(&mut self.frames), self.beyond.take())
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+        self.end = Some(End::Failed);
+    }
+
+    /// Keeps a frame, or puts it aside if it does not fit. Gives back what is too large.
+    fn keep(&mut self, bytes: Bytes) -> Option<Bytes> {
+        if let Some(Err(too_large)) = self.sizes.as_mut().map(|sizes| sizes.look(&bytes)) {
+            self.fail(Failure::TooLarge(too_large));
+            return Some(bytes);
+        }
+        debug_assert!(self.beyond.is_none(), "the source is asked before there is room");
+        // After the choice nothing is kept: it passes at once.
+        if self.chosen.is_some() || self.held.add(bytes.len() as u64) {
+            self.frames.push_back(bytes);
+        } else {
+            self.beyond = Some(bytes);
+        }
+        None
+    }
+}
+
+impl<B> Inner<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    /// Asks the source for what comes next.
+    fn pull(&mut self, cx: &mut Context<'_>, after: &mut Afterwards) -> Poll<()> {
+        let Some(source) = &mut self.source else {
+            debug_assert!(false, "a source that is gone is asked");
+            self.end = Some(End::Over);
+            return Poll::Ready(());
+        };
+        // A panic would go up into the task of a connection, which other calls share, and the
+        // caller would never hear why. The source is not asked again, so nobody sees it broken.
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| Pin::new(source).poll_frame(cx).map_err(Into::into)));
+        match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(Some(Ok(frame)))) => after.drop(self.take_in(frame)),
+            Ok(Poll::Ready(Some(Err(error)))) => self.fail(Failure::Body(error)),
+            Ok(Poll::Ready(None)) => self.end = Some(End::Closed),
+            Err(panic) => {
+                self.fail(Failure::Body(panicked(&*panic)));
+                after.drop(Some(panic));
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes in a frame; gives back what is left of it.
+    fn take_in(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        match frame.into_data() {
+            Ok(bytes) if bytes.has_remaining() => self.keep(bytes).map(Frame::data),
+            // A request of gRPC has no trailers, and an empty frame says nothing.
+            Ok(empty) => Some(Frame::data(empty)),
+            Err(trailers) => Some(trailers),
+        }
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> BoxError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    match text {
+        Some(text) => format!("the request body panicked: {text}").into(),
+        None => "the request body panicked".into(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The readers of a tape that wait, and what is left to do when no lock is held.
+//!
+//! Invariant: nobody is woken under the alarm's own lock, nor while the source is asked, which
+//! happens under the tape's.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use crate::sync::{Mutex, lock};
+
+/// The readers that wait. As a waker it wakes all of them.
+#[derive(Default)]
+pub(super) struct Alarm {
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    readers: Vec<(u32, Waker)>,
+    /// The source is being asked: if it rings meanwhile, that is remembered.
+    hushed: bool,
+    rung: bool,
+}
+
+impl Alarm {
+    /// This reader waits. What stood in its place is given back.
+    pub(super) fn park(&self, attempt: u32, waker: &Waker) -> Option<Waker> {
+        let mut waiting = lock(&self.waiting);
+        match waiting.readers.iter_mut().find(|(other, _)| *other == attempt) {
+            Some((_, parked)) if parked.will_wake(waker) => None,
+            Some((_, parked)) => Some(std::mem::replace(parked, waker.clone())),
+            None => {
+                waiting.readers.push((attempt, waker.clone()));
+                None
+            }
+        }
+    }
+
+    /// This reader waits no more.
+    pub(super) fn leave(&self, attempt: u32) -> Option<Waker> {
+        lock(&self.waiting).leave(attempt)
+    }
+
+    /// Everybody who waits, this reader apart; they wait no more.
+    pub(super) fn take_for(&self, attempt: u32) -> (Option<Waker>, Vec<Waker>) {
+        let mut waiting = lock(&self.waiting);
+        (waiting.leave(attempt), waiting.take())
+    }
+
+    /// Wakes everybody who waits.
+    pub(super) fn ring(&self) {
+        let wakers = lock(&self.waiting).take();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// From now on nobody is woken.
+    pub(super) fn hush(&self) {
+        lock(&self.waiting).hushed = true;
+    }
+
+    /// Ends the hush; whoever should have been woken meanwhile.
+    pub(super) fn rung(&self) -> Vec<Waker> {
+        let mut waiting = lock(&self.waiting);
+        waiting.hushed = false;
+        if std::mem::take(&mut waiting.rung) { waiting.take() } else { Vec::new() }
+    }
+}
+
+impl Waiting {
+    fn leave(&mut self, attempt: u32) -> Option<Waker> {
+        let place = self.readers.iter().position(|(other, _)| *other == attempt)?;
+        Some(self.readers.swap_remove(place).1)
+    }
+
+    fn take(&mut self) -> Vec<Waker> {
+        self.readers.drain(..).map(|(_, waker)| waker).collect()
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.hushed {
+            waiting.rung = true;
+            return;
+        }
+        let wakers = waiting.take();
+        drop(waiting);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What is left to do when no lock is held: whom to wake, and what to drop.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Afterwards {
+    wakers: Vec<Waker>,
+    rest: Vec<Box<dyn Any + Send>>,
+}
+
+impl Afterwards {
+    pub(super) fn wake(&mut self, wakers: impl IntoIterator<Item = Waker>) {
+        self.wakers.extend(wakers);
+    }
+
+    pub(super) fn drop<T: Send + 'static>(&mut self, rest: Option<T>) {
+        if let Some(rest) = rest {
+            self.rest.push(Box::new(rest));
+        }
+    }
+
+    pub(super) fn carry_out(self) {
+        self.wakers.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,173 @@
+//! The request body of one attempt, as its connection reads it.
+//!
+//! Invariant: after its end or an error there is nothing more, whatever becomes of the tape.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::Tape;
+use crate::BoxError;
+use crate::observe::Sent;
+
+/// The request body of one attempt: what the application wrote, from the beginning.
+pub struct Replay<B> {
+    kind: Kind<B>,
+    sent: Sent,
+}
+
+enum Kind<B> {
+    /// All of it was there when the call began.
+    Whole(Option<Bytes>),
+    Tape(Reader<B>),
+}
+
+struct Reader<B> {
+    tape: Arc<Tape<B>>,
+    attempt: u32,
+    next: u64,
+    /// The last frame was handed out, and it is known to be the last.
+    done: bool,
+}
+
+impl<B> Replay<B> {
+    /// A body that is one frame, or none.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        let kind = Kind::Whole((!bytes.is_empty()).then_some(bytes));
+        Replay { kind, sent: Sent::default() }
+    }
+
+    pub(super) fn tape(tape: Arc<Tape<B>>, attempt: u32) -> Self {
+        let kind = Kind::Tape(Reader { tape, attempt, next: 0, done: false });
+        Replay { kind, sent: Sent::default() }
+    }
+
+    /// The same, counted.
+    pub(crate) fn counted(mut self, sent: Sent) -> Self {
+        self.sent = sent;
+        self
+    }
+}
+
+impl<B> Body for Replay<B>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = ReplayError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReplayError>>> {
+        let polled = match &mut self.kind {
+            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Tape(reader) => reader.poll(cx),
+        };
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            self.sent.saw(data);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Whole(bytes) => bytes.is_none(),
+            Kind::Tape(reader) => reader.done,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // An exact hint would make hyper send a content-length that the application did not ask for.
+        SizeHint::default()
+    }
+}
+
+impl<B> fmt::Debug for Replay<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay").finish_non_exhaustive()
+    }
+}
+
+/// Why an attempt's body ends early: its attempt is over, or the application's body failed.
+///
+/// It makes the connection reset the stream; the call's own result says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayError(pub(super) Early);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Early {
+    Over,
+    Failed,
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Early::Over => "the attempt is over",
+            Early::Failed => "the request body failed",
+        })
+    }
+}
+
+impl Error for ReplayError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        // hyper resets a stream with the reason that it finds here, and with INTERNAL_ERROR if
+        // there is none; which of body and response it sees cancelled first is chance.
+        static CANCEL: LazyLock<h2::Error> = LazyLock::new(|| h2::Reason::CANCEL.into());
+        match self.0 {
+            Early::Over => Some(&*CANCEL),
+            Early::Failed => None,
+        }
+    }
+}
+
+/// What a reader finds.
+pub(super) enum Read {
+    /// A frame, and whether it is known to be the last.
+    Frame(Bytes, bool),
+    End,
+    Early(Early),
+}
+
+impl<B> Reader<B>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReplayError>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let (read, after) = self.tape.read(self.attempt, &mut self.next, cx);
+        after.carry_out();
+        read.map(|read| match read {
+            Read::Frame(bytes, last) => {
+                self.done = last;
+                Some(Ok(Frame::data(bytes)))
+            }
+            Read::End => {
+                self.done = true;
+                None
+            }
+            Read::Early(early) => {
+                self.done = true;
+                Some(Err(ReplayError(early)))
+            }
+        })
+    }
+}
+
+impl<B> Drop for Reader<B> {
+    fn drop(&mut self) {
+        self.tape.close(self.attempt);
+    }
+}

@@ -1,0 +1,121 @@
+//! One throttle for each server name in the process (ruling G15).
+//!
+//! Calls under way follow when a config changes it: they hold the server, not its tokens.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use arc_swap::ArcSwapOption;
+use redial_core::throttle::{Bucket, Tokens};
+use redial_core::{Cost, Grant, Ns, Taken};
+use redial_service_config::RetryThrottling;
+
+/// The servers that a layer was told the name of, as long as one of them lives.
+static SERVERS: Mutex<Option<HashMap<Box<str>, Weak<Server>>>> = Mutex::new(None);
+
+/// What all calls to one server share.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    tokens: ArcSwapOption<Tokens>,
+}
+
+impl Server {
+    /// The server with this name.
+    pub(crate) fn named(name: &str) -> Arc<Server> {
+        let mut servers = SERVERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let servers = servers.get_or_insert_default();
+        if let Some(server) = servers.get(name).and_then(Weak::upgrade) {
+            return server;
+        }
+        servers.retain(|_, server| server.strong_count() > 0);
+        let server = Arc::new(Server::default());
+        servers.insert(name.into(), Arc::downgrade(&server));
+        server
+    }
+
+    /// Another config is in force: equal parameters keep the tokens, others scale them.
+    pub(crate) fn configure(&self, throttling: Option<RetryThrottling>) {
+        self.tokens.rcu(|before| match (before, throttling) {
+            (_, None) => None,
+            (None, Some(throttling)) => Some(Arc::new(throttling.tokens())),
+            (Some(before), Some(throttling)) => {
+                Some(throttling.in_place_of(before).map_or_else(|| before.clone(), Arc::new))
+            }
+        });
+    }
+
+    /// The tokens that are left; `None` without a throttle.
+    pub(crate) fn tokens(&self) -> Option<f64> {
+        self.tokens.load().as_ref().and_then(|tokens| tokens.tokens(0))
+    }
+}
+
+/// The throttle of a call: its server's, or none where retries are off (G12).
+#[derive(Debug)]
+pub(crate) struct Throttle(pub(crate) Option<Arc<Server>>);
+
+impl Throttle {
+    fn with<R>(&self, otherwise: R, with: impl FnOnce(&Tokens) -> R) -> R {
+        let Some(server) = &self.0 else { return otherwise };
+        match &*server.tokens.load() {
+            Some(tokens) => with(tokens),
+            None => otherwise,
+        }
+    }
+}
+
+impl Bucket for Throttle {
+    fn failed(&self) {
+        self.with((), Tokens::failed);
+    }
+    fn take(&self, cost: Cost, now: Ns) -> Grant {
+        self.with(Grant::Now(Taken(0)), |tokens| tokens.take(cost, now))
+    }
+    // What gRPC's tokens grant costs nothing: there is nothing to give back.
+    fn give_back(&self, _taken: Taken) {}
+    fn succeeded(&self, taken: Option<Taken>) {
+        self.with((), |tokens| tokens.succeeded(taken));
+    }
+    fn tokens(&self, now: Ns) -> Option<f64> {
+        self.with(None, |tokens| tokens.tokens(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throttling(max: u32) -> Option<RetryThrottling> {
+        RetryThrottling::new(max, 100)
+    }
+
+    #[test]
+    fn a_name_is_one_server_as_long_as_somebody_uses_it() {
+        let server = Server::named("throttle-test-one");
+        server.configure(throttling(10));
+        Throttle(Some(server.clone())).failed();
+        assert_eq!(Server::named("throttle-test-one").tokens(), Some(9.0));
+        assert_eq!(Server::named("throttle-test-two").tokens(), None);
+        drop(server);
+        assert_eq!(
+            Server::named("throttle-test-one").tokens(),
+            None,
+            "forgotten with its last user"
+        );
+    }
+
+    #[test]
+    fn calls_under_way_follow_a_new_config() {
+        let server = Arc::new(Server::default());
+        server.configure(throttling(10));
+        let call = Throttle(Some(server.clone()));
+        call.failed();
+        server.configure(throttling(10));
+        assert_eq!(call.tokens(0), Some(9.0), "equal parameters keep it");
+        server.configure(throttling(100));
+        assert_eq!(call.tokens(0), Some(90.0), "others scale it");
+        server.configure(None);
+        assert_eq!(call.tokens(0), None);
+        assert_eq!(call.take(Cost { kind: redial::Kind::Server }, 0), Grant::Now(Taken(0)));
+    }
+}

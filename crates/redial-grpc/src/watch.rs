@@ -1,0 +1,185 @@
+//! A config file that is followed while calls run.
+//!
+//! What counts is what the file holds, not when it was written: whether it was written in place,
+//! replaced by another, reached through a link that now leads elsewhere, or written twice within the
+//! resolution of the file system's clock makes no difference. So the file is read each time; it is
+//! small ([`TEXT_MAX`]).
+//!
+//! A file that is being written may be seen half. Half a config is not a config, so what is bad is
+//! looked at once more, [`SETTLE`] later, before it is told.
+//!
+//! Invariants: nothing is spawned but the reading itself, which must not hold up an executor; each
+//! state of the file is told once; nothing but a config that was checked whole gets into force.
+//!
+//! [`TEXT_MAX`]: redial_service_config::TEXT_MAX
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redial_service_config::{Problem, ServiceConfig};
+
+use crate::config_file::{self, ConfigFileError, Wrong};
+use crate::control::Control;
+use crate::shared::Shared;
+
+/// The shortest time between two looks at a file; a shorter one becomes this.
+pub const WATCH_MIN: Duration = Duration::from_millis(10);
+
+/// How long a file may be in the middle of being written.
+const SETTLE: Duration = Duration::from_millis(100);
+
+impl Control {
+    /// Follows a config file: what it holds is put in force now, and again whenever it changes. The
+    /// file is looked at that often; each look reads it.
+    ///
+    /// Nothing happens until the result is run or asked: spawn [`ConfigWatch::run`], or a loop
+    /// around [`ConfigWatch::changed`] to hear of changes.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redial_grpc::RetryLayer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("service-config.json");
+    /// # std::fs::write(&path, r#"{ "methodConfig": [] }"#)?;
+    /// let layer = RetryLayer::from_file(&path)?;
+    /// let mut watch = layer.control().watch_file(&path, Duration::from_secs(5));
+    /// tokio::spawn(async move {
+    ///     while let Some(change) = watch.changed().await {
+    ///         match change {
+    ///             Ok(warnings) => warnings.iter().for_each(|warning| eprintln!("{warning}")),
+    ///             Err(error) => eprintln!("the config in force stays: {error}"),
+    ///         }
+    ///     }
+    /// });
+    /// # drop(layer); Ok(())
+    /// # }
+    /// ```
+    pub fn watch_file(&self, path: impl Into<PathBuf>, every: Duration) -> ConfigWatch {
+        ConfigWatch {
+            shared: Arc::downgrade(&self.shared),
+            path: path.into(),
+            every: every.max(WATCH_MIN),
+            told: None,
+            first: true,
+        }
+    }
+}
+
+/// A config file that is followed; see [`Control::watch_file`]. It does not keep its layer: it ends
+/// when the layer, its services and its controls are gone.
+///
+/// # Cancel safety
+/// Dropping it, or a future of its methods, stops following the file. The config in force stays.
+#[derive(Debug)]
+#[must_use = "a file is followed while somebody asks"]
+pub struct ConfigWatch {
+    shared: Weak<Shared>,
+    path: PathBuf,
+    every: Duration,
+    /// What the file held when it was last told of.
+    told: Option<Held>,
+    /// The first look is at once.
+    first: bool,
+}
+
+/// What a file holds: bytes, or an error by its kind.
+#[derive(Debug, PartialEq)]
+enum Held {
+    Bytes(Vec<u8>),
+    Unreadable(io::ErrorKind),
+    NotAFile,
+    TooLarge,
+}
+
+impl ConfigWatch {
+    /// Waits until the file has changed. A config that is right is in force then, and what is legal
+    /// in it and surely not meant is returned; calls under way are left alone. `None`: the layer is
+    /// gone.
+    ///
+    /// The first time it does not wait: what the file holds is put in force.
+    ///
+    /// # Errors
+    /// The file is missing or cannot be read, or everything that is wrong with what it holds; the
+    /// config in force stays (ruling G39). It is told once, and the file is followed further.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no change: the next one finds it.
+    pub async fn changed(&mut self) -> Option<Result<Vec<Problem>, ConfigFileError>> {
+        loop {
+            if !self.first {
+                tokio::time::sleep(self.every).await;
+            }
+            let mut looked = self.look().await?;
+            if let Some((_, Err(_))) = looked {
+                tokio::time::sleep(SETTLE).await;
+                looked = self.look().await?;
+            }
+            self.first = false;
+            let Some((held, config)) = looked else { continue };
+            let shared = self.shared.upgrade()?;
+            self.told = Some(held);
+            let change = config.map(|config| {
+                let warnings = config.warnings().to_vec();
+                shared.set_config(config);
+                warnings
+            });
+            let change = change.map_err(|wrong| wrong.at(&self.path));
+            tell(&self.path, &change);
+            return Some(change);
+        }
+    }
+
+    /// Follows the file until the layer is gone. What is wrong with it is told to `tracing` alone,
+    /// if that feature is on; [`ConfigWatch::changed`] returns it.
+    pub async fn run(mut self) {
+        while self.changed().await.is_some() {}
+    }
+
+    /// Looks at the file; outer `None`: the layer is gone; inner: nothing new.
+    async fn look(&self) -> Option<Option<(Held, Result<ServiceConfig, Wrong>)>> {
+        if self.shared.strong_count() == 0 {
+            return None;
+        }
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || config_file::read(&path)).await;
+        let read = read.unwrap_or_else(|error| Err(Wrong::Io(io::Error::other(error))));
+        let (held, wrong) = match read {
+            Ok(bytes) => (Held::Bytes(bytes), None),
+            Err(Wrong::Io(error)) => (Held::Unreadable(error.kind()), Some(Wrong::Io(error))),
+            Err(Wrong::TooLarge) => (Held::TooLarge, Some(Wrong::TooLarge)),
+            Err(wrong) => (Held::NotAFile, Some(wrong)),
+        };
+        if self.told.as_ref() == Some(&held) {
+            return Some(None);
+        }
+        let config = match (&held, wrong) {
+            (Held::Bytes(bytes), None) => config_file::parse(bytes),
+            (_, wrong) => Err(wrong.unwrap_or(Wrong::NotAFile)),
+        };
+        Some(Some((held, config)))
+    }
+}
+
+/// Tells `tracing` of a change.
+#[cfg(feature = "tracing")]
+fn tell(path: &Path, change: &Result<Vec<Problem>, ConfigFileError>) {
+    let file = path.display();
+    match change {
+        Ok(warnings) => {
+            tracing::info!(target: "redial", %file, warnings = warnings.len(), "config in force");
+        }
+        Err(error) => {
+            // One level: what the file is, and then why.
+            let cause = std::error::Error::source(error);
+            let cause = cause.map(tracing::field::display);
+            tracing::warn!(target: "redial", %file, %error, cause, "config refused");
+        }
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+fn tell(_path: &Path, _change: &Result<Vec<Problem>, ConfigFileError>) {}

@@ -1,0 +1,142 @@
+//! What depends on the client's own types: how an attempt's body becomes one that the channel
+//! takes, and how a call that ended here is told to the application.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+use http_body::Body;
+use redial::code::Code;
+
+use crate::answer::{MESSAGE, STATUS};
+use crate::tape::Replay;
+use crate::template::{PREVIOUS, previous};
+use crate::{BoxError, evidence};
+
+/// How calls of one kind of client are spoken to. [`Tonic`] is the one for tonic; for another
+/// version of it, or another client, see [`RetryLayer::wrapping`](crate::RetryLayer::wrapping).
+pub trait Bodies<B>: Clone {
+    /// The body of an attempt, as the channel takes it.
+    fn wrap(&self, body: Replay<B>) -> B;
+
+    /// The result of a call that ended on this side. By default a Trailers-Only response, which
+    /// every client of gRPC understands.
+    ///
+    /// # Errors
+    /// The error that the client is to see instead.
+    fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
+        Ok(ended.into_response())
+    }
+}
+
+/// A call that ended on this side: a deadline, a lost connection, a message that is too large.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The status.
+    pub code: Code,
+    /// What happened.
+    pub message: String,
+    /// The number of the last attempt, from 1; 0 if none was made.
+    pub attempts: u32,
+    /// The error behind it, if there is one.
+    pub source: Option<BoxError>,
+}
+
+impl Ended {
+    pub(crate) fn new(code: Code, message: String, attempts: u32) -> Self {
+        Ended { code, message, attempts, source: None }
+    }
+
+    /// With an error behind it, whose whole chain is the message.
+    pub(crate) fn because(code: Code, error: BoxError, attempts: u32) -> Self {
+        let message = evidence::text(&*error);
+        Ended { code, message, attempts, source: Some(error) }
+    }
+
+    /// As a Trailers-Only response.
+    #[must_use]
+    pub fn into_response(self) -> Response<()> {
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(STATUS, HeaderValue::from(u16::from(self.code.number())));
+        headers.insert(MESSAGE, message(&self.message));
+        if let Some(previous) = previous(self.attempts) {
+            headers.insert(PREVIOUS, previous);
+        }
+        response
+    }
+}
+
+/// A message as `grpc-message` carries it: what is not printable ASCII is written in percent.
+pub(crate) fn message(text: &str) -> HeaderValue {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'$' | b'&'..=b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    // Printable ASCII is a header value.
+    HeaderValue::try_from(out).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// Clients of tonic 0.14 (feature `tonic`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tonic;
+
+#[cfg(feature = "tonic")]
+impl Bodies<tonic::body::Body> for Tonic {
+    fn wrap(&self, body: Replay<tonic::body::Body>) -> tonic::body::Body {
+        tonic::body::Body::new(body)
+    }
+
+    /// An error that holds a [`tonic::Status`], so that the application finds the source too.
+    fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
+        let code = tonic::Code::from_i32(i32::from(ended.code.number()));
+        let mut metadata = tonic::metadata::MetadataMap::new();
+        if ended.attempts > 1 {
+            let previous = tonic::metadata::MetadataValue::from(ended.attempts - 1);
+            metadata.insert("grpc-previous-rpc-attempts", previous);
+        }
+        let mut status = tonic::Status::with_metadata(code, ended.message, metadata);
+        if let Some(source) = ended.source {
+            status.set_source(source.into());
+        }
+        Err(Box::new(status))
+    }
+}
+
+/// Any other client: its bodies are made by a function.
+#[derive(Clone, Copy, Debug)]
+pub struct Wrapping<F>(pub(crate) F);
+
+impl<B, F> Bodies<B> for Wrapping<F>
+where
+    B: Body<Data = Bytes>,
+    F: Fn(Replay<B>) -> B + Clone,
+{
+    fn wrap(&self, body: Replay<B>) -> B {
+        (self.0)(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_travels_as_printable_ascii() {
+        assert_eq!(message("tcp: 100% lost\n\u{e9}"), "tcp: 100%25 lost%0A%C3%A9");
+    }
+
+    #[test]
+    fn a_call_that_ended_here_is_a_trailers_only_response() {
+        let ended = Ended::new(Code::DeadlineExceeded, "too late".into(), 3);
+        let response = ended.into_response();
+        assert_eq!(response.headers()["grpc-status"], "4");
+        assert_eq!(response.headers()["grpc-message"], "too late");
+        assert_eq!(response.headers()["grpc-previous-rpc-attempts"], "2");
+        let first = Ended::new(Code::Unavailable, String::new(), 1).into_response();
+        assert!(!first.headers().contains_key("grpc-previous-rpc-attempts"));
+    }
+}

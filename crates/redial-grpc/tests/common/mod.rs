@@ -1,0 +1,57 @@
+//! A real tonic server and a real tonic client, over a pipe in memory, on a paused clock.
+
+use hyper_util::rt::TokioIo;
+use redial_echo::Responder;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
+use redial_grpc::{RetryLayer, RetryService};
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Channel, Endpoint, Server};
+use tower::{ServiceBuilder, service_fn};
+
+pub(crate) type Client = EchoClient<RetryService<Channel>>;
+
+/// A channel to a server of the echo service.
+pub(crate) fn echo_channel() -> Channel {
+    let (connections, accepted) = mpsc::unbounded_channel::<Result<DuplexStream, std::io::Error>>();
+    let incoming = UnboundedReceiverStream::new(accepted);
+    tokio::spawn(async move {
+        let server = Server::builder().add_service(EchoServer::new(Responder));
+        server.serve_with_incoming(incoming).await
+    });
+    Endpoint::from_static("http://echo").connect_with_connector_lazy(service_fn(move |_| {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let sent = connections.send(Ok(theirs));
+        async move {
+            match sent {
+                Ok(()) => Ok(TokioIo::new(ours)),
+                Err(_) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
+            }
+        }
+    }))
+}
+
+/// A client of the echo service with this layer.
+pub(crate) fn echo(layer: &RetryLayer) -> Client {
+    EchoClient::new(ServiceBuilder::new().layer(layer.clone()).service(echo_channel()))
+}
+
+/// A config in which every method of the echo service is retried after UNAVAILABLE.
+pub(crate) fn retry_config(attempts: u32) -> String {
+    format!(
+        r#"{{ "methodConfig": [{{ "name": [{{ "service": "redial.test.Echo" }}],
+            "retryPolicy": {{ "maxAttempts": {attempts}, "initialBackoff": "0.1s", "maxBackoff": "1s",
+            "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }} }}] }}"#
+    )
+}
+
+/// A config in which every method of the echo service is hedged.
+pub(crate) fn hedge_config(attempts: u32, delay: &str) -> String {
+    format!(
+        r#"{{ "methodConfig": [{{ "name": [{{ "service": "redial.test.Echo" }}],
+            "hedgingPolicy": {{ "maxAttempts": {attempts}, "hedgingDelay": "{delay}",
+            "nonFatalStatusCodes": ["UNAVAILABLE"] }} }}] }}"#
+    )
+}

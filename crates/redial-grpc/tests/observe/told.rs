@@ -1,0 +1,131 @@
+//! What any sink of metrics must have been told after a play.
+
+use std::fmt;
+
+use prost::Message;
+
+use crate::plays::{METHOD, Play, TARGET};
+
+impl Play {
+    /// What must have been told.
+    pub(crate) fn told(self) -> Vec<Told> {
+        let sent = self.request().encoded_len() as u64;
+        let received = self.response().encoded_len() as u64;
+        let started = |number| counter("grpc.client.attempt.started", number);
+        let call = |status, ms| histogram("grpc.client.call.duration", Some(status), 1, ms);
+        let numbers = |name, number| histogram(name, None, 1, number);
+        let retry_delay = |ms| histogram("grpc.client.call.retry_delay", None, 1, ms);
+        let mut told = match self {
+            Play::Retried => [
+                vec![started(3), call("OK", 100), retry_delay(100)],
+                vec![numbers("grpc.client.call.retries", 2)],
+                attempts("UNAVAILABLE", 2, 0, 2 * sent, 0),
+                attempts("OK", 1, 0, sent, received),
+            ]
+            .concat(),
+            Play::Hedged => [
+                vec![started(3), call("OK", 110), numbers("grpc.client.call.hedges", 2)],
+                vec![counter("redial.grpc.call.hedge_won", 1)],
+                attempts("UNAVAILABLE", 1, 100, sent, 0),
+                attempts("OK", 1, 100, sent, received),
+                attempts("CANCELLED", 1, 90, sent, 0),
+            ]
+            .concat(),
+            Play::Replaced => [
+                vec![started(2), call("OK", 0)],
+                vec![numbers("grpc.client.call.transparent_retries", 1)],
+                attempts("UNAVAILABLE", 1, 0, sent, 0),
+                attempts("OK", 1, 0, sent, received),
+            ]
+            .concat(),
+            Play::Late => [
+                vec![started(1), call("DEADLINE_EXCEEDED", 100)],
+                attempts("DEADLINE_EXCEEDED", 1, 100, sent, 0),
+            ]
+            .concat(),
+            Play::LateBetween => [
+                vec![started(1), call("DEADLINE_EXCEEDED", 100), retry_delay(100)],
+                attempts("UNAVAILABLE", 1, 0, sent, 0),
+            ]
+            .concat(),
+            Play::Throttled | Play::Sealed | Play::Off => {
+                [vec![started(1), call("UNAVAILABLE", 20)], attempts("UNAVAILABLE", 1, 20, sent, 0)]
+                    .concat()
+            }
+            Play::Dropped => {
+                [vec![started(1), call("CANCELLED", 30)], attempts("CANCELLED", 1, 30, sent, 0)]
+                    .concat()
+            }
+            Play::TooLarge => vec![call("RESOURCE_EXHAUSTED", 0)],
+        };
+        match self {
+            Play::Throttled => told.push(counter("redial.grpc.call.throttled", 1)),
+            Play::Sealed => told.push(counter("redial.grpc.call.buffer_full", 1)),
+            _ => {}
+        }
+        told.sort();
+        told
+    }
+}
+
+/// What a metric with one set of labels has after a play.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Told {
+    name: String,
+    status: String,
+    /// How many values a histogram has, and their sum; a counter's value is both.
+    count: u64,
+    sum: u64,
+}
+
+impl Told {
+    /// Of a histogram, or a counter that has one value. Seconds become milliseconds: the clock's
+    /// own step.
+    pub(crate) fn new<'a>(
+        name: &str,
+        unit: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        count: u64,
+        sum: f64,
+    ) -> Told {
+        let mut labels: Vec<_> = labels.into_iter().collect();
+        labels.sort_unstable();
+        let ("grpc.method", METHOD) = labels[0] else { panic!("{name}: {labels:?}") };
+        let (status, target) = match labels[1..] {
+            [("grpc.status", status), ("grpc.target", target)] => (status.to_owned(), target),
+            [("grpc.target", target)] => (String::new(), target),
+            _ => panic!("{name}: {labels:?}"),
+        };
+        assert!(target.starts_with(TARGET), "{target}");
+        let sum = if unit == "s" { (sum * 1e3).round() } else { sum };
+        Told { name: name.to_owned(), status, count, sum: sum as u64 }
+    }
+}
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { name, status, count, sum } = self;
+        write!(f, "{name} {status:?}: {count} of {sum}")
+    }
+}
+
+fn counter(name: &str, number: u64) -> Told {
+    histogram(name, None, number, number)
+}
+
+fn histogram(name: &str, status: Option<&str>, count: u64, sum: u64) -> Told {
+    let status = status.unwrap_or_default().to_owned();
+    Told { name: name.to_owned(), status, count, sum }
+}
+
+/// The histograms of attempts with one status.
+fn attempts(status: &str, count: u64, ms: u64, sent: u64, received: u64) -> Vec<Told> {
+    [("duration", ms)]
+        .into_iter()
+        .chain([("sent_total_compressed_message_size", sent)])
+        .chain([("rcvd_total_compressed_message_size", received)])
+        .map(|(name, sum)| {
+            histogram(&format!("grpc.client.attempt.{name}"), Some(status), count, sum)
+        })
+        .collect()
+}

@@ -1,0 +1,181 @@
+//! What the server saw.
+//!
+//! Moments count from the server's start, on tokio's clock.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::Reason;
+use http::HeaderMap;
+
+use super::answer::Door;
+use super::code::Code;
+
+/// What the server has seen so far: a copy, which does not change any more.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// The streams in order of arrival, as far as they are kept.
+    pub streams: Vec<Stream>,
+    /// The connections in the order in which they were asked for, as far as they are kept.
+    pub connections: Vec<Connection>,
+    /// The numbers.
+    pub counts: Counts,
+}
+
+/// How many there are, and were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Streams that have arrived.
+    pub streams: u64,
+    /// Streams that are open at this moment.
+    pub streams_open: u64,
+    /// Streams for which the script had no answer.
+    pub streams_unscripted: u64,
+    /// Connections that were asked for.
+    pub connections: u64,
+    /// Connections that are open at this moment.
+    pub connections_open: u64,
+}
+
+/// What is known of a stream.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stream {
+    /// Its number among all streams, from 1, in order of arrival.
+    pub number: u64,
+    /// The number of its connection, from 1.
+    pub connection: u64,
+    /// Its id there.
+    pub id: u32,
+    /// The call that it named.
+    pub call: Option<String>,
+    /// Which attempt of its call it was, from 1; those that met a closed door are counted too. A
+    /// stream that was turned away before it was looked at has none.
+    pub attempt: Option<u64>,
+    /// Whether the script had an answer for it.
+    pub scripted: bool,
+    /// When its headers came.
+    pub arrived: Duration,
+    /// `/package.Service/Method`.
+    pub path: String,
+    /// Its request headers, all but the pseudo-headers.
+    pub headers: HeaderMap,
+    /// How many whole messages were read.
+    pub messages: u64,
+    /// How many bytes of the request's body were read, prefixes included.
+    pub bytes: u64,
+    /// FNV-1a (64 bits) of those bytes: equal for attempts that carried the same.
+    pub digest: u64,
+    /// The payloads of the first messages, as far as they are kept.
+    pub payloads: Vec<Bytes>,
+    /// When the client's half-close came.
+    pub half_closed: Option<Duration>,
+    /// When and with which code the client reset it.
+    pub reset: Option<Reset>,
+    /// When and how it ended; `None` while it is open.
+    pub end: Option<End>,
+}
+
+/// `RST_STREAM` from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// When it came.
+    pub at: Duration,
+    /// Its code.
+    pub reason: Reason,
+}
+
+/// The end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// When.
+    pub at: Duration,
+    /// How.
+    pub how: How,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum How {
+    /// The server ended it with `END_STREAM`; with this status, if it sent one that is a number.
+    Answered(Option<Code>),
+    /// The server reset it.
+    Reset(Reason),
+    /// The client reset it.
+    ResetByClient(Reason),
+    /// It was above the last stream of a GOAWAY.
+    GoneAway(Reason),
+    /// It was one more than a client may have open, and refused.
+    TooMany,
+    /// The server closed the connection.
+    Closed,
+    /// The client closed the connection, or it broke.
+    ClosedByClient,
+}
+
+/// What is known of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connection {
+    /// Its number, from 1.
+    pub number: u64,
+    /// What it met.
+    pub door: Door,
+    /// The attempt that it used up, if it met that at its door: the call's name and the attempt's
+    /// number.
+    pub attempt: Option<(Option<String>, u64)>,
+    /// When it was asked for.
+    pub opened: Duration,
+    /// When it was over; `None` while it is open.
+    pub closed: Option<Duration>,
+}
+
+impl Stream {
+    /// `grpc-previous-rpc-attempts`, if it is there once and a number.
+    #[must_use]
+    pub fn previous_attempts(&self) -> Option<u64> {
+        self.number_of("grpc-previous-rpc-attempts")
+    }
+
+    /// `grpc-timeout`, if it is there once and right: up to eight digits and a unit.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        let text = self.only("grpc-timeout")?;
+        let unit = text.chars().last()?;
+        let digits = text.strip_suffix(unit)?;
+        if digits.len() > TIMEOUT_DIGITS_MAX {
+            return None;
+        }
+        let number = whole(digits)?;
+        Some(match unit {
+            'H' => Duration::from_secs(number * 3600),
+            'M' => Duration::from_secs(number * 60),
+            'S' => Duration::from_secs(number),
+            'm' => Duration::from_millis(number),
+            'u' => Duration::from_micros(number),
+            'n' => Duration::from_nanos(number),
+            _ => return None,
+        })
+    }
+
+    /// The value of a header that is there once.
+    fn only(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.get_all(name).iter();
+        let value = values.next()?;
+        if values.next().is_some() { None } else { value.to_str().ok() }
+    }
+
+    fn number_of(&self, name: &str) -> Option<u64> {
+        whole(self.only(name)?)
+    }
+}
+
+/// The longest number in a `grpc-timeout` (gRPC over HTTP/2, "Requests").
+const TIMEOUT_DIGITS_MAX: usize = 8;
+
+/// A number of digits alone.
+fn whole(digits: &str) -> Option<u64> {
+    let only_digits = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    only_digits.then(|| digits.parse().ok())?
+}

@@ -1,0 +1,70 @@
+//! Answers as a gRPC server gives them: Trailers-Only, headers first, messages, trailers.
+
+use http::StatusCode;
+use redial_peers::grpc::{Answer, Code, How};
+
+use super::raw::{Client, message, ms, serve};
+
+#[tokio::test(start_paused = true)]
+async fn trailers_only_is_one_block_of_headers_that_ends_the_stream() {
+    let answer = Answer::trailers_only(Code::UNAVAILABLE)
+        .text("100 % of it\nis ü")
+        .metadata("detail", "a")
+        .metadata("detail", "b")
+        .pushback("50")
+        .after(ms(5));
+    let server = serve(answer);
+    let seen = Client::of(&server).await.unary("x").await;
+    let (at, status, fields) = seen.headers.as_ref().unwrap();
+    assert_eq!((*at, *status, seen.only), (ms(5), StatusCode::OK, true));
+    assert_eq!(seen.header("content-type"), Some("application/grpc"));
+    assert_eq!(seen.header("grpc-status"), Some("14"));
+    assert_eq!(seen.header("grpc-message"), Some("100 %25 of it%0Ais %C3%BC"));
+    assert_eq!(seen.header("grpc-retry-pushback-ms"), Some("50"));
+    assert_eq!(fields.get_all("detail").iter().collect::<Vec<_>>(), ["a", "b"]);
+    assert!(seen.error.is_none() && seen.trailers.is_none() && seen.data.is_empty());
+    let record = server.shutdown().await;
+    let [stream] = &record.streams[..] else { panic!("{record:?}") };
+    assert_eq!((stream.messages, stream.bytes), (1, 6));
+    assert_eq!(stream.end.unwrap().how, How::Answered(Some(Code::UNAVAILABLE)));
+    assert_eq!(stream.end.unwrap().at, ms(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_messages_and_trailers_come_each_at_their_moment() {
+    let answer = Answer::headers()
+        .after(ms(2))
+        .message("abc")
+        .after(ms(3))
+        .message("")
+        .trailers(Code::INTERNAL)
+        .text("late")
+        .pushback("7")
+        .after(ms(9));
+    let server = serve(answer);
+    let seen = Client::of(&server).await.unary("x").await;
+    assert_eq!(seen.headers.as_ref().unwrap().0, ms(2));
+    assert!(!seen.only);
+    assert_eq!(seen.header("grpc-status"), None);
+    assert_eq!(seen.data, [message("abc"), message("")].concat());
+    assert_eq!(seen.trailer("grpc-status"), Some("13"));
+    assert_eq!(seen.trailer("grpc-message"), Some("late"));
+    assert_eq!(seen.trailer("grpc-retry-pushback-ms"), Some("7"));
+    assert_eq!(seen.ended, ms(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_message_is_sent_back_as_it_comes() {
+    let server = serve(Answer::echo());
+    let mut client = Client::of(&server).await;
+    let mut call = client.begin(&[], false).await.unwrap();
+    for payload in ["one", "", "three"] {
+        call.request.send_data(message(payload), false).unwrap();
+    }
+    call.request.send_data(bytes::Bytes::new(), true).unwrap();
+    let seen = call.seen().await;
+    assert_eq!(seen.data, [message("one"), message(""), message("three")].concat());
+    assert_eq!(seen.trailer("grpc-status"), Some("0"));
+    let record = server.record();
+    assert_eq!(record.streams[0].payloads, [&b"one"[..], b"", b"three"]);
+}

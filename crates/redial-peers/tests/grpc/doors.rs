@@ -1,0 +1,121 @@
+//! What a client meets when it connects.
+
+use std::io::ErrorKind;
+
+use redial_peers::grpc::{Answer, CONNECTIONS_OPEN_MAX, Code, Door, How, Script, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use super::raw::{Client, ms, serve};
+
+#[tokio::test(start_paused = true)]
+async fn doors_are_met_in_order_and_then_it_is_open() {
+    let script = Script::new()
+        .door(Door::Refused, ms(3))
+        .door(Door::ClosedAtOnce, ms(0))
+        .door(Door::ClosedAfterPreface, ms(0))
+        .door(Door::Silent, ms(0))
+        .otherwise(Answer::reply("x"));
+    let server = serve(script);
+    let start = Instant::now();
+    let refused = server.connect().await.unwrap_err();
+    assert_eq!((refused.kind(), start.elapsed()), (ErrorKind::ConnectionRefused, ms(3)));
+
+    let mut closed = server.connect().await.unwrap();
+    assert_eq!(closed.read(&mut [0; 9]).await.unwrap(), 0, "not even settings");
+
+    let mut closed = server.connect().await.unwrap();
+    closed.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    assert_eq!(closed.read(&mut [0; 9]).await.unwrap(), 0);
+
+    let mut silent = server.connect().await.unwrap();
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let waited = tokio::time::timeout(ms(60_000), silent.read(&mut [0; 9])).await;
+    assert!(waited.is_err());
+
+    let seen = Client::of(&server).await.unary("x").await;
+    assert_eq!(seen.trailer("grpc-status"), Some("0"));
+
+    let record = server.record();
+    let doors: Vec<_> =
+        record.connections.iter().map(|it| (it.door, it.closed.is_some())).collect();
+    let expected = [
+        (Door::Refused, true),
+        (Door::ClosedAtOnce, true),
+        (Door::ClosedAfterPreface, true),
+        (Door::Silent, false),
+        (Door::Open, false),
+    ];
+    assert_eq!(doors, expected);
+    assert_eq!(record.connections[0].closed, Some(ms(3)));
+    let record = server.shutdown().await;
+    assert_eq!(record.counts.connections_open, 0, "the silent one too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_can_meet_a_door() {
+    let script = Script::new()
+        .call(
+            "a",
+            [
+                Answer::unconnected().after(ms(7)),
+                Answer::trailers_only(Code::UNAVAILABLE),
+                Answer::unsent(),
+                Answer::reply("x"),
+            ],
+        )
+        .otherwise(Answer::trailers_only(Code::INTERNAL));
+    let server = serve(script);
+    let call = [("x-redial-call", "a")];
+    assert_eq!(server.connect().await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    let mut client = Client::of(&server).await;
+    assert_eq!(client.unary_with(&call, "x").await.header("grpc-status"), Some("14"));
+    // The next attempt is to meet a door: this connection takes no more streams.
+    assert!(client.begin(&call, true).await.is_err());
+    assert!(client.connection.await.unwrap().is_ok());
+    let mut closed = server.connect().await.unwrap();
+    closed.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    assert_eq!(closed.read(&mut [0; 9]).await.unwrap(), 0);
+    let seen = Client::of(&server).await.unary_with(&call, "x").await;
+    assert_eq!(seen.trailer("grpc-status"), Some("0"));
+    let record = server.shutdown().await;
+    let doors: Vec<_> = record.connections.iter().map(|it| it.attempt.clone()).collect();
+    let name = Some("a".to_owned());
+    assert_eq!(doors, [Some((name.clone(), 1)), None, Some((name, 3)), None]);
+    let attempts: Vec<_> = record.streams.iter().map(|it| it.attempt.unwrap()).collect();
+    assert_eq!(attempts, [2, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_door_that_is_passed_by_on_another_connection_is_not_scripted() {
+    let server =
+        Server::new(Script::new().attempts([Answer::reply("other"), Answer::reply("more")]))
+            .on_pipe();
+    let mut client = Client::of(&server).await;
+    client.unary("x").await;
+    server.call("a", [Answer::unsent(), Answer::reply("x")]);
+    let seen = client.unary_with(&[("x-redial-call", "a")], "x").await;
+    assert_eq!(seen.header("grpc-message"), Some("unscripted attempt"));
+    let record = server.shutdown().await;
+    assert_eq!((record.streams[1].attempt, record.streams[1].scripted), (Some(1), false));
+    assert_eq!(record.counts.streams_unscripted, 1);
+    assert_eq!(record.streams[1].end.unwrap().how, How::Answered(Some(Code::INTERNAL)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_connection_more_than_the_limit_is_closed_at_once() {
+    let server = Server::new(Script::new()).pipe_bytes(1024).on_pipe();
+    let mut open = Vec::new();
+    for _ in 0..CONNECTIONS_OPEN_MAX {
+        open.push(server.connect().await.unwrap());
+    }
+    let mut byte = [0; 1];
+    assert_eq!(open.last_mut().unwrap().read(&mut byte).await.unwrap(), 1, "settings");
+    let mut more = server.connect().await.unwrap();
+    assert_eq!(more.read(&mut byte).await.unwrap(), 0);
+    assert_eq!(server.counts().connections_open, CONNECTIONS_OPEN_MAX);
+    // One that goes makes room.
+    drop(open.pop());
+    server.until(|record| record.counts.connections_open < CONNECTIONS_OPEN_MAX).await;
+    assert_eq!(server.connect().await.unwrap().read(&mut byte).await.unwrap(), 1);
+}

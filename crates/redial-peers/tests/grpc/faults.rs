@@ -1,0 +1,217 @@
+//! Faults of streams and connections: `RST_STREAM`, GOAWAY, close, hang.
+
+use bytes::Bytes;
+use h2::Reason;
+use redial_peers::grpc::{Answer, Close, Code, How, LastStream, Once};
+
+use super::raw::{Client, message, ms, serve};
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_reset_with_any_code_at_its_moment() {
+    let codes = [
+        Reason::NO_ERROR,
+        Reason::REFUSED_STREAM,
+        Reason::CANCEL,
+        Reason::ENHANCE_YOUR_CALM,
+        Reason::from(0xdead_beef),
+    ];
+    let server = serve(codes.map(|code| Answer::reset(code).after(ms(3))).to_vec());
+    let mut client = Client::of(&server).await;
+    for code in codes {
+        let seen = client.unary("x").await;
+        let error = seen.error.as_ref().unwrap();
+        assert!(error.is_reset() && error.is_remote(), "{error:?}");
+        assert_eq!((seen.reason(), seen.ended), (Some(code), ms(3)));
+        assert!(seen.headers.is_none());
+    }
+    let record = server.shutdown().await;
+    for (stream, code) in record.streams.iter().zip(codes) {
+        assert_eq!(stream.end.unwrap().how, How::Reset(code));
+        assert_eq!(stream.reset, None, "the client did not");
+    }
+    assert_eq!(record.connections.len(), 1, "a reset leaves the connection alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_does_not_overtake_what_was_sent_before_it() {
+    let large = Bytes::from(vec![7; 300_000]);
+    let server = serve([
+        Answer::headers().then_reset(Reason::INTERNAL_ERROR),
+        Answer::headers().message(large.clone()).then_reset(Reason::NO_ERROR),
+    ]);
+    let mut client = Client::of(&server).await;
+    let seen = client.unary("x").await;
+    assert_eq!(seen.headers.as_ref().map(|(at, ..)| *at), Some(ms(0)));
+    assert_eq!(seen.reason(), Some(Reason::INTERNAL_ERROR));
+    let seen = client.unary("x").await;
+    assert_eq!(seen.data, message(&large), "more than a window, and all of it");
+    assert_eq!(seen.reason(), Some(Reason::NO_ERROR));
+    assert!(seen.trailers.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goaway_below_the_stream_says_that_it_was_not_processed() {
+    for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM] {
+        let server = serve([
+            Answer::reply("first").after(ms(20)),
+            Answer::go_away(LastStream::Below, reason).after(ms(4)),
+        ]);
+        let mut client = Client::of(&server).await;
+        let mut first = client.begin(&[], false).await.unwrap();
+        first.request.send_data(message("x"), true).unwrap();
+        let first = tokio::spawn(first.seen());
+        let seen = client.unary("y").await;
+        let error = seen.error.as_ref().unwrap();
+        assert!(error.is_go_away() && error.is_remote(), "{error:?}");
+        assert_eq!((seen.reason(), seen.ended), (Some(reason), ms(4)));
+        // The stream below it goes on.
+        let first = first.await.unwrap();
+        assert_eq!((first.trailer("grpc-status"), first.ended), (Some("0"), ms(20)));
+        // No new stream is opened on this connection.
+        assert!(client.begin(&[], true).await.is_err());
+        let record = server.shutdown().await;
+        assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::OK)));
+        assert_eq!(record.streams[1].end.unwrap().how, How::GoneAway(reason));
+        assert_eq!(record.streams[1].end.unwrap().at, ms(4));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goaway_below_sends_every_stream_above_it_away() {
+    let server = serve([
+        Answer::hang(),
+        Answer::hang(),
+        Answer::go_away(LastStream::Id(1), Reason::NO_ERROR).after(ms(1)),
+    ]);
+    let mut client = Client::of(&server).await;
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        calls.push(tokio::spawn(client.begin(&[], true).await.unwrap().seen()));
+    }
+    for call in calls.drain(1..) {
+        assert!(call.await.unwrap().error.unwrap().is_go_away());
+    }
+    let record = server.until(|record| record.counts.streams_open == 1).await;
+    assert_eq!(record.streams[0].end, None);
+    assert_eq!(record.streams[1].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
+    assert_eq!(record.streams[2].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goaway_at_or_above_the_stream_lets_it_end() {
+    for last in [LastStream::This, LastStream::Above, LastStream::Id(77)] {
+        let answer = Answer::go_away(last, Reason::NO_ERROR);
+        let answer = answer.then_headers().trailers(Code::OK).after(ms(5));
+        let server = serve(answer);
+        let mut client = Client::of(&server).await;
+        let seen = client.unary("x").await;
+        assert_eq!((seen.trailer("grpc-status"), seen.ended), (Some("0"), ms(5)), "{last:?}");
+        assert!(client.begin(&[], true).await.is_err(), "{last:?}");
+        // A client that may open no more streams leaves.
+        assert!(client.connection.await.unwrap().is_ok());
+        server.until(|record| record.counts.connections_open == 0).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goaway_and_the_end_of_the_connection_come_in_this_order() {
+    for close in [Close::Orderly, Close::Abrupt] {
+        for (last, proof) in [(LastStream::Below, true), (LastStream::This, false)] {
+            let server = serve(Answer::go_away(last, Reason::NO_ERROR).then_close(close));
+            let seen = Client::of(&server).await.unary("x").await;
+            let error = seen.error.unwrap();
+            assert_eq!(error.is_go_away(), proof, "{last:?} {close:?}: {error:?}");
+            assert_eq!(error.is_io(), !proof, "{last:?} {close:?}: {error:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn debug_data_of_a_goaway_arrives() {
+    let server = serve(
+        Answer::go_away(LastStream::Below, Reason::ENHANCE_YOUR_CALM).debug("too_many_pings"),
+    );
+    let seen = Client::of(&server).await.unary("x").await;
+    assert!(seen.error.unwrap().to_string().contains("too_many_pings"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_closes_before_the_request_is_read() {
+    for close in [Close::Orderly, Close::Abrupt] {
+        let server = serve(Answer::close(close).once(Once::Headers).after(ms(0)));
+        let mut client = Client::of(&server).await;
+        let mut call = client.begin(&[], false).await.unwrap();
+        call.request.send_data(message("x"), true).unwrap();
+        let seen = call.seen().await;
+        assert!(seen.error.as_ref().unwrap().is_io(), "{seen:?}");
+        let record = server.shutdown().await;
+        let stream = &record.streams[0];
+        assert_eq!((stream.messages, stream.half_closed), (0, None));
+        assert_eq!(stream.end.unwrap().how, How::Closed);
+        assert_eq!(record.connections[0].closed, Some(ms(0)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_closes_in_the_middle_of_the_request() {
+    let server = serve(Answer::close(Close::Orderly).once(Once::Messages(2)));
+    let mut client = Client::of(&server).await;
+    let mut call = client.begin(&[], false).await.unwrap();
+    for _ in 0..2 {
+        tokio::time::sleep(ms(10)).await;
+        assert_eq!(server.counts().streams_open, 1);
+        call.request.send_data(message("x"), false).unwrap();
+    }
+    let seen = call.seen().await;
+    assert!(seen.error.unwrap().is_io());
+    let record = server.shutdown().await;
+    assert_eq!((record.streams[0].messages, record.streams[0].half_closed), (2, None));
+    assert_eq!(record.streams[0].end.unwrap().at, ms(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_closes_after_the_request() {
+    let server = serve(Answer::close(Close::Orderly).once(Once::Request).after(ms(5)));
+    let mut client = Client::of(&server).await;
+    let seen = client.unary("x").await;
+    assert!(seen.error.as_ref().unwrap().is_io(), "{seen:?}");
+    assert_eq!(seen.ended, ms(5));
+    let record = server.shutdown().await;
+    assert_eq!((record.streams[0].messages, record.streams[0].half_closed), (1, Some(ms(0))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_closes_after_the_response_headers_and_in_the_middle_of_a_message() {
+    let half = message("abcdef").slice(..7);
+    for close in [Close::Orderly, Close::Abrupt] {
+        let server = serve([
+            Answer::headers().then_close(close).after(ms(2)),
+            Answer::headers().data(half.clone()).then_close(close).after(ms(3)),
+        ]);
+        let seen = Client::of(&server).await.unary("x").await;
+        assert_eq!(seen.headers.as_ref().unwrap().0, ms(0));
+        assert!(seen.error.unwrap().is_io());
+        let seen = Client::of(&server).await.unary("x").await;
+        assert_eq!((seen.data, seen.ended), (half.clone(), ms(3)));
+        assert!(seen.error.unwrap().is_io());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_ends_when_the_client_resets_it() {
+    let server = serve([Answer::hang(), Answer::headers()]);
+    let mut client = Client::of(&server).await;
+    for (sent_headers, moment) in [(false, ms(30)), (true, ms(60))] {
+        let mut call = client.begin(&[], false).await.unwrap();
+        call.request.send_data(message("x"), true).unwrap();
+        let early = tokio::time::timeout(ms(30), call.seen()).await;
+        assert!(early.is_err(), "nothing ends it: {sent_headers}");
+        server.idle().await;
+        let record = server.record();
+        let stream = record.streams.last().unwrap();
+        // Dropping everything that a client holds of a stream resets it.
+        assert_eq!(stream.reset.unwrap().reason, Reason::CANCEL);
+        assert_eq!(stream.reset.unwrap().at, moment);
+        assert_eq!(stream.end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    }
+}

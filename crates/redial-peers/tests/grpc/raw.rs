@@ -1,0 +1,201 @@
+//! A client on the raw `h2` crate: sends what a test says, and shows what came.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, SendStream};
+use http::{HeaderMap, Request, StatusCode};
+use redial_peers::grpc::{Handle, Pipe, Script, Server};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Milliseconds.
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A server on a pipe that plays this script.
+pub(crate) fn serve(script: impl Into<Script>) -> Handle<Pipe> {
+    Server::new(script).on_pipe()
+}
+
+/// A gRPC message: its prefix and its payload.
+pub(crate) fn message(payload: impl AsRef<[u8]>) -> Bytes {
+    let payload = payload.as_ref();
+    let mut message = BytesMut::new();
+    message.put_u8(0);
+    message.put_u32(u32::try_from(payload.len()).unwrap());
+    message.put_slice(payload);
+    message.freeze()
+}
+
+/// A connection on which what the server writes arrives a millisecond late.
+pub(crate) fn late(server: DuplexStream) -> DuplexStream {
+    let (client, between) = tokio::io::duplex(64 * 1024);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let (mut from_client, mut to_client) = tokio::io::split(between);
+    tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    tokio::spawn(async move {
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+            tokio::time::sleep(ms(1)).await;
+            if to_client.write_all(&bytes[..read]).await.is_err() {
+                break;
+            }
+        }
+    });
+    client
+}
+
+/// A connection.
+pub(crate) struct Client {
+    send: SendRequest<Bytes>,
+    /// Ends with the connection.
+    pub(crate) connection: JoinHandle<Result<(), h2::Error>>,
+}
+
+/// What came back on a stream. Moments count from the stream's start.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) headers: Option<(Duration, StatusCode, HeaderMap)>,
+    /// Whether the headers ended the stream.
+    pub(crate) only: bool,
+    pub(crate) data: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
+    /// The stream's end came as an error.
+    pub(crate) error: Option<h2::Error>,
+    pub(crate) ended: Duration,
+}
+
+impl Seen {
+    /// A field of the headers.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let (_, _, fields) = self.headers.as_ref()?;
+        fields.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// A field of the trailers.
+    pub(crate) fn trailer(&self, name: &str) -> Option<&str> {
+        self.trailers.as_ref()?.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The code of the reset or GOAWAY that ended the stream.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        self.error.as_ref().and_then(h2::Error::reason)
+    }
+}
+
+/// A stream under way.
+pub(crate) struct Call {
+    pub(crate) response: ResponseFuture,
+    pub(crate) request: SendStream<Bytes>,
+    start: Instant,
+}
+
+impl Client {
+    pub(crate) async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
+        let (send, connection) = h2::client::handshake(io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        Client { send, connection }
+    }
+
+    pub(crate) async fn of(server: &Handle<Pipe>) -> Client {
+        Client::over(server.connect().await.unwrap()).await
+    }
+
+    /// Begins a stream with these request headers.
+    pub(crate) async fn begin(
+        &mut self,
+        fields: &[(&str, &str)],
+        end: bool,
+    ) -> Result<Call, h2::Error> {
+        poll_fn(|cx| self.send.poll_ready(cx)).await?;
+        let mut request = Request::post("http://peer/echo.Echo/Get").version(http::Version::HTTP_2);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (response, request) = self.send.send_request(request.body(()).unwrap(), end)?;
+        Ok(Call { response, request, start: Instant::now() })
+    }
+
+    /// Begins a stream without waiting for a turn.
+    pub(crate) fn begin_unready(
+        &mut self,
+        fields: &[(&str, &str)],
+        end: bool,
+    ) -> Result<Call, h2::Error> {
+        let mut request = Request::post("http://peer/echo.Echo/Get").version(http::Version::HTTP_2);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (response, request) = self.send.clone().send_request(request.body(()).unwrap(), end)?;
+        Ok(Call { response, request, start: Instant::now() })
+    }
+
+    /// Lets the connection read what is there.
+    pub(crate) async fn settle(&self) {
+        tokio::time::sleep(ms(0)).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How many streams the server lets it open.
+    pub(crate) fn max_streams(&self) -> usize {
+        self.send.current_max_send_streams()
+    }
+
+    /// A unary call with one message.
+    pub(crate) async fn unary(&mut self, payload: &str) -> Seen {
+        self.unary_with(&[], payload).await
+    }
+
+    pub(crate) async fn unary_with(&mut self, fields: &[(&str, &str)], payload: &str) -> Seen {
+        let mut call = self.begin(fields, false).await.unwrap();
+        call.request.send_data(message(payload), true).unwrap();
+        call.seen().await
+    }
+}
+
+impl Call {
+    /// All that comes back.
+    pub(crate) async fn seen(self) -> Seen {
+        let Call { response, request, start } = self;
+        let mut seen = Seen::default();
+        let mut data = BytesMut::new();
+        // The request stays open as long as something may come.
+        let _request = request;
+        match response.await {
+            Err(error) => seen.error = Some(error),
+            Ok(response) => {
+                let (head, mut body) = response.into_parts();
+                seen.headers = Some((start.elapsed(), head.status, head.headers));
+                seen.only = body.is_end_stream();
+                while let Some(piece) = body.data().await {
+                    match piece {
+                        Ok(piece) => {
+                            body.flow_control().release_capacity(piece.len()).unwrap();
+                            data.extend_from_slice(&piece);
+                        }
+                        Err(error) => {
+                            seen.error = Some(error);
+                            break;
+                        }
+                    }
+                }
+                if seen.error.is_none() {
+                    match body.trailers().await {
+                        Ok(trailers) => seen.trailers = trailers,
+                        Err(error) => seen.error = Some(error),
+                    }
+                }
+            }
+        }
+        seen.ended = start.elapsed();
+        seen.data = data.freeze();
+        seen
+    }
+}

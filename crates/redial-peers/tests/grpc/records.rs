@@ -1,0 +1,253 @@
+//! What the record says.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::Reason;
+use redial_peers::grpc::{Answer, CALLS_MAX, Code, How, Once, Script, Server};
+
+use super::raw::{Client, message, ms, serve};
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_recorded_with_all_that_the_client_sent() {
+    let server = serve(Script::new().otherwise(Answer::reply("x").once(Once::Request)));
+    tokio::time::sleep(ms(40)).await;
+    let mut client = Client::of(&server).await;
+    let fields = [
+        ("grpc-previous-rpc-attempts", "2"),
+        ("grpc-timeout", "1500m"),
+        ("te", "trailers"),
+        ("x-redial-call", "seven"),
+        ("detail", "a"),
+        ("detail", "b"),
+    ];
+    let mut call = client.begin(&fields, false).await.unwrap();
+    tokio::time::sleep(ms(1)).await;
+    call.request.send_data(message("ab"), false).unwrap();
+    call.request.send_data(message("c"), true).unwrap();
+    call.seen().await;
+    let record = server.record();
+    let [stream] = &record.streams[..] else { panic!("{record:?}") };
+    assert_eq!((stream.messages, stream.bytes), (2, 13));
+    assert_eq!(stream.payloads, ["ab", "c"]);
+    assert_eq!(stream.half_closed, Some(ms(41)));
+    assert_eq!((stream.number, stream.connection, stream.id), (1, 1, 1));
+    assert_eq!((stream.call.as_deref(), stream.attempt), (Some("seven"), Some(1)));
+    assert_eq!((stream.arrived, stream.path.as_str()), (ms(40), "/echo.Echo/Get"));
+    assert_eq!(stream.previous_attempts(), Some(2));
+    assert_eq!(stream.timeout(), Some(ms(1500)));
+    assert_eq!(stream.headers.get_all("detail").iter().collect::<Vec<_>>(), ["a", "b"]);
+    assert!(!stream.scripted, "the call has a name that the script does not know");
+    assert_eq!(stream.reset, None);
+    assert_eq!((record.connections[0].opened, record.connections[0].closed), (ms(40), None));
+}
+
+#[test]
+fn timeouts_and_numbers_are_read_as_grpc_writes_them() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let cases = [
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("4m", Some(ms(4))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("6n", Some(Duration::from_nanos(6))),
+            ("100000000n", None),
+            ("5", None),
+            ("m", None),
+            ("+5m", None),
+            ("5 m", None),
+            ("5s", None),
+        ];
+        let server = serve(Script::new().otherwise(Answer::trailers_only(Code::OK)));
+        let mut client = Client::of(&server).await;
+        for (text, _) in cases {
+            client
+                .unary_with(&[("grpc-timeout", text), ("grpc-previous-rpc-attempts", text)], "")
+                .await;
+        }
+        client.unary_with(&[("grpc-timeout", "1S"), ("grpc-timeout", "2S")], "").await;
+        let record = server.shutdown().await;
+        for (stream, (text, expected)) in record.streams.iter().zip(cases) {
+            assert_eq!(stream.timeout(), expected, "{text}");
+            assert_eq!(stream.previous_attempts(), text.parse().ok().filter(|_| text == "5"));
+        }
+        assert_eq!(record.streams.last().unwrap().timeout(), None, "it is there twice");
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_close_is_recorded_when_it_comes() {
+    let server = serve(Answer::reply("x").after(ms(100)));
+    let mut client = Client::of(&server).await;
+    let mut call = client.begin(&[], false).await.unwrap();
+    call.request.send_data(message("a"), false).unwrap();
+    tokio::time::sleep(ms(30)).await;
+    assert_eq!(server.record().streams[0].half_closed, None);
+    call.request.send_data(Bytes::new(), true).unwrap();
+    call.seen().await;
+    assert_eq!(server.record().streams[0].half_closed, Some(ms(30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_of_the_client_is_recorded_with_its_code_and_moment() {
+    let server = serve([Answer::reply("x").after(ms(100)), Answer::headers().after(ms(1))]);
+    let mut client = Client::of(&server).await;
+    for (start, code) in [(0, Reason::CANCEL), (20, Reason::from(77))] {
+        let mut call = client.begin(&[], false).await.unwrap();
+        call.request.send_data(message("a"), false).unwrap();
+        tokio::time::sleep(ms(20)).await;
+        call.request.send_reset(code);
+        server.idle().await;
+        let record = server.record();
+        let stream = record.streams.last().unwrap();
+        let reset = stream.reset.unwrap();
+        assert_eq!((reset.at, reset.reason), (ms(start + 20), code));
+        assert_eq!((stream.messages, stream.half_closed), (1, None));
+        assert_eq!(stream.end.unwrap().how, How::ResetByClient(code));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_takes_its_streams_with_it() {
+    let server = serve(Answer::hang());
+    let mut client = Client::of(&server).await;
+    let call = client.begin(&[], true).await.unwrap();
+    server.until(|record| record.counts.streams_open == 1).await;
+    tokio::time::sleep(ms(9)).await;
+    client.connection.abort();
+    server.idle().await;
+    drop(call);
+    let record = server.until(|record| record.counts.connections_open == 0).await;
+    assert_eq!(record.streams[0].end.unwrap().how, How::ClosedByClient);
+    assert_eq!(record.connections[0].closed, Some(ms(9)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_take_their_own_answers_and_all_others_the_unnamed_ones() {
+    let status = |code| Answer::trailers_only(code);
+    let script = Script::new()
+        .attempts([status(Code(1)), status(Code(2))])
+        .call("a", [status(Code(3)), status(Code(4))])
+        .call("ü b", [status(Code(5))])
+        .otherwise(status(Code(9)));
+    let server = serve(script);
+    let mut client = Client::of(&server).await;
+    let mut statuses = Vec::new();
+    for call in [None, Some("a"), Some("ü b"), Some("a"), None, Some("a"), None, Some("new")] {
+        let fields: Vec<_> = call.map(|name| ("x-redial-call", name)).into_iter().collect();
+        let seen = client.unary_with(&fields, "").await;
+        statuses.push(seen.header("grpc-status").unwrap().to_owned());
+    }
+    assert_eq!(statuses, ["1", "3", "5", "4", "2", "9", "9", "9"]);
+    let record = server.shutdown().await;
+    let scripted: Vec<_> =
+        record.streams.iter().map(|it| (it.attempt.unwrap(), it.scripted)).collect();
+    let expected =
+        [(1, true), (1, true), (1, true), (2, true), (2, true), (3, false), (3, false), (1, false)];
+    assert_eq!(scripted, expected);
+    assert_eq!(record.counts.streams_unscripted, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_can_be_added_while_it_runs() {
+    let server = serve(Script::new());
+    let mut client = Client::of(&server).await;
+    assert_eq!(client.unary("x").await.header("grpc-message"), Some("unscripted attempt"));
+    server.attempts([Answer::trailers_only(Code::ABORTED)]);
+    assert_eq!(client.unary("x").await.header("grpc-status"), Some("10"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_beyond_the_limit_share_one_count() {
+    let mut script = Script::new().otherwise(Answer::trailers_only(Code::OK));
+    for number in 0..CALLS_MAX - 1 {
+        script = script.call(&number.to_string(), []);
+    }
+    let server = serve(script);
+    let mut client = Client::of(&server).await;
+    for name in ["last", "over", "last", "more"] {
+        client.unary_with(&[("x-redial-call", name)], "").await;
+    }
+    let record = server.shutdown().await;
+    let attempts: Vec<_> = record.streams.iter().map(|it| it.attempt.unwrap()).collect();
+    assert_eq!(attempts, [1, 1, 2, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_streams_that_have_ended_are_forgotten() {
+    let script =
+        Script::new().attempts([Answer::hang()]).otherwise(Answer::trailers_only(Code::OK));
+    let server = Server::new(script).streams_kept(3).on_pipe();
+    let mut client = Client::of(&server).await;
+    let hanging = client.begin(&[], true).await.unwrap();
+    for _ in 0..2 {
+        client.unary("x").await;
+    }
+    assert_eq!(server.record().streams.len(), 3);
+    client.unary("x").await;
+    let record = server.record();
+    let numbers: Vec<_> = record.streams.iter().map(|it| it.number).collect();
+    assert_eq!(numbers, [1, 3, 4], "what is open stays");
+    assert_eq!((record.counts.streams, record.counts.streams_open), (4, 1));
+    drop(hanging);
+}
+
+#[tokio::test(start_paused = true)]
+async fn payloads_are_kept_up_to_the_limit_and_the_digest_covers_the_rest() {
+    let script = Script::new().otherwise(Answer::trailers_only(Code::OK));
+    let server = Server::new(script).payload_bytes_kept(4).on_pipe();
+    let mut client = Client::of(&server).await;
+    for payload in ["1234", "12345", "12345", "12346"] {
+        client.unary(payload).await;
+    }
+    let record = server.shutdown().await;
+    let kept: Vec<_> = record.streams.iter().map(|it| it.payloads.len()).collect();
+    assert_eq!(kept, [1, 0, 0, 0]);
+    assert_eq!(record.streams[1].digest, record.streams[2].digest);
+    assert_ne!(record.streams[2].digest, record.streams[3].digest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_end_is_told() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let teller = told.clone();
+    let server = Server::new([Answer::hang(), Answer::reply("x")])
+        .on_end(move |stream| teller.lock().unwrap().push((stream.number, stream.end.unwrap().how)))
+        .on_pipe();
+    let mut client = Client::of(&server).await;
+    let hanging = client.begin(&[], true).await.unwrap();
+    client.unary("x").await;
+    drop(hanging);
+    server.idle().await;
+    let expected = [(2, How::Answered(Some(Code::OK))), (1, How::ResetByClient(Reason::CANCEL))];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_calls_in_a_row_and_fifty_at_a_time_are_exact() {
+    let server = serve(Script::new().otherwise(Answer::reply("x").after(ms(7))));
+    let mut client = Client::of(&server).await;
+    for _ in 0..1000 {
+        assert_eq!(client.unary("x").await.ended, ms(7));
+    }
+    let mut calls = Vec::new();
+    for _ in 0..50 {
+        let mut call = client.begin(&[], false).await.unwrap();
+        call.request.send_data(message("x"), true).unwrap();
+        calls.push(tokio::spawn(call.seen()));
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap().ended, ms(7));
+    }
+    server.idle().await;
+    let record = server.shutdown().await;
+    assert_eq!(record.counts.streams, 1050);
+    assert!(record.streams.iter().all(|it| it.messages == 1 && it.half_closed == Some(it.arrived)));
+}

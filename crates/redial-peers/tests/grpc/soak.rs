@@ -1,0 +1,118 @@
+//! Whatever a script does to clients and clients do to the server, every stream and every connection
+//! ends, and the counts agree with the record.
+
+use redial_peers::grpc::{Answer, Close, Code, LastStream, Once, Reason, Script, Server};
+
+use super::raw::{Client, message, ms};
+
+/// Numbers that are the same in every run (a linear congruence).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn any_answer(draws: &mut Draws) -> Answer {
+    let after = ms(draws.below(20));
+    let answer = match draws.below(12) {
+        0 => Answer::trailers_only(Code::UNAVAILABLE),
+        1 => Answer::trailers_only(Code::ABORTED).without_end_stream(),
+        2 => Answer::reply("x"),
+        3 => Answer::echo(),
+        4 => Answer::reset(Reason::REFUSED_STREAM),
+        5 => Answer::headers().message(vec![1; 100_000]).then_reset(Reason::NO_ERROR),
+        6 => Answer::go_away(LastStream::Below, Reason::NO_ERROR),
+        7 => Answer::go_away(LastStream::Above, Reason::NO_ERROR).then_headers().trailers(Code::OK),
+        8 => Answer::close(Close::Abrupt),
+        9 => Answer::headers().then_close(Close::Orderly),
+        10 => Answer::hang(),
+        _ => Answer::trailers_only(Code::UNAVAILABLE).accepts(draws.below(3)),
+    };
+    let once = match draws.below(4) {
+        0 => Once::Headers,
+        1 => Once::Request,
+        2 => Once::Messages(1),
+        _ => Once::Quiet,
+    };
+    answer.after(after).once(once)
+}
+
+/// Makes a call that gives up after some time, over a connection of its own or a shared one.
+async fn play(
+    server: &redial_peers::grpc::Handle<redial_peers::grpc::Pipe>,
+    seed: u64,
+    calls: u64,
+) {
+    let mut draws = Draws(seed);
+    let mut client = Client::of(server).await;
+    for _ in 0..calls {
+        let mut call = match client.begin(&[], false).await {
+            Ok(call) => call,
+            Err(_) => {
+                client = Client::of(server).await;
+                match client.begin(&[], false).await {
+                    Ok(call) => call,
+                    Err(_) => continue,
+                }
+            }
+        };
+        for _ in 0..draws.below(3) {
+            // The stream may be over already: then this fails, as it should.
+            let _ = call.request.send_data(message(vec![1; draws.below(5000) as usize]), false);
+        }
+        let _ = call.request.send_data(message("last"), draws.below(2) == 0);
+        let _ = tokio::time::timeout(ms(draws.below(30)), call.seen()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_stream_ends_whatever_happens_to_it() {
+    for seed in 0..5 {
+        let mut draws = Draws(seed);
+        let answers: Vec<_> = (0..400).map(|_| any_answer(&mut draws)).collect();
+        let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
+        let server = Server::new(script).concurrent_streams(50).on_pipe();
+        let players = (0..10).map(|player| play(&server, seed * 100 + player, 50));
+        let mut all: Vec<_> = players.map(Box::pin).collect();
+        std::future::poll_fn(|cx| {
+            all.retain_mut(|player| player.as_mut().poll(cx).is_pending());
+            if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        server
+            .until_counts(|counts| counts.streams_open == 0 && counts.connections_open == 0)
+            .await;
+        let record = server.record();
+        assert_eq!(record.counts.streams, record.streams.len() as u64);
+        assert_eq!(record.counts.connections, record.connections.len() as u64);
+        for stream in &record.streams {
+            let end = stream.end.unwrap();
+            assert!(stream.arrived <= end.at, "{stream:?}");
+            assert!(stream.half_closed.is_none_or(|at| at <= end.at), "{stream:?}");
+            assert!(stream.messages * 5 <= stream.bytes, "{stream:?}");
+        }
+        assert!(record.counts.streams > 300, "{:?}", record.counts);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_stream_ends_with_several_threads_too() {
+    let mut draws = Draws(7);
+    let answers: Vec<_> = (0..800).map(|_| any_answer(&mut draws)).collect();
+    let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
+    let server = std::sync::Arc::new(Server::new(script).on_pipe());
+    let mut players = tokio::task::JoinSet::new();
+    for player in 0..8 {
+        let server = server.clone();
+        players.spawn(async move { play(&server, player, 100).await });
+    }
+    players.join_all().await;
+    let over =
+        server.until_counts(|counts| counts.streams_open == 0 && counts.connections_open == 0);
+    tokio::time::timeout(std::time::Duration::from_secs(20), over).await.unwrap();
+    assert!(server.counts().streams > 400, "{:?}", server.counts());
+}

@@ -1,0 +1,156 @@
+//! What a client says about retries, beside the service config.
+
+use std::time::Duration;
+
+use redial_core::{Jitter, Late, Problem};
+
+/// The most attempts that a client makes unless it says otherwise (A6, "Validation of retryPolicy").
+pub const ATTEMPTS_CAP: u32 = 5;
+/// How many bytes one call may keep for a repetition unless the client says otherwise (ruling G25).
+pub const PER_RPC_BUFFER_LIMIT: u64 = 1 << 20;
+/// How many bytes all calls of a channel may keep unless the client says otherwise (ruling G25).
+pub const RETRY_BUFFER_SIZE: u64 = 16 << 20;
+
+/// Which repetitions a client allows (rulings G12 and G29).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Retries {
+    /// All: those of the config, and transparent ones.
+    #[default]
+    All,
+    /// Transparent ones only: what provably did not run.
+    Transparent,
+    /// None: nothing is repeated, nothing is kept, and nothing is counted.
+    Off,
+}
+
+/// What a client says about retries. The config is the service owner's word, this the client's.
+///
+/// | option | default | why |
+/// | --- | --- | --- |
+/// | `attempts_cap` | 5 | A6: a larger number in a config means this |
+/// | `jitter` | [`Jitter::Full`] | the seed's; `Proportional(0.2)` is what gRPC's own libraries do today |
+/// | `late` | [`Late::Wait`] | gRPC ends at the deadline, not before it |
+/// | `per_rpc_buffer_limit_in_bytes` | 1 MiB | one large call does not take the room of all others |
+/// | `retry_buffer_size_in_bytes` | 16 MiB | what a channel's calls keep together |
+/// | `retries` | [`Retries::All`] | |
+/// | `pushback_max` | none | a server is believed |
+///
+/// ```
+/// use redial_service_config::{Client, Jitter};
+///
+/// let client = Client::builder().attempts_cap(8).jitter(Jitter::Proportional(0.2)).build()?;
+/// assert_eq!((client.attempts_cap, client.pushback_max), (8, None));
+/// assert!(Client::builder().attempts_cap(0).build().is_err());
+/// # Ok::<(), redial::Problem>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Client {
+    /// The most attempts of a call, the first included, whatever the config says; hedged calls make
+    /// 32 at most (ruling G2).
+    pub attempts_cap: u32,
+    /// The randomness in a delay. A proportional one may pass the config's `maxBackoff` (ruling G1).
+    pub jitter: Jitter,
+    /// What happens when the next retry cannot start before the deadline (ruling G4).
+    pub late: Late,
+    /// How many bytes one call may keep for a repetition.
+    pub per_rpc_buffer_limit_in_bytes: u64,
+    /// How many bytes all calls of a channel may keep.
+    pub retry_buffer_size_in_bytes: u64,
+    /// Which repetitions are allowed.
+    pub retries: Retries,
+    /// The longest delay that a server may ask for; a longer one becomes this (ruling G9).
+    pub pushback_max: Option<Duration>,
+}
+
+impl Client {
+    const DEFAULT: Client = Client {
+        attempts_cap: ATTEMPTS_CAP,
+        jitter: Jitter::Full,
+        late: Late::Wait,
+        per_rpc_buffer_limit_in_bytes: PER_RPC_BUFFER_LIMIT,
+        retry_buffer_size_in_bytes: RETRY_BUFFER_SIZE,
+        retries: Retries::All,
+        pushback_max: None,
+    };
+
+    /// A client of your own.
+    pub const fn builder() -> ClientBuilder {
+        ClientBuilder(Client::DEFAULT)
+    }
+
+    /// The same client, to be changed.
+    pub const fn to_builder(self) -> ClientBuilder {
+        ClientBuilder(self)
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Client::DEFAULT
+    }
+}
+
+/// A [`Client`] that is being written.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct ClientBuilder(Client);
+
+impl ClientBuilder {
+    /// The most attempts of a call, whatever the config says.
+    pub const fn attempts_cap(mut self, attempts: u32) -> Self {
+        self.0.attempts_cap = attempts;
+        self
+    }
+
+    /// The randomness in a delay.
+    pub const fn jitter(mut self, jitter: Jitter) -> Self {
+        self.0.jitter = jitter;
+        self
+    }
+
+    /// What happens when the next retry cannot start before the deadline.
+    pub const fn late(mut self, late: Late) -> Self {
+        self.0.late = late;
+        self
+    }
+
+    /// How many bytes one call may keep for a repetition.
+    pub const fn per_rpc_buffer_limit_in_bytes(mut self, bytes: u64) -> Self {
+        self.0.per_rpc_buffer_limit_in_bytes = bytes;
+        self
+    }
+
+    /// How many bytes all calls of a channel may keep.
+    pub const fn retry_buffer_size_in_bytes(mut self, bytes: u64) -> Self {
+        self.0.retry_buffer_size_in_bytes = bytes;
+        self
+    }
+
+    /// Which repetitions are allowed.
+    pub const fn retries(mut self, retries: Retries) -> Self {
+        self.0.retries = retries;
+        self
+    }
+
+    /// The longest delay that a server may ask for.
+    pub const fn pushback_max(mut self, most: Duration) -> Self {
+        self.0.pushback_max = Some(most);
+        self
+    }
+
+    /// The client.
+    ///
+    /// # Errors
+    /// [`Problem::NoAttempt`]: a cap of 0. [`Problem::Proportion`]: a proportion of jitter outside
+    /// `[0, 1]`.
+    pub const fn build(self) -> Result<Client, Problem> {
+        match self.0.jitter {
+            _ if self.0.attempts_cap == 0 => Err(Problem::NoAttempt),
+            Jitter::Proportional(share) if !(share >= 0.0 && share <= 1.0) => {
+                Err(Problem::Proportion)
+            }
+            _ => Ok(self.0),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Numbers of a JSON text as they are written: exact, whatever their size.
+
+/// A JSON number.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal<'t> {
+    minus: bool,
+    whole: &'t str,
+    fraction: &'t str,
+    exponent: i64,
+}
+
+/// What is left of a number in a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaled {
+    /// How many of the unit, without the sign, rounded down; the largest number if it does not fit.
+    pub value: u64,
+    /// Whether nothing was rounded.
+    pub exact: bool,
+}
+
+impl<'t> Decimal<'t> {
+    /// Far beyond every bound, and small enough to be added to the length of a text.
+    const EXPONENT_MAX: i64 = 1 << 40;
+
+    /// The number that this text of the JSON grammar is.
+    #[must_use]
+    pub fn new(text: &'t str) -> Self {
+        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+            None => (text, 0),
+            Some((mantissa, exponent)) => {
+                let most = Decimal::EXPONENT_MAX;
+                let far = if exponent.starts_with('-') { -most } else { most };
+                // What does not fit is far beyond every bound.
+                (mantissa, exponent.parse().unwrap_or(far).clamp(-most, most))
+            }
+        };
+        let minus = mantissa.starts_with('-');
+        let digits = mantissa.trim_start_matches('-');
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        Decimal { minus, whole, fraction, exponent }
+    }
+
+    fn digits(&self) -> impl Iterator<Item = u8> + 't {
+        self.whole.bytes().chain(self.fraction.bytes())
+    }
+
+    /// Whether it is 0.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.digits().all(|digit| digit == b'0')
+    }
+
+    /// Whether it is below 0.
+    #[must_use]
+    pub fn is_negative(&self) -> bool {
+        self.minus && !self.is_zero()
+    }
+
+    /// Whether it is above 0.
+    #[must_use]
+    pub fn is_positive(&self) -> bool {
+        !self.minus && !self.is_zero()
+    }
+
+    /// How many units of `10^-decimals` it is, without its sign.
+    #[must_use]
+    pub fn scaled(&self, decimals: u8) -> Scaled {
+        let length = self.whole.len() + self.fraction.len();
+        // How many digits stand before the point; zeros are added where there are none.
+        let point = self.whole.len() as i64 + self.exponent + i64::from(decimals);
+        let mut digits = self.digits();
+        let mut value: u64 = 0;
+        for index in 0..point {
+            if value == 0 && index >= length as i64 {
+                break;
+            }
+            let digit = u64::from(digits.next().unwrap_or(b'0') - b'0');
+            match value.checked_mul(10).and_then(|value| value.checked_add(digit)) {
+                Some(next) => value = next,
+                None => return Scaled { value: u64::MAX, exact: false },
+            }
+        }
+        Scaled { value, exact: digits.all(|digit| digit == b'0') }
+    }
+
+    /// The whole number that it is, if it is one and not negative; one that is too large is the
+    /// largest.
+    #[must_use]
+    pub fn whole(&self) -> Option<u64> {
+        let Scaled { value, exact } = self.scaled(0);
+        let whole = exact || value == u64::MAX && self.is_whole();
+        (whole && !self.is_negative()).then_some(value)
+    }
+
+    /// Whether nothing stands after the point; for numbers that are too large to be counted.
+    fn is_whole(&self) -> bool {
+        let point = self.whole.len() as i64 + self.exponent;
+        let rest = self.digits().skip(usize::try_from(point).unwrap_or(0));
+        rest.into_iter().all(|digit| digit == b'0')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_exact_in_every_unit() {
+        for (text, decimals, value, exact) in [
+            ("0", 0, 0, true),
+            ("14", 0, 14, true),
+            ("14.0", 0, 14, true),
+            ("14.5", 0, 14, false),
+            ("1.4e1", 0, 14, true),
+            ("140E-1", 0, 14, true),
+            ("1400e-03", 0, 1, false),
+            ("0.5466", 3, 546, false),
+            ("0.29", 3, 290, true),
+            ("0.0009999999999999999999999", 3, 0, false),
+            ("1e-400", 3, 0, false),
+            ("0e-99999999999999999999", 3, 0, true),
+            ("0e99999999999999999999", 0, 0, true),
+            ("18446744073709551615", 0, u64::MAX, true),
+            ("18446744073709551616", 0, u64::MAX, false),
+            ("1e99999999999999999999", 0, u64::MAX, false),
+        ] {
+            assert_eq!(Decimal::new(text).scaled(decimals), Scaled { value, exact }, "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_told_from_others_whatever_their_size() {
+        for (text, whole) in [
+            ("4", Some(4)),
+            ("4.000", Some(4)),
+            ("4.0001", None),
+            ("1.00000000000000000000000000000001", None),
+            ("-4", None),
+            ("-0", Some(0)),
+            ("1e300", Some(u64::MAX)),
+            ("123456789012345678901234567890.5", None),
+            ("123456789012345678901234567890.0", Some(u64::MAX)),
+            ("123456789012345678901234567890e-2", None),
+        ] {
+            assert_eq!(Decimal::new(text).whole(), whole, "{text}");
+        }
+        // A text of many digits and an exponent that takes them back.
+        let long = format!("0.{}1e{}", "0".repeat(5000), 5001);
+        assert_eq!(Decimal::new(&long).whole(), Some(1));
+    }
+
+    #[test]
+    fn the_sign_is_that_of_the_number() {
+        let signs = |text| {
+            let number = Decimal::new(text);
+            (number.is_negative(), number.is_zero(), number.is_positive())
+        };
+        assert_eq!(signs("-0.0e5"), (false, true, false));
+        assert_eq!(signs("-1e-500"), (true, false, false));
+        assert_eq!(signs("1e-500"), (false, false, true));
+    }
+}

@@ -1,0 +1,184 @@
+//! Strict JSON whose values know their place: for this crate, and for the project's own tools.
+//!
+//! Rule: what parses is JSON as RFC 8259 has it, nested at most [`DEPTH_MAX`] deep. The parser is
+//! made for a lenient dialect; its leniencies are switched off, and what no switch covers (control
+//! characters, other blanks) is looked for here.
+
+use std::ops::Range;
+
+use jsonc_parser::ast::Value;
+use jsonc_parser::errors::ParseErrorKind;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+pub use crate::decimal::{Decimal, Scaled};
+
+/// How deep values may be nested.
+pub const DEPTH_MAX: usize = 100;
+
+const STRICT: ParseOptions = ParseOptions {
+    allow_comments: false,
+    allow_loose_object_property_names: false,
+    allow_trailing_commas: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+/// Why a text has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Where, in bytes.
+    pub range: Range<usize>,
+    /// Whether it may be JSON, and is nested too deep to be looked at.
+    pub too_deep: bool,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<&'static str>,
+}
+
+impl Malformed {
+    fn new(range: Range<usize>, what: impl Into<String>, hint: Option<&'static str>) -> Self {
+        Malformed { range, too_deep: false, what: what.into(), hint }
+    }
+
+    fn too_deep(range: Range<usize>) -> Self {
+        let what = format!("values are nested deeper than {DEPTH_MAX}");
+        Malformed { too_deep: true, ..Malformed::new(range, what, None) }
+    }
+}
+
+/// The value of a text.
+///
+/// # Errors
+/// It is not JSON, or nested too deep.
+pub fn parse(text: &str) -> Result<Value<'_>, Malformed> {
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT).map_err(|error| {
+        let range = error.range().start..error.range().end;
+        match words(error.kind()) {
+            _ if matches!(error.kind(), ParseErrorKind::NestingDepthExceeded) => {
+                Malformed::too_deep(range)
+            }
+            (what, hint) => Malformed::new(range, what, hint),
+        }
+    });
+    // A byte order mark is the first thing that is wrong, and the one that nobody sees.
+    if text.starts_with('\u{feff}') {
+        let hint = "save the text without it";
+        return Err(Malformed::new(0..3, "a byte order mark before the JSON", Some(hint)));
+    }
+    let value = parsed?.value.ok_or_else(|| Malformed::new(0..0, "the text is empty", None))?;
+    look(text)?;
+    Ok(value)
+}
+
+/// Looks for what the parser's switches do not cover, in a text that it has accepted.
+fn look(text: &str) -> Result<(), Malformed> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            0..0x20 if in_string => {
+                let hint = "write it as an escape, like \\n or \\u0007";
+                let what = "a control character in a string";
+                return Err(Malformed::new(at..at + 1, what, Some(hint)));
+            }
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Err(Malformed::too_deep(at..at + 1));
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b' ' | b'\t' | b'\n' | b'\r' => {}
+            0..0x20 | 0x80.. => {
+                let end = (at + 1..).find(|&end| text.is_char_boundary(end)).unwrap_or(text.len());
+                let hint = "only spaces, tabs and line ends may stand between values";
+                return Err(Malformed::new(at..end, "a character that is no JSON", Some(hint)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the parser complains about, in our words.
+fn words(kind: &ParseErrorKind) -> (String, Option<&'static str>) {
+    let (what, hint) = match kind {
+        ParseErrorKind::CommentsNotAllowed | ParseErrorKind::UnterminatedCommentBlock => {
+            ("comments are not JSON", Some("remove the comment"))
+        }
+        ParseErrorKind::TrailingCommasNotAllowed => {
+            ("a comma after the last value", Some("remove the comma"))
+        }
+        ParseErrorKind::ExpectedComma => ("a comma is missing here", None),
+        ParseErrorKind::ExpectedStringObjectProperty | ParseErrorKind::UnexpectedTokenInObject => {
+            ("expected a name in double quotes", Some("write names like \"name\""))
+        }
+        ParseErrorKind::SingleQuotedStringsNotAllowed => {
+            ("single quotes are not JSON", Some("use double quotes"))
+        }
+        ParseErrorKind::MultipleRootJsonValues => ("something follows the end of the JSON", None),
+        ParseErrorKind::UnterminatedObject => ("this object has no end", Some("add a }")),
+        ParseErrorKind::UnterminatedArray => ("this list has no end", Some("add a ]")),
+        other => {
+            let text = other.to_string();
+            let mut letters = text.chars();
+            let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+            return (first.into_iter().chain(letters).collect(), None);
+        }
+    };
+    (what.to_owned(), hint)
+}
+
+/// A line and a column, both from 1; columns are characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+/// Where the lines of a text begin.
+#[derive(Clone, Debug)]
+pub struct Lines(Vec<usize>);
+
+impl Lines {
+    /// The lines of this text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Lines(std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect())
+    }
+
+    /// The line of a byte, from 1. Its column costs more: all of the line before it is looked at.
+    #[must_use]
+    pub fn line(&self, offset: usize) -> usize {
+        self.0.partition_point(|start| *start <= offset)
+    }
+
+    /// The byte at which a line begins, counted from 1.
+    #[must_use]
+    pub fn start(&self, line: usize) -> usize {
+        self.0[line.clamp(1, self.0.len()) - 1]
+    }
+
+    /// The place of a byte of the text.
+    #[must_use]
+    pub fn place(&self, text: &str, offset: usize) -> Place {
+        let offset = offset.min(text.len());
+        let line = self.line(offset);
+        let before = &text.as_bytes()[self.start(line)..offset];
+        // A character's first byte is the one that is not a continuation.
+        let column = before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
+        Place { line, column }
+    }
+}

@@ -1,0 +1,58 @@
+//! gRPC service configs (A6): text to checked policies, or every problem with its place.
+//!
+//! ```
+//! use redial_service_config::ServiceConfig;
+//!
+//! let text = r#"{
+//!   "methodConfig": [{
+//!     "name": [{ "service": "echo.Echo" }],
+//!     "retryPolicy": { "maxAttempts": 1, "initialBackoff": "100ms", "maxBackoff": "1s",
+//!                      "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABEL"] }
+//!   }]
+//! }"#;
+//! let problems = ServiceConfig::parse(text).unwrap_err();
+//! let told: Vec<_> = problems.iter().map(|it| (it.line, it.column, it.rule.name())).collect();
+//! assert_eq!(told, [(4, 37, "max-attempts"), (4, 58, "backoff"), (5, 71, "code")]);
+//! assert_eq!(problems.as_slice()[2].hint.as_deref(), Some("did you mean \"UNAVAILABLE\"?"));
+//! ```
+//!
+//! - [`ServiceConfig`] is a config that was checked; [`ServiceConfig::lookup`] finds a method's
+//!   entry without allocating.
+//! - [`Client`] is what the client says besides; together they make a [`Plan`]: rules for the core,
+//!   and how statuses are judged.
+//! - [`Pushback`] reads what a server says about the next attempt.
+//! - [`Tally`] and [`Counters`] are the statistics of A6.
+//!
+//! Invariant: nothing here retries or decides about a retry; that is `redial-core`.
+#![forbid(unsafe_code)]
+
+mod client;
+mod codes;
+mod config;
+mod decimal;
+mod method;
+mod plan;
+mod problem;
+mod pushback;
+mod read;
+mod statistics;
+mod throttling;
+
+#[doc(hidden)]
+pub mod json;
+
+pub use client::{
+    ATTEMPTS_CAP, Client, ClientBuilder, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
+};
+pub use codes::Codes;
+pub use config::{LoadBalancing, ServiceConfig};
+pub use json::DEPTH_MAX;
+pub use method::{HedgingPolicy, MethodConfig, MethodName, MethodPolicy, RetryPolicy};
+pub use plan::Plan;
+pub use problem::{Problem, Problems, Rule, Severity};
+pub use pushback::{PUSHBACK_HEADER, Pushback};
+pub use read::{ENTRIES_MAX, PROBLEMS_MAX, TEXT_MAX};
+pub use redial::code::Code;
+pub use redial_core::{Jitter, Late};
+pub use statistics::{BUCKETS, Counted, Counters, Statistics, Tally};
+pub use throttling::RetryThrottling;

@@ -1,0 +1,163 @@
+//! Durations as proto3 JSON writes them (ruling G34).
+
+use std::time::Duration;
+
+/// The longest duration in seconds: some 10,000 years.
+const SECONDS_MAX: u64 = 315_576_000_000;
+
+/// A duration with its sign; zero has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    Positive(Duration),
+    Zero,
+    Negative,
+}
+
+/// The duration that a text of the form `-?digits(.1 to 9 digits)s` is.
+pub(super) fn parse(text: &str) -> Option<Span> {
+    let number = text.strip_suffix('s')?;
+    let (minus, number) = match number.strip_prefix('-') {
+        Some(number) => (true, number),
+        None => (false, number),
+    };
+    let (whole, fraction) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some((whole, fraction)) => (whole, fraction),
+        None => (number, ""),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    // What does not fit is above the bound; leading zeros are none of its business.
+    let seconds = whole.trim_start_matches('0');
+    let seconds = if seconds.is_empty() { 0 } else { seconds.parse().unwrap_or(u64::MAX) };
+    let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
+    if seconds > SECONDS_MAX || seconds == SECONDS_MAX && nanos > 0 {
+        return None;
+    }
+    let span = Duration::new(seconds, nanos);
+    Some(match minus {
+        _ if span.is_zero() => Span::Zero,
+        true => Span::Negative,
+        false => Span::Positive(span),
+    })
+}
+
+/// What somebody who wrote this meant, as a duration should be written.
+pub(super) fn meant(text: &str) -> Option<String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("ms", 1e-3),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ns", 1e-9),
+        ("sec", 1.0),
+        ("min", 60.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+        ("", 1.0),
+    ];
+    let text = text.trim();
+    let (number, unit) = UNITS.iter().find_map(|(name, unit)| {
+        let number = text.strip_suffix(name)?.trim_end();
+        let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        plain.then(|| number.parse::<f64>().ok()).flatten().map(|number| (number, unit))
+    })?;
+    let span = Duration::try_from_secs_f64(number * unit).ok()?;
+    Some(written(span)).filter(|written| parse(written).is_some())
+}
+
+/// The duration as a config writes it.
+pub(super) fn written(span: Duration) -> String {
+    let (seconds, nanos) = (span.as_secs(), span.subsec_nanos());
+    if nanos == 0 {
+        return format!("{seconds}s");
+    }
+    let text = format!("{seconds}.{nanos:09}");
+    format!("{}s", text.trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_to_the_nanosecond() {
+        let positive = |seconds, nanos| Some(Span::Positive(Duration::new(seconds, nanos)));
+        for (text, span) in [
+            ("1s", positive(1, 0)),
+            ("0.1s", positive(0, 100_000_000)),
+            ("1.5s", positive(1, 500_000_000)),
+            ("0.000000001s", positive(0, 1)),
+            ("1.123456789s", positive(1, 123_456_789)),
+            ("007s", positive(7, 0)),
+            ("000000000000000000000000000001.50s", positive(1, 500_000_000)),
+            ("315576000000s", positive(SECONDS_MAX, 0)),
+            ("315575999999.999999999s", positive(SECONDS_MAX - 1, 999_999_999)),
+            ("0s", Some(Span::Zero)),
+            ("-0.000000000s", Some(Span::Zero)),
+            ("-0.000000001s", Some(Span::Negative)),
+            ("-315576000000s", Some(Span::Negative)),
+        ] {
+            assert_eq!(parse(text), span, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_duration() {
+        for text in [
+            "",
+            "s",
+            "-s",
+            "1",
+            "1S",
+            "1 s",
+            " 1s",
+            "1s ",
+            "+1s",
+            "--1s",
+            ".5s",
+            "1.s",
+            "1..5s",
+            "1.5.5s",
+            "1,5s",
+            "1e3s",
+            "0x1s",
+            "100ms",
+            "1m",
+            "1ss",
+            "infs",
+            "1.0000000001s",
+            "1.0000000000s",
+            "315576000001s",
+            "315576000000.000000001s",
+            "-315576000001s",
+            "99999999999999999999999999s",
+            "١s",
+            "1\u{a0}s",
+        ] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_told_in_seconds() {
+        for (text, meant_text) in [
+            ("100ms", Some("0.1s")),
+            ("100 ms", Some("0.1s")),
+            ("1500us", Some("0.0015s")),
+            ("20ns", Some("0.00000002s")),
+            ("2m", Some("120s")),
+            ("1h", Some("3600s")),
+            ("0.25", Some("0.25s")),
+            ("1 s", None),
+            ("soon", None),
+            ("", None),
+            (".", None),
+            ("1e999", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(meant(text).as_deref(), meant_text, "{text:?}");
+        }
+    }
+}

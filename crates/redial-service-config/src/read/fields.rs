@@ -1,0 +1,97 @@
+//! Values of the types that several objects have.
+
+use std::time::Duration;
+
+use jsonc_parser::ast::Value;
+
+use super::duration::{self, Span};
+use super::reader::{Path, Reader};
+use crate::Rule;
+use crate::json::Decimal;
+
+pub(super) fn array<'v>(
+    reader: &mut Reader<'_>,
+    value: &'v Value<'v>,
+    path: &Path<'_>,
+) -> Option<&'v [Value<'v>]> {
+    match value {
+        Value::Array(array) => Some(&array.elements),
+        other => reader.unexpected(Rule::Type, other, path, "a list", None),
+    }
+}
+
+pub(super) fn string<'v>(
+    reader: &mut Reader<'_>,
+    value: &'v Value<'v>,
+    path: &Path<'_>,
+) -> Option<&'v str> {
+    match value {
+        Value::StringLit(text) => Some(&text.value),
+        other => reader.unexpected(Rule::Type, other, path, "a string", None),
+    }
+}
+
+pub(super) fn boolean(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<bool> {
+    match value {
+        Value::BooleanLit(boolean) => Some(boolean.value),
+        other => reader.unexpected(Rule::Type, other, path, "true or false", None),
+    }
+}
+
+/// A message size: a whole number, or one in a string as proto3 JSON has it.
+pub(super) fn size(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<u32> {
+    let size = match value {
+        Value::NumberLit(number) => Decimal::new(number.value).whole(),
+        Value::StringLit(text) => whole(&text.value),
+        _ => None,
+    };
+    size.and_then(|size| u32::try_from(size).ok()).or_else(|| {
+        let expected = "a whole number from 0 to 4294967295";
+        reader.unexpected(Rule::Type, value, path, expected, None)
+    })
+}
+
+/// A whole number in its shortest writing.
+fn whole(text: &str) -> Option<u64> {
+    let plain = text == "0" || !text.starts_with('0');
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain && digits)
+}
+
+/// A duration.
+pub(super) fn span(
+    reader: &mut Reader<'_>,
+    rule: Rule,
+    value: &Value<'_>,
+    path: &Path<'_>,
+    least: Least,
+) -> Option<Duration> {
+    let (span, meant) = match value {
+        Value::StringLit(text) => (duration::parse(&text.value), duration::meant(&text.value)),
+        Value::NumberLit(number) => (None, duration::meant(number.value)),
+        _ => (None, None),
+    };
+    match (span, least) {
+        (Some(Span::Positive(span)), _) => return Some(span),
+        (Some(Span::Zero), Least::Zero) => return Some(Duration::ZERO),
+        _ => {}
+    }
+    let hint = meant.filter(|_| span.is_none()).map(|meant| format!("write {meant:?}"));
+    reader.unexpected(rule, value, path, least.expected(), hint)
+}
+
+/// What a duration must be.
+#[derive(Clone, Copy)]
+pub(super) enum Least {
+    AboveZero,
+    Zero,
+}
+
+impl Least {
+    pub(super) const fn expected(self) -> &'static str {
+        match self {
+            Least::AboveZero => "a duration above 0 like \"0.1s\"",
+            Least::Zero => "a duration like \"0.1s\" that is not negative",
+        }
+    }
+}

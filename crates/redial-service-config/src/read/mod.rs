@@ -1,0 +1,151 @@
+//! From a text to a config, or to every problem that the text has (rulings G32 to G39).
+//!
+//! Rule: a value that is wrong is told and left out, and the rest is looked at all the same. Only a
+//! text that is no JSON, or whose keys contradict each other, is not looked at further.
+
+mod advice;
+mod duration;
+mod entry;
+mod fields;
+mod nearest;
+mod policy;
+mod reader;
+
+use jsonc_parser::ast::Value;
+
+use self::nearest::nearest;
+use self::reader::{Path, ROOT, Reader, THROTTLING, did_you_mean, range};
+use crate::config::{Inner, LoadBalancing};
+use crate::json::{self, Decimal};
+use crate::{Client, Problems, RetryThrottling, Rule};
+
+/// The longest text in bytes.
+pub const TEXT_MAX: usize = 1 << 20;
+/// The most entries of `methodConfig`.
+pub const ENTRIES_MAX: usize = 10_000;
+/// The most problems that are kept of one text, and the most warnings.
+pub const PROBLEMS_MAX: usize = 1_000;
+
+/// Reads a config.
+pub(crate) fn read(text: &str, client: &Client) -> Result<Inner, Problems> {
+    let mut reader = Reader::new(text);
+    let inner = root(&mut reader, text, client);
+    match inner {
+        Some(inner) if reader.is_valid() => Ok(Inner { warnings: reader.into_warnings(), ..inner }),
+        _ => Err(reader.into_problems()),
+    }
+}
+
+fn root(reader: &mut Reader<'_>, text: &str, client: &Client) -> Option<Inner> {
+    let path = Path::Root;
+    if text.len() > TEXT_MAX {
+        let what = format!("a config has at most {TEXT_MAX} bytes, this one has {}", text.len());
+        return reader.problem(Rule::Limit, 0..0, &path, what, None);
+    }
+    let value = match json::parse(text) {
+        Ok(value) => value,
+        Err(error) => {
+            let rule = if error.too_deep { Rule::Limit } else { Rule::Json };
+            let empty = text.trim().is_empty().then_some("write {} for a config that says nothing");
+            let hint = error.hint.or(empty).map(Into::into);
+            return reader.problem(rule, error.range, &path, error.what, hint);
+        }
+    };
+    reader.duplicate_keys(&value, &path);
+    if !reader.is_valid() {
+        return None;
+    }
+    let fields = reader.object(&value, &path, &ROOT)?;
+    let throttling = fields.get("retryThrottling");
+    let retry_throttling = throttling
+        .and_then(|value| retry_throttling(reader, value, &path.field("retryThrottling")));
+    let balancing = fields.get("loadBalancingPolicy");
+    let load_balancing = balancing
+        .and_then(|value| load_balancing(reader, value, &path.field("loadBalancingPolicy")))
+        .unwrap_or_default();
+    let entries = fields.get("methodConfig").and_then(|value| {
+        let path = path.field("methodConfig");
+        let list = fields::array(reader, value, &path)?;
+        if list.len() > ENTRIES_MAX {
+            let what = format!("a config has at most {ENTRIES_MAX} entries, found {}", list.len());
+            return reader.problem(Rule::Limit, range(value), &path, what, None);
+        }
+        Some(entry::entries(reader, list, &path))
+    });
+    let entries = entries.unwrap_or_default();
+    advice::advise(reader, &entries, throttling.is_some(), client);
+    let (entries, index) = entry::index(entries);
+    Some(Inner { entries, index, retry_throttling, load_balancing, warnings: Vec::new() })
+}
+
+fn retry_throttling(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    path: &Path<'_>,
+) -> Option<RetryThrottling> {
+    const MAX: &str = "a whole number from 1 to 1000";
+    const RATIO: &str = "a number of at least 0.001";
+    let fields = reader.object(value, path, &THROTTLING)?;
+    let number = |value: &Value<'_>| match value {
+        Value::NumberLit(number) => Some(Decimal::new(number.value).whole()).flatten(),
+        _ => None,
+    };
+    let max = {
+        let path = path.field("maxTokens");
+        match fields.get("maxTokens") {
+            None => reader.missing(Rule::MaxTokens, &fields, "maxTokens", &path, MAX),
+            Some(value) => match number(value).and_then(|max| u32::try_from(max).ok()) {
+                Some(max @ 1..=RetryThrottling::MAX_TOKENS) => Some(max),
+                _ => reader.unexpected(Rule::MaxTokens, value, &path, MAX, None),
+            },
+        }
+    };
+    let ratio = {
+        let path = path.field("tokenRatio");
+        match fields.get("tokenRatio") {
+            None => reader.missing(Rule::TokenRatio, &fields, "tokenRatio", &path, RATIO),
+            Some(value) => match thousandths(value) {
+                Some(ratio) => Some(ratio),
+                None => reader.unexpected(Rule::TokenRatio, value, &path, RATIO, None),
+            },
+        }
+    };
+    let throttling = RetryThrottling::new(max?, ratio?);
+    let tokens = fields.get("maxTokens").filter(|_| max.is_some_and(|max| max <= 2));
+    if let Some(value) = tokens {
+        let what = "after one failure no more than half is left, so nothing is ever retried";
+        let hint = Some("write 3 or more".to_owned());
+        let path = path.field("maxTokens");
+        reader.problem::<()>(Rule::NothingRetried, range(value), &path, what, hint);
+    }
+    throttling
+}
+
+/// A ratio in thousandths; further decimals are cut off. `None` if nothing is left.
+fn thousandths(value: &Value<'_>) -> Option<u32> {
+    let Value::NumberLit(number) = value else { return None };
+    let number = Decimal::new(number.value);
+    let ratio = number.scaled(3).value;
+    // A ratio beyond every bucket fills it just as well.
+    (number.is_positive() && ratio > 0).then(|| u32::try_from(ratio).unwrap_or(u32::MAX))
+}
+
+fn load_balancing(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    path: &Path<'_>,
+) -> Option<LoadBalancing> {
+    let name = fields::string(reader, value, path)?;
+    let known = LoadBalancing::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(name));
+    known.or_else(|| {
+        let meant = nearest(name, LoadBalancing::ALL.map(LoadBalancing::name));
+        let what = format!("{:?} is not known; pick_first is used", reader::shown(name));
+        reader.problem(
+            Rule::UnknownBalancing,
+            range(value),
+            path,
+            what,
+            meant.map(did_you_mean).or_else(|| Some("write round_robin or pick_first".to_owned())),
+        )
+    })
+}

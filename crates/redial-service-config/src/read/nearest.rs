@@ -1,0 +1,42 @@
+//! The known name that somebody who mistyped one probably meant.
+
+/// Longer names are no typing mistakes, and comparing them would take long.
+const LENGTH_MAX: usize = 64;
+
+/// The known name that is nearest to this one, if one is near: names that differ in case,
+/// underscores or a third of their letters at the most.
+pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    if name.is_empty() || name.len() > LENGTH_MAX {
+        return None;
+    }
+    let plain = |name: &str| -> String {
+        let letters = name.chars().filter(|letter| !['_', '-', ' '].contains(letter));
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    let wanted = plain(name);
+    known
+        .into_iter()
+        .map(|known| (strsim::osa_distance(&wanted, &plain(known)), known))
+        .filter(|(distance, known)| distance * 3 <= known.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_name_is_found_and_a_strange_one_is_not() {
+        let known = ["maxAttempts", "initialBackoff", "maxBackoff", "UNAVAILABLE", "OK"];
+        let nearest = |name: &str| nearest(name, known);
+        assert_eq!(nearest("maxAttempt"), Some("maxAttempts"));
+        assert_eq!(nearest("max_attempts"), Some("maxAttempts"));
+        assert_eq!(nearest("MaxBackOff"), Some("maxBackoff"));
+        assert_eq!(nearest("UNAVAILABEL"), Some("UNAVAILABLE"));
+        assert_eq!(nearest("healthCheckConfig"), None);
+        assert_eq!(nearest(""), None);
+        assert_eq!(nearest("KO"), None, "of two letters not one may differ");
+        assert_eq!(nearest(&"maxAttempts".repeat(100)), None);
+    }
+}

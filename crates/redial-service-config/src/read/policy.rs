@@ -1,0 +1,171 @@
+//! `retryPolicy` and `hedgingPolicy` (ruling G33).
+
+use std::time::Duration;
+
+use jsonc_parser::ast::Value;
+use redial::code::Code;
+
+use super::fields::{self, Least};
+use super::nearest::nearest;
+use super::reader::{Fields, HEDGING, Path, RETRY, Reader, did_you_mean, range, shown};
+use crate::json::Decimal;
+use crate::{Codes, HedgingPolicy, RetryPolicy, Rule, Severity};
+
+pub(super) fn retry(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    path: &Path<'_>,
+) -> Option<RetryPolicy> {
+    let fields = reader.object(value, path, &RETRY)?;
+    let max_attempts = attempts(reader, &fields, path);
+    let initial_backoff = backoff(reader, &fields, path, "initialBackoff");
+    let max_backoff = backoff(reader, &fields, path, "maxBackoff");
+    let backoff_multiplier = multiplier(reader, &fields, path);
+    let retryable_status_codes = retryable(reader, &fields, path);
+    Some(RetryPolicy {
+        max_attempts: max_attempts?,
+        initial_backoff: initial_backoff?,
+        max_backoff: max_backoff?,
+        backoff_multiplier: backoff_multiplier?,
+        retryable_status_codes: retryable_status_codes?,
+    })
+}
+
+pub(super) fn hedging(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    path: &Path<'_>,
+) -> Option<HedgingPolicy> {
+    let fields = reader.object(value, path, &HEDGING)?;
+    let max_attempts = attempts(reader, &fields, path);
+    let hedging_delay = match fields.get("hedgingDelay") {
+        None => Some(Duration::ZERO),
+        Some(value) => {
+            let path = path.field("hedgingDelay");
+            fields::span(reader, Rule::HedgingDelay, value, &path, Least::Zero)
+        }
+    };
+    let non_fatal_status_codes = match fields.get("nonFatalStatusCodes") {
+        None => Some(Codes::NONE),
+        Some(value) => codes(reader, value, &path.field("nonFatalStatusCodes")),
+    };
+    Some(HedgingPolicy {
+        max_attempts: max_attempts?,
+        hedging_delay: hedging_delay?,
+        non_fatal_status_codes: non_fatal_status_codes?,
+    })
+}
+
+fn attempts(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> Option<u32> {
+    const EXPECTED: &str = "a whole number above 1";
+    let path = path.field("maxAttempts");
+    let Some(value) = fields.get("maxAttempts") else {
+        return reader.missing(Rule::MaxAttempts, fields, "maxAttempts", &path, EXPECTED);
+    };
+    let number = match value {
+        Value::NumberLit(number) => Decimal::new(number.value).whole(),
+        _ => None,
+    };
+    match number {
+        Some(number @ 2..) => Some(u32::try_from(number).unwrap_or(u32::MAX)),
+        one => {
+            let hint = (one == Some(1)).then(|| "leave the policy out for one attempt".to_owned());
+            reader.unexpected(Rule::MaxAttempts, value, &path, EXPECTED, hint)
+        }
+    }
+}
+
+fn backoff(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    path: &Path<'_>,
+    name: &'static str,
+) -> Option<Duration> {
+    let (path, least) = (path.field(name), Least::AboveZero);
+    match fields.get(name) {
+        None => reader.missing(Rule::Backoff, fields, name, &path, least.expected()),
+        Some(value) => fields::span(reader, Rule::Backoff, value, &path, least),
+    }
+}
+
+fn multiplier(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> Option<f64> {
+    const EXPECTED: &str = "a number above 0";
+    let (rule, name) = (Rule::Multiplier, "backoffMultiplier");
+    let path = path.field(name);
+    match fields.get(name) {
+        None => reader.missing(rule, fields, name, &path, EXPECTED),
+        // What is too large or too small for a float is the largest or smallest one.
+        Some(Value::NumberLit(number)) if Decimal::new(number.value).is_positive() => {
+            let number: f64 = number.value.parse().unwrap_or(f64::MAX);
+            Some(number.clamp(f64::MIN_POSITIVE, f64::MAX))
+        }
+        Some(value) => reader.unexpected(rule, value, &path, EXPECTED, None),
+    }
+}
+
+fn retryable(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> Option<Codes> {
+    const EXPECTED: &str = "a list of status codes like [\"UNAVAILABLE\"]";
+    let name = "retryableStatusCodes";
+    let path = path.field(name);
+    let Some(value) = fields.get(name) else {
+        return reader.missing(Rule::Codes, fields, name, &path, EXPECTED);
+    };
+    if let Value::Array(list) = value
+        && list.elements.is_empty()
+    {
+        let hint = Some("list at least one code".to_owned());
+        let what = format!("expected {EXPECTED}, found an empty one");
+        return reader.problem(Rule::Codes, range(value), &path, what, hint);
+    }
+    codes(reader, value, &path)
+}
+
+fn codes(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<Codes> {
+    let Value::Array(list) = value else {
+        let hint = match value {
+            Value::StringLit(text) => Some(format!("write [{:?}]", shown(&text.value))),
+            _ => None,
+        };
+        return reader.unexpected(Rule::Codes, value, path, "a list of status codes", hint);
+    };
+    let mut codes = Codes::NONE;
+    let mut valid = true;
+    for (index, value) in list.elements.iter().enumerate() {
+        let path = path.index(index);
+        let Some(code) = code(reader, value, &path) else {
+            valid = false;
+            continue;
+        };
+        if codes.contains(code) {
+            let what = format!("{code} is in the list already");
+            reader.problem::<()>(Rule::ListedTwice, range(value), &path, what, None);
+        } else if code == Code::Ok {
+            let what = "OK is no failure, and has no effect here";
+            let hint = Some("remove it".to_owned());
+            reader.problem::<()>(Rule::OkListed, range(value), &path, what, hint);
+        }
+        codes = codes.with(code);
+    }
+    valid.then_some(codes)
+}
+
+fn code(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<Code> {
+    let (code, meant) = match value {
+        Value::StringLit(text) => {
+            let code = Code::from_name(&text.value);
+            let wanted = code.is_none() && reader.keeps(Severity::Error);
+            let meant = wanted.then(|| nearest(&text.value, Code::ALL.map(Code::name)));
+            (code, meant.flatten())
+        }
+        Value::NumberLit(number) => {
+            let number = Decimal::new(number.value).whole();
+            let number = number.and_then(|number| i64::try_from(number).ok());
+            (number.and_then(Code::from_number), None)
+        }
+        _ => (None, None),
+    };
+    code.or_else(|| {
+        let expected = "the name of a status code, or a number from 0 to 16";
+        reader.unexpected(Rule::Code, value, path, expected, meant.map(did_you_mean))
+    })
+}

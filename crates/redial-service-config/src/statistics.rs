@@ -1,0 +1,132 @@
+//! The statistics of A6 per method (ruling G31), derived from the notes of calls.
+//!
+//! Invariant: what counts is decided in [`Tally::note`] alone. Whoever keeps the numbers (atomics in
+//! a layer, plain ones in a test) only adds what it says.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redial_core::{Directive, Note};
+
+/// The buckets of the histogram: each retry adds one to the last bucket that it reaches.
+pub const BUCKETS: [u32; 8] = [1, 2, 3, 4, 5, 10, 100, 1000];
+
+/// Something that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// A retry or hedge started: which of the call's it is, from 1.
+    Retry(u32),
+    /// A retry or hedge ended with a status that is not OK.
+    Failed,
+    /// A transparent replacement started.
+    Transparent,
+}
+
+/// What is remembered of a call so that its notes can be counted: 16 bytes.
+///
+/// ```
+/// use redial_service_config::{Counters, Tally};
+/// # use redial_core::Note;
+/// # let notes = [Note::Started { attempt: 1, number: 1 }, Note::Started { attempt: 2, number: 2 }];
+/// let counters = Counters::default();
+/// let mut tally = Tally::default();
+/// for note in &notes {
+///     tally.note(note, |counted| counters.add(counted));
+/// }
+/// assert_eq!(counters.read().retries, 1);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// The attempt that runs as number 1, by its place in the order of starts.
+    first: u32,
+    /// The highest number so far: what starts with a lower one or the same is a replacement.
+    highest: u32,
+    /// A retry that failed, unless the next note says that it is replaced.
+    failed: Option<u32>,
+}
+
+impl Tally {
+    /// Says what this note of the call adds. The failure of an attempt is known to be one when the
+    /// next note is not its replacement, so it is counted then; a call's last note is its end.
+    pub fn note(&mut self, note: &Note, mut count: impl FnMut(Counted)) {
+        if let Some(failed) = self.failed.take() {
+            let replaced = matches!(note, Note::Replacing { attempt, .. } if *attempt == failed);
+            if !replaced {
+                count(Counted::Failed);
+            }
+        }
+        match *note {
+            Note::Started { attempt, number } => {
+                if number == 1 {
+                    self.first = attempt;
+                }
+                if number <= self.highest {
+                    count(Counted::Transparent);
+                } else {
+                    self.highest = number;
+                    if number > 1 {
+                        count(Counted::Retry(number - 1));
+                    }
+                }
+            }
+            Note::Outcome { attempt, judgement }
+                if attempt != self.first && judgement.directive != Directive::Succeed =>
+            {
+                self.failed = Some(attempt);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The statistics of a method at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Retries and hedges that started.
+    pub retries: u64,
+    /// Those of them that ended with a status that is not OK.
+    pub failed: u64,
+    /// How many of them were the first, second, ... of their call, by [`BUCKETS`].
+    pub histogram: [u64; BUCKETS.len()],
+    /// Transparent replacements that started.
+    pub transparent: u64,
+}
+
+/// The counters of a method, which many calls add to at once.
+// Each counter publishes nothing but itself, so every access is relaxed.
+#[derive(Debug, Default)]
+pub struct Counters {
+    retries: AtomicU64,
+    failed: AtomicU64,
+    histogram: [AtomicU64; BUCKETS.len()],
+    transparent: AtomicU64,
+}
+
+impl Counters {
+    /// Counts.
+    pub fn add(&self, counted: Counted) {
+        let counter = match counted {
+            Counted::Retry(nth) => {
+                let bucket = BUCKETS.partition_point(|least| *least <= nth).saturating_sub(1);
+                self.histogram[bucket].fetch_add(1, Ordering::Relaxed);
+                &self.retries
+            }
+            Counted::Failed => &self.failed,
+            Counted::Transparent => &self.transparent,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The numbers as they are now. They are read one by one: while calls run, one may be ahead of
+    /// another.
+    #[must_use]
+    pub fn read(&self) -> Statistics {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Statistics {
+            retries: read(&self.retries),
+            failed: read(&self.failed),
+            histogram: self.histogram.each_ref().map(read),
+            transparent: read(&self.transparent),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `retryThrottling`, and the bucket that it describes (rulings G11 and G36).
+
+use redial_core::throttle::Tokens;
+
+/// `retryThrottling`, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetryThrottling {
+    max_tokens: u32,
+    /// In thousandths.
+    token_ratio: u32,
+}
+
+impl RetryThrottling {
+    /// The most tokens that a config may name.
+    pub const MAX_TOKENS: u32 = 1000;
+
+    /// A throttle that starts with `max_tokens`; each success adds `token_ratio` thousandths.
+    /// `None` if no config could say it: `max_tokens` is not in 1 to 1000, or the ratio is 0.
+    #[must_use]
+    pub const fn new(max_tokens: u32, token_ratio: u32) -> Option<RetryThrottling> {
+        if max_tokens == 0 || max_tokens > RetryThrottling::MAX_TOKENS || token_ratio == 0 {
+            return None;
+        }
+        Some(RetryThrottling { max_tokens, token_ratio })
+    }
+
+    /// What it starts with: 1 to 1000.
+    #[must_use]
+    pub const fn max_tokens(self) -> u32 {
+        self.max_tokens
+    }
+
+    /// What a success adds, in thousandths of a token; at least 1.
+    #[must_use]
+    pub const fn token_ratio(self) -> u32 {
+        self.token_ratio
+    }
+
+    /// A full bucket.
+    #[must_use]
+    pub fn tokens(self) -> Tokens {
+        let (max, ratio) = self.numbers();
+        Tokens::new(max, ratio).expect("both numbers were checked")
+    }
+
+    /// What takes the place of a bucket of another config: as full as it was, in proportion
+    /// (ruling G15). `None` if that one has these parameters already, and stays.
+    #[must_use]
+    pub fn in_place_of(self, before: &Tokens) -> Option<Tokens> {
+        let (max, ratio) = self.numbers();
+        let scaled = before.scaled(max, ratio).expect("both numbers were checked");
+        (!scaled.is_like(before)).then_some(scaled)
+    }
+
+    fn numbers(self) -> (f64, f64) {
+        (f64::from(self.max_tokens), f64::from(self.token_ratio) / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redial_core::Bucket;
+
+    #[test]
+    fn only_what_a_config_can_say_is_made() {
+        assert_eq!(RetryThrottling::new(0, 1), None);
+        assert_eq!(RetryThrottling::new(1001, 1), None);
+        assert_eq!(RetryThrottling::new(10, 0), None);
+        assert!(RetryThrottling::new(1, 1).is_some());
+        assert!(RetryThrottling::new(1000, u32::MAX).is_some());
+    }
+
+    #[test]
+    fn every_thousandth_is_what_a_success_adds() {
+        for ratio in (1..=1000).chain([1001, 546, 999_999, 1_000_000, u32::MAX]) {
+            let tokens = RetryThrottling::new(1000, ratio).unwrap().tokens();
+            (0..1000).for_each(|_| tokens.failed());
+            tokens.succeeded(None);
+            let expected = f64::from(ratio.min(1_000_000)) / 1000.0;
+            assert_eq!(tokens.tokens(0), Some(expected), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn equal_parameters_keep_the_bucket_and_others_scale_it() {
+        let throttling = RetryThrottling::new(10, 100).unwrap();
+        let tokens = throttling.tokens();
+        (0..4).for_each(|_| tokens.failed());
+        assert!(throttling.in_place_of(&tokens).is_none());
+        let larger = RetryThrottling::new(100, 100).unwrap().in_place_of(&tokens).unwrap();
+        assert_eq!(larger.tokens(0), Some(60.0));
+        let other = RetryThrottling::new(10, 200).unwrap().in_place_of(&tokens).unwrap();
+        assert_eq!(other.tokens(0), Some(6.0));
+    }
+}

@@ -1,0 +1,104 @@
+//! Goal: a problem says exactly where it is, as people count lines and columns and as tools count
+//! bytes. Method: texts with marks, with several lines and with characters of several bytes.
+
+use redial_service_config::{Problem, ServiceConfig};
+
+/// The problems of a text; each must be at one of its marks, in order.
+fn at_marks(marked: &str) -> Vec<Problem> {
+    let text = marked.replace('@', "");
+    let marks: Vec<_> =
+        marked.match_indices('@').enumerate().map(|(index, (at, _))| at - index).collect();
+    let Err(problems) = ServiceConfig::parse(&text) else { panic!("{text} is valid") };
+    let problems: Vec<_> = problems.into_iter().collect();
+    let starts: Vec<_> = problems.iter().map(|problem| problem.range.start).collect();
+    assert_eq!(starts, marks, "{text}\n{problems:#?}");
+    for problem in &problems {
+        let before = &text[..problem.range.start];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        assert_eq!((problem.line, problem.column), (line, column), "{problem}");
+        assert!(text.get(problem.range.clone()).is_some(), "{problem:?}");
+    }
+    problems
+}
+
+#[test]
+fn lines_and_columns_are_counted_in_characters_from_one() {
+    let problems = at_marks(
+        "{ \"größe\": \"😀\",\r\n  \"methodConfig\": [\n    { \"name\": [{\"service\": \"ä.Ö\", \"méthode\": \"\"}], \"timeout\": @\"5 µs\" },\n\n    @7 ] }",
+    );
+    let places: Vec<_> = problems.iter().map(|it| (it.line, it.column)).collect();
+    assert_eq!(places, [(3, 63), (5, 5)]);
+}
+
+#[test]
+fn the_bytes_are_those_of_the_value() {
+    let text = "{\"methodConfig\": [{\"name\": [{}, {\"method\": \"ü\"}], \"timeout\": \"5m\"}]}";
+    let problems = ServiceConfig::parse(text).unwrap_err();
+    let parts: Vec<_> = problems.iter().map(|problem| &text[problem.range.clone()]).collect();
+    assert_eq!(parts, ["{\"method\": \"ü\"}", "\"5m\""]);
+}
+
+#[test]
+fn what_is_missing_is_told_at_its_object_and_null_at_itself() {
+    at_marks(r#"{"retryThrottling": {"maxTokens": @null, "tokenRatio": 1}}"#);
+    let problems = at_marks(r#"{"retryThrottling": @{"tokenRatio": 1}}"#);
+    assert_eq!(problems[0].path, "retryThrottling.maxTokens");
+}
+
+#[test]
+fn a_key_is_told_where_it_is_there_the_second_time() {
+    at_marks(r#"{"a": {"b": 1, @"b": 2}, "c": [], @"a": 5, @"a": 6}"#);
+}
+
+#[test]
+fn both_policies_are_told_at_the_entry_and_names_at_themselves() {
+    let policy = r#"{"maxAttempts": 2, "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1, "retryableStatusCodes": [14]}"#;
+    at_marks(&format!(
+        "{{\"methodConfig\": [{{\"name\": [{{}}]}}, @{{\"retryPolicy\": {policy}, \"hedgingPolicy\": {{\"maxAttempts\": 2}}}}]}}"
+    ));
+    at_marks(
+        r#"{"methodConfig": [{"name": [{"service": "a"}, @{"service": "a"}]}, {"name": [@{"method": "M"}]}]}"#,
+    );
+}
+
+#[test]
+fn what_is_no_json_is_told_where_it_stops_to_be() {
+    at_marks("@");
+    at_marks("{\"a\": 1@,}");
+    at_marks("{\"a\": @'b'}");
+    at_marks("{} @{}");
+    at_marks("{ @// why\n}");
+    at_marks("{\"ü\": \"@\t\"}");
+    at_marks("{\"ü\": @\u{a0}1}");
+    at_marks("@\u{feff}{}");
+    at_marks("@{\"a\": [1, 2]");
+    let problems = at_marks("{\n  @methodConfig: []\n}");
+    assert_eq!(
+        problems[0].to_string(),
+        "2:3: error[json]: expected a name in double quotes; write names like \"name\""
+    );
+}
+
+#[test]
+fn a_message_reads_like_a_compilers() {
+    let text = r#"{"methodConfig": [{"name": [{"service": "a.B"}],
+  "retryPolicy": {"maxAttempts": "4", "initialBackoff": "100ms", "maxBackoff": 5,
+    "backoffMultiplier": -1, "retryableStatusCodes": ["UNAVAILABEL", 99, {}]},
+  "waitForReady": "yes", "maxRequestMessageBytes": [1]}],
+  "retryThrottling": {"maxTokens": 1001}, "loadBalancingPolicy": 5}"#;
+    let problems = ServiceConfig::parse(text).unwrap_err();
+    let expected = r#"2:34: error[max-attempts]: methodConfig[0].retryPolicy.maxAttempts: expected a whole number above 1, found "4"
+2:57: error[backoff]: methodConfig[0].retryPolicy.initialBackoff: expected a duration above 0 like "0.1s", found "100ms"; write "0.1s"
+2:80: error[backoff]: methodConfig[0].retryPolicy.maxBackoff: expected a duration above 0 like "0.1s", found 5; write "5s"
+3:26: error[multiplier]: methodConfig[0].retryPolicy.backoffMultiplier: expected a number above 0, found -1
+3:55: error[code]: methodConfig[0].retryPolicy.retryableStatusCodes[0]: expected the name of a status code, or a number from 0 to 16, found "UNAVAILABEL"; did you mean "UNAVAILABLE"?
+3:70: error[code]: methodConfig[0].retryPolicy.retryableStatusCodes[1]: expected the name of a status code, or a number from 0 to 16, found 99
+3:74: error[code]: methodConfig[0].retryPolicy.retryableStatusCodes[2]: expected the name of a status code, or a number from 0 to 16, found an object
+4:19: error[type]: methodConfig[0].waitForReady: expected true or false, found "yes"
+4:52: error[type]: methodConfig[0].maxRequestMessageBytes: expected a whole number from 0 to 4294967295, found a list
+5:22: error[token-ratio]: retryThrottling.tokenRatio: is required: a number of at least 0.001
+5:36: error[max-tokens]: retryThrottling.maxTokens: expected a whole number from 1 to 1000, found 1001
+5:66: error[type]: loadBalancingPolicy: expected a string, found 5"#;
+    assert_eq!(problems.to_string(), expected);
+}

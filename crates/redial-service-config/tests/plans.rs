@@ -1,0 +1,221 @@
+//! Goal: what the config and the client say reaches the core as the rulings have it. Method: plans
+//! are made, their rules and judgements compared, and some are played.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redial::testing::{meets, play};
+use redial::throttles::Bucket;
+use redial::{Directive, Failure, Hint, Judgement, Kind, Problem, Reason, Stage, Why, ms, s};
+use redial_core::{Backoff, Expired, HintRule, Numbering, Proof, Rules};
+use redial_service_config::{
+    Client, Code, Jitter, Late, MethodConfig, Plan, Pushback, Retries, RetryThrottling,
+    ServiceConfig,
+};
+
+const CONFIG: &str = r#"{"methodConfig": [
+    {"name": [{"service": "retry"}], "timeout": "9s", "retryPolicy": {"maxAttempts": 7, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 1.6, "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED", 4, "OK"]}},
+    {"name": [{"service": "hedge"}], "waitForReady": true, "hedgingPolicy": {"maxAttempts": 50, "hedgingDelay": "0.02s", "nonFatalStatusCodes": [14]}},
+    {"name": [{"service": "none"}], "timeout": "2s"}]}"#;
+
+fn config() -> ServiceConfig {
+    ServiceConfig::parse(CONFIG).expect("it is valid")
+}
+
+fn plan(client: &Client, service: &str) -> Plan {
+    client.plan(config().method(&format!("/{service}/M")))
+}
+
+fn rules(client: &Client, service: &str) -> Rules {
+    *plan(client, service).policy().rules()
+}
+
+const BASE: Rules = Rules {
+    attempts: Some(1),
+    late: Late::Wait,
+    expired: Expired::StartsNone,
+    numbering: Numbering::SinceHint,
+    replaces: true,
+    ..Rules::DEFAULT
+};
+
+#[test]
+fn the_rules_are_the_configs_and_the_clients() {
+    let client = Client::default();
+    let backoff = Backoff::Exponential { first: ms(100), factor: 1.6, cap: Some(s(1)) };
+    let retry = Rules { attempts: Some(5), backoff, deadline: Some(s(9)), ..BASE };
+    assert_eq!(rules(&client, "retry"), retry);
+    let hedge = Rules { attempts: Some(5), hedge: Some(ms(20)), ..BASE };
+    assert_eq!(rules(&client, "hedge"), hedge);
+    assert_eq!(rules(&client, "none"), Rules { deadline: Some(s(2)), ..BASE });
+    assert_eq!(rules(&client, "unknown"), BASE);
+    assert_eq!(*client.plan(None).policy().rules(), BASE);
+
+    let client = Client::builder()
+        .attempts_cap(40)
+        .jitter(Jitter::Proportional(0.2))
+        .late(Late::Early)
+        .pushback_max(s(3))
+        .build()
+        .unwrap();
+    let base = Rules {
+        jitter: Jitter::Proportional(0.2),
+        jitter_above_cap: true,
+        late: Late::Early,
+        hint: HintRule::Exact(Some(s(3))),
+        ..BASE
+    };
+    assert_eq!(
+        rules(&client, "retry"),
+        Rules { attempts: Some(7), backoff, deadline: Some(s(9)), ..base }
+    );
+    let hedge = Rules { attempts: Some(32), hedge: Some(ms(20)), ..base };
+    assert_eq!(rules(&client, "hedge"), hedge, "hedges are 32 at the most");
+}
+
+#[test]
+fn retries_that_are_switched_off_leave_the_deadline() {
+    for (retries, replaces) in [(Retries::Transparent, true), (Retries::Off, false)] {
+        let client = Client::builder().retries(retries).build().unwrap();
+        let plan = plan(&client, "retry");
+        let expected = Rules { deadline: Some(s(9)), replaces, ..BASE };
+        assert_eq!(*plan.policy().rules(), expected);
+        assert!(plan.codes().is_empty() && !plan.is_hedged());
+        assert_eq!(plan.retries(), retries);
+        assert_eq!(plan.judge(Code::Unavailable, Pushback::None).directive, Directive::Fail);
+    }
+}
+
+#[test]
+fn a_client_that_could_do_nothing_is_refused() {
+    let build = |builder: redial_service_config::ClientBuilder| builder.build().err();
+    assert_eq!(build(Client::builder().attempts_cap(0)), Some(Problem::NoAttempt));
+    for share in [-0.1, 1.1, f64::NAN] {
+        let builder = Client::builder().jitter(Jitter::Proportional(share));
+        assert_eq!(build(builder), Some(Problem::Proportion), "{share}");
+    }
+    assert_eq!(build(Client::builder().attempts_cap(1).jitter(Jitter::Proportional(1.0))), None);
+    assert_eq!(Client::default(), Client::builder().build().unwrap());
+    assert_eq!(Client::default().to_builder().build().unwrap(), Client::default());
+}
+
+#[test]
+fn a_client_whose_open_fields_were_set_to_nonsense_still_plans() {
+    for share in [-7.0, 7.0, f64::NAN, f64::INFINITY] {
+        let mut client = Client::default();
+        client.attempts_cap = 0;
+        client.jitter = Jitter::Proportional(share);
+        for service in ["retry", "hedge", "none"] {
+            assert_eq!(rules(&client, service).attempts, Some(1));
+        }
+    }
+}
+
+#[test]
+fn each_status_is_judged_by_the_list() {
+    let plan = plan(&Client::default(), "retry");
+    let listed = |code: Code, kind: Kind| Failure::new(kind).because(Reason::new(code.name()));
+    for code in Code::ALL {
+        let retry = |kind| Directive::Retry(listed(code, kind));
+        let directive = match code {
+            Code::Ok => Directive::Succeed,
+            Code::Unavailable => retry(Kind::Server),
+            Code::ResourceExhausted => retry(Kind::Throttling),
+            Code::DeadlineExceeded => retry(Kind::Timeout),
+            _ => Directive::Fail,
+        };
+        assert_eq!(plan.judge(code, Pushback::None), Judgement::from(directive), "{code}");
+        let stopped = plan.judge(code, Pushback::Stop);
+        let after = plan.judge(code, Pushback::After(ms(7)));
+        match directive {
+            Directive::Retry(failure) => {
+                assert_eq!(stopped, Directive::Retry(failure.hint(Hint::Stop)).into());
+                assert_eq!(after, Directive::Retry(failure.hint(Hint::After(ms(7)))).into());
+            }
+            // Only what is not listed needs to be told that it drains (G13).
+            Directive::Fail => {
+                assert_eq!(stopped, Judgement { drains: true, ..Directive::Fail.into() });
+                assert_eq!(after, Directive::Fail.into());
+            }
+            Directive::Succeed => {
+                assert_eq!((stopped, after), (directive.into(), directive.into()), "G10");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_lost_on_the_way_is_unavailable_with_its_proof() {
+    let plan = plan(&Client::default(), "retry");
+    let failure = Failure::server().because(Reason::new("UNAVAILABLE"));
+    let lost = |stage: Stage, proof: Option<Proof>| Judgement {
+        directive: Directive::Retry(failure.at(stage)),
+        proof,
+        drains: false,
+    };
+    assert_eq!(plan.unsent(), lost(Stage::Unsent, Some(Proof::Unsent)));
+    assert_eq!(plan.unprocessed(), lost(Stage::InFlight, Some(Proof::Unprocessed)));
+    assert_eq!(plan.unconnected(false), lost(Stage::Unsent, None));
+    assert_eq!(plan.unconnected(true), lost(Stage::Unsent, Some(Proof::Unsent)));
+    let none = Client::default().plan(None);
+    let fails = |proof| Judgement { directive: Directive::Fail, proof, drains: false };
+    assert_eq!(none.unsent(), fails(Some(Proof::Unsent)));
+    assert_eq!(none.unconnected(false), fails(None));
+}
+
+#[test]
+fn only_the_config_says_that_calls_wait_for_a_connection() {
+    assert!(plan(&Client::default(), "hedge").waits_for_ready());
+    assert!(!plan(&Client::default(), "retry").waits_for_ready());
+    assert!(!Client::default().plan(None).waits_for_ready());
+}
+
+#[test]
+fn what_was_never_sent_is_replaced_a_thousand_times_and_then_fails() {
+    let plan = Client::default().plan(None);
+    let policy = plan.playable(None);
+    let attempts = |unsent: usize| vec![meets(plan.unsent()); unsent];
+    let played = play(&policy, attempts(1001));
+    assert_eq!((played.starts().len(), played.why()), (1001, Some(Why::Fatal)));
+    let mut enough = attempts(1000);
+    enough.push(meets(plan.judge(Code::Ok, Pushback::None)));
+    assert_eq!(play(&policy, enough).why(), Some(Why::Succeeded));
+}
+
+#[test]
+fn a_plan_plays_with_the_throttle_that_it_is_given() {
+    let busy = |plan: &Plan| meets(plan.judge(Code::Unavailable, Pushback::None));
+    let tokens = Arc::new(RetryThrottling::new(4, 500).unwrap().tokens());
+    let retry = plan(&Client::default(), "retry");
+    let played = play(&retry.playable(Some(tokens.clone())), [busy(&retry), busy(&retry)]);
+    assert_eq!((played.why(), played.tokens()), (Some(Why::Throttled), Some(2.0)));
+    // With retries switched off it is seen, and left alone.
+    let off = Client::builder().retries(Retries::Off).build().unwrap();
+    let off = plan(&off, "retry");
+    let stop = meets(off.judge(Code::Unavailable, Pushback::Stop));
+    let played = play(&off.playable(Some(tokens.clone())), [stop]);
+    assert_eq!((played.why(), played.tokens()), (Some(Why::Fatal), Some(2.0)));
+    let ok = meets(off.judge(Code::Ok, Pushback::None));
+    assert_eq!(play(&off.playable(Some(tokens.clone())), [ok]).tokens(), Some(2.0));
+    assert_eq!(tokens.tokens(0), Some(2.0));
+}
+
+#[test]
+fn every_duration_of_a_config_plans() {
+    let text = |span: &str| {
+        format!(
+            r#"{{"methodConfig": [{{"name": [{{}}], "timeout": "{span}", "retryPolicy": {{"maxAttempts": 1e9, "initialBackoff": "{span}", "maxBackoff": "{span}", "backoffMultiplier": 1e400, "retryableStatusCodes": [14]}}}}]}}"#
+        )
+    };
+    for span in ["0.000000001s", "1s", "315576000000s"] {
+        let config = ServiceConfig::parse(&text(span)).expect("it is valid");
+        let entry: &MethodConfig = &config.entries()[0];
+        assert!(entry.timeout > Some(Duration::ZERO));
+        let plan = Client::default().plan(Some(entry));
+        let busy = meets(plan.judge(Code::Unavailable, Pushback::None));
+        let played = play(&plan.playable(None), vec![busy; 5]);
+        // What is longer than 584 years never comes.
+        let ends = span != "315576000000s";
+        assert_eq!(played.why().is_some(), ends, "{span}");
+    }
+}

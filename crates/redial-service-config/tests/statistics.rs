@@ -1,0 +1,134 @@
+//! Goal: the statistics count what ruling G31 says, once, whoever keeps them. Method: calls are
+//! played, their notes counted; and every number of a retry is put into its bucket.
+
+use std::thread;
+
+use redial::testing::{Meets, Played, Script, hangs, meets, play};
+use redial::{Judgement, ms};
+use redial_service_config::{
+    BUCKETS, Client, Code, Counted, Counters, Plan, Pushback, ServiceConfig, Statistics, Tally,
+};
+
+fn plan(policy: &str) -> Plan {
+    let text = format!(r#"{{"methodConfig": [{{"name": [{{}}], {policy}}}]}}"#);
+    let config = ServiceConfig::parse(&text).expect("it is valid");
+    Client::default().plan(config.method("/a.B/C"))
+}
+
+fn retry() -> Plan {
+    plan(
+        r#""retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}"#,
+    )
+}
+
+fn hedge() -> Plan {
+    plan(
+        r#""hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0s", "nonFatalStatusCodes": [14]}"#,
+    )
+}
+
+fn count(played: &Played) -> Statistics {
+    let counters = Counters::default();
+    let mut tally = Tally::default();
+    for (_, note) in played.diary().notes() {
+        tally.note(note, |counted| counters.add(counted));
+    }
+    counters.read()
+}
+
+/// Retries, failed, the first three buckets, transparent.
+fn told(played: &Played) -> (u64, u64, [u64; 3], u64) {
+    let Statistics { retries, failed, histogram, transparent, .. } = count(played);
+    assert_eq!(histogram[3..], [0; 5]);
+    (retries, failed, [histogram[0], histogram[1], histogram[2]], transparent)
+}
+
+fn status(plan: &Plan, code: Code) -> Meets {
+    meets(plan.judge(code, Pushback::None))
+}
+
+#[test]
+fn retries_are_counted_when_they_start_and_failures_when_they_end() {
+    let plan = retry();
+    let (ok, busy, bad) =
+        (status(&plan, Code::Ok), status(&plan, Code::Unavailable), status(&plan, Code::Internal));
+    let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
+    assert_eq!(of(vec![ok]), (0, 0, [0, 0, 0], 0));
+    assert_eq!(of(vec![bad]), (0, 0, [0, 0, 0], 0), "the first is no retry");
+    assert_eq!(of(vec![busy, ok]), (1, 0, [1, 0, 0], 0));
+    assert_eq!(of(vec![busy, busy, ok]), (2, 1, [1, 1, 0], 0));
+    assert_eq!(of(vec![busy, busy, busy]), (2, 2, [1, 1, 0], 0));
+    assert_eq!(of(vec![busy, bad]), (1, 1, [1, 0, 0], 0), "fatal is not OK either");
+    let committed = busy.after(ms(5)).headers(ms(1));
+    assert_eq!(of(vec![busy, committed]), (1, 1, [1, 0, 0], 0));
+}
+
+#[test]
+fn what_is_cancelled_has_not_failed() {
+    let plan = hedge();
+    let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
+    let policy = plan.playable(None);
+    let won = play(&policy, [hangs(), ok.after(ms(5)), hangs()]);
+    assert_eq!(told(&won), (2, 0, [1, 1, 0], 0));
+    let one_failed = play(&policy, [ok.after(ms(9)), busy.after(ms(5)), hangs()]);
+    assert_eq!(told(&one_failed), (2, 1, [1, 1, 0], 0));
+    let late = Script::new(&policy, [hangs(), hangs(), hangs()]).deadline(ms(5)).play();
+    assert_eq!(told(&late), (2, 0, [1, 1, 0], 0));
+    let dropped = Script::new(&policy, [hangs(), busy, hangs()]).cancel(ms(5)).play();
+    assert_eq!(told(&dropped), (2, 1, [1, 1, 0], 0), "what failed before counts");
+}
+
+#[test]
+fn what_is_replaced_has_not_failed_and_its_replacement_counts_for_it() {
+    let plan = retry();
+    let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
+    let lost = |judgement: Judgement| meets(judgement);
+    let (unprocessed, unsent) = (lost(plan.unprocessed()), lost(plan.unsent()));
+    let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
+    assert_eq!(of(vec![unprocessed, ok]), (0, 0, [0, 0, 0], 1));
+    assert_eq!(of(vec![unprocessed, busy, ok]), (1, 0, [1, 0, 0], 1), "number 1 failed");
+    assert_eq!(of(vec![busy, unprocessed, ok]), (1, 0, [1, 0, 0], 1));
+    assert_eq!(of(vec![busy, unprocessed, busy, ok]), (2, 1, [1, 1, 0], 1));
+    assert_eq!(of(vec![busy, unsent, unsent, unsent, busy, busy]), (2, 2, [1, 1, 0], 3));
+    // The second that was not processed is not replaced: it failed.
+    assert_eq!(of(vec![busy, unprocessed, unprocessed, ok]), (2, 1, [1, 1, 0], 1));
+    let hedged = hedge();
+    let (ok, unprocessed) = (status(&hedged, Code::Ok), lost(hedged.unprocessed()));
+    let both = play(&hedged.playable(None), [unprocessed, unprocessed, hangs(), ok.after(ms(5))]);
+    assert_eq!(told(&both), (2, 1, [1, 1, 0], 1));
+}
+
+#[test]
+fn each_number_is_in_the_last_bucket_that_it_reaches() {
+    let bucket = |nth: u32| {
+        let counters = Counters::default();
+        counters.add(Counted::Retry(nth));
+        let Statistics { retries, histogram, .. } = counters.read();
+        assert_eq!((retries, histogram.iter().sum::<u64>()), (1, 1), "{nth}");
+        BUCKETS[histogram.iter().position(|count| *count == 1).expect("it is somewhere")]
+    };
+    for nth in 1..=2000 {
+        let expected = BUCKETS.into_iter().rev().find(|least| *least <= nth);
+        assert_eq!(Some(bucket(nth)), expected);
+    }
+    assert_eq!((bucket(u32::MAX), bucket(0)), (1000, 1));
+}
+
+#[test]
+fn calls_of_many_threads_are_all_counted() {
+    let counters = Counters::default();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for nth in 1..=1000 {
+                    counters.add(Counted::Retry(nth));
+                    counters.add(Counted::Failed);
+                    counters.add(Counted::Transparent);
+                }
+            });
+        }
+    });
+    let Statistics { retries, failed, histogram, transparent, .. } = counters.read();
+    assert_eq!((retries, failed, transparent), (4000, 4000, 4000));
+    assert_eq!(histogram, [4, 4, 4, 4, 20, 360, 3600, 4]);
+}
