@@ -1,0 +1,116 @@
+//! What hedging does to a tail: a server that answers in 2 ms, and one answer in a hundred in
+//! 200 ms, on virtual time over a pipe in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use redial_core::Random;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::{Echo, EchoServer};
+use redial_echo::{EchoRequest, EchoResponse, Responder};
+use redial_grpc::{RetryLayer, ServiceConfig};
+use tokio::time::Instant;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Request, Response, Status, Streaming};
+use tower::{Layer, service_fn};
+
+const CALLS: usize = 20_000;
+
+pub fn table() {
+    println!("\n## tail: {CALLS} calls, 2 ms, one answer in a hundred 200 ms; hedged after 10 ms");
+    println!("| variant | p50 | p99 | p99.5 | p99.9 | requests |\n| --- | --- | --- | --- | --- | --- |");
+    for hedged in [false, true] {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        let (mut took, requests) = runtime.block_on(run(hedged));
+        took.sort_unstable();
+        let at = |share: f64| took[((CALLS as f64 * share) as usize).min(CALLS - 1)].as_secs_f64() * 1e3;
+        println!(
+            "| {} | {:.1} ms | {:.1} ms | {:.1} ms | {:.1} ms | {:+.2} % |",
+            if hedged { "hedged" } else { "plain" },
+            at(0.5),
+            at(0.99),
+            at(0.995),
+            at(0.999),
+            (requests as f64 / CALLS as f64 - 1.0) * 100.0,
+        );
+    }
+}
+
+async fn run(hedged: bool) -> (Vec<Duration>, u64) {
+    let requests = Arc::new(AtomicU64::new(0));
+    let channel = channel(Slow { requests: requests.clone() });
+    let config = r#"{ "methodConfig": [{ "name": [{}], "hedgingPolicy": {
+        "maxAttempts": 2, "hedgingDelay": "0.01s",
+        "nonFatalStatusCodes": ["UNAVAILABLE", "DEADLINE_EXCEEDED"] } }],
+        "retryThrottling": { "maxTokens": 100, "tokenRatio": 0.1 } }"#;
+    let config = if hedged { config } else { "{}" };
+    let layer = RetryLayer::builder().config(ServiceConfig::parse(config).expect("a config")).build();
+    let mut client = EchoClient::new(layer.layer(channel));
+    let mut took = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let began = Instant::now();
+        client.unary(EchoRequest::default()).await.expect("an answer");
+        took.push(began.elapsed());
+    }
+    (took, requests.load(Ordering::Relaxed))
+}
+
+fn channel(service: Slow) -> Channel {
+    let (connections, accepted) = tokio::sync::mpsc::unbounded_channel::<std::io::Result<_>>();
+    tokio::spawn(async move {
+        let server = Server::builder().add_service(EchoServer::new(service));
+        server.serve_with_incoming(UnboundedReceiverStream::new(accepted)).await
+    });
+    Endpoint::from_static("http://echo").connect_with_connector_lazy(service_fn(move |_| {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        connections.send(Ok(theirs)).expect("the server runs");
+        std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(ours)))
+    }))
+}
+
+/// Answers in 2 ms, and now and then in 200 ms.
+struct Slow {
+    requests: Arc<AtomicU64>,
+}
+
+#[tonic::async_trait]
+impl Echo for Slow {
+    async fn unary(&self, request: Request<EchoRequest>) -> Result<Response<EchoResponse>, Status> {
+        let nth = self.requests.fetch_add(1, Ordering::Relaxed);
+        let slow = Random::new(nth).draw() < 0.01;
+        tokio::time::sleep(Duration::from_millis(if slow { 200 } else { 2 })).await;
+        Responder.unary(request).await
+    }
+
+    async fn client_stream(
+        &self,
+        request: Request<Streaming<EchoRequest>>,
+    ) -> Result<Response<EchoResponse>, Status> {
+        Responder.client_stream(request).await
+    }
+
+    type ServerStreamStream = <Responder as Echo>::ServerStreamStream;
+
+    async fn server_stream(
+        &self,
+        request: Request<EchoRequest>,
+    ) -> Result<Response<Self::ServerStreamStream>, Status> {
+        Responder.server_stream(request).await
+    }
+
+    type BidiStream = <Responder as Echo>::BidiStream;
+
+    async fn bidi(
+        &self,
+        request: Request<Streaming<EchoRequest>>,
+    ) -> Result<Response<Self::BidiStream>, Status> {
+        Responder.bidi(request).await
+    }
+}
