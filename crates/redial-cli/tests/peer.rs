@@ -221,20 +221,27 @@ fn a_scenario_is_played_by_the_names_of_its_calls() {
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_it_and_what_was_open_gets_its_line() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for signal in ["-TERM", "-INT"] {
-        let script = Temporary::new(r#"{ "otherwise": {"outcome": "hang"} }"#);
+        let script = Temporary::new(r#"{ "otherwise": {"headers": 0, "outcome": "hang"} }"#);
         let peer = Peer::start(&["--script", script.path()]);
-        let address = peer.first.clone();
-        let client = std::thread::spawn(move || calls(&address, &[NONE]));
-        // The stream is there when the peer has read all of it; nothing says so but time.
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        // With its headers the stream is surely there; then nothing more comes.
+        let mut body = runtime.block_on(async {
+            let socket = tokio::net::TcpStream::connect(&peer.first).await.unwrap();
+            let (client, connection) = h2::client::handshake(socket).await.unwrap();
+            tokio::spawn(connection);
+            let mut client = client.ready().await.unwrap();
+            let request = Request::post("http://peer/echo.Echo/Get").body(()).unwrap();
+            let (response, _) = client.send_request(request, true).unwrap();
+            response.await.unwrap().into_body()
+        });
         peer.signal(signal);
+        assert!(runtime.block_on(body.data()).unwrap().is_err());
         let (code, out, err) = peer.end();
         assert_eq!((code, err.as_str()), (Some(0), ""));
         let lines: Vec<_> = out.lines().collect();
         assert_eq!(lines.len(), 2, "{out}");
         assert!(lines[0].contains("half-closed; connection closed after"), "{out}");
-        assert!(client.join().unwrap()[0].is_err());
     }
 }
 
@@ -263,7 +270,7 @@ fn a_bad_script_is_refused_with_its_place() {
         ("", ":1:1: EOF while parsing a value"),
         (
             "{ \"attempts\": [\n  { \"outcome\": \"OK\" },\n  { \"outcome\": \"KO\" } ] }",
-            ":3:20: unknown status \"KO\"; expected \"hang\"",
+            ":3:21: unknown status \"KO\"; expected \"hang\"",
         ),
         ("{\n  \"attempt\": [] }", ":2:11: unknown field `attempt`, expected one of"),
         (

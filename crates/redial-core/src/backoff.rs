@@ -217,6 +217,14 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_grow_is_exact_to_the_nanosecond() {
+        // One more than the whole numbers that a float can count.
+        let long = Duration::from_nanos((1 << 53) + 1);
+        assert_eq!(exponential(long, 2.0, None).base(1), (1 << 53) + 1);
+        assert_eq!(exponential(long, 1.0, None).base(7), (1 << 53) + 1);
+    }
+
+    #[test]
     fn a_series_grows_for_ever_unless_its_delays_come_to_nothing() {
         static NOTHING_AT_LAST: [Duration; 2] = [ms(1), Duration::ZERO];
         static SOMETHING_AT_LAST: [Duration; 2] = [Duration::ZERO, ms(1)];

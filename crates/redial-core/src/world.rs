@@ -134,6 +134,7 @@ impl<T: Bucket, O: Outside> World for Dealings<T, O> {
     fn remember(&mut self, delay: Ns) {
         self.previous = Some(delay);
     }
+    #[inline]
     fn note(&mut self, at: Ns, note: Note) {
         self.outside.note(at, note);
     }

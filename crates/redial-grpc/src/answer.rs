@@ -1,8 +1,11 @@
 //! What the head of a response says: a status, or that a response begins (ruling G6).
 
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use redial::code::Code;
 use redial_service_config::{PUSHBACK_HEADER, Pushback};
+
+use crate::wrap;
 
 pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(crate) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -15,6 +18,8 @@ pub(crate) enum Head {
     Begins,
     /// A status, and what the server wants of a retry.
     Status(Code, Pushback),
+    /// The answer of somebody who does not speak gRPC, and the status that it means.
+    Foreign(Code),
 }
 
 /// What the head of a response says.
@@ -24,8 +29,20 @@ pub(crate) fn head<B>(response: &Response<B>) -> Head {
     match said.status {
         Some(code) => Head::Status(code, said.pushback(response.headers())),
         None if response.status() == StatusCode::OK && said.grpc => Head::Begins,
-        None => Head::Status(of_http(response.status()), Pushback::None),
+        None => Head::Foreign(of_http(response.status())),
     }
+}
+
+/// Writes into an answer that is not gRPC's what it means, so that the application sees the status
+/// that it was judged by. A client would look for messages in its body.
+pub(crate) fn explain<B>(response: &mut Response<B>, code: Code) {
+    let kind =
+        response.headers().get(CONTENT_TYPE).map(|it| String::from_utf8_lossy(it.as_bytes()));
+    let kind = kind.map_or("no content type".to_owned(), |it| format!("content type {it}"));
+    let text = format!("the answer is not gRPC: HTTP {} with {kind}", response.status().as_u16());
+    let headers = response.headers_mut();
+    headers.insert(STATUS, HeaderValue::from(u16::from(code.number())));
+    headers.insert(MESSAGE, wrap::message(&text));
 }
 
 /// What the trailers of a response say; without a status it is UNKNOWN.
@@ -136,8 +153,12 @@ mod tests {
             (504, Code::Unavailable),
         ];
         for (status, code) in cases {
-            let answer = response(status, &[("content-type", "text/html")]);
+            let mut answer = response(status, &[("content-type", "text/html")]);
+            assert_eq!(head(&answer), Head::Foreign(code), "{status}");
+            explain(&mut answer, code);
             assert_eq!(head(&answer), Head::Status(code, Pushback::None), "{status}");
+            let text = format!("the answer is not gRPC: HTTP {status} with content type text/html");
+            assert_eq!(answer.headers()["grpc-message"], text);
         }
     }
 

@@ -13,6 +13,7 @@ use redial_service_config::Pushback;
 use crate::pool::Pooled;
 use crate::sizes::TooLarge;
 use crate::state::State;
+use crate::tape::Failure;
 use crate::wrap::Ended;
 use crate::{BoxError, answer, evidence};
 
@@ -48,6 +49,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// No body. tonic's interceptors answer with one when they end a call themselves.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        ResponseBody::none()
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body<Data = Bytes>,
@@ -66,8 +74,17 @@ where
         let polled = inner.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
         let Some(call) = this.call else { return polled };
         let ended = match polled {
-            Poll::Ready(frame) => match saw(call, frame.as_ref()) {
+            Poll::Ready(Some(Err(error))) => match lost(call, error) {
+                _ if call.is_out_of_time() => out_of_time_text(),
+                Lost::TooLarge(too_large) => too_large_text(too_large),
+                Lost::To(error) => {
+                    *this.call = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            },
+            Poll::Ready(frame) => match saw(call, frame.as_ref().and_then(|it| it.as_ref().ok())) {
                 Seen::More => return Poll::Ready(frame),
+                Seen::End if call.is_out_of_time() => out_of_time_text(),
                 Seen::End => {
                     *this.call = None;
                     return Poll::Ready(frame);
@@ -76,15 +93,16 @@ where
             },
             Poll::Pending => {
                 std::task::ready!(poll_deadline(call, cx));
-                (Code::DeadlineExceeded, "the deadline passed while the response came".to_owned())
+                out_of_time_text()
             }
         };
-        let attempts = call.attempts();
+        let attempts = call.number;
+        call.abandon_body();
         *this.call = None;
         // Dropped, it resets the stream.
         this.inner.set(None);
         let (code, message) = ended;
-        let trailers = Ended::new(code, message, attempts).into_response().into_parts().0.headers;
+        let trailers = Ended::new(code, message, attempts).into_trailers();
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 
@@ -96,6 +114,10 @@ where
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
+}
+
+fn out_of_time_text() -> (Code, String) {
+    (Code::DeadlineExceeded, "the deadline passed while the response came".to_owned())
 }
 
 pub(crate) fn too_large_text(TooLarge { size, limit }: TooLarge) -> (Code, String) {
@@ -110,15 +132,15 @@ enum Seen {
     TooLarge(TooLarge),
 }
 
-fn saw(call: &mut State, frame: Option<&Result<Frame<Bytes>, BoxError>>) -> Seen {
+fn saw(call: &mut State, frame: Option<&Frame<Bytes>>) -> Seen {
     let (code, judgement) = match frame {
-        Some(Ok(frame)) => match (frame.data_ref(), frame.trailers_ref()) {
+        Some(frame) => match (frame.data_ref(), frame.trailers_ref()) {
             (Some(data), _) => {
                 call.received(data);
                 match call.response_sizes.as_mut().map(|sizes| sizes.look(data)) {
                     Some(Err(too_large)) => {
                         let judgement = Judgement::from(Directive::Fail);
-                        call.outcome(call.slot, Code::ResourceExhausted, judgement);
+                        call.ended(Code::ResourceExhausted, judgement);
                         return Seen::TooLarge(too_large);
                     }
                     _ => return Seen::More,
@@ -130,15 +152,36 @@ fn saw(call: &mut State, frame: Option<&Result<Frame<Bytes>, BoxError>>) -> Seen
             }
             (None, None) => return Seen::More,
         },
-        Some(Err(error)) => {
-            let (_, code) = evidence::of(&**error);
-            (code, call.plan().judge(code, Pushback::None))
-        }
         // A response that just stops: no status came.
         None => (Code::Unknown, call.plan().judge(Code::Unknown, Pushback::None)),
     };
-    call.outcome(call.slot, code, judgement);
+    call.ended(code, judgement);
     Seen::End
+}
+
+/// Why a response that had begun was lost.
+enum Lost {
+    /// The application wrote a message that is too large.
+    TooLarge(TooLarge),
+    To(BoxError),
+}
+
+fn lost(call: &mut State, error: BoxError) -> Lost {
+    // A body that fails resets its stream: it is the reason, and not what the connection says.
+    let failure = call.body.as_ref().and_then(|body| body.failure());
+    let (code, judgement) = match &failure {
+        Some(failure) => (failure.code(), Judgement::from(Directive::Fail)),
+        None => {
+            let (_, code) = evidence::of(&*error);
+            (code, call.plan().judge(code, Pushback::None))
+        }
+    };
+    call.ended(code, judgement);
+    match failure {
+        Some(Failure::TooLarge(too_large)) => Lost::TooLarge(too_large),
+        Some(Failure::Body(failed)) => Lost::To(failed),
+        None => Lost::To(evidence::recoded(error, code)),
+    }
 }
 
 fn poll_deadline(call: &mut State, cx: &mut Context<'_>) -> Poll<()> {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use redial_service_config::{Problems, ServiceConfig, TEXT_MAX};
+use redial_service_config::{Client, Problems, ServiceConfig, TEXT_MAX};
 
 use crate::{RetryLayer, RetryLayerBuilder};
 
@@ -23,13 +23,14 @@ impl RetryLayer {
 }
 
 impl RetryLayerBuilder {
-    /// The service config that this file holds. Reads it in the calling thread.
+    /// The service config that this file holds. Reads it in the calling thread. Its warnings are for
+    /// the options that were given before.
     ///
     /// # Errors
     /// The file cannot be read, or everything that is wrong with what it holds.
     pub fn config_file(self, path: impl AsRef<Path>) -> Result<Self, ConfigFileError> {
         let path = path.as_ref();
-        let config = read(path).and_then(|text| parse(&text));
+        let config = read(path).and_then(|text| parse(&text, &self.client));
         Ok(self.config(config.map_err(|wrong| wrong.at(path))?))
     }
 }
@@ -123,10 +124,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Wrong> {
     Ok(bytes)
 }
 
-/// The config that a file holds.
-pub(crate) fn parse(bytes: &[u8]) -> Result<ServiceConfig, Wrong> {
+/// The config that a file holds, for this client.
+pub(crate) fn parse(bytes: &[u8], client: &Client) -> Result<ServiceConfig, Wrong> {
     match str::from_utf8(bytes) {
-        Ok(text) => ServiceConfig::parse(text).map_err(Wrong::Config),
+        Ok(text) => ServiceConfig::parse_for(text, client).map_err(Wrong::Config),
         Err(error) => Err(Wrong::NotUtf8 { at: error.valid_up_to() }),
     }
 }

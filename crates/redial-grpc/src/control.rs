@@ -26,7 +26,7 @@ impl Control {
     /// # Errors
     /// Everything that is wrong with the text; the config in force stays (ruling G39).
     pub fn set_json(&self, config: &str) -> Result<Vec<Problem>, Problems> {
-        let config = ServiceConfig::parse(config)?;
+        let config = ServiceConfig::parse_for(config, &self.shared.client)?;
         let warnings = config.warnings().to_vec();
         self.set_config(config);
         Ok(warnings)

@@ -10,6 +10,8 @@ use std::io;
 use h2::Reason;
 use redial::code::Code;
 
+use crate::BoxError;
+
 /// What is known of an attempt that ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
@@ -29,24 +31,27 @@ pub(crate) enum Evidence {
 pub(crate) fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
     let mut status = None;
     let mut transport = false;
+    let mut connected = false;
     let mut link = Some(error);
     while let Some(error) = link {
-        if let Some(found) = conclusive(error) {
+        if let Some(found) = conclusive(error, connected) {
             return found;
         }
         status = status.or_else(|| status_of(error));
-        transport |= error.is::<hyper::Error>() || error.is::<io::Error>();
+        connected |= error.is::<hyper::Error>();
+        transport |= connected || error.is::<io::Error>();
         link = error.source();
     }
     match status {
-        Some(code) => (Evidence::None, code),
-        None if transport => (Evidence::None, Code::Unavailable),
-        None => (Evidence::None, Code::Unknown),
+        // UNKNOWN is what tonic says of a connection that was lost.
+        Some(code) if code != Code::Unknown || !transport => (Evidence::None, code),
+        _ if transport => (Evidence::None, Code::Unavailable),
+        _ => (Evidence::None, Code::Unknown),
     }
 }
 
-/// What one link of the chain proves.
-fn conclusive(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+/// What one link of the chain proves; what hyper reports happened to a connection that was made.
+fn conclusive(error: &(dyn Error + 'static), connected: bool) -> Option<(Evidence, Code)> {
     if let Some(error) = error.downcast_ref::<h2::Error>() {
         return of_h2(error);
     }
@@ -56,6 +61,7 @@ fn conclusive(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
         return Some((Evidence::Unsent, Code::Unavailable));
     }
     if let Some(error) = error.downcast_ref::<io::Error>()
+        && !connected
         && never_connected(error.kind())
     {
         return Some((Evidence::Unconnected, Code::Unavailable));
@@ -86,7 +92,8 @@ fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {
     Some((Evidence::None, code))
 }
 
-/// Whether an error of this kind arises only where a connection is made.
+/// Whether an error of this kind says that no connection could be made. (Some of them can also end
+/// one that was made.)
 fn never_connected(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(kind, ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
@@ -117,6 +124,27 @@ fn status_of(error: &(dyn Error + 'static)) -> Option<Code> {
 #[cfg(not(feature = "tonic"))]
 fn status_of(_error: &(dyn Error + 'static)) -> Option<Code> {
     None
+}
+
+/// The error of a response that had begun, as the application is to see it: the status that tonic
+/// made of it, with our code.
+#[cfg(feature = "tonic")]
+pub(crate) fn recoded(error: BoxError, code: Code) -> BoxError {
+    let ours = tonic::Code::from_i32(i32::from(code.number()));
+    match error.downcast_ref::<tonic::Status>() {
+        Some(status) if status.code() != ours => {
+            let metadata = status.metadata().clone();
+            let mut status = tonic::Status::with_metadata(ours, status.message(), metadata);
+            status.set_source(error.into());
+            status.into()
+        }
+        _ => error,
+    }
+}
+
+#[cfg(not(feature = "tonic"))]
+pub(crate) fn recoded(error: BoxError, _code: Code) -> BoxError {
+    error
 }
 
 /// The whole chain as one line.

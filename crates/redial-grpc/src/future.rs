@@ -14,6 +14,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use redial::code::Code;
 use redial_core::{Command, Directive, End, Judgement, Start, Why};
+use redial_service_config::Pushback;
 use tower_service::Service;
 
 use crate::answer::{self, Head};
@@ -25,7 +26,7 @@ use crate::pool::Pooled;
 use crate::sizes::Sizes;
 use crate::state::State;
 use crate::sync::{Mutex, lock};
-use crate::tape::{Failure, Replay, Signal, Tape};
+use crate::tape::{Failure, MayFail as _, Replay, Signal, Tape};
 use crate::template::{PREVIOUS, previous};
 use crate::wrap::{Bodies, Ended};
 use crate::{Attempts, BoxError};
@@ -51,7 +52,7 @@ where
     S: Service<Request<B>>,
 {
     /// The first attempt is all there is.
-    Pass,
+    Pass(W),
     /// It ended before an attempt was made.
     Ended(Option<Box<Finish>>, W),
     Call(Pending<S, B, W>),
@@ -156,17 +157,31 @@ where
         read: impl IntoIterator<Item = Bytes>,
         held: Held,
         sizes: Option<Sizes>,
-        hedged: bool,
     ) -> Self {
         let frames = read.into_iter().collect();
-        Written::Tape(Arc::new(Tape::new(body, frames, held, sizes, hedged)))
+        Written::Tape(Arc::new(Tape::new(body, frames, held, sizes)))
     }
 }
 
 /// What an attempt that failed brought, and its number.
 pub(crate) struct Failed<R> {
     number: u32,
-    outcome: Result<R, Finish>,
+    outcome: Brought<R>,
+}
+
+/// What an attempt that failed brought.
+pub(crate) enum Brought<R> {
+    /// A response, with which the call ended.
+    Response(R),
+    /// The head of one. Its body is gone: a stream that nobody reads would stay open.
+    Head(Response<()>),
+    Nothing(Finish),
+}
+
+impl<R> Brought<Response<R>> {
+    fn head(response: Response<R>) -> Self {
+        Brought::Head(response.map(drop))
+    }
 }
 
 pin_project! {
@@ -224,11 +239,16 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<R>> {
         let mut this = self.project();
         match this.kind {
-            Kind::Pass => {
+            Kind::Pass(bodies) => {
                 let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
                 match std::task::ready!(first.poll(cx)) {
                     Ok(response) => Poll::Ready(Ok(response.map(ResponseBody::pass))),
-                    Err(error) => Poll::Ready(Err(error.into())),
+                    // Also without retries a status is ours, not tonic's.
+                    Err(error) => {
+                        let error = error.into();
+                        let (evidence, code) = evidence::of(&*error);
+                        Poll::Ready(Finish::of_connection(error, evidence, code, 1).hand_on(bodies))
+                    }
                 }
             }
             Kind::Call(call) => call.poll(this.first, cx),
@@ -249,6 +269,15 @@ pub(crate) enum Finish {
 }
 
 impl Finish {
+    /// With the error of an attempt's connection, and what it means.
+    fn of_connection(error: BoxError, evidence: Evidence, code: Code, number: u32) -> Self {
+        if evidence == Evidence::None && code == Code::Unknown {
+            Finish::Error(error)
+        } else {
+            Finish::Ended(Ended::because(code, error, number))
+        }
+    }
+
     fn hand_on<B, R>(self, bodies: &impl Bodies<B>) -> Answer<R> {
         match self {
             Finish::Ended(ended) => Ok(bodies.ended(ended)?.map(|()| ResponseBody::none())),
@@ -418,39 +447,57 @@ where
         let head = result.as_ref().ok().map(answer::head);
         if let Some(Head::Begins) = head {
             if let Some(state) = &mut self.state {
-                state.committed(slot);
+                state.committed(slot, running.number);
             }
-            if self.rare.is_some() {
-                // The others are cancelled; what is begun goes on in the response's body.
-                self.obey(first);
-            } else {
-                self.tell_tape();
+            match &self.written {
+                // The others are cancelled, and the tape knows whose it is now; what is begun goes
+                // on in the response's body.
+                _ if self.rare.is_some() => drop(self.obey(first)),
+                Written::Tape(tape) => tape.choose(running.attempt),
+                _ => self.written = Written::Gone,
             }
-            let (response, state) = (result.ok()?, self.state.take()?);
+            let (response, mut state) = (result.ok()?, self.state.take()?);
+            if let Written::Tape(tape) = &self.written {
+                state.body = Some(tape.clone());
+            }
             return Some(numbered(response, running.number).map(|it| ResponseBody::of(it, state)));
+        }
+        if let (Err(_), Written::Tape(tape)) = (&result, &self.written)
+            && let Some(failure) = tape.failure()
+        {
+            // The connection reset the stream because of it.
+            self.body_failed(failure);
+            return None;
         }
         let state = self.state.as_mut()?;
         let (code, judgement, outcome) = match (result, head) {
             (Ok(response), Some(Head::Status(code, pushback))) => {
-                (code, state.plan().judge(code, pushback), Ok(response))
+                (code, state.plan().judge(code, pushback), Brought::Response(response))
             }
-            (Ok(response), _) => (Code::Unknown, Judgement::from(Directive::Fail), Ok(response)),
+            (Ok(mut response), Some(Head::Foreign(code))) => {
+                answer::explain(&mut response, code);
+                let judgement = state.plan().judge(code, Pushback::None);
+                (code, judgement, Brought::head(response))
+            }
+            (Ok(response), _) => {
+                (Code::Unknown, Judgement::from(Directive::Fail), Brought::Response(response))
+            }
             (Err(error), _) => {
                 let (evidence, code) = evidence::of(&*error);
-                if evidence == Evidence::LocalTimeout && state.remaining().is_some() {
+                if evidence == Evidence::LocalTimeout && state.is_late() {
                     state.deadline_passed();
                     return None;
                 }
                 let judgement = judge_error(state, evidence, code);
-                let finish = if evidence == Evidence::None && code == Code::Unknown {
-                    Finish::Error(error)
-                } else {
-                    Finish::Ended(Ended::because(code, error, running.number))
-                };
-                (code, judgement, Err(finish))
+                let finish = Finish::of_connection(error, evidence, code, running.number);
+                (code, judgement, Brought::Nothing(finish))
             }
         };
         state.outcome(slot, code, judgement);
+        let outcome = match outcome {
+            Brought::Response(response) if state.end().is_none() => Brought::head(response),
+            outcome => outcome,
+        };
         self.rare().last = Some(Failed { number: running.number, outcome });
         self.drop_attempt(slot, first);
         None
@@ -475,15 +522,24 @@ where
                 true
             }
             Signal::Failed(failure) => {
-                let attempts = state.attempts();
-                // Whichever attempt it is, the call ends with it and the others are cancelled.
-                if let Some((_, slot)) = state.running_after(0) {
-                    state.outcome(slot, failure.code(), Judgement::from(Directive::Fail));
-                }
-                self.rare().local = Some(of_body(failure, attempts));
+                self.body_failed(failure);
                 true
             }
         }
+    }
+
+    /// The application's body failed: the call ends, and nothing is repeated.
+    fn body_failed(&mut self, failure: Failure) {
+        let Some(state) = &mut self.state else { return };
+        let attempts = state.attempts();
+        match state.running_after(0) {
+            // Whichever attempt it is, the call ends with it and the others are cancelled.
+            Some((_, slot)) => {
+                state.outcome(slot, failure.code(), Judgement::from(Directive::Fail));
+            }
+            None => state.cancel(failure.code()),
+        }
+        self.rare().local = Some(of_body(failure, attempts));
     }
 
     /// The call's result.
@@ -492,14 +548,20 @@ where
         if let Written::Tape(tape) = &self.written {
             tape.end();
         }
+        self.written = Written::Gone;
         self.state = None;
         let rare = self.rare.take().map(|rare| *rare);
         let (local, last) = rare.map_or((None, None), |rare| (rare.local, rare.last));
         let finish = match (local, end.attempt, last) {
             (Some(local), ..) => local,
             (None, Some(_), Some(Failed { number, outcome })) => match outcome {
-                Ok(response) => return Ok(numbered(response, number).map(ResponseBody::pass)),
-                Err(finish) => finish,
+                Brought::Response(response) => {
+                    return Ok(numbered(response, number).map(ResponseBody::pass));
+                }
+                Brought::Head(head) => {
+                    return Ok(numbered(head, number).map(|()| ResponseBody::none()));
+                }
+                Brought::Nothing(finish) => finish,
             },
             (None, _, last) => Finish::Ended(out_of_time(end.why, attempts, last)),
         };
@@ -516,7 +578,7 @@ fn judge_error(state: &State, evidence: Evidence, code: Code) -> Judgement {
         Evidence::Unconnected => plan.unconnected(state.wait_for_ready),
         // The caller's own timeout is never retried (G5).
         Evidence::LocalTimeout => Judgement::from(Directive::Fail),
-        Evidence::None => plan.judge(code, redial_service_config::Pushback::None),
+        Evidence::None => plan.judge(code, Pushback::None),
     }
 }
 
@@ -530,17 +592,21 @@ fn out_of_time<R>(why: Why, attempts: u32, last: Option<Failed<Response<R>>>) ->
     let mut text = format!("the deadline passed ({made})");
     let mut source = None;
     match last.map(|last| last.outcome) {
-        Some(Ok(response)) => {
-            if let Head::Status(code, _) = answer::head(&response) {
-                text.push_str(&format!("; the last one ended with {code}"));
+        Some(Brought::Head(head)) => {
+            if let Head::Status(code, _) = answer::head(&head) {
+                text.push_str(&format!("; the last that ended did so with {code}"));
             }
         }
-        Some(Err(Finish::Ended(ended))) => {
-            text.push_str(&format!("; the last one ended with {}: {}", ended.code, ended.message));
+        Some(Brought::Nothing(Finish::Ended(ended))) => {
+            text.push_str(&format!(
+                "; the last that ended did so with {}: {}",
+                ended.code, ended.message
+            ));
             source = ended.source;
         }
-        Some(Err(Finish::Error(error))) => source = Some(error),
-        None => {}
+        Some(Brought::Nothing(Finish::Error(error))) => source = Some(error),
+        // With a whole response the call ended.
+        Some(Brought::Response(_)) | None => {}
     }
     let mut ended = Ended::new(Code::DeadlineExceeded, text, attempts);
     ended.source = source;

@@ -114,7 +114,7 @@ impl<S: Clone, W: Clone> Layer<S> for RetryLayer<W> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct RetryLayerBuilder {
     config: ServiceConfig,
-    client: Client,
+    pub(crate) client: Client,
     server: Option<Box<str>>,
     depth: bool,
     pub(crate) listeners: Listeners,
@@ -135,6 +135,7 @@ impl RetryLayerBuilder {
 
     /// The name of the server: all layers of the process with the same name share one throttle
     /// (ruling G15). Without a name the layer is, with its clones, a server of its own.
+    /// Metrics and spans have it as `grpc.target`: for those it is best the target's URI.
     pub fn for_server(mut self, name: impl Into<Box<str>>) -> Self {
         self.server = Some(name.into());
         self
@@ -189,7 +190,7 @@ impl RetryLayerBuilder {
 
     /// A call that is made while a retry is being served does not retry itself, so that the retries
     /// of several layers of services do not multiply. Off by default; see
-    /// [`server::Serving`](crate::server::Serving).
+    /// `server::Serving` (feature `tonic`).
     pub const fn depth_control(mut self) -> Self {
         self.depth = true;
         self
@@ -276,7 +277,8 @@ where
             && !self.shared.has_terms()
             && !self.shared.observing.is_listened_to()
         {
-            return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass);
+            let bodies = self.bodies.clone();
+            return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass(bodies));
         }
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
         let mut observer = self.shared.observing.call(&method, request.uri().path());
@@ -291,7 +293,7 @@ where
         let sizes = method.request_max().map(Sizes::new);
         let keeps = retries != Retries::Off;
         let counts = observer.counts_bytes();
-        let read = match self.read(body, sizes, keeps || counts, plan.is_hedged()) {
+        let read = match self.read(body, sizes, keeps || counts) {
             Ok(read) => read,
             Err(failure) => {
                 observer.never_began(failure.code());
@@ -311,8 +313,10 @@ where
             clock: self.shared.clock,
         }));
         let mut written = read.written;
-        // The first thing that a machine says is to start, unless the deadline has passed.
-        let (first, future) = match state.command() {
+        // The first thing that a machine says is to start, unless the deadline has passed: then it
+        // says that it has ended, which is for the future to hear.
+        let command = if state.end().is_none() { state.command() } else { None };
+        let (first, future) = match command {
             Some(Command::Start(start)) => {
                 let wrap = |replay: Replay<B>| {
                     self.bodies.wrap(replay.counted(state.observer().sent(start.attempt)))
@@ -324,10 +328,11 @@ where
                     (Written::Gone, None) => wrap(Replay::whole(Bytes::new())),
                 };
                 if !keeps {
-                    if let Written::Tape(tape) = &written {
-                        tape.choose(start.attempt);
+                    match &written {
+                        // It passes, and is heard of if it fails.
+                        Written::Tape(tape) => tape.choose(start.attempt),
+                        _ => written = Written::Gone,
                     }
-                    written = Written::Gone;
                 }
                 let _inside = state.observer().inside_attempt(start.attempt);
                 let future = self.inner.call(Request::from_parts(parts, body));
@@ -358,7 +363,6 @@ impl<S, W> RetryService<S, W> {
         mut body: B,
         mut sizes: Option<Sizes>,
         keeps: bool,
-        hedged: bool,
     ) -> Result<ReadAhead<B>, Failure>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
@@ -373,7 +377,7 @@ impl<S, W> RetryService<S, W> {
         // Two frames at the most: more would take from the application what nobody asked for.
         let (written, sealed) = match read_frame(&mut body, &mut sizes)? {
             Poll::Ready(None) => (Written::Whole(Bytes::new(), None), false),
-            Poll::Pending => (Written::tape(body, [], held, sizes, hedged), false),
+            Poll::Pending => (Written::tape(body, [], held, sizes), false),
             Poll::Ready(Some(first)) => match read_frame(&mut body, &mut sizes)? {
                 Poll::Ready(None) => {
                     let sealed = !held.add(first.len() as u64);
@@ -384,7 +388,7 @@ impl<S, W> RetryService<S, W> {
                     let size = first.len() + second.as_ref().map_or(0, Bytes::len);
                     let sealed = !held.add(size as u64);
                     let frames = [first].into_iter().chain(second);
-                    (Written::tape(body, frames, held, sizes, hedged), sealed)
+                    (Written::tape(body, frames, held, sizes), sealed)
                 }
             },
         };
@@ -394,11 +398,33 @@ impl<S, W> RetryService<S, W> {
 
 /// The largest message that is copied to be kept.
 const COPIED_MAX: usize = 4096;
+/// The largest message that is copied into the same allocation as its count of users.
+const SMALL_MAX: usize = 256;
 
 /// The same bytes without the room around them: tonic encodes a message into a buffer of 8 KiB,
 /// which a small message would otherwise hold on to, uncounted, for as long as its call runs.
 fn compact(bytes: Bytes) -> Bytes {
-    if bytes.len() <= COPIED_MAX { Bytes::copy_from_slice(&bytes) } else { bytes }
+    let len = bytes.len();
+    if len > COPIED_MAX {
+        return bytes;
+    }
+    if len > SMALL_MAX {
+        return Bytes::copy_from_slice(&bytes);
+    }
+    let mut small = Small { len, bytes: [0; SMALL_MAX] };
+    small.bytes[..len].copy_from_slice(&bytes);
+    Bytes::from_owner(small)
+}
+
+struct Small {
+    len: usize,
+    bytes: [u8; SMALL_MAX],
+}
+
+impl AsRef<[u8]> for Small {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// What a body has now; pending if it has nothing yet, in which case nobody is woken for it: the

@@ -1,4 +1,85 @@
 //! gRPC's retry and hedging (A6) as a layer around a tonic channel, or any gRPC service over HTTP/2.
+//!
+//! A tonic client has no retries, no hedging and no service config. With this layer it has all of
+//! them, and nothing else changes:
+//!
+//! ```
+//! # #[cfg(feature = "tonic")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use redial_echo::echo_client::EchoClient;
+//! use redial_grpc::RetryLayer;
+//! use tonic::transport::Endpoint;
+//! use tower::ServiceBuilder;
+//!
+//! let layer = RetryLayer::from_json(r#"{
+//!   "methodConfig": [{
+//!     "name": [{ "service": "redial.test.Echo" }],
+//!     "timeout": "10s",
+//!     "retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "2s",
+//!                      "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }
+//!   }],
+//!   "retryThrottling": { "maxTokens": 100, "tokenRatio": 0.1 }
+//! }"#)?;
+//! let channel = Endpoint::from_static("http://127.0.0.1:50051").connect_lazy();
+//! let client = EchoClient::new(ServiceBuilder::new().layer(layer).service(channel));
+//! # drop(client); Ok(())
+//! # }
+//! # #[cfg(not(feature = "tonic"))] fn main() {}
+//! ```
+//!
+//! The [guide] goes from here to a policy for production: which methods, codes and numbers, what
+//! servers have to do, what to watch. A client and a server at work:
+//! `cargo run -p redial-grpc --example retries`.
+//!
+//! | what | where | more |
+//! | --- | --- | --- |
+//! | the layer and its options | [`RetryLayer`], [`RetryLayerBuilder`] | [guide][options] |
+//! | policies by method, every problem of a config at once | [`ServiceConfig`], [`Problems`] | [guide][config] |
+//! | one deadline for all attempts, waits and the response | `Request::set_timeout` of tonic, `timeout` of a config; never `Endpoint::timeout` | [guide][deadlines] |
+//! | what one call says for itself | [`CallOptions`] | [guide][call] |
+//! | what happened to one call, and why | [`CallDiary`], [`Attempts`] | [guide][diary] |
+//! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
+//! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][tells] |
+//! | streams and what is kept of them | [`Replay`] | [guide][streams] |
+//! | for servers: previous attempts, pushback, held headers, deadlines, depth | `server` (feature `tonic`) | [guide][servers] |
+//! | other versions of tonic, other clients | [`RetryLayer::wrapping`], [`Bodies`] | |
+//!
+//! Feature `tonic`, on by default: clients and servers of tonic 0.14.
+//!
+//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md
+//! [options]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#options-of-the-layer
+//! [config]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-config
+//! [deadlines]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#deadlines
+//! [call]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#one-call
+//! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#reading-a-diary
+//! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#while-it-runs
+//! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#what-it-tells
+//! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#streams-and-what-is-kept
+//! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-servers-part
+//!
+//! # What is told of calls
+//!
+//! - [`Control::statistics`] has what A6 and the rulings count, always.
+//! - Feature `metrics`: `RetryLayerBuilder::metrics` tells the facade of that name. Feature
+//!   `opentelemetry`: `RetryLayerBuilder::meter` tells a meter. `Measure` lists the metrics, which
+//!   have the names, units and labels of gRPC's A66 and A96. Either way a call with retries disabled
+//!   is watched too, and then is not left as untouched as it is otherwise.
+//! - Feature `tracing`: a span `grpc.call` for each call and below it one `grpc.attempt` for each
+//!   attempt, at INFO under the target `redial::grpc`. What is below the layer runs in the span of
+//!   its attempt, the response's body in that of the call. In each call's span are the events that
+//!   every call of `redial` has, under the target `redial` (see [`redial::trace`]), and for a config
+//!   file that is watched `config in force` (INFO) and `config refused` (WARN).
+//!
+//! | span | fields | at its end |
+//! | --- | --- | --- |
+//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `why`, `attempts` |
+//! | `grpc.attempt` | `otel.name` (`Attempt.pkg.Service.Method`), `otel.kind`, `rpc.system.name`, `rpc.method`, `previous-rpc-attempts`, `transparent-retry` | `rpc.response.status_code`, `otel.status_code` |
+//!
+//! Spans in `tracing` have fixed names; those that gRPC gives them (A45) are in `otel.name`, which
+//! exporters to OpenTelemetry take for the name. `otel.status_code` is `ERROR` unless the status is
+//! OK or CANCELLED: what this side cancelled has not failed. Who does not listen pays for nothing of
+//! this: no clock is read and nothing is allocated for it.
 
 mod answer;
 mod body;
@@ -9,6 +90,8 @@ mod future;
 mod layer;
 mod meter;
 mod methods;
+#[cfg(all(test, loom))]
+mod models;
 mod observe;
 mod options;
 mod pool;
@@ -35,8 +118,10 @@ pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use observe::Measure;
 pub use options::{CallDiary, CallOptions};
-pub use redial::BoxError;
-pub use redial_service_config::{Client, Jitter, Late, Problem, Problems, Retries, ServiceConfig};
+pub use redial::{BoxError, Diary, Note, Why};
+pub use redial_service_config::{
+    BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig, Statistics,
+};
 pub use statistics::MethodStatistics;
 pub use tape::{Replay, ReplayError};
 pub use watch::{ConfigWatch, WATCH_MIN};
@@ -46,3 +131,14 @@ pub use wrap::{Bodies, Ended, Tonic, Wrapping};
 /// the first attempt's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts(pub u32);
+
+/// The examples of the guide are compiled and run with the others.
+#[cfg(all(
+    doctest,
+    feature = "tonic",
+    feature = "metrics",
+    feature = "opentelemetry",
+    feature = "tracing"
+))]
+#[doc = include_str!("../../../docs/grpc.md")]
+struct Guide;

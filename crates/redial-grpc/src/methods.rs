@@ -5,14 +5,14 @@
 //! without a lock ever after.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use redial_core::Policy;
 use redial_service_config::{Client, MethodConfig, Plan, Retries, ServiceConfig};
 
 use crate::statistics::MethodCounters;
+use crate::sync::{ArcSwap, Mutex, lock};
 use crate::template::UsualHead;
 
 /// How many methods a layer tells apart; what is called beyond that is counted together.
@@ -146,6 +146,14 @@ impl Methods {
         self.active.entries.iter().any(|plans| plans.has_terms())
     }
 
+    /// The methods that were called, for the models.
+    #[cfg(loom)]
+    pub(crate) fn known(&self) -> Vec<&str> {
+        let mut known: Vec<_> = self.known.keys().map(|path| &**path).collect();
+        known.sort_unstable();
+        known
+    }
+
     /// The method with this path.
     pub(crate) fn find(this: &ArcSwap<Methods>, path: &str, counters: &Counters) -> Arc<Method> {
         let methods = this.load();
@@ -183,7 +191,7 @@ pub(crate) struct Counters(Mutex<HashMap<Box<str>, Arc<MethodCounters>>>);
 impl Counters {
     /// The counters of this path, and whether they are its own.
     fn of(&self, path: &str) -> (Arc<MethodCounters>, bool) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         if let Some(counters) = all.get(path) {
             return (counters.clone(), true);
         }
@@ -194,7 +202,7 @@ impl Counters {
 
     /// All of them, by path.
     pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<MethodCounters>)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.iter().map(|(path, counters)| (path.clone(), counters.clone())).collect()
     }
 }

@@ -16,6 +16,8 @@ use crate::state::State;
 const KEPT_MAX: usize = 64;
 
 thread_local! {
+    // The boxes are what is kept.
+    #[allow(clippy::vec_box)]
     static POOL: RefCell<Vec<Box<Option<State>>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,9 +1,8 @@
 //! What a layer, its clones and its services share.
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use arc_swap::ArcSwap;
 use http::Extensions;
 use redial_service_config::{Client, Retries, ServiceConfig};
 
@@ -11,10 +10,10 @@ use crate::meter::Meter;
 use crate::methods::{Counters, Method, Methods};
 use crate::observe::{Listeners, Observing};
 use crate::state::Clock;
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
 use crate::throttle::Server;
 
 /// What a layer, its clones and its services share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) methods: ArcSwap<Methods>,
@@ -29,6 +28,8 @@ pub(crate) struct Shared {
     /// a moment before or after the config itself.
     terms: AtomicBool,
     depth: bool,
+    /// Held while a config is put in force: what is then in force is one config, not parts of two.
+    configuring: Mutex<()>,
 }
 
 impl Shared {
@@ -41,7 +42,10 @@ impl Shared {
     ) -> Self {
         let observing = Observing::new(listeners, server.as_deref());
         let server = server.map_or_else(Arc::default, |name| Server::named(&name));
-        server.configure(config.retry_throttling());
+        // A layer that has nothing to say about it leaves alone what others with its name share.
+        if let Some(throttling) = config.retry_throttling() {
+            server.configure(Some(throttling));
+        }
         let methods = Methods::new(config, &client);
         Shared {
             terms: AtomicBool::new(methods.have_terms()),
@@ -53,6 +57,7 @@ impl Shared {
             observing,
             retries: AtomicU8::new(number(client.retries)),
             depth,
+            configuring: Mutex::default(),
             client,
         }
     }
@@ -69,6 +74,7 @@ impl Shared {
     pub(crate) fn set_config(&self, config: ServiceConfig) {
         let throttling = config.retry_throttling();
         let methods = Methods::new(config, &self.client);
+        let _one_at_a_time = lock(&self.configuring);
         self.terms.store(methods.have_terms(), Ordering::Relaxed);
         self.methods.store(Arc::new(methods));
         self.server.configure(throttling);
@@ -92,6 +98,13 @@ impl Shared {
             1 => Retries::Transparent,
             _ => Retries::Off,
         }
+    }
+}
+
+/// Short, since applications print their clients: what is in here is read through a `Control`.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("client", &self.client).finish_non_exhaustive()
     }
 }
 

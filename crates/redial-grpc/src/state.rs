@@ -4,6 +4,7 @@
 //! Invariant: nothing is decided here. Every start, delay, cancel and end is the machine's.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use http::Request;
 use redial::code::Code;
 use redial_core::{
     Call, Command, Dealings, Directive, End, Judgement, LIVE_MAX, NEVER, Note, Ns, Outside, Terms,
-    duration, ns,
+    Why, duration, ns,
 };
 use redial_service_config::Plan;
 use tokio::time::{Instant, Sleep};
@@ -22,6 +23,7 @@ use crate::observe::Observer;
 use crate::options::CallDiary;
 use crate::sizes::Sizes;
 use crate::statistics::CallTally;
+use crate::tape::MayFail;
 use crate::template::Template;
 use crate::throttle::Throttle;
 
@@ -58,6 +60,8 @@ impl Outside for Book {
         redial::draw()
     }
 
+    // Where a note is written it is known which, and most mean nothing here.
+    #[inline]
     fn note(&mut self, at: Ns, note: Note) {
         let Book { method, tally, observer, .. } = self;
         tally.note(&note, self.hedged, |happened| {
@@ -115,11 +119,15 @@ pub(crate) struct State {
     /// Whether somebody reads the notes, who wants to know when.
     observed: bool,
     timer: Timer,
+    /// The timer fired, and the connection had a turn since.
+    yielded: bool,
     /// What further attempts are made of, as long as there may be any.
     template: Option<Template>,
     pub(crate) wait_for_ready: bool,
-    /// The slot of the attempt that the call belongs to, once it does.
-    pub(crate) slot: usize,
+    /// The number of the attempt that the call belongs to, as the application was told.
+    pub(crate) number: u32,
+    /// The application's body, as long as it may still fail after the call belongs to an attempt.
+    pub(crate) body: Option<Arc<dyn MayFail>>,
     /// In a box: few configs have such a limit.
     pub(crate) response_sizes: Option<Box<Sizes>>,
 }
@@ -159,9 +167,11 @@ impl State {
             seen: now,
             observed,
             timer,
+            yielded: false,
             template: Some(template),
             wait_for_ready,
-            slot: 0,
+            number: 0,
+            body: None,
             response_sizes,
         }
     }
@@ -204,13 +214,33 @@ impl State {
 
     /// Whether nothing will be due as long as nothing happens.
     pub(crate) fn is_calm(&self) -> bool {
-        with!(&self.machine, call => call.wake_at()).is_none()
+        match &self.machine {
+            Machine::Retry(call) => call.wake_at().is_none(),
+            // Without a delay the others are to start as soon as the first one has.
+            Machine::Hedge(_) => false,
+        }
     }
 
     /// What remains of the deadline now.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let deadline = with!(&self.machine, call => call.deadline());
         (deadline != NEVER).then(|| duration(deadline.saturating_sub(self.seen)))
+    }
+
+    /// Whether a timer that was set to what remained may fire now: `grpc-timeout` is rounded down,
+    /// by less than one part in 50,000.
+    pub(crate) fn is_late(&mut self) -> bool {
+        let now = self.look();
+        let (began, deadline) =
+            with!(&self.machine, call => (call.ledger().start, call.deadline()));
+        deadline.saturating_sub(now) <= now.saturating_sub(began) / 50_000
+    }
+
+    /// Ends the call for a reason of the application's, while no attempt runs.
+    pub(crate) fn cancel(&mut self, code: Code) {
+        self.world.outside.observer.ends_with(code);
+        let now = self.look();
+        with!(&mut self.machine, call => call.cancel(now, &mut self.world));
     }
 
     /// What is told of the call while it runs.
@@ -223,19 +253,38 @@ impl State {
         self.world.outside.observer.received(data);
     }
 
+    /// An attempt's outcome is there. A failure that comes after the deadline was overtaken by it: a
+    /// server that keeps to `grpc-timeout` gives up in the same moment, and may be heard first.
     pub(crate) fn outcome(&mut self, slot: usize, code: Code, judgement: Judgement) {
+        if judgement.directive != Directive::Succeed {
+            let now = self.look();
+            if now > with!(&self.machine, call => call.deadline()) {
+                with!(&mut self.machine, call => call.wake_once(now, &mut self.world));
+                return;
+            }
+        }
         self.world.outside.observer.saw(code);
-        let now = match judgement.directive {
-            Directive::Succeed => self.look_if_observed(),
-            _ => self.look(),
-        };
+        let now = self.look_if_observed();
         with!(&mut self.machine, call => call.outcome(slot, judgement, now, &mut self.world));
     }
 
-    pub(crate) fn committed(&mut self, slot: usize) {
+    /// The outcome of the attempt that the call belongs to.
+    pub(crate) fn ended(&mut self, code: Code, judgement: Judgement) {
+        // A call that belongs to an attempt has no other.
+        if let Some((_, slot)) = self.running_after(0) {
+            self.outcome(slot, code, judgement);
+        }
+    }
+
+    /// Whether the deadline ended the call.
+    pub(crate) fn is_out_of_time(&self) -> bool {
+        self.end().is_some_and(|end| end.why == Why::Deadline)
+    }
+
+    pub(crate) fn committed(&mut self, slot: usize, number: u32) {
         let now = self.look_if_observed();
         with!(&mut self.machine, call => call.committed(slot, now, &mut self.world));
-        self.slot = slot;
+        self.number = number;
         self.template = None;
     }
 
@@ -256,11 +305,19 @@ impl State {
         let Some(at) = with!(&self.machine, call => call.wake_at()) else {
             return Poll::Pending;
         };
-        std::task::ready!(self.timer.poll(at, self.clock, cx));
+        std::task::ready!(self.timer.poll(at, self.clock, &mut self.yielded, cx));
         let now = self.look().max(at);
         self.seen = now;
         with!(&mut self.machine, call => call.wake_once(now, &mut self.world));
         Poll::Ready(())
+    }
+
+    /// Nobody needs what the application still writes. A connection that sends it would keep the
+    /// stream open, whoever dropped the response.
+    pub(crate) fn abandon_body(&mut self) {
+        if let Some(body) = self.body.take() {
+            body.abandon();
+        }
     }
 
     /// The moment, where it only matters to who reads the notes.
@@ -280,6 +337,7 @@ impl Drop for State {
         if self.end().is_none() {
             let now = self.look_if_observed();
             with!(&mut self.machine, call => call.cancel(now, &mut self.world));
+            self.abandon_body();
         }
     }
 }
@@ -289,16 +347,14 @@ impl Drop for State {
 struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
     at: Ns,
-    /// It fired, and the connection had a turn since.
-    yielded: bool,
 }
 
 impl Timer {
-    fn poll(&mut self, at: Ns, clock: Clock, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, at: Ns, clock: Clock, yielded: &mut bool, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.sleep {
             Some(sleep) if self.at != at => {
                 sleep.as_mut().reset(clock.at(at));
-                self.yielded = false;
+                *yielded = false;
             }
             Some(_) => {}
             none => *none = Some(Box::pin(tokio::time::sleep_until(clock.at(at)))),
@@ -308,11 +364,10 @@ impl Timer {
         std::task::ready!(sleep.as_mut().poll(cx));
         // An answer of the same moment may be on its way through the connection's task: outcomes
         // come before timers (P4), so that task gets one turn.
-        if self.yielded {
-            self.yielded = false;
+        if std::mem::replace(yielded, true) {
+            *yielded = false;
             return Poll::Ready(());
         }
-        self.yielded = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -91,6 +91,7 @@ pub(crate) struct CallTally {
 
 impl CallTally {
     /// Says what a note of the call adds.
+    #[inline]
     pub(crate) fn note(&mut self, note: &Note, hedged: bool, mut count: impl FnMut(Happened)) {
         self.tally.note(note, |counted| count(Happened::Counted(counted)));
         match *note {

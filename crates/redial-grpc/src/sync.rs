@@ -1,15 +1,25 @@
-//! Locks and atomics from one place, so that the models of `loom` can stand in for them.
+//! Locks, atomics and exchanged pointers from one place, so that the models of `loom` can stand in
+//! for them.
+
+#[cfg(loom)]
+mod swap;
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
+pub(crate) use {
+    arc_swap::{ArcSwap, ArcSwapOption},
+    std::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
 };
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
+pub(crate) use {
+    loom::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    swap::{ArcSwap, ArcSwapOption},
 };
 
 /// The lock, even if somebody panicked while holding it: what it guards is consistent between

@@ -17,6 +17,8 @@
 //! attempt of its own call, and cannot.)
 
 mod alarm;
+#[cfg(all(test, not(loom)))]
+mod interleavings;
 mod replay;
 #[cfg(test)]
 pub(crate) mod script;
@@ -24,6 +26,7 @@ pub(crate) mod script;
 mod tests;
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -75,6 +78,25 @@ impl Failure {
     }
 }
 
+/// A body that may fail while others read it.
+pub(crate) trait MayFail: Send + Sync {
+    /// Why it ended before its end; told once.
+    fn failure(&self) -> Option<Failure>;
+
+    /// Nobody needs it any more.
+    fn abandon(&self);
+}
+
+impl<B: Send> MayFail for Tape<B> {
+    fn failure(&self) -> Option<Failure> {
+        lock(&self.inner).failure.take()
+    }
+
+    fn abandon(&self) {
+        self.end();
+    }
+}
+
 /// What the application wrote, and who reads it.
 pub(crate) struct Tape<B> {
     inner: Mutex<Inner<B>>,
@@ -109,8 +131,8 @@ enum End {
     Over,
 }
 
-/// Everything of the application's that a tape holds, to be dropped under no lock.
-type Spoils<B> = (Option<B>, VecDeque<Bytes>, Option<Bytes>);
+/// Everything that a tape holds of others, to be dropped under no lock.
+type Spoils<B> = (Option<B>, VecDeque<Bytes>, Option<Bytes>, Option<Waker>);
 
 impl<B> Tape<B>
 where
@@ -123,7 +145,6 @@ where
         frames: VecDeque<Bytes>,
         held: Held,
         sizes: Option<Sizes>,
-        _hedged: bool,
     ) -> Self {
         let inner = Inner {
             source: Some(source),
@@ -160,7 +181,7 @@ where
             return Signal::Failed(failure);
         }
         if inner.is_full() {
-            let most = inner.open.iter().max_by_key(|(attempt, next)| (*next, u32::MAX - attempt));
+            let most = inner.open.iter().max_by_key(|(attempt, next)| (*next, Reverse(*attempt)));
             return Signal::Full(most.map(|(attempt, _)| *attempt));
         }
         let before = match &inner.caller {
@@ -194,9 +215,7 @@ where
                 None => {}
             }
             // Before the source is asked, or its answer could come before there is anybody to wake.
-            if inner.chosen.is_none() {
-                after.drop(self.alarm.park(attempt, cx.waker()));
-            }
+            after.drop(self.alarm.park(attempt, cx.waker()));
             if inner.beyond.is_some() {
                 return (Poll::Pending, after);
             }
@@ -214,10 +233,8 @@ where
             if polled.is_pending() {
                 return (Poll::Pending, after);
             }
-            if inner.chosen.is_none() {
-                let (own, others) = self.alarm.take_for(attempt);
-                after.drop(own);
-                after.wake(others);
+            if inner.open.len() > 1 {
+                after.wake(self.alarm.take_others(attempt));
             }
             if inner.failure.is_some() || inner.is_full() {
                 after.wake(inner.caller.take());
@@ -233,15 +250,15 @@ impl<B> Tape<B> {
     pub(crate) fn choose(&self, attempt: u32) {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
-        let mut freed = (None, VecDeque::new(), None);
+        let mut freed = None;
         if inner.chosen.is_none() && inner.end != Some(End::Over) {
             inner.chosen = Some(attempt);
             inner.open.retain(|(other, _)| *other == attempt);
             inner.held.release();
-            match inner.open.first() {
-                Some((_, next)) => freed.1 = inner.free_below(*next),
-                None => freed = inner.clear(),
-            }
+            freed = Some(match inner.open.first() {
+                Some((_, next)) => (None, inner.free_below(*next), None, None),
+                None => inner.clear(),
+            });
         }
         drop(guard);
         self.alarm.ring();
@@ -279,9 +296,10 @@ impl<B> Inner<B> {
         self.beyond.is_some() && self.chosen.is_none()
     }
 
-    /// How many frames the application has written, as far as is known.
+    /// How many frames the application wrote, once it has ended.
     fn written(&self) -> u64 {
-        self.first + self.frames.len() as u64 + u64::from(self.beyond.is_some())
+        debug_assert!(self.beyond.is_none(), "the end comes after what did not fit");
+        self.first + self.frames.len() as u64
     }
 
     /// The frame with this index, if it is there.
@@ -298,7 +316,8 @@ impl<B> Inner<B> {
 
     /// The frames before this one, which nobody needs; the room for them goes too.
     fn free_below(&mut self, index: u64) -> VecDeque<Bytes> {
-        let sent = usize::try_from(index - self.first).unwrap_or(usize::MAX);
+        debug_assert!(self.first == 0, "something was freed before the choice");
+        let sent = usize::try_from(index).unwrap_or(usize::MAX);
         let rest = self.frames.split_off(sent.min(self.frames.len()));
         self.first = index;
         std::mem::replace(&mut self.frames, rest)
@@ -307,7 +326,9 @@ impl<B> Inner<B> {
     /// Everything, which nobody needs.
     fn clear(&mut self) -> Spoils<B> {
         self.end = Some(End::Over);
-        (self.source.take(), std::mem::take(&mut self.frames), self.beyond.take())
+        let frames = std::mem::take(&mut self.frames);
+        // The caller waits for nothing that could still happen.
+        (self.source.take(), frames, self.beyond.take(), self.caller.take())
     }
 
     fn fail(&mut self, failure: Failure) {

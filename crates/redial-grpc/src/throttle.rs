@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use arc_swap::ArcSwapOption;
 use redial_core::throttle::{Bucket, Tokens};
 use redial_core::{Cost, Grant, Ns, Taken};
 use redial_service_config::RetryThrottling;
+
+use crate::sync::ArcSwapOption;
 
 /// The servers that a layer was told the name of, as long as one of them lives.
 static SERVERS: Mutex<Option<HashMap<Box<str>, Weak<Server>>>> = Mutex::new(None);

@@ -141,9 +141,8 @@ impl ConfigWatch {
 
     /// Looks at the file; outer `None`: the layer is gone; inner: nothing new.
     async fn look(&self) -> Option<Option<(Held, Result<ServiceConfig, Wrong>)>> {
-        if self.shared.strong_count() == 0 {
-            return None;
-        }
+        // Copied, so that nothing holds the layer while the file is read.
+        let client = self.shared.upgrade()?.client;
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || config_file::read(&path)).await;
         let read = read.unwrap_or_else(|error| Err(Wrong::Io(io::Error::other(error))));
@@ -157,7 +156,7 @@ impl ConfigWatch {
             return Some(None);
         }
         let config = match (&held, wrong) {
-            (Held::Bytes(bytes), None) => config_file::parse(bytes),
+            (Held::Bytes(bytes), None) => config_file::parse(bytes, &client),
             (_, wrong) => Err(wrong.unwrap_or(Wrong::NotAFile)),
         };
         Some(Some((held, config)))

@@ -2,7 +2,7 @@
 //! takes, and how a call that ended here is told to the application.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
 use redial::code::Code;
 
@@ -56,14 +56,21 @@ impl Ended {
     #[must_use]
     pub fn into_response(self) -> Response<()> {
         let mut response = Response::new(());
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        *response.headers_mut() = self.into_trailers();
+        let grpc = HeaderValue::from_static("application/grpc");
+        response.headers_mut().insert(header::CONTENT_TYPE, grpc);
+        response
+    }
+
+    /// As the trailers of a response that has begun.
+    pub(crate) fn into_trailers(self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
         headers.insert(STATUS, HeaderValue::from(u16::from(self.code.number())));
         headers.insert(MESSAGE, message(&self.message));
         if let Some(previous) = previous(self.attempts) {
             headers.insert(PREVIOUS, previous);
         }
-        response
+        headers
     }
 }
 
@@ -93,14 +100,19 @@ impl Bodies<tonic::body::Body> for Tonic {
     /// An error that holds a [`tonic::Status`], so that the application finds the source too.
     fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
         let code = tonic::Code::from_i32(i32::from(ended.code.number()));
-        let mut metadata = tonic::metadata::MetadataMap::new();
+        // Whoever made a status meant it so: its message, metadata and details stay (G3).
+        let meant = ended.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
+        let meant = meant.filter(|status| status.code() == code).cloned();
+        let mut status = meant.unwrap_or_else(|| {
+            let mut status = tonic::Status::new(code, ended.message);
+            if let Some(source) = ended.source {
+                status.set_source(source.into());
+            }
+            status
+        });
         if ended.attempts > 1 {
             let previous = tonic::metadata::MetadataValue::from(ended.attempts - 1);
-            metadata.insert("grpc-previous-rpc-attempts", previous);
-        }
-        let mut status = tonic::Status::with_metadata(code, ended.message, metadata);
-        if let Some(source) = ended.source {
-            status.set_source(source.into());
+            status.metadata_mut().insert("grpc-previous-rpc-attempts", previous);
         }
         Err(Box::new(status))
     }

@@ -47,6 +47,7 @@ pub struct Tally {
 impl Tally {
     /// Says what this note of the call adds. The failure of an attempt is known to be one when the
     /// next note is not its replacement, so it is counted then; a call's last note is its end.
+    #[inline]
     pub fn note(&mut self, note: &Note, mut count: impl FnMut(Counted)) {
         if let Some(failed) = self.failed.take() {
             let replaced = matches!(note, Note::Replacing { attempt, .. } if *attempt == failed);

@@ -4,6 +4,9 @@
 //! tests in backticks (a path before the name is allowed), scenarios in double quotes. In `docs/rulings.md`
 //! an entry begins with `- **ID**` and goes on to the next entry or heading. Its ruling is covered if it
 //! names at least one test or scenario that exists, or says `(comes with ...)`.
+//!
+//! In `docs/peer-suites.md` the tables with a column `ours` say which tests stand for those of others: each
+//! row names tests in backticks there, or says in its last column why there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,13 +15,16 @@ use std::path::Path;
 
 /// The sections whose rulings must have an entry each, and how many there are; none: the letter alone.
 pub const EXPECTED: &[(&str, u32)] =
-    &[("P", 12), ("L", 6), ("B", 0), ("S", 10), ("C", 16), ("M", 9)];
+    &[("P", 12), ("L", 6), ("B", 0), ("S", 10), ("G", 41), ("C", 16), ("M", 9)];
 
 /// The sections that may have entries already.
-pub const LATER: &[(&str, u32)] = &[("G", 41), ("H", 6)];
+pub const LATER: &[(&str, u32)] = &[("H", 6)];
 
 /// Where tests are looked for; a folder that is not there holds none.
 const TEST_FOLDERS: &[&str] = &["crates", "fuzz"];
+
+/// Where scenarios are looked for: those that all share, and those that the rulings got besides.
+const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/rulings"];
 
 /// The names in a text, or those that exist.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,16 +54,17 @@ impl Names {
         let mut names = Self::default();
         for folder in TEST_FOLDERS.iter().map(|folder| root.join(folder)) {
             if folder.is_dir() {
-                visit(&folder, "rs", &mut |source| {
-                    names.tests.extend(tests_in(source));
+                names.tests.extend(tests_below(&folder)?);
+            }
+        }
+        for folder in SCENARIO_FOLDERS.iter().map(|folder| root.join(folder)) {
+            if folder.is_dir() {
+                visit(&folder, "json", &mut |text| {
+                    names.scenarios.extend(scenarios_in(text)?);
                     Ok(())
                 })?;
             }
         }
-        visit(&root.join("scenarios"), "json", &mut |text| {
-            names.scenarios.extend(scenarios_in(text)?);
-            Ok(())
-        })?;
         Ok(names)
     }
 
@@ -128,6 +135,85 @@ pub fn uncovered_in(rulings: &str, existing: &Names) -> Vec<String> {
         .map(|(id, _)| id)
         .collect();
     ids(EXPECTED).filter(|id| !covered.contains(id)).collect()
+}
+
+/// The names of all tests in a folder.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn tests_below(folder: &Path) -> io::Result<BTreeSet<String>> {
+    let mut tests = BTreeSet::new();
+    visit(folder, "rs", &mut |source| {
+        tests.extend(tests_in(source));
+        Ok(())
+    })?;
+    Ok(tests)
+}
+
+/// What is wrong with `docs/peer-suites.md`: a row names a test that does not exist, or none without a
+/// reason, or what another row of its table has; or a test of `suite` stands in no row.
+#[must_use]
+pub fn problems_in_suites(text: &str, existing: &Names, suite: &BTreeSet<String>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut named = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for Row { table, theirs, ours, reason } in rows_in(text) {
+        if !seen.insert((table, theirs.clone())) {
+            problems.push(format!("{theirs} has several rows"));
+        }
+        if ours.is_empty() && reason.is_empty() {
+            problems.push(format!("{theirs} has neither a test nor a reason"));
+        }
+        for test in ours.difference(&existing.tests) {
+            problems.push(format!("{theirs}: there is no test `{test}`"));
+        }
+        named.extend(ours);
+    }
+    problems.extend(suite.difference(&named).map(|test| format!("`{test}` stands in no row")));
+    problems
+}
+
+/// A row of a table that says which tests stand for those of others.
+struct Row {
+    /// Which table of the document it is in.
+    table: usize,
+    theirs: String,
+    ours: BTreeSet<String>,
+    reason: String,
+}
+
+fn rows_in(text: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut tables = 0;
+    // The column with our tests, inside a table that has one.
+    let mut column = None;
+    let mut inside = false;
+    for line in text.lines().map(str::trim) {
+        let Some(line) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
+            inside = false;
+            continue;
+        };
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        if !inside {
+            inside = true;
+            tables += 1;
+            column = cells.iter().position(|cell| *cell == "ours");
+        } else if let Some(column) = column
+            && let [theirs, .., reason] = &cells[..]
+            && !theirs.starts_with("---")
+        {
+            // Every second piece stands between backticks.
+            let quoted = cells.get(column).unwrap_or(&"").split('`').skip(1).step_by(2);
+            let ours = quoted.map(|path| path.rsplit("::").next().unwrap_or(path).to_owned());
+            rows.push(Row {
+                table: tables,
+                theirs: (*theirs).to_owned(),
+                ours: ours.collect(),
+                reason: (*reason).to_owned(),
+            });
+        }
+    }
+    rows
 }
 
 /// How many rulings are expected.
@@ -326,10 +412,40 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_the_suites_needs_a_test_that_exists_or_a_reason() {
+        let text = "\
+            | theirs | ours | what differs |\n\
+            | --- | --- | --- |\n\
+            | `One`, `Two` | `part::sample_one`, `sample_two` | |\n\
+            | `Three` | | there is nothing like it |\n\
+            \n\
+            | option | meaning |\n\
+            | --- | --- |\n\
+            | `sample_gone` | not a table of tests |\n";
+        let suite = names(&["sample_one", "sample_two"], &[]);
+        let problems = |text: &str| problems_in_suites(text, &suite, &suite.tests);
+        assert_eq!(problems(text), Vec::<String>::new());
+        assert_eq!(
+            problems(&text.replace("sample_two", "sample_gone")),
+            ["`One`, `Two`: there is no test `sample_gone`", "`sample_two` stands in no row"]
+        );
+        assert_eq!(
+            problems(&text.replace("there is nothing like it", "")),
+            ["`Three` has neither a test nor a reason"]
+        );
+        let twice = text.replace("| `Three`", "| `One`, `Two`");
+        assert_eq!(problems(&twice), ["`One`, `Two` has several rows"]);
+        assert_eq!(
+            problems(""),
+            ["`sample_one` stands in no row", "`sample_two` stands in no row"]
+        );
+    }
+
+    #[test]
     fn every_expected_ruling_needs_one_entry() {
         assert_eq!(problems_in(&sample("Something.")), Vec::<String>::new());
         assert_eq!(problems_in(&sample("Something.").replace("**M9**", "M9")), ["M9 has no entry"]);
-        let doubled = sample("Something.") + "- **P1** Again.\n- **P13** New.\n- **G41** Later.\n";
+        let doubled = sample("Something.") + "- **P1** Again.\n- **P13** New.\n- **H6** Later.\n";
         assert_eq!(problems_in(&doubled), ["P1 has several entries", "there is no ruling P13"]);
         assert_eq!(problems_in("").len(), expected_count());
     }

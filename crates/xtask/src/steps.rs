@@ -38,8 +38,31 @@ const CARGO_DENY: Need = Need::CargoTool { name: "cargo-deny", version: "0.20.2"
 const CARGO_MUTANTS: Need = Need::CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
 /// The designs whose scenarios must hold, and those that the live level plays as well.
-const SCENARIOS: &[&str] = &["limits", "generic", "smithy", "couchbase", "milvus", "refused"];
-const SCENARIOS_LIVE: &[&str] = &["limits", "generic", "smithy"];
+const SCENARIOS: &[&str] = &[
+    "limits",
+    "generic",
+    "smithy",
+    "couchbase",
+    "milvus",
+    "refused",
+    "grpc-buffer",
+    "grpc-config",
+    "grpc-hedging",
+    "grpc-refused",
+    "grpc-retry",
+    "grpc-throttle",
+    "grpc-transparent",
+];
+const SCENARIOS_LIVE: &[&str] = &[
+    "limits",
+    "generic",
+    "smithy",
+    "grpc-buffer",
+    "grpc-hedging",
+    "grpc-retry",
+    "grpc-throttle",
+    "grpc-transparent",
+];
 
 /// All steps, in the order in which they run.
 pub(crate) const STEPS: &[Step] = &[
@@ -97,23 +120,36 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| line("cargo test --workspace --all-features"),
     },
     Step {
+        name: "channel-only",
+        why: "evidence is found in the errors of a tonic that is built without its server, too",
+        when: When::Always,
+        needs: &[],
+        // A workspace of its own, since features of one workspace add up.
+        lines: |_| {
+            line(concat!(
+                "cargo test --locked --manifest-path checks/channel-only/Cargo.toml ",
+                "--target-dir target/channel-only"
+            ))
+        },
+    },
+    Step {
         name: "scenarios",
-        why: "every design does what its scenarios say, in virtual time and through the driver",
+        why: "every design does what its scenarios say, in virtual time and through what users run",
         when: When::Always,
         needs: &[],
         lines: |_| Ok(vec![scenarios("", SCENARIOS), scenarios("--live", SCENARIOS_LIVE)]),
     },
     Step {
         name: "loom",
-        why: "the throttles are exact however the steps of their users interleave",
+        why: "throttles, tapes and configs are exact however the steps of their users interleave",
         when: When::Always,
         needs: &[],
-        // Its own target folder: the flag changes every crate, and would build ours again afterwards.
         lines: |_| {
+            // Without its features, which only bring what loom cannot see.
+            let grpc = "cargo test --package redial-grpc --release --lib --no-default-features";
             Ok(vec![
-                CommandLine::new("cargo test --package redial-core --release --test loom")
-                    .env("RUSTFLAGS", "--cfg loom")
-                    .env("CARGO_TARGET_DIR", "target/loom"),
+                loom("cargo test --package redial-core --release --test loom"),
+                loom(grpc).arg("models"),
             ])
         },
     },
@@ -123,6 +159,16 @@ pub(crate) const STEPS: &[Step] = &[
         when: When::Always,
         needs: &[VALGRIND],
         lines: |_| Ok(vec![memcheck()]),
+    },
+    Step {
+        name: "swaps",
+        why: "a million configs that were in force leave nothing behind",
+        when: When::Long,
+        needs: &[],
+        lines: |_| {
+            let line = CommandLine::new("cargo test --package redial-grpc --test swaps");
+            Ok(vec![line.env("REDIAL_SWAPS", "1000000")])
+        },
     },
     Step {
         name: "generated",
@@ -186,6 +232,11 @@ pub(crate) fn list(steps: &[Step]) -> String {
 
 fn line(words: &str) -> Result<Vec<CommandLine>, String> {
     Ok(vec![CommandLine::new(words)])
+}
+
+fn loom(words: &str) -> CommandLine {
+    // Its own target folder: the flag changes every crate, and would build ours again afterwards.
+    CommandLine::new(words).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom")
 }
 
 fn scenarios(level: &str, designs: &[&str]) -> CommandLine {

@@ -120,16 +120,12 @@ async fn serve(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let (sender, mut ended) = mpsc::channel::<Stream>(LINES_MAX);
-    let lost = Arc::new(AtomicU64::new(0));
-    let losing = lost.clone();
-    let server = server.streams_kept(STREAMS_KEPT).payload_bytes_kept(PAYLOAD_BYTES_KEPT).on_end(
-        move |stream| {
-            if sender.try_send(stream.clone()).is_err() {
-                losing.fetch_add(1, Ordering::Relaxed);
-            }
-        },
-    );
+    let (queue, mut ended) = Queue::<Stream>::new();
+    let lost = queue.lost.clone();
+    let server = server
+        .streams_kept(STREAMS_KEPT)
+        .payload_bytes_kept(PAYLOAD_BYTES_KEPT)
+        .on_end(move |stream| queue.push(stream.clone()));
     let signals = Signals::new()?;
     let server = match server.listen(&arguments.listen).await {
         Ok(server) => server,
@@ -163,6 +159,25 @@ async fn serve(
     let summary: &mut dyn Write = if arguments.json { err } else { out };
     summarize(summary, counts, lost.load(Ordering::Relaxed))?;
     Ok(0)
+}
+
+/// Streams that wait for their line. Whoever adds one never waits.
+struct Queue<T> {
+    sender: mpsc::Sender<T>,
+    lost: Arc<AtomicU64>,
+}
+
+impl<T> Queue<T> {
+    fn new() -> (Queue<T>, mpsc::Receiver<T>) {
+        let (sender, receiver) = mpsc::channel(LINES_MAX);
+        (Queue { sender, lost: Arc::default() }, receiver)
+    }
+
+    fn push(&self, item: T) {
+        if self.sender.try_send(item).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 fn summarize(out: &mut dyn Write, counts: Counts, lost: u64) -> io::Result<()> {
@@ -229,6 +244,21 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_wait_up_to_the_limit_and_what_is_lost_is_counted() {
+        let (queue, mut receiver) = Queue::new();
+        for number in 0..LINES_MAX {
+            queue.push(number);
+        }
+        assert_eq!(queue.lost.load(Ordering::Relaxed), 0);
+        queue.push(LINES_MAX);
+        assert_eq!(queue.lost.load(Ordering::Relaxed), 1);
+        assert_eq!(std::iter::from_fn(|| receiver.try_recv().ok()).count(), LINES_MAX);
+        let mut text = Vec::new();
+        summarize(&mut text, Counts::default(), 1).unwrap();
+        assert_eq!(text, b"0 streams, 0 not in the script, 0 connections, 1 lines lost\n");
+    }
 
     #[test]
     fn durations_are_a_number_and_a_unit() {

@@ -132,3 +132,28 @@ fn mistake(source: &Source, start: usize, error: &serde_json::Error) -> Mistake 
     let text = text.strip_suffix(&place).unwrap_or(&text).to_owned();
     Mistake { file: source.name().to_owned(), place: Some(at), text }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_of_the_projects_scenarios_can_be_played() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+        let mut played = 0;
+        for entry in std::fs::read_dir(folder).expect("the scenarios are there") {
+            let path = entry.expect("it can be listed").path();
+            let path = path.to_str().expect("it is text");
+            let source = read(path, FILE_BYTES_MAX).expect("it can be read");
+            let Ok(file) = serde_json::from_str::<File<'_>>(source.text()) else { continue };
+            for raw in file.scenarios {
+                let known: Scenario<'_> = serde_json::from_str(raw.get()).expect("it has a name");
+                let grpc = known.policy.contains_key("grpc") && !known.calls.is_empty();
+                let loaded = scenario(path, &known.name);
+                assert_eq!(loaded.is_ok(), grpc, "{path}: {:?}", loaded.err());
+                played += usize::from(grpc);
+            }
+        }
+        assert!(played > 40, "{played}");
+    }
+}

@@ -200,6 +200,6 @@ fn attempt<'t>(
     let accepts = fields
         .get("accepts")
         .map_or(Some(None), |value| reader.whole(value, "accepts", 0, u64::MAX).map(Some));
-    let outcome = plan.outcome(reader, &fields, grpc);
-    Some(Attempt { after: after?, headers: headers?, accepts: accepts?, outcome: outcome? })
+    let (outcome, grpc) = plan.outcome(reader, &fields, grpc)?;
+    Some(Attempt { after: after?, headers: headers?, accepts: accepts?, outcome, grpc })
 }

@@ -1,8 +1,8 @@
 //! `redial scenarios`: retry behaviour as data (docs/scenarios.md).
 //!
 //! A scenario says what a policy is given and what must then happen, at exact moments of virtual
-//! time. Here it is read ([`load`]), played through the decision core or, live, through the async
-//! driver that users run, and compared with what was expected.
+//! time. Here it is read ([`load`]), played through the decision core or, live, through what users
+//! run, and compared with what was expected.
 //!
 //! Invariant: nothing here decides about a retry. Policies are made by the crates of their designs,
 //! and what happened is read from the diary of the call.
@@ -33,7 +33,7 @@ use report::{Outcome, Shown, Verdict};
 /// What `redial scenarios` is told.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// Play through the async driver, on a paused clock, where that can show the scenario.
+    /// Play through what users run, on a paused clock, where that can show the scenario.
     #[arg(long)]
     pub live: bool,
     /// Print one JSON object for each scenario.
@@ -141,11 +141,30 @@ fn play_live(scenario: &Scenario) -> Verdict {
     if let Some(because) = traits::skips(scenario, &core) {
         return Verdict::Skipped { because };
     }
-    let mut actual = live::play(scenario);
-    let differences = compare::compare(scenario, &actual, live::TOLERANCE);
-    // What the machine notes of it explains a difference better than nothing.
-    for (live, core) in actual.calls.iter_mut().zip(core.calls) {
-        live.diary = core.diary;
-    }
+    judged(scenario, live::play(scenario, core), live::TOLERANCE)
+}
+
+/// What was played live against what is expected, and against what can be right at all.
+fn judged(scenario: &Scenario, live: live::Live, tolerance: redial::Ns) -> Verdict {
+    let live::Live { actual, differences: beyond } = live;
+    let mut differences = compare::compare(scenario, &actual, tolerance);
+    differences.extend(beyond);
     Verdict::Played { actual: Shown::Scenario(actual), differences }
+}
+
+/// Plays a scenario of gRPC in real time, over loopback TCP: ten times slower than it says, and with
+/// a tolerance of 20 ms of its time. Prints what does not hold, and gives whether all does.
+///
+/// # Errors
+/// There is no scenario of this name, a socket cannot be had or cannot show it, or the output cannot
+/// be written.
+pub fn play_over_tcp(file: &File, name: &str, out: &mut dyn Write) -> io::Result<bool> {
+    let scenario = file.scenarios.iter().find(|scenario| scenario.name == name);
+    let scenario = scenario.ok_or_else(|| io::Error::other(format!("no scenario {name:?}")))?;
+    let live = live::play_over_tcp(scenario, &play::play(scenario))?;
+    let result = judged(scenario, live, live::TCP_TOLERANCE);
+    let mut counts = Counts::default();
+    counts.add(&result);
+    report::text(out, &Outcome { file: &file.name, name, line: scenario.line, result })?;
+    Ok(counts.failed == 0)
 }

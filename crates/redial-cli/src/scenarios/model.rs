@@ -86,6 +86,24 @@ pub(super) struct Attempt {
     /// How many messages its transport takes; `None`: all.
     pub(super) accepts: Option<u64>,
     pub(super) outcome: Outcome,
+    pub(super) grpc: Option<GrpcAttempt>,
+}
+
+/// What only an attempt of gRPC meets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GrpcAttempt {
+    /// The raw texts of `grpc-retry-pushback-ms`.
+    pub(super) pushback: Vec<String>,
+    /// What is known of a connection that failed.
+    pub(super) seen: Option<Seen>,
+}
+
+/// What is known of an attempt whose connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Unsent,
+    Unprocessed,
+    Unconnected,
 }
 
 /// What becomes of an attempt.

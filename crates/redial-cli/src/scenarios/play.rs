@@ -53,6 +53,17 @@ impl ActualCall {
     pub(super) fn notes(&self) -> impl Iterator<Item = &(Ns, Note)> {
         self.diary.iter().flat_map(|(_, diary)| diary.notes())
     }
+
+    /// The moments at which something happens to it, or would: its deadline is one.
+    pub(super) fn moments(&self) -> impl Iterator<Item = Ns> {
+        self.notes().flat_map(|(at, note)| {
+            let deadline = match note {
+                Note::Began { deadline, .. } => *deadline,
+                _ => None,
+            };
+            std::iter::once(*at).chain(deadline)
+        })
+    }
 }
 
 /// How a call ended.

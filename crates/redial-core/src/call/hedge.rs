@@ -82,7 +82,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// Ends a hedged call of which nothing runs and nothing is to come (ruling G21).
+    /// Ends a call of which nothing runs and nothing is to come (ruling G21).
     pub(super) fn end_if_nothing_is_left(&mut self, now: Ns, world: &mut impl World) {
         if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
             let why = self.stopped.unwrap_or(Why::Attempts);

@@ -128,7 +128,7 @@ pub struct Call<P, const LIVE: usize> {
     unprocessed: bool,
     /// The next attempt to start is the last: what was written is no longer kept.
     sealed: bool,
-    /// What stopped further hedges first (ruling G22).
+    /// What stopped further attempts first (ruling G22).
     stopped: Option<Why>,
     /// The last failure, and whose it was.
     failure: Failure,
@@ -424,4 +424,5 @@ fn slots(mut bits: u32) -> impl Iterator<Item = usize> {
         bits &= bits.wrapping_sub(1);
         (slot < u32::BITS).then_some(slot as usize)
     })
+    .take(LIVE_MAX)
 }

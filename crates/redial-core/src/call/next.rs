@@ -98,7 +98,6 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         now: Ns,
         world: &mut impl World,
     ) {
-        let hedges = self.policy.rules().hedge.is_some();
         let after = match grant {
             Grant::Now(_) => wanted.after,
             Grant::After(debt, _) => wanted.after.saturating_add(debt),
@@ -107,17 +106,14 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                 self.question = Question::Throttle(wanted.cost);
                 return;
             }
-            Grant::Refused if hedges => {
+            // A retry has nothing beside it; of hedges, those that run go on.
+            Grant::Refused => {
                 self.stopped.get_or_insert(Why::Throttled);
                 self.end_if_nothing_is_left(now, world);
                 return;
             }
-            Grant::Refused => {
-                self.finish(Why::Throttled, self.failed, now, world);
-                return;
-            }
         };
-        if hedges {
+        if self.policy.rules().hedge.is_some() {
             let ready = now.saturating_add(after);
             self.phase = Phase::Lent { ready };
             self.at = ready.max(wanted.not_before);

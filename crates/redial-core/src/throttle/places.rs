@@ -206,16 +206,20 @@ fn slot(address: usize) -> usize {
     (address >> 3) & PLACES_MAX
 }
 
-/// A hash of file, line and column (FNV-1a, then mixed); never 0 in its upper 48 bits.
+/// A hash of file, line and column; never 0 in its upper 48 bits.
 fn content(location: &'static Location<'static>) -> impl FnOnce() -> u64 {
     move || {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let numbers = [location.line().to_le_bytes(), location.column().to_le_bytes()];
-        for byte in location.file().bytes().chain(numbers.into_iter().flatten()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        crate::Random::new(hash).bits() | 1 << 63
+        let bytes = location.file().bytes().chain(numbers.into_iter().flatten());
+        crate::Random::new(fnv(bytes)).bits() | 1 << 63
     }
+}
+
+/// FNV-1a, by its authors' definition.
+fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -280,6 +284,14 @@ mod tests {
     #[test]
     fn locations_that_lie_side_by_side_ask_for_different_cells() {
         assert_eq!([4096, 4120, 4144, 8168].map(slot), [0, 3, 6, 509]);
+    }
+
+    #[test]
+    fn the_hash_gives_the_published_values() {
+        let of = |text: &str| fnv(text.bytes());
+        assert_eq!(of(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(of("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(of("foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]

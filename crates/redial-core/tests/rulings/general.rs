@@ -358,6 +358,18 @@ fn a_strategy_is_asked_about_each_failure_but_those_that_are_always_retried() {
 }
 
 #[test]
+fn advice_is_taken_by_whoever_decides_without_a_machine_too() {
+    let (spec, shared) = (Spec::Free, Spec::Free.build());
+    for (advice, after) in [(Advice::None, 10), (Advice::After(at(7)), 7)] {
+        let mut book = Book::new(&spec, &shared, 1);
+        let mut ledger = Ledger { attempts: 1, ..Ledger::new(0) };
+        let failure = Failure::server();
+        let verdict = decide(&policy(BASE), &mut ledger, &failure, advice, 0, NEVER, &mut book);
+        assert_eq!(verdict, Verdict::Retry { after: at(after), paid: true }, "{advice:?}");
+    }
+}
+
+#[test]
 fn an_answer_that_nobody_asked_for_changes_nothing() {
     retry(Rules { asks: true, ..BASE }, |play| {
         play.answer(Advice::Decline);

@@ -180,7 +180,7 @@ impl Measures {
 
     fn attempt_ended(&mut self, live: &Live, at: Ns, code: Code) {
         let sent = Value::Number(live.sent.bytes());
-        let received = Value::Number(std::mem::take(&mut self.received));
+        let received = Value::Number(self.received);
         self.tell(Measure::AttemptDuration, seconds(at.saturating_sub(live.began)), Some(code));
         self.tell(Measure::AttemptSent, sent, Some(code));
         self.tell(Measure::AttemptReceived, received, Some(code));

@@ -44,6 +44,8 @@ impl Observer {
     #[inline(always)]
     pub(crate) fn saw(&mut self, _code: Code) {}
     #[inline(always)]
+    pub(crate) fn ends_with(&mut self, _code: Code) {}
+    #[inline(always)]
     pub(crate) fn happened(&mut self, _happened: Happened) {}
     #[inline(always)]
     pub(crate) fn note(&mut self, _at: Ns, _note: &Note) {}

@@ -85,6 +85,13 @@ impl Observer {
         }
     }
 
+    /// The call is to be cancelled, and the application hears this status.
+    pub(crate) fn ends_with(&mut self, code: Code) {
+        if let Some(watched) = &mut self.watched {
+            watched.story.ends_with(code);
+        }
+    }
+
     /// Something that counts happened; its note comes next.
     pub(crate) fn happened(&mut self, happened: Happened) {
         let Some(watched) = &mut self.watched else { return };

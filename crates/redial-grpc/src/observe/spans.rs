@@ -1,12 +1,6 @@
 //! A span for each call, and one below it for each attempt (A45).
 //!
-//! | span | fields |
-//! | --- | --- |
-//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target`; at the end `rpc.response.status_code`, `why`, `attempts`, `otel.status_code` |
-//! | `grpc.attempt` | `otel.name` (`Attempt.pkg.Service.Method`), `otel.kind`, `rpc.system.name`, `rpc.method`, `previous-rpc-attempts`, `transparent-retry`; at the end `rpc.response.status_code`, `otel.status_code` |
-//!
-//! The names of spans are fixed in `tracing`; those that gRPC gives them are in `otel.name`, which
-//! exporters to OpenTelemetry take for the name.
+//! The crate's documentation lists their fields. Attempts have spans where their call has one.
 
 use std::fmt;
 

@@ -36,6 +36,8 @@ pub(crate) enum Event {
 pub(crate) struct Story {
     /// The status of the last outcome.
     code: Code,
+    /// What the application hears if the call is cancelled; by default just that.
+    cancelled: Code,
     /// Whether the next attempt to start replaces another.
     transparent: bool,
     /// The attempt that the call belongs to.
@@ -45,12 +47,18 @@ pub(crate) struct Story {
 
 impl Story {
     pub(crate) const fn new() -> Self {
-        Story { code: Code::Unknown, transparent: false, committed: None, attempts: 0 }
+        let (code, cancelled) = (Code::Unknown, Code::Cancelled);
+        Story { code, cancelled, transparent: false, committed: None, attempts: 0 }
     }
 
     /// The next outcome has this status.
     pub(crate) fn saw(&mut self, code: Code) {
         self.code = code;
+    }
+
+    /// The call is to be cancelled, and the application hears this status.
+    pub(crate) fn ends_with(&mut self, code: Code) {
+        self.cancelled = code;
     }
 
     /// The next attempt to start replaces another.
@@ -83,7 +91,7 @@ impl Story {
                 let (code, rest) = match (why, attempt) {
                     (_, Some(_)) => (self.code, Code::Cancelled),
                     (Why::Deadline, None) => (Code::DeadlineExceeded, Code::DeadlineExceeded),
-                    (_, None) => (Code::Cancelled, Code::Cancelled),
+                    (_, None) => (self.cancelled, Code::Cancelled),
                 };
                 Event::CallEnded { why, code, rest, attempts: self.attempts }
             }
@@ -152,5 +160,15 @@ mod tests {
             let told = story.tell(&Note::Ended { why, attempt: None });
             assert_eq!(told, Some(Event::CallEnded { why, code, rest, attempts: 0 }));
         }
+    }
+
+    #[test]
+    fn a_call_that_its_own_body_ends_between_attempts_has_the_status_of_that() {
+        let mut story = Story::new();
+        story.ends_with(Code::ResourceExhausted);
+        let (why, rest) = (Why::Cancelled, Code::Cancelled);
+        let told = story.tell(&Note::Ended { why, attempt: None });
+        let code = Code::ResourceExhausted;
+        assert_eq!(told, Some(Event::CallEnded { why, code, rest, attempts: 0 }));
     }
 }

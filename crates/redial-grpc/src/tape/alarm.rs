@@ -1,5 +1,6 @@
 //! The readers of a tape that wait, and what is left to do when no lock is held.
 //!
+//! A reader that found what it wanted may stay: it is woken once more than needed, at worst.
 //! Invariant: nobody is woken under the alarm's own lock, nor while the source is asked, which
 //! happens under the tape's.
 
@@ -39,13 +40,16 @@ impl Alarm {
 
     /// This reader waits no more.
     pub(super) fn leave(&self, attempt: u32) -> Option<Waker> {
-        lock(&self.waiting).leave(attempt)
+        let mut waiting = lock(&self.waiting);
+        let place = waiting.readers.iter().position(|(other, _)| *other == attempt)?;
+        Some(waiting.readers.swap_remove(place).1)
     }
 
-    /// Everybody who waits, this reader apart; they wait no more.
-    pub(super) fn take_for(&self, attempt: u32) -> (Option<Waker>, Vec<Waker>) {
+    /// Everybody who waits but this reader, whose waker stays for when it waits again.
+    pub(super) fn take_others(&self, attempt: u32) -> Vec<Waker> {
         let mut waiting = lock(&self.waiting);
-        (waiting.leave(attempt), waiting.take())
+        let others = waiting.readers.extract_if(.., |(other, _)| *other != attempt);
+        others.map(|(_, waker)| waker).collect()
     }
 
     /// Wakes everybody who waits.
@@ -68,11 +72,6 @@ impl Alarm {
 }
 
 impl Waiting {
-    fn leave(&mut self, attempt: u32) -> Option<Waker> {
-        let place = self.readers.iter().position(|(other, _)| *other == attempt)?;
-        Some(self.readers.swap_remove(place).1)
-    }
-
     fn take(&mut self) -> Vec<Waker> {
         self.readers.drain(..).map(|(_, waker)| waker).collect()
     }

@@ -103,7 +103,7 @@ fn what_was_read_before_the_call_comes_first() {
     let mut held = Held::new(meter.clone(), 3);
     assert!(held.add(3));
     let frames = VecDeque::from([Bytes::from("ab"), Bytes::from("c")]);
-    let tape = Arc::new(Tape::new(script.body(), frames, held, None, true));
+    let tape = Arc::new(Tape::new(script.body(), frames, held, None));
     let mut reader = Task::open(&tape, 1);
     assert_eq!((reader.frame(), reader.frame(), script.asked()), ("ab".into(), "c".into(), 0));
     script.data("d");
@@ -347,21 +347,17 @@ fn whoever_the_source_would_wake_does_not_starve_the_others() {
 }
 
 #[test]
-fn who_waits_hears_of_what_another_reader_pulled() {
-    let (script, _, tape) = roomy();
-    let (mut first, mut second) = (Task::open(&tape, 1), Task::open(&tape, 2));
-    assert_eq!(first.poll(), Poll::Pending);
-    // It comes without a wake, as if the source had told the second reader alone.
-    script.data("a");
-    first.times();
-    assert_eq!(second.frame(), "a");
-    assert_eq!((first.poll(), first.times()), (data(b"a"), 0));
-    assert_eq!(first.poll(), Poll::Pending);
-    assert_eq!(second.poll(), Poll::Pending);
-    script.write(Item::End);
-    assert_eq!((first.times(), second.times()), (1, 1));
-    assert_eq!((second.poll(), second.times()), (END, 0), "nobody wakes itself");
-    assert_eq!(first.poll(), END);
+fn who_waits_hears_of_what_another_reader_found() {
+    for item in [Item::Data(Bytes::from("a")), Item::End, Item::Fail] {
+        let (script, _, tape) = roomy();
+        let (mut waits, mut finds) = (Task::open(&tape, 1), Task::open(&tape, 2));
+        assert_eq!((waits.poll(), finds.poll()), (Poll::Pending, Poll::Pending));
+        script.slip(item);
+        let found = finds.poll();
+        assert!(found.is_ready());
+        assert_eq!((waits.times(), finds.times()), (1, 0), "nobody wakes itself");
+        assert_eq!(waits.poll(), found);
+    }
 }
 
 #[test]
@@ -425,6 +421,23 @@ fn a_failure_after_the_choice_is_told_too() {
     script.write(Item::Fail);
     assert_eq!((reader.poll(), caller.0.times()), (FAILED, 1));
     assert!(matches!(caller.signal(&tape), Signal::Failed(Failure::Body(_))));
+}
+
+#[test]
+fn whoever_holds_the_response_can_ask_for_a_failure_and_let_go() {
+    let (script, _, tape) = roomy();
+    let (caller, mut reader) = (Caller::default(), Task::open(&tape, 1));
+    tape.choose(1);
+    let body: Arc<dyn MayFail> = tape.clone();
+    assert!(body.failure().is_none());
+    script.write(Item::Fail);
+    assert_eq!(reader.poll(), FAILED);
+    assert!(matches!(body.failure(), Some(Failure::Body(_))));
+    assert!(body.failure().is_none(), "once");
+    caller.hears_nothing(&tape);
+    assert!(!script.is_dropped());
+    body.abandon();
+    assert!(script.is_dropped());
 }
 
 #[test]
@@ -546,7 +559,6 @@ fn after_the_end_nobody_reads_and_nothing_is_held() {
         } else {
             assert_eq!(first.poll(), Poll::Pending);
         }
-        (first.times(), second.times());
         tape.end();
         tape.end();
         assert_eq!((script.is_dropped(), meter.used(), tape.kept()), (true, 0, (0, 0)));
@@ -561,10 +573,13 @@ fn after_the_end_nobody_reads_and_nothing_is_held() {
 #[test]
 fn who_waits_is_woken_by_the_end() {
     let (_script, _, tape) = roomy();
+    let caller = Caller::default();
+    caller.hears_nothing(&tape);
     let mut alone = Task::open(&tape, 1);
     assert_eq!(alone.poll(), Poll::Pending);
     tape.end();
     assert_eq!((alone.times(), alone.poll()), (1, OVER));
+    assert_eq!((caller.0.times(), Arc::strong_count(&caller.0)), (0, 1), "nobody keeps its task");
 }
 
 #[test]

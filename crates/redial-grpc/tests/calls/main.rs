@@ -4,13 +4,19 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{echo, hedge_config, retry_config};
+use http::{Request, Response};
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_grpc::{Retries, RetryLayer};
 use tokio::time::Instant;
+use tonic::body::Body;
 use tonic::{Code, Streaming};
+use tower::{Layer, ServiceExt};
 
 fn failing(failures: u32, payload: &'static str) -> EchoRequest {
     EchoRequest { payload: payload.into(), failures, ..EchoRequest::default() }
@@ -28,6 +34,9 @@ async fn all(mut stream: Streaming<EchoResponse>) -> Vec<EchoResponse> {
     all
 }
 
+/// Requests of tonic cannot be cloned, so that tower's own retry is of no use there (grpc-rust#733).
+///
+/// Red: keep nothing of the request (`let keeps = false;` in `RetryService::call`).
 #[tokio::test(start_paused = true)]
 async fn unary_and_all_streaming_kinds_retry() {
     let layer = RetryLayer::from_json(&retry_config(4)).unwrap();
@@ -116,4 +125,30 @@ async fn with_retries_disabled_one_attempt_is_made() {
     assert_eq!(client.unary(failing(1, "x")).await.unwrap_err().code(), Code::Unavailable);
     layer.control().set_retries(Retries::All);
     assert_eq!(client.unary(failing(1, "x")).await.unwrap().get_ref().payload, "x");
+}
+
+/// A tonic server keeps to `grpc-timeout` too and answers CANCELLED; where a client is polled late,
+/// that answer is there when its own timer is.
+///
+/// Red if `State::outcome` told the machine of a failure that came after the deadline.
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_is_found_after_the_deadline_came_after_it() {
+    let (answer, answered) = tokio::sync::oneshot::channel::<Response<Body>>();
+    let answered = Arc::new(Mutex::new(Some(answered)));
+    let server = tower::service_fn(move |_request: Request<Body>| {
+        let answered = answered.lock().unwrap().take();
+        async move { answered.ok_or("one attempt")?.await.map_err(|_| "an answer") }
+    });
+    let layer = RetryLayer::from_json(&retry_config(3)).unwrap();
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = http::Uri::from_static("/redial.test.Echo/Unary");
+    request.headers_mut().insert("grpc-timeout", http::HeaderValue::from_static("100m"));
+    let mut call = pin!(layer.layer(server).oneshot(request));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(&mut cx).is_pending());
+    tokio::time::advance(Duration::from_millis(150)).await;
+    answer.send(tonic::Status::cancelled("Timeout expired").into_http()).unwrap();
+    let Poll::Ready(Err(error)) = call.poll(&mut cx) else { panic!("it is late") };
+    let status = error.downcast::<tonic::Status>().unwrap();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
 }

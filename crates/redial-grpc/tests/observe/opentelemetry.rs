@@ -10,7 +10,9 @@ use std::borrow::Cow;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::MeterProvider;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, Metric, MetricData, Sum};
+use opentelemetry_sdk::metrics::data::{
+    AggregatedMetrics, Histogram, Metric, MetricData, ResourceMetrics, ScopeMetrics, Sum,
+};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use plays::Play;
 use redial_grpc::{Measure, RetryLayer};
@@ -67,8 +69,8 @@ async fn every_kind_of_call_is_told_to_the_meter() {
         play.play(RetryLayer::builder().meter(&provider.meter("test"))).await;
         provider.force_flush().unwrap();
         let exported = exporter.get_finished_metrics().unwrap();
-        let scopes = exported.iter().flat_map(|resource| resource.scope_metrics());
-        let mut told: Vec<_> = scopes.flat_map(|scope| scope.metrics()).flat_map(of).collect();
+        let scopes = exported.iter().flat_map(ResourceMetrics::scope_metrics);
+        let mut told: Vec<_> = scopes.flat_map(ScopeMetrics::metrics).flat_map(of).collect();
         told.sort();
         assert_eq!(told, play.told(), "{play:?}");
     }

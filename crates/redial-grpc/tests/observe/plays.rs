@@ -38,7 +38,7 @@ pub(crate) enum Play {
     Sealed,
     /// The application drops the call.
     Dropped,
-    /// Retries are off.
+    /// Retries are off, so that nothing is kept and nothing can be too much to keep.
     Off,
     /// The message is larger than the config allows.
     TooLarge,
@@ -66,7 +66,7 @@ impl Play {
         let builder = builder.for_server(name).config(self.config());
         let layer = match self {
             Play::Sealed => builder.per_rpc_buffer_limit_in_bytes(4),
-            Play::Off => builder.retries(Retries::Off),
+            Play::Off => builder.retries(Retries::Off).per_rpc_buffer_limit_in_bytes(4),
             _ => builder,
         }
         .build();

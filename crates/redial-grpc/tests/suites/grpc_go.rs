@@ -374,7 +374,7 @@ async fn nothing_is_replaced_after_the_commit() {
     let gone = |reason| Answer::headers().then_go_away(LastStream::Below, reason);
     let lost = [
         (Answer::headers().then_reset(Reason::REFUSED_STREAM), Code::Unavailable, Why::Committed),
-        (gone(Reason::ENHANCE_YOUR_CALM), Code::ResourceExhausted, Why::Committed),
+        (gone(Reason::ENHANCE_YOUR_CALM), Code::Unavailable, Why::Committed),
         // hyper takes this one for the end of the body, which then lacks its status.
         (gone(Reason::NO_ERROR), Code::Unknown, Why::Fatal),
     ];

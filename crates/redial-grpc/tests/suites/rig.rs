@@ -15,8 +15,8 @@ use redial_grpc::{
     CallDiary, CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService,
     ServiceConfig,
 };
-use redial_peers::grpc::{Answer, Code as Said, Connector, Handle, Pipe, Reason, Record, Server};
-use redial_peers::grpc::{Script, Stream};
+use redial_peers::grpc::{Answer, Code as Said, Connector, Handle, Once, Pipe, Reason, Record};
+use redial_peers::grpc::{Script, Server, Stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -102,6 +102,12 @@ pub(crate) fn fails(code: Said) -> Answer {
 /// One message and OK.
 pub(crate) fn replies(text: &str) -> Answer {
     Answer::headers().message(message(text)).trailers(Said::OK)
+}
+
+/// The same that long after the attempt arrived.
+pub(crate) fn replies_at(after: Duration, text: &str) -> Answer {
+    let answer = Answer::headers().after(after).message(message(text)).trailers(Said::OK);
+    answer.once(Once::Headers)
 }
 
 /// A message of the server.

@@ -70,6 +70,25 @@ async fn the_first_look_is_at_once_and_puts_the_file_in_force() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn warnings_are_for_the_options_of_the_layer() {
+    let text = r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": { "maxAttempts": 8,
+        "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"] } }],
+        "retryThrottling": { "maxTokens": 100, "tokenRatio": 0.1 } }"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    fs::write(&path, text).unwrap();
+    for (cap, warnings) in [(8, 0), (7, 1)] {
+        let builder = RetryLayer::builder().attempts_cap(cap).config_file(&path).unwrap();
+        assert_eq!(builder.warnings().len(), warnings, "from a file, {cap}");
+        let control = builder.build().control();
+        assert_eq!(control.set_json(text).unwrap().len(), warnings, "swapped, {cap}");
+        let watched = control.watch_file(&path, EVERY).changed().await.unwrap().unwrap();
+        assert_eq!(watched.len(), warnings, "watched, {cap}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_is_followed_however_it_is_written() {
     let mut rig = Rig::new().await;
     assert!(rig.is_quiet().await);

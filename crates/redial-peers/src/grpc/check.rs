@@ -5,7 +5,8 @@
 
 use http::HeaderMap;
 
-use super::answer::{Act, Answer, Headers, Payload};
+use super::act::{Act, Headers, Payload};
+use super::answer::Answer;
 use super::script::Unplayable;
 
 /// The header fields that HTTP/2 does not know (RFC 9113, section 8.2.2).
@@ -73,6 +74,9 @@ fn next(stage: Stage, act: &Act, steps: usize) -> Result<Stage, &'static str> {
             if stage == Stage::Idle =>
         {
             Err("response headers come before messages and trailers")
+        }
+        Act::Message(Payload::Bytes(payload)) if u32::try_from(payload.len()).is_err() => {
+            Err("a message has less than 2^32 bytes")
         }
         Act::Trailers(fields) => known(fields).map(|()| Stage::Ended),
         Act::EndStream | Act::Reset(_) => Ok(Stage::Ended),

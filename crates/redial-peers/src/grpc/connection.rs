@@ -15,7 +15,7 @@ use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Close, Door};
+use super::act::{Close, Door};
 use super::frames::PREFACE_BYTES;
 use super::io::Io;
 use super::player::Player;
@@ -31,7 +31,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 /// How many streams may be reset, by either side, and still be known to `h2`. What looks like an
 /// attack to a real server is a test of hedging here.
 const RESETS_MAX: usize = 100_000;
-/// How long an orderly close waits for the client to close its side too.
+/// How long an orderly close waits for a client that does not read, and then for it to close its
+/// side too.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A connection in the record, until this is dropped.
@@ -115,16 +116,17 @@ async fn drain(io: &mut Io) {
     while let Ok(1..) = io.read(&mut bytes).await {}
 }
 
-/// Ends a connection so that what was written arrives.
+/// Ends a connection so that what was written arrives, if the client reads.
 async fn end(mut io: Io, rest: &[u8], opened: Opened) {
-    let stopped = opened.shared.clone();
-    let written = io.write_all(rest).await.is_ok() && io.shutdown().await.is_ok();
+    let shared = opened.shared.clone();
+    let last = async { io.write_all(rest).await.is_ok() && io.shutdown().await.is_ok() };
+    let written = timeout(LINGER, last).await.unwrap_or(false);
     drop(opened);
     if written {
         // A socket that is closed with something unread resets the connection, and the client
         // might never see what was written last.
         tokio::select! {
-            () = stopped.stopped() => {}
+            () = shared.stopped() => {}
             _ = timeout(LINGER, drain(&mut io)) => {}
         }
     }
@@ -152,7 +154,6 @@ impl Talk {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_concurrent_reset_streams(RESETS_MAX)
             .max_pending_accept_reset_streams(RESETS_MAX)
-            .max_local_error_reset_streams(None)
             .handshake(wire.tap());
         // The first poll writes the settings. Whoever waits for the rest polls again.
         let mut cx = Context::from_waker(Waker::noop());

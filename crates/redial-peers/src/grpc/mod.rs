@@ -116,6 +116,7 @@
 //! `payloads` (hexadecimal), `half_closed`, `reset` (`at`, `code`), `end` (`at`, `how` and `status`
 //! or `code`). What is not there is `null`.
 
+mod act;
 mod answer;
 mod check;
 mod code;
@@ -131,10 +132,11 @@ mod shared;
 mod wire;
 mod written;
 
-pub use answer::{Act, Answer, Close, Door, GoAway, Headers, LastStream, Once, Payload, Step};
+pub use act::{Act, Close, Door, GoAway, Headers, LastStream, Once, Payload, Step};
+pub use answer::Answer;
 pub use code::Code;
 pub use h2::Reason;
-pub use record::{Connection, Counts, End, How, Record, Reset, Stream};
+pub use record::{Connection, Counts, End, How, Record, Reset, Stream, timeout};
 pub use script::{CALL_HEADER, CALLS_MAX, Script, Unplayable};
 pub use server::{
     CONNECTIONS_OPEN_MAX, Connector, Handle, PAYLOAD_BYTES_KEPT, PIPE_BYTES, Pipe, STREAMS_KEPT,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::Reason;
 use http::HeaderMap;
 
-use super::answer::Door;
+use super::act::Door;
 use super::code::Code;
 
 /// What the server has seen so far: a copy, which does not change any more.
@@ -141,34 +141,41 @@ impl Stream {
     /// `grpc-timeout`, if it is there once and right: up to eight digits and a unit.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
-        let text = self.only("grpc-timeout")?;
-        let unit = text.chars().last()?;
-        let digits = text.strip_suffix(unit)?;
-        if digits.len() > TIMEOUT_DIGITS_MAX {
-            return None;
-        }
-        let number = whole(digits)?;
-        Some(match unit {
-            'H' => Duration::from_secs(number * 3600),
-            'M' => Duration::from_secs(number * 60),
-            'S' => Duration::from_secs(number),
-            'm' => Duration::from_millis(number),
-            'u' => Duration::from_micros(number),
-            'n' => Duration::from_nanos(number),
-            _ => return None,
-        })
-    }
-
-    /// The value of a header that is there once.
-    fn only(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.get_all(name).iter();
-        let value = values.next()?;
-        if values.next().is_some() { None } else { value.to_str().ok() }
+        timeout(&self.headers)
     }
 
     fn number_of(&self, name: &str) -> Option<u64> {
-        whole(self.only(name)?)
+        whole(only(&self.headers, name)?)
     }
+}
+
+/// What `grpc-timeout` says among these headers, if it is there once and right: up to eight digits
+/// and a unit.
+#[must_use]
+pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = only(headers, "grpc-timeout")?;
+    let unit = text.chars().last()?;
+    let digits = text.strip_suffix(unit)?;
+    if digits.len() > TIMEOUT_DIGITS_MAX {
+        return None;
+    }
+    let number = whole(digits)?;
+    Some(match unit {
+        'H' => Duration::from_secs(number * 3600),
+        'M' => Duration::from_secs(number * 60),
+        'S' => Duration::from_secs(number),
+        'm' => Duration::from_millis(number),
+        'u' => Duration::from_micros(number),
+        'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// The value of a header that is there once.
+fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    if values.next().is_some() { None } else { value.to_str().ok() }
 }
 
 /// The longest number in a `grpc-timeout` (gRPC over HTTP/2, "Requests").

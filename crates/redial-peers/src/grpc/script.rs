@@ -7,7 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use super::answer::{Act, Answer, Door};
+use super::act::{Act, Door, Step};
+use super::answer::Answer;
 use super::code::Code;
 
 /// The request header that names the call to which an attempt belongs.
@@ -225,7 +226,7 @@ impl Script {
 impl Answer {
     fn as_door(&self) -> Option<(Door, Duration)> {
         match self.steps.first()? {
-            super::answer::Step { after, act: Act::Door(door) } => Some((*door, *after)),
+            Step { after, act: Act::Door(door) } => Some((*door, *after)),
             _ => None,
         }
     }

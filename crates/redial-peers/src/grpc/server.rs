@@ -8,7 +8,8 @@ use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, ToSocketAddrs};
 use tokio::time::sleep;
 
-use super::answer::{Answer, Door};
+use super::act::Door;
+use super::answer::Answer;
 use super::connection::{self, Opened};
 use super::io::Io;
 use super::record::{Counts, Record, Stream};
@@ -250,12 +251,23 @@ impl Handle<Tcp> {
 
 /// Opens connections to a server in memory; cheap to clone.
 ///
-/// For a tonic client, with `hyper_util::rt::TokioIo` and `tower::service_fn`:
-/// ```text
+/// For a tonic client:
+/// ```
+/// use hyper_util::rt::TokioIo;
+/// use redial_peers::grpc::{Answer, Server};
+/// use tonic::transport::{Channel, Endpoint};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let server = Server::new([Answer::reply("x")]).on_pipe();
 /// let connector = server.connector();
-/// let channel = Endpoint::from_static("http://pipe").connect_with_connector_lazy(service_fn(
-///     move |_| { let connector = connector.clone(); async move { connector.connect().await.map(TokioIo::new) } },
-/// ));
+/// let service = tower::service_fn(move |_| {
+///     let connector = connector.clone();
+///     async move { connector.connect().await.map(TokioIo::new) }
+/// });
+/// let channel: Channel = Endpoint::from_static("http://pipe").connect_with_connector_lazy(service);
+/// # drop(channel);
+/// # });
+/// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connector {
@@ -263,7 +275,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Opens a connection, and gives the client's end of it. The server's settings are in it.
+    /// Opens a connection, and gives the client's end of it. The server's settings are in it. A door
+    /// that is shut after a while is one that takes so long to open.
     ///
     /// # Errors
     /// The script refuses this connection.
@@ -271,11 +284,12 @@ impl Connector {
     /// # Cancel safety
     /// A connection that was asked for has used up its place in the script.
     pub async fn connect(&self) -> io::Result<DuplexStream> {
-        let (opened, met) = Opened::new(self.shared.clone());
+        let (opened, mut met) = Opened::new(self.shared.clone());
+        if met.door.is_shut() && !met.after.is_zero() {
+            // Whoever has a connection writes a request into it, however soon it ends.
+            sleep(std::mem::take(&mut met.after)).await;
+        }
         if met.door == Door::Refused {
-            if !met.after.is_zero() {
-                sleep(met.after).await;
-            }
             drop(opened);
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

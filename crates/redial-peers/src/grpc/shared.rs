@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::answer::Door;
+use super::act::Door;
 use super::record::{Connection, Counts, End, How, Record, Stream};
 use super::script::{Given, Met, Script};
 use super::server::CONNECTIONS_OPEN_MAX;

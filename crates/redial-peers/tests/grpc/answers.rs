@@ -68,3 +68,53 @@ async fn every_message_is_sent_back_as_it_comes() {
     let record = server.record();
     assert_eq!(record.streams[0].payloads, [&b"one"[..], b"", b"three"]);
 }
+
+#[test]
+#[should_panic(expected = "the stream has ended already")]
+fn a_script_that_cannot_be_played_does_not_make_a_server() {
+    let _ = redial_peers::grpc::Server::new([Answer::trailers_only(Code::OK).message("x")]);
+}
+
+#[tokio::test]
+#[should_panic(expected = "response headers come before messages and trailers")]
+async fn an_answer_that_cannot_be_played_is_not_added() {
+    serve(redial_peers::grpc::Script::new()).attempts([Answer::hang().message("x")]);
+}
+
+#[test]
+#[should_panic(expected = "a header value has no control characters")]
+fn metadata_that_cannot_stand_in_a_header_is_not_taken() {
+    let _ = Answer::trailers_only(Code::OK).pushback("a\nb");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_large_for_an_echo_ends_with_resource_exhausted() {
+    let server = serve([Answer::echo(), Answer::headers().echo_one().trailers(Code::OK)]);
+    let mut client = Client::of(&server).await;
+    let largest = "x".repeat(4 * 1024 * 1024);
+    assert_eq!(client.unary(&largest).await.trailer("grpc-status"), Some("0"));
+    let seen = client.unary(&format!("{largest}x")).await;
+    assert_eq!(seen.trailer("grpc-status"), Some("8"));
+    assert_eq!(seen.trailer("grpc-message"), Some("more than an echo can hold"));
+    let record = server.shutdown().await;
+    let how = How::Answered(Some(Code::RESOURCE_EXHAUSTED));
+    assert_eq!(record.streams[1].end.unwrap().how, how, "the script's own trailers do not follow");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_at_once_comes_after_what_the_client_sends_in_the_same_moment() {
+    let server = serve(vec![Answer::trailers_only(Code::ABORTED); 2]);
+    let mut client = Client::of(&server).await;
+    assert_eq!(client.unary("whole").await.ended, ms(0));
+    let mut call = client.begin(&[], false).await.unwrap();
+    for payload in ["one", "two"] {
+        call.request.send_data(message(payload), false).unwrap();
+    }
+    assert_eq!(call.seen().await.ended, ms(0), "a request that has not ended is not waited for");
+    let record = server.shutdown().await;
+    assert_eq!(
+        (&record.streams[0].payloads[..], record.streams[0].half_closed),
+        (&["whole".into()][..], Some(ms(0)))
+    );
+    assert_eq!((record.streams[1].messages, record.streams[1].half_closed), (2, None));
+}

@@ -119,3 +119,29 @@ async fn one_connection_more_than_the_limit_is_closed_at_once() {
     server.until(|record| record.counts.connections_open < CONNECTIONS_OPEN_MAX).await;
     assert_eq!(server.connect().await.unwrap().read(&mut byte).await.unwrap(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_speak_http_2_is_hung_up_on() {
+    let server = serve(Script::new());
+    let mut noise: u64 = 1;
+    for length in [0, 1, 8, 9, 10, 100, 5000] {
+        for preface in [&b""[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+            let mut client = server.connect().await.unwrap();
+            client.write_all(preface).await.unwrap();
+            let bytes: Vec<u8> = std::iter::repeat_with(|| {
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (noise >> 56) as u8
+            })
+            .take(length)
+            .collect();
+            // The server may have hung up already.
+            let _ = client.write_all(&bytes).await;
+            let _ = client.shutdown().await;
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.unwrap();
+            assert!(!answer.is_empty(), "settings come first");
+        }
+    }
+    server.until_counts(|counts| counts.connections_open == 0).await;
+    assert_eq!(server.counts().streams, 0);
+}

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, Close, Code, How, LastStream, Once};
+use redial_peers::grpc::{Answer, Close, Code, How, LastStream, Once, Server};
 
-use super::raw::{Client, message, ms, serve};
+use super::raw::{Client, frames, message, ms, noted, serve, stuck};
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_reset_with_any_code_at_its_moment() {
@@ -214,4 +214,83 @@ async fn a_hang_ends_when_the_client_resets_it() {
         assert_eq!(stream.reset.unwrap().at, moment);
         assert_eq!(stream.end.unwrap().how, How::ResetByClient(Reason::CANCEL));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_before_the_request_has_ended_stops_the_client_without_an_error() {
+    let server = serve(Answer::trailers_only(Code::ABORTED).once(Once::Headers));
+    let mut client = Client::of(&server).await;
+    let mut call = client.begin(&[], false).await.unwrap();
+    let response = call.response.await.unwrap();
+    assert_eq!(response.headers()["grpc-status"], "10");
+    let reset = std::future::poll_fn(|cx| call.request.poll_reset(cx)).await;
+    assert_eq!(reset.unwrap(), Reason::NO_ERROR);
+    let record = server.shutdown().await;
+    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::ABORTED)));
+    assert_eq!(record.streams[0].half_closed, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_answered_after_it_was_sent_away_reaches_the_client_who_does_not_know_it() {
+    let answer = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
+    let server = serve([Answer::hang(), answer.then_headers().trailers(Code::OK).after(ms(5))]);
+    let mut client = Client::of(&server).await;
+    // It keeps the connection open.
+    let below = client.begin(&[], true).await.unwrap();
+    assert!(client.unary("x").await.error.unwrap().is_go_away());
+    let record = server.until(|record| record.streams[1].end.is_some()).await;
+    let unknown = How::ResetByClient(Reason::STREAM_CLOSED);
+    assert_eq!(record.streams[1].end.unwrap().how, unknown, "the headers came");
+    drop(below);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_was_sent_away_does_not_outlive_its_connection() {
+    let answer = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
+    let server = serve(answer.then_headers().trailers(Code::OK).after(ms(5)));
+    let mut client = Client::of(&server).await;
+    assert!(client.unary("x").await.error.unwrap().is_go_away());
+    // Without a stream the client leaves.
+    server.idle().await;
+    assert_eq!(server.record().streams[0].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
+    assert_eq!(server.record().streams[0].end.unwrap().at, ms(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_clock_reaches_is_for_ever() {
+    let server = serve(Answer::trailers_only(Code::OK).after(std::time::Duration::MAX));
+    let mut client = Client::of(&server).await;
+    let call = client.unary("x");
+    assert!(tokio::time::timeout(ms(1 << 40), call).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
+    let server = Server::new([Answer::reply(vec![1; 50_000])]).pipe_bytes(256).on_pipe();
+    let mut client = Client::over(stuck(server.connect().await.unwrap(), 1000)).await;
+    let mut call = client.begin(&[], false).await.unwrap();
+    call.request.send_data(message("x"), true).unwrap();
+    let call = tokio::spawn(call.seen());
+    server.until(|record| record.streams.first().is_some_and(|it| it.half_closed.is_some())).await;
+    let record = tokio::time::timeout(ms(10_000), server.shutdown()).await.unwrap();
+    assert_eq!(record.streams[0].end.unwrap().how, How::Closed);
+    assert!(!call.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_follows_a_goaway_for_a_stream_that_it_sent_away() {
+    let below = Answer::go_away(LastStream::Below, Reason::NO_ERROR).after(ms(1));
+    let server = serve([Answer::hang(), below]);
+    let (pipe, noted) = noted(server.connect().await.unwrap());
+    let mut client = Client::over(pipe).await;
+    let hanging = client.begin(&[], true).await.unwrap();
+    let gone = client.begin(&[], false).await.unwrap();
+    assert!(gone.seen().await.error.unwrap().is_go_away());
+    tokio::time::sleep(ms(10)).await;
+    let (window_update, goaway) = (8, 7);
+    let frames = frames(&noted);
+    let of_it: Vec<_> = frames.iter().filter(|(_, stream)| *stream == 3).collect();
+    assert_eq!(of_it, [&(window_update, 3)], "no reset: {frames:?}");
+    assert_eq!(frames.iter().filter(|(kind, _)| *kind == goaway).count(), 1);
+    drop(hanging);
 }

@@ -1,6 +1,7 @@
 //! A client on the raw `h2` crate: sends what a test says, and shows what came.
 
 use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -46,6 +47,75 @@ pub(crate) fn late(server: DuplexStream) -> DuplexStream {
                 break;
             }
         }
+    });
+    client
+}
+
+/// A connection on which what the client writes in 5 ms arrives at once.
+pub(crate) fn gathered(server: DuplexStream) -> DuplexStream {
+    let (client, between) = tokio::io::duplex(1024 * 1024);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let (mut from_client, mut to_client) = tokio::io::split(between);
+    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    tokio::spawn(async move {
+        let mut bytes = vec![0; 1024 * 1024];
+        loop {
+            tokio::time::sleep(ms(5)).await;
+            let Ok(read @ 1..) = from_client.read(&mut bytes).await else { break };
+            if to_server.write_all(&bytes[..read]).await.is_err() {
+                break;
+            }
+        }
+    });
+    client
+}
+
+/// The kind and the stream of each frame that a server has sent.
+pub(crate) type Frames = Arc<Mutex<Vec<u8>>>;
+
+/// A connection on which every byte of the server is noted.
+pub(crate) fn noted(server: DuplexStream) -> (DuplexStream, Frames) {
+    let (client, between) = tokio::io::duplex(64 * 1024);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let (mut from_client, mut to_client) = tokio::io::split(between);
+    let noted = Frames::default();
+    let noting = noted.clone();
+    tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    tokio::spawn(async move {
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+            noting.lock().unwrap().extend_from_slice(&bytes[..read]);
+            if to_client.write_all(&bytes[..read]).await.is_err() {
+                break;
+            }
+        }
+    });
+    (client, noted)
+}
+
+/// The kind and the stream of each frame (RFC 9113, section 4.1).
+pub(crate) fn frames(noted: &Frames) -> Vec<(u8, u32)> {
+    let bytes = noted.lock().unwrap();
+    let mut rest = &bytes[..];
+    let mut frames = Vec::new();
+    while let [l1, l2, l3, kind, _, s1, s2, s3, s4, after @ ..] = rest {
+        frames.push((*kind, u32::from_be_bytes([*s1, *s2, *s3, *s4])));
+        rest = &after[u32::from_be_bytes([0, *l1, *l2, *l3]) as usize..];
+    }
+    assert!(rest.is_empty(), "every frame is whole");
+    frames
+}
+
+/// A connection whose client reads the first bytes and then no more, and stays.
+pub(crate) fn stuck(server: DuplexStream, first: u64) -> DuplexStream {
+    let (client, between) = tokio::io::duplex(64 * 1024);
+    let (from_server, mut to_server) = tokio::io::split(server);
+    let (mut from_client, mut to_client) = tokio::io::split(between);
+    tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    tokio::spawn(async move {
+        let mut some = from_server.take(first);
+        let _ = tokio::io::copy(&mut some, &mut to_client).await;
+        std::future::pending::<()>().await;
     });
     client
 }

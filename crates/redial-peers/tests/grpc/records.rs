@@ -200,6 +200,20 @@ async fn the_oldest_streams_that_have_ended_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_oldest_connections_that_are_over_are_forgotten() {
+    let server = Server::new(Script::new()).streams_kept(2).on_pipe();
+    let open = server.connect().await.unwrap();
+    for number in 2..5 {
+        drop(server.connect().await.unwrap());
+        server.until_counts(|counts| counts.connections_open == 1).await;
+        let numbers: Vec<_> = server.record().connections.iter().map(|it| it.number).collect();
+        assert_eq!(numbers, [1, number], "what is open stays");
+    }
+    assert_eq!(server.counts().connections, 4);
+    drop(open);
+}
+
+#[tokio::test(start_paused = true)]
 async fn payloads_are_kept_up_to_the_limit_and_the_digest_covers_the_rest() {
     let script = Script::new().otherwise(Answer::trailers_only(Code::OK));
     let server = Server::new(script).payload_bytes_kept(4).on_pipe();

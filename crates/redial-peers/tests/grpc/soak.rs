@@ -3,7 +3,7 @@
 
 use redial_peers::grpc::{Answer, Close, Code, LastStream, Once, Reason, Script, Server};
 
-use super::raw::{Client, message, ms};
+use super::raw::{Client, gathered, late, message, ms};
 
 /// Numbers that are the same in every run (a linear congruence).
 struct Draws(u64);
@@ -97,6 +97,42 @@ async fn every_stream_ends_whatever_happens_to_it() {
         }
         assert!(record.counts.streams > 300, "{:?}", record.counts);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_resets_many_streams_at_once_is_not_taken_for_an_attacker() {
+    let script = Script::new().otherwise(Answer::reply("x").after(ms(5)));
+    let server = Server::new(script).pipe_bytes(1024 * 1024).on_pipe();
+    let mut client = Client::over(gathered(server.connect().await.unwrap())).await;
+    let calls: Vec<_> = (0..1500).map(|_| client.begin_unready(&[], true).unwrap()).collect();
+    // Their headers are on the way, and their resets follow at once.
+    client.settle().await;
+    drop(calls);
+    let seen = client.unary("x").await;
+    assert_eq!(seen.trailer("grpc-status"), Some("0"), "{seen:?}");
+    server.idle().await;
+    let record = server.shutdown().await;
+    assert_eq!(record.counts.streams, 1501);
+    assert_eq!(record.streams.iter().filter(|it| it.reset.is_some()).count(), 1500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_resets_many_streams_at_once_still_takes_what_comes_for_them() {
+    let script = Script::new()
+        .attempts(vec![Answer::reset(Reason::CANCEL).once(Once::Headers); 1500])
+        .otherwise(Answer::reply("x"));
+    let server = Server::new(script).on_pipe();
+    let mut client = Client::over(late(server.connect().await.unwrap())).await;
+    let mut calls: Vec<_> = (0..1500).map(|_| client.begin_unready(&[], false).unwrap()).collect();
+    server.until_counts(|counts| counts.streams == 1500 && counts.streams_open == 0).await;
+    for call in &mut calls {
+        // The client does not know yet that it was reset.
+        call.request.send_data(message("x"), true).unwrap();
+    }
+    for call in calls {
+        assert_eq!(call.seen().await.reason(), Some(Reason::CANCEL));
+    }
+    assert_eq!(client.unary("x").await.trailer("grpc-status"), Some("0"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -158,6 +158,15 @@ async fn a_window_that_stays_shut_and_a_reset_of_the_client_are_recorded() {
     assert_eq!(record.streams[1].end.unwrap().how, How::ResetByClient(Reason::CANCEL));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_message_passes_a_window_that_is_opened_by_hand() {
+    let server = serve(Answer::echo().accepts(1).once(Once::Request)).await;
+    let mut client = client(&server).await;
+    // As much as can be echoed, and four times what a window holds.
+    let payload = "x".repeat(4 * 1024 * 1024);
+    assert_eq!(client.unary(&payload).await.data, message(&payload));
+}
+
 #[tokio::test]
 async fn dropping_the_handle_stops_the_server() {
     let server = serve(Script::new().otherwise(Answer::hang())).await;

@@ -166,7 +166,12 @@ async fn a_connection_that_ends_under_a_stream_proves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_ends_before_the_request_was_written_proves_that() {
-    for answer in [Answer::unsent(), Answer::door(Door::ClosedAtOnce)] {
+    for answer in [
+        Answer::unsent(),
+        Answer::unsent().after(ms(3)),
+        Answer::door(Door::ClosedAtOnce),
+        Answer::door(Door::ClosedAtOnce).after(ms(3)),
+    ] {
         let (code, chain) = failure(answer).await;
         assert_eq!((code, &chain[..]), (tonic::Code::Cancelled, &UNSENT.map(str::to_owned)[..]));
     }
@@ -319,4 +324,22 @@ async fn a_stream_is_echoed_message_by_message() {
     let record = server.shutdown().await;
     assert_eq!((record.streams[0].messages, record.streams[0].half_closed), (3, Some(ms(30))));
     assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::OK)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_at_once_comes_after_the_request_of_the_same_moment() {
+    let server = serve(Script::new().otherwise(Answer::trailers_only(Code::ABORTED)));
+    let channel = channel(server.connector());
+    let calls = (0..20).map(|_| {
+        let channel = channel.clone();
+        tokio::spawn(async move { unary(&channel, Request::new("x".into())).await.unwrap_err() })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap().code(), tonic::Code::Aborted);
+    }
+    let record = server.shutdown().await;
+    for stream in &record.streams {
+        assert_eq!((stream.messages, stream.half_closed), (1, Some(ms(0))));
+        assert_eq!(stream.end.unwrap().at, ms(0));
+    }
 }

@@ -64,6 +64,19 @@ async fn a_large_message_passes_a_small_pipe() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_larger_than_a_window_is_let_in_piece_by_piece() {
+    let server = serve(Answer::trailers_only(Code::ABORTED).accepts(2).after(ms(50)));
+    let mut client = Client::of(&server).await;
+    let mut call = client.begin(&[], false).await.unwrap();
+    for size in [10_000_000, 3_000_000, 3_000_000] {
+        call.request.send_data(message(vec![1; size]), false).unwrap();
+    }
+    assert_eq!(call.seen().await.header("grpc-status"), Some("10"));
+    let record = server.shutdown().await;
+    assert_eq!((record.streams[0].messages, record.streams[0].bytes), (2, 13_000_010));
+}
+
+#[tokio::test(start_paused = true)]
 async fn clients_are_told_how_many_streams_they_may_open() {
     let server =
         Server::new(vec![Answer::reply("x").after(ms(10)); 3]).concurrent_streams(1).on_pipe();

@@ -4,6 +4,8 @@
 mod lines;
 mod replay;
 
+use std::fmt;
+
 use redial_core::{Note, Ns};
 
 #[cfg(feature = "serde")]
@@ -51,5 +53,77 @@ impl Diary {
 impl FromIterator<(Ns, Note)> for Diary {
     fn from_iter<I: IntoIterator<Item = (Ns, Note)>>(notes: I) -> Self {
         Diary { notes: notes.into_iter().collect() }
+    }
+}
+
+/// What people read of it: a line for each note, after the milliseconds since the call began. Spans
+/// are rounded down to the microsecond; a deadline is counted from the beginning too.
+///
+/// ```
+/// use redial::{Diary, Jitter, Policy, ms};
+///
+/// static TWICE: Policy =
+///     Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).deadline(ms(500)).checked();
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let mut diary = Diary::new();
+/// let busy = || async { Err::<(), _>("busy") };
+/// TWICE.retry(busy).when(|_| true).diary(&mut diary).await.unwrap_err();
+/// let text = diary.to_string();
+/// let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+/// assert_eq!(lines, [
+///     "0.000 ms  the call began, and may run twice, with its deadline at 500ms",
+///     "0.000 ms  attempt 1 started",
+///     "0.000 ms  attempt 1 failed: a server failure",
+///     "0.000 ms  the throttle agreed",
+///     "0.000 ms  a retry follows in 10ms because of a server failure",
+///     "10.000 ms  attempt 2 started",
+///     "10.000 ms  attempt 2 failed: a server failure",
+///     "10.000 ms  the call ended with attempt 2: no attempt left",
+/// ]);
+/// # }
+/// ```
+impl fmt::Display for Diary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let began = self.notes.first().map_or(0, |(at, _)| *at);
+        for (index, (at, note)) in self.notes.iter().enumerate() {
+            let line_end = if index > 0 { "\n" } else { "" };
+            let us = at.saturating_sub(began) / 1_000;
+            write!(f, "{line_end}{:>6}.{:03} ms  ", us / 1_000, us % 1_000)?;
+            match *note {
+                // The clock of a driver counts from a moment that means nothing to a reader.
+                Note::Began { deadline: Some(deadline), idempotent } => {
+                    let deadline = Some(deadline.saturating_sub(began));
+                    write!(f, "{}", Note::Began { deadline, idempotent })?;
+                }
+                note => write!(f, "{note}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redial_core::Why;
+
+    #[test]
+    fn a_diary_is_read_from_the_beginning_of_its_call() {
+        let ended = Note::Ended { why: Why::Deadline, attempt: None };
+        let diary: Diary = [
+            (7_000_000_000, Note::Began { deadline: Some(9_000_000_000), idempotent: true }),
+            (7_000_001_999, Note::Started { attempt: 1, number: 1 }),
+            (9_000_000_000, ended),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(
+            diary.to_string(),
+            "     0.000 ms  the call began, and may run twice, with its deadline at 2s\n     \
+             0.001 ms  attempt 1 started\n  \
+             2000.000 ms  the call ended: no time left before the deadline"
+        );
+        assert_eq!(Diary::new().to_string(), "");
     }
 }

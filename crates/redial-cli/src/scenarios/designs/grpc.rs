@@ -11,7 +11,7 @@ use redial::{Jitter, Judgement, Late, Ns};
 use redial_service_config::{Client, ClientBuilder, Problems, Pushback, Retries, ServiceConfig};
 
 use super::super::json::{Fields, Reader, quoted};
-use super::super::model::{Call, GrpcCall, Outcome};
+use super::super::model::{Call, GrpcAttempt, GrpcCall, Outcome, Seen};
 use super::{Refusal, Words};
 
 /// What a scenario of `grpc` may say.
@@ -32,12 +32,18 @@ const CLIENT: [&str; 7] = [
     "pushback_max",
 ];
 
-const SEEN: [&str; 3] = ["unsent", "unprocessed", "unconnected"];
+const SEEN: [(&str, Seen); 3] = [
+    ("unsent", Seen::Unsent),
+    ("unprocessed", Seen::Unprocessed),
+    ("unconnected", Seen::Unconnected),
+];
 
 /// A service config, and what the client says besides.
 #[derive(Debug)]
 pub(in super::super) struct Plan {
     config: Result<ServiceConfig, Problems>,
+    /// The config as it stands in the file.
+    text: String,
     /// Where the config begins in the file.
     at: usize,
     client: ClientBuilder,
@@ -49,8 +55,9 @@ impl Plan {
         let config = reader.needs(&fields, "config", "grpc")?;
         let client = fields.get("client").map_or(Some(Client::builder()), |it| client(reader, it));
         let at = config.start();
-        let config = ServiceConfig::parse(&reader.source().text()[at..config.end()]);
-        Some(Plan { config, at, client: client? })
+        let text = &reader.source().text()[at..config.end()];
+        let config = ServiceConfig::parse(text);
+        Some(Plan { config, text: text.to_owned(), at, client: client? })
     }
 
     /// A policy for each call, all of them with one throttle.
@@ -79,8 +86,13 @@ impl Plan {
         Refusal { at: Some(self.at + problem.range.start), ..Refusal::of(path, text) }
     }
 
+    /// The text of the service config.
+    pub(in super::super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The client; one that is refused is told when the policies are built.
-    fn client(&self) -> Client {
+    pub(in super::super) fn client(&self) -> Client {
         self.client.build().unwrap_or_default()
     }
 
@@ -189,8 +201,8 @@ pub(super) fn outcome<'t>(
     reader: &Reader<'t>,
     attempt: &Fields<'t>,
     call: &GrpcCall,
-) -> Option<Outcome> {
-    let pushback = attempt.get("pushback").map_or(Some(Pushback::None), |it| pushback(reader, it));
+) -> Option<(Outcome, GrpcAttempt)> {
+    let texts = attempt.get("pushback").map_or(Some(Vec::new()), |it| pushback(reader, it));
     let plan = &call.plan;
     if let Some(value) = attempt.get("seen") {
         let foreign = ["outcome", "pushback", "headers"].iter().find_map(|name| attempt.get(name));
@@ -198,12 +210,15 @@ pub(super) fn outcome<'t>(
             let text = "what was \"seen\" is the outcome: no \"outcome\", \"pushback\" or \"headers\" with it";
             return reader.mistake(value.start(), text);
         }
-        let judgement = match one_of(reader, value, "seen", &SEEN)? {
-            "unsent" => plan.unsent(),
-            "unprocessed" => plan.unprocessed(),
-            _ => plan.unconnected(plan.waits_for_ready()),
+        let name = one_of(reader, value, "seen", &SEEN.map(|(name, _)| name))?;
+        let (_, seen) = SEEN.into_iter().find(|(known, _)| *known == name)?;
+        let judgement = match seen {
+            Seen::Unsent => plan.unsent(),
+            Seen::Unprocessed => plan.unprocessed(),
+            Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),
         };
-        return Some(status(Code::Unavailable, judgement));
+        let grpc = GrpcAttempt { seen: Some(seen), ..GrpcAttempt::default() };
+        return Some((status(Code::Unavailable, judgement), grpc));
     }
     let value = reader.needs(attempt, "outcome", "an attempt without \"seen\"")?;
     let name = reader.string(value, "outcome")?;
@@ -212,7 +227,7 @@ pub(super) fn outcome<'t>(
     if name == "hang" {
         return match attempt.get("pushback") {
             Some(value) => reader.mistake(value.start(), "an attempt that hangs has no pushback"),
-            None => Some(Outcome::Hang),
+            None => Some((Outcome::Hang, GrpcAttempt::default())),
         };
     }
     if headers > after {
@@ -220,7 +235,11 @@ pub(super) fn outcome<'t>(
         return reader.mistake(at, "headers: they come ahead of the outcome, not after it");
     }
     match Code::from_name(name).filter(|code| code.name() == name) {
-        Some(code) => Some(status(code, plan.judge(code, pushback?))),
+        Some(code) => {
+            let texts = texts?;
+            let judgement = plan.judge(code, Pushback::parse(texts.iter().map(String::as_bytes)));
+            Some((status(code, judgement), GrpcAttempt { pushback: texts, seen: None }))
+        }
         None => {
             let names: Vec<_> = Code::ALL.into_iter().map(Code::name).collect();
             let expected = quoted(&names);
@@ -232,13 +251,12 @@ pub(super) fn outcome<'t>(
 }
 
 /// The raw text of the header, or several of it.
-fn pushback<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Pushback> {
+fn pushback<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<String>> {
     let list = match value {
         Value::Array(list) => &list.elements,
         value => std::slice::from_ref(value),
     };
-    let texts: Option<Vec<_>> = list.iter().map(|it| reader.string(it, "pushback")).collect();
-    Some(Pushback::parse(texts?.into_iter().map(str::as_bytes)))
+    list.iter().map(|it| reader.string(it, "pushback").map(str::to_owned)).collect()
 }
 
 fn status(code: Code, judgement: Judgement) -> Outcome {

@@ -15,7 +15,7 @@ use redial::written::Loaded;
 use redial::{Directive, Failure, Hint, Judgement, Kind, Stage};
 
 use super::json::{Fields, Reader, quoted};
-use super::model::{Call, GrpcCall, Outcome};
+use super::model::{Call, GrpcAttempt, GrpcCall, Outcome};
 
 /// The names of the designs in a scenario's `policy`.
 const NAMES: [&str; 5] = ["generic", "smithy", "grpc", "couchbase", "milvus"];
@@ -138,19 +138,23 @@ impl Plan {
         }
     }
 
-    /// What an attempt meets.
+    /// What an attempt meets; of gRPC also how a wire shows it.
     pub(super) fn outcome<'t>(
         &self,
         reader: &Reader<'t>,
         attempt: &Fields<'t>,
         grpc: Option<&GrpcCall>,
-    ) -> Option<Outcome> {
-        match self {
+    ) -> Option<(Outcome, Option<GrpcAttempt>)> {
+        let outcome = match self {
             Plan::Generic(_) | Plan::Smithy(_) => generic::outcome(reader, attempt),
-            Plan::Grpc(_) => grpc::outcome(reader, attempt, grpc?),
+            Plan::Grpc(_) => {
+                let (outcome, grpc) = grpc::outcome(reader, attempt, grpc?)?;
+                return Some((outcome, Some(grpc)));
+            }
             Plan::Couchbase(_) => couchbase::outcome(reader, attempt),
             Plan::Milvus(_) => milvus::outcome(reader, attempt),
-        }
+        };
+        outcome.map(|outcome| (outcome, None))
     }
 
     /// How many bytes of messages all calls together may keep, if that is bounded.

@@ -11,7 +11,8 @@ use super::step::{WrittenGoAway, WrittenStep};
 use super::values::{
     Content, Fields, Ms, Outcome, Texts, close, header_value, once, some_door, some_reason, status,
 };
-use crate::grpc::answer::{Act, Answer, Close, Door, Headers, Once, PUSHBACK, Step};
+use crate::grpc::act::{Act, Close, Door, Headers, Once, Step};
+use crate::grpc::answer::{Answer, PUSHBACK};
 use crate::grpc::code::Code;
 
 /// The written form of an attempt.

@@ -17,7 +17,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use self::values::{Ms, door};
-use super::answer::{Answer, Door};
+use super::act::Door;
+use super::answer::Answer;
 use super::script::Script;
 use super::server::Server;
 

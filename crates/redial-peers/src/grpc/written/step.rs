@@ -5,7 +5,7 @@ use h2::Reason;
 use http::StatusCode;
 
 use super::values::{Content, Fields, Ms, True, close, last, reason, some_reason, status};
-use crate::grpc::answer::{Act, Close, GoAway, Headers, LastStream, Step};
+use crate::grpc::act::{Act, Close, GoAway, Headers, LastStream, Step};
 
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]

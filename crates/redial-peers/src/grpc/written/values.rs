@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use serde::de::{Deserialize, Deserializer, Error};
 
 use super::Ordered;
-use crate::grpc::answer::{Close, Door, LastStream, Once, Payload};
+use crate::grpc::act::{Close, Door, LastStream, Once, Payload};
 use crate::grpc::code::Code;
 
 /// The most bytes that a script makes up for one message.

@@ -3,10 +3,12 @@
 //! A trait is found in what the scenario says and in what happens when it is played through the
 //! core, never by its name.
 
+mod grpc;
+
 use redial::{Note, Ns};
 
 use super::designs::Plan;
-use super::live::HORIZON;
+use super::live::{HORIZON, Pace};
 use super::model::Scenario;
 use super::play::{Actual, ActualCall};
 
@@ -21,19 +23,19 @@ pub(super) struct Trait {
 }
 
 /// The list. A scenario that has none of these is played.
-pub(super) static TRAITS: [Trait; 5] = [
+pub(super) static TRAITS: [Trait; 13] = [
     Trait {
-        name: "couchbase, grpc or milvus",
+        name: "couchbase or milvus",
         reason: "their clients and servers are not there yet",
         has: is_without_client,
     },
     Trait {
-        name: "something after more than ten days",
-        reason: "the player gives up on a call then",
+        name: "something after longer than the player waits",
+        reason: "that is ten days, or 27 years for gRPC in whole milliseconds",
         has: is_too_long,
     },
     Trait {
-        name: "calls that share a throttle or draws meet at one moment",
+        name: "calls that share a throttle, draws or room meet at one moment",
         reason: "tasks that wake at one moment have no order",
         has: is_meeting,
     },
@@ -46,6 +48,46 @@ pub(super) static TRAITS: [Trait; 5] = [
         name: "moments less than a microsecond apart",
         reason: "they are one moment on the paused clock",
         has: is_crowded,
+    },
+    Trait {
+        name: "grpc: what no request, response or server can carry",
+        reason: "a path, a number in a header, 64 MiB or 100,000 attempts are not enough for it",
+        has: grpc::is_unspeakable,
+    },
+    Trait {
+        name: "grpc: fractions of a millisecond beside the pauses before a replacement",
+        reason: "a clock of whole milliseconds runs slower for them, which the pauses do not",
+        has: grpc::is_paused,
+    },
+    Trait {
+        name: "grpc: an answer in the very moment of the deadline",
+        reason: "a channel of tonic has a timer of its own for it, which gives no answer a turn",
+        has: grpc::is_answered_too_late,
+    },
+    Trait {
+        name: "grpc: among hedges, one is answered at once beside another answer or a timer",
+        reason: "what takes more turns of the network comes later",
+        has: grpc::is_hurried,
+    },
+    Trait {
+        name: "grpc: a message in the moment of an outcome or a start",
+        reason: "a network knows no order between them",
+        has: grpc::is_written_meanwhile,
+    },
+    Trait {
+        name: "grpc: a message that cannot be kept, and nobody reads it",
+        reason: "an application writes what an attempt reads, and nothing ahead of it",
+        has: grpc::is_unread,
+    },
+    Trait {
+        name: "grpc: a call whose response has begun is dropped while its request is stalled",
+        reason: "hyper resets such a stream only when its request goes on",
+        has: grpc::is_stalled,
+    },
+    Trait {
+        name: "grpc: of messages written at one moment only some can be kept",
+        reason: "tonic hands them over in one piece",
+        has: grpc::is_in_one_piece,
     },
 ];
 
@@ -63,22 +105,27 @@ pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static Tra
 }
 
 fn is_without_client(scenario: &Scenario, _actual: &Actual) -> bool {
-    !matches!(scenario.plan, Plan::Generic(_) | Plan::Smithy(_))
+    matches!(scenario.plan, Plan::Couchbase(_) | Plan::Milvus(_))
 }
 
 fn is_too_long(scenario: &Scenario, actual: &Actual) -> bool {
+    let horizon = match scenario.plan {
+        Plan::Grpc(_) => Pace::of(scenario, actual).horizon(),
+        _ => HORIZON,
+    };
     let begins = scenario.calls.iter().map(|call| call.at);
-    let happens = actual.calls.iter().flat_map(moments);
-    begins.chain(happens).any(|at| at >= HORIZON)
+    let happens = actual.calls.iter().flat_map(ActualCall::moments);
+    begins.chain(happens).any(|at| at >= horizon)
 }
 
 fn is_meeting(scenario: &Scenario, actual: &Actual) -> bool {
     let shares = actual.calls.iter().any(|call| call.tokens.is_some())
         || (scenario.draws.len() > 1
-            && notes(actual).any(|(_, note)| matches!(note, Note::Drew(_))));
+            && notes(actual).any(|(_, note)| matches!(note, Note::Drew(_))))
+        || grpc::shares_room(scenario);
     let mut seen: Vec<Ns> = Vec::new();
     for call in &actual.calls {
-        let mut here: Vec<Ns> = moments(call).collect();
+        let mut here: Vec<Ns> = call.moments().collect();
         here.sort_unstable();
         here.dedup();
         seen.extend(here);
@@ -87,7 +134,11 @@ fn is_meeting(scenario: &Scenario, actual: &Actual) -> bool {
     shares && seen.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
 }
 
-fn is_answered_at_once(_scenario: &Scenario, actual: &Actual) -> bool {
+fn is_answered_at_once(scenario: &Scenario, actual: &Actual) -> bool {
+    if matches!(scenario.plan, Plan::Grpc(_)) {
+        // An answer comes over a network.
+        return false;
+    }
     // Whether the second attempt started before the first one's answer, all at the call's start.
     actual.calls.iter().any(|call| {
         let began = call.notes().next().map(|(at, _)| *at);
@@ -99,7 +150,7 @@ fn is_answered_at_once(_scenario: &Scenario, actual: &Actual) -> bool {
 
 fn is_crowded(_scenario: &Scenario, actual: &Actual) -> bool {
     actual.calls.iter().any(|call| {
-        let mut moments: Vec<Ns> = moments(call).collect();
+        let mut moments: Vec<Ns> = call.moments().collect();
         moments.sort_unstable();
         moments.dedup();
         moments.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
@@ -110,15 +161,4 @@ const MICROSECOND: Ns = 1_000;
 
 fn notes(actual: &Actual) -> impl Iterator<Item = &(Ns, Note)> {
     actual.calls.iter().flat_map(ActualCall::notes)
-}
-
-/// The moments at which something happens to a call, or would: its deadline is one.
-fn moments(call: &ActualCall) -> impl Iterator<Item = Ns> {
-    call.notes().flat_map(|(at, note)| {
-        let deadline = match note {
-            Note::Began { deadline, .. } => *deadline,
-            _ => None,
-        };
-        std::iter::once(*at).chain(deadline)
-    })
 }

@@ -1,44 +1,10 @@
-//! Goal: the async driver does what the decision core says, for whatever a scenario can say. Method:
-//! random policies and scripts are played through the core, what happened becomes what is expected,
-//! and the driver plays the same on tokio's paused clock.
+//! Random scenarios of `generic` and `smithy`.
 
-use redial_cli::scenarios::load::load;
-use redial_cli::scenarios::source::Source;
-use redial_cli::scenarios::{Arguments, Counts, play_file};
-use redial_core::Random;
 use serde_json::{Value, json};
 
-/// How many random scenarios are played, and from which seed; `REDIAL_LEVELS=60000,77` plays others.
-const SCENARIOS: (usize, u64) = (3_000, 20_260_101);
-
-fn size_and_seed() -> (usize, u64) {
-    let Ok(text) = std::env::var("REDIAL_LEVELS") else { return SCENARIOS };
-    let (size, seed) = text.split_once(',').expect("a size, a comma, a seed");
-    (size.parse().expect("a size"), seed.parse().expect("a seed"))
-}
-
-/// Draws, and choices made with them.
-struct Dice(Random);
+use crate::dice::Dice;
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0.bits() % most
-    }
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize].clone()
-    }
-    /// A span of whole milliseconds, often zero and often the same, so that moments meet.
-    fn ms(&mut self) -> u64 {
-        self.pick(&[0, 1, 5, 10, 10, 20, 25, 50, 100])
-    }
-    fn span(&mut self) -> Value {
-        let ms = self.ms();
-        json!(format!("{ms}ms"))
-    }
-
     fn backoff(&mut self) -> Value {
         let (first, step) = (self.span(), self.span());
         match self.below(4) {
@@ -147,56 +113,11 @@ impl Dice {
         call
     }
 
-    fn scenario(&mut self, name: usize) -> Value {
+    pub(crate) fn generic_scenario(&mut self, name: usize) -> Value {
         let policy = if self.chance(65) { self.generic() } else { self.smithy() };
         let hedged = !policy["generic"]["hedge"].is_null();
         let calls: Vec<_> = (0..1 + self.below(3)).map(|_| self.call(hedged)).collect();
         let draws: Vec<_> = (0..1 + self.below(3)).map(|_| self.pick(&[0.0, 0.25, 0.5])).collect();
         json!({ "name": name.to_string(), "policy": policy, "draws": draws, "calls": calls })
     }
-}
-
-/// Plays scenarios, and gives what is printed.
-fn play(scenarios: &[Value], live: bool, json: bool) -> (Counts, String) {
-    let text = json!({ "scenarios": scenarios }).to_string();
-    let file = match load(&Source::new("random", text)) {
-        Ok(file) => file,
-        Err(mistakes) => panic!("{mistakes:?}"),
-    };
-    let mut out = Vec::new();
-    let arguments = Arguments { live, json, files: Vec::new() };
-    let counts = play_file(&file, &arguments, &mut out).expect("a vector takes everything");
-    (counts, String::from_utf8(out).expect("it is text"))
-}
-
-#[test]
-fn the_driver_does_what_the_core_says() {
-    let (size, seed) = size_and_seed();
-    let mut dice = Dice(Random::new(seed));
-    let mut scenarios: Vec<_> = Vec::new();
-    while scenarios.len() < size {
-        let scenario = dice.scenario(scenarios.len());
-        // Some choices contradict each other; those policies are refused, and not played.
-        let text = json!({ "scenarios": [scenario] }).to_string();
-        if load(&Source::new("random", text)).is_ok() {
-            scenarios.push(scenario);
-        }
-    }
-    let (_, played) = play(&scenarios, false, true);
-    for (scenario, line) in scenarios.iter_mut().zip(played.lines()) {
-        let actual: Value = serde_json::from_str(line).expect("one object on each line");
-        let calls = actual["actual"]["calls"].as_array().expect("it was played");
-        for (call, actual) in calls.iter().enumerate() {
-            scenario["calls"][call]["expect"] = actual.clone();
-        }
-    }
-    let (counts, text) = play(&scenarios, false, false);
-    assert_eq!(counts, Counts { passed: size, failed: 0, skipped: 0 }, "{text}");
-    let (counts, text) = play(&scenarios, true, false);
-    let first = text.split("FAILED").nth(1).unwrap_or_default();
-    let name = first.split('"').nth(1).unwrap_or_default();
-    let shown = scenarios.iter().find(|scenario| scenario["name"] == *name);
-    assert_eq!(counts.failed, 0, "{first}\n{}", shown.unwrap_or(&Value::Null));
-    assert!(counts.passed > size / 2, "most can be shown: {counts:?}");
-    println!("{counts:?}");
 }

@@ -8,26 +8,21 @@
 //! behind one that turns its seconds into milliseconds.
 
 use std::cell::{Cell, RefCell};
-use std::future::{self, poll_fn};
-use std::pin::{Pin, pin};
+use std::future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use redial::testing::draws;
 use redial::written::Loaded;
-use redial::{Directive, Error, Note, Ns, Policy, Sleeper, Tokio, Why};
+use redial::{Directive, Error, Note, Ns, Policy, Sleeper, Why};
 
-use super::designs::Refusal;
-use super::model::{Call, Outcome, Scenario};
-use super::play::{self, Actual, ActualCall, ActualEnd};
+use super::super::designs::Refusal;
+use super::super::model::{Call, Outcome, Scenario};
+use super::super::play::{self, Actual, ActualCall, ActualEnd};
+use super::clock::{Slow, all, first};
+use super::{HORIZON, SLOWER};
 
-/// Times are compared to within this: 1 ms of the scenario.
-pub(super) const TOLERANCE: Ns = 1_000_000;
-/// How much slower the paused clock runs than the scenario.
-const SLOWER: Ns = 1_000;
-/// After how long in the scenario a call that has not ended never will: ten days.
-pub(super) const HORIZON: Ns = 10 * 86_400 * 1_000_000_000;
 /// How many turns everything else gets at a moment before the application drops a call then: it
 /// comes last (ruling P4), and a retry without a delay takes one turn.
 const TURNS: u32 = 64;
@@ -47,40 +42,26 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
         .expect("a runtime without I/O needs nothing from the system");
     let _given = draws(scenario.draws.iter().copied());
     runtime.block_on(async {
-        let clock = Slow { origin: Tokio.now() };
+        let clock = Slow::new(SLOWER);
         let last_tokens = Cell::new(None);
         let seen: Vec<Seen> = scenario.calls.iter().map(|_| Seen::default()).collect();
         let calls = scenario.calls.iter().zip(&seen).enumerate();
-        let mut calls: Vec<_> = calls
-            .map(|(index, (call, seen))| {
-                let policy = play::policy(&policies, index);
-                let tokens = &last_tokens;
-                Some(Box::pin(async move {
-                    let end = run(scenario, policy, call, seen, clock).await;
-                    let left = match policy {
-                        Loaded::Policy(policy) => policy.tokens(clock.now()),
-                        Loaded::Hedged(policy) => policy.tokens(clock.now()),
-                    };
-                    tokens.set(left);
-                    (end, left)
-                }))
-            })
-            .collect();
-        let mut ends: Vec<_> = scenario.calls.iter().map(|_| None).collect();
-        let all = poll_fn(|cx| {
-            for (call, end) in calls.iter_mut().zip(&mut ends) {
-                if let Some(running) = call
-                    && let Poll::Ready(result) = running.as_mut().poll(cx)
-                {
-                    *end = Some(result);
-                    *call = None;
-                }
+        let calls = calls.map(|(index, (call, seen))| {
+            let policy = play::policy(&policies, index);
+            let tokens = &last_tokens;
+            async move {
+                let end = run(scenario, policy, call, seen, clock).await;
+                let left = match policy {
+                    Loaded::Policy(policy) => policy.tokens(clock.now()),
+                    Loaded::Hedged(policy) => policy.tokens(clock.now()),
+                };
+                tokens.set(left);
+                (end, left)
             }
-            if calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         });
         // A call that waits for nothing would stop the clock for ever.
-        first(all, clock.sleep_until(HORIZON)).await;
-        // Read before the calls that never ended are dropped, which nobody cancelled.
+        // Those that never ended are dropped after the reading: nobody cancelled them.
+        let (ends, _running) = all(calls, clock.sleep_until(HORIZON)).await;
         let actual = seen.iter().zip(ends).map(|(seen, end)| seen.actual(end)).collect();
         Actual { calls: actual, tokens: last_tokens.get(), ..Actual::default() }
     })
@@ -279,41 +260,4 @@ impl Drop for Running<'_> {
             self.cancels.borrow_mut().push((self.attempt, now - self.call_at.min(now)));
         }
     }
-}
-
-/// tokio's sleeper, on which the scenario's milliseconds are seconds.
-#[derive(Clone, Copy, Debug)]
-struct Slow {
-    origin: Ns,
-}
-
-impl Slow {
-    /// Waits until a moment of the scenario; one that is over is not waited for.
-    async fn wait_until(&self, at: Ns) {
-        if at > self.now() {
-            self.sleep_until(at).await;
-        }
-    }
-}
-
-impl Sleeper for Slow {
-    type Sleep = tokio::time::Sleep;
-
-    fn now(&self) -> Ns {
-        (Tokio.now() - self.origin) / SLOWER
-    }
-
-    fn sleep_until(&self, at: Ns) -> Self::Sleep {
-        Tokio.sleep_until(self.origin.saturating_add(at.saturating_mul(SLOWER)))
-    }
-}
-
-/// The output of the future, unless the other one is ready before it. At each turn it goes first.
-async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => other.as_mut().poll(cx).map(|()| None),
-    })
-    .await
 }

@@ -3,32 +3,26 @@
 //! Invariant: whatever a player waits for, it goes on reading the request as far as its answer lets
 //! it, and it stops when nothing more can be done to the stream.
 
-use std::future::poll_fn;
+mod request;
+
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
-use super::answer::{Act, Answer, GRPC_MESSAGE, GRPC_STATUS, Headers, Once, Payload};
+use self::request::Gate;
+use super::act::{Act, Headers, Payload};
+use super::answer::{Answer, GRPC_MESSAGE, GRPC_STATUS};
 use super::code::Code;
-use super::connection::WINDOW_BYTES;
 use super::inbox::{Inbox, PREFIX_BYTES};
 use super::record::{How, Reset};
 use super::script::Given;
 use super::shared::Shared;
 use super::wire::{Over, Sent, Wire};
-
-/// How often a player lets all others run before it believes that nothing more comes in this
-/// moment. A byte needs some ten turns from a client's task to here, with the window that opens.
-const QUIET_TURNS: u32 = 64;
-/// How long nothing must have come over TCP for the same belief.
-const QUIET: Duration = Duration::from_millis(20);
 
 pub(super) struct Player {
     shared: Arc<Shared>,
@@ -50,12 +44,6 @@ pub(super) struct Player {
     sent: Sent,
     /// This stream sent itself away, and its answer goes on all the same.
     went_away: Option<Reason>,
-}
-
-struct Gate {
-    accepts: u64,
-    /// How many bytes the client has been allowed to send.
-    opened: u64,
 }
 
 impl Player {
@@ -107,8 +95,9 @@ impl Player {
                 How::ResetByClient(reason)
             }
             Over::GoneAway(reason) => How::GoneAway(reason),
-            Over::Closed => How::Closed,
-            Over::ClosedByClient => How::ClosedByClient,
+            // For a client that was sent away the stream was over before the connection was.
+            Over::Closed => self.went_away.map_or(How::Closed, How::GoneAway),
+            Over::ClosedByClient => self.went_away.map_or(How::ClosedByClient, How::GoneAway),
         }
     }
 
@@ -120,6 +109,10 @@ impl Player {
         self.wait_for(answer.once).await?;
         let mut how = None;
         for (place, step) in answer.steps.iter().enumerate() {
+            // What ended before its script did has only its connection left.
+            if how.is_some() && !matches!(step.act, Act::GoAway(_) | Act::Close(_)) {
+                continue;
+            }
             self.wait(step.after).await?;
             self.wait_sent().await?;
             if retire && place + 1 == answer.steps.len() {
@@ -265,156 +258,6 @@ impl Player {
         }
         let message = self.inbox.next_echo()?;
         self.message(&message)
-    }
-
-    /// Says how far the client may send: without bounds, or so many messages.
-    fn open_window(&mut self, accepts: Option<u64>) {
-        let Some(accepts) = accepts else {
-            self.wire.open_window(self.id, WINDOW_BYTES);
-            return;
-        };
-        self.wire.gate(self.id);
-        self.gate = Some(Gate { accepts, opened: 0 });
-        self.open_gate();
-    }
-
-    /// Opens the window to the end of what is known of the next message, and not a byte further.
-    fn open_gate(&mut self) {
-        let Some(gate) = &mut self.gate else { return };
-        if self.inbox.messages >= gate.accepts {
-            return;
-        }
-        let wanted = self.inbox.bytes + self.inbox.lacking();
-        let more = wanted.saturating_sub(gate.opened);
-        // A window holds less than 2^31 bytes; a longer message is opened piece by piece.
-        let more = u32::try_from(more).unwrap_or(u32::MAX).min(WINDOW_BYTES);
-        gate.opened += u64::from(more);
-        self.wire.open_window(self.id, more);
-    }
-
-    fn took(&mut self, data: Option<Result<Bytes, h2::Error>>) {
-        match data {
-            Some(Ok(bytes)) => {
-                // It cannot fail: so much has just come.
-                let _ = self.body.flow_control().release_capacity(bytes.len());
-                let payloads = self.inbox.take(&bytes);
-                self.open_gate();
-                let Inbox { messages, bytes, digest, .. } = self.inbox;
-                self.shared.note(self.number, |stream| {
-                    stream.payloads.extend(payloads);
-                    (stream.messages, stream.bytes, stream.digest) = (messages, bytes, digest);
-                });
-            }
-            None => {
-                self.body_over = true;
-                self.inbox.half_closed = true;
-                let now = self.shared.now();
-                self.shared.note(self.number, |stream| stream.half_closed = Some(now));
-            }
-            // The wire knows why.
-            Some(Err(_)) => self.body_over = true,
-        }
-    }
-
-    /// Why nothing more can be done.
-    fn over(&self) -> Option<Over> {
-        match self.wire.over(self.id)? {
-            Over::GoneAway(_) if self.went_away.is_some() => None,
-            over => Some(over),
-        }
-    }
-
-    /// Reads the request until `ready`, or until the moment has come.
-    async fn until(
-        &mut self,
-        ready: impl Fn(&Player) -> bool,
-        moment: Option<Instant>,
-    ) -> Result<(), Over> {
-        loop {
-            if ready(self) {
-                return Ok(());
-            }
-            if let Some(over) = self.over() {
-                return Err(over);
-            }
-            tokio::select! {
-                biased;
-                data = self.body.data(), if !self.body_over => self.took(data),
-                () = self.news.notified() => {}
-                () = sleep_until(moment.unwrap_or(self.arrived)), if moment.is_some() => return Ok(()),
-            }
-        }
-    }
-
-    /// Waits until that long after the stream's arrival; what no clock reaches is for ever.
-    async fn wait(&mut self, after: Duration) -> Result<(), Over> {
-        let moment = self.arrived.checked_add(after);
-        if moment.is_some_and(|moment| moment <= Instant::now()) {
-            return Ok(());
-        }
-        self.until(|_| false, moment).await
-    }
-
-    /// Waits until what this stream has sent so far is on the socket.
-    async fn wait_sent(&mut self) -> Result<(), Over> {
-        let sent = self.sent;
-        self.until(move |it| it.wire.has_sent(it.id, sent), None).await
-    }
-
-    async fn wait_for(&mut self, once: Once) -> Result<(), Over> {
-        match once {
-            Once::Headers => Ok(()),
-            Once::Request => self.until(|it| it.inbox.half_closed, None).await,
-            Once::Messages(least) => {
-                self.until(|it| it.inbox.half_closed || it.inbox.messages >= least, None).await
-            }
-            Once::Quiet if self.on_pipe => self.quiet_moment().await,
-            Once::Quiet => self.quiet_time().await,
-        }
-    }
-
-    /// Takes all that comes in this moment of the clock.
-    async fn quiet_moment(&mut self) -> Result<(), Over> {
-        let mut turns = 0;
-        while turns < QUIET_TURNS && !self.inbox.half_closed {
-            if let Some(over) = self.over() {
-                return Err(over);
-            }
-            match self.data_now().await {
-                Some(data) => {
-                    self.took(data);
-                    turns = 0;
-                }
-                None => {
-                    tokio::task::yield_now().await;
-                    turns += 1;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What has come of the body and was not taken yet.
-    async fn data_now(&mut self) -> Option<Option<Result<Bytes, h2::Error>>> {
-        if self.body_over {
-            return None;
-        }
-        poll_fn(|cx| match self.body.poll_data(cx) {
-            Poll::Ready(data) => Poll::Ready(Some(data)),
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await
-    }
-
-    async fn quiet_time(&mut self) -> Result<(), Over> {
-        loop {
-            let before = self.inbox.bytes;
-            let changed = move |it: &Player| it.inbox.half_closed || it.inbox.bytes > before;
-            self.until(changed, Some(Instant::now() + QUIET)).await?;
-            if self.inbox.half_closed || self.inbox.bytes == before {
-                return Ok(());
-            }
-        }
     }
 }
 

@@ -1,0 +1,27 @@
+//! Goal: what the errors of connections prove, and which statuses they are, does not depend on how
+//! tonic is built. Method: the layer's own tests of it, with a tonic that has a client and no server;
+//! and one that shows that this tonic does map them otherwise.
+
+#[path = "../../../crates/redial-grpc/tests/wire/connecting.rs"]
+mod connecting;
+#[path = "../../../crates/redial-grpc/tests/wire/faults.rs"]
+mod faults;
+#[path = "../../../crates/redial-grpc/tests/wire/queues.rs"]
+mod queues;
+#[path = "../../../crates/redial-grpc/tests/common/wire.rs"]
+mod rig;
+
+use redial_echo::echo_client::EchoClient;
+use redial_peers::grpc::{Answer, Reason, Server};
+use rig::{Rig, channel, endpoint, message};
+use tonic::Code;
+
+#[tokio::test(start_paused = true)]
+async fn without_its_server_tonic_does_not_know_what_a_reset_means() {
+    let reset = || Answer::reset(Reason::CANCEL);
+    let server = Server::new([reset()]).on_pipe();
+    let mut plain = EchoClient::new(channel(&endpoint(), &server.connector()));
+    assert_eq!(plain.unary(message("x")).await.unwrap_err().code(), Code::Unknown);
+    let mut rig = Rig::new("", [reset()]);
+    assert_eq!(rig.call().await.code(), Code::Cancelled);
+}

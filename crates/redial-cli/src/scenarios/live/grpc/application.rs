@@ -1,0 +1,124 @@
+//! The application of a scenario: a generated client, and what it writes, when.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::uri::PathAndQuery;
+use http::{Request, Uri};
+use redial::Sleeper;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::{EchoRequest, EchoResponse};
+use redial_grpc::{CallDiary, CallOptions, RetryService};
+use redial_peers::grpc::CALL_HEADER;
+use tokio::time::Sleep;
+use tokio_stream::Stream;
+use tonic::{Response, Status};
+use tower::Service;
+
+use super::super::clock::Slow;
+use super::Setup;
+use super::network::Network;
+use crate::scenarios::model::{Call, GrpcCall};
+
+/// Makes the call with this index.
+pub(super) async fn call(
+    setup: Setup<'_>,
+    index: usize,
+    service: RetryService<Network>,
+    diary: Option<&CallDiary>,
+    clock: Slow,
+) -> Result<Response<EchoResponse>, Status> {
+    let call = &setup.scenario.calls[index];
+    let Some(grpc) = &call.grpc else { return Err(Status::internal("a call without a method")) };
+    let path = path(grpc).ok_or_else(|| Status::internal("a method that no path can hold"))?;
+    let mut client = EchoClient::new(Addressed { inner: service, path });
+    match grpc.messages.as_slice() {
+        [(0, bytes)] => {
+            let request = setup.sizes.message(*bytes);
+            client.unary(told(setup, index, diary, request)).await
+        }
+        messages => {
+            let writes = messages.iter().map(|(at, bytes)| {
+                let at = call.at.saturating_add(*at);
+                (at, setup.sizes.message(*bytes))
+            });
+            let mut writes: Vec<_> = writes.collect();
+            writes.sort_by_key(|(at, _)| *at);
+            let messages = Messages { writes: writes.into(), clock, timer: None };
+            client.client_stream(told(setup, index, diary, messages)).await
+        }
+    }
+}
+
+/// The path of a call's method, if a request can have it.
+pub(in crate::scenarios) fn path(call: &GrpcCall) -> Option<PathAndQuery> {
+    let path: PathAndQuery = call.method.parse().ok()?;
+    (path.path() == call.method).then_some(path)
+}
+
+/// A request with what the call says besides its messages.
+fn told<M>(
+    setup: Setup<'_>,
+    index: usize,
+    diary: Option<&CallDiary>,
+    message: M,
+) -> tonic::Request<M> {
+    let Call { deadline, .. } = &setup.scenario.calls[index];
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert(CALL_HEADER, (index as u64).into());
+    if let Some(deadline) = deadline {
+        request.set_timeout(setup.pace.span(*deadline));
+    }
+    if let Some(diary) = diary {
+        request.extensions_mut().insert(CallOptions::new().diary(diary));
+    }
+    request
+}
+
+/// Sends what a generated client sends to another method than the one that it was generated for.
+#[derive(Clone)]
+struct Addressed<S> {
+    inner: S,
+    path: PathAndQuery,
+}
+
+impl<S, B> Service<Request<B>> for Addressed<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        *request.uri_mut() = Uri::from(self.path.clone());
+        self.inner.call(request)
+    }
+}
+
+/// The messages of a call, each at its moment; with the last one the request ends.
+struct Messages {
+    writes: VecDeque<(redial::Ns, EchoRequest)>,
+    clock: Slow,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stream for Messages {
+    type Item = EchoRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<EchoRequest>> {
+        let this = &mut *self;
+        let Some((at, _)) = this.writes.front() else { return Poll::Ready(None) };
+        if *at > this.clock.now() {
+            let timer = this.timer.get_or_insert_with(|| Box::pin(this.clock.sleep_until(*at)));
+            std::task::ready!(timer.as_mut().poll(cx));
+        }
+        this.timer = None;
+        Poll::Ready(this.writes.pop_front().map(|(_, message)| message))
+    }
+}

@@ -1,0 +1,191 @@
+//! Plays scenarios of gRPC through the real layer, a generated client and HTTP/2 connections to a
+//! scripted server: on a paused clock over pipes in memory, or in real time over loopback TCP.
+//!
+//! Rule: what happened is what the servers and the application saw; a diary tells only what neither
+//! can see, such as why a call ended. Each scenario is played a second time without diaries, and
+//! must look the same.
+
+mod application;
+mod network;
+mod pace;
+mod script;
+mod sizes;
+mod story;
+mod tcp;
+mod witness;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future;
+use std::time::Duration;
+
+use redial::Sleeper;
+use redial::testing::draws;
+use redial_grpc::{CallDiary, RetryLayer, RetryService};
+use redial_peers::grpc::{Answer, CALLS_MAX, Door, Handle, STREAMS_KEPT, Script, Server};
+use redial_service_config::{Client, ServiceConfig};
+use tonic::transport::Channel;
+use tower::Layer;
+
+use super::clock::{Slow, all, first};
+use super::{Live, TOLERANCE};
+use crate::scenarios::model::{Attempt, Call, Scenario};
+use crate::scenarios::play::Actual;
+use network::{AttemptId, Network};
+use witness::{Ended, Witness};
+
+pub(in crate::scenarios) use application::path;
+pub(in crate::scenarios) use pace::Pace;
+pub(in crate::scenarios) use sizes::Sizes;
+pub(in crate::scenarios) use tcp::{TCP_TOLERANCE, play_over_tcp};
+
+/// How many turns everything else gets at a moment before the application drops a call then: it
+/// comes last (ruling P4), and an attempt that is answered at once takes some hundred turns.
+const TURNS: u32 = 4_096;
+/// How long what was done last may need to be seen by a server.
+const REST: Duration = Duration::from_millis(50);
+
+/// What is played, and how.
+#[derive(Clone, Copy)]
+struct Setup<'s> {
+    scenario: &'s Scenario,
+    config: &'s ServiceConfig,
+    client: Client,
+    pace: Pace,
+    sizes: Sizes,
+}
+
+/// Plays a scenario on a paused clock; `text` is its config, `core` what happens at the first level.
+pub(super) fn play(scenario: &Scenario, text: &str, client: Client, core: &Actual) -> Live {
+    let pace = Pace::of(scenario, core);
+    let (Some(config), Some(sizes)) = (pace.config(text), Sizes::of(scenario, &client)) else {
+        let refused = Some("it cannot be played at this level".to_owned());
+        return Live { actual: Actual { refused, ..Actual::default() }, ..Live::default() };
+    };
+    let client = sizes.client(pace.client(client));
+    let setup = Setup { scenario, config: &config, client, pace, sizes };
+    let told = on_pipe(setup, Diaries::Kept);
+    let untold = on_pipe(setup, Diaries::None);
+    let mut live = witness::read(setup, &told, core, TOLERANCE);
+    live.differences.extend(witness::unlike(&told, &untold));
+    live
+}
+
+/// Whether calls keep diaries: without one the layer looks at its clock less often.
+#[derive(Clone, Copy, PartialEq)]
+enum Diaries {
+    Kept,
+    None,
+}
+
+fn on_pipe(setup: Setup<'_>, diaries: Diaries) -> Witness {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    let _given = draws(setup.scenario.draws.iter().copied());
+    runtime.block_on(async {
+        let server = server(setup).on_pipe();
+        let doors =
+            doors(setup, |door, after| Server::new(Script::new().door(door, after)).on_pipe());
+        let main = network::over_pipe(server.connector());
+        let channels = doors.iter().map(|(id, door)| (*id, network::over_pipe(door.connector())));
+        run(setup, &server, main, channels.collect(), diaries).await
+    })
+}
+
+/// The most attempts that a scenario lists: what the server can tell apart.
+pub(in crate::scenarios) const ATTEMPTS_MAX: usize = CALLS_MAX;
+
+/// The server of the attempts that have a stream.
+fn server(setup: Setup<'_>) -> Server {
+    let streams_max = attempts(setup.scenario).count().saturating_mul(2);
+    Server::new(script(setup)).streams_kept(streams_max.max(STREAMS_KEPT)).payload_bytes_kept(0)
+}
+
+/// What the server is to do to each stream.
+fn script(setup: Setup<'_>) -> Script {
+    let mut script = Script::new().otherwise(Answer::hang());
+    for (id, attempt) in attempts(setup.scenario) {
+        if script::door(attempt).is_none() {
+            let answer = script::answer(attempt, id.1, setup.pace);
+            script = script.call(&network::name(id), [answer]);
+        }
+    }
+    script
+}
+
+/// What is made for each attempt that meets a door.
+fn doors<T>(setup: Setup<'_>, make: impl Fn(Door, Duration) -> T) -> BTreeMap<AttemptId, T> {
+    let doors = attempts(setup.scenario).filter_map(|(id, attempt)| {
+        script::door(attempt).map(|door| (id, make(door, setup.pace.span(attempt.after))))
+    });
+    doors.collect()
+}
+
+fn attempts(scenario: &Scenario) -> impl Iterator<Item = (AttemptId, &Attempt)> {
+    scenario.calls.iter().enumerate().flat_map(|(index, call)| {
+        let attempts = (1_u32..).zip(&call.attempts);
+        attempts.map(move |(number, attempt)| ((index, number), attempt))
+    })
+}
+
+/// Makes all calls over these channels, and gives what everybody saw.
+async fn run<D>(
+    setup: Setup<'_>,
+    server: &Handle<D>,
+    main: Channel,
+    doors: BTreeMap<AttemptId, Channel>,
+    diaries: Diaries,
+) -> Witness {
+    let clock = Slow::new(setup.pace.slower());
+    let layer = RetryLayer::builder().config(setup.config.clone()).client(setup.client).build();
+    let control = layer.control();
+    let (network, log) = Network::new(main, doors, clock);
+    let service = layer.layer(network);
+    let kept: Vec<_> = setup.scenario.calls.iter().map(|_| CallDiary::new()).collect();
+    let last_tokens = Cell::new(None);
+    let calls = setup.scenario.calls.iter().enumerate().map(|(index, call)| {
+        let service = service.clone();
+        let diary = kept.get(index).filter(|_| diaries == Diaries::Kept);
+        let (control, last_tokens) = (&control, &last_tokens);
+        async move {
+            let result = make(setup, index, call, service, diary, clock).await;
+            let at = clock.now();
+            last_tokens.set(control.tokens());
+            Ended::new(at - call.at.min(at), result, control.tokens())
+        }
+    });
+    // Those that never end are dropped after the reading: nobody cancelled them.
+    let (ends, _running) = all(calls, clock.sleep_until(setup.pace.horizon())).await;
+    tokio::time::sleep(REST).await;
+    let diaries = kept.iter().map(CallDiary::take).collect();
+    let record = server.record();
+    let stats = control.statistics();
+    let stats = stats.into_iter().map(|(path, it)| (path.into(), it.retries)).collect();
+    Witness::new(setup, ends, &log.read(), &record, diaries, last_tokens.get(), stats)
+}
+
+/// Makes one call at its moment; `None` if the application dropped it.
+async fn make(
+    setup: Setup<'_>,
+    index: usize,
+    call: &Call,
+    service: RetryService<Network>,
+    diary: Option<&CallDiary>,
+    clock: Slow,
+) -> Option<Result<tonic::Response<redial_echo::EchoResponse>, tonic::Status>> {
+    clock.wait_until(call.at).await;
+    let made = application::call(setup, index, service, diary, clock);
+    let dropped = async {
+        match call.cancel {
+            Some(cancel) => clock.wait_until(call.at.saturating_add(cancel)).await,
+            None => future::pending().await,
+        }
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+    };
+    first(made, dropped).await
+}

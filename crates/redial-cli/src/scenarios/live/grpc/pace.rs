@@ -1,0 +1,196 @@
+//! How fast a scenario is played.
+//!
+//! The layer's clock is tokio's, which rounds every sleep up to a millisecond. A scenario of whole
+//! milliseconds is played as it stands; any other so much slower that a millisecond of the clock is
+//! a microsecond of the scenario. Then everything that has a duration is longer: the config, the
+//! client's options, pushback, deadlines. What only the layer knows cannot be made longer.
+
+use std::time::Duration;
+
+use redial::{Note, Ns};
+use redial_service_config::{Client, Pushback, ServiceConfig};
+use serde_json::Value;
+
+use super::super::{HORIZON, SLOWER};
+use crate::scenarios::model::Scenario;
+use crate::scenarios::play::{Actual, ActualCall};
+
+const MILLISECOND: Ns = 1_000_000;
+const NS_PER_SECOND: u128 = 1_000_000_000;
+
+/// How many times slower than it says a scenario is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::scenarios) struct Pace(Ns);
+
+impl Pace {
+    /// So many times slower.
+    pub(super) const fn slower_by(times: Ns) -> Self {
+        Pace(times)
+    }
+
+    /// The pace of this scenario, of which `core` is what happens at the first level.
+    pub(in crate::scenarios) fn of(scenario: &Scenario, core: &Actual) -> Self {
+        let is_whole = |at: Ns| at.is_multiple_of(MILLISECOND);
+        let written = scenario.calls.iter().all(|call| {
+            let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
+            is_whole(call.at)
+                && call.cancel.is_none_or(is_whole)
+                && messages.clone().all(|(at, _)| is_whole(*at))
+        });
+        let happens = core.calls.iter().flat_map(ActualCall::moments).all(is_whole);
+        Pace(if written && happens { 1 } else { SLOWER })
+    }
+
+    pub(super) const fn slower(self) -> Ns {
+        self.0
+    }
+
+    /// After how long in the scenario a call that has not ended never will.
+    pub(in crate::scenarios) const fn horizon(self) -> Ns {
+        HORIZON.saturating_mul(SLOWER / self.0)
+    }
+
+    /// How long a span of the scenario takes.
+    pub(super) const fn span(self, span: Ns) -> Duration {
+        Duration::from_nanos(span.saturating_mul(self.0))
+    }
+
+    /// The span of the scenario that takes so long.
+    pub(super) fn scenario(self, span: Duration) -> Ns {
+        redial::testing::nanoseconds(span) / self.0
+    }
+
+    /// Whether the layer has pauses of its own in this scenario, which are as long as they are.
+    pub(in crate::scenarios) fn meets_pauses(self, core: &Actual) -> bool {
+        let mut notes = core.calls.iter().flat_map(ActualCall::notes);
+        self.0 > 1 && notes.any(|(_, note)| matches!(note, Note::Replacing { after: 1.., .. }))
+    }
+
+    /// Whether deadlines are as long as the scenario says, to within a millisecond of it, once a
+    /// header of eight digits has carried them.
+    pub(in crate::scenarios) fn carries_deadlines(self, scenario: &Scenario) -> bool {
+        // Milliseconds of up to eight digits are exact, seconds to within one.
+        let coarse = |span: Ns| {
+            let ns = u128::from(span) * u128::from(self.0);
+            let unit = [1, 1_000, 1_000_000, NS_PER_SECOND, 60 * NS_PER_SECOND]
+                .into_iter()
+                .find(|unit| ns / unit <= 99_999_999);
+            unit.is_none_or(|unit| ns % unit > u128::from(MILLISECOND) * u128::from(self.0))
+        };
+        !scenario.calls.iter().filter_map(|call| call.deadline).any(coarse)
+    }
+
+    /// The client, with longer spans.
+    pub(super) fn client(self, client: Client) -> Client {
+        let mut slow = client;
+        slow.pushback_max = client
+            .pushback_max
+            .map(|span| Duration::from_nanos(redial::testing::nanoseconds(span)))
+            .map(|span| span.saturating_mul(u32::try_from(self.0).unwrap_or(u32::MAX)));
+        slow
+    }
+
+    /// The texts of a pushback header, the number larger; `None` if no header can say it.
+    pub(in crate::scenarios) fn pushback(self, texts: &[String]) -> Option<Vec<String>> {
+        let is_header = |text: &String| {
+            text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+        };
+        if !texts.iter().all(is_header) {
+            return None;
+        }
+        match Pushback::parse(texts.iter().map(String::as_bytes)) {
+            Pushback::After(span) => {
+                let ms = span.as_millis().checked_mul(self.0.into())?;
+                i32::try_from(ms).ok().map(|ms| vec![ms.to_string()])
+            }
+            Pushback::Stop | Pushback::None => Some(texts.to_vec()),
+        }
+    }
+
+    /// The config with longer durations; `None` if they are longer than a config allows.
+    pub(in crate::scenarios) fn config(self, text: &str) -> Option<ServiceConfig> {
+        if self.0 == 1 {
+            return ServiceConfig::parse(text).ok();
+        }
+        let mut config: Value = serde_json::from_str(text).ok()?;
+        for entry in config["methodConfig"].as_array_mut().into_iter().flatten() {
+            for place in [
+                "/timeout",
+                "/retryPolicy/initialBackoff",
+                "/retryPolicy/maxBackoff",
+                "/hedgingPolicy/hedgingDelay",
+            ] {
+                if let Some(Value::String(duration)) = entry.pointer_mut(place) {
+                    *duration = self.duration(duration)?;
+                }
+            }
+        }
+        ServiceConfig::parse(&config.to_string()).ok()
+    }
+
+    /// A longer duration, as configs write it: seconds with up to nine decimals, and an `s`.
+    fn duration(self, text: &str) -> Option<String> {
+        let number = text.strip_suffix('s')?;
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+        let ns = whole.parse::<u128>().ok()?.checked_mul(NS_PER_SECOND)?;
+        let ns = ns + format!("{decimals:0<9}").parse::<u128>().ok()?;
+        let slow = ns.checked_mul(self.0.into())?;
+        Some(format!("{}.{:09}s", slow / NS_PER_SECOND, slow % NS_PER_SECOND))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_longer_to_the_nanosecond() {
+        let slow = Pace(1_000);
+        for (text, longer) in [
+            ("0s", "0.000000000s"),
+            ("1s", "1000.000000000s"),
+            ("0.1s", "100.000000000s"),
+            ("0.000000001s", "0.000001000s"),
+            ("12.345678912s", "12345.678912000s"),
+        ] {
+            assert_eq!(slow.duration(text).as_deref(), Some(longer), "{text}");
+        }
+        assert_eq!(slow.duration("1m"), None);
+    }
+
+    #[test]
+    fn a_config_is_slowed_down_where_it_has_durations() {
+        let text = r#"{"methodConfig": [{"name": [{}], "timeout": "2s", "retryPolicy": {
+            "maxAttempts": 3, "initialBackoff": "0.5s", "maxBackoff": "1s", "backoffMultiplier": 2,
+            "retryableStatusCodes": ["UNAVAILABLE"]}}],
+            "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.5466}}"#;
+        let slower = r#"{"methodConfig": [{"name": [{}], "timeout": "2000s", "retryPolicy": {
+            "maxAttempts": 3, "initialBackoff": "500s", "maxBackoff": "1000s", "backoffMultiplier": 2,
+            "retryableStatusCodes": ["UNAVAILABLE"]}}],
+            "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.5466}}"#;
+        let slow = Pace(1_000).config(text).expect("it is valid");
+        let expected = ServiceConfig::parse(slower).expect("it is valid");
+        assert_eq!(format!("{:?}", slow.method("/a/b")), format!("{:?}", expected.method("/a/b")));
+        assert_eq!(slow.retry_throttling(), expected.retry_throttling());
+        // The longest duration that a config may have cannot be longer.
+        let longest = r#"{"methodConfig": [{"name": [{}], "timeout": "315576000000s"}]}"#;
+        assert!(Pace(1).config(longest).is_some());
+        assert!(Pace(1_000).config(longest).is_none());
+    }
+
+    #[test]
+    fn only_a_pushback_that_is_waited_for_is_longer() {
+        let slow = |texts: &[&str]| {
+            let texts: Vec<_> = texts.iter().map(ToString::to_string).collect();
+            Pace(1_000).pushback(&texts)
+        };
+        assert_eq!(slow(&["7"]), Some(vec!["7000".to_owned()]));
+        assert_eq!(slow(&["0"]), Some(vec!["0".to_owned()]));
+        assert_eq!(slow(&["2147483"]), Some(vec!["2147483000".to_owned()]));
+        assert_eq!(slow(&["2147484"]), None, "it does not fit into 32 bits");
+        assert_eq!(slow(&["-5"]), Some(vec!["-5".to_owned()]));
+        assert_eq!(slow(&["5", "5"]), Some(vec!["5".to_owned(), "5".to_owned()]));
+        assert_eq!(slow(&[]), Some(Vec::new()));
+        assert_eq!(slow(&["5\n"]), None, "no header holds it");
+    }
+}

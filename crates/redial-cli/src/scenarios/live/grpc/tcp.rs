@@ -1,0 +1,72 @@
+//! The same in real time, over loopback TCP.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use redial::Ns;
+use redial::testing::draws;
+use redial_peers::grpc::Door;
+use redial_service_config::Client;
+use tokio::net::{TcpSocket, TcpStream};
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+use super::super::Live;
+use super::{Diaries, Pace, Setup, Sizes, doors, run, server, witness};
+use crate::scenarios::model::Scenario;
+use crate::scenarios::play::Actual;
+
+/// How much slower than the scenario says it is played.
+const SLOWER: Ns = 10;
+/// Times are compared to within this: 20 ms of the scenario, which are 200 ms of real time.
+pub(in crate::scenarios) const TCP_TOLERANCE: Ns = 20_000_000;
+
+/// Plays a scenario over loopback TCP; `text` is its config, `core` what happens at the first level.
+///
+/// # Errors
+/// A socket cannot be had, or the scenario cannot be shown over one.
+pub(in crate::scenarios) fn play_over_tcp(
+    scenario: &Scenario,
+    text: &str,
+    client: Client,
+    core: &Actual,
+) -> io::Result<Live> {
+    let pace = Pace::slower_by(SLOWER);
+    let (Some(config), Some(sizes)) = (pace.config(text), Sizes::of(scenario, &client)) else {
+        return Err(io::Error::other("it cannot be played at this level"));
+    };
+    let client = sizes.client(pace.client(client));
+    let setup = Setup { scenario, config: &config, client, pace, sizes };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _given = draws(scenario.draws.iter().copied());
+    runtime.block_on(async {
+        let server = server(setup).listen((Ipv4Addr::LOCALHOST, 0)).await?;
+        // A socket that does not listen refuses connections, as long as it is there.
+        let deaf = TcpSocket::new_v4()?;
+        deaf.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let refused = deaf.local_addr()?;
+        let doors = doors(setup, |door, after| match door {
+            Door::Refused => Ok(channel(refused, after)),
+            _ => Err(io::Error::other("what is not sent over TCP is a matter of luck")),
+        });
+        let doors = doors.into_iter().map(|(id, door)| door.map(|door| (id, door)));
+        let main = channel(server.addr(), Duration::ZERO);
+        let seen =
+            run(setup, &server, main, doors.collect::<io::Result<_>>()?, Diaries::Kept).await;
+        Ok(witness::read(setup, &seen, core, TCP_TOLERANCE))
+    })
+}
+
+/// A channel whose connections take so long to be made.
+fn channel(address: SocketAddr, after: Duration) -> Channel {
+    Endpoint::from_static("http://loopback").connect_with_connector_lazy(service_fn(
+        move |_| async move {
+            tokio::time::sleep(after).await;
+            let socket = TcpStream::connect(address).await?;
+            socket.set_nodelay(true)?;
+            io::Result::Ok(TokioIo::new(socket))
+        },
+    ))
+}

@@ -1,0 +1,235 @@
+//! What a layer, a client and a server cannot show of gRPC.
+
+use std::collections::BTreeMap;
+
+use redial::code::Code;
+use redial::{Note, Ns};
+
+use super::super::designs::Plan;
+use super::super::live::{ATTEMPTS_MAX, Pace, Sizes, path};
+use super::super::model::{Attempt, Call, Outcome, Scenario, Seen};
+use super::super::play::{Actual, ActualCall};
+
+/// The calls of a scenario of gRPC with what became of them; none of other designs.
+fn calls<'a>(
+    scenario: &'a Scenario,
+    actual: &'a Actual,
+) -> impl Iterator<Item = (&'a Call, &'a ActualCall)> {
+    let is_grpc = matches!(scenario.plan, Plan::Grpc(_));
+    scenario.calls.iter().zip(&actual.calls).filter(move |_| is_grpc)
+}
+
+const fn started(note: &Note) -> Option<u32> {
+    match note {
+        Note::Started { attempt, .. } => Some(*attempt),
+        _ => None,
+    }
+}
+
+/// The attempt that a response is of, or its beginning.
+const fn answered(note: &Note) -> Option<u32> {
+    match note {
+        Note::Outcome { attempt, .. } | Note::Committed { attempt } => Some(*attempt),
+        _ => None,
+    }
+}
+
+/// Whether all calls together write more than their channel keeps.
+pub(super) fn shares_room(scenario: &Scenario) -> bool {
+    let Some(room) = scenario.plan.buffer_max() else { return false };
+    let messages = scenario.calls.iter().filter_map(|call| call.grpc.as_ref());
+    let bytes = messages.flat_map(|grpc| &grpc.messages).map(|(_, bytes)| *bytes);
+    scenario.calls.len() > 1 && bytes.fold(0, u64::saturating_add) > room
+}
+
+pub(super) fn is_unspeakable(scenario: &Scenario, actual: &Actual) -> bool {
+    let Plan::Grpc(plan) = &scenario.plan else { return false };
+    let pace = Pace::of(scenario, actual);
+    let mut grpc = scenario.calls.iter().filter_map(|call| call.grpc.as_ref());
+    let attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
+    let mut pushbacks = attempts.filter_map(|attempt| attempt.grpc.as_ref());
+    let listed: usize = scenario.calls.iter().map(|call| call.attempts.len()).sum();
+    listed > ATTEMPTS_MAX
+        || pace.config(plan.text()).is_none()
+        || Sizes::of(scenario, &plan.client()).is_none()
+        || grpc.any(|call| path(call).is_none())
+        || pushbacks.any(|attempt| pace.pushback(&attempt.pushback).is_none())
+        || !pace.carries_deadlines(scenario)
+}
+
+pub(super) fn is_paused(scenario: &Scenario, actual: &Actual) -> bool {
+    matches!(scenario.plan, Plan::Grpc(_)) && Pace::of(scenario, actual).meets_pauses(actual)
+}
+
+pub(super) fn is_answered_too_late(scenario: &Scenario, actual: &Actual) -> bool {
+    calls(scenario, actual).any(|(_, call)| {
+        let deadline = call.notes().find_map(|(_, note)| match note {
+            Note::Began { deadline, .. } => *deadline,
+            _ => None,
+        });
+        // Once a response has begun only the layer waits for the deadline.
+        let before = || call.notes().filter(|(at, _)| Some(*at) < deadline);
+        let begun = before().any(|(_, note)| matches!(note, Note::Committed { .. }))
+            && !before().any(|(_, note)| matches!(note, Note::Sealed));
+        let mut then = call.notes().filter(|(at, _)| Some(*at) == deadline);
+        !begun && then.any(|(_, note)| answered(note).is_some())
+    })
+}
+
+pub(super) fn is_hurried(scenario: &Scenario, actual: &Actual) -> bool {
+    calls(scenario, actual).any(|(call, played)| {
+        let hedged = call.grpc.as_ref().is_some_and(|grpc| grpc.plan.is_hedged());
+        let starts = || {
+            played.notes().filter_map(|(at, note)| match note {
+                Note::Started { attempt, number } => Some((*at, *attempt, *number)),
+                _ => None,
+            })
+        };
+        // When an answer to it comes, or would if it were not cancelled.
+        let listed = |attempt: u32| call.attempts.get(attempt as usize - 1);
+        let answers = |start: Ns, attempt: u32| {
+            let listed = listed(attempt);
+            let after = listed.filter(|it| it.outcome != Outcome::Hang).map(|it| it.after);
+            let spans = after.into_iter().chain(listed.and_then(|it| it.headers));
+            spans.map(move |span| start.saturating_add(span))
+        };
+        let is_answered_then = |then: Ns, (start, attempt, _): (Ns, u32, u32)| {
+            answers(start, attempt).any(|at| at == then)
+        };
+        hedged
+            && starts().any(|one| {
+                let (start, attempt, number) = one;
+                let mut others = starts().filter(|(_, other, _)| *other != attempt);
+                // A replacement starts when something else is due, perhaps.
+                is_answered_then(start, one)
+                    && (attempt != number || others.any(|other| is_answered_then(start, other)))
+            })
+    })
+}
+
+pub(super) fn is_written_meanwhile(scenario: &Scenario, actual: &Actual) -> bool {
+    calls(scenario, actual).any(|(call, played)| {
+        let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
+        // What is written at the start is there before the first attempt.
+        let mut later =
+            messages.filter(|(at, _)| *at > 0).map(|(at, _)| call.at.saturating_add(*at));
+        later.any(|written| {
+            let then = || played.notes().filter(|(at, _)| *at == written);
+            // What does not fit commits, which is the message's own doing.
+            let sealed = then().any(|(_, note)| matches!(note, Note::Sealed));
+            then().any(|(_, note)| match note {
+                Note::Started { .. } | Note::Outcome { .. } => true,
+                Note::Committed { .. } => !sealed,
+                _ => false,
+            })
+        })
+    })
+}
+
+/// Whether an attempt finds a connection.
+fn has_stream(attempt: &Attempt) -> bool {
+    let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);
+    !matches!(seen, Some(Seen::Unsent | Seen::Unconnected))
+}
+
+/// Whether an attempt reads the message after the first `read`.
+fn reads(attempt: &Attempt, read: u64) -> bool {
+    has_stream(attempt) && attempt.accepts.is_none_or(|accepts| accepts > read)
+}
+
+/// Who runs at each note: the moment, the note, and the attempts.
+fn running(call: &ActualCall) -> impl Iterator<Item = (Ns, &Note, Vec<u32>)> {
+    let mut running = Vec::new();
+    call.notes().map(move |(at, note)| {
+        match note {
+            Note::Started { attempt, .. } => running.push(*attempt),
+            Note::Outcome { attempt, .. } | Note::Cancelled { attempt } => {
+                running.retain(|other| other != attempt);
+            }
+            _ => {}
+        }
+        (*at, note, running.clone())
+    })
+}
+
+/// The note that something cannot be kept, if it comes after the first start: when, and who runs
+/// then.
+fn sealed(call: &ActualCall) -> Option<(Ns, Vec<u32>)> {
+    running(call)
+        .skip_while(|(_, note, _)| started(note).is_none())
+        .find(|(_, note, _)| matches!(note, Note::Sealed))
+        .map(|(at, _, running)| (at, running))
+}
+
+pub(super) fn is_unread(scenario: &Scenario, actual: &Actual) -> bool {
+    let unread = |(call, played): (&Call, &ActualCall)| {
+        let Some((at, running)) = sealed(played) else { return false };
+        let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
+        let read = messages.filter(|(written, _)| call.at.saturating_add(*written) < at).count();
+        let listed = |attempt: u32| call.attempts.get(attempt as usize - 1);
+        let reads = |attempt: u32| listed(attempt).is_some_and(|it| reads(it, read as u64));
+        if !running.is_empty() {
+            // One without a stream counts as having taken everything at the first level.
+            let has_stream = |attempt: &u32| listed(*attempt).is_some_and(has_stream);
+            return !running.iter().all(has_stream) || !running.into_iter().any(reads);
+        }
+        let mut later = played.notes().filter(|(then, _)| *then > at);
+        let next = later.find_map(|(_, note)| started(note));
+        !next.is_none_or(reads)
+    };
+    calls(scenario, actual).any(unread) || is_crammed(scenario, actual)
+}
+
+pub(super) fn is_in_one_piece(scenario: &Scenario, actual: &Actual) -> bool {
+    calls(scenario, actual).any(|(call, played)| {
+        let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
+        let written = messages.map(|(at, _)| call.at.saturating_add(*at));
+        sealed(played).is_some_and(|(at, _)| written.filter(|then| *then == at).count() > 1)
+    })
+}
+
+pub(super) fn is_stalled(scenario: &Scenario, actual: &Actual) -> bool {
+    calls(scenario, actual).any(|(call, played)| {
+        let Some(grpc) = &call.grpc else { return false };
+        let messages = grpc.messages.len() as u64;
+        let last = grpc.messages.iter().map(|(at, _)| call.at.saturating_add(*at)).max();
+        // Without retries a request is the application's own, and nobody can end it.
+        let off = grpc.buffer_max.is_none();
+        let begins = |attempt: &Attempt| match &attempt.outcome {
+            Outcome::Comes { name, .. } if *name == Code::Ok.name() => {
+                Some(attempt.headers.unwrap_or(attempt.after))
+            }
+            _ => attempt.headers,
+        };
+        let stalled = |start: Ns, end: Ns, attempt: &Attempt| {
+            let unread = attempt.accepts.is_some_and(|accepts| accepts < messages);
+            let begun = begins(attempt).is_some_and(|span| start.saturating_add(span) <= end);
+            begun && (unread || (off && last > Some(end)))
+        };
+        let mut starts = BTreeMap::new();
+        played.notes().any(|(at, note)| match note {
+            Note::Started { attempt, .. } => {
+                starts.insert(*attempt, *at);
+                false
+            }
+            Note::Cancelled { attempt } => {
+                let listed = call.attempts.get(*attempt as usize - 1);
+                let start = starts.get(attempt).copied().unwrap_or(*at);
+                listed.is_some_and(|listed| stalled(start, *at, listed))
+            }
+            _ => false,
+        })
+    })
+}
+
+/// Whether a message takes room of the channel at the first level that no attempt reads.
+fn is_crammed(scenario: &Scenario, actual: &Actual) -> bool {
+    shares_room(scenario)
+        && calls(scenario, actual).any(|(call, played)| {
+            let attempts = &call.attempts;
+            let messages = call.grpc.as_ref().map_or(0, |grpc| grpc.messages.len()) as u64;
+            let starts = played.starts.len();
+            messages > 1
+                && attempts.iter().take(starts).any(|attempt| !reads(attempt, messages - 1))
+        })
+}

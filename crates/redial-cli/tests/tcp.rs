@@ -1,0 +1,82 @@
+//! Goal: what holds on a paused clock holds in real time, over sockets. Method: a part of the scenarios
+//! of gRPC is played through the layer, a generated client and loopback TCP, ten times slower than
+//! written. Tolerance: 20 ms of the scenario, which are 200 ms of real time.
+
+use std::thread;
+
+use redial_cli::scenarios::load::open;
+use redial_cli::scenarios::play_over_tcp;
+
+/// Files and scenarios whose moments are apart, one for each thing that a network can do.
+const SCENARIOS: [(&str, &[&str]); 6] = [
+    (
+        "scenarios/grpc-retry.json",
+        &[
+            "backoff doubles, jitter is the whole interval",
+            "one deadline for all attempts",
+            "the deadline during backoff",
+            "response headers commit",
+            "negative pushback stops",
+            "a method without a policy is not retried",
+        ],
+    ),
+    ("scenarios/grpc-hedging.json", &["delay 0: all at once", "throttled hedges are not sent"]),
+    (
+        "scenarios/grpc-throttle.json",
+        &["a status that is not listed does not count", "all methods share the tokens"],
+    ),
+    (
+        "scenarios/grpc-transparent.json",
+        &[
+            "unprocessed: once, at once, without any policy",
+            "connection refused goes to the policy",
+            "connection refused without a policy is handed on",
+        ],
+    ),
+    (
+        "scenarios/grpc-buffer.json",
+        &[
+            "too large from the start: sent, never repeated",
+            "the channel's limit is shared by its calls",
+        ],
+    ),
+    (
+        "crates/redial-cli/tests/rulings/grpc.json",
+        &[
+            "after a failure the rhythm goes on from the hedge that it sent",
+            "what a hedge committed to may hang until the deadline",
+        ],
+    ),
+];
+
+/// Plays one; what does not hold, as text.
+fn play(path: &str, name: &str) -> String {
+    let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
+    let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let mut out = Vec::new();
+    let holds = play_over_tcp(&file, name, &mut out).unwrap_or_else(|error| panic!("{error}"));
+    let text = String::from_utf8(out).expect("it is text");
+    assert_eq!(holds, text.is_empty());
+    text
+}
+
+#[test]
+fn a_part_of_the_scenarios_holds_over_loopback_tcp() {
+    let each = SCENARIOS.iter().flat_map(|(path, names)| names.iter().map(move |it| (path, it)));
+    // All at once: nearly all of their time is waiting.
+    let threads: Vec<_> = each.map(|(path, name)| thread::spawn(|| play(path, name))).collect();
+    let texts: Vec<_> = threads.into_iter().map(|it| it.join().expect("it is played")).collect();
+    let failed: Vec<_> = texts.iter().filter(|text| !text.is_empty()).cloned().collect();
+    assert!(failed.is_empty(), "{} of {} failed\n{}", failed.len(), texts.len(), failed.concat());
+    assert_eq!(texts.len(), 17);
+}
+
+#[test]
+fn what_a_socket_cannot_show_is_not_played() {
+    let path = format!("{}/../../scenarios/grpc-transparent.json", env!("CARGO_MANIFEST_DIR"));
+    let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let error = play_over_tcp(&file, "unsent: until it is sent", &mut Vec::new()).unwrap_err();
+    assert_eq!(error.to_string(), "what is not sent over TCP is a matter of luck");
+    let error = play_over_tcp(&file, "not there", &mut Vec::new()).unwrap_err();
+    assert_eq!(error.to_string(), "no scenario \"not there\"");
+}

@@ -1,0 +1,76 @@
+//! What this crate uses of `arc_swap`, for loom, which cannot see into it: a pointer that is read in
+//! one step and exchanged in another. That those two are atomic is the promise of `arc_swap`; what
+//! the models check is what is built on it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::{Mutex, lock};
+
+pub(crate) type ArcSwap<T> = Swap<Arc<T>>;
+pub(crate) type ArcSwapOption<T> = Swap<Option<Arc<T>>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Swap<P>(Mutex<P>);
+
+/// What was there when it was loaded.
+pub(crate) struct Loaded<P>(P);
+
+impl<P> Deref for Loaded<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.0
+    }
+}
+
+pub(crate) trait Pointer: Clone {
+    fn is(&self, other: &Self) -> bool;
+}
+
+impl<T> Pointer for Arc<T> {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self, other)
+    }
+}
+
+impl<T> Pointer for Option<Arc<T>> {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl<T> Swap<Arc<T>> {
+    pub(crate) fn from_pointee(value: T) -> Self {
+        Swap(Mutex::new(Arc::new(value)))
+    }
+}
+
+impl<P: Pointer> Swap<P> {
+    pub(crate) fn load(&self) -> Loaded<P> {
+        Loaded(lock(&self.0).clone())
+    }
+
+    pub(crate) fn store(&self, pointer: P) {
+        // What was there may have locks of its own, and is dropped under none.
+        drop(std::mem::replace(&mut *lock(&self.0), pointer));
+    }
+
+    pub(crate) fn rcu<R: Into<P>>(&self, mut next: impl FnMut(&P) -> R) -> P {
+        let mut before = self.load().0;
+        loop {
+            let next = next(&before).into();
+            let mut now = lock(&self.0);
+            if now.is(&before) {
+                return std::mem::replace(&mut *now, next);
+            }
+            let other = now.clone();
+            drop(now);
+            before = other;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Deadlines: the layer owns them, through connecting, attempts, backoff and body (rulings G4, G5).
+
+use std::time::Duration;
+
+use redial::Why;
+use redial_echo::EchoRequest;
+use redial_grpc::Late;
+use redial_peers::grpc::{Answer, Code as Peer, Door, How, Reason, Script, Server};
+use tokio::time::Instant;
+use tonic::{Code, Request};
+
+use super::rig::{HEDGE, RETRY, Rig, endpoint, layer, message, ms};
+
+fn within(deadline: Duration) -> Request<EchoRequest> {
+    let mut request = Request::new(message("x"));
+    request.set_timeout(deadline);
+    request
+}
+
+fn busy() -> Answer {
+    Answer::trailers_only(Peer::UNAVAILABLE)
+}
+
+fn timeouts(rig: &Rig) -> Vec<Option<Duration>> {
+    rig.server.record().streams.iter().map(redial_peers::grpc::Stream::timeout).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_attempt_carries_what_remains() {
+    let slow = || busy().after(ms(100));
+    let mut rig = Rig::new(RETRY, [slow(), slow(), Answer::echo()]);
+    assert_eq!(rig.call_with(within(ms(1000))).await.code(), Code::Ok);
+    assert_eq!(timeouts(&rig), [Some(ms(1000)), Some(ms(850)), Some(ms(650))]);
+
+    let mut rig = Rig::new(HEDGE, [Answer::hang(), Answer::hang(), Answer::echo()]);
+    assert_eq!(rig.call_with(within(ms(1000))).await.code(), Code::Ok);
+    assert_eq!(timeouts(&rig), [Some(ms(1000)), Some(ms(980)), Some(ms(960))]);
+
+    let refused = Answer::reset(Reason::REFUSED_STREAM).after(ms(100));
+    let mut rig = Rig::new("", [refused, Answer::echo()]);
+    assert_eq!(rig.call_with(within(ms(1000))).await.code(), Code::Ok);
+    assert_eq!(timeouts(&rig), [Some(ms(1000)), Some(ms(900))], "a replacement, too");
+
+    let mut rig = Rig::new(RETRY, [busy(), Answer::echo()]);
+    assert_eq!(rig.call().await.code(), Code::Ok);
+    assert_eq!(timeouts(&rig), [None, None], "without a deadline there is none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_smaller_of_config_and_call_is_the_deadline() {
+    let fields = format!(r#"{RETRY}, "timeout": "0.3s""#);
+    for (own, deadline) in [(None, 300), (Some(400), 300), (Some(200), 200)] {
+        let mut rig = Rig::new(&fields, [busy(), Answer::hang()]);
+        let request = own.map_or_else(|| Request::new(message("x")), |own| within(ms(own)));
+        let told = rig.call_with(request).await;
+        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, deadline)));
+        assert_eq!(timeouts(&rig), [Some(ms(deadline)), Some(ms(deadline - 50))]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_a_server_reports_is_retried_if_listed_and_a_local_one_never() {
+    let policy = RETRY.replace("UNAVAILABLE", "DEADLINE_EXCEEDED");
+    let late = Answer::trailers_only(Peer::DEADLINE_EXCEEDED);
+    let mut rig = Rig::new(&policy, [late.clone(), late, Answer::echo()]);
+    let told = rig.call_with(within(ms(1000))).await;
+    assert_eq!((told.code(), told.starts()), (Code::Ok, vec![0, 50, 150]));
+    assert_eq!(rig.tokens(), 8_100);
+
+    let mut rig = Rig::new(&policy, [Answer::hang()]);
+    let told = rig.call_with(within(ms(1000))).await;
+    assert_eq!((told.code(), told.starts()), (Code::DeadlineExceeded, vec![0]));
+    assert_eq!((told.end(), rig.tokens()), ((Why::Deadline, 1000), 10_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_has_passed_starts_nothing_and_ends_at_once() {
+    for fields in [RETRY, HEDGE, ""] {
+        let mut rig = Rig::new(fields, [Answer::echo()]);
+        let call = rig.call_with(within(Duration::ZERO));
+        let told = tokio::time::timeout(ms(1000), call).await.expect("it ends");
+        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 0)));
+        assert_eq!((told.starts().len(), told.record.counts.streams), (0, 0));
+        assert_eq!(told.status().message(), "the deadline passed (0 attempts)");
+        assert_eq!((rig.tokens(), rig.control.bytes_kept()), (10_000, 0));
+    }
+    let mut rig = Rig::new(&format!(r#"{RETRY}, "timeout": "0s""#), [Answer::echo()]);
+    let told = tokio::time::timeout(ms(1000), rig.call()).await.expect("it ends");
+    assert_eq!((told.code(), told.record.counts.streams), (Code::DeadlineExceeded, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_every_phase_at_its_moment() {
+    let connecting = Script::new().door(Door::Open, ms(10_000));
+    let begun = Answer::headers().message("").after(ms(1));
+    let cases: [(&str, Script); 5] = [
+        (RETRY, Answer::hang().into()),
+        (RETRY, busy().pushback("60000").into()),
+        (RETRY, connecting),
+        (RETRY, begun.into()),
+        (HEDGE, vec![Answer::hang(); 3].into()),
+    ];
+    for (policy, script) in cases {
+        let what = format!("{script:?}");
+        let mut rig = Rig::new(policy, script);
+        let began = Instant::now();
+        let told = rig.call_with(within(ms(100))).await;
+        assert_eq!(
+            (told.code(), told.end()),
+            (Code::DeadlineExceeded, (Why::Deadline, 100)),
+            "{what}"
+        );
+        assert_eq!(began.elapsed(), ms(100), "{what}");
+        tokio::time::timeout(ms(1), rig.server.idle()).await.expect("every stream is reset");
+        for stream in rig.server.record().streams {
+            let how = stream.end.unwrap().how;
+            let answered = matches!(how, How::Answered(_));
+            assert!(answered || how == How::ResetByClient(Reason::CANCEL), "{what}: {how:?}");
+        }
+        assert_eq!(rig.control.bytes_kept(), 0, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ran_out_of_time_says_what_happened_last() {
+    let mut rig = Rig::new(RETRY, [busy(), busy().pushback("60000")]);
+    let told = rig.call_with(within(ms(200))).await;
+    let text = "the deadline passed (2 attempts); the last that ended did so with UNAVAILABLE";
+    assert_eq!(told.status().message(), text);
+    assert_eq!(told.previous_told().as_deref(), Some("1"));
+
+    let closed = Answer::close(redial_peers::grpc::Close::Orderly);
+    let mut rig = Rig::new(&RETRY.replace("0.1s", "60s").replace("1s", "60s"), [closed]);
+    let told = rig.call_with(within(ms(200))).await;
+    assert_eq!(told.code(), Code::DeadlineExceeded);
+    assert_eq!(told.chain(), ["tonic::transport::Error", "hyper", "io BrokenPipe"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_in_vain_hears_the_last_failure_at_once() {
+    let layer = layer(RETRY).late(Late::Early).build();
+    let mut rig = Rig::of(layer, Server::new([busy().text("busy").pushback("60000")]));
+    let told = rig.call_with(within(ms(200))).await;
+    assert_eq!((told.code(), told.status().message()), (Code::Unavailable, "busy"));
+    assert_eq!(told.end(), (Why::Deadline, 0));
+}
+
+/// tonic's own `Endpoint::timeout` is the caller's doing: it is told as what it is, when it happens,
+/// and is never retried.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_the_channel_is_a_deadline_and_never_retried() {
+    let policy = RETRY.replace("UNAVAILABLE", "DEADLINE_EXCEEDED");
+    for own in [None, Some(10_000)] {
+        let endpoint = endpoint().timeout(ms(50));
+        let mut rig = Rig::over(&endpoint, layer(&policy).build(), Server::new(Answer::hang()));
+        let request = own.map_or_else(|| Request::new(message("x")), |own| within(ms(own)));
+        let told = rig.call_with(request).await;
+        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Fatal, 50)));
+        assert_eq!((told.starts(), told.proofs()), (vec![0], vec![None]));
+        assert_eq!(told.chain(), ["tonic::transport::Error", "tonic::TimeoutExpired"]);
+        assert_eq!((rig.tokens(), rig.statistics()), (10_000, (0, 0, 0)));
+    }
+}
+
+/// The channel has a timer of its own, set to what the header says, which is rounded down: here by
+/// most of a second.
+#[tokio::test(start_paused = true)]
+async fn a_timer_below_that_fires_a_moment_early_is_the_deadline() {
+    let mut rig = Rig::new(RETRY, [busy(), Answer::hang()]);
+    let deadline = Duration::from_secs(200_000);
+    let told = rig.call_with(within(deadline)).await;
+    assert_eq!(timeouts(&rig)[1], Some(Duration::from_secs(199_999)));
+    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 200_000_000)));
+}
+
+/// Dropping the response's body is all that is left to do when the deadline passes while it comes.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_read_past_the_deadline_ends_with_it() {
+    let answer = Answer::headers().message("").message("").after(ms(60)).message("").after(ms(120));
+    let mut rig = Rig::new(RETRY, [answer]);
+    let began = Instant::now();
+    let mut stream = rig.client.server_stream(within(ms(100))).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    assert!(stream.message().await.unwrap().is_some());
+    let status = stream.message().await.unwrap_err();
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, ms(100)));
+    assert_eq!(status.message(), "the deadline passed while the response came");
+    rig.server.idle().await;
+    assert_eq!(rig.server.record().streams[0].reset.unwrap().at, ms(100));
+    assert_eq!(rig.tokens(), 10_000);
+}

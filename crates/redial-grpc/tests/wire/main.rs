@@ -1,0 +1,22 @@
+//! Goal: what the layer does is what servers and applications see, frame by frame.
+//!
+//! Method: an unchanged generated client of tonic, the layer, and a server that plays a script over
+//! a pipe, on a paused clock with given draws; what the application sees, what the server saw, the
+//! call's diary, the statistics and the tokens are compared. Few tests run over TCP, where only a
+//! socket can show it; they are in real time and compare no times.
+
+mod answers;
+mod buffers;
+mod cancelling;
+mod clients;
+mod configs;
+mod connecting;
+mod deadlines;
+mod diaries;
+mod faults;
+mod limits;
+mod metadata;
+mod queues;
+#[path = "../common/wire.rs"]
+mod rig;
+mod throttle;
