@@ -21,7 +21,9 @@ pin_project! {
     /// The body of a response.
     ///
     /// # Cancel safety
-    /// Dropping it before its end cancels the call: the stream is reset, and nothing is counted.
+    /// Dropping it before its end cancels the call, and nothing is counted. The stream is reset; where
+    /// the server has stopped reading a request that is still being sent, hyper does that only when
+    /// the server reads on.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         // None: the call ended here.
