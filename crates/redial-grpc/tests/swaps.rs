@@ -6,43 +6,23 @@
 //! A part of a million swaps, or as many as `REDIAL_SWAPS` says: `cargo xtask test swaps` makes all.
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../redial/tests/living/mod.rs"]
+mod living;
+
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use living::live;
 use redial_grpc::{RetryLayer, ServiceConfig};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
-
-/// The system's allocator, which counts the bytes that are alive.
-struct Counting;
-
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of
-// its users.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// How many swaps are made if nobody says how many.
 const SWAPS: usize = 100_000;
@@ -144,7 +124,7 @@ fn swap(layer: &RetryLayer, configs: &[ServiceConfig], swaps: usize) -> isize {
             } else {
                 control.set_config(configs[place].clone());
             }
-            most = most.max(LIVE.load(Ordering::Relaxed));
+            most = most.max(live());
         }
         stop.store(true, Ordering::Relaxed);
         assert!(calls.join().expect("no call panics") > 0);
@@ -165,9 +145,9 @@ fn a_million_config_swaps_leave_memory_where_it_was() {
     let layer = RetryLayer::builder().config(configs[0].clone()).build();
     // What the process allocates once, at its first use, is not a leak.
     swap(&layer, &configs, 1000);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live();
     let most = swap(&layer, &configs, swaps);
-    let after = LIVE.load(Ordering::Relaxed);
+    let after = live();
     assert!(after.abs_diff(before) <= AFTERWARDS_MAX, "{before} bytes before, {after} after");
     assert!(most - before < MEANWHILE_MAX, "{} bytes more meanwhile", most - before);
 }

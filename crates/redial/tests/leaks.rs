@@ -3,34 +3,11 @@
 #![cfg(feature = "serde")]
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering};
+mod living;
 
+use living::live;
 use redial::written::Loaded;
 use redial::{Hedged, Policy, Written};
-
-/// The system's allocator, which counts the bytes that are alive.
-struct Counting;
-
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of
-// its users.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const POLICIES: usize = 1_000_000;
 
@@ -59,13 +36,13 @@ fn a_million_policies_leave_memory_where_it_was() {
     assert!(serde_json::from_str::<Policy>(TEXTS[1]).is_ok());
     let hedged = r#"{"hedge": {"delay": "20ms"}}"#;
     assert!(serde_json::from_str::<Hedged>(hedged).is_ok());
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live();
     for i in 0..POLICIES {
         load_and_drop(TEXTS[i % TEXTS.len()]);
         if i % 16 == 0 {
             drop(serde_json::from_str::<Hedged>(hedged));
         }
     }
-    let after = LIVE.load(Ordering::Relaxed);
+    let after = live();
     assert_eq!(after - before, 0, "bytes were left behind");
 }
