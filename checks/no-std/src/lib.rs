@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use redial_core::throttle::{Bucket, Budget};
 use redial_core::{
-    Advice, Call, Command, Cost, Directive, Failure, Grant, Ledger, NEVER, Ns, Policy, Purse,
-    Random, Rules, Terms, Verdict, World, decide, ms,
+    Advice, Call, Command, Dealings, Directive, Failure, Ledger, NEVER, Ns, Policy, Random, Rules,
+    Terms, Verdict, decide, ms,
 };
 
 /// A policy and a budget that no code runs to make.
@@ -25,31 +25,8 @@ static POLICY: Policy = Policy::checked(Rules { deadline: Some(ms(100)), ..Rules
 static BUDGET: Budget = Budget::standard();
 
 /// What a device without a system offers a call.
-struct Device {
-    purse: Purse<&'static Budget>,
-    random: Random,
-}
-
-impl World for Device {
-    fn draw(&mut self) -> f64 {
-        self.random.draw()
-    }
-    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.purse.take(cost, now)
-    }
-    fn started(&mut self) {
-        self.purse.started();
-    }
-    fn succeeded(&mut self) {
-        self.purse.succeeded();
-    }
-    fn ended(&mut self) {
-        self.purse.ended();
-    }
-}
-
-fn device() -> Device {
-    Device { purse: Purse::new(&BUDGET), random: Random::new(7) }
+fn device() -> Dealings<&'static Budget, Random> {
+    Dealings::new(&BUDGET, Random::new(7))
 }
 
 /// Decides about one failure; the delay in nanoseconds, or [`NEVER`] if there is no retry.

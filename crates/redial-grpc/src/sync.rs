@@ -6,7 +6,7 @@ mod swap;
 
 #[cfg(not(loom))]
 pub(crate) use {
-    arc_swap::{ArcSwap, ArcSwapOption},
+    arc_swap::ArcSwap,
     std::sync::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
@@ -19,7 +19,7 @@ pub(crate) use {
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    swap::{ArcSwap, ArcSwapOption},
+    swap::ArcSwap,
 };
 
 /// The lock, even if somebody panicked while holding it: what it guards is consistent between

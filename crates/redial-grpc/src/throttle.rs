@@ -9,15 +9,19 @@ use redial_core::throttle::{Bucket, Tokens};
 use redial_core::{Cost, Grant, Ns, Taken};
 use redial_service_config::RetryThrottling;
 
-use crate::sync::ArcSwapOption;
-
 /// The servers that a layer was told the name of, as long as one of them lives.
 static SERVERS: Mutex<Option<HashMap<Box<str>, Weak<Server>>>> = Mutex::new(None);
 
 /// What all calls to one server share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Server {
-    tokens: ArcSwapOption<Tokens>,
+    tokens: Tokens,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Server { tokens: Tokens::none() }
+    }
 }
 
 impl Server {
@@ -36,18 +40,12 @@ impl Server {
 
     /// Another config is in force: equal parameters keep the tokens, others scale them.
     pub(crate) fn configure(&self, throttling: Option<RetryThrottling>) {
-        self.tokens.rcu(|before| match (before, throttling) {
-            (_, None) => None,
-            (None, Some(throttling)) => Some(Arc::new(throttling.tokens())),
-            (Some(before), Some(throttling)) => {
-                Some(throttling.in_place_of(before).map_or_else(|| before.clone(), Arc::new))
-            }
-        });
+        self.tokens.take_on(&throttling.map_or_else(Tokens::none, RetryThrottling::tokens));
     }
 
     /// The tokens that are left; `None` without a throttle.
     pub(crate) fn tokens(&self) -> Option<f64> {
-        self.tokens.load().as_ref().and_then(|tokens| tokens.tokens(0))
+        self.tokens.tokens(0)
     }
 }
 
@@ -55,30 +53,27 @@ impl Server {
 #[derive(Debug)]
 pub(crate) struct Throttle(pub(crate) Option<Arc<Server>>);
 
-impl Throttle {
-    fn with<R>(&self, otherwise: R, with: impl FnOnce(&Tokens) -> R) -> R {
-        let Some(server) = &self.0 else { return otherwise };
-        match &*server.tokens.load() {
-            Some(tokens) => with(tokens),
-            None => otherwise,
-        }
-    }
-}
-
 impl Bucket for Throttle {
     fn failed(&self) {
-        self.with((), Tokens::failed);
+        if let Some(server) = &self.0 {
+            server.tokens.failed();
+        }
     }
     fn take(&self, cost: Cost, now: Ns) -> Grant {
-        self.with(Grant::Now(Taken(0)), |tokens| tokens.take(cost, now))
+        match &self.0 {
+            Some(server) => server.tokens.take(cost, now),
+            None => Grant::Now(Taken(0)),
+        }
     }
     // What gRPC's tokens grant costs nothing: there is nothing to give back.
     fn give_back(&self, _taken: Taken) {}
     fn succeeded(&self, taken: Option<Taken>) {
-        self.with((), |tokens| tokens.succeeded(taken));
+        if let Some(server) = &self.0 {
+            server.tokens.succeeded(taken);
+        }
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
-        self.with(None, |tokens| tokens.tokens(now))
+        self.0.as_ref()?.tokens.tokens(now)
     }
 }
 

@@ -39,21 +39,9 @@ impl RetryThrottling {
     /// A full bucket.
     #[must_use]
     pub fn tokens(self) -> Tokens {
-        let (max, ratio) = self.numbers();
+        let max = f64::from(self.max_tokens);
+        let ratio = f64::from(self.token_ratio) / 1000.0;
         Tokens::new(max, ratio).expect("both numbers were checked")
-    }
-
-    /// What takes the place of a bucket of another config: as full as it was, in proportion
-    /// (ruling G15). `None` if that one has these parameters already, and stays.
-    #[must_use]
-    pub fn in_place_of(self, before: &Tokens) -> Option<Tokens> {
-        let (max, ratio) = self.numbers();
-        let scaled = before.scaled(max, ratio).expect("both numbers were checked");
-        (!scaled.is_like(before)).then_some(scaled)
-    }
-
-    fn numbers(self) -> (f64, f64) {
-        (f64::from(self.max_tokens), f64::from(self.token_ratio) / 1000.0)
     }
 }
 
@@ -80,17 +68,5 @@ mod tests {
             let expected = f64::from(ratio.min(1_000_000)) / 1000.0;
             assert_eq!(tokens.tokens(0), Some(expected), "{ratio}");
         }
-    }
-
-    #[test]
-    fn equal_parameters_keep_the_bucket_and_others_scale_it() {
-        let throttling = RetryThrottling::new(10, 100).unwrap();
-        let tokens = throttling.tokens();
-        (0..4).for_each(|_| tokens.failed());
-        assert!(throttling.in_place_of(&tokens).is_none());
-        let larger = RetryThrottling::new(100, 100).unwrap().in_place_of(&tokens).unwrap();
-        assert_eq!(larger.tokens(0), Some(60.0));
-        let other = RetryThrottling::new(10, 200).unwrap().in_place_of(&tokens).unwrap();
-        assert_eq!(other.tokens(0), Some(6.0));
     }
 }

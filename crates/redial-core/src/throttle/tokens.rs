@@ -1,20 +1,56 @@
 //! gRPC's retry throttling: failures drain it, successes fill it (rulings G11 to G14).
 //!
-//! Invariant: `0 <= left <= max` at every instant that any thread can observe.
+//! Invariant: `0 <= left <= max` at every instant that any thread can observe. What is left and the
+//! parameters are one word, so that no count is lost while a config changes them (G15).
 
 use super::{Bucket, MILLI};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::time::Ns;
 use crate::{Cost, Grant, Problem, Taken};
 
 /// A bucket that each retryable failure takes 1 from and each success adds `ratio` to; retries and
 /// hedges are allowed while more than half is left.
 #[derive(Debug)]
-pub struct Tokens {
-    /// Thousandths that are left.
-    left: AtomicU32,
+pub struct Tokens(AtomicU64);
+
+/// What the word says, in thousandths; each is at most a million and has 20 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Level {
+    left: u32,
+    /// 0: nothing is held back.
     max: u32,
     ratio: u32,
+}
+
+const BITS: u32 = 20;
+
+impl Level {
+    fn of(word: u64) -> Level {
+        let part = |shift: u32| ((word >> shift) & ((1 << BITS) - 1)) as u32;
+        Level { left: part(0), max: part(BITS), ratio: part(2 * BITS) }
+    }
+
+    fn word(self) -> u64 {
+        let Level { left, max, ratio } = self;
+        u64::from(left) | u64::from(max) << BITS | u64::from(ratio) << (2 * BITS)
+    }
+
+    fn failed(self) -> Level {
+        Level { left: self.left.saturating_sub(1000), ..self }
+    }
+
+    fn succeeded(self) -> Level {
+        Level { left: (self.left + self.ratio).min(self.max), ..self }
+    }
+
+    /// With the parameters of another one, as full as this one in proportion.
+    fn with_parameters_of(self, other: Level) -> Level {
+        // Whatever held nothing back is followed by a full one.
+        let (left, max) = if self.max == 0 { (1, 1) } else { (self.left, self.max) };
+        let share = u64::from(left) * u64::from(other.max) / u64::from(max);
+        // A part of a value that fits fits too.
+        Level { left: u32::try_from(share).unwrap_or(other.max), ..other }
+    }
 }
 
 impl Tokens {
@@ -37,68 +73,70 @@ impl Tokens {
             return Err(Problem::TokenRatio);
         }
         let max = whole * 1000;
-        Ok(Tokens { left: AtomicU32::new(max), max, ratio: ratio.min(max) })
+        Ok(Tokens::at(Level { left: max, max, ratio: ratio.min(max) }))
     }
 
-    /// A bucket with other parameters that is as full as this one, in proportion (ruling G15).
-    ///
-    /// # Errors
-    /// As for [`Tokens::new`].
-    pub fn scaled(&self, max: f64, ratio: f64) -> Result<Self, Problem> {
-        let scaled = Tokens::new(max, ratio)?;
-        let left = u64::from(self.left.load(Ordering::Relaxed));
-        let share = left * u64::from(scaled.max) / u64::from(self.max);
-        // The product of two values of at most a million, divided by a larger one, fits.
-        scaled.left.store(u32::try_from(share).unwrap_or(scaled.max), Ordering::Relaxed);
-        Ok(scaled)
-    }
-
-    /// Whether it was made with these parameters.
+    /// A bucket that holds nothing back and counts nothing, until it takes on parameters.
     #[must_use]
-    pub fn is_like(&self, other: &Tokens) -> bool {
-        (self.max, self.ratio) == (other.max, other.ratio)
+    pub fn none() -> Self {
+        Tokens::at(Level { left: 0, max: 0, ratio: 0 })
+    }
+
+    fn at(level: Level) -> Self {
+        Tokens(AtomicU64::new(level.word()))
+    }
+
+    fn level(&self) -> Level {
+        Level::of(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Changes the level in one step; a level that stays is not written.
+    #[inline]
+    fn change(&self, next: impl Fn(Level) -> Level) {
+        // It publishes nothing but itself.
+        let relaxed = Ordering::Relaxed;
+        let mut word = self.0.load(relaxed);
+        loop {
+            let after = next(Level::of(word)).word();
+            if after == word {
+                return;
+            }
+            match self.0.compare_exchange_weak(word, after, relaxed, relaxed) {
+                Ok(_) => return,
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// Takes on the parameters of another bucket. It stays as full as it is, in proportion
+    /// (ruling G15); one that held nothing back is then full.
+    pub fn take_on(&self, other: &Tokens) {
+        let other = other.level();
+        self.change(|level| level.with_parameters_of(other));
     }
 }
 
 impl Bucket for Tokens {
     fn failed(&self) {
-        let mut left = self.left.load(Ordering::Relaxed);
-        while left != 0 {
-            let next = left.saturating_sub(1000);
-            match self.left.compare_exchange_weak(left, next, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(current) => left = current,
-            }
-        }
+        self.change(Level::failed);
     }
 
     fn take(&self, _cost: Cost, _now: Ns) -> Grant {
+        let Level { left, max, .. } = self.level();
         // "Allowed while tokens > max / 2", without losing the half of an odd maximum.
-        if 2 * self.left.load(Ordering::Relaxed) > self.max {
-            Grant::Now(Taken(0))
-        } else {
-            Grant::Refused
-        }
+        if 2 * left > max || max == 0 { Grant::Now(Taken(0)) } else { Grant::Refused }
     }
 
     fn give_back(&self, _taken: Taken) {}
 
     #[inline]
     fn succeeded(&self, _taken: Option<Taken>) {
-        let mut left = self.left.load(Ordering::Relaxed);
-        while left != self.max {
-            let next = (left + self.ratio).min(self.max);
-            match self.left.compare_exchange_weak(left, next, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(current) => left = current,
-            }
-        }
+        self.change(Level::succeeded);
     }
 
     fn tokens(&self, _now: Ns) -> Option<f64> {
-        Some(f64::from(self.left.load(Ordering::Relaxed)) / MILLI)
+        let Level { left, max, .. } = self.level();
+        (max > 0).then(|| f64::from(left) / MILLI)
     }
 }
 
@@ -187,22 +225,75 @@ mod tests {
         }
     }
 
+    /// What is left after taking on other parameters.
+    fn after(left: u32, max: u32, other: (f64, f64)) -> Option<f64> {
+        let tokens = Tokens::at(Level { left, max, ratio: 100 });
+        tokens.take_on(&Tokens::new(other.0, other.1).unwrap());
+        tokens.tokens(0)
+    }
+
     #[test]
-    fn another_maximum_keeps_the_proportion() {
-        let tokens = Tokens::new(1000.0, 0.1).unwrap();
-        assert_eq!(tokens.scaled(1.0, 0.1).unwrap().tokens(0), Some(1.0), "full stays full");
-        fail(&tokens, 250);
-        assert_eq!(tokens.scaled(10.0, 0.1).unwrap().tokens(0), Some(7.5));
-        assert_eq!(tokens.scaled(3.0, 0.1).unwrap().tokens(0), Some(2.25));
-        fail(&tokens, 749);
+    fn other_parameters_keep_the_proportion() {
+        let full = 1_000_000;
+        assert_eq!(after(full, full, (1.0, 0.1)), Some(1.0), "full stays full");
+        assert_eq!(after(750_000, full, (10.0, 0.1)), Some(7.5));
+        assert_eq!(after(750_000, full, (3.0, 0.1)), Some(2.25));
         // A thousandth of a bucket, in whole thousandths, rounded down.
-        assert_eq!(tokens.scaled(1.0, 0.1).unwrap().tokens(0), Some(0.001));
-        let small = tokens.scaled(7.0, 0.1).unwrap();
-        assert_eq!(small.tokens(0), Some(0.007));
-        assert_eq!(small.scaled(1000.0, 0.1).unwrap().tokens(0), Some(1.0));
-        fail(&tokens, 1);
-        assert_eq!(tokens.scaled(1000.0, 0.5).unwrap().tokens(0), Some(0.0));
-        assert_eq!(tokens.scaled(0.0, 0.1).err(), Some(Problem::MaxTokens));
+        assert_eq!(after(1_000, full, (1.0, 0.1)), Some(0.001));
+        assert_eq!(after(1_000, full, (7.0, 0.1)), Some(0.007));
+        assert_eq!(after(7, 7_000, (1000.0, 0.1)), Some(1.0));
+        assert_eq!(after(0, full, (1000.0, 0.5)), Some(0.0));
+        assert_eq!(after(6_300, 10_000, (10.0, 0.5)), Some(6.3), "another ratio moves nothing");
+    }
+
+    #[test]
+    fn another_ratio_counts_from_then_on() {
+        let tokens = Tokens::new(10.0, 0.1).unwrap();
+        fail(&tokens, 4);
+        tokens.take_on(&Tokens::new(10.0, 0.7).unwrap());
+        tokens.succeeded(None);
+        assert_eq!(tokens.tokens(0), Some(6.7));
+    }
+
+    #[test]
+    fn without_parameters_nothing_is_held_back_or_counted() {
+        let tokens = Tokens::none();
+        fail(&tokens, 3);
+        tokens.succeeded(None);
+        assert_eq!((allows(&tokens), tokens.tokens(0)), (true, None));
+        tokens.take_on(&Tokens::new(7.0, 0.5).unwrap());
+        assert_eq!(tokens.tokens(0), Some(7.0), "the first ones find it full");
+        fail(&tokens, 5);
+        assert!(!allows(&tokens));
+        tokens.take_on(&Tokens::none());
+        assert_eq!((allows(&tokens), tokens.tokens(0)), (true, None));
+    }
+
+    #[test]
+    fn the_word_holds_the_largest_parameters() {
+        let level = Level { left: 999_999, max: 1_000_000, ratio: 1_000_000 };
+        assert_eq!(Level::of(level.word()), level);
+        let level = Level { left: 1, max: 2, ratio: 3 };
+        assert_eq!(Level::of(level.word()), level);
+    }
+
+    #[test]
+    fn no_count_is_lost_while_parameters_change() {
+        let tokens = Tokens::new(1000.0, 0.003).unwrap();
+        let (one, other) =
+            (Tokens::new(1000.0, 0.001).unwrap(), Tokens::new(1000.0, 0.002).unwrap());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| fail(&tokens, 200));
+            }
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    tokens.take_on(&one);
+                    tokens.take_on(&other);
+                }
+            });
+        });
+        assert_eq!(tokens.tokens(0), Some(200.0));
     }
 
     #[test]

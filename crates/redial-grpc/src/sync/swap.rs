@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::{Mutex, lock};
 
 pub(crate) type ArcSwap<T> = Swap<Arc<T>>;
-pub(crate) type ArcSwapOption<T> = Swap<Option<Arc<T>>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Swap<P>(Mutex<P>);
@@ -31,16 +30,6 @@ pub(crate) trait Pointer: Clone {
 impl<T> Pointer for Arc<T> {
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(self, other)
-    }
-}
-
-impl<T> Pointer for Option<Arc<T>> {
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
     }
 }
 
