@@ -85,6 +85,8 @@ pub(crate) enum Happened {
 pub(crate) struct CallTally {
     tally: Tally,
     throttled: bool,
+    /// The attempt that runs as number 1: the first, or what replaces it.
+    first: u32,
     /// The attempt that the call belongs to.
     committed: Option<u32>,
 }
@@ -100,9 +102,10 @@ impl CallTally {
                 count(Happened::Throttled);
             }
             Note::Sealed => count(Happened::BufferFull),
+            Note::Started { attempt, number: 1 } => self.first = attempt,
             Note::Committed { attempt } => self.committed = Some(attempt),
             Note::Ended { why: Why::Succeeded, attempt }
-                if hedged && self.committed.or(attempt).is_some_and(|winner| winner > 1) =>
+                if hedged && self.committed.or(attempt).is_some_and(|it| it != self.first) =>
             {
                 count(Happened::HedgeWon);
             }

@@ -38,6 +38,15 @@ async fn losers_are_reset_with_cancel_when_another_wins() {
     assert_eq!(rig.tokens(), 10_000, "losing is no failure");
 }
 
+/// Red: `it != self.first` as `it > 1` in `CallTally::note`.
+#[tokio::test(start_paused = true)]
+async fn what_replaces_a_first_attempt_is_no_hedge_that_won() {
+    let mut rig = Rig::new(HEDGE, [Answer::reset(Reason::REFUSED_STREAM), Answer::echo()]);
+    let told = rig.call().await;
+    assert_eq!((told.attempts(), rig.statistics()), (1, (0, 0, 1)));
+    assert_eq!(rig.control.statistics()[super::rig::UNARY].hedges_won, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn dropping_the_calls_future_resets_every_attempt() {
     for (policy, streams) in [(RETRY, 1), (HEDGE, 3)] {
