@@ -75,9 +75,13 @@ impl Shared {
         let throttling = config.retry_throttling();
         let methods = Methods::new(config, &self.client);
         let _one_at_a_time = lock(&self.configuring);
+        let had_one = self.methods.load().config().retry_throttling().is_some();
         self.terms.store(methods.have_terms(), Ordering::Relaxed);
         self.methods.store(Arc::new(methods));
-        self.server.configure(throttling);
+        // Who had nothing to say about it and still has not leaves alone what others share.
+        if had_one || throttling.is_some() {
+            self.server.configure(throttling);
+        }
     }
 
     pub(crate) fn set_retries(&self, retries: Retries) {

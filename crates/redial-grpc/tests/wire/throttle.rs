@@ -79,6 +79,19 @@ async fn a_second_layer_of_a_name_takes_over_what_the_first_left() {
     assert_eq!((first.tokens(), second.tokens()), (14_000, 14_000));
 }
 
+/// Red: `self.server.configure(throttling)` without a condition in `Shared::set_config`.
+#[tokio::test(start_paused = true)]
+async fn a_layer_without_a_throttle_takes_none_away_by_a_config_without_one() {
+    let named = || RetryLayer::builder().for_server("throttle-untouched");
+    let mut one = Rig::of(named().config(throttled(10)).build(), busy());
+    one.call().await;
+    let other = Rig::of(named().build(), busy());
+    other.control.set_json("{}").unwrap();
+    assert_eq!((one.tokens(), other.tokens()), (7_000, 7_000));
+    one.control.set_json("{}").unwrap();
+    assert_eq!(other.control.tokens(), None, "who had it ends it for all");
+}
+
 #[tokio::test(start_paused = true)]
 async fn with_retries_disabled_nothing_is_counted_and_transparent_ones_count_success() {
     for (retries, tokens) in [(Retries::Off, 7_000), (Retries::Transparent, 7_100)] {
