@@ -66,7 +66,7 @@ impl Said {
         for (name, value) in headers {
             match name.as_str() {
                 "grpc-status" => drop(said.status.get_or_insert_with(|| status(value.as_bytes()))),
-                "content-type" => said.grpc |= value.as_bytes().starts_with(b"application/grpc"),
+                "content-type" => said.grpc |= is_grpc(value.as_bytes()),
                 PUSHBACK_HEADER => said.pushback = true,
                 _ => {}
             }
@@ -80,6 +80,12 @@ impl Said {
         }
         Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
     }
+}
+
+/// Whether a content type is one of gRPC's. Types are the same in any case (RFC 9110, 8.3.1).
+fn is_grpc(kind: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    kind.get(..GRPC.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC))
 }
 
 /// A status as headers carry it; what cannot be read is UNKNOWN.
@@ -118,8 +124,14 @@ mod tests {
 
     #[test]
     fn headers_without_a_status_begin_a_response() {
-        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"] {
-            assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Begins);
+        let kinds = ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"];
+        // Red: `kind == GRPC` in `is_grpc`.
+        for kind in kinds.into_iter().chain(["Application/gRPC"]) {
+            assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Begins, "{kind}");
+        }
+        for kind in ["", "application/grp", "application/json", "text/application/grpc"] {
+            let answer = response(200, &[("content-type", kind)]);
+            assert_eq!(head(&answer), Head::Foreign(Code::Unknown), "{kind}");
         }
     }
 
