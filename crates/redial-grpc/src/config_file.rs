@@ -36,7 +36,9 @@ impl RetryLayerBuilder {
 }
 
 /// Why a file does not give a service config. Its text names the file and all problems.
-#[derive(Debug)]
+///
+/// Printed with `{:?}`, as `main` and `unwrap` do it, it is that text and its cause; `{:#?}` has all
+/// fields.
 pub struct ConfigFileError {
     path: PathBuf,
     wrong: Wrong,
@@ -79,6 +81,21 @@ impl fmt::Display for ConfigFileError {
                 f.write_str(&lines.next().unwrap_or_default())?;
                 lines.try_for_each(|line| write!(f, "\n{line}"))
             }
+        }
+    }
+}
+
+impl fmt::Debug for ConfigFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConfigFileError { path, wrong } = self;
+        match wrong {
+            _ if f.alternate() => {
+                f.debug_struct("ConfigFileError").field("path", path).field("wrong", wrong).finish()
+            }
+            Wrong::Io(cause) => write!(f, "{self}: {cause}"),
+            // What prints it has begun a line of its own, like `Error: `.
+            Wrong::Config(_) => write!(f, "\n{self}"),
+            Wrong::NotAFile | Wrong::TooLarge | Wrong::NotUtf8 { .. } => write!(f, "{self}"),
         }
     }
 }

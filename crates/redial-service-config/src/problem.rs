@@ -220,7 +220,9 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 /// Everything that makes a config invalid, in the order of the text; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Printed with `{:?}`, as `main` and `unwrap` do it, each is a line for people; `{:#?}` has all fields.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Problems {
     pub(crate) list: Vec<Problem>,
     pub(crate) left_out: usize,
@@ -283,4 +285,32 @@ impl fmt::Display for Problems {
     }
 }
 
+impl fmt::Debug for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            // What prints it has begun a line of its own, like `Error: `.
+            return write!(f, "\n{self}");
+        }
+        f.debug_struct("Problems")
+            .field("list", &self.list)
+            .field("left_out", &self.left_out)
+            .field("warnings", &self.warnings)
+            .finish()
+    }
+}
+
 impl std::error::Error for Problems {}
+
+#[cfg(test)]
+mod tests {
+    use crate::ServiceConfig;
+
+    #[test]
+    fn where_main_returns_problems_each_is_a_line() {
+        let text = r#"{ "retryThrottling": { "maxTokens": 0, "tokenRatio": 0 } }"#;
+        let problems = ServiceConfig::parse(text).unwrap_err();
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(format!("Error: {problems:?}"), format!("Error: \n{}\n{}", lines[0], lines[1]));
+        assert!(format!("{problems:#?}").contains("rule: MaxTokens"));
+    }
+}

@@ -265,13 +265,17 @@ async fn a_watch_that_is_dropped_changes_nothing_any_more() {
 fn a_layer_from_a_file_says_what_is_wrong_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.json");
-    assert!(RetryLayer::from_file(&path).unwrap_err().is_missing());
+    let missing = RetryLayer::from_file(&path).unwrap_err();
+    assert!(missing.is_missing());
+    let shown = format!("{missing:?}");
+    assert!(shown.contains("the file cannot be read: ") && !shown.contains('{'), "{shown}");
     fs::write(&path, r#"{ "methodConfig": [{ "timeout": "x", "waitForReady": 1 }] }"#).unwrap();
     let error = RetryLayer::from_file(&path).unwrap_err();
     let text = error.to_string();
     let places: Vec<_> =
         text.lines().map(|line| line.starts_with(path.to_str().unwrap())).collect();
     assert_eq!(places, [true, true], "{text}");
+    assert_eq!(format!("{error:?}"), format!("\n{text}"), "as `main` prints it");
     fs::write(&path, config(3)).unwrap();
     let layer = RetryLayer::builder().for_server("a").config_file(Path::new(&path)).unwrap();
     assert_eq!(seconds(&layer.build().control()), 3);
