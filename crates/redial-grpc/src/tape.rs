@@ -12,9 +12,9 @@
 //! Invariants: a frame is handed to an attempt once, in order; only attempts that were opened and
 //! not closed read, and an attempt that is closed is woken to hear of it; what counts against the
 //! limits is what `frames` holds, and nothing after the choice. Lock order: `inner`, then the
-//! alarm's; nobody is woken and nothing of the application's is dropped under either: that is left
-//! for [`Afterwards`]. (The application's body is polled under `inner`: it must not wait for another
-//! attempt of its own call, and cannot.)
+//! alarm's; nobody is woken, nothing of the application's is dropped and its body is not asked under
+//! either: the first two are left for [`Afterwards`], and who asks the body has taken it out. (A body
+//! may own the response of its own call, and drop it while it is asked, which ends the tape.)
 
 mod alarm;
 #[cfg(all(test, not(loom)))]
@@ -104,8 +104,10 @@ pub(crate) struct Tape<B> {
 }
 
 struct Inner<B> {
-    /// `None` once nobody will ask it again.
+    /// `None` while a reader asks it, and once nobody will ask it again.
     source: Option<B>,
+    /// A reader came while another one asked the source, and waits.
+    wanted: bool,
     frames: VecDeque<Bytes>,
     /// The index of the first frame that is kept.
     first: u64,
@@ -148,6 +150,7 @@ where
     ) -> Self {
         let inner = Inner {
             source: Some(source),
+            wanted: false,
             frames,
             first: 0,
             beyond: None,
@@ -196,12 +199,12 @@ where
     fn read(&self, attempt: u32, next: &mut u64, cx: &mut Context<'_>) -> (Poll<Read>, Afterwards) {
         let mut after = Afterwards::default();
         let mut guard = lock(&self.inner);
-        let inner = &mut *guard;
-        let Some(place) = inner.open.iter().position(|(other, _)| *other == attempt) else {
-            return (Poll::Ready(Read::Early(Early::Over)), after);
-        };
         // A frame that says something takes two turns: it is asked for, and handed out.
         for _ in 0..EMPTY_MAX + 2 {
+            let inner = &mut *guard;
+            let Some(place) = inner.open.iter().position(|(other, _)| *other == attempt) else {
+                return (Poll::Ready(Read::Early(Early::Over)), after);
+            };
             if let Some(bytes) = inner.frame(*next) {
                 *next += 1;
                 inner.open[place].1 = *next;
@@ -219,27 +222,35 @@ where
             if inner.beyond.is_some() {
                 return (Poll::Pending, after);
             }
-            let polled = if inner.open.len() == 1 {
-                inner.pull(cx, &mut after)
+            let Some(mut source) = inner.source.take() else {
+                // Who asks it now wakes us with the answer, or to ask it ourselves.
+                inner.wanted = true;
+                return (Poll::Pending, after);
+            };
+            let alone = inner.open.len() == 1;
+            drop(guard);
+            let polled = if alone {
+                ask(&mut source, cx)
             } else {
                 // All that wait: who asked last may be stalled by its connection, or gone, when the
                 // source has something.
-                let alarm = Waker::from(self.alarm.clone());
-                self.alarm.hush();
-                let polled = inner.pull(&mut Context::from_waker(&alarm), &mut after);
-                after.wake(self.alarm.rung());
-                polled
+                ask(&mut source, &mut Context::from_waker(&Waker::from(self.alarm.clone())))
             };
-            if polled.is_pending() {
-                return (Poll::Pending, after);
-            }
-            if inner.open.len() > 1 {
+            guard = lock(&self.inner);
+            let inner = &mut *guard;
+            let answered = inner.answer(source, polled, &mut after);
+            let others = !alone || inner.open.len() > 1;
+            if std::mem::take(&mut inner.wanted) || answered.is_ready() && others {
                 after.wake(self.alarm.take_others(attempt));
+            }
+            if answered.is_pending() {
+                return (Poll::Pending, after);
             }
             if inner.failure.is_some() || inner.is_full() {
                 after.wake(inner.caller.take());
             }
         }
+        drop(guard);
         after.wake([cx.waker().clone()]);
         (Poll::Pending, after)
     }
@@ -353,23 +364,30 @@ impl<B> Inner<B> {
     }
 }
 
-impl<B> Inner<B>
+/// What a source says, or how it panicked.
+type Asked = Result<Poll<Option<Result<Frame<Bytes>, BoxError>>>, Box<dyn Any + Send>>;
+
+/// Asks a source for what comes next.
+fn ask<B>(source: &mut B, cx: &mut Context<'_>) -> Asked
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    /// Asks the source for what comes next.
-    fn pull(&mut self, cx: &mut Context<'_>, after: &mut Afterwards) -> Poll<()> {
-        let Some(source) = &mut self.source else {
-            debug_assert!(false, "a source that is gone is asked");
-            self.end = Some(End::Over);
+    // A panic would go up into the task of a connection, which other calls share, and the caller
+    // would never hear why. The source is not asked again, so nobody sees it broken.
+    catch_unwind(AssertUnwindSafe(|| Pin::new(source).poll_frame(cx).map_err(Into::into)))
+}
+
+impl<B: Send + 'static> Inner<B> {
+    /// Takes back a source that was asked, and what it said.
+    fn answer(&mut self, source: B, asked: Asked, after: &mut Afterwards) -> Poll<()> {
+        if self.end == Some(End::Over) {
+            // The call ended meanwhile, perhaps by what was asked.
+            after.drop(Some((source, asked)));
             return Poll::Ready(());
-        };
-        // A panic would go up into the task of a connection, which other calls share, and the
-        // caller would never hear why. The source is not asked again, so nobody sees it broken.
-        let polled =
-            catch_unwind(AssertUnwindSafe(|| Pin::new(source).poll_frame(cx).map_err(Into::into)));
-        match polled {
+        }
+        self.source = Some(source);
+        match asked {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Some(Ok(frame)))) => after.drop(self.take_in(frame)),
             Ok(Poll::Ready(Some(Err(error)))) => self.fail(Failure::Body(error)),

@@ -1,8 +1,7 @@
 //! The readers of a tape that wait, and what is left to do when no lock is held.
 //!
 //! A reader that found what it wanted may stay: it is woken once more than needed, at worst.
-//! Invariant: nobody is woken under the alarm's own lock, nor while the source is asked, which
-//! happens under the tape's.
+//! Invariant: nobody is woken under the alarm's own lock.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,9 +18,6 @@ pub(super) struct Alarm {
 #[derive(Default)]
 struct Waiting {
     readers: Vec<(u32, Waker)>,
-    /// The source is being asked: if it rings meanwhile, that is remembered.
-    hushed: bool,
-    rung: bool,
 }
 
 impl Alarm {
@@ -57,18 +53,6 @@ impl Alarm {
         let wakers = lock(&self.waiting).take();
         wakers.into_iter().for_each(Waker::wake);
     }
-
-    /// From now on nobody is woken.
-    pub(super) fn hush(&self) {
-        lock(&self.waiting).hushed = true;
-    }
-
-    /// Ends the hush; whoever should have been woken meanwhile.
-    pub(super) fn rung(&self) -> Vec<Waker> {
-        let mut waiting = lock(&self.waiting);
-        waiting.hushed = false;
-        if std::mem::take(&mut waiting.rung) { waiting.take() } else { Vec::new() }
-    }
 }
 
 impl Waiting {
@@ -83,14 +67,7 @@ impl Wake for Alarm {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut waiting = lock(&self.waiting);
-        if waiting.hushed {
-            waiting.rung = true;
-            return;
-        }
-        let wakers = waiting.take();
-        drop(waiting);
-        wakers.into_iter().for_each(Waker::wake);
+        self.ring();
     }
 }
 

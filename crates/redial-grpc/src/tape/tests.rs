@@ -789,3 +789,44 @@ fn a_whole_body_is_one_frame_or_none() {
     assert!(Replay::<Source>::whole(Bytes::new()).is_end_stream());
     assert_eq!(whole.size_hint().exact(), None, "hyper would send a content-length");
 }
+
+/// Ends the tape that it is the source of while it is asked, as a request stream does that owns the
+/// response of its own call and lets it go.
+#[derive(Default)]
+struct Selfish(Arc<Mutex<Weak<Tape<Selfish>>>>);
+
+impl Body for Selfish {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(tape) = lock(&self.0).upgrade() {
+            assert!(MayFail::failure(&*tape).is_none());
+            MayFail::abandon(&*tape);
+        }
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"late")))))
+    }
+}
+
+/// Red: ask the source before `drop(guard)` in `Tape::read`, which then waits for itself.
+#[test]
+fn a_source_may_end_its_own_tape_while_it_is_asked() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (source, meter) = (Selfish::default(), meter());
+        let own = source.0.clone();
+        let tape = Arc::new(Tape::new(source, VecDeque::new(), Held::new(meter, ROOMY), None));
+        *lock(&own) = Arc::downgrade(&tape);
+        let mut body = tape.open(1);
+        let mut cx = Context::from_waker(Waker::noop());
+        let read = Pin::new(&mut body).poll_frame(&mut cx);
+        let over = matches!(read, Poll::Ready(Some(Err(ReplayError(Early::Over)))));
+        done.send((over, lock(&tape.inner).source.is_none())).unwrap();
+    });
+    let seen =
+        is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for itself");
+    assert_eq!(seen, (true, true));
+}
