@@ -82,6 +82,8 @@
 //! this: no clock is read and nothing is allocated for it.
 
 mod answer;
+#[cfg(feature = "balance")]
+pub mod balance;
 mod body;
 mod config_file;
 mod control;
