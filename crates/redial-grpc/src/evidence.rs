@@ -66,7 +66,29 @@ fn conclusive(error: &(dyn Error + 'static), connected: bool) -> Option<(Evidenc
     {
         return Some((Evidence::Unconnected, Code::Unavailable));
     }
-    of_tonic(error)
+    of_balance(error).or_else(|| of_tonic(error))
+}
+
+/// What the balanced channel says itself.
+#[cfg(feature = "balance")]
+fn of_balance(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+    if error.is::<crate::balance::Unreachable>() {
+        return Some((Evidence::Unconnected, Code::Unavailable));
+    }
+    // tonic takes it for a failure to connect.
+    let mut link = Some(error);
+    while let Some(error) = link {
+        if error.is::<crate::balance::error::Spent>() {
+            return Some((Evidence::Unsent, Code::Unavailable));
+        }
+        link = error.source();
+    }
+    None
+}
+
+#[cfg(not(feature = "balance"))]
+fn of_balance(_error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+    None
 }
 
 fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {

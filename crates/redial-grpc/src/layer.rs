@@ -12,6 +12,7 @@ use redial_service_config::{Client, Jitter, Late, Problem, Problems, Retries, Se
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::backends::UsedBackends;
 use crate::body::ResponseBody;
 use crate::control::Control;
 use crate::future::{Kind, Pending, ResponseFuture, Written, of_body};
@@ -113,10 +114,11 @@ impl<S: Clone, W: Clone> Layer<S> for RetryLayer<W> {
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RetryLayerBuilder {
-    config: ServiceConfig,
+    pub(crate) config: ServiceConfig,
     pub(crate) client: Client,
-    server: Option<Box<str>>,
+    pub(crate) server: Option<Box<str>>,
     depth: bool,
+    distinct: bool,
     pub(crate) listeners: Listeners,
 }
 
@@ -196,11 +198,19 @@ impl RetryLayerBuilder {
         self
     }
 
+    /// Every attempt carries the backends that its call has used ([`UsedBackends`]), so that a
+    /// balancer below can send it elsewhere. Off by default, since it is an allocation for each
+    /// call; the balanced channel (feature `balance`) switches it on.
+    pub const fn distinct_backends(mut self) -> Self {
+        self.distinct = true;
+        self
+    }
+
     /// The layer.
     #[must_use]
     pub fn build(self) -> RetryLayer {
-        let RetryLayerBuilder { config, client, server, depth, listeners } = self;
-        let shared = Shared::new(config, client, server, depth, &listeners);
+        let RetryLayerBuilder { config, client, server, depth, distinct, listeners } = self;
+        let shared = Shared::new(config, client, server, depth, distinct, &listeners);
         RetryLayer { shared: Arc::new(shared), bodies: Tonic }
     }
 
@@ -233,6 +243,12 @@ impl<S: Clone, W: Clone> Clone for RetryService<S, W> {
 }
 
 impl<S, W> RetryService<S, W> {
+    /// The channel below.
+    #[cfg(feature = "balance")]
+    pub(crate) fn inner(&self) -> &S {
+        &self.inner
+    }
+
     /// What can be changed and read while calls run.
     #[must_use]
     pub fn control(&self) -> Control {
@@ -288,8 +304,9 @@ where
         if let Some(config) = config_deadline.filter(|it| deadline.is_none_or(|own| *it < own)) {
             request.headers_mut().insert(TIMEOUT, timeout::format(config));
         }
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let template = Template::of(&parts, method.usual_head());
+        let used = self.shared.distinct.then(|| UsedBackends::of(&mut parts.extensions)).flatten();
         let sizes = method.request_max().map(Sizes::new);
         let keeps = retries != Retries::Off;
         let counts = observer.counts_bytes();
@@ -305,6 +322,7 @@ where
         let mut state = Pooled::new(State::begin(Begin {
             method,
             template,
+            used,
             throttle: Throttle(keeps.then(|| self.shared.server.clone())),
             terms: Terms { deadline, sealed: keeps && read.sealed, ..Terms::default() },
             wait_for_ready,

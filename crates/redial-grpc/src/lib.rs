@@ -82,6 +82,7 @@
 //! this: no clock is read and nothing is allocated for it.
 
 mod answer;
+mod backends;
 #[cfg(feature = "balance")]
 pub mod balance;
 mod body;
@@ -111,6 +112,7 @@ mod timeout;
 mod watch;
 mod wrap;
 
+pub use backends::{BackendId, USED_BACKENDS_MAX, UsedBackends};
 pub use body::ResponseBody;
 pub use config_file::ConfigFileError;
 pub use control::Control;

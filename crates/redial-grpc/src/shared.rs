@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     /// a moment before or after the config itself.
     terms: AtomicBool,
     depth: bool,
+    /// Whether each attempt carries the backends that its call has used.
+    pub(crate) distinct: bool,
     /// Held while a config is put in force: what is then in force is one config, not parts of two.
     configuring: Mutex<()>,
 }
@@ -38,6 +40,7 @@ impl Shared {
         client: Client,
         server: Option<Box<str>>,
         depth: bool,
+        distinct: bool,
         listeners: &Listeners,
     ) -> Self {
         let observing = Observing::new(listeners, server.as_deref());
@@ -57,6 +60,7 @@ impl Shared {
             observing,
             retries: AtomicU8::new(number(client.retries)),
             depth,
+            distinct,
             configuring: Mutex::default(),
             client,
         }

@@ -18,6 +18,7 @@ use redial_core::{
 use redial_service_config::Plan;
 use tokio::time::{Instant, Sleep};
 
+use crate::backends::UsedBackends;
 use crate::methods::PlanRef;
 use crate::observe::Observer;
 use crate::options::CallDiary;
@@ -101,6 +102,7 @@ const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 pub(crate) struct Begin {
     pub(crate) method: PlanRef,
     pub(crate) template: Template,
+    pub(crate) used: Option<UsedBackends>,
     pub(crate) throttle: Throttle,
     pub(crate) terms: Terms,
     pub(crate) wait_for_ready: bool,
@@ -123,6 +125,8 @@ pub(crate) struct State {
     yielded: bool,
     /// What further attempts are made of, as long as there may be any.
     template: Option<Template>,
+    /// The backends that the attempts went to, if they are to know.
+    used: Option<UsedBackends>,
     pub(crate) wait_for_ready: bool,
     /// The number of the attempt that the call belongs to, as the application was told.
     pub(crate) number: u32,
@@ -141,7 +145,7 @@ impl std::fmt::Debug for State {
 impl State {
     pub(crate) fn begin(begin: Begin) -> Self {
         let Begin { method, template, throttle, terms, wait_for_ready, diary, .. } = begin;
-        let Begin { mut observer, clock, .. } = begin;
+        let Begin { mut observer, clock, used, .. } = begin;
         let hedged = method.plan().is_hedged();
         let response_sizes = method.response_max().map(|max| Box::new(Sizes::new(max)));
         // Who runs against no clock and tells nobody needs none until something fails.
@@ -169,6 +173,7 @@ impl State {
             timer,
             yielded: false,
             template: Some(template),
+            used,
             wait_for_ready,
             number: 0,
             body: None,
@@ -209,7 +214,12 @@ impl State {
     /// The request of the attempt with this number.
     pub(crate) fn request<B>(&self, number: u32, body: B) -> Option<Request<B>> {
         let usual = self.policy().usual_head();
-        self.template.as_ref()?.request(usual, number, self.remaining(), body)
+        let template = self.template.as_ref()?;
+        let mut request = template.request(usual, number, self.remaining(), body)?;
+        if let Some(used) = &self.used {
+            request.extensions_mut().insert(used.clone());
+        }
+        Some(request)
     }
 
     /// Whether nothing will be due as long as nothing happens.

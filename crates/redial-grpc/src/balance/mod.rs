@@ -1,5 +1,68 @@
-//! A channel over several backends (feature `balance`).
+//! A channel over several backends (feature `balance`): retries and hedges go elsewhere while there
+//! is an elsewhere.
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use redial_echo::echo_client::EchoClient;
+//! use redial_grpc::balance;
+//!
+//! let channel = balance::channel("dns:///orders.internal:50051")
+//!     .default_service_config(r#"{ "loadBalancingPolicy": "round_robin" }"#)
+//!     .build()?;
+//! let client = EchoClient::new(channel);
+//! # drop(client); Ok(())
+//! # }
+//! ```
+//!
+//! - Which backend: as `loadBalancingPolicy` of the config in force says, `pick_first` or
+//!   `round_robin`. Further attempts of a call prefer backends that it has not used, then the one
+//!   that it used least recently; under `pick_first` another address is connected for that.
+//! - Backends that keep failing are avoided for a while ([`Outliers`]), never all of them.
+//! - Dials wait for gRPC's connection backoff. A call waits while a backend is being dialled; when
+//!   all of them wait for their backoff it is UNAVAILABLE ([`Unreachable`]), for its policy to judge.
+//! - Names are resolved again when a connection is lost or cannot be made ([`Resolve`]).
+//!
+//! The [guide] says more, with every option.
+//!
+//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
 
+mod builder;
+mod dial;
+pub(crate) mod error;
+mod health;
+mod hub;
+mod keep;
 mod resolve;
+mod roster;
+mod service;
+mod target;
+mod tell;
+mod view;
 
-pub use resolve::{ADDRESSES_MAX, Resolution, Resolve, Resolving};
+pub use builder::{
+    CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT, CONNECT_MAX_DEFAULT, ChannelBuilder,
+    RESOLVE_MIN_DEFAULT,
+};
+pub use dial::{Dial, Dialling, Io};
+pub use error::{BuildError, Unreachable};
+pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
+pub use resolve::{ADDRESSES_MAX, Resolution, Resolve, Resolving, SystemResolver};
+pub use service::{Balanced, BalancedBody, Calling};
+pub use view::{Backend, BackendState, View};
+
+use crate::RetryService;
+
+/// What generated clients take: retries and hedging over several backends.
+pub type BalancedChannel = RetryService<Balanced>;
+
+/// A channel to this target, to be built:
+///
+/// | target | meaning |
+/// | --- | --- |
+/// | `dns:///host:port`, `dns:host:port`, `host:port` | the addresses of a name, plaintext |
+/// | `http://host:port`, `https://host:port` | the same, as tonic writes it; with `https`, TLS |
+/// | `ipv4:a:port,b:port`, `ipv6:[a]:port,[b]:port` | these addresses, plaintext |
+pub fn channel(target: &str) -> ChannelBuilder {
+    ChannelBuilder::new(target)
+}

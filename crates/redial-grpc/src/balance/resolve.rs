@@ -70,3 +70,28 @@ impl Resolution {
         self
     }
 }
+
+/// Resolves a host name as the operating system does (`getaddrinfo`, which includes hosts files).
+/// It brings no service config.
+#[derive(Clone, Debug)]
+pub struct SystemResolver {
+    host: Box<str>,
+    port: u16,
+}
+
+impl SystemResolver {
+    /// For this host; all addresses get this port.
+    #[must_use]
+    pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
+        SystemResolver { host: host.into(), port }
+    }
+}
+
+impl Resolve for SystemResolver {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((&*self.host, self.port)).await?;
+            Ok(Resolution::new(found.collect()))
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The backends that the attempts of one call went to.
+//!
+//! Rule: whoever picks a backend looks and notes in one step, so that hedges that start in the same
+//! moment see each other.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::sync::{Mutex, lock};
+
+/// How many backends a call remembers; the one that it used least recently is forgotten first.
+pub const USED_BACKENDS_MAX: usize = 64;
+
+/// A backend, as a balancer calls it: any number that it uses for no other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendId(u64);
+
+impl BackendId {
+    /// The backend with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        BackendId(number)
+    }
+
+    /// The backend with this address, name or key. Within one build of a program the same value
+    /// always gives the same id.
+    #[must_use]
+    pub fn of(name: &(impl Hash + ?Sized)) -> Self {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        BackendId(hasher.finish())
+    }
+}
+
+/// The backends that the attempts of one call went to: a request extension for balancers.
+///
+/// [`RetryLayerBuilder::distinct_backends`] puts one into the requests of every call: its first
+/// attempt, its retries, hedges and transparent replacements all carry the same. The balanced
+/// channel (feature `balance`) heeds it by itself. A balancer of your own does the same with
+/// [`UsedBackends::choose`]:
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::task::{Context, Poll};
+///
+/// use http::Request;
+/// use redial_grpc::{BackendId, UsedBackends};
+/// use tower::Service;
+///
+/// /// Calls a service that the call has not used yet; then the least recently used one.
+/// #[derive(Clone)]
+/// struct Spread<S>(Vec<S>);
+///
+/// impl<S: Service<Request<B>>, B> Service<Request<B>> for Spread<S> {
+///     type Response = S::Response;
+///     type Error = S::Error;
+///     type Future = S::Future;
+///
+///     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+///         for service in &mut self.0 {
+///             std::task::ready!(service.poll_ready(cx))?;
+///         }
+///         Poll::Ready(Ok(()))
+///     }
+///
+///     fn call(&mut self, request: Request<B>) -> S::Future {
+///         let used = request.extensions().get::<UsedBackends>().cloned().unwrap_or_default();
+///         let id = |place: usize| BackendId::new(place as u64);
+///         let place = used.choose(|used| {
+///             let fresh = (0..self.0.len()).find(|place| !used.contains(&id(*place)));
+///             let oldest = || (0..self.0.len()).find(|place| used.first() == Some(&id(*place)));
+///             let place = fresh.or_else(oldest).unwrap_or(0);
+///             Some((id(place), place))
+///         });
+///         self.0[place.unwrap_or(0)].call(request)
+///     }
+/// }
+/// # use redial_echo::echo_client::EchoClient;
+/// # use redial_echo::echo_server::EchoServer;
+/// # use redial_echo::{EchoRequest, Responder};
+/// # use redial_grpc::{RetryLayer, ServiceConfig};
+/// # use tower::{ServiceBuilder, ServiceExt};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServiceConfig::parse(r#"{ "methodConfig": [{ "name": [{}],
+/// #     "retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s",
+/// #                      "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#)?;
+/// # let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
+/// # let server = |name: u32| {
+/// #     let calls = calls.clone();
+/// #     EchoServer::new(Responder).map_request(move |request: Request<tonic::body::Body>| {
+/// #         calls.lock().unwrap().push(name);
+/// #         request
+/// #     })
+/// # };
+/// # let spread = Spread(vec![server(0), server(1), server(2)]);
+///
+/// let layer = RetryLayer::builder().config(config).distinct_backends().build();
+/// let mut client = EchoClient::new(ServiceBuilder::new().layer(layer).service(spread));
+/// # client.unary(EchoRequest { failures: 3, ..EchoRequest::default() }).await?;
+/// # assert_eq!(*calls.lock().unwrap(), [0, 1, 2, 0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An application that puts one into a request itself (`request.extensions_mut().insert(..)`) can
+/// read afterwards where the attempts went.
+///
+/// [`RetryLayerBuilder::distinct_backends`]: crate::RetryLayerBuilder::distinct_backends
+#[derive(Clone, Debug, Default)]
+pub struct UsedBackends(Arc<Mutex<Vec<BackendId>>>);
+
+impl UsedBackends {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        UsedBackends::default()
+    }
+
+    /// Puts a new one among a request's extensions, unless the application has put its own there,
+    /// which further attempts carry then like everything else of its head.
+    pub(crate) fn of(extensions: &mut http::Extensions) -> Option<UsedBackends> {
+        if extensions.get::<UsedBackends>().is_some() {
+            return None;
+        }
+        let used = UsedBackends::new();
+        extensions.insert(used.clone());
+        Some(used)
+    }
+
+    /// Shows the backends that the call has used, the least recently used one first, and notes the
+    /// one that is picked. Nobody else looks or notes meanwhile.
+    ///
+    /// The closure must not use the same handle.
+    pub fn choose<T>(
+        &self,
+        pick: impl FnOnce(&[BackendId]) -> Option<(BackendId, T)>,
+    ) -> Option<T> {
+        let mut used = lock(&self.0);
+        let (id, picked) = pick(&used)?;
+        used.retain(|other| *other != id);
+        if used.len() == USED_BACKENDS_MAX {
+            used.remove(0);
+        }
+        used.push(id);
+        Some(picked)
+    }
+
+    /// Notes that an attempt goes to this backend.
+    pub fn record(&self, id: BackendId) {
+        self.choose(|_| Some((id, ())));
+    }
+
+    /// The backends that the call has used, each once, the least recently used one first.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<BackendId> {
+        lock(&self.0).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_comes_first_and_each_once() {
+        let used = UsedBackends::new();
+        for number in [1, 2, 3, 1] {
+            used.record(BackendId::new(number));
+        }
+        assert_eq!(used.to_vec(), [2, 3, 1].map(BackendId::new));
+        let none = used.choose(|seen| {
+            assert_eq!(seen.len(), 3);
+            None::<(BackendId, ())>
+        });
+        assert!(none.is_none() && used.to_vec().len() == 3, "who picks nothing notes nothing");
+    }
+
+    #[test]
+    fn so_many_are_remembered_and_no_more() {
+        let used = UsedBackends::new();
+        let most = USED_BACKENDS_MAX as u64;
+        (0..most).map(BackendId::new).for_each(|id| used.record(id));
+        assert_eq!(used.to_vec()[0], BackendId::new(0));
+        used.record(BackendId::new(0));
+        assert_eq!(used.to_vec().len(), USED_BACKENDS_MAX, "a known one takes no room");
+        used.record(BackendId::new(most));
+        assert_eq!(used.to_vec().len(), USED_BACKENDS_MAX);
+        assert_eq!(used.to_vec()[0], BackendId::new(2), "the oldest is forgotten");
+    }
+
+    #[test]
+    fn the_same_name_is_the_same_backend() {
+        assert_eq!(BackendId::of("10.0.0.1:1"), BackendId::of("10.0.0.1:1"));
+        assert_ne!(BackendId::of("10.0.0.1:1"), BackendId::of("10.0.0.2:1"));
+    }
+}

@@ -1,0 +1,192 @@
+//! How a channel is written.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redial::{Policy, Throttle};
+use redial_service_config::ServiceConfig;
+use tonic::transport::Endpoint;
+use tower_layer::Layer as _;
+
+use super::BalancedChannel;
+use super::dial::{Dial, Tcp};
+use super::error::{BuildError, Wrong};
+use super::health::Outliers;
+use super::hub::{Hub, Settings};
+use super::keep::Source;
+use super::resolve::{Resolve, SystemResolver};
+use super::roster::Roster;
+use super::service::Balanced;
+use super::target::{Place, Target};
+use crate::RetryLayerBuilder;
+
+/// How long after a resolution the next one may come.
+pub const RESOLVE_MIN_DEFAULT: Duration = Duration::from_secs(30);
+/// The first delay between two dials (gRPC, "Connection Backoff Protocol").
+pub const CONNECT_FIRST_DEFAULT: Duration = Duration::from_secs(1);
+/// The longest delay between two dials (gRPC, "Connection Backoff Protocol").
+pub const CONNECT_CAP_DEFAULT: Duration = Duration::from_secs(120);
+/// How long a dial may take, unless the endpoint has a `connect_timeout`.
+pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(20);
+
+/// The growth of the delays between dials, and their jitter (the same document).
+const CONNECT_FACTOR: f64 = 1.6;
+const CONNECT_JITTER: f64 = 0.2;
+
+/// A channel that is being written; see [`channel`](super::channel).
+#[must_use = "a builder does nothing until it is built"]
+#[derive(Debug)]
+pub struct ChannelBuilder {
+    name: String,
+    target: Result<(Endpoint, Place), BuildError>,
+    source: Option<Source>,
+    layer: RetryLayerBuilder,
+    config: Option<String>,
+    dial: Option<Arc<dyn Dial>>,
+    outliers: Outliers,
+    connect: (Duration, Duration),
+    resolve_min: Duration,
+    resolve_every: Option<Duration>,
+}
+
+impl ChannelBuilder {
+    pub(crate) fn new(target: &str) -> Self {
+        let read = Target::parse(target);
+        let read = read.map(|Target { origin, place }| (Endpoint::from(origin), place));
+        ChannelBuilder {
+            name: target.to_owned(),
+            target: read,
+            source: None,
+            layer: RetryLayerBuilder::default(),
+            config: None,
+            dial: None,
+            outliers: Outliers::default(),
+            connect: (CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT),
+            resolve_min: RESOLVE_MIN_DEFAULT,
+            resolve_every: None,
+        }
+    }
+
+    /// These addresses, in place of what the target's name resolves to. The name is still what TLS
+    /// and `:authority` are told.
+    pub fn addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.source = Some(Source::Listed(addresses.into_iter().collect()));
+        self
+    }
+
+    /// This resolver, in place of the operating system's.
+    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+        self.source = Some(Source::Resolver(Arc::new(resolver)));
+        self
+    }
+
+    /// What tonic has for a connection: TLS, keepalive, window sizes. Its `connect_timeout` bounds
+    /// each dial (20 s otherwise); its `local_address` has no effect, and its `timeout` is to be
+    /// left alone: deadlines are for calls and configs.
+    pub fn endpoint(
+        mut self,
+        settings: impl FnOnce(Endpoint) -> Result<Endpoint, tonic::transport::Error>,
+    ) -> Self {
+        self.target = self.target.and_then(|(endpoint, place)| {
+            let endpoint =
+                settings(endpoint).map_err(|error| BuildError(Wrong::Endpoint(error)))?;
+            Ok((endpoint, place))
+        });
+        self
+    }
+
+    /// The options of the retry layer. Unless it has another, its server name is the target.
+    pub fn layer(mut self, layer: RetryLayerBuilder) -> Self {
+        self.layer = layer;
+        self
+    }
+
+    /// The service config that is in force as long as the resolver brings none; in place of the
+    /// layer's, if that has one.
+    pub fn default_service_config(mut self, config: impl Into<String>) -> Self {
+        self.config = Some(config.into());
+        self
+    }
+
+    /// When backends that keep failing are avoided.
+    pub fn outliers(mut self, outliers: Outliers) -> Self {
+        self.outliers = outliers;
+        self
+    }
+
+    /// The first and the longest delay between two dials of a backend; 1 s and 120 s by default, as
+    /// gRPC has it. Each is 1.6 times the one before, more or less by a fifth.
+    pub fn connect_backoff(mut self, first: Duration, cap: Duration) -> Self {
+        self.connect = (first, cap);
+        self
+    }
+
+    /// How long after a resolution the next one may come, whatever happens; 30 s by default.
+    pub fn resolve_min(mut self, interval: Duration) -> Self {
+        self.resolve_min = interval;
+        self
+    }
+
+    /// Resolves anew that often, besides when a connection is lost or cannot be made. Needed where
+    /// addresses are added while all of the known ones are well: without it nobody asks.
+    pub fn resolve_every(mut self, interval: Duration) -> Self {
+        self.resolve_every = Some(interval);
+        self
+    }
+
+    /// Makes connections in another way than by TCP.
+    pub fn dial(mut self, dial: impl Dial) -> Self {
+        self.dial = Some(Arc::new(dial));
+        self
+    }
+
+    /// The channel. It resolves and dials nothing before the first call, or
+    /// [`start`](BalancedChannel::start).
+    ///
+    /// # Errors
+    /// The target, the endpoint, a list without any address, the backoff, or everything that is
+    /// wrong with the default service config.
+    pub fn build(self) -> Result<BalancedChannel, BuildError> {
+        let (endpoint, place) = self.target?;
+        let source = self.source.unwrap_or_else(|| match place {
+            Place::Listed(addresses) => Source::Listed(addresses),
+            Place::Named { host, port } => {
+                Source::Resolver(Arc::new(SystemResolver::new(host, port)))
+            }
+        });
+        if matches!(&source, Source::Listed(addresses) if addresses.is_empty()) {
+            return Err(BuildError(Wrong::Addresses));
+        }
+        let mut layer = self.layer.distinct_backends();
+        if layer.server.is_none() {
+            layer = layer.for_server(self.name);
+        }
+        if let Some(text) = self.config {
+            let config = ServiceConfig::parse_for(&text, &layer.client);
+            layer = layer.config(config.map_err(|problems| BuildError(Wrong::Config(problems)))?);
+        }
+        let backoff = |first, cap| {
+            let policy = Policy::exponential(first).cap(cap).factor(CONNECT_FACTOR);
+            let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_JITTER));
+            // As good as for ever, at one every two minutes.
+            policy.attempts(u32::MAX).throttle(Throttle::none()).build()
+        };
+        let wrong = |problem| BuildError(Wrong::Backoff(problem));
+        let default_config = layer.config.clone();
+        let layer = layer.build();
+        let settings = Settings {
+            dial: self.dial.unwrap_or_else(|| Arc::new(Tcp::of(&endpoint))),
+            connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_MAX_DEFAULT),
+            connect: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
+            resolve: backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT).map_err(wrong)?,
+            resolve_min: self.resolve_min,
+            resolve_every: self.resolve_every,
+            endpoint,
+            default_config,
+        };
+        let roster = Roster::new(self.outliers, redial::draw());
+        let hub = Hub::new(settings, layer.control(), roster);
+        Ok(layer.layer(Balanced::new(hub, source)))
+    }
+}

@@ -1,0 +1,302 @@
+//! What the clones of a channel and its tasks share: the roster, and who waits for it to change.
+//!
+//! Rules: nothing is awaited under the roster's lock. Whoever changes it wakes all who wait; each of
+//! them looks again in the order in which it began to wait, and an open connection has room for all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redial::Policy;
+use redial_service_config::{LoadBalancing, Problems, ServiceConfig};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tonic::transport::Endpoint;
+
+use super::dial::{Dial, Link};
+use super::error::Unreachable;
+use super::resolve::Resolution;
+use super::roster::{Changes, Ending, Go, Mark, Pick, Roster, State};
+use super::tell;
+use super::view::{Backend, View};
+use crate::backends::UsedBackends;
+use crate::control::Control;
+use crate::sync::{Mutex, lock};
+
+/// What a channel is built with.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) dial: Arc<dyn Dial>,
+    pub(crate) connect_max: Duration,
+    pub(crate) connect: Policy,
+    pub(crate) resolve: Policy,
+    pub(crate) resolve_min: Duration,
+    pub(crate) resolve_every: Option<Duration>,
+    /// In force as long as the resolver brings none.
+    pub(crate) default_config: ServiceConfig,
+}
+
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) settings: Settings,
+    pub(crate) control: Control,
+    roster: Mutex<Roster<Link>>,
+    news: Mutex<News>,
+    changed: Notify,
+    /// Somebody has reason to doubt the addresses.
+    pub(crate) doubted: Notify,
+    /// Whether a resolution has ended, well or not; publishes nothing else.
+    settled: AtomicBool,
+}
+
+/// What the resolver and the runtime had to say.
+#[derive(Debug, Default)]
+struct News {
+    unresolved: Option<Arc<str>>,
+    /// The resolver's config that was last looked at.
+    config: Option<String>,
+    config_problems: Option<Problems>,
+    /// The task of the channel is gone.
+    ended: bool,
+}
+
+impl Hub {
+    pub(crate) fn new(settings: Settings, control: Control, roster: Roster<Link>) -> Self {
+        Hub {
+            settings,
+            control,
+            roster: Mutex::new(roster),
+            news: Mutex::default(),
+            changed: Notify::new(),
+            doubted: Notify::new(),
+            settled: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the roster, and wakes who waits if something has changed.
+    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Roster<Link>, Instant) -> R) -> R {
+        let mut roster = lock(&self.roster);
+        let result = change(&mut roster, Instant::now());
+        let stirred = roster.take_stirred();
+        drop(roster);
+        if stirred {
+            self.changed.notify_waiters();
+        }
+        result
+    }
+
+    /// Until the roster is like this.
+    pub(crate) async fn until(&self, like: impl Fn(&Roster<Link>) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Before looking: what changes from here on is not missed.
+            changed.as_mut().enable();
+            if like(&lock(&self.roster)) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Until a resolution has ended, well or not.
+    pub(crate) async fn settled(&self) {
+        self.until(|_| self.is_settled()).await;
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    fn settle(&self) {
+        self.settled.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    /// What the config in force says.
+    fn balancing(&self) -> LoadBalancing {
+        self.control.shared.methods.load().config().load_balancing()
+    }
+
+    /// Picks a backend if one can be picked now.
+    pub(crate) fn try_pick(
+        self: &Arc<Self>,
+        used: Option<&UsedBackends>,
+        asked: Instant,
+    ) -> Result<Picked, Pending> {
+        let balancing = self.balancing();
+        let mut other = None;
+        let mut look = |used: &[crate::BackendId]| {
+            let pick = self.with(|roster, now| {
+                roster.set_balancing(balancing, now);
+                roster.pick(used, asked, now)
+            });
+            match pick {
+                Pick::Go(go) => Some((go.id, go)),
+                Pick::Wait(until) => {
+                    other = Some(Pending::Wait(until));
+                    None
+                }
+                Pick::Fail => None,
+            }
+        };
+        let go = match used {
+            Some(used) => used.choose(look),
+            None => look(&[]).map(|(_, go)| go),
+        };
+        match go {
+            Some(Go { connection, mark, .. }) => {
+                let ticket = Ticket { hub: self.clone(), mark, ending: Ending::Untold };
+                Ok(Picked { link: connection, ticket })
+            }
+            None => Err(other.unwrap_or_else(|| self.nothing())),
+        }
+    }
+
+    /// Waits until a backend can be picked.
+    ///
+    /// # Errors
+    /// None can be reached.
+    pub(crate) async fn pick(
+        self: &Arc<Self>,
+        used: Option<UsedBackends>,
+        asked: Instant,
+    ) -> Result<Picked, Unreachable> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.try_pick(used.as_ref(), asked) {
+                Ok(picked) => return Ok(picked),
+                Err(Pending::Fail(unreachable)) => return Err(unreachable),
+                Err(Pending::Wait(None)) => changed.await,
+                Err(Pending::Wait(Some(until))) => {
+                    let _either = tokio::time::timeout_at(until, changed).await;
+                }
+            }
+        }
+    }
+
+    /// No backend can be picked, and none is being dialled.
+    fn nothing(&self) -> Pending {
+        let backends: Vec<_> = lock(&self.roster)
+            .backends()
+            .iter()
+            .filter_map(|it| match &it.state {
+                State::Failed { why } => Some((it.address, why.clone())),
+                _ => None,
+            })
+            .collect();
+        let news = lock(&self.news);
+        if !news.ended && backends.is_empty() && news.unresolved.is_none() {
+            // The first addresses are on their way.
+            return Pending::Wait(None);
+        }
+        let unresolved = news.unresolved.clone();
+        Pending::Fail(Unreachable { backends, unresolved, ended: news.ended })
+    }
+
+    /// A resolution failed; the addresses in force stay.
+    pub(crate) fn unresolved(&self, why: &str) {
+        tell::unresolved(why);
+        lock(&self.news).unresolved = Some(why.into());
+        self.settle();
+    }
+
+    /// A resolution succeeded.
+    pub(crate) fn resolved(&self, resolution: Resolution) -> Changes<Link> {
+        self.set_config(resolution.config);
+        let balancing = self.balancing();
+        let changes = self.with(|roster, now| {
+            roster.set_balancing(balancing, now);
+            roster.set_addresses(resolution.addresses, now)
+        });
+        lock(&self.news).unresolved = None;
+        if !changes.added.is_empty() || !changes.removed.is_empty() {
+            tell::addresses(changes.added.len(), changes.removed.len());
+        }
+        self.settle();
+        changes
+    }
+
+    /// The resolver's config replaces the default whole (G40); a bad one changes nothing (G39).
+    fn set_config(&self, config: Option<String>) {
+        let mut news = lock(&self.news);
+        if news.config == config {
+            return;
+        }
+        let before = std::mem::replace(&mut news.config, config);
+        let was_refused = news.config_problems.take().is_some();
+        match &news.config {
+            None if before.is_some() || was_refused => {
+                self.control.set_config(self.settings.default_config.clone());
+            }
+            None => {}
+            Some(text) => {
+                if let Err(problems) = self.control.set_json(text) {
+                    tell::config_refused(&problems);
+                    news.config_problems = Some(problems);
+                }
+            }
+        }
+    }
+
+    /// The task of the channel is gone: nobody dials any more.
+    pub(crate) fn end(&self) {
+        lock(&self.news).ended = true;
+        let changes = self.with(|roster, now| roster.set_addresses([], now));
+        drop(changes);
+        self.settle();
+    }
+
+    pub(crate) fn view(&self) -> View {
+        let now = Instant::now();
+        let backends =
+            lock(&self.roster).backends().iter().map(|it| Backend::of(it, now)).collect();
+        let news = lock(&self.news);
+        let unresolved = news.unresolved.as_deref().map(str::to_owned);
+        View { backends, unresolved, config_problems: news.config_problems.clone() }
+    }
+}
+
+/// No backend can be picked now.
+pub(crate) enum Pending {
+    /// Something may change, at the latest then.
+    Wait(Option<Instant>),
+    Fail(Unreachable),
+}
+
+/// A backend for one attempt.
+pub(crate) struct Picked {
+    pub(crate) link: Link,
+    pub(crate) ticket: Ticket,
+}
+
+/// An attempt on its backend: its end is told when this is dropped, whatever ends it.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    hub: Arc<Hub>,
+    mark: Mark,
+    ending: Ending,
+}
+
+impl Ticket {
+    pub(crate) fn end(mut self, ending: Ending) {
+        self.ending = ending;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Ticket { hub, mark, ending } = self;
+        let avoided = hub.with(|roster, now| {
+            let avoided = roster.ended(*mark, *ending, now);
+            let backend = roster.backends().iter().find(|it| avoided && it.serial == mark.serial);
+            backend.map(|it| it.address)
+        });
+        if let Some(address) = avoided {
+            tell::avoided(address);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The tasks of a channel: one that follows the addresses, and below it one for each backend.
+//!
+//! Rule: when to dial or resolve again is a `redial` policy's decision; nothing here counts attempts
+//! or computes a delay.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::dial::{self, Link};
+use super::error::DialError;
+use super::hub::Hub;
+use super::resolve::{Resolution, Resolve};
+use super::roster::{Changes, Serial};
+use crate::{BoxError, evidence};
+
+/// How long a connection must live for the next dial to come at once when it is lost: without it a
+/// server that accepts and closes would be dialled in a tight circle.
+pub(crate) const STEADY: Duration = Duration::from_secs(1);
+
+/// How long one resolution may take.
+pub(crate) const RESOLVE_MAX: Duration = Duration::from_secs(20);
+
+/// Where the addresses come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Listed(Vec<SocketAddr>),
+    Resolver(Arc<dyn Resolve>),
+}
+
+/// Follows the addresses, for as long as the channel lives.
+pub(crate) async fn follow(hub: Arc<Hub>, source: Source) {
+    let _ends = Ends(hub.clone());
+    let mut keepers = Keepers { tasks: JoinSet::new(), by_serial: HashMap::new() };
+    match source {
+        Source::Listed(addresses) => {
+            keepers.apply(&hub, hub.resolved(Resolution::new(addresses)));
+            std::future::pending().await
+        }
+        Source::Resolver(resolver) => loop {
+            let ask = || resolve(&hub, &*resolver);
+            let found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true).await;
+            if let Ok(resolution) = found {
+                keepers.apply(&hub, hub.resolved(resolution));
+            }
+            pause(&hub).await;
+        },
+    }
+}
+
+/// Until it is time to resolve again: somebody has reason to, or it was long ago; never at once.
+async fn pause(hub: &Hub) {
+    let (min, every) = (hub.settings.resolve_min, hub.settings.resolve_every);
+    tokio::time::sleep(min).await;
+    match every.map(|every| every.saturating_sub(min)) {
+        Some(rest) => {
+            let _either = tokio::time::timeout(rest, hub.doubted.notified()).await;
+        }
+        None => hub.doubted.notified().await,
+    }
+}
+
+/// A resolution failed; the hub knows why.
+#[derive(Debug)]
+struct Unresolved;
+
+async fn resolve(hub: &Hub, resolver: &dyn Resolve) -> Result<Resolution, Unresolved> {
+    let resolving = tokio::time::timeout(RESOLVE_MAX, resolver.resolve()).await;
+    let result = resolving.unwrap_or_else(|_| Err(format!("no answer in {RESOLVE_MAX:?}").into()));
+    let result = result.and_then(|resolution| match resolution.addresses.is_empty() {
+        true => Err("the answer has no address".into()),
+        false => Ok(resolution),
+    });
+    result.map_err(|error: BoxError| {
+        hub.unresolved(&evidence::text(&*error));
+        Unresolved
+    })
+}
+
+/// When the task goes, so do the connections.
+struct Ends(Arc<Hub>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The tasks of the backends; they end with this.
+struct Keepers {
+    tasks: JoinSet<()>,
+    by_serial: HashMap<Serial, AbortHandle>,
+}
+
+impl Keepers {
+    fn apply(&mut self, hub: &Arc<Hub>, changes: Changes<Link>) {
+        for backend in changes.removed {
+            if let Some(keeper) = self.by_serial.remove(&backend.serial) {
+                keeper.abort();
+            }
+        }
+        for (serial, address) in changes.added {
+            let keeper = self.tasks.spawn(keep(hub.clone(), serial, address));
+            self.by_serial.insert(serial, keeper);
+        }
+        while self.tasks.try_join_next().is_some() {}
+    }
+}
+
+/// Keeps one backend connected as long as it is wanted.
+async fn keep(hub: Arc<Hub>, serial: Serial, address: SocketAddr) {
+    loop {
+        hub.until(|roster| roster.is_wanted(serial)).await;
+        let establish = || establish(&hub, serial, address);
+        let connected = tokio::select! {
+            connected = hub.settings.connect.retry(establish).when(|_: &DialError| true) => connected,
+            () = hub.until(|roster| roster.is_idle(serial)) => continue,
+        };
+        if let Ok(mut link) = connected {
+            link.ended().await;
+            hub.with(|roster, now| roster.lost(serial, now));
+            hub.doubted.notify_one();
+        }
+    }
+}
+
+/// Connects once; done when the connection has proved itself, while calls use it already.
+async fn establish(hub: &Hub, serial: Serial, address: SocketAddr) -> Result<Link, DialError> {
+    hub.with(|roster, now| roster.dialling(serial, now));
+    let settings = &hub.settings;
+    let (dial, most) = (settings.dial.clone(), settings.connect_max);
+    let result = match dial::connect(&settings.endpoint, dial, address, most).await {
+        Ok(mut link) => {
+            hub.with(|roster, _| roster.connected(serial, link.clone()));
+            match tokio::time::timeout(STEADY, link.ended()).await {
+                Ok(()) => Err(DialError::lost()),
+                Err(_) => return Ok(link),
+            }
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &result {
+        hub.with(|roster, _| roster.failed(serial, &error.to_string()));
+        hub.doubted.notify_one();
+    }
+    result
+}

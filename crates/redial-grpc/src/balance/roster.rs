@@ -1,0 +1,415 @@
+//! The backends of a channel, how they are, and which of them an attempt goes to.
+//!
+//! No socket, no clock, no lock: events and moments come in, picks come out.
+//!
+//! Invariants: a pick is a backend of the list in force with an open connection. As long as a backend
+//! that the call has not used is open and not avoided, it is one of those. Avoidance never keeps a
+//! call from the last open backend.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redial::code::Code;
+use redial_service_config::LoadBalancing;
+use tokio::time::Instant;
+
+use super::health::{Connections, Health, Outcome, Outliers};
+use super::resolve::ADDRESSES_MAX;
+use crate::BackendId;
+
+/// How long a backend that is being dialled is worth waiting for while others could be tried: the
+/// pace at which `pick_first` goes through its addresses (RFC 8305, "Connection Attempt Delay").
+pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// A connection, as far as it matters here.
+pub(crate) trait Connection: Clone {
+    /// Whether it still takes requests.
+    fn is_open(&self) -> bool;
+}
+
+/// A backend of one list; an address that comes back after it was removed is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Serial(u64);
+
+#[derive(Debug)]
+pub(crate) enum State<C> {
+    /// Nobody needs it.
+    Idle,
+    /// It is to be dialled, or is being dialled.
+    Connecting {
+        since: Instant,
+    },
+    Open(C),
+    /// It could not be connected; the next dial comes by itself.
+    Failed {
+        why: Arc<str>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Backend<C> {
+    pub(crate) serial: Serial,
+    pub(crate) address: SocketAddr,
+    pub(crate) id: BackendId,
+    pub(crate) state: State<C>,
+    pub(crate) health: Health,
+    pub(crate) in_flight: u64,
+    connections: Connections,
+    /// When it was last picked, in picks.
+    turn: u64,
+}
+
+impl<C: Connection> Backend<C> {
+    fn is_open(&self) -> bool {
+        matches!(&self.state, State::Open(connection) if connection.is_open())
+    }
+}
+
+/// Where an attempt goes.
+#[derive(Debug)]
+pub(crate) struct Go<C> {
+    pub(crate) id: BackendId,
+    pub(crate) connection: C,
+    pub(crate) mark: Mark,
+}
+
+/// What is remembered of an attempt until it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) serial: Serial,
+    /// Which of the backend's connections it uses.
+    connection: u64,
+    /// Whether it tries a backend that was avoided.
+    tries: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The backend answered.
+    Answered(Code),
+    /// The connection was lost under it.
+    Lost,
+    /// It was cancelled, or never got there.
+    Untold,
+}
+
+#[derive(Debug)]
+pub(crate) enum Pick<C> {
+    Go(Go<C>),
+    /// Ask again when something has changed, or at this moment.
+    Wait(Option<Instant>),
+    /// There is nothing to wait for.
+    Fail,
+}
+
+/// What a new list of addresses changes.
+#[derive(Debug)]
+pub(crate) struct Changes<C> {
+    pub(crate) added: Vec<(Serial, SocketAddr)>,
+    pub(crate) removed: Vec<Backend<C>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Roster<C> {
+    backends: Vec<Backend<C>>,
+    balancing: LoadBalancing,
+    outliers: Outliers,
+    /// The backend that `pick_first` stays with.
+    chosen: Option<Serial>,
+    /// So that not every client begins with the same backend.
+    start: usize,
+    turns: u64,
+    serials: u64,
+    /// Whether somebody has to look at it again.
+    stirred: bool,
+}
+
+impl<C: Connection> Roster<C> {
+    /// An empty one. `draw` in `[0, 1)` says where `round_robin` begins.
+    pub(crate) fn new(outliers: Outliers, draw: f64) -> Self {
+        Roster {
+            backends: Vec::new(),
+            balancing: LoadBalancing::default(),
+            outliers,
+            chosen: None,
+            start: (draw * ADDRESSES_MAX as f64) as usize,
+            turns: 0,
+            serials: 0,
+            stirred: false,
+        }
+    }
+
+    pub(crate) fn backends(&self) -> &[Backend<C>] {
+        &self.backends
+    }
+
+    /// Whether something has changed since this was last asked.
+    pub(crate) fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred)
+    }
+
+    fn at(&mut self, serial: Serial) -> Option<&mut Backend<C>> {
+        self.backends.iter_mut().find(|it| it.serial == serial)
+    }
+
+    /// The list in force from now on, in this order; what stays keeps its connection and its record.
+    pub(crate) fn set_addresses(
+        &mut self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        now: Instant,
+    ) -> Changes<C> {
+        let mut before = std::mem::take(&mut self.backends);
+        let first = before.is_empty();
+        let mut added = Vec::new();
+        for address in addresses {
+            if self.backends.len() == ADDRESSES_MAX {
+                break;
+            }
+            if self.backends.iter().any(|it| it.address == address) {
+                continue;
+            }
+            let stays = before.iter().position(|it| it.address == address);
+            let backend = match stays {
+                Some(place) => before.swap_remove(place),
+                None => {
+                    self.serials += 1;
+                    added.push((Serial(self.serials), address));
+                    Backend {
+                        serial: Serial(self.serials),
+                        address,
+                        id: BackendId::of(&address),
+                        state: State::Idle,
+                        health: Health::default(),
+                        in_flight: 0,
+                        connections: Connections::default(),
+                        turn: 0,
+                    }
+                }
+            };
+            self.backends.push(backend);
+        }
+        if before.iter().any(|it| Some(it.serial) == self.chosen) {
+            self.chosen = None;
+        }
+        if first {
+            // Also `pick_first` has a connection when the first call comes.
+            self.dial_another(&[], now);
+        }
+        self.wake_all(now);
+        self.stirred = true;
+        Changes { added, removed: before }
+    }
+
+    /// What the config in force says.
+    pub(crate) fn set_balancing(&mut self, balancing: LoadBalancing, now: Instant) {
+        if self.balancing != balancing {
+            self.balancing = balancing;
+            self.chosen = None;
+            self.wake_all(now);
+            if self.picks_first() && self.backends.iter().any(Backend::is_open) {
+                self.rest_all();
+            }
+            self.stirred = true;
+        }
+    }
+
+    fn picks_first(&self) -> bool {
+        self.balancing != LoadBalancing::RoundRobin
+    }
+
+    /// `round_robin` keeps a connection to each.
+    fn wake_all(&mut self, now: Instant) {
+        if !self.picks_first() {
+            for backend in &mut self.backends {
+                if matches!(backend.state, State::Idle) {
+                    backend.state = State::Connecting { since: now };
+                }
+            }
+        }
+    }
+
+    /// `pick_first` dials no further once it has one.
+    fn rest_all(&mut self) {
+        for backend in &mut self.backends {
+            if matches!(backend.state, State::Connecting { .. } | State::Failed { .. }) {
+                backend.state = State::Idle;
+            }
+        }
+    }
+
+    /// Whether this backend is to be dialled.
+    pub(crate) fn is_wanted(&self, serial: Serial) -> bool {
+        self.backends
+            .iter()
+            .any(|it| it.serial == serial && matches!(it.state, State::Connecting { .. }))
+    }
+
+    /// Whether nobody needs this backend.
+    pub(crate) fn is_idle(&self, serial: Serial) -> bool {
+        self.backends.iter().any(|it| it.serial == serial && matches!(it.state, State::Idle))
+    }
+
+    /// It is being dialled.
+    pub(crate) fn dialling(&mut self, serial: Serial, now: Instant) {
+        if let Some(backend) = self.at(serial)
+            && matches!(backend.state, State::Connecting { .. } | State::Failed { .. })
+        {
+            backend.state = State::Connecting { since: now };
+            self.stirred = true;
+        }
+    }
+
+    /// A dial succeeded.
+    pub(crate) fn connected(&mut self, serial: Serial, connection: C) {
+        let alone = !self.backends.iter().any(Backend::is_open);
+        if alone && self.picks_first() {
+            self.rest_all();
+        }
+        if let Some(backend) = self.at(serial) {
+            backend.state = State::Open(connection);
+            backend.connections.add();
+            self.stirred = true;
+        }
+    }
+
+    /// A dial failed, or what it brought was lost at once; another follows.
+    pub(crate) fn failed(&mut self, serial: Serial, why: &str) {
+        if let Some(backend) = self.at(serial)
+            && !matches!(backend.state, State::Idle)
+        {
+            backend.state = State::Failed { why: why.into() };
+            self.stirred = true;
+        }
+        self.chosen.take_if(|chosen| *chosen == serial);
+    }
+
+    /// A connection was lost.
+    pub(crate) fn lost(&mut self, serial: Serial, now: Instant) {
+        let picks_first = self.picks_first();
+        if let Some(backend) = self.at(serial) {
+            backend.state =
+                if picks_first { State::Idle } else { State::Connecting { since: now } };
+            self.stirred = true;
+        }
+        self.chosen.take_if(|chosen| *chosen == serial);
+    }
+
+    /// An attempt that was sent to a backend is over; true if the backend is avoided from now on.
+    pub(crate) fn ended(&mut self, mark: Mark, ending: Ending, now: Instant) -> bool {
+        let avoided = self.backends.iter().filter(|it| it.health.is_avoided()).count();
+        let room = avoided < Outliers::most(self.backends.len());
+        let outliers = &self.outliers;
+        let found = self.backends.iter_mut().find(|it| it.serial == mark.serial);
+        let Some(backend) = found else { return false };
+        backend.in_flight = backend.in_flight.saturating_sub(1);
+        let outcome = match ending {
+            Ending::Answered(code) => outliers.judge(code),
+            Ending::Lost => backend.connections.lost(mark.connection),
+            Ending::Untold => Outcome::Nothing,
+        };
+        backend.health.end(outcome, mark.tries, room, outliers, now)
+    }
+
+    /// Where an attempt goes whose call has used these backends, the least recently used one first.
+    /// `asked`: when it was asked for the first time.
+    pub(crate) fn pick(&mut self, used: &[BackendId], asked: Instant, now: Instant) -> Pick<C> {
+        let open = |it: &Backend<C>| it.is_open();
+        let good = |it: &Backend<C>| it.is_open() && it.health.is_good(now);
+        let unused = |it: &Backend<C>| !used.contains(&it.id);
+        let any_good = self.backends.iter().any(good);
+        if !any_good {
+            // The only one that is connected keeps failing: have another ready for the next call.
+            let dialled = self.dial_another(&[], now);
+            if !self.backends.iter().any(open) {
+                return self.nothing_open(dialled, now);
+            }
+        }
+        let candidate = |it: &Backend<C>| if any_good { good(it) } else { open(it) };
+        if let Some(place) = self.best(|it| candidate(it) && unused(it)) {
+            return self.go(place, used.is_empty(), now);
+        }
+        // What is open was used: another that is about to be is worth a moment.
+        let until = self.dial_another(used, now).map(|until| until.min(asked + PATIENCE));
+        if until.is_some_and(|until| until > now) {
+            return Pick::Wait(until);
+        }
+        let oldest = used
+            .iter()
+            .find_map(|id| self.backends.iter().position(|it| it.id == *id && candidate(it)));
+        match oldest {
+            Some(place) => self.go(place, false, now),
+            None => Pick::Fail,
+        }
+    }
+
+    /// Makes sure that a backend which the call has not used is being dialled; until when that one
+    /// is worth waiting for. `None`: there is none, or it takes too long.
+    fn dial_another(&mut self, used: &[BackendId], now: Instant) -> Option<Instant> {
+        let patient = |it: &Backend<C>| match it.state {
+            State::Connecting { since } => Some(since + PATIENCE).filter(|until| *until > now),
+            _ => None,
+        };
+        let elsewhere = |it: &&mut Backend<C>| !used.contains(&it.id) && it.health.is_good(now);
+        let mut others = self.backends.iter_mut().filter(elsewhere);
+        let soon = others.find_map(|it| patient(it));
+        if soon.is_some() {
+            return soon;
+        }
+        let mut others = self.backends.iter_mut().filter(elsewhere);
+        let next = others.find(|it| matches!(it.state, State::Idle))?;
+        next.state = State::Connecting { since: now };
+        self.stirred = true;
+        Some(now + PATIENCE)
+    }
+
+    /// No connection is open.
+    fn nothing_open(&mut self, dialled: Option<Instant>, now: Instant) -> Pick<C> {
+        // A connection that has ended counts as being dialled: its keeper is about to notice.
+        let hope = |it: &Backend<C>| matches!(it.state, State::Connecting { .. } | State::Open(_));
+        if dialled.is_none() && !self.backends.iter().any(hope) {
+            // Also those that were avoided: there are no others.
+            let idle = self.backends.iter_mut().find(|it| matches!(it.state, State::Idle));
+            let Some(idle) = idle else { return Pick::Fail };
+            idle.state = State::Connecting { since: now };
+            self.stirred = true;
+        }
+        // With more addresses to dial, the next one's turn comes by itself.
+        let more = self.backends.iter().any(|it| matches!(it.state, State::Idle));
+        Pick::Wait(dialled.filter(|_| more))
+    }
+
+    /// The one of these whose turn it is.
+    fn best(&self, candidate: impl Fn(&Backend<C>) -> bool) -> Option<usize> {
+        let count = self.backends.len();
+        let candidates = || (0..count).filter(|place| candidate(&self.backends[*place]));
+        if self.picks_first() {
+            let chosen = |place: &usize| Some(self.backends[*place].serial) == self.chosen;
+            return candidates().find(chosen).or_else(|| candidates().next());
+        }
+        // Whose last turn is longest ago; those that had none in an order of this channel's own.
+        candidates().min_by_key(|place| (self.backends[*place].turn, (place + self.start) % count))
+    }
+
+    fn go(&mut self, place: usize, first: bool, now: Instant) -> Pick<C> {
+        self.turns += 1;
+        let backend = &mut self.backends[place];
+        let State::Open(connection) = &backend.state else { return Pick::Fail };
+        let connection = connection.clone();
+        backend.turn = self.turns;
+        backend.in_flight += 1;
+        if first {
+            self.chosen = Some(backend.serial);
+        }
+        let mark = Mark {
+            serial: backend.serial,
+            connection: backend.connections.current(),
+            tries: backend.health.begin(now),
+        };
+        Pick::Go(Go { id: backend.id, connection, mark })
+    }
+}
+
+#[cfg(test)]
+mod tests;

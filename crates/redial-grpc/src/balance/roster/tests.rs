@@ -1,0 +1,451 @@
+//! Goal: where attempts go, and where never. Method: the roster alone, with moments and connections of
+//! the test's own; then random histories against the promises of the module's head.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+struct Fake(Rc<Cell<bool>>);
+
+impl Connection for Fake {
+    fn is_open(&self) -> bool {
+        self.0.get()
+    }
+}
+
+fn open() -> Fake {
+    Fake(Rc::new(Cell::new(true)))
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn id(port: u16) -> BackendId {
+    BackendId::of(&address(port))
+}
+
+struct Rig {
+    roster: Roster<Fake>,
+    now: Instant,
+}
+
+impl Rig {
+    fn new(balancing: LoadBalancing, ports: impl IntoIterator<Item = u16>) -> Self {
+        let now = Instant::now();
+        let outliers = Outliers::default().failures(2);
+        let mut roster = Roster::new(outliers, 0.0);
+        roster.set_balancing(balancing, now);
+        roster.set_addresses(ports.into_iter().map(address), now);
+        Rig { roster, now }
+    }
+
+    /// All of them are connected.
+    fn connected(balancing: LoadBalancing, ports: impl IntoIterator<Item = u16>) -> Self {
+        let mut rig = Rig::new(balancing, ports);
+        let serials: Vec<_> = rig.roster.backends().iter().map(|it| it.serial).collect();
+        serials.into_iter().for_each(|serial| rig.roster.connected(serial, open()));
+        rig
+    }
+
+    fn serial(&self, port: u16) -> Serial {
+        let found = self.roster.backends().iter().find(|it| it.address == address(port));
+        found.expect("such a backend").serial
+    }
+
+    fn pick(&mut self, used: &[u16]) -> Pick<Fake> {
+        let used: Vec<_> = used.iter().map(|port| id(*port)).collect();
+        self.roster.pick(&used, self.now, self.now)
+    }
+
+    fn go(&mut self, used: &[u16]) -> (u16, Mark) {
+        match self.pick(used) {
+            Pick::Go(go) => {
+                let mut all = self.roster.backends().iter();
+                (all.find(|it| it.id == go.id).unwrap().address.port(), go.mark)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn port(&mut self, used: &[u16]) -> u16 {
+        let (port, mark) = self.go(used);
+        self.roster.ended(mark, Ending::Untold, self.now);
+        port
+    }
+
+    /// Attempts that are sent to this one fail until it is avoided.
+    fn avoid(&mut self, port: u16) {
+        let others: Vec<_> = self.roster.backends().iter().map(|it| it.address.port()).collect();
+        let others: Vec<_> = others.into_iter().filter(|it| *it != port).collect();
+        for last in [false, true] {
+            let (picked, mark) = self.go(&others);
+            assert_eq!(picked, port);
+            let avoided = self.roster.ended(mark, Ending::Answered(Code::Unavailable), self.now);
+            assert_eq!(avoided, last);
+        }
+    }
+
+    fn states(&self) -> String {
+        let letter = |it: &Backend<Fake>| match it.state {
+            State::Idle => 'i',
+            State::Connecting { .. } => 'c',
+            State::Open(_) => 'o',
+            State::Failed { .. } => 'f',
+        };
+        self.roster.backends().iter().map(letter).collect()
+    }
+}
+
+use LoadBalancing::{PickFirst, RoundRobin};
+
+#[test]
+fn round_robin_takes_turns() {
+    let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
+    let ports: Vec<_> = (0..7).map(|_| rig.port(&[])).collect();
+    assert_eq!(ports, [1, 2, 3, 1, 2, 3, 1]);
+}
+
+#[test]
+fn round_robin_begins_where_the_draw_says() {
+    let now = Instant::now();
+    let first = |draw| {
+        let mut roster = Roster::new(Outliers::default(), draw);
+        roster.set_balancing(RoundRobin, now);
+        let added = roster.set_addresses((1..=4).map(address), now).added;
+        added.iter().for_each(|(serial, _)| roster.connected(*serial, open()));
+        let Pick::Go(go) = roster.pick(&[], now, now) else { panic!() };
+        go.id
+    };
+    let all: std::collections::BTreeSet<_> =
+        (0..ADDRESSES_MAX).map(|nth| first(nth as f64 / ADDRESSES_MAX as f64)).collect();
+    assert_eq!(all.len(), 4);
+}
+
+#[test]
+fn pick_first_stays_with_one() {
+    let mut rig = Rig::connected(PickFirst, [1, 2, 3]);
+    assert_eq!((rig.port(&[]), rig.port(&[])), (1, 1));
+    let serial = rig.serial(1);
+    rig.roster.lost(serial, rig.now);
+    assert_eq!(rig.port(&[]), 2);
+    rig.roster.connected(serial, open());
+    assert_eq!(rig.port(&[]), 2, "it stays, though the first is back");
+}
+
+#[test]
+fn further_attempts_go_elsewhere_and_then_to_the_least_recently_used() {
+    for balancing in [PickFirst, RoundRobin] {
+        let mut rig = Rig::connected(balancing, [1, 2, 3]);
+        let mut used = Vec::new();
+        for _ in 0..3 {
+            let port = rig.port(&used);
+            assert!(!used.contains(&port), "{balancing:?}");
+            used.push(port);
+        }
+        assert_eq!(rig.port(&used), used[0], "{balancing:?}");
+        used.rotate_left(1);
+        assert_eq!(rig.port(&used), used[0], "{balancing:?}");
+    }
+}
+
+#[test]
+fn round_robin_dials_all_and_pick_first_one_after_the_other() {
+    assert_eq!(Rig::new(RoundRobin, [1, 2, 3]).states(), "ccc");
+    let mut rig = Rig::new(PickFirst, [1, 2, 3]);
+    assert_eq!(rig.states(), "cii");
+    let until = match rig.pick(&[]) {
+        Pick::Wait(Some(until)) => until,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((rig.states().as_str(), until), ("cii", rig.now + PATIENCE));
+    rig.now = until;
+    assert!(matches!(rig.pick(&[]), Pick::Wait(Some(_))));
+    assert_eq!(rig.states(), "cci", "the first takes long, so the second is dialled too");
+    let first = rig.serial(1);
+    rig.roster.failed(first, "refused");
+    assert!(matches!(rig.pick(&[]), Pick::Wait(Some(_))));
+    assert_eq!(rig.states(), "fci");
+    let second = rig.serial(2);
+    rig.roster.connected(second, open());
+    assert_eq!(rig.states(), "ioi", "the others rest");
+    assert_eq!(rig.port(&[]), 2);
+}
+
+#[test]
+fn when_all_have_failed_there_is_nothing_to_wait_for() {
+    for balancing in [PickFirst, RoundRobin] {
+        let mut rig = Rig::new(balancing, [1, 2]);
+        for port in [1, 2] {
+            assert!(matches!(rig.pick(&[]), Pick::Wait(_)));
+            let serial = rig.serial(port);
+            rig.roster.failed(serial, "refused");
+        }
+        assert!(matches!(rig.pick(&[]), Pick::Fail), "{balancing:?}");
+        let serial = rig.serial(2);
+        rig.roster.dialling(serial, rig.now);
+        assert!(matches!(rig.pick(&[]), Pick::Wait(None)), "{balancing:?}");
+    }
+}
+
+#[test]
+fn under_pick_first_a_further_attempt_has_another_address_connected() {
+    let mut rig = Rig::new(PickFirst, [1, 2]);
+    let (first, second) = (rig.serial(1), rig.serial(2));
+    rig.roster.connected(first, open());
+    assert_eq!(rig.port(&[]), 1);
+    let until = match rig.pick(&[1]) {
+        Pick::Wait(Some(until)) => until,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rig.states(), "oc");
+    assert_eq!(rig.port(&[]), 1, "first attempts do not wait for it");
+    // It takes too long: better the same again than nothing.
+    let asked = rig.now;
+    rig.now = until;
+    let pick = rig.roster.pick(&[id(1)], asked, rig.now);
+    assert!(matches!(pick, Pick::Go(go) if go.id == id(1)));
+    rig.roster.connected(second, open());
+    assert_eq!(rig.port(&[1]), 2);
+    assert_eq!(rig.port(&[]), 1, "the channel stays with its first");
+}
+
+#[test]
+fn a_connection_that_has_ended_is_not_picked_before_anybody_noticed() {
+    let mut rig = Rig::new(RoundRobin, [1, 2]);
+    let (dead, alive) = (open(), open());
+    let (first, second) = (rig.serial(1), rig.serial(2));
+    rig.roster.connected(first, dead.clone());
+    rig.roster.connected(second, alive.clone());
+    dead.0.set(false);
+    assert_eq!((rig.port(&[]), rig.port(&[])), (2, 2));
+    alive.0.set(false);
+    assert!(matches!(rig.pick(&[]), Pick::Wait(None)));
+}
+
+#[test]
+fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
+    let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
+    rig.avoid(2);
+    let ports: Vec<_> = (0..6).map(|_| rig.port(&[])).collect();
+    assert!(!ports.contains(&2), "{ports:?}");
+    rig.now += super::super::AVOIDED_FIRST_DEFAULT;
+    let (port, mark) = rig.go(&[]);
+    assert_eq!(port, 2, "its last turn is longest ago");
+    let ports: Vec<_> = (0..4).map(|_| rig.port(&[])).collect();
+    assert!(!ports.contains(&2), "one call tries: {ports:?}");
+    rig.roster.ended(mark, Ending::Answered(Code::Ok), rig.now);
+    let ports: Vec<_> = (0..3).map(|_| rig.port(&[])).collect();
+    assert!(ports.contains(&2), "{ports:?}");
+}
+
+#[test]
+fn at_most_half_are_avoided_and_never_the_last_that_is_connected() {
+    let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
+    rig.avoid(1);
+    for _ in 0..9 {
+        let (_, mark) = rig.go(&[1]);
+        assert!(!rig.roster.ended(mark, Ending::Answered(Code::Unavailable), rig.now));
+    }
+    for port in [2, 3] {
+        let serial = rig.serial(port);
+        rig.roster.lost(serial, rig.now);
+    }
+    assert_eq!(rig.port(&[]), 1, "the only one that is connected");
+}
+
+#[test]
+fn under_pick_first_another_is_connected_when_the_chosen_one_keeps_failing() {
+    let mut rig = Rig::new(PickFirst, [1, 2]);
+    let (first, second) = (rig.serial(1), rig.serial(2));
+    rig.roster.connected(first, open());
+    for _ in 0..2 {
+        let (_, mark) = rig.go(&[]);
+        rig.roster.ended(mark, Ending::Answered(Code::Unavailable), rig.now);
+    }
+    assert_eq!(rig.port(&[]), 1, "there is no other yet");
+    assert_eq!(rig.states(), "oc");
+    rig.roster.connected(second, open());
+    assert_eq!((rig.port(&[]), rig.port(&[])), (2, 2));
+}
+
+#[test]
+fn attempts_on_one_lost_connection_are_one_failure() {
+    let mut rig = Rig::connected(RoundRobin, [1, 2]);
+    let marks: Vec<_> = (0..9).map(|_| rig.go(&[2]).1).collect();
+    for mark in marks {
+        assert!(!rig.roster.ended(mark, Ending::Lost, rig.now));
+    }
+    assert_eq!(rig.roster.backends()[0].health.failures, 1);
+    assert_eq!(rig.roster.backends()[0].in_flight, 0);
+}
+
+#[test]
+fn what_stays_in_a_new_list_keeps_its_connection_and_its_record() {
+    let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
+    let (kept, gone) = (rig.serial(2), rig.serial(1));
+    let (_, mark) = rig.go(&[2, 3]);
+    let changes = rig.roster.set_addresses([3, 2, 4, 4].map(address), rig.now);
+    assert_eq!(changes.added.len(), 1, "a repeated address is one backend");
+    assert_eq!(changes.removed.iter().map(|it| it.serial).collect::<Vec<_>>(), [gone]);
+    assert_eq!((rig.states().as_str(), rig.serial(2)), ("ooc", kept));
+    let back = rig.roster.set_addresses([1, 2].map(address), rig.now);
+    assert_ne!(back.added[0].0, gone);
+    assert!(!rig.roster.ended(mark, Ending::Lost, rig.now));
+    assert_eq!(rig.roster.backends()[0].in_flight, 0, "the old attempt was not on this one");
+}
+
+#[test]
+fn so_many_addresses_and_no_more() {
+    let all = |count: usize| {
+        let mut roster = Roster::<Fake>::new(Outliers::default(), 0.5);
+        roster.set_addresses((0..count).map(|port| address(port as u16)), Instant::now());
+        roster.backends().len()
+    };
+    assert_eq!(all(ADDRESSES_MAX), ADDRESSES_MAX);
+    assert_eq!(all(ADDRESSES_MAX + 1), ADDRESSES_MAX);
+}
+
+#[test]
+fn another_policy_takes_effect_at_once() {
+    let mut rig = Rig::new(PickFirst, [1, 2]);
+    let first = rig.serial(1);
+    rig.roster.connected(first, open());
+    rig.roster.set_balancing(RoundRobin, rig.now);
+    assert_eq!(rig.states(), "oc");
+    rig.roster.set_balancing(PickFirst, rig.now);
+    assert_eq!(rig.states(), "oi");
+}
+
+/// Plays a random history, one step for each three bytes, and checks every pick.
+fn play(bytes: &[u8]) {
+    let mut bytes = bytes.iter().copied();
+    let balancing = if bytes.next().unwrap_or(0) % 2 == 0 { RoundRobin } else { PickFirst };
+    let mut rig = Rig::new(balancing, 0..4);
+    let mut running: Vec<(u16, Mark)> = Vec::new();
+    let mut used: Vec<u16> = Vec::new();
+    let links: BTreeMap<u16, Fake> = (0..8).map(|port| (port, open())).collect();
+    while let (Some(step), Some(what), Some(how)) = (bytes.next(), bytes.next(), bytes.next()) {
+        let port = u16::from(what) % 8;
+        let known = rig.roster.backends().iter().find(|it| it.address == address(port));
+        let serial = known.map(|it| it.serial);
+        match (step % 8, serial) {
+            (0, Some(serial)) => {
+                links[&port].0.set(true);
+                rig.roster.connected(serial, links[&port].clone());
+            }
+            (1, Some(serial)) => rig.roster.lost(serial, rig.now),
+            (2, Some(serial)) => rig.roster.failed(serial, "no"),
+            (3, Some(_)) => links[&port].0.set(false),
+            (4, _) => {
+                let ports = (0..8).filter(|bit| how >> bit & 1 == 1);
+                rig.roster.set_addresses(ports.map(address), rig.now);
+            }
+            (5, _) if !running.is_empty() => {
+                let (_, mark) = running.swap_remove(usize::from(what) % running.len());
+                let ending = match how % 4 {
+                    0 => Ending::Answered(Code::Ok),
+                    1 => Ending::Lost,
+                    2 => Ending::Untold,
+                    _ => Ending::Answered(Code::Unavailable),
+                };
+                let avoided = |it: &&Backend<Fake>| it.health.is_avoided();
+                let before = rig.roster.backends().iter().filter(avoided).count();
+                if rig.roster.ended(mark, ending, rig.now) {
+                    let all = rig.roster.backends();
+                    let avoided = all.iter().filter(avoided).count();
+                    // A shorter list may leave more than half, and a trial that fails adds none.
+                    assert!(avoided <= Outliers::most(all.len()).max(before));
+                }
+                used.clear();
+            }
+            (6, _) => rig.now += Duration::from_secs(u64::from(how)),
+            _ => check(&mut rig, &mut used, &mut running),
+        }
+    }
+}
+
+fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) {
+    let now = rig.now;
+    let ports = |of: &dyn Fn(&Backend<Fake>) -> bool| -> Vec<u16> {
+        let all = rig.roster.backends().iter();
+        all.filter(|it| of(it)).map(|it| it.address.port()).collect()
+    };
+    let open = ports(&Backend::is_open);
+    let good = ports(&|it| it.is_open() && it.health.is_good(now));
+    let all = ports(&|_| true);
+    match rig.pick(used) {
+        Pick::Go(go) => {
+            let port = all.iter().copied().find(|port| id(*port) == go.id);
+            let port = port.expect("a backend of the list in force");
+            assert!(open.contains(&port), "an open one");
+            assert!(
+                good.is_empty() || good.contains(&port),
+                "no avoided one while there are others"
+            );
+            let elsewhere = good.iter().any(|it| !used.contains(it));
+            assert!(!elsewhere || !used.contains(&port), "elsewhere while there is an elsewhere");
+            if used.contains(&port) {
+                let left: &[u16] = if good.is_empty() { &open } else { &good };
+                let oldest = used.iter().find(|it| left.contains(it));
+                assert_eq!(oldest, Some(&port), "then the least recently used");
+            }
+            used.retain(|it| *it != port);
+            used.push(port);
+            running.push((port, go.mark));
+        }
+        Pick::Wait(_) => {
+            assert!(good.iter().all(|it| used.contains(it)), "nobody waits who could go elsewhere")
+        }
+        Pick::Fail => assert!(open.is_empty(), "avoidance never fails a call"),
+    }
+}
+
+#[test]
+fn no_history_breaks_a_promise() {
+    bolero::check!()
+        .with_test_time(Duration::from_secs(3))
+        .with_iterations(50_000)
+        .with_max_len(600)
+        .for_each(play);
+}
+
+#[test]
+fn round_robin_is_fair_over_any_set() {
+    bolero::check!()
+        .with_test_time(Duration::from_secs(2))
+        .with_iterations(20_000)
+        .with_type::<(u8, u8, u8)>()
+        .for_each(|(before, open_ones, rounds)| {
+            let mut rig = Rig::new(RoundRobin, 0..8);
+            let ports = |bits: u8| (0..8_u16).filter(move |bit| bits >> bit & 1 == 1);
+            for port in ports(*before | 1) {
+                let serial = rig.serial(port);
+                rig.roster.connected(serial, open());
+                rig.port(&[]);
+            }
+            for port in 0..8 {
+                let serial = rig.serial(port);
+                match open_ones >> port & 1 {
+                    1 => rig.roster.connected(serial, open()),
+                    _ => rig.roster.lost(serial, rig.now),
+                }
+            }
+            let open = ports(*open_ones).count();
+            if open == 0 {
+                return;
+            }
+            let mut counts = BTreeMap::new();
+            for _ in 0..usize::from(*rounds) {
+                *counts.entry(rig.port(&[])).or_insert(0_usize) += 1;
+            }
+            let (each, rest) = (usize::from(*rounds) / open, usize::from(*rounds) % open);
+            let mut seen: Vec<_> = counts.into_values().collect();
+            seen.resize(open, 0);
+            assert_eq!(seen.iter().filter(|count| **count == each + 1).count(), rest);
+            assert!(seen.iter().all(|count| (each..=each + 1).contains(count)), "{seen:?}");
+        });
+}

@@ -1,0 +1,41 @@
+//! What `tracing` is told of a channel (target `redial::grpc`).
+
+#[cfg(feature = "tracing")]
+pub(crate) use told::*;
+#[cfg(not(feature = "tracing"))]
+pub(crate) use untold::*;
+
+#[cfg(feature = "tracing")]
+mod told {
+    use std::net::SocketAddr;
+
+    use redial_service_config::Problems;
+
+    pub(crate) fn addresses(added: usize, removed: usize) {
+        tracing::info!(target: "redial::grpc", added, removed, "backends changed");
+    }
+
+    pub(crate) fn unresolved(error: &str) {
+        tracing::warn!(target: "redial::grpc", error, "name not resolved");
+    }
+
+    pub(crate) fn config_refused(problems: &Problems) {
+        tracing::warn!(target: "redial::grpc", error = %problems, "config refused");
+    }
+
+    pub(crate) fn avoided(address: SocketAddr) {
+        tracing::warn!(target: "redial::grpc", %address, "backend avoided");
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod untold {
+    use std::net::SocketAddr;
+
+    use redial_service_config::Problems;
+
+    pub(crate) fn addresses(_added: usize, _removed: usize) {}
+    pub(crate) fn unresolved(_error: &str) {}
+    pub(crate) fn config_refused(_problems: &Problems) {}
+    pub(crate) fn avoided(_address: SocketAddr) {}
+}
