@@ -172,7 +172,11 @@ impl ChannelBuilder {
             // As good as for ever, at one every two minutes.
             policy.attempts(u32::MAX).throttle(Throttle::none()).build()
         };
-        let wrong = |problem| BuildError(Wrong::Backoff(problem));
+        let wrong = |problem: redial::Problem| BuildError(Wrong::Backoff(problem.to_string()));
+        if self.connect.0.is_zero() {
+            let why = "the first delay must be above zero".to_owned();
+            return Err(BuildError(Wrong::Backoff(why)));
+        }
         let default_config = layer.config.clone();
         let layer = layer.build();
         let settings = Settings {

@@ -118,7 +118,7 @@ pub(crate) enum Wrong {
     Endpoint(tonic::transport::Error),
     Config(Problems),
     Addresses,
-    Backoff(redial::Problem),
+    Backoff(String),
 }
 
 impl BuildError {
@@ -139,7 +139,7 @@ impl fmt::Display for BuildError {
             Wrong::Endpoint(_) => f.write_str("the endpoint is not valid"),
             Wrong::Config(problems) => write!(f, "default service config: {problems}"),
             Wrong::Addresses => f.write_str("there is no address"),
-            Wrong::Backoff(problem) => write!(f, "connect backoff: {problem}"),
+            Wrong::Backoff(why) => write!(f, "connect backoff: {why}"),
         }
     }
 }

@@ -1,0 +1,179 @@
+//! Names, and what they resolve to while calls run.
+
+use std::time::Duration;
+
+use redial_echo::EchoRequest;
+use redial_grpc::balance::{RESOLVE_MIN_DEFAULT, Resolution};
+use tonic::Code;
+
+use crate::rig::{Client, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
+
+fn found(nths: &[usize]) -> Resolution {
+    Resolution::new(nths.iter().map(|nth| address(*nth)).collect())
+}
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    for nth in 1..=3 {
+        pipes.serve(nth, &log);
+    }
+    told.tell(found(&[1, 2]));
+    let channel = pipes.dialled(&config("round_robin", RETRY)).resolver(told.clone());
+    let channel = channel.resolve_every(s(60)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    // A stream of two minutes on each of both.
+    let ask = EchoRequest { responses: Some(12), delay_ms: 10_000, ..EchoRequest::default() };
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        streams.push(client.server_stream(ask.clone()).await.unwrap().into_inner());
+    }
+    told.tell(found(&[2, 3]));
+    tokio::time::sleep(s(61)).await;
+    let addresses: Vec<_> = channel.view().backends.iter().map(|it| it.address).collect();
+    assert_eq!(addresses, [address(2), address(3)]);
+    log.take();
+    for _ in 0..6 {
+        assert_ne!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+    }
+    assert!(log.counts().contains_key(&3));
+    for mut stream in streams {
+        let mut messages = 0;
+        while stream.message().await.unwrap().is_some() {
+            messages += 1;
+        }
+        assert_eq!(messages, 12, "also on the backend that is no longer listed");
+    }
+    assert_eq!(pipes.dials(2).len(), 1, "what stays keeps its connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    pipes.serve(1, &log);
+    told.tell(found(&[1]));
+    let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone());
+    let channel = channel.resolve_every(s(60)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    client.unary(failing(0)).await.unwrap();
+    told.tell(found(&[]));
+    tokio::time::sleep(s(61)).await;
+    assert_eq!(channel.view().unresolved.as_deref(), Some("the answer has no address"));
+    told.fail();
+    tokio::time::sleep(s(200)).await;
+    assert_eq!(channel.view().unresolved.as_deref(), Some("the resolver is out"));
+    client.unary(failing(0)).await.unwrap();
+    // 60 s, then 1, 1.6, 2.56 ... s apart, each more or less by a fifth.
+    let asked = told.asked();
+    let first = asked[2] - asked[1];
+    assert!(
+        first >= Duration::from_millis(800) && first <= Duration::from_millis(1202),
+        "{first:?}"
+    );
+    assert!((8..=14).contains(&asked.len()), "{}", asked.len());
+    told.tell(found(&[1]));
+    tokio::time::sleep(s(121)).await;
+    assert_eq!(channel.view().unresolved, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
+    let (pipes, told) = (Pipes::default(), Told::default());
+    let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
+    let mut client = Client::new(channel);
+    let status = client.unary(failing(0)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(
+        status.message(),
+        "no backend is known: the name cannot be resolved: the resolver is out"
+    );
+    let log = Log::default();
+    pipes.serve(1, &log);
+    told.tell(found(&[1]));
+    tokio::time::sleep(s(2)).await;
+    client.unary(failing(0)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_or_refused_connection_has_the_name_resolved_again_but_not_at_once() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    told.tell(found(&[1]));
+    let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone()).build().unwrap();
+    let mut client = Client::new(channel);
+    client.unary(failing(0)).await.unwrap_err();
+    tokio::time::sleep(RESOLVE_MIN_DEFAULT - s(1)).await;
+    assert_eq!(told.asked().len(), 1);
+    pipes.serve(2, &log);
+    told.tell(found(&[2]));
+    tokio::time::sleep(s(2)).await;
+    assert_eq!(told.asked().len(), 2);
+    client.unary(failing(0)).await.unwrap();
+    tokio::time::sleep(s(3600)).await;
+    assert_eq!(told.asked().len(), 2, "all is well, and nobody asked for more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    for nth in 1..=2 {
+        pipes.serve(nth, &log);
+    }
+    told.tell(found(&[1, 2]).with_config(config("round_robin", RETRY)));
+    let channel = pipes.dialled("{}").resolver(told.clone());
+    let channel = channel.resolve_every(s(60)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    client.unary(failing(1)).await.expect("also the first call has the resolver's config");
+    log.take();
+    for _ in 0..4 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts().len(), 2, "round_robin is in force");
+
+    told.tell(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
+    tokio::time::sleep(s(61)).await;
+    assert!(channel.view().config_problems.is_some());
+    client.unary(failing(1)).await.expect("the config in force stays");
+
+    told.tell(found(&[1, 2]));
+    tokio::time::sleep(s(61)).await;
+    assert!(channel.view().config_problems.is_none());
+    assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
+    log.take();
+    for _ in 0..4 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts().len(), 1, "the default is in force again: pick_first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    for nth in 1..=2 {
+        pipes.serve(nth, &log);
+    }
+    let channel = pipes.to(2, "{}").build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..4 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts().len(), 1);
+    channel.control().set_json(&config("round_robin", "")).unwrap();
+    client.unary(failing(0)).await.unwrap();
+    tokio::time::sleep(s(1)).await;
+    log.take();
+    for _ in 0..4 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts().len(), 2);
+    let warnings = channel.control().set_json(r#"{ "loadBalancingPolicy": "fastest" }"#).unwrap();
+    assert_eq!(warnings.len(), 1);
+    log.take();
+    for _ in 0..4 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts().len(), 1, "an unknown one is pick_first");
+}

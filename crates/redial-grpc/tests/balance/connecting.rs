@@ -1,0 +1,256 @@
+//! Dials and their backoff, waiting calls, and what is left when a channel goes.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use redial_grpc::balance::{self, BackendState, CONNECT_MAX_DEFAULT, Unreachable};
+use tokio::time::Instant;
+use tonic::{Code, Request};
+
+use crate::rig::{Client, Log, Pipes, RETRY, address, answered_by, config, failing, until};
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn dials_follow_grpcs_backoff() {
+    let pipes = Pipes::default();
+    let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
+    channel.start();
+    tokio::time::sleep(s(1200)).await;
+    let dials = pipes.dials(1);
+    let gaps: Vec<_> = dials.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+    assert!(gaps.len() > 15, "{gaps:?}");
+    for (nth, gap) in gaps.iter().enumerate() {
+        let base = 1.6_f64.powi(nth as i32).min(120.0);
+        // A millisecond is the grain of the timer.
+        let range = base * 0.8 - 0.001..=(base * 1.2).min(120.0) + 0.002;
+        assert!(range.contains(gap), "dial {}: {gap} s is not in {range:?}", nth + 2);
+    }
+    let even = gaps.windows(2).all(|pair| (pair[1] / pair[0] - 1.6).abs() < 1e-3);
+    assert!(!even, "there is jitter");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
+    let pipes = Pipes::default();
+    pipes.close_all_at(1);
+    let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
+    channel.start();
+    tokio::time::sleep(s(30)).await;
+    // 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first, more or less.
+    let dials = pipes.dials(1).len();
+    assert!((5..=8).contains(&dials), "{dials} dials in 30 s");
+    let BackendState::Failed(why) = &channel.view().backends[0].state else { panic!("failed") };
+    assert!(why.contains("closed"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.be_silent_at(1);
+    pipes.serve(2, &log);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..4 {
+        assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 2);
+    }
+    tokio::time::sleep(CONNECT_MAX_DEFAULT + Duration::from_millis(500)).await;
+    let BackendState::Failed(why) = &channel.view().backends[0].state else { panic!("failed") };
+    assert_eq!(why, "not connected within 20s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_are_down_the_error_names_them_and_says_why() {
+    let pipes = Pipes::default();
+    pipes.close_all_at(2);
+    for balancing in ["round_robin", "pick_first"] {
+        let mut client = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
+        let status = client.unary(failing(0)).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(
+            status.message(),
+            "none of 2 backends can be reached: 10.0.0.1:50051: connection refused; \
+             10.0.0.2:50051: closed before the server said anything",
+            "{balancing}"
+        );
+        let source = status.source().and_then(|it| it.downcast_ref::<Unreachable>()).unwrap();
+        assert_eq!(source.backends().count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_wait_for_ready_a_policy_judges_it_and_with_it_the_call_waits() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let waits = format!(r#""waitForReady": true, {RETRY}"#);
+    let mut waiting = Client::new(pipes.to(1, &config("round_robin", &waits)).build().unwrap());
+    let mut policy = Client::new(pipes.to(1, &config("round_robin", RETRY)).build().unwrap());
+    let call = tokio::spawn(async move { answered_by(&mut waiting, failing(0)).await });
+    let status = policy.unary(failing(0)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.metadata().get("grpc-previous-rpc-attempts").unwrap(), "4");
+    tokio::time::sleep(s(60)).await;
+    assert!(!call.is_finished());
+    pipes.serve(1, &log);
+    assert_eq!(call.await.unwrap().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
+    let pipes = Pipes::default();
+    pipes.be_silent_at(1);
+    let channel = pipes.to(1, &config("round_robin", RETRY)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let mut request = Request::new(failing(0));
+    request.set_timeout(s(3));
+    let began = Instant::now();
+    let status = client.unary(request).await.unwrap_err();
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
+    assert_eq!(channel.view().backends[0].in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_are_all_served_when_a_connection_is_there() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.hold_at(1);
+    pipes.hold_at(2);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let mut client = Client::new(channel.clone());
+            tokio::spawn(async move { answered_by(&mut client, failing(0)).await })
+        })
+        .collect();
+    tokio::time::sleep(s(1)).await;
+    pipes.serve(1, &log);
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), 1);
+    }
+    assert_eq!(log.counts().into_iter().collect::<Vec<_>>(), [(1, 100)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_channel_leaves_no_task_and_no_connection() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    pipes.serve(2, &log);
+    tokio::time::sleep(s(1)).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    // One is refused, and waits for its next dial.
+    let channel = pipes.to(3, &config("round_robin", RETRY)).build().unwrap();
+    assert_eq!(tasks(), before, "nothing is spawned before the first call");
+    let mut client = Client::new(channel.clone());
+    for _ in 0..4 {
+        client.unary(failing(1)).await.unwrap();
+    }
+    assert!(tasks() > before);
+    drop(channel);
+    client.unary(failing(0)).await.unwrap();
+    drop(client);
+    // Tasks of connections end on both sides.
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(tasks(), before);
+    let dials = pipes.dials(3).len();
+    tokio::time::sleep(s(300)).await;
+    assert_eq!(pipes.dials(3).len(), dials, "nobody dials any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_while_it_waits_or_runs_leaves_nothing_behind() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manner = pipes.serve(1, &log);
+    manner.delay(s(100));
+    pipes.be_silent_at(2);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let silent = pipes.dialled(&config("pick_first", "")).addresses([address(2)]).build().unwrap();
+    for channel in [channel, silent] {
+        let mut client = Client::new(channel.clone());
+        let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
+        assert!(call.is_err());
+        tokio::time::sleep(s(1)).await;
+        let all = channel.view().backends;
+        assert!(all.iter().all(|it| it.in_flight == 0 && it.failures == 0), "{all:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_to_one_target_share_one_throttle() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let config = r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": { "maxAttempts": 2,
+        "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"] } }],
+        "retryThrottling": { "maxTokens": 10, "tokenRatio": 1 } }"#;
+    let to = |target: &str| {
+        let channel = balance::channel(target).addresses([address(1)]).dial(pipes.clone());
+        channel.default_service_config(config).build().unwrap()
+    };
+    let (one, same, other) = (to("throttle.test:1"), to("throttle.test:1"), to("throttle.test:2"));
+    Client::new(one).unary(failing(9)).await.unwrap_err();
+    assert_eq!(same.control().tokens(), Some(8.0));
+    assert_eq!(other.control().tokens(), Some(10.0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_built_says_why() {
+    let text = |channel: balance::ChannelBuilder| channel.build().unwrap_err().to_string();
+    assert!(text(balance::channel("orders")).contains("write host:port"));
+    let none = balance::channel("a:1").addresses([]);
+    assert_eq!(text(none), "there is no address");
+    let config = balance::channel("a:1").default_service_config(r#"{ "methodConfig": 1 }"#);
+    assert!(text(config).starts_with("default service config: "));
+    let backoff = balance::channel("a:1").connect_backoff(s(0), s(1));
+    assert_eq!(text(backoff), "connect backoff: the first delay must be above zero");
+}
+
+#[tokio::test]
+async fn the_operating_systems_resolver_finds_localhost() {
+    let (replicas, log) = crate::rig::replicas(1);
+    let target = format!("dns:///localhost:{}", replicas[0].address.port());
+    let channel = balance::channel(&target).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    client.unary(failing(0)).await.unwrap();
+    assert_eq!(log.take(), [0]);
+    until("it is shown", || {
+        let mut all = channel.view().backends.into_iter();
+        all.any(|it| it.address == replicas[0].address && it.state == BackendState::Ready)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_endpoints_settings_are_those_of_each_connection() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manner = pipes.serve(1, &log);
+    let channel = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("orders/1"));
+    let mut client = Client::new(channel.build().unwrap());
+    client.unary(failing(0)).await.unwrap();
+    let agent = manner.agent.lock().unwrap().clone().unwrap();
+    assert!(agent.starts_with("orders/1"), "{agent}");
+    let bad = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("no\nagent"));
+    assert_eq!(bad.build().unwrap_err().to_string(), "the endpoint is not valid");
+}
+
+#[test]
+fn a_channel_whose_runtime_has_ended_says_so() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let pipes = Pipes::default();
+    pipes.hold_at(1);
+    let channel = pipes.to(1, "{}").build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let waiting = second.spawn(async move { client.unary(failing(0)).await });
+    first.block_on(async {
+        channel.start();
+        tokio::task::yield_now().await;
+    });
+    drop(first);
+    for call in [waiting, second.spawn(async move { Client::new(channel).unary(failing(0)).await })]
+    {
+        let status = second.block_on(call).unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), "the runtime that the channel was started on has ended");
+    }
+}

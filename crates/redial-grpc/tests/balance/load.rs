@@ -1,0 +1,100 @@
+//! Servers that die, come back and say goodbye while calls run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redial_grpc::balance::{BackendState, BalancedChannel};
+use tokio::task::JoinHandle;
+
+use crate::rig::{Client, RETRY, config, failing, replicas, to, until};
+
+/// Calls that go on until they are stopped; each result is counted.
+struct Load {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicUsize>,
+    tasks: Vec<JoinHandle<Vec<tonic::Status>>>,
+}
+
+impl Load {
+    fn on(channel: &BalancedChannel) -> Self {
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let call = |_| {
+            let mut client = Client::new(channel.clone());
+            let (stop, done) = (stop.clone(), done.clone());
+            tokio::spawn(async move {
+                let mut failed = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    failed.extend(client.unary(failing(0)).await.err());
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                failed
+            })
+        };
+        let tasks = (0..4).map(call).collect();
+        Load { stop, done, tasks }
+    }
+
+    /// Until so many more calls are done.
+    async fn more(&self, calls: usize) {
+        let before = self.done.load(Ordering::Relaxed);
+        until("calls go on", || self.done.load(Ordering::Relaxed) >= before + calls).await;
+    }
+
+    async fn stop(self) -> Vec<tonic::Status> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut failed = Vec::new();
+        for task in self.tasks {
+            failed.extend(task.await.unwrap());
+        }
+        failed
+    }
+}
+
+#[tokio::test]
+async fn killed_and_restarted_servers_fail_no_call_that_may_be_retried() {
+    for balancing in ["round_robin", "pick_first"] {
+        let (mut replicas, log) = replicas(3);
+        let first = Duration::from_millis(100);
+        let channel = to(&replicas, &config(balancing, RETRY))
+            .connect_backoff(first, 4 * first)
+            .build()
+            .unwrap();
+        let load = Load::on(&channel);
+        load.more(50).await;
+        for dies in [0, 1, 0] {
+            replicas[dies].kill();
+            load.more(50).await;
+            let down = || channel.view().backends[dies].state != BackendState::Ready;
+            until("the loss is seen", down).await;
+            replicas[dies].restart();
+            if balancing == "round_robin" {
+                log.take();
+                let back = || log.counts().contains_key(&dies);
+                until("it has calls again", back).await;
+            }
+            load.more(50).await;
+        }
+        let failed = load.stop().await;
+        assert!(failed.is_empty(), "{balancing}: {failed:?}");
+        assert!(channel.view().backends.iter().all(|it| it.in_flight == 0));
+    }
+}
+
+/// Red if `evidence::of_balance` does not know `Spent`: what tonic still holds when its connection has
+/// said goodbye would be a failure to connect, which no policy repeats here.
+#[tokio::test]
+async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
+    let (mut replicas, _) = replicas(2);
+    replicas.iter().for_each(|it| it.manner.delay(Duration::from_millis(5)));
+    let channel = to(&replicas, &config("round_robin", "")).build().unwrap();
+    let load = Load::on(&channel);
+    load.more(50).await;
+    replicas[0].say_goodbye();
+    let down = || channel.view().backends[0].state != BackendState::Ready;
+    until("the goodbye is seen", down).await;
+    load.more(50).await;
+    let failed = load.stop().await;
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(channel.view().backends[0].failures, 0, "going is not failing");
+}

@@ -1,0 +1,10 @@
+//! Goal: the balanced channel with real servers. Method: tonic servers over TCP, each on a runtime of
+//! its own, where processes die; over pipes and on a paused clock where time matters. Servers log
+//! which attempts arrived, and sign their answers.
+
+mod addresses;
+mod connecting;
+mod load;
+mod outliers;
+mod places;
+mod rig;
