@@ -42,10 +42,12 @@
 //! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
 //! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][tells] |
 //! | streams and what is kept of them | [`Replay`] | [guide][streams] |
+//! | several backends: retries and hedges go elsewhere | `balance` (feature `balance`), [`UsedBackends`] | [guide][backends] |
 //! | for servers: previous attempts, pushback, held headers, deadlines, depth | `server` (feature `tonic`) | [guide][servers] |
 //! | other versions of tonic, other clients | [`RetryLayer::wrapping`], [`Bodies`] | |
 //!
-//! Feature `tonic`, on by default: clients and servers of tonic 0.14.
+//! Feature `tonic`, on by default: clients and servers of tonic 0.14. Feature `balance`: a channel
+//! over several backends.
 //!
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md
 //! [options]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#options-of-the-layer
@@ -55,6 +57,7 @@
 //! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#reading-a-diary
 //! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#while-it-runs
 //! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#what-it-tells
+//! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
 //! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#streams-and-what-is-kept
 //! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-servers-part
 //!
@@ -139,7 +142,7 @@ pub struct Attempts(pub u32);
 /// The examples of the guide are compiled and run with the others.
 #[cfg(all(
     doctest,
-    feature = "tonic",
+    feature = "balance",
     feature = "metrics",
     feature = "opentelemetry",
     feature = "tracing"

@@ -38,7 +38,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, source: Source) {
     match source {
         Source::Listed(addresses) => {
             keepers.apply(&hub, hub.resolved(Resolution::new(addresses)));
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         Source::Resolver(resolver) => loop {
             let ask = || resolve(&hub, &*resolver);

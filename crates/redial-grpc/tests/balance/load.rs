@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use redial_echo::EchoRequest;
 use redial_grpc::balance::{BackendState, BalancedChannel};
 use tokio::task::JoinHandle;
 
-use crate::rig::{Client, RETRY, config, failing, replicas, to, until};
+use crate::rig::{Client, RETRY, answered_by, config, failing, replicas, to, until};
 
 /// Calls that go on until they are stopped; each result is counted.
 struct Load {
@@ -81,8 +82,6 @@ async fn killed_and_restarted_servers_fail_no_call_that_may_be_retried() {
     }
 }
 
-/// Red if `evidence::of_balance` does not know `Spent`: what tonic still holds when its connection has
-/// said goodbye would be a failure to connect, which no policy repeats here.
 #[tokio::test]
 async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
     let (mut replicas, _) = replicas(2);
@@ -97,4 +96,31 @@ async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
     let failed = load.stop().await;
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(channel.view().backends[0].failures, 0, "going is not failing");
+}
+
+/// Red if `evidence::of_balance` does not know `Spent`: what tonic still takes for a connection that has
+/// said goodbye would be a failure to connect, which no policy repeats here.
+#[tokio::test]
+async fn a_connection_that_said_goodbye_finishes_its_calls_and_takes_no_more() {
+    let (mut replicas, _) = replicas(2);
+    let channel = to(&replicas, "{}").build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let ask = EchoRequest { responses: Some(3), delay_ms: 500, ..EchoRequest::default() };
+    let mut stream = client.server_stream(ask).await.unwrap().into_inner();
+    stream.message().await.unwrap().expect("the first message");
+    replicas[0].say_goodbye();
+    // Its connection lives on with the stream, and only trying tells that it takes nothing any more.
+    let mut elsewhere = 0;
+    while elsewhere < 4 {
+        match answered_by(&mut client, failing(0)).await.unwrap() {
+            1 => elsewhere += 1,
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+    assert_ne!(channel.view().backends[0].state, BackendState::Ready);
+    let mut messages = 1;
+    while stream.message().await.unwrap().is_some() {
+        messages += 1;
+    }
+    assert_eq!(messages, 3);
 }

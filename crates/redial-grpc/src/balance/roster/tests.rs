@@ -398,7 +398,7 @@ fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) {
             running.push((port, go.mark));
         }
         Pick::Wait(_) => {
-            assert!(good.iter().all(|it| used.contains(it)), "nobody waits who could go elsewhere")
+            assert!(good.iter().all(|it| used.contains(it)), "nobody waits who could go elsewhere");
         }
         Pick::Fail => assert!(open.is_empty(), "avoidance never fails a call"),
     }
