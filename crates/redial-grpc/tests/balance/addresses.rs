@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use redial_echo::EchoRequest;
-use redial_grpc::balance::{RESOLVE_MIN_DEFAULT, Resolution};
-use tonic::Code;
+use redial_grpc::balance::{RESOLVE_MIN_DEFAULT, Resolution, Resolve, Resolving};
+use tokio::time::Instant;
+use tonic::{Code, Request};
 
 use crate::rig::{Client, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
 
@@ -96,6 +97,35 @@ async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
     told.tell(found(&[1]));
     tokio::time::sleep(s(2)).await;
     client.unary(failing(0)).await.unwrap();
+}
+
+/// Never answers.
+#[derive(Debug)]
+struct Mute;
+
+impl Resolve for Mute {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
+    let began = Instant::now();
+    let channel = Pipes::default().dialled("{}").resolver(Mute).build().unwrap();
+    let mut client = Client::new(channel);
+    let mut request = Request::new(failing(0));
+    request.set_timeout(s(2));
+    let status = client.unary(request).await.unwrap_err();
+    // 5 s before the call, for a config that may come, and 2 s of its own.
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(7)));
+    let status = client.unary(failing(0)).await.unwrap_err();
+    assert!(
+        status.message().ends_with("the name cannot be resolved: no answer in 20s"),
+        "{status}"
+    );
+    // A timer's grain is a millisecond.
+    assert!(began.elapsed() - s(20) < Duration::from_millis(10), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,6 +47,19 @@ async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_connection_that_lived_for_a_second_is_dialled_again_at_once() {
+    for (lived_ms, dials) in [(990, 5..=9), (1010, 28..=30)] {
+        let pipes = Pipes::default();
+        pipes.live_at(1, Duration::from_millis(lived_ms));
+        let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
+        channel.start();
+        tokio::time::sleep(s(30)).await;
+        let made = pipes.dials(1).len();
+        assert!(dials.contains(&made), "{lived_ms} ms: {made} dials in 30 s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.be_silent_at(1);

@@ -14,7 +14,7 @@ use redial_echo::{EchoRequest, EchoResponse, Responder};
 use redial_grpc::balance::{
     self, BalancedChannel, ChannelBuilder, Dial, Dialling, Io, Resolution, Resolve, Resolving,
 };
-use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -220,6 +220,8 @@ enum Listener {
     Serves(mpsc::UnboundedSender<io::Result<DuplexStream>>),
     /// Takes connections, reads a little and closes them.
     Closes,
+    /// Greets as a server does, lives this long and closes.
+    Lives(Duration),
     /// Leaves who dials without an answer until something else is here.
     Holds,
     /// Takes connections and says nothing.
@@ -250,6 +252,10 @@ impl Pipes {
 
     pub(crate) fn be_silent_at(&self, nth: usize) {
         self.listen(nth, Listener::Silent(Vec::new()));
+    }
+
+    pub(crate) fn live_at(&self, nth: usize, how_long: Duration) {
+        self.listen(nth, Listener::Lives(how_long));
     }
 
     pub(crate) fn hold_at(&self, nth: usize) {
@@ -299,6 +305,15 @@ impl Dial for Pipes {
                     .map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?,
                 Some(Listener::Closes | Listener::Holds) => {
                     tokio::spawn(async move { theirs.read(&mut [0; 16]).await });
+                }
+                Some(Listener::Lives(how_long)) => {
+                    let how_long = *how_long;
+                    tokio::spawn(async move {
+                        // An empty SETTINGS frame (RFC 9113, section 6.5).
+                        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+                        tokio::time::sleep(how_long).await;
+                        io::Result::Ok(())
+                    });
                 }
                 Some(Listener::Silent(held)) => held.push(theirs),
                 None => return Err(io::ErrorKind::ConnectionRefused.into()),
