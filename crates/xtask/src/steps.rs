@@ -171,6 +171,17 @@ pub(crate) const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "soak",
+        why: "a hundred thousand calls, servers that fail in every way, and nothing lost or left behind",
+        when: When::Long,
+        needs: &[],
+        lines: |_| {
+            let line =
+                CommandLine::new("cargo test --package redial-grpc --all-features --test soak");
+            Ok(vec![line.env("REDIAL_SOAK_CALLS", "100000").env("REDIAL_SOAK_SEED", "2")])
+        },
+    },
+    Step {
         name: "generated",
         why: "the checked-in code is what the proto files give",
         when: When::Long,

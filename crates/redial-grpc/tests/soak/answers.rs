@@ -1,0 +1,150 @@
+//! What servers do to attempts: everything that a script can say, at random.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use http::StatusCode;
+use prost::Message;
+use redial_echo::EchoResponse;
+use redial_peers::grpc::{Answer, Close, Code, Door, LastStream, Once, Reason, Script};
+
+use super::marks::{Mark, Source};
+
+/// The statuses that scripts answer with: some that policies list and some that they do not.
+const CODES: [Code; 6] = [
+    Code::UNAVAILABLE,
+    Code::UNAVAILABLE,
+    Code::ABORTED,
+    Code::RESOURCE_EXHAUSTED,
+    Code::INVALID_ARGUMENT,
+    Code::DEADLINE_EXCEEDED,
+];
+
+/// One answer in so many ends its connection.
+const ENDS_CONNECTION: u32 = 500;
+
+const REASONS: [Reason; 6] = [
+    Reason::REFUSED_STREAM,
+    Reason::REFUSED_STREAM,
+    Reason::CANCEL,
+    Reason::NO_ERROR,
+    Reason::ENHANCE_YOUR_CALM,
+    Reason::INTERNAL_ERROR,
+];
+
+/// Well-formed ones and ones that are not.
+const PUSHBACKS: [&str; 5] = ["0", "3", "20", "-1", "soon"];
+
+/// What follows the text of a scripted status: whose it is.
+pub(crate) fn text_of(call: u64) -> String {
+    format!("scripted for {call}")
+}
+
+fn up_to(random: &mut Rng, ms: u64) -> Duration {
+    Duration::from_millis(random.u64(0..=ms))
+}
+
+fn code(random: &mut Rng) -> Code {
+    CODES[random.usize(0..CODES.len())]
+}
+
+fn reason(random: &mut Rng) -> Reason {
+    REASONS[random.usize(0..REASONS.len())]
+}
+
+/// The message of a server that does not echo.
+fn reply(call: u64, index: u32, total: u32) -> Bytes {
+    let mark = Mark { source: Source::Server, call, index, total };
+    let payload = mark.to_bytes(16);
+    EchoResponse { payload, ..Default::default() }.encode_to_vec().into()
+}
+
+/// Headers and so many of `total` messages.
+fn some_replies(answer: Answer, random: &mut Rng, call: u64, count: u32, total: u32) -> Answer {
+    let mut answer = answer.then_headers().after(up_to(random, 5));
+    for index in 0..count {
+        answer = answer.message(reply(call, index, total));
+    }
+    answer
+}
+
+/// The end of the connection, in one of its ways.
+fn ends_connection(random: &mut Rng) -> Answer {
+    let last = [LastStream::Below, LastStream::This, LastStream::Above];
+    let away = Answer::go_away(last[random.usize(0..last.len())], Reason::NO_ERROR);
+    match random.u32(0..4) {
+        0 => away,
+        1 => away.then_close(Close::Orderly),
+        2 => Answer::close(Close::Orderly).after(up_to(random, 5)),
+        _ => Answer::close(Close::Abrupt).after(up_to(random, 5)),
+    }
+}
+
+/// What an attempt of this call meets.
+pub(crate) fn answer(random: &mut Rng, call: u64) -> Answer {
+    let start = || Answer::of([]);
+    let failure = |random: &mut Rng| {
+        Answer::trailers_only(code(random)).text(&text_of(call)).after(up_to(random, 10))
+    };
+    // What ends a connection ends every call on it: more of it, and nothing else would be seen.
+    if random.u32(0..ENDS_CONNECTION) == 0 {
+        return ends_connection(random);
+    }
+    let total = random.u32(1..=4);
+    let answer = match random.u32(0..14) {
+        0..=2 => failure(random),
+        3 => {
+            let pushback = PUSHBACKS[random.usize(0..PUSHBACKS.len())];
+            failure(random).pushback(pushback)
+        }
+        4 => failure(random).without_end_stream().then_end_stream(),
+        5 => {
+            let count = random.u32(0..=total);
+            let cut = some_replies(start(), random, call, count, total);
+            cut.trailers(code(random)).text(&text_of(call))
+        }
+        6 => {
+            let count = random.u32(0..=total);
+            let reason = reason(random);
+            some_replies(start(), random, call, count, total).then_reset(reason)
+        }
+        7 => Answer::reset(reason(random)).after(up_to(random, 5)),
+        8 => {
+            let status = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND];
+            Answer::http(status[random.usize(0..2)], "text/html", "<h1>no</h1>")
+        }
+        9 => Answer::http_empty(StatusCode::BAD_GATEWAY),
+        10 => Answer::hang(),
+        // What was accepted of the request stays unanswered, and the rest is not taken.
+        11 => Answer::hang().accepts(random.u64(0..3)),
+        12 => some_replies(start(), random, call, total, total).trailers(Code::OK),
+        _ => Answer::echo(),
+    };
+    match random.u32(0..4) {
+        0 => answer.once(Once::Headers),
+        1 => answer.once(Once::Request),
+        _ => answer,
+    }
+}
+
+/// The failure that policies repeat.
+pub(crate) fn unavailable(call: u64) -> Answer {
+    Answer::trailers_only(Code::UNAVAILABLE).text(&text_of(call))
+}
+
+/// The script of a server that answers unless something is prepared.
+pub(crate) fn quiet() -> Script {
+    Script::new().otherwise(Answer::echo())
+}
+
+/// The script of a server that has just come: what its first connections meet, and an echo for
+/// whoever finds nothing prepared.
+pub(crate) fn script(random: &mut Rng) -> Script {
+    let mut script = quiet();
+    for _ in 0..random.u32(0..3) {
+        let doors = [Door::ClosedAtOnce, Door::ClosedAfterPreface, Door::Silent, Door::Open];
+        script = script.door(doors[random.usize(0..doors.len())], up_to(random, 5));
+    }
+    script
+}
