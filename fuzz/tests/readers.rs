@@ -9,7 +9,7 @@ use redial::{Diary, Policy};
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
 use redial_service_config::{
-    Client, Code, Jitter, Plan, Pushback, Retries, ServiceConfig, Severity,
+    Chooser, Client, Code, Jitter, Plan, Problems, Pushback, Retries, ServiceConfig, Severity,
 };
 
 const SECONDS: Duration = Duration::from_secs(5);
@@ -151,17 +151,45 @@ fn a_service_config_is_planned_or_refused_with_its_places() {
             }
             assert!(config.warnings().iter().all(|it| it.severity() == Severity::Warning));
         }
-        Err(problems) => {
-            assert!(!problems.as_slice().is_empty(), "refused without a word");
-            for problem in &problems {
-                assert_eq!(problem.severity(), Severity::Error);
-                assert!(text.get(problem.range.clone()).is_some(), "{problem:?}");
-                let before = &text[..problem.range.start];
-                assert_eq!(problem.line, before.matches('\n').count() + 1, "{problem}");
-                let line = before.rsplit('\n').next().unwrap_or_default();
-                assert_eq!(problem.column, line.chars().count() + 1, "{problem}");
+        Err(problems) => have_places(&problems, text),
+    });
+}
+
+/// Every problem has its place in the text.
+fn have_places(problems: &Problems, text: &str) {
+    assert!(!problems.as_slice().is_empty(), "refused without a word");
+    for problem in problems {
+        assert_eq!(problem.severity(), Severity::Error);
+        assert!(text.get(problem.range.clone()).is_some(), "{problem:?}");
+        let before = &text[..problem.range.start];
+        assert_eq!(problem.line, before.matches('\n').count() + 1, "{problem}");
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        assert_eq!(problem.column, line.chars().count() + 1, "{problem}");
+    }
+}
+
+#[test]
+fn a_list_of_choices_is_taken_from_or_refused_with_its_places() {
+    const SAMPLES: &[&str] = &[
+        r#"[{"clientLanguage":["go","rust"],"percentage":30,"clientHostname":["höst"],"serviceConfig":{"methodConfig":[{"name":[{}],"timeout":"1s"}]}},{"percentage":0,"serviceConfig":{}},{"serviceConfig":{"loadBalancingPolicy":"round_robin"}}]"#,
+        r#"[{"percentage":1e1,"colour":"red","serviceConfig":{"retryThrottling":{}}},{"clientHostname":[],"serviceConfig":{"retryThrottling":{"maxTokens":5,"tokenRatio":1}}},{}]"#,
+    ];
+    fuzz(SAMPLES, |text| {
+        let chooser = Chooser::new(20).hostname("höst");
+        let chosen = chooser.choose(text);
+        match &chosen {
+            Ok(chosen) => {
+                assert_eq!(chosen.config.is_some(), chosen.index.is_some());
+                assert!(chosen.warnings.iter().all(|it| it.severity() == Severity::Warning));
             }
+            Err(problems) => have_places(problems, text),
         }
+        // However it is cut into strings, a record is the same.
+        let record = format!("grpc_config={text}").into_bytes();
+        let from_record = chooser.choose_from_records([record.chunks(5)]);
+        let told = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
+        assert_eq!(told(&chosen.map(drop)), told(&from_record.map(drop)));
+        let _ = chooser.choose_from_records([[text], [text]]);
     });
 }
 

@@ -20,7 +20,7 @@ use crate::{Client, MethodConfig, Problem, Problems, RetryThrottling, read};
 /// # Ok::<(), redial_service_config::Problems>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ServiceConfig(Arc<Inner>);
+pub struct ServiceConfig(pub(crate) Arc<Inner>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {

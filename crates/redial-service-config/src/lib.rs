@@ -18,6 +18,7 @@
 //!
 //! - [`ServiceConfig`] is a config that was checked; [`ServiceConfig::lookup`] finds a method's
 //!   entry without allocating.
+//! - [`Chooser`] takes one config from a list of choices, as DNS has it (A2).
 //! - [`Client`] is what the client says besides; together they make a [`Plan`]: rules for the core,
 //!   and how statuses are judged.
 //! - [`Pushback`] reads what a server says about the next attempt.
@@ -26,6 +27,7 @@
 //! Invariant: nothing here retries or decides about a retry; that is `redial-core`.
 #![forbid(unsafe_code)]
 
+mod choice;
 mod client;
 mod codes;
 mod config;
@@ -41,6 +43,9 @@ mod throttling;
 #[doc(hidden)]
 pub mod json;
 
+pub use choice::{
+    ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, LANGUAGE, RECORD_NAME_PREFIX,
+};
 pub use client::{
     ATTEMPTS_CAP, Client, ClientBuilder, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
 };

@@ -39,6 +39,12 @@ pub enum Rule {
     MaxTokens,
     /// `tokenRatio` is a number of at least 0.001.
     TokenRatio,
+    /// One TXT record has the list of choices.
+    Records,
+    /// `percentage` of a choice is a whole number from 0 to 100.
+    Percentage,
+    /// `serviceConfig` of a choice is an object.
+    ServiceConfig,
 
     /// A field that nobody reads.
     UnknownField,
@@ -72,6 +78,12 @@ pub enum Rule {
     UnmatchableName,
     /// A load balancing policy that is not known.
     UnknownBalancing,
+    /// A choice with a condition that is not known is passed over.
+    PassedOver,
+    /// A choice that is not taken here, with a config that is not valid.
+    InvalidElsewhere,
+    /// A choice after one that every client takes.
+    Unreachable,
 }
 
 impl Rule {
@@ -95,6 +107,9 @@ impl Rule {
             Rule::Name => "name",
             Rule::MaxTokens => "max-tokens",
             Rule::TokenRatio => "token-ratio",
+            Rule::Records => "records",
+            Rule::Percentage => "percentage",
+            Rule::ServiceConfig => "service-config",
             Rule::UnknownField => "unknown-field",
             Rule::MisplacedField => "misplaced-field",
             Rule::AttemptsAboveCap => "attempts-above-cap",
@@ -111,6 +126,9 @@ impl Rule {
             Rule::NoNames => "no-names",
             Rule::UnmatchableName => "unmatchable-name",
             Rule::UnknownBalancing => "unknown-balancing",
+            Rule::PassedOver => "passed-over",
+            Rule::InvalidElsewhere => "invalid-elsewhere",
+            Rule::Unreachable => "unreachable",
         }
     }
 
@@ -133,7 +151,10 @@ impl Rule {
             | Rule::DuplicateName
             | Rule::Name
             | Rule::MaxTokens
-            | Rule::TokenRatio => Severity::Error,
+            | Rule::TokenRatio
+            | Rule::Records
+            | Rule::Percentage
+            | Rule::ServiceConfig => Severity::Error,
             _ => Severity::Warning,
         }
     }

@@ -20,10 +20,10 @@ const RETRIES_MAX: u32 = 1_000;
 pub(super) fn advise(
     reader: &mut Reader<'_>,
     entries: &[Entry<'_>],
+    path: &Path<'_>,
     throttled: bool,
     client: &Client,
 ) {
-    let path = Path::Root.field("methodConfig");
     let mut advised = throttled;
     for (index, entry) in entries.iter().enumerate() {
         let mut advice = Advice { reader, entry, path: path.index(index), client };
@@ -36,7 +36,7 @@ pub(super) fn advise(
             advice.policy(&policy);
         }
     }
-    shadowed(reader, entries, &path);
+    shadowed(reader, entries, path);
 }
 
 /// Advice about one entry.

@@ -4,6 +4,7 @@
 //! text that is no JSON, or whose keys contradict each other, is not looked at further.
 
 mod advice;
+mod choices;
 mod duration;
 mod entry;
 mod fields;
@@ -13,6 +14,7 @@ mod reader;
 
 use jsonc_parser::ast::Value;
 
+pub(crate) use self::choices::{choose, records};
 use self::nearest::nearest;
 use self::reader::{Path, ROOT, Reader, THROTTLING, did_you_mean, range};
 use crate::config::{Inner, LoadBalancing};
@@ -37,25 +39,38 @@ pub(crate) fn read(text: &str, client: &Client) -> Result<Inner, Problems> {
 }
 
 fn root(reader: &mut Reader<'_>, text: &str, client: &Client) -> Option<Inner> {
-    let path = Path::Root;
     if text.len() > TEXT_MAX {
         let what = format!("a config has at most {TEXT_MAX} bytes, this one has {}", text.len());
-        return reader.problem(Rule::Limit, 0..0, &path, what, None);
+        return reader.problem(Rule::Limit, 0..0, &Path::Root, what, None);
     }
+    let value = value(reader, text, "write {} for a config that says nothing")?;
+    config(reader, &value, &Path::Root, client)
+}
+
+/// The value of a text whose keys do not contradict each other.
+fn value<'t>(reader: &mut Reader<'_>, text: &'t str, if_empty: &'static str) -> Option<Value<'t>> {
+    let path = Path::Root;
     let value = match json::parse(text) {
         Ok(value) => value,
         Err(error) => {
             let rule = if error.too_deep { Rule::Limit } else { Rule::Json };
-            let empty = text.trim().is_empty().then_some("write {} for a config that says nothing");
+            let empty = text.trim().is_empty().then_some(if_empty);
             let hint = error.hint.or(empty).map(Into::into);
             return reader.problem(rule, error.range, &path, error.what, hint);
         }
     };
     reader.duplicate_keys(&value, &path);
-    if !reader.is_valid() {
-        return None;
-    }
-    let fields = reader.object(&value, &path, &ROOT)?;
+    reader.is_valid().then_some(value)
+}
+
+/// The config that stands at this place of a text.
+fn config(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    path: &Path<'_>,
+    client: &Client,
+) -> Option<Inner> {
+    let fields = reader.object(value, path, &ROOT)?;
     let throttling = fields.get("retryThrottling");
     let retry_throttling = throttling
         .and_then(|value| retry_throttling(reader, value, &path.field("retryThrottling")));
@@ -73,7 +88,8 @@ fn root(reader: &mut Reader<'_>, text: &str, client: &Client) -> Option<Inner> {
         Some(entry::entries(reader, list, &path))
     });
     let entries = entries.unwrap_or_default();
-    advice::advise(reader, &entries, throttling.is_some(), client);
+    let path = path.field("methodConfig");
+    advice::advise(reader, &entries, &path, throttling.is_some(), client);
     let (entries, index) = entry::index(entries);
     Some(Inner { entries, index, retry_throttling, load_balancing, warnings: Vec::new() })
 }

@@ -306,6 +306,11 @@ pub(super) static HEDGING: Kind = Kind {
 };
 pub(super) static THROTTLING: Kind =
     Kind { place: "retryThrottling", fields: &["maxTokens", "tokenRatio"], unused: &[] };
+pub(super) static CHOICE: Kind = Kind {
+    place: "a choice",
+    fields: &["clientLanguage", "percentage", "clientHostname", "serviceConfig"],
+    unused: &[],
+};
 
 impl Kind {
     /// All other kinds.
@@ -333,7 +338,7 @@ impl<'v> Fields<'v> {
     }
 
     /// The keys that are not read.
-    fn unknown(&self) -> impl Iterator<Item = &'v str> {
+    pub(super) fn unknown(&self) -> impl Iterator<Item = &'v str> {
         let keys = self.object.properties.iter().map(|property| property.name.as_str());
         keys.filter(|key| !self.kind.fields.contains(key))
     }

@@ -1,0 +1,235 @@
+//! A list of choices (A2): which of them is for a client, and what is wrong with them.
+//!
+//! Rule: the conditions of every choice are looked at, and its config if it is taken. Somebody who
+//! tries a config on few clients keeps its mistakes to those few.
+
+use std::sync::Arc;
+
+use jsonc_parser::ast::Value;
+
+use super::fields;
+use super::reader::{CHOICE, Fields, Path, Reader, range};
+use crate::config::Inner;
+use crate::json::Decimal;
+use crate::{
+    ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, LANGUAGE, Problems, Rule,
+    ServiceConfig,
+};
+
+/// The list that one of these TXT records has, if one has.
+pub(crate) fn records<R>(records: impl IntoIterator<Item = R>) -> Result<Option<String>, Problems>
+where
+    R: IntoIterator<Item: AsRef<[u8]>>,
+{
+    let mut lists = records.into_iter().filter_map(list);
+    let Some(first) = lists.next() else { return Ok(None) };
+    let more = lists.count();
+    if more > 0 {
+        let what = format!("{} records begin with {ATTRIBUTE:?}, and have no order", more + 1);
+        let hint = Some("write one record, whose strings are joined".to_owned());
+        return Err(alone(Rule::Records, "", 0, what, hint));
+    }
+    if first.len() > CHOICES_TEXT_MAX {
+        return Err(alone(Rule::Limit, "", 0, too_long(), None));
+    }
+    String::from_utf8(first).map(Some).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(error.as_bytes());
+        alone(Rule::Json, &text, at, "the text is not UTF-8 from here on".to_owned(), None)
+    })
+}
+
+/// The one problem of a text that is not looked at further.
+fn alone(rule: Rule, text: &str, at: usize, what: String, hint: Option<String>) -> Problems {
+    let mut reader = Reader::new(text);
+    reader.problem::<()>(rule, at..at, &Path::Root, what, hint);
+    reader.into_problems()
+}
+
+fn too_long() -> String {
+    format!("a list of choices has at most {CHOICES_TEXT_MAX} bytes")
+}
+
+/// What follows the attribute in a record; of one that is too long, enough to see that it is.
+fn list(record: impl IntoIterator<Item: AsRef<[u8]>>) -> Option<Vec<u8>> {
+    let mut joined = Vec::new();
+    for part in record {
+        joined.extend_from_slice(part.as_ref());
+        if joined.len() > ATTRIBUTE.len() + CHOICES_TEXT_MAX {
+            break;
+        }
+    }
+    let list = joined.strip_prefix(ATTRIBUTE.as_bytes())?;
+    Some(list.to_vec())
+}
+
+/// Takes a choice.
+pub(crate) fn choose(text: &str, by: &Chooser) -> Result<Chosen, Problems> {
+    let mut reader = Reader::new(text);
+    let taken = look(&mut reader, text, by);
+    match taken {
+        Some(taken) if reader.is_valid() => {
+            let warnings = reader.into_warnings();
+            let (index, inner) = taken.unzip();
+            let config = inner.map(|inner| {
+                ServiceConfig(Arc::new(Inner { warnings: warnings.clone(), ..inner }))
+            });
+            Ok(Chosen { config, index, warnings })
+        }
+        _ => Err(reader.into_problems()),
+    }
+}
+
+/// Looks at all choices; outer `None`: there is a problem; inner: none of them is taken.
+fn look(reader: &mut Reader<'_>, text: &str, by: &Chooser) -> Option<Option<(usize, Inner)>> {
+    let path = Path::Root;
+    if text.len() > CHOICES_TEXT_MAX {
+        return reader.problem(Rule::Limit, 0..0, &path, too_long(), None);
+    }
+    let value = super::value(reader, text, "write [] for a list without choices")?;
+    if let Value::Object(_) = value {
+        let hint = Some("write [{\"serviceConfig\": ...}] around a config".to_owned());
+        return reader.unexpected(Rule::Type, &value, &path, "a list of choices", hint);
+    }
+    let list = fields::array(reader, &value, &path)?;
+    if list.len() > CHOICES_MAX {
+        let what = format!("a list has at most {CHOICES_MAX} choices, found {}", list.len());
+        return reader.problem(Rule::Limit, range(&value), &path, what, None);
+    }
+    let choices: Vec<_> = list
+        .iter()
+        .enumerate()
+        .map(|(index, value)| Choice::read(reader, value, &path.index(index)))
+        .collect();
+    unreachable(reader, list, &choices);
+    let meets = |choice: &Option<Choice<'_>>| choice.as_ref().is_some_and(|it| it.is_for(by));
+    let taken = choices.iter().position(meets);
+    let mut config = None;
+    for (index, choice) in choices.iter().enumerate() {
+        let Some(value) = choice.as_ref().and_then(|choice| choice.config) else { continue };
+        let path = path.index(index);
+        let path = path.field("serviceConfig");
+        if taken == Some(index) {
+            config = super::config(reader, value, &path, &by.client).map(|inner| (index, inner));
+        } else {
+            elsewhere(reader, text, value, &path, by);
+        }
+    }
+    Some(config)
+}
+
+/// A choice whose form is right, or was told to be wrong.
+struct Choice<'v> {
+    languages: Vec<&'v str>,
+    hostnames: Vec<&'v str>,
+    percentage: u8,
+    config: Option<&'v Value<'v>>,
+    /// Whether it has a condition that is not known.
+    strange: bool,
+}
+
+impl<'v> Choice<'v> {
+    fn read(reader: &mut Reader<'_>, value: &'v Value<'v>, path: &Path<'_>) -> Option<Self> {
+        let fields = reader.object(value, path, &CHOICE)?;
+        let strange = fields.unknown().next().is_some();
+        if strange {
+            // A2 has the choice invalid. To ignore the field would hand a config that is for some
+            // clients to all of them, for the want of a letter in "percentage".
+            let what = "a field that is not known may be a condition: the choice is passed over";
+            reader.problem::<()>(Rule::PassedOver, range(value), path, what, None);
+        }
+        Some(Choice {
+            languages: names(reader, &fields, path, "clientLanguage"),
+            hostnames: names(reader, &fields, path, "clientHostname"),
+            percentage: percentage(reader, &fields, path),
+            config: config(reader, &fields, path),
+            strange,
+        })
+    }
+
+    /// Whether a client meets its conditions; no name means every name.
+    fn is_for(&self, by: &Chooser) -> bool {
+        let speaks = self.languages.is_empty()
+            || self.languages.iter().any(|language| language.eq_ignore_ascii_case(LANGUAGE));
+        let lives = self.hostnames.is_empty()
+            || by.hostname.as_deref().is_some_and(|name| self.hostnames.contains(&name));
+        !self.strange && speaks && lives && by.draw < self.percentage
+    }
+
+    /// Whether every client meets its conditions.
+    fn is_for_all(&self) -> bool {
+        let anyone = self.languages.is_empty() && self.hostnames.is_empty();
+        !self.strange && anyone && self.percentage == 100
+    }
+}
+
+fn names<'v>(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'v>,
+    path: &Path<'_>,
+    name: &'static str,
+) -> Vec<&'v str> {
+    let path = path.field(name);
+    let list = fields.get(name).and_then(|value| fields::array(reader, value, &path));
+    let names = list.unwrap_or(&[]).iter().enumerate();
+    names.filter_map(|(index, value)| fields::string(reader, value, &path.index(index))).collect()
+}
+
+fn percentage(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> u8 {
+    let Some(value) = fields.get("percentage") else { return 100 };
+    let number = match value {
+        Value::NumberLit(number) => Decimal::new(number.value).whole(),
+        _ => None,
+    };
+    let percentage = number.and_then(|number| u8::try_from(number).ok());
+    percentage.filter(|percentage| *percentage <= 100).unwrap_or_else(|| {
+        let (path, expected) = (path.field("percentage"), "a whole number from 0 to 100");
+        reader.unexpected::<()>(Rule::Percentage, value, &path, expected, None);
+        0
+    })
+}
+
+fn config<'v>(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'v>,
+    path: &Path<'_>,
+) -> Option<&'v Value<'v>> {
+    const EXPECTED: &str = "an object";
+    let path = path.field("serviceConfig");
+    match fields.get("serviceConfig") {
+        Some(value @ Value::Object(_)) => Some(value),
+        Some(other) => reader.unexpected(Rule::ServiceConfig, other, &path, EXPECTED, None),
+        None => reader.missing(Rule::ServiceConfig, fields, "serviceConfig", &path, EXPECTED),
+    }
+}
+
+/// Warns about a config that is not taken and is not valid.
+fn elsewhere(
+    reader: &mut Reader<'_>,
+    text: &str,
+    value: &Value<'_>,
+    path: &Path<'_>,
+    by: &Chooser,
+) {
+    let mut other = Reader::new(text);
+    let _ = super::config(&mut other, value, path, &by.client);
+    if other.is_valid() {
+        return;
+    }
+    let problems = other.into_problems();
+    let count = problems.as_slice().len() + problems.left_out();
+    let Some(first) = problems.as_slice().first() else { return };
+    let plural = if count == 1 { "" } else { "s" };
+    let what = format!("not taken here, and has {count} problem{plural}");
+    let hint = Some(format!("the first is {first}"));
+    reader.problem::<()>(Rule::InvalidElsewhere, range(value), path, what, hint);
+}
+
+/// Warns about the first choice that nobody can take, since an earlier one is for all.
+fn unreachable(reader: &mut Reader<'_>, list: &[Value<'_>], choices: &[Option<Choice<'_>>]) {
+    let all = choices.iter().position(|it| it.as_ref().is_some_and(Choice::is_for_all));
+    let Some((all, after)) = all.and_then(|all| Some((all, list.get(all + 1)?))) else { return };
+    let what = format!("every client takes [{all}], so nobody comes this far");
+    let hint = Some("put the choice for all clients last".to_owned());
+    reader.problem::<()>(Rule::Unreachable, range(after), &Path::Root.index(all + 1), what, hint);
+}
