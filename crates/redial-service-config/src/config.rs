@@ -83,6 +83,13 @@ impl ServiceConfig {
         read::read(text, client).map(|inner| ServiceConfig(Arc::new(inner)))
     }
 
+    /// Whether the other one is a clone of this one. Two that were read are never the same, even
+    /// from one text.
+    #[must_use]
+    pub fn is(&self, other: &ServiceConfig) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// What is legal and surely not meant, in the order of the text.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {

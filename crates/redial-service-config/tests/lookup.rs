@@ -70,3 +70,10 @@ fn the_empty_config_says_nothing() {
     let robin = ServiceConfig::parse(r#"{"loadBalancingPolicy": "round_robin"}"#).expect("valid");
     assert_eq!(robin.load_balancing(), LoadBalancing::RoundRobin);
 }
+
+#[test]
+fn a_config_is_its_clone_and_no_other() {
+    let config = ServiceConfig::parse("{}").unwrap();
+    assert!(config.is(&config.clone()));
+    assert!(!config.is(&ServiceConfig::parse("{}").unwrap()));
+}

@@ -129,7 +129,8 @@ impl ChannelBuilder {
     }
 
     /// Resolves anew that often, besides when a connection is lost or cannot be made. Needed where
-    /// addresses are added while all of the known ones are well: without it nobody asks.
+    /// addresses are added while all of the known ones are well, unless the resolver says how long
+    /// its answers are good, as that for DNS (feature `dns`) does: without either nobody asks.
     pub fn resolve_every(mut self, interval: Duration) -> Self {
         self.resolve_every = Some(interval);
         self

@@ -8,19 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redial::Policy;
-use redial_service_config::{LoadBalancing, Problems, ServiceConfig};
+use redial_service_config::{LoadBalancing, ServiceConfig};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
 
 use super::dial::{Dial, Link};
 use super::error::Unreachable;
-use super::resolve::Resolution;
+use super::resolve::{ConfigError, Resolution};
 use super::roster::{Changes, Ending, Go, Mark, Pick, Roster, State};
 use super::tell;
 use super::view::{Backend, View};
 use crate::backends::UsedBackends;
 use crate::control::Control;
+use crate::evidence;
 use crate::sync::{Mutex, lock};
 
 /// What a channel is built with.
@@ -54,9 +55,9 @@ pub(crate) struct Hub {
 #[derive(Debug, Default)]
 struct News {
     unresolved: Option<Arc<str>>,
-    /// The resolver's config that was last looked at.
-    config: Option<String>,
-    config_problems: Option<Problems>,
+    /// The resolver's config that is in force.
+    config: Option<ServiceConfig>,
+    config_error: Option<ConfigError>,
     /// The task of the channel is gone.
     ended: bool,
 }
@@ -221,24 +222,28 @@ impl Hub {
     }
 
     /// The resolver's config replaces the default whole (G40); a bad one changes nothing (G39).
-    fn set_config(&self, config: Option<String>) {
+    fn set_config(&self, config: Result<Option<ServiceConfig>, ConfigError>) {
         let mut news = lock(&self.news);
-        if news.config == config {
-            return;
-        }
-        let before = std::mem::replace(&mut news.config, config);
-        let was_refused = news.config_problems.take().is_some();
-        match &news.config {
-            None if before.is_some() || was_refused => {
-                self.control.set_config(self.settings.default_config.clone());
-            }
-            None => {}
-            Some(text) => {
-                if let Err(problems) = self.control.set_json(text) {
-                    tell::config_refused(&problems);
-                    news.config_problems = Some(problems);
+        let config = match config {
+            Ok(config) => config,
+            Err(error) => {
+                let text = evidence::text(&*error);
+                let known = news.config_error.replace(error);
+                if known.is_none_or(|known| evidence::text(&*known) != text) {
+                    tell::config_refused(&text);
                 }
+                return;
             }
+        };
+        news.config_error = None;
+        let stays = match (&news.config, &config) {
+            (Some(before), Some(config)) => before.is(config),
+            (before, config) => before.is_none() && config.is_none(),
+        };
+        if !stays {
+            let default = || self.settings.default_config.clone();
+            self.control.set_config(config.clone().unwrap_or_else(default));
+            news.config = config;
         }
     }
 
@@ -256,7 +261,7 @@ impl Hub {
             lock(&self.roster).backends().iter().map(|it| Backend::of(it, now)).collect();
         let news = lock(&self.news);
         let unresolved = news.unresolved.as_deref().map(str::to_owned);
-        View { backends, unresolved, config_problems: news.config_problems.clone() }
+        View { backends, unresolved, config_error: news.config_error.clone() }
     }
 }
 

@@ -43,17 +43,20 @@ pub(crate) async fn follow(hub: Arc<Hub>, source: Source) {
         Source::Resolver(resolver) => loop {
             let ask = || resolve(&hub, &*resolver);
             let found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true).await;
+            let mut good_for = None;
             if let Ok(resolution) = found {
+                good_for = resolution.good_for;
                 keepers.apply(&hub, hub.resolved(resolution));
             }
-            pause(&hub).await;
+            pause(&hub, good_for).await;
         },
     }
 }
 
-/// Until it is time to resolve again: somebody has reason to, or it was long ago; never at once.
-async fn pause(hub: &Hub) {
-    let (min, every) = (hub.settings.resolve_min, hub.settings.resolve_every);
+/// Until it is time to resolve again: somebody has reason to, it was long ago, or the answer is no
+/// longer good; never at once.
+async fn pause(hub: &Hub, good_for: Option<Duration>) {
+    let (min, every) = (hub.settings.resolve_min, hub.settings.resolve_every.or(good_for));
     tokio::time::sleep(min).await;
     match every.map(|every| every.saturating_sub(min)) {
         Some(rest) => {

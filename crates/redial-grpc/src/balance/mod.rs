@@ -47,7 +47,7 @@ pub use builder::{
 pub use dial::{Dial, Dialling, Io};
 pub use error::{BuildError, Unreachable};
 pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
-pub use resolve::{ADDRESSES_MAX, Resolution, Resolve, Resolving, SystemResolver};
+pub use resolve::{ADDRESSES_MAX, ConfigError, Resolution, Resolve, Resolving, SystemResolver};
 pub use service::{Balanced, BalancedBody, Calling};
 pub use view::{Backend, BackendState, View};
 

@@ -3,10 +3,15 @@
 //! A resolver answers once each time it is asked. When it is asked again, and what a failed answer
 //! means for the addresses in force, is for the channel to say.
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redial_service_config::ServiceConfig;
 
 use crate::BoxError;
 
@@ -15,6 +20,10 @@ pub const ADDRESSES_MAX: usize = 1024;
 
 /// What [`Resolve::resolve`] returns.
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Resolution, BoxError>> + Send + 'a>>;
+
+/// Why a resolver's service config is not in force: a [`Problems`](crate::Problems), or an error of
+/// the resolver's own.
+pub type ConfigError = Arc<dyn Error + Send + Sync>;
 
 /// Finds the addresses of the name that it was made for.
 ///
@@ -46,27 +55,48 @@ pub trait Resolve: fmt::Debug + Send + Sync + 'static {
 }
 
 /// What a resolver found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Resolution {
     /// The addresses, in the order in which `pick_first` tries them.
     pub addresses: Vec<SocketAddr>,
-    /// The text of the service config that came with them. It replaces the channel's default config
-    /// whole (ruling G40); without one the default is in force.
-    pub config: Option<String>,
+    /// The service config that came with them: it replaces the channel's default whole (ruling G40).
+    /// `None`: there is none, and the default is in force.
+    ///
+    /// An error: the config is bad, or whether there is one could not be found out. The one in force
+    /// stays, and the error is told (ruling G39).
+    pub config: Result<Option<ServiceConfig>, ConfigError>,
+    /// How long the answer is good: the channel asks again when that time is over, unless it was told
+    /// [how often](super::ChannelBuilder::resolve_every) it asks. `None`: the resolver does not know.
+    pub good_for: Option<Duration>,
 }
 
 impl Resolution {
     /// Addresses without a service config.
     #[must_use]
     pub fn new(addresses: Vec<SocketAddr>) -> Self {
-        Resolution { addresses, config: None }
+        Resolution { addresses, config: Ok(None), good_for: None }
     }
 
-    /// With the text of a service config.
+    /// With the text of a service config, which is checked here.
     #[must_use]
-    pub fn with_config(mut self, config: impl Into<String>) -> Self {
-        self.config = Some(config.into());
+    pub fn with_config(self, config: impl AsRef<str>) -> Self {
+        let checked = ServiceConfig::parse(config.as_ref());
+        self.with_found(checked.map(Some).map_err(|problems| Arc::new(problems) as ConfigError))
+    }
+
+    /// With what was found out about the service config. To hand the same one again (a clone, see
+    /// [`ServiceConfig::is`]) changes nothing for the channel.
+    #[must_use]
+    pub fn with_found(mut self, config: Result<Option<ServiceConfig>, ConfigError>) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// With the time for which it is good.
+    #[must_use]
+    pub const fn good_for(mut self, time: Duration) -> Self {
+        self.good_for = Some(time);
         self
     }
 }

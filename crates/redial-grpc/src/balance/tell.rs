@@ -9,8 +9,6 @@ pub(crate) use untold::*;
 mod told {
     use std::net::SocketAddr;
 
-    use redial_service_config::Problems;
-
     pub(crate) fn addresses(added: usize, removed: usize) {
         tracing::info!(target: "redial::grpc", added, removed, "backends changed");
     }
@@ -19,8 +17,8 @@ mod told {
         tracing::warn!(target: "redial::grpc", error, "name not resolved");
     }
 
-    pub(crate) fn config_refused(problems: &Problems) {
-        tracing::warn!(target: "redial::grpc", error = %problems, "config refused");
+    pub(crate) fn config_refused(error: &str) {
+        tracing::warn!(target: "redial::grpc", error, "config refused");
     }
 
     pub(crate) fn avoided(address: SocketAddr) {
@@ -32,10 +30,8 @@ mod told {
 mod untold {
     use std::net::SocketAddr;
 
-    use redial_service_config::Problems;
-
     pub(crate) fn addresses(_added: usize, _removed: usize) {}
     pub(crate) fn unresolved(_error: &str) {}
-    pub(crate) fn config_refused(_problems: &Problems) {}
+    pub(crate) fn config_refused(_error: &str) {}
     pub(crate) fn avoided(_address: SocketAddr) {}
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use redial_service_config::Problems;
 use tokio::time::Instant;
 
+use super::resolve::ConfigError;
 use super::roster::{self, Connection};
 use crate::BackendId;
 
@@ -17,8 +17,8 @@ pub struct View {
     pub backends: Vec<Backend>,
     /// Why the list is not a newer one, if the last resolution failed.
     pub unresolved: Option<String>,
-    /// What is wrong with the resolver's service config, which therefore is not in force.
-    pub config_problems: Option<Problems>,
+    /// Why the resolver's service config is not in force, if it is bad or could not be found out.
+    pub config_error: Option<ConfigError>,
 }
 
 /// One backend in one moment.

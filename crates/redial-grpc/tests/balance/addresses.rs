@@ -1,5 +1,6 @@
 //! Names, and what they resolve to while calls run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redial_echo::EchoRequest;
@@ -165,18 +166,55 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
 
     told.tell(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
     tokio::time::sleep(s(61)).await;
-    assert!(channel.view().config_problems.is_some());
+    assert!(channel.view().config_error.is_some());
     client.unary(failing(1)).await.expect("the config in force stays");
 
     told.tell(found(&[1, 2]));
     tokio::time::sleep(s(61)).await;
-    assert!(channel.view().config_problems.is_none());
+    assert!(channel.view().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
     log.take();
     for _ in 0..4 {
         client.unary(failing(0)).await.unwrap();
     }
     assert_eq!(log.counts().len(), 1, "the default is in force again: pick_first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    pipes.serve(1, &log);
+    told.tell(found(&[1]).with_found(Err(Arc::new(std::io::Error::other("no answer")))));
+    let channel = pipes.dialled(&config("pick_first", RETRY)).resolver(told.clone());
+    let channel = channel.resolve_every(s(60)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    client.unary(failing(1)).await.expect("the default is in force");
+    assert_eq!(channel.view().config_error.unwrap().to_string(), "no answer");
+    told.tell(found(&[1]).with_config("{}"));
+    tokio::time::sleep(s(61)).await;
+    assert!(channel.view().config_error.is_none());
+    assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
+    told.tell(found(&[1]).with_found(Err(Arc::new(std::io::Error::other("no answer")))));
+    tokio::time::sleep(s(61)).await;
+    assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable, "it stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_asked_for_again_when_it_is_no_longer_good() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    pipes.serve(1, &log);
+    told.tell(found(&[1]).good_for(s(100)));
+    let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
+    let mut client = Client::new(channel);
+    client.unary(failing(0)).await.unwrap();
+    tokio::time::sleep(s(99)).await;
+    assert_eq!(told.asked().len(), 1);
+    // From now on it is good for less than the channel waits at least.
+    told.tell(found(&[1]).good_for(s(1)));
+    tokio::time::sleep(s(2)).await;
+    assert_eq!(told.asked().len(), 2);
+    tokio::time::sleep(RESOLVE_MIN_DEFAULT * 10).await;
+    assert_eq!(told.asked().len(), 12);
 }
 
 #[tokio::test(start_paused = true)]
