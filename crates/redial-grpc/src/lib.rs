@@ -91,6 +91,8 @@ pub mod balance;
 mod body;
 mod config_file;
 mod control;
+#[cfg(feature = "dns")]
+pub mod dns;
 mod evidence;
 mod future;
 mod layer;

@@ -1,0 +1,84 @@
+//! Why DNS did not tell.
+
+use std::fmt;
+
+use hickory_resolver::net::NetError;
+use redial_service_config::{Problems, RECORD_NAME_PREFIX};
+
+/// Why a resolver cannot be made, or does not know an address or a service config. Its text names
+/// the target, or the name that was asked for.
+#[derive(Debug)]
+pub struct DnsError {
+    name: Box<str>,
+    wrong: Wrong,
+}
+
+#[derive(Debug)]
+pub(super) enum Wrong {
+    Target(String),
+    System(NetError),
+    Missing,
+    Addresses(NetError),
+    ConfigLookup(NetError),
+    Config(Problems),
+}
+
+impl DnsError {
+    pub(super) fn new(name: &str, wrong: Wrong) -> Self {
+        DnsError { name: name.into(), wrong }
+    }
+
+    /// The target of a resolver that cannot be made; otherwise the host that was asked for.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is wrong with the service config; `None` if something else is.
+    #[must_use]
+    pub const fn problems(&self) -> Option<&Problems> {
+        match &self.wrong {
+            Wrong::Config(problems) => Some(problems),
+            _ => None,
+        }
+    }
+
+    /// Whether DNS says that the host has no address, or does not exist.
+    #[must_use]
+    pub const fn is_missing(&self) -> bool {
+        matches!(self.wrong, Wrong::Missing)
+    }
+}
+
+impl fmt::Display for DnsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        match &self.wrong {
+            Wrong::Target(what) => write!(f, "{name:?} is no target: {what}"),
+            Wrong::System(_) => f.write_str("the system's name servers are not known"),
+            Wrong::Missing => write!(f, "{name} has no address"),
+            Wrong::Addresses(_) => write!(f, "the addresses of {name} could not be asked for"),
+            Wrong::ConfigLookup(_) => {
+                write!(f, "the TXT record {RECORD_NAME_PREFIX}{name} could not be asked for")
+            }
+            Wrong::Config(problems) => {
+                let text = problems.to_string();
+                let mut lines =
+                    text.lines().map(|line| format!("{RECORD_NAME_PREFIX}{name}:{line}"));
+                f.write_str(&lines.next().unwrap_or_default())?;
+                lines.try_for_each(|line| write!(f, "\n{line}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for DnsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.wrong {
+            Wrong::System(error) | Wrong::Addresses(error) | Wrong::ConfigLookup(error) => {
+                Some(error)
+            }
+            Wrong::Target(_) | Wrong::Missing | Wrong::Config(_) => None,
+        }
+    }
+}

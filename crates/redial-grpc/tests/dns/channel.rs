@@ -1,0 +1,188 @@
+//! A balanced channel by name: its addresses and its service config come from a name server, its calls
+//! go to real servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::rr::RecordType;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
+use redial_echo::{EchoRequest, Responder};
+use redial_grpc::RetryLayer;
+use redial_grpc::balance::{self, BalancedChannel};
+use redial_grpc::dns::{DnsError, DnsResolver};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Code, Request, Status};
+
+use crate::server::{Answer, NameServer};
+
+const NAME: &str = "_grpc_config.echo.test";
+
+/// A record with a retry policy for all methods, over all servers.
+fn retrying(attempts: u32) -> String {
+    format!(
+        r#"grpc_config=[{{"clientLanguage": ["rust"], "serviceConfig": {{
+            "loadBalancingPolicy": "round_robin",
+            "methodConfig": [{{"name": [{{}}], "retryPolicy": {{
+                "maxAttempts": {attempts}, "initialBackoff": "0.001s", "maxBackoff": "0.01s",
+                "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }} }}] }} }}]"#
+    )
+}
+
+/// Echo servers at the same port of 127.0.0.1 and 127.0.0.2, since an address in DNS has no port; each
+/// with the number of its attempts.
+async fn backends() -> (u16, [Arc<AtomicUsize>; 2]) {
+    for _ in 0..20 {
+        let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let Ok(second) = TcpListener::bind(("127.0.0.2", port)).await else { continue };
+        let counts = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        for (listener, count) in [first, second].into_iter().zip(counts.clone()) {
+            let counted = move |request: Request<()>| {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Status>(request)
+            };
+            let service = EchoServer::with_interceptor(Responder, counted);
+            let server = Server::builder().add_service(service);
+            tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        }
+        return (port, counts);
+    }
+    panic!("no port is free on both addresses");
+}
+
+/// A name server, the echo servers behind `echo.test`, and what a channel to them needs.
+struct World {
+    names: NameServer,
+    port: u16,
+    counts: [Arc<AtomicUsize>; 2],
+}
+
+impl World {
+    async fn new() -> Self {
+        let names = NameServer::start().await.unwrap();
+        let (port, counts) = backends().await;
+        let ips = ["127.0.0.1", "127.0.0.2"].map(|ip| ip.parse().unwrap());
+        names.say_addresses("echo.test", 0, &ips);
+        World { names, port, counts }
+    }
+
+    fn target(&self) -> String {
+        format!("dns:///echo.test:{}", self.port)
+    }
+
+    /// A channel that resolves as often as it may, whose default config has no retries.
+    fn channel(&self, resolver: DnsResolver) -> BalancedChannel {
+        balance::channel(&self.target())
+            .resolver(resolver)
+            .default_service_config("{}")
+            .layer(RetryLayer::builder().for_server(format!("{:p}", self.counts[0])))
+            .resolve_min(Duration::from_millis(20))
+            .build()
+            .unwrap()
+    }
+
+    fn resolver(&self) -> redial_grpc::dns::DnsResolverBuilder {
+        let builder = DnsResolver::builder(self.target()).name_servers([self.names.address]);
+        builder.refresh_min(Duration::ZERO)
+    }
+
+    /// Until a resolution that began after now has been taken in.
+    async fn resolved_anew(&self) {
+        // The next but one question comes after the answer to the next one was taken in.
+        self.names.asked();
+        let mut asked = 0;
+        until("the name is resolved anew", || {
+            asked += self.names.asked_for(RecordType::A);
+            asked >= 3
+        })
+        .await;
+    }
+}
+
+/// Waits until it is so; a generous limit ends a test that hangs.
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// A call that so many attempts fail.
+async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
+    let request = EchoRequest { failures, ..EchoRequest::default() };
+    let answer = EchoClient::new(channel.clone()).unary(request).await;
+    answer.map(drop).map_err(|status| status.code())
+}
+
+#[tokio::test]
+async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, &retrying(3));
+    let channel = world.channel(world.resolver().config_by_txt().build().unwrap());
+
+    call(&channel, 2).await.expect("also the first call is retried as DNS says");
+    assert_eq!(call(&channel, 3).await, Err(Code::Unavailable));
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    let reached = || world.counts.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
+    until("both addresses are found and used", || reached() == [true; 2]).await;
+
+    world.names.say_text(NAME, 0, &retrying(4));
+    world.resolved_anew().await;
+    call(&channel, 3).await.expect("the next resolution has swapped the config");
+
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
+    world.resolved_anew().await;
+    let error = channel.view().config_error.expect("a bad record is told");
+    assert_eq!(
+        error.to_string(),
+        "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found an object"
+    );
+    assert!(error.downcast_ref::<DnsError>().is_some_and(|error| error.problems().is_some()));
+    call(&channel, 3).await.expect("the config in force stays");
+
+    world.names.say(NAME, RecordType::TXT, Answer::Failure);
+    world.resolved_anew().await;
+    let error = channel.view().config_error.expect("a record that nobody knows is told");
+    assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be asked for");
+    call(&channel, 3).await.expect("the config in force stays");
+
+    world.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    world.resolved_anew().await;
+    assert!(channel.view().config_error.is_none());
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
+}
+
+#[tokio::test]
+async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, &retrying(3));
+    let channel = world.channel(world.resolver().build().unwrap());
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
+    let mut asked = Vec::new();
+    until("the name is resolved several times", || {
+        asked.extend(world.names.asked());
+        asked.len() > 6
+    })
+    .await;
+    assert!(asked.iter().all(|asked| asked.kind != RecordType::TXT), "{asked:?}");
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
+}
+
+#[tokio::test]
+async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, "grpc_config={}");
+    let channel = world.channel(world.resolver().config_by_txt().build().unwrap());
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
+    assert!(channel.view().config_error.is_some());
+    call(&channel, 0).await.expect("its addresses are good");
+}
