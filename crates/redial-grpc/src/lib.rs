@@ -40,6 +40,7 @@
 //! | what one call says for itself | [`CallOptions`] | [guide][call] |
 //! | what happened to one call, and why | [`CallDiary`], [`Attempts`] | [guide][diary] |
 //! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
+//! | addresses and service config by DNS | `dns` (feature `dns`) | [guide][dns] |
 //! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][tells] |
 //! | streams and what is kept of them | [`Replay`] | [guide][streams] |
 //! | several backends: retries and hedges go elsewhere | `balance` (feature `balance`), [`UsedBackends`] | [guide][backends] |
@@ -56,6 +57,7 @@
 //! [call]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#one-call
 //! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#reading-a-diary
 //! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#while-it-runs
+//! [dns]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#configuration-by-dns
 //! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#what-it-tells
 //! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
 //! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#streams-and-what-is-kept
@@ -144,7 +146,7 @@ pub struct Attempts(pub u32);
 /// The examples of the guide are compiled and run with the others.
 #[cfg(all(
     doctest,
-    feature = "balance",
+    feature = "dns",
     feature = "metrics",
     feature = "opentelemetry",
     feature = "tracing"
