@@ -7,7 +7,8 @@
 //! - [`Rules`] say what a policy does; a [`Policy`] is rules that were checked.
 //! - [`decide`] is the heart: one failure in, one [`Verdict`] out, in the order of ruling P9.
 //! - [`Ledger`] is what a plain call remembers; [`Call`] is the machine for everything that needs
-//!   more: attempts that race, timers, commit, replacement, questions to a strategy.
+//!   more: attempts that race, timers, commit, replacement, questions to a strategy; [`First`] is a
+//!   call that has not needed it yet.
 //! - [`World`] is what the outside grants: draws and throttle tokens; [`Dealings`] make one.
 //! - [`throttle`] holds what calls share to keep retries back.
 //!
@@ -37,7 +38,7 @@ mod time;
 mod world;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
-pub use call::{Call, Command, End, LIVE_MAX, Start, Terms};
+pub use call::{Call, Command, End, First, LIVE_MAX, Start, Terms};
 pub use decide::{Advice, Verdict, Why, decide};
 pub use diary::Note;
 pub use failure::{Directive, Failure, Hint, Judgement, Kind, Proof, Reason, Stage};

@@ -248,7 +248,9 @@ pub struct Policy {
 /// What a call need not look for in the rules.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    /// Nothing races, asks or runs against a clock.
+    /// Nothing races or runs against a clock.
+    calm: bool,
+    /// The same, and nothing asks, is replaced or is paid for later.
     plain: bool,
     /// A delay is one of the series, changed by a draw at the most: no limit, no other numbering,
     /// no memory of earlier delays.
@@ -258,13 +260,11 @@ struct Shape {
 impl Shape {
     const fn of(rules: &Rules) -> Shape {
         let now = matches!(rules.pay, Pay::Deciding);
+        let calm =
+            rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
         Shape {
-            plain: rules.hedge.is_none()
-                && rules.deadline.is_none()
-                && rules.attempt_timeout.is_none()
-                && !rules.asks
-                && !rules.replaces
-                && now,
+            calm,
+            plain: calm && !rules.asks && !rules.replaces && now,
             simple: rules.limits.is_none()
                 && rules.throttling_first.is_none()
                 && matches!(rules.numbering, Numbering::Delays)
@@ -376,6 +376,12 @@ impl Policy {
             (_, Backoff::Table(table)) => Some(table),
             _ => None,
         }
+    }
+
+    /// Whether nothing can happen to a call before the outcome of its first attempt.
+    #[inline]
+    pub(crate) const fn is_calm(&self) -> bool {
+        self.shape.calm
     }
 
     /// Whether the ledger alone is enough to play it: nothing races, asks or runs against a clock.

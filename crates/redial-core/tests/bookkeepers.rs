@@ -6,6 +6,8 @@
 //! the other, with a throttle of its own. Then the diaries are compared note by note, and with
 //! them the ledgers and what is left in the throttles. `decide` itself has a short way for the usual
 //! case; a deadline at the end of time keeps it from taking that, and must change nothing else.
+//! A machine that is begun when something else happens than the first attempt's success is compared
+//! with one that was begun at once, in the same way.
 
 mod common;
 
@@ -14,8 +16,8 @@ use common::{
 };
 use proptest::prelude::*;
 use redial_core::{
-    Advice, Bucket, Call, Command, Directive, Judgement, Ledger, NEVER, Note, Ns, Policy, Terms,
-    Verdict, Why, World, decide, ns, s,
+    Advice, Bucket, Call, Command, Directive, First, Judgement, Ledger, NEVER, Note, Ns, Policy,
+    Proof, Rules, Terms, Verdict, Why, World, decide, ns, s,
 };
 
 /// What one call meets.
@@ -111,9 +113,19 @@ fn by_ledger(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, sta
 fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
     let mut book = Book::new(spec, shared, script.seed);
     let terms = Terms { idempotent: script.idempotent, ..Terms::default() };
-    let mut now = start;
-    let mut call = Call::<_, 1>::begin(policy, terms, now, &mut book);
-    let mut attempts = script.attempts.iter();
+    let call = Call::begin(policy, terms, start, &mut book);
+    play(call, book, &script.attempts, script.drops_in_pause, start)
+}
+
+/// Plays what a call meets from now on.
+fn play(
+    mut call: Call<&Policy, 1>,
+    mut book: Book<'_>,
+    attempts: &[(Ns, Judgement)],
+    drops_in_pause: bool,
+    mut now: Ns,
+) -> Shown {
+    let mut attempts = attempts.iter();
     loop {
         match call.command() {
             Some(Command::Start(started)) => match attempts.next() {
@@ -128,7 +140,7 @@ fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, st
             Some(Command::End(_)) => break,
             Some(other) => panic!("a plain policy never asks: {other:?}"),
             None => match call.wake_at() {
-                Some(_) if attempts.len() == 0 && script.drops_in_pause => {
+                Some(_) if attempts.len() == 0 && drops_in_pause => {
                     call.cancel(now, &mut book);
                 }
                 Some(at) => {
@@ -140,6 +152,41 @@ fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, st
         }
     }
     Shown { diary: std::mem::take(&mut book.diary), ledger: *call.ledger(), now }
+}
+
+/// How the first attempt of a call begins.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    commits: bool,
+    takes: Ns,
+    judgement: Judgement,
+}
+
+fn any_opening() -> impl Strategy<Value = Opening> {
+    let proof = prop::option::of(prop_oneof![Just(Proof::Unsent), Just(Proof::Unprocessed)]);
+    let takes = any_span().prop_map(|span| ns(span.min(s(1))));
+    (any::<bool>(), takes, any_directive(), proof, any::<bool>()).prop_map(
+        |(commits, takes, directive, proof, drains)| {
+            let judgement = Judgement { directive, proof, drains };
+            Opening { commits, takes, judgement }
+        },
+    )
+}
+
+/// A machine that is begun with the call.
+fn begun_at_once<'p>(
+    policy: &'p Policy,
+    terms: Terms,
+    commits: bool,
+    start: Ns,
+    book: &mut Book<'_>,
+) -> Call<&'p Policy, 1> {
+    let mut call = Call::begin(policy, terms, start, book);
+    assert!(matches!(call.command(), Some(Command::Start(_))));
+    if commits {
+        call.committed(0, start, book);
+    }
+    call
 }
 
 proptest! {
@@ -170,6 +217,50 @@ proptest! {
             prop_assert_eq!(ledgers.tokens(now), machines.tokens(now));
             now = one.now;
         }
+    }
+
+    // Breaks if `First::begin` leaves its first command or the commit to the driver, or if
+    // `First::succeeded` does not tell the throttle.
+    #[test]
+    fn a_machine_that_is_begun_late_is_the_one_that_was_begun_at_once(
+        policy in plain_policy(),
+        replaces in any::<bool>(),
+        spec in any_throttle(),
+        opening in any_opening(),
+        script in any_script(),
+        before in 0..3,
+    ) {
+        // One with a backoff of its own cannot be made anew of its rules.
+        let policy = Policy::new(Rules { replaces, ..*policy.rules() }).unwrap_or(policy);
+        let terms = Terms { idempotent: script.idempotent, ..Terms::default() };
+        let Opening { commits, takes, judgement } = opening;
+        let (at_once, late) = (spec.build(), spec.build());
+        for _ in 0..before {
+            at_once.failed();
+            late.failed();
+        }
+        let mut book = Book::new(&spec, &at_once, script.seed);
+        let mut call = begun_at_once(&policy, terms, commits, 0, &mut book);
+        let mut other = Book::new(&spec, &late, script.seed);
+        let mut first = First::of(&policy, terms).expect("nothing runs against a clock");
+        if commits {
+            first.committed();
+        }
+        call.outcome(0, judgement, takes, &mut book);
+        if judgement.directive == Directive::Succeed {
+            first.succeeded(&late);
+            prop_assert!(matches!(call.command(), Some(Command::End(end)) if end.why == Why::Succeeded));
+        } else {
+            let mut begun: Call<_, 1> = first.begin(&policy, 0, &mut other);
+            begun.outcome(0, judgement, takes, &mut other);
+            let attempts = &script.attempts;
+            let one = play(call, book, attempts, script.drops_in_pause, takes);
+            let two = play(begun, other, attempts, script.drops_in_pause, takes);
+            prop_assert_eq!(one.diary, two.diary);
+            prop_assert_eq!(one.ledger, two.ledger);
+            prop_assert_eq!(one.now, two.now);
+        }
+        prop_assert_eq!(at_once.tokens(takes), late.tokens(takes));
     }
 
     #[test]
@@ -203,4 +294,17 @@ proptest! {
             other.attempts += 1;
         }
     }
+}
+
+#[test]
+fn only_a_call_to_which_nothing_but_an_outcome_can_happen_may_begin_late() {
+    let of = |rules: Rules, terms: Terms| First::of(&Policy::checked(rules), terms);
+    let (rules, terms) = (Rules::DEFAULT, Terms::default());
+    assert!(of(rules, terms).is_some());
+    assert!(of(Rules { replaces: true, asks: true, ..rules }, terms).is_some());
+    assert!(of(Rules { deadline: Some(s(1)), ..rules }, terms).is_none());
+    assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, terms).is_none());
+    assert!(of(Rules { hedge: Some(s(1)), ..rules }, terms).is_none());
+    assert!(of(rules, Terms { deadline: Some(s(1)), ..terms }).is_none());
+    assert!(of(rules, Terms { sealed: true, ..terms }).is_none());
 }

@@ -46,13 +46,18 @@ pub(crate) fn explain<B>(response: &mut Response<B>, code: Code) {
 }
 
 /// What the trailers of a response say; without a status it is UNKNOWN.
+#[inline]
 pub(crate) fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
     let said = Said::of(trailers);
     (said.status.unwrap_or(Code::Unknown), said.pushback(trailers))
 }
 
+/// The same names for comparing: a constant would be made and dropped each time.
+static STATUS_NAME: HeaderName = STATUS;
+static PUSHBACK_NAME: HeaderName = PUSHBACK;
+
 /// What headers or trailers say to this layer. One look at each is cheaper than looking for any:
-/// there are few, and hashing a name costs more than comparing its length.
+/// there are few, and hashing a name costs more than comparing it.
 #[derive(Default)]
 struct Said {
     status: Option<Code>,
@@ -61,31 +66,39 @@ struct Said {
 }
 
 impl Said {
+    #[inline]
     fn of(headers: &HeaderMap) -> Self {
         let mut said = Said::default();
         for (name, value) in headers {
-            match name.as_str() {
-                "grpc-status" => drop(said.status.get_or_insert_with(|| status(value.as_bytes()))),
-                "content-type" => said.grpc |= is_grpc(value.as_bytes()),
-                PUSHBACK_HEADER => said.pushback = true,
+            match *name {
+                CONTENT_TYPE => said.grpc |= is_grpc(value.as_bytes()),
+                ref name if *name == STATUS_NAME => {
+                    said.status = said.status.or_else(|| Some(status(value.as_bytes())));
+                }
+                ref name if *name == PUSHBACK_NAME => said.pushback = true,
                 _ => {}
             }
         }
         said
     }
 
+    #[inline]
     fn pushback(&self, headers: &HeaderMap) -> Pushback {
-        if !self.pushback {
-            return Pushback::None;
-        }
-        Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
+        if self.pushback { parse_pushback(headers) } else { Pushback::None }
     }
 }
 
 /// Whether a content type is one of gRPC's. Types are the same in any case (RFC 9110, 8.3.1).
 fn is_grpc(kind: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
-    kind.get(..GRPC.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC))
+    // Nearly all are written so.
+    kind.starts_with(GRPC)
+        || kind.get(..GRPC.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC))
+}
+
+#[cold]
+fn parse_pushback(headers: &HeaderMap) -> Pushback {
+    Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
 }
 
 /// A status as headers carry it; what cannot be read is UNKNOWN.
@@ -125,7 +138,7 @@ mod tests {
     #[test]
     fn headers_without_a_status_begin_a_response() {
         let kinds = ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"];
-        // Red: `kind == GRPC` in `is_grpc`.
+        // Red: leave out the second condition of `is_grpc`.
         for kind in kinds.into_iter().chain(["Application/gRPC"]) {
             assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Begins, "{kind}");
         }

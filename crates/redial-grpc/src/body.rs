@@ -30,24 +30,24 @@ pin_project! {
         #[pin]
         inner: Option<B>,
         // The call, which belongs to the attempt whose response this is, until it ends.
-        call: Option<Pooled>,
+        call: Pooled,
     }
 }
 
 impl<B> ResponseBody<B> {
     /// A body that is nobody's concern any more.
     pub(crate) fn pass(inner: B) -> Self {
-        ResponseBody { inner: Some(inner), call: None }
+        ResponseBody { inner: Some(inner), call: Pooled::none() }
     }
 
     /// No body: the response says it all.
     pub(crate) fn none() -> Self {
-        ResponseBody { inner: None, call: None }
+        ResponseBody { inner: None, call: Pooled::none() }
     }
 
     /// The body of the attempt that the call belongs to.
     pub(crate) fn of(inner: B, call: Pooled) -> Self {
-        ResponseBody { inner: Some(inner), call: Some(call) }
+        ResponseBody { inner: Some(inner), call }
     }
 }
 
@@ -72,35 +72,38 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let _inside = this.call.as_ref().map(|call| call.observer().inside());
-        let polled = inner.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
-        let Some(call) = this.call else { return polled };
-        let ended = match polled {
-            Poll::Ready(Some(Err(error))) => match lost(call, error) {
+        let Some(call) = this.call.state() else { return convert(inner.poll_frame(cx)) };
+        let polled = {
+            let _inside = call.inside();
+            inner.poll_frame(cx)
+        };
+        // By reference: a frame is large, and nearly each is handed on as it is.
+        let seen = match &polled {
+            Poll::Ready(Some(Ok(frame))) => saw(call, frame),
+            Poll::Ready(None) => cut_off(call),
+            Poll::Ready(Some(Err(_))) => Seen::Lost,
+            Poll::Pending => std::task::ready!(poll_deadline(call, cx)),
+        };
+        let ended = match (seen, polled) {
+            (Seen::More, polled) => return convert(polled),
+            (Seen::End, polled) if !call.is_out_of_time() => {
+                this.call.clear();
+                return convert(polled);
+            }
+            (Seen::TooLarge(too_large), _) => too_large_text(too_large),
+            (_, Poll::Ready(Some(Err(error)))) => match lost(call, error.into()) {
                 _ if call.is_out_of_time() => out_of_time_text(),
                 Lost::TooLarge(too_large) => too_large_text(too_large),
                 Lost::To(error) => {
-                    *this.call = None;
+                    this.call.clear();
                     return Poll::Ready(Some(Err(error)));
                 }
             },
-            Poll::Ready(frame) => match saw(call, frame.as_ref().and_then(|it| it.as_ref().ok())) {
-                Seen::More => return Poll::Ready(frame),
-                Seen::End if call.is_out_of_time() => out_of_time_text(),
-                Seen::End => {
-                    *this.call = None;
-                    return Poll::Ready(frame);
-                }
-                Seen::TooLarge(too_large) => too_large_text(too_large),
-            },
-            Poll::Pending => {
-                std::task::ready!(poll_deadline(call, cx));
-                out_of_time_text()
-            }
+            _ => out_of_time_text(),
         };
         let attempts = call.number;
         call.abandon_body();
-        *this.call = None;
+        this.call.clear();
         // Dropped, it resets the stream.
         this.inner.set(None);
         let (code, message) = ended;
@@ -110,12 +113,19 @@ where
 
     fn is_end_stream(&self) -> bool {
         // Until the status is known there is something to come.
-        self.call.is_none() && self.inner.as_ref().is_none_or(Body::is_end_stream)
+        !self.call.is_some() && self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
+}
+
+/// The same with an error of any kind.
+fn convert<E: Into<BoxError>>(
+    polled: Poll<Option<Result<Frame<Bytes>, E>>>,
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
 }
 
 fn out_of_time_text() -> (Code, String) {
@@ -127,37 +137,39 @@ pub(crate) fn too_large_text(TooLarge { size, limit }: TooLarge) -> (Code, Strin
     (Code::ResourceExhausted, text)
 }
 
-/// What a frame means for the call.
+/// What that which came means for the call.
 enum Seen {
     More,
     End,
     TooLarge(TooLarge),
+    /// The connection, or what the application wrote.
+    Lost,
 }
 
-fn saw(call: &mut State, frame: Option<&Frame<Bytes>>) -> Seen {
-    let (code, judgement) = match frame {
-        Some(frame) => match (frame.data_ref(), frame.trailers_ref()) {
-            (Some(data), _) => {
-                call.received(data);
-                match call.response_sizes.as_mut().map(|sizes| sizes.look(data)) {
-                    Some(Err(too_large)) => {
-                        let judgement = Judgement::from(Directive::Fail);
-                        call.ended(Code::ResourceExhausted, judgement);
-                        return Seen::TooLarge(too_large);
-                    }
-                    _ => return Seen::More,
-                }
+#[inline]
+fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
+    if let Some(data) = frame.data_ref() {
+        call.received(data);
+        match call.response_sizes.as_mut().map(|sizes| sizes.look(data)) {
+            Some(Err(too_large)) => {
+                call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
+                Seen::TooLarge(too_large)
             }
-            (None, Some(trailers)) => {
-                let (code, pushback) = answer::trailers(trailers);
-                (code, call.plan().judge(code, pushback))
-            }
-            (None, None) => return Seen::More,
-        },
-        // A response that just stops: no status came.
-        None => (Code::Unknown, call.plan().judge(Code::Unknown, Pushback::None)),
-    };
-    call.ended(code, judgement);
+            _ => Seen::More,
+        }
+    } else if let Some(trailers) = frame.trailers_ref() {
+        let (code, pushback) = answer::trailers(trailers);
+        call.ended(code, call.plan().judge(code, pushback));
+        Seen::End
+    } else {
+        Seen::More
+    }
+}
+
+/// A response that just stops: no status came.
+#[cold]
+fn cut_off(call: &mut State) -> Seen {
+    call.ended(Code::Unknown, call.plan().judge(Code::Unknown, Pushback::None));
     Seen::End
 }
 
@@ -168,6 +180,7 @@ enum Lost {
     To(BoxError),
 }
 
+#[cold]
 fn lost(call: &mut State, error: BoxError) -> Lost {
     // A body that fails resets its stream: it is the reason, and not what the connection says.
     let failure = call.body.as_ref().and_then(|body| body.failure());
@@ -186,9 +199,14 @@ fn lost(call: &mut State, error: BoxError) -> Lost {
     }
 }
 
-fn poll_deadline(call: &mut State, cx: &mut Context<'_>) -> Poll<()> {
-    while call.end().is_none() {
-        std::task::ready!(call.poll_due(cx));
+/// Ready if the deadline ended the call.
+fn poll_deadline(call: &mut State, cx: &mut Context<'_>) -> Poll<Seen> {
+    if call.is_first() {
+        return Poll::Pending;
     }
-    Poll::Ready(())
+    let begun = call.begun();
+    while begun.end().is_none() {
+        std::task::ready!(begun.poll_due(cx));
+    }
+    Poll::Ready(Seen::End)
 }

@@ -86,27 +86,34 @@
 //! OK or CANCELLED: what this side cancelled has not failed. Who does not listen pays for nothing of
 //! this: no clock is read and nothing is allocated for it.
 
+mod ahead;
 mod answer;
+mod attempt;
 mod backends;
 #[cfg(feature = "balance")]
 pub mod balance;
+mod begun;
 mod body;
 mod config_file;
 mod control;
 #[cfg(feature = "dns")]
 pub mod dns;
 mod evidence;
+mod finish;
 mod future;
 mod layer;
+mod message;
 mod meter;
 mod methods;
 #[cfg(all(test, loom))]
 mod models;
 mod observe;
 mod options;
+mod pending;
 mod pool;
 #[cfg(feature = "tonic")]
 pub mod server;
+mod service;
 mod shared;
 mod sizes;
 mod state;
@@ -116,6 +123,7 @@ mod tape;
 mod template;
 mod throttle;
 mod timeout;
+mod timer;
 mod watch;
 mod wrap;
 
@@ -124,7 +132,7 @@ pub use body::ResponseBody;
 pub use config_file::ConfigFileError;
 pub use control::Control;
 pub use future::ResponseFuture;
-pub use layer::{RetryLayer, RetryLayerBuilder, RetryService};
+pub use layer::{RetryLayer, RetryLayerBuilder};
 pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use observe::Measure;
@@ -133,6 +141,7 @@ pub use redial::{BoxError, Diary, Note, Why};
 pub use redial_service_config::{
     BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig, Statistics,
 };
+pub use service::RetryService;
 pub use statistics::MethodStatistics;
 pub use tape::{Replay, ReplayError};
 pub use watch::{ConfigWatch, WATCH_MIN};

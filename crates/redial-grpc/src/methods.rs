@@ -89,6 +89,11 @@ impl PlanRef {
         self.method.plans.plan(self.retries)
     }
 
+    /// Which repetitions its call is allowed.
+    pub(crate) fn retries(&self) -> Retries {
+        self.retries
+    }
+
     pub(crate) fn request_max(&self) -> Option<u32> {
         self.method.plans.request_max
     }

@@ -9,9 +9,9 @@ use redial_service_config::{Client, Retries, ServiceConfig};
 use crate::meter::Meter;
 use crate::methods::{Counters, Method, Methods};
 use crate::observe::{Listeners, Observing};
-use crate::state::Clock;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
 use crate::throttle::Server;
+use crate::timer::Clock;
 
 /// What a layer, its clones and its services share.
 pub(crate) struct Shared {

@@ -29,32 +29,25 @@ pub(crate) struct UsualHead {
     name: Name,
 }
 
-const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const TRAILERS: &[u8] = b"trailers";
+const GRPC: &[u8] = b"application/grpc";
 
 impl UsualHead {
-    /// The usual head that this one is, if it is one.
-    fn of(parts: &Parts) -> Option<UsualHead> {
-        let name = Name::of(&parts.extensions)?;
-        let path = parts.uri.path_and_query()?;
-        UsualHead::is_like(parts).then(|| UsualHead { path: path.clone(), name })
+    /// The usual head that this one is, if it is one; its headers are.
+    fn of<B>(head: &Request<B>) -> Option<UsualHead> {
+        let name = Name::of(head.extensions())?;
+        let path = head.uri().path_and_query()?;
+        UsualHead::is_like(head).then(|| UsualHead { path: path.clone(), name })
     }
 
-    /// Whether this head is a usual one, names aside.
-    fn is_like(parts: &Parts) -> bool {
-        let usual = |(name, value): (&HeaderName, &HeaderValue)| match *name {
-            header::TE => value == TRAILERS,
-            header::CONTENT_TYPE => value == GRPC,
-            _ => false,
-        };
-        // Two entries of one name are two keys fewer.
-        let two = parts.headers.keys_len() == 2 && parts.headers.len() == 2;
-        two && parts.headers.iter().all(usual)
-            && parts.method == Method::POST
-            && parts.version == Version::HTTP_2
-            && parts.uri.scheme().is_none()
-            && parts.uri.authority().is_none()
-            && parts.uri.query().is_none()
+    /// Whether this head is a usual one, names and headers aside.
+    #[inline]
+    fn is_like<B>(head: &Request<B>) -> bool {
+        matches!(*head.method(), Method::POST)
+            && head.version() == Version::HTTP_2
+            && head.uri().scheme().is_none()
+            && head.uri().authority().is_none()
+            && head.uri().query().is_none()
     }
 
     fn to_parts(&self) -> Parts {
@@ -64,8 +57,9 @@ impl UsualHead {
         parts.uri = Uri::from(self.path.clone());
         // Room for what is stamped on an attempt.
         parts.headers.reserve(4);
-        parts.headers.insert(header::TE, TRAILERS);
-        parts.headers.insert(header::CONTENT_TYPE, GRPC);
+        parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        let grpc = HeaderValue::from_static("application/grpc");
+        parts.headers.insert(header::CONTENT_TYPE, grpc);
         parts.extensions = self.name.to_extensions();
         parts
     }
@@ -90,13 +84,16 @@ impl Name {
         }
     }
 
+    #[inline]
     fn is(&self, extensions: &Extensions) -> bool {
         match self {
             Name::None => extensions.is_empty(),
             #[cfg(feature = "tonic")]
             Name::Tonic(name) => {
+                // Generated clients name a method by the same text each time.
+                let equal = |one: &str, other: &str| std::ptr::eq(one, other) || one == other;
                 let same = |other: &tonic::GrpcMethod<'static>| {
-                    other.method() == name.method() && other.service() == name.service()
+                    equal(other.method(), name.method()) && equal(other.service(), name.service())
                 };
                 extensions.len() == 1 && extensions.get().is_some_and(same)
             }
@@ -128,17 +125,14 @@ pub(crate) struct OwnHead {
 }
 
 impl OwnHead {
-    fn of(parts: &Parts) -> Self {
+    fn of<B>(head: &Request<B>) -> Self {
+        let headers = head.headers().iter();
         OwnHead {
-            method: parts.method.clone(),
-            uri: parts.uri.clone(),
-            version: parts.version,
-            headers: parts
-                .headers
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
-            extensions: parts.extensions.clone(),
+            method: head.method().clone(),
+            uri: head.uri().clone(),
+            version: head.version(),
+            headers: headers.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            extensions: head.extensions().clone(),
         }
     }
 
@@ -156,47 +150,66 @@ impl OwnHead {
     }
 }
 
+/// The same names for comparing: a constant would be made and dropped each time.
+static PREVIOUS_NAME: HeaderName = PREVIOUS;
+static TIMEOUT_NAME: HeaderName = TIMEOUT;
+
 /// What the headers of a request say to this layer. One look at each is cheaper than looking for
-/// any: there are few, and hashing a name costs more than comparing its length.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Said {
+/// any: there are few, and hashing a name costs more than comparing it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said<'h> {
     /// The application's own deadline.
     pub(crate) deadline: Option<Duration>,
     /// Whether the application set what only this layer may set.
     pub(crate) previous: bool,
+    te: Option<&'h HeaderValue>,
+    content_type: Option<&'h HeaderValue>,
+    /// How many headers there are.
+    count: u32,
 }
 
-impl Said {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+impl<'h> Said<'h> {
+    #[inline]
+    pub(crate) fn of(headers: &'h HeaderMap) -> Self {
         let mut said = Said::default();
         for (name, value) in headers {
-            match name.as_str() {
-                "grpc-timeout" => said.deadline = said.deadline.or_else(|| timeout::parse(value)),
-                "grpc-previous-rpc-attempts" => said.previous = true,
+            said.count += 1;
+            match *name {
+                header::TE => said.te = Some(value),
+                header::CONTENT_TYPE => said.content_type = Some(value),
+                ref name if *name == TIMEOUT_NAME => {
+                    said.deadline = said.deadline.or_else(|| timeout::parse(value));
+                }
+                ref name if *name == PREVIOUS_NAME => said.previous = true,
                 _ => {}
             }
         }
         said
     }
+
+    /// Whether these are the headers of a usual head.
+    #[inline]
+    pub(crate) fn is_usual(&self) -> bool {
+        self.count == 2
+            && self.te.is_some_and(|value| value.as_bytes() == TRAILERS)
+            && self.content_type.is_some_and(|value| value.as_bytes() == GRPC)
+    }
 }
 
 impl Template {
-    /// What must be kept of this head, given the usual one of its method.
-    pub(crate) fn of(parts: &Parts, usual: &OnceLock<UsualHead>) -> Self {
-        let known = usual.get();
-        if known.is_none()
-            && let Some(first) = UsualHead::of(parts)
-        {
-            // Whoever is first says what is usual.
-            let _ = usual.set(first);
-        }
+    /// What must be kept of this head, given whether its headers are usual and the usual one of its
+    /// method.
+    #[inline]
+    pub(crate) fn of<B>(head: &Request<B>, headers: bool, usual: &OnceLock<UsualHead>) -> Self {
         // The path is the method's, or it would have another usual head.
-        match usual.get() {
-            Some(usual) if usual.name.is(&parts.extensions) && UsualHead::is_like(parts) => {
-                Template::Usual
-            }
-            _ => Template::Own(Box::new(OwnHead::of(parts))),
+        if headers
+            && let Some(usual) = usual.get().or_else(|| first_usual(head, usual))
+            && usual.name.is(head.extensions())
+            && UsualHead::is_like(head)
+        {
+            return Template::Usual;
         }
+        Template::Own(Box::new(OwnHead::of(head)))
     }
 
     /// The request of the attempt with this number, and what remains of its deadline.
@@ -214,6 +227,13 @@ impl Template {
         stamp(&mut parts, number, remaining);
         Some(Request::from_parts(parts, body))
     }
+}
+
+/// Whoever is first says what is usual.
+#[cold]
+fn first_usual<'u, B>(head: &Request<B>, usual: &'u OnceLock<UsualHead>) -> Option<&'u UsualHead> {
+    let _ = usual.set(UsualHead::of(head)?);
+    usual.get()
 }
 
 /// What differs between the attempts of a call.
@@ -258,10 +278,15 @@ mod tests {
         request
     }
 
+    /// As a call makes it.
+    fn kept(head: &Request<()>, known: &OnceLock<UsualHead>) -> Template {
+        Template::of(head, Said::of(head.headers()).is_usual(), known)
+    }
+
     #[test]
     fn every_attempt_has_the_same_head_but_for_what_differs() {
         let known = OnceLock::new();
-        let template = Template::of(&own().into_parts().0, &known);
+        let template = kept(&own(), &known);
         assert!(matches!(template, Template::Own(_)));
         let request = |number, remaining| template.request(&known, number, remaining, ()).unwrap();
         let second = request(2, Some(Duration::from_secs(5)));
@@ -281,7 +306,7 @@ mod tests {
     fn a_usual_head_is_made_anew_as_it_was() {
         let known = OnceLock::new();
         for _ in 0..2 {
-            let template = Template::of(&usual().into_parts().0, &known);
+            let template = kept(&usual(), &known);
             assert!(matches!(template, Template::Usual));
             let second = template.request(&known, 2, None, ()).unwrap();
             let mut expected = usual();
@@ -308,15 +333,15 @@ mod tests {
         ];
         for (nth, change) in changes.into_iter().enumerate() {
             let known = OnceLock::new();
-            Template::of(&usual().into_parts().0, &known);
+            kept(&usual(), &known);
             let mut request = usual();
             change(&mut request);
-            let template = Template::of(&request.into_parts().0, &known);
+            let template = kept(&request, &known);
             assert!(matches!(template, Template::Own(_)), "change {nth}");
             let mut twice = usual();
             twice.headers_mut().remove("content-type");
-            twice.headers_mut().append("te", TRAILERS);
-            assert!(matches!(Template::of(&twice.into_parts().0, &known), Template::Own(_)));
+            twice.headers_mut().append("te", HeaderValue::from_static("trailers"));
+            assert!(matches!(kept(&twice, &known), Template::Own(_)));
         }
     }
 }

@@ -14,11 +14,13 @@
 
 mod attempts;
 mod command;
+mod first;
 mod hedge;
 mod next;
 mod replace;
 
 pub use command::{Command, End, Start};
+pub use first::First;
 
 use core::ops::Deref;
 use core::time::Duration;

@@ -63,6 +63,11 @@ struct Watched {
 }
 
 impl Observer {
+    /// Of a call that nobody watches.
+    pub(crate) fn nobody() -> Self {
+        Observer { watched: None, events: Events::unwanted() }
+    }
+
     /// Whether anybody wants to know of this call.
     pub(crate) fn is_listened_to(&self) -> bool {
         self.watched.is_some() || self.events.wanted()

@@ -32,6 +32,9 @@ impl Events {
     pub(crate) fn begin() -> Self {
         Events
     }
+    pub(crate) fn unwanted() -> Self {
+        Events
+    }
     pub(crate) fn are_wanted() -> bool {
         false
     }

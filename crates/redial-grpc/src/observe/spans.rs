@@ -119,7 +119,12 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn begin() -> Self {
-        Events { wanted: Events::are_wanted(), timed: true, began: 0, attempts: 0 }
+        Events { wanted: Events::are_wanted(), ..Events::unwanted() }
+    }
+
+    /// Those of a call that nobody wanted events of when it began.
+    pub(crate) fn unwanted() -> Self {
+        Events { wanted: false, timed: true, began: 0, attempts: 0 }
     }
 
     /// Whether anybody wants them.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::{echo, hedge_config, retry_config};
 use http::{Request, Response};
-use redial_echo::{EchoRequest, EchoResponse};
-use redial_grpc::{Retries, RetryLayer};
+use redial_echo::{EchoRequest, EchoResponse, Failing};
+use redial_grpc::{CallDiary, CallOptions, MethodStatistics, Note, Retries, RetryLayer};
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Code, Streaming};
@@ -151,4 +151,83 @@ async fn a_failure_that_is_found_after_the_deadline_came_after_it() {
     let Poll::Ready(Err(error)) = call.poll(&mut cx) else { panic!("it is late") };
     let status = error.downcast::<tonic::Status>().unwrap();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+}
+
+/// What can be told of a call from outside: how many messages came, its status, what was counted,
+/// the throttle's tokens.
+type Seen = (usize, Option<Code>, Option<MethodStatistics>, Option<f64>);
+
+/// Makes a call with a throttle of so many tokens, four of which are gone, and drops it after so
+/// long.
+async fn seen(
+    request: EchoRequest,
+    tokens: u32,
+    dropped_after: Duration,
+    diary: Option<&CallDiary>,
+) -> Seen {
+    let throttle =
+        format!(r#"{{ "retryThrottling": {{ "maxTokens": {tokens}, "tokenRatio": 0.5 }},"#);
+    let throttled = retry_config(4).replacen('{', &throttle, 1);
+    let layer = RetryLayer::from_json(&throttled).unwrap();
+    let mut client = echo(&layer);
+    // Into a throttle that is full a success would write nothing.
+    client.unary(failing(4, "x")).await.unwrap_err();
+    let mut request = tonic::Request::new(request);
+    if let Some(diary) = diary {
+        request.extensions_mut().insert(CallOptions::new().diary(diary));
+    }
+    let mut messages = 0;
+    let call = async {
+        let mut stream = client.server_stream(request).await?.into_inner();
+        while stream.message().await?.is_some() {
+            messages += 1;
+        }
+        Ok::<_, tonic::Status>(())
+    };
+    let ended = tokio::time::timeout(dropped_after, call).await;
+    let code = ended.ok().map(|ended| ended.map_or_else(|status| status.code(), |()| Code::Ok));
+    let control = layer.control();
+    assert_eq!(control.bytes_kept(), 0);
+    let counted = control.statistics().get("/redial.test.Echo/ServerStream").copied();
+    (messages, code, counted, control.tokens())
+}
+
+/// A call whose notes nobody reads has no machine until it needs one, and nobody can tell.
+///
+/// Red: leave out `first.committed()` or `first.succeeded(..)` in `state.rs`.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_reads_ends_and_counts_like_one_that_somebody_reads() {
+    let (fails, slow) = (failing(9, "x"), EchoRequest { delay_ms: 60_000, ..failing(0, "x") });
+    let after_messages =
+        EchoRequest { failing: Failing::AtEnd as i32, responses: Some(2), ..fails.clone() };
+    let fatal = |request: &EchoRequest| EchoRequest { code: 3, ..request.clone() };
+    let refused = |request: &EchoRequest| EchoRequest { pushback_ms: Some(-1), ..request.clone() };
+    let cases = [
+        (failing(0, "x"), (1, Some(Code::Ok))),
+        (failing(2, "x"), (1, Some(Code::Ok))),
+        (fails.clone(), (0, Some(Code::Unavailable))),
+        (fatal(&fails), (0, Some(Code::InvalidArgument))),
+        (refused(&fails), (0, Some(Code::Unavailable))),
+        (fatal(&refused(&fails)), (0, Some(Code::InvalidArgument))),
+        (after_messages.clone(), (2, Some(Code::Unavailable))),
+        (fatal(&after_messages), (2, Some(Code::InvalidArgument))),
+        (refused(&after_messages), (2, Some(Code::Unavailable))),
+        (EchoRequest { responses: Some(3), ..slow.clone() }, (1, None)),
+        (slow, (0, None)),
+    ];
+    for (request, expected) in cases {
+        // Long enough for one answer of those that are slow, if more than one is to come.
+        let dropped_after = Duration::from_secs(if expected.0 == 1 { 90 } else { 30 });
+        // Of 8 tokens so few are left that no retry is granted.
+        for tokens in [100, 8] {
+            let diary = CallDiary::new();
+            let read = seen(request.clone(), tokens, dropped_after, Some(&diary)).await;
+            let unread = seen(request.clone(), tokens, dropped_after, None).await;
+            assert_eq!(read, unread, "{request:?}");
+            if tokens == 100 {
+                assert_eq!((unread.0, unread.1), expected, "{request:?}");
+            }
+            assert!(matches!(diary.take().notes().last(), Some((_, Note::Ended { .. }))));
+        }
+    }
 }

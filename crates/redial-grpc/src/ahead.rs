@@ -1,0 +1,59 @@
+//! What is there of the application's body when its call begins.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use http_body::Body;
+
+use crate::BoxError;
+use crate::sizes::Sizes;
+use crate::tape::Failure;
+
+/// What is there of a body.
+pub(crate) enum Ahead {
+    /// All of it: a unary call is one piece of bytes, and needs no tape.
+    Whole(Bytes),
+    /// The first frames of what the application writes.
+    Part([Option<Bytes>; 2]),
+}
+
+impl Ahead {
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Ahead::Whole(bytes) => bytes.len(),
+            Ahead::Part(frames) => frames.iter().flatten().map(Bytes::len).sum(),
+        }
+    }
+
+    /// Reads what is there of a body: two frames at the most, of which the second is its end if it
+    /// is that of a unary call. More would take from the application what nobody asked for. Where
+    /// there is nothing yet nobody is woken for it: the attempt that needs it asks again.
+    pub(crate) fn read<B>(body: &mut B, sizes: &mut Option<Sizes>) -> Result<Ahead, Failure>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<BoxError>,
+    {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut first = None;
+        loop {
+            let frame = match Pin::new(&mut *body).poll_frame(&mut cx) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => return Err(Failure::Body(error.into())),
+                Poll::Ready(None) => return Ok(Ahead::Whole(first.unwrap_or_default())),
+                Poll::Pending => return Ok(Ahead::Part([first, None])),
+            };
+            // A request of gRPC has no trailers, and an empty frame says nothing.
+            let Ok(bytes) = frame.into_data() else { continue };
+            if let Some(Err(large)) = sizes.as_mut().map(|sizes| sizes.look(&bytes)) {
+                return Err(Failure::TooLarge(large));
+            }
+            match first {
+                _ if !bytes.has_remaining() => {}
+                None => first = Some(bytes),
+                first => return Ok(Ahead::Part([first, Some(bytes)])),
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The machine of a call, with what it is granted, who reads its notes, and its timer.
+//!
+//! Invariant: nothing is decided here. Every start, delay, cancel and end is the machine's.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use redial::code::Code;
+use redial_core::{
+    Call, Command, Dealings, Directive, End, First, Judgement, LIVE_MAX, NEVER, Note, Ns, Outside,
+    Terms, Why, duration,
+};
+
+use crate::methods::PlanRef;
+use crate::observe::Observer;
+use crate::options::CallDiary;
+use crate::statistics::CallTally;
+use crate::throttle::Throttle;
+use crate::timer::{Clock, Timer};
+
+/// The machine with room for as many attempts at once as its policy needs.
+// The small one is what nearly every call has, and a box around it would cost each of them.
+#[allow(clippy::large_enum_variant)]
+enum Machine {
+    Retry(Call<PlanRef, 1>),
+    /// In a box of its own: it is five times as large.
+    Hedge(Box<Call<PlanRef, LIVE_MAX>>),
+}
+
+/// Does the same with either machine.
+macro_rules! with {
+    ($machine:expr, $call:ident => $do:expr) => {
+        match $machine {
+            Machine::Retry($call) => $do,
+            Machine::Hedge($call) => $do,
+        }
+    };
+}
+
+/// Where draws come from, and who reads the notes.
+struct Book {
+    method: PlanRef,
+    tally: CallTally,
+    hedged: bool,
+    diary: Option<CallDiary>,
+    observer: Observer,
+}
+
+impl Book {
+    fn new(method: &PlanRef, diary: Option<CallDiary>, mut observer: Observer) -> Self {
+        if diary.is_none() && !observer.is_listened_to() {
+            observer.has_no_clock();
+        }
+        let (method, hedged) = (method.clone(), method.plan().is_hedged());
+        Book { method, tally: CallTally::default(), hedged, diary, observer }
+    }
+
+    /// Whether somebody reads the notes.
+    fn is_read(&self) -> bool {
+        self.diary.is_some() || self.observer.is_listened_to()
+    }
+}
+
+impl Outside for Book {
+    fn draw(&mut self) -> f64 {
+        redial::draw()
+    }
+
+    // Where a note is written it is known which, and most mean nothing here.
+    #[inline]
+    fn note(&mut self, at: Ns, note: Note) {
+        let Book { method, tally, observer, .. } = self;
+        tally.note(&note, self.hedged, |happened| {
+            method.counters().add(happened);
+            observer.happened(happened);
+        });
+        self.observer.note(at, &note);
+        if let Some(diary) = &self.diary {
+            diary.push(at, note);
+        }
+    }
+}
+
+/// A call with its machine.
+pub(crate) struct Begun {
+    machine: Machine,
+    world: Dealings<Throttle, Book>,
+    clock: Clock,
+    /// When the machine was last told something.
+    seen: Ns,
+    /// Whether somebody reads the notes, who wants to know when.
+    observed: bool,
+    timer: Timer,
+}
+
+impl Begun {
+    /// A call that begins now.
+    pub(crate) fn now(
+        method: PlanRef,
+        throttle: Throttle,
+        terms: Terms,
+        diary: Option<CallDiary>,
+        observer: Observer,
+        clock: Clock,
+    ) -> Self {
+        let hedged = method.plan().is_hedged();
+        // Who runs against no clock and tells nobody needs none until something fails.
+        let timed = hedged || terms.deadline.is_some() || method.rules().deadline.is_some();
+        let observed = diary.is_some() || observer.is_listened_to();
+        let now = if timed || observed { clock.now() } else { 0 };
+        let mut world = Dealings::new(throttle, Book::new(&method, diary, observer));
+        let machine = if hedged {
+            Machine::Hedge(Box::new(Call::begin(method, terms, now, &mut world)))
+        } else {
+            Machine::Retry(Call::begin(method, terms, now, &mut world))
+        };
+        Begun::of(machine, world, clock, now)
+    }
+
+    /// A call whose first attempt runs, and that nobody reads.
+    pub(crate) fn late(method: &PlanRef, throttle: Throttle, first: First, clock: Clock) -> Self {
+        let mut world = Dealings::new(throttle, Book::new(method, None, Observer::nobody()));
+        let machine = Machine::Retry(first.begin(method.clone(), 0, &mut world));
+        Begun::of(machine, world, clock, 0)
+    }
+
+    fn of(machine: Machine, world: Dealings<Throttle, Book>, clock: Clock, now: Ns) -> Self {
+        let observed = world.outside.is_read();
+        let timer = Timer::default();
+        Begun { machine, world, clock, seen: now, observed, timer }
+    }
+
+    pub(crate) fn command(&mut self) -> Option<Command> {
+        with!(&mut self.machine, call => call.command())
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        with!(&self.machine, call => call.end())
+    }
+
+    pub(crate) fn is_committed(&self) -> bool {
+        with!(&self.machine, call => call.is_committed())
+    }
+
+    /// The attempt that runs and started next after this one, and its slot.
+    pub(crate) fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
+        with!(&self.machine, call => call.running_after(attempt))
+    }
+
+    /// How many attempts have started, replacements aside.
+    pub(crate) fn attempts(&self) -> u32 {
+        with!(&self.machine, call => call.ledger().attempts)
+    }
+
+    /// What remains of the deadline now.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let deadline = with!(&self.machine, call => call.deadline());
+        (deadline != NEVER).then(|| duration(deadline.saturating_sub(self.seen)))
+    }
+
+    /// Whether a timer that was set to what remained may fire now: `grpc-timeout` is rounded down,
+    /// by less than one part in 50,000.
+    pub(crate) fn is_late(&mut self) -> bool {
+        let now = self.look();
+        let (began, deadline) =
+            with!(&self.machine, call => (call.ledger().start, call.deadline()));
+        deadline.saturating_sub(now) <= now.saturating_sub(began) / 50_000
+    }
+
+    /// Ends the call for a reason of the application's, while no attempt runs.
+    pub(crate) fn cancel(&mut self, code: Code) {
+        self.world.outside.observer.ends_with(code);
+        let now = self.look();
+        with!(&mut self.machine, call => call.cancel(now, &mut self.world));
+    }
+
+    /// What is told of the call while it runs.
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.world.outside.observer
+    }
+
+    /// The response's body brought this.
+    pub(crate) fn received(&mut self, data: &Bytes) {
+        self.world.outside.observer.received(data);
+    }
+
+    /// An attempt's outcome is there. A failure that comes after the deadline was overtaken by it: a
+    /// server that keeps to `grpc-timeout` gives up in the same moment, and may be heard first.
+    pub(crate) fn outcome(&mut self, slot: usize, code: Code, judgement: Judgement) {
+        if judgement.directive != Directive::Succeed {
+            let now = self.look();
+            if now > with!(&self.machine, call => call.deadline()) {
+                with!(&mut self.machine, call => call.wake_once(now, &mut self.world));
+                return;
+            }
+        }
+        self.world.outside.observer.saw(code);
+        let now = self.look_if_observed();
+        with!(&mut self.machine, call => call.outcome(slot, judgement, now, &mut self.world));
+    }
+
+    /// The outcome of the attempt that the call belongs to.
+    pub(crate) fn ended(&mut self, code: Code, judgement: Judgement) {
+        // A call that belongs to an attempt has no other.
+        if let Some((_, slot)) = self.running_after(0) {
+            self.outcome(slot, code, judgement);
+        }
+    }
+
+    /// Whether the deadline ended the call.
+    pub(crate) fn is_out_of_time(&self) -> bool {
+        self.end().is_some_and(|end| end.why == Why::Deadline)
+    }
+
+    pub(crate) fn committed(&mut self, slot: usize) {
+        let now = self.look_if_observed();
+        with!(&mut self.machine, call => call.committed(slot, now, &mut self.world));
+    }
+
+    pub(crate) fn sealed(&mut self, slot: Option<usize>) {
+        let now = self.look();
+        with!(&mut self.machine, call => call.sealed(slot, now, &mut self.world));
+    }
+
+    /// The deadline passed, whatever our own clock says: a timer below has told.
+    pub(crate) fn deadline_passed(&mut self) {
+        let deadline = with!(&self.machine, call => call.deadline());
+        self.seen = self.look().max(deadline);
+        with!(&mut self.machine, call => call.wake_once(self.seen, &mut self.world));
+    }
+
+    /// Does what is due; ready if something was.
+    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = with!(&self.machine, call => call.wake_at()) else {
+            return Poll::Pending;
+        };
+        std::task::ready!(self.timer.poll(at, self.clock, cx));
+        let now = self.look().max(at);
+        self.seen = now;
+        with!(&mut self.machine, call => call.wake_once(now, &mut self.world));
+        Poll::Ready(())
+    }
+
+    /// The application dropped the call; false if it had ended.
+    pub(crate) fn cancel_if_running(&mut self) -> bool {
+        let runs = self.end().is_none();
+        if runs {
+            let now = self.look_if_observed();
+            with!(&mut self.machine, call => call.cancel(now, &mut self.world));
+        }
+        runs
+    }
+
+    /// The moment, where it only matters to who reads the notes.
+    fn look_if_observed(&mut self) -> Ns {
+        if self.observed { self.look() } else { self.seen }
+    }
+
+    fn look(&mut self) -> Ns {
+        self.seen = self.seen.max(self.clock.now());
+        self.seen
+    }
+}

@@ -1,0 +1,120 @@
+//! How a call ends that belongs to no attempt: with what its last attempt brought, or with a status
+//! that was made here.
+
+use http::Response;
+use redial::code::Code;
+use redial_core::Why;
+
+use crate::answer::{self, Head};
+use crate::body::{ResponseBody, too_large_text};
+use crate::evidence::Evidence;
+use crate::tape::Failure;
+use crate::template::{PREVIOUS, previous};
+use crate::wrap::{Bodies, Ended};
+use crate::{Attempts, BoxError};
+
+/// The result of a call.
+pub(crate) type Answer<R> = Result<Response<ResponseBody<R>>, BoxError>;
+
+/// How a call ended without a response.
+pub(crate) enum Finish {
+    /// With a status that was made here.
+    Ended(Ended),
+    /// With an error that is not of a connection: the application knows what it means.
+    Error(BoxError),
+}
+
+impl Finish {
+    /// With the error of an attempt's connection, and what it means.
+    pub(crate) fn of_connection(
+        error: BoxError,
+        evidence: Evidence,
+        code: Code,
+        number: u32,
+    ) -> Self {
+        if evidence == Evidence::None && code == Code::Unknown {
+            Finish::Error(error)
+        } else {
+            Finish::Ended(Ended::because(code, error, number))
+        }
+    }
+
+    pub(crate) fn hand_on<B, R>(self, bodies: &impl Bodies<B>) -> Answer<R> {
+        match self {
+            Finish::Ended(ended) => Ok(bodies.ended(ended)?.map(|()| ResponseBody::none())),
+            Finish::Error(error) => Err(error),
+        }
+    }
+}
+
+/// What an attempt that failed brought, and its number.
+pub(crate) struct Failed<R> {
+    pub(crate) number: u32,
+    pub(crate) outcome: Brought<R>,
+}
+
+/// What an attempt that failed brought.
+pub(crate) enum Brought<R> {
+    /// A response, with which the call ended.
+    Response(R),
+    /// The head of one. Its body is gone: a stream that nobody reads would stay open.
+    Head(Response<()>),
+    Nothing(Finish),
+}
+
+impl<R> Brought<Response<R>> {
+    pub(crate) fn head(response: Response<R>) -> Self {
+        Brought::Head(response.map(drop))
+    }
+}
+
+/// The end of a call that no attempt's outcome ended.
+pub(crate) fn out_of_time<R>(why: Why, attempts: u32, last: Option<Failed<Response<R>>>) -> Ended {
+    debug_assert!(why == Why::Deadline, "only the deadline ends a call without an outcome");
+    let made = match attempts {
+        1 => "1 attempt".to_owned(),
+        more => format!("{more} attempts"),
+    };
+    let mut text = format!("the deadline passed ({made})");
+    let mut source = None;
+    match last.map(|last| last.outcome) {
+        Some(Brought::Head(head)) => {
+            if let Head::Status(code, _) = answer::head(&head) {
+                text.push_str(&format!("; the last that ended did so with {code}"));
+            }
+        }
+        Some(Brought::Nothing(Finish::Ended(ended))) => {
+            text.push_str(&format!(
+                "; the last that ended did so with {}: {}",
+                ended.code, ended.message
+            ));
+            source = ended.source;
+        }
+        Some(Brought::Nothing(Finish::Error(error))) => source = Some(error),
+        // With a whole response the call ended.
+        Some(Brought::Response(_)) | None => {}
+    }
+    let mut ended = Ended::new(Code::DeadlineExceeded, text, attempts);
+    ended.source = source;
+    ended
+}
+
+/// The end of a call whose own body failed.
+pub(crate) fn of_body(failure: Failure, attempts: u32) -> Finish {
+    match failure {
+        Failure::TooLarge(too_large) => {
+            let (code, message) = too_large_text(too_large);
+            Finish::Ended(Ended::new(code, message, attempts))
+        }
+        Failure::Body(error) => Finish::Error(error),
+    }
+}
+
+/// Tells the application how many attempts came before the one that it hears of (G30).
+pub(crate) fn numbered<R>(mut response: Response<R>, number: u32) -> Response<R> {
+    if let Some(previous) = previous(number) {
+        response.headers_mut().insert(PREVIOUS, previous);
+        response.extensions_mut().insert(Attempts(number));
+    }
+    response
+}

@@ -1,0 +1,190 @@
+//! The service that a layer makes of a channel: what a call is before its first attempt.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use redial_core::Terms;
+use redial_service_config::Retries;
+use tower_service::Service;
+
+use crate::ahead::Ahead;
+use crate::attempt::FIRST;
+use crate::backends::UsedBackends;
+use crate::body::ResponseBody;
+use crate::control::Control;
+use crate::finish::of_body;
+use crate::future::{Kind, ResponseFuture};
+use crate::meter::Held;
+use crate::methods::PlanRef;
+use crate::observe::Sent;
+use crate::options::CallOptions;
+use crate::pending::Pending;
+use crate::pool::Pooled;
+use crate::shared::Shared;
+use crate::sizes::Sizes;
+use crate::state::{Begin, State};
+use crate::sync::Mutex;
+use crate::tape::{Replay, Tape};
+use crate::template::{PREVIOUS, Said, TIMEOUT, Template};
+use crate::wrap::{Bodies, Tonic};
+use crate::{BoxError, timeout};
+
+/// A channel with retry and hedging around it.
+#[derive(Debug)]
+pub struct RetryService<S, W = Tonic> {
+    inner: S,
+    /// Further attempts are made on clones of this one; a call that needs none clones nothing.
+    spare: Arc<Mutex<S>>,
+    shared: Arc<Shared>,
+    bodies: W,
+}
+
+impl<S: Clone, W: Clone> Clone for RetryService<S, W> {
+    fn clone(&self) -> Self {
+        RetryService {
+            inner: self.inner.clone(),
+            spare: self.spare.clone(),
+            shared: self.shared.clone(),
+            bodies: self.bodies.clone(),
+        }
+    }
+}
+
+impl<S, W> RetryService<S, W> {
+    pub(crate) fn new(inner: S, shared: Arc<Shared>, bodies: W) -> Self
+    where
+        S: Clone,
+    {
+        RetryService { spare: Arc::new(Mutex::new(inner.clone())), inner, shared, bodies }
+    }
+
+    /// The channel below.
+    #[cfg(feature = "balance")]
+    pub(crate) fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// What can be changed and read while calls run.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control::new(self.shared.clone())
+    }
+}
+
+impl<S, B, R, W> Service<Request<B>> for RetryService<S, W>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+    W: Bodies<B>,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, B, W>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> ResponseFuture<S, B, W> {
+        let options = match request.extensions().is_empty() {
+            true => None,
+            false => request.extensions_mut().remove::<CallOptions>(),
+        };
+        let CallOptions { retries, wait_for_ready, diary } = options.unwrap_or_default();
+        let retries = self.shared.retries(retries, request.extensions());
+        let said = Said::of(request.headers());
+        let Said { deadline, previous, .. } = said;
+        let passes = retries == Retries::Off
+            && deadline.is_none()
+            && diary.is_none()
+            && !self.shared.has_terms()
+            && !self.shared.observing.is_listened_to();
+        let usual = !passes && said.is_usual();
+        if previous {
+            // What the application set under this name would be taken for ours (G30).
+            request.headers_mut().remove(PREVIOUS);
+        }
+        if passes {
+            let bodies = self.bodies.clone();
+            return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass(bodies));
+        }
+        let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
+        let mut observer = self.shared.observing.call(&method, request.uri().path());
+        let template = Template::of(&request, usual, method.usual_head());
+        let distinct = self.shared.distinct;
+        let used = distinct.then(|| UsedBackends::of(request.extensions_mut())).flatten();
+        let plan = method.plan();
+        // The first attempt carries the config's deadline if that is the smaller one.
+        let config_deadline = plan.policy().rules().deadline;
+        if let Some(config) = config_deadline.filter(|it| deadline.is_none_or(|own| *it < own)) {
+            request.headers_mut().insert(TIMEOUT, timeout::format(config));
+        }
+        let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
+        let keeps = retries != Retries::Off;
+        let mut sizes = method.request_max().map(Sizes::new);
+        let ahead = if keeps || observer.counts_bytes() || sizes.is_some() {
+            match Ahead::read(request.body_mut(), &mut sizes) {
+                Ok(ahead) => Some(ahead),
+                Err(failure) => {
+                    observer.never_began(failure.code());
+                    let finish = Some(Box::new(of_body(failure, 0)));
+                    return ResponseFuture::new(None, Kind::Ended(finish, self.bodies.clone()));
+                }
+            }
+        } else {
+            None
+        };
+        let limit = self.shared.client.per_rpc_buffer_limit_in_bytes;
+        let mut held = Held::new(self.shared.meter.clone(), limit);
+        let sealed = ahead.as_ref().is_some_and(|ahead| !held.add(ahead.len() as u64));
+        let mut state = State::begin(Begin {
+            method,
+            shared: self.shared.clone(),
+            template,
+            used,
+            terms: Terms { deadline, sealed: keeps && sealed, ..Terms::default() },
+            wait_for_ready,
+            diary,
+            observer,
+            writes: matches!(ahead, Some(Ahead::Part(_))),
+        });
+        let starts = state.starts();
+        let sent = if starts { state.sent(FIRST.attempt) } else { Sent::default() };
+        let wrap = |replay: Replay<B>| self.bodies.wrap(replay.counted(sent));
+        let mut call = Pooled::new(state);
+        let mut tape = None;
+        match ahead {
+            None => {}
+            Some(Ahead::Whole(bytes)) => {
+                if keeps && !sealed {
+                    call.keep(&bytes, held);
+                }
+                *request.body_mut() = wrap(Replay::whole(bytes));
+            }
+            Some(Ahead::Part(frames)) => {
+                let (parts, body) = request.into_parts();
+                let frames = frames.into_iter().flatten().collect();
+                let written = Arc::new(Tape::new(body, frames, held, sizes));
+                request = Request::from_parts(parts, wrap(written.open(FIRST.attempt)));
+                if !keeps {
+                    // It passes, and is heard of if it fails.
+                    written.choose(FIRST.attempt);
+                }
+                tape = Some(written);
+            }
+        }
+        let future = starts.then(|| {
+            let _inside = call.state().and_then(|state| state.inside_attempt(FIRST.attempt));
+            self.inner.call(request)
+        });
+        let (spare, bodies) = (self.spare.clone(), self.bodies.clone());
+        ResponseFuture::new(future, Kind::Call(Pending::new(call, spare, bodies, tape, sealed)))
+    }
+}
