@@ -12,8 +12,9 @@ use redial::Diary;
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
 use redial_core::{
     Advice, Backoff, Bucket, Call, Command, Cost, Dealings, Directive, Expired, Failure, Grant,
-    Hint, Jitter, Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Note, Ns, Numbering, Outside,
-    Over, Pay, Policy, Problem, Proof, Random, Rules, Stage, Taken, Terms, TimedOut, Under,
+    HedgeDelay, Hint, Jitter, Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Note, Ns,
+    Numbering, Outside, Over, Pay, Policy, Problem, Proof, Random, Rules, Stage, Taken, Terms,
+    TimedOut, Under,
 };
 
 /// The longest play.
@@ -270,6 +271,10 @@ fn play(input: &[u8]) {
         idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
         sealed: bytes.rarely(),
         asks: policy.rules().hedge.is_none() && bytes.rarely(),
+        hedge: bytes.rarely().then(|| match bytes.flag() {
+            true => HedgeDelay::After(redial_core::ns(bytes.span())),
+            false => HedgeDelay::Never,
+        }),
     };
     let mut now: Ns = u64::from(bytes.next());
     let mut call = Call::<_, LIVE_MAX>::begin(&policy, terms, now, &mut world);

@@ -6,7 +6,7 @@
 use core::fmt;
 
 use crate::time::{Ns, duration};
-use crate::{Advice, Directive, Failure, Grant, Judgement, Proof, Why};
+use crate::{Advice, Directive, Failure, Grant, HedgeDelay, Judgement, Proof, Why};
 
 /// One thing that happened in a call. Attempts are named by the order in which they started,
 /// from 1; a transparent replacement starts one too.
@@ -20,6 +20,8 @@ pub enum Note {
         /// Whether it may run twice.
         idempotent: bool,
     },
+    /// The call itself says when its hedges follow, in place of its policy; comes after `Began`.
+    Hedging(HedgeDelay),
     /// An attempt started.
     Started {
         /// Its place in the order of starts.
@@ -93,6 +95,10 @@ impl fmt::Display for Note {
                 write!(f, "the call began, and {twice} run twice")?;
                 deadline.map_or(Ok(()), |at| write!(f, ", with its deadline at {:?}", duration(at)))
             }
+            Note::Hedging(HedgeDelay::After(delay)) => {
+                write!(f, "its hedges follow after {:?}", duration(delay))
+            }
+            Note::Hedging(HedgeDelay::Never) => f.write_str("its hedges follow failures alone"),
             Note::Started { attempt, number } if attempt == number => {
                 write!(f, "attempt {attempt} started")
             }
@@ -159,6 +165,8 @@ mod tests {
                 Note::Began { deadline: Some(5_000_000_000), idempotent: false },
                 "the call began, and must not run twice, with its deadline at 5s",
             ),
+            (Note::Hedging(HedgeDelay::After(12_000_001)), "its hedges follow after 12.000001ms"),
+            (Note::Hedging(HedgeDelay::Never), "its hedges follow failures alone"),
             (Note::Started { attempt: 2, number: 2 }, "attempt 2 started"),
             (Note::Started { attempt: 3, number: 2 }, "attempt 3 started as number 2"),
             (judged(Directive::Succeed.into()), "attempt 2 succeeded"),

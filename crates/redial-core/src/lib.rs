@@ -10,6 +10,7 @@
 //!   more: attempts that race, timers, commit, replacement, questions to a strategy; [`First`] is a
 //!   call that has not needed it yet.
 //! - [`World`] is what the outside grants: draws and throttle tokens; [`Dealings`] make one.
+//! - [`pace`] follows how long attempts take, for hedges that follow it.
 //! - [`throttle`] holds what calls share to keep retries back.
 //!
 //! Invariant: no dependency, no `unsafe`, no `std`; with the same inputs the same decisions, for ever.
@@ -28,6 +29,7 @@ mod failure;
 mod jitter;
 mod ledger;
 mod limits;
+pub mod pace;
 mod policy;
 mod problem;
 mod purse;
@@ -38,13 +40,14 @@ mod time;
 mod world;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
-pub use call::{Call, Command, End, First, LIVE_MAX, Start, Terms};
+pub use call::{Call, Command, End, First, HedgeDelay, LIVE_MAX, Start, Terms};
 pub use decide::{Advice, Verdict, Why, decide};
 pub use diary::Note;
 pub use failure::{Directive, Failure, Hint, Judgement, Kind, Proof, Reason, Stage};
 pub use jitter::Jitter;
 pub use ledger::Ledger;
 pub use limits::{Limits, Measure, Over, Under};
+pub use pace::{HedgeAt, HedgeAtBuilder, Lap, Pace, PaceReading};
 pub use policy::{Expired, HintRule, Late, Numbering, Pay, Policy, Rules, TimedOut};
 pub use problem::Problem;
 pub use purse::Purse;

@@ -38,6 +38,12 @@ pub enum Problem {
     HedgeAttempts,
     /// Hedging together with a strategy.
     HedgeWithStrategy,
+    /// A quantile that is not a share between 0 and 1, or too rare to be followed.
+    Quantile,
+    /// A floor above the cap.
+    FloorAboveCap,
+    /// No sample, or more than are counted.
+    Samples,
     /// A reserve that can never pay.
     Reserve,
     /// A ratio that is negative or not a number.
@@ -76,6 +82,9 @@ impl Problem {
             Problem::TruncateWithoutHard => "limits.over",
             Problem::AttemptTimeout => "attempt_timeout",
             Problem::HedgeWithLimits | Problem::HedgeWithStrategy => "hedge",
+            Problem::Quantile => "hedge_at.quantile",
+            Problem::FloorAboveCap => "hedge_at.floor",
+            Problem::Samples => "hedge_at.samples",
             Problem::Reserve => "budget.reserve",
             Problem::Ratio => "budget.ratio",
             Problem::MaxTokens => "tokens.max",
@@ -136,6 +145,15 @@ impl Problem {
             }
             Problem::HedgeWithStrategy => {
                 "hedge: a strategy decides on failures, hedges start before there is one; use one of the two"
+            }
+            Problem::Quantile => {
+                "hedge_at.quantile: must be a share from 0.001 to 0.999; write 0.99 for the 99th percentile"
+            }
+            Problem::FloorAboveCap => {
+                "hedge_at.floor: is above hedge_at.cap, and no delay is both; lower it or raise the cap"
+            }
+            Problem::Samples => {
+                "hedge_at.samples: must be from 1 to 4095; write 100, and the policy's own delay is used until then"
             }
             Problem::Reserve => {
                 "budget.reserve: must be at least 1 and at most 1000000, or it could never pay for a retry"

@@ -13,7 +13,7 @@ mod common;
 use common::{Book, Model, Play, Spec, any_judgement, any_policy, any_span, any_throttle};
 use proptest::option;
 use proptest::prelude::*;
-use redial_core::{Advice, Directive, Failure, Judgement, Ns, Policy, Terms, ns, s};
+use redial_core::{Advice, Directive, Failure, HedgeDelay, Judgement, Ns, Policy, Terms, ns, s};
 
 /// Something that happens to a call. Where it names an attempt, it is one of those that run.
 #[derive(Clone, Debug)]
@@ -84,12 +84,20 @@ fn any_script() -> impl Strategy<Value = Script> {
         prop::bool::weighted(0.85),
         prop::bool::weighted(0.05),
         prop::bool::weighted(0.1),
+        option::weighted(
+            0.2,
+            prop_oneof![
+                3 => any_span().prop_map(|span| HedgeDelay::After(ns(span))),
+                1 => Just(HedgeDelay::Never),
+            ],
+        ),
     )
-        .prop_map(|(deadline, idempotent, sealed, asks)| Terms {
+        .prop_map(|(deadline, idempotent, sealed, asks, hedge)| Terms {
             deadline,
             idempotent,
             sealed,
             asks,
+            hedge,
         });
     let finish = prop_oneof![
         Just(Finish::Succeed),

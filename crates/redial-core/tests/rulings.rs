@@ -20,10 +20,10 @@ mod throttles;
 use common::{Book, Model, Play, Shared, Spec, at, policy};
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
 use redial_core::{
-    Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, HintRule,
-    Jitter, Judgement, Kind, LIVE_MAX, Late, Ledger, Limits, Measure, NEVER, Note, Ns, Numbering,
-    Over, Pay, Policy, Problem, Proof, Random, Reason, Rules, Stage, Step, Terms, TimedOut, Under,
-    Verdict, Why, World, decide, ms, ns,
+    Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, HedgeDelay,
+    HintRule, Jitter, Judgement, Kind, LIVE_MAX, Late, Ledger, Limits, Measure, NEVER, Note, Ns,
+    Numbering, Over, Pay, Policy, Problem, Proof, Random, Reason, Rules, Stage, Step, Terms,
+    TimedOut, Under, Verdict, Why, World, decide, ms, ns,
 };
 use std::time::Duration;
 

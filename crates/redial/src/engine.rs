@@ -95,6 +95,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             idempotent: !options.not_idempotent,
             sealed: false,
             asks: options.strategy.is_some(),
+            hedge: None,
         };
         let call = Call::begin(&policy.core, terms, start, &mut world);
         let own: Option<Arc<dyn Strategy + 'p>> = match &policy.strategy {

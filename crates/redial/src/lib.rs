@@ -92,8 +92,8 @@ pub use written::Written;
 
 /// The core's words that users of this crate need.
 pub use redial_core::{
-    Backoff, Directive, Failure, Hint, HintRule, Jitter, Judgement, Kind, Late, Limits, Measure,
-    Note, Ns, Over, Problem, Reason, Rules, Stage, Step, Under, Why, ms, s,
+    Backoff, Directive, Failure, HedgeDelay, Hint, HintRule, Jitter, Judgement, Kind, Late, Limits,
+    Measure, Note, Ns, Over, Problem, Reason, Rules, Stage, Step, Under, Why, ms, s,
 };
 /// What calls share to hold retries back.
 pub mod throttles {

@@ -1,11 +1,35 @@
 //! The rhythm of hedges (rulings G14, G16 to G22).
 
 use core::ops::Deref;
+use core::time::Duration;
 
 use super::{Call, Phase, Wanted};
 use crate::decide::{self, Why};
 use crate::time::{NEVER, Ns, ns};
 use crate::{Hint, HintRule, Kind, Policy, World};
+
+/// When the hedges of one call follow, whatever its policy's delay.
+///
+/// Only the rhythm is the call's: failures, pushback and the throttle do to its hedges what they do
+/// to all (rulings G14, G17 to G22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HedgeDelay {
+    /// So long after the attempt before.
+    After(Ns),
+    /// Not by time: only a failure starts the next attempt.
+    Never,
+}
+
+impl HedgeDelay {
+    /// The delay of a call that says this, under a policy that says that.
+    pub(super) fn after(call: Option<HedgeDelay>, policy: Option<Duration>) -> Ns {
+        match call {
+            None => policy.map_or(NEVER, ns),
+            Some(HedgeDelay::After(delay)) => delay,
+            Some(HedgeDelay::Never) => NEVER,
+        }
+    }
+}
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A hedge failed and others may still answer (rulings G17 to G19, G22).
@@ -68,11 +92,14 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
 
     /// Arms the next hedge, or sends it at once if hedges have no delay.
     pub(super) fn schedule_hedge(&mut self, now: Ns, world: &mut impl World) {
-        let Some(delay) = self.policy.rules().hedge else { return };
+        if self.policy.rules().hedge.is_none() {
+            return;
+        }
         if self.end.is_some() || self.is_committed() || self.stopped.is_some() {
             return;
         }
-        match ns(delay) {
+        match self.hedge_after {
+            NEVER => {}
             // G16: without a delay all start in the same moment; each asks for the next.
             0 if now < self.deadline => self.hedge(Kind::Timeout, now, world),
             delay => {

@@ -21,6 +21,7 @@ mod replace;
 
 pub use command::{Command, End, Start};
 pub use first::First;
+pub use hedge::HedgeDelay;
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -44,11 +45,13 @@ pub struct Terms {
     pub sealed: bool,
     /// Whether a strategy is asked, though the policy asks none.
     pub asks: bool,
+    /// When its hedges follow, in place of the policy's delay; a policy without hedges stays one.
+    pub hedge: Option<HedgeDelay>,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Terms { deadline: None, idempotent: true, sealed: false, asks: false }
+        Terms { deadline: None, idempotent: true, sealed: false, asks: false, hedge: None }
     }
 }
 
@@ -121,6 +124,8 @@ pub struct Call<P, const LIVE: usize> {
     /// When the phase's timer is due.
     at: Ns,
     deadline: Ns,
+    /// How long after an attempt its hedge follows; [`NEVER`]: only failures start one.
+    hedge_after: Ns,
     attempts_max: u32,
     /// Attempts started, replacements included.
     started: u32,
@@ -143,7 +148,7 @@ pub struct Call<P, const LIVE: usize> {
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A call that begins now and starts its first attempt.
     pub fn begin(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
-        let Terms { deadline, idempotent, sealed, asks } = terms;
+        let Terms { deadline, idempotent, sealed, asks, hedge } = terms;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
         let free = Live { at: NEVER, attempt: 0, number: 0 };
         let until = policy.deadline(now, deadline);
@@ -151,6 +156,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         let rules = policy.rules();
         debug_assert!(idempotent || rules.hedge.is_none(), "a hedged call is idempotent");
         let asks = asks || rules.asks;
+        let hedge_after = HedgeDelay::after(hedge, rules.hedge);
         let starts_none = until <= now && rules.expired == Expired::StartsNone;
         let mut call = Call {
             policy,
@@ -164,6 +170,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             phase: Phase::Idle,
             at: NEVER,
             deadline: until,
+            hedge_after,
             attempts_max,
             started: 0,
             unsent: 0,
@@ -183,6 +190,9 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
         let deadline = (call.deadline != NEVER).then_some(call.deadline);
         world.note(now, Note::Began { deadline, idempotent });
+        if let Some(hedge) = hedge {
+            world.note(now, Note::Hedging(hedge));
+        }
         if sealed {
             world.note(now, Note::Sealed);
         }

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use redial_core::{
-    Advice, Cost, Directive, Failure, Grant, Hint, Kind, Late, Measure, NEVER, Note, Ns, Pay,
-    Policy, Proof, Terms, TimedOut, Under, Why, ns,
+    Advice, Cost, Directive, Failure, Grant, HedgeDelay, Hint, Kind, Late, Measure, NEVER, Note,
+    Ns, Pay, Policy, Proof, Terms, TimedOut, Under, Why, ns,
 };
 
 use super::Model;
@@ -38,6 +38,9 @@ pub(crate) struct Referee<'p> {
     policy: &'p Policy,
     live: usize,
     asks: bool,
+    /// The call's own word on its hedges, and whether it was noted.
+    hedge: Option<HedgeDelay>,
+    hedge_noted: bool,
     /// Whether the driver comes back at the very moment that it was told.
     pub(crate) punctual: bool,
     start: Ns,
@@ -85,6 +88,8 @@ impl<'p> Referee<'p> {
             policy,
             live,
             asks: terms.asks || policy.rules().asks,
+            hedge: terms.hedge,
+            hedge_noted: false,
             punctual: true,
             start: 0,
             deadline: NEVER,
@@ -162,6 +167,11 @@ impl<'p> Referee<'p> {
                 self.start = at;
                 self.deadline = deadline.unwrap_or(NEVER);
                 self.idempotent = idempotent;
+            }
+            Note::Hedging(hedge) => {
+                assert_eq!(self.hedge, Some(hedge), "what the terms say is noted as they say it");
+                assert!(self.fates.is_empty() && !self.sealed && !self.hedge_noted);
+                self.hedge_noted = true;
             }
             Note::Started { attempt, number } => self.read_start(at, attempt, number),
             Note::Outcome { attempt, judgement } => {
@@ -262,6 +272,15 @@ impl<'p> Referee<'p> {
         }
         let paid = self.pending.take().expect("a retry or hedge that nobody paid for");
         self.used = Some(paid.kind);
+        assert_eq!(self.hedge.is_some(), self.hedge_noted, "the diary has what the terms say");
+        match self.hedge {
+            Some(hedge) if rules.hedge.is_some() && self.failure.is_none() => {
+                let HedgeDelay::After(delay) = hedge else { panic!("a hedge by time") };
+                let hedges = Ns::from(number - 1);
+                assert!(at - self.start >= delay.saturating_mul(hedges), "an early hedge");
+            }
+            _ => {}
+        }
         assert!(at >= paid.ready, "a retry or hedge before its debt is paid");
         if rules.hedge.is_none() {
             let due = self.due.take().expect("a retry that nobody decided on").max(paid.ready);

@@ -76,6 +76,61 @@ fn hedges_follow_one_another_after_the_delay_or_all_at_once() {
     });
 }
 
+/// A call that says itself when its hedges follow.
+fn own(hedge: HedgeDelay, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
+    let terms = Terms { hedge: Some(hedge), ..Terms::default() };
+    tell::<4>(HEDGED, terms, (Spec::Free, &[]), story);
+}
+
+// Red if `schedule_hedge` read the policy's delay.
+#[test]
+fn a_calls_own_delay_beats_its_policys() {
+    own(HedgeDelay::After(at(3)), |play| {
+        play.pass(at(100));
+        assert_eq!(play.starts(), [0.0, 3.0, 6.0, 9.0]);
+    });
+    own(HedgeDelay::After(0), |play| {
+        assert_eq!((play.starts(), play.call.wake_at()), (vec![0.0; 4], None));
+    });
+    own(HedgeDelay::After(at(3)), |play| {
+        play.reach(1);
+        play.report(1, FAILED);
+        play.reach(2);
+        play.report(2, failed_with(Failure::server().retry_after(ms(20))));
+        play.pass(at(100));
+        assert_eq!(play.starts(), [0.0, 1.0, 22.0, 25.0], "failures and pushback as ever");
+    });
+}
+
+#[test]
+fn a_call_that_hedges_never_by_time_still_answers_failures() {
+    for never in [HedgeDelay::Never, HedgeDelay::After(NEVER)] {
+        own(never, |play| {
+            play.pass(at(100));
+            assert_eq!((play.starts(), play.call.wake_at()), (vec![0.0], None));
+            play.report(1, FAILED);
+            play.pass(at(100));
+            assert_eq!(play.starts(), [0.0, 100.0]);
+            play.report(2, failed_with(Failure::server().retry_after(ms(7))));
+            play.pass(at(200));
+            assert_eq!(play.starts(), [0.0, 100.0, 207.0]);
+            play.report(3, failed_with(Failure::server().stop()));
+            assert_eq!(play.ended(), Some((Why::Refused, Some(3))));
+        });
+    }
+}
+
+#[test]
+fn a_call_under_a_policy_that_retries_cannot_ask_for_hedges() {
+    let terms = Terms { hedge: Some(HedgeDelay::After(0)), ..Terms::default() };
+    tell::<1>(BASE, terms, (Spec::Free, &[]), |play| {
+        assert_eq!((play.starts(), play.call.wake_at()), (vec![0.0], None));
+        play.report(1, FAILED);
+        play.pass(at(100));
+        assert_eq!(play.starts(), [0.0, 10.0]);
+    });
+}
+
 #[test]
 fn a_failure_sends_the_next_hedge_at_once_and_the_rhythm_goes_on_from_there() {
     // G17.

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use redial_core::{
-    Advice, Directive, Failure, Grant, Hint, Judgement, Kind, Note, Ns, Proof, Reason, Stage,
-    Taken, Why,
+    Advice, Directive, Failure, Grant, HedgeDelay, Hint, Judgement, Kind, Note, Ns, Proof, Reason,
+    Stage, Taken, Why,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,11 @@ enum Written {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Ns>,
         idempotent: bool,
+    },
+    Hedging {
+        /// Absent: never by time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Ns>,
     },
     Started {
         attempt: u32,
@@ -236,6 +241,8 @@ impl From<Note> for Written {
     fn from(note: Note) -> Self {
         match note {
             Note::Began { deadline, idempotent } => Written::Began { deadline, idempotent },
+            Note::Hedging(HedgeDelay::After(after)) => Written::Hedging { after: Some(after) },
+            Note::Hedging(HedgeDelay::Never) => Written::Hedging { after: None },
             Note::Started { attempt, number } => Written::Started { attempt, number },
             Note::Outcome { attempt, judgement } => {
                 let Judgement { directive, proof, drains } = judgement;
@@ -284,6 +291,8 @@ impl TryFrom<Written> for Note {
     fn try_from(written: Written) -> Result<Self, String> {
         Ok(match written {
             Written::Began { deadline, idempotent } => Note::Began { deadline, idempotent },
+            Written::Hedging { after: Some(after) } => Note::Hedging(HedgeDelay::After(after)),
+            Written::Hedging { after: None } => Note::Hedging(HedgeDelay::Never),
             Written::Started { attempt, number } => Note::Started { attempt, number },
             Written::Outcome { attempt, directive, failure, proof, drains } => {
                 let directive = match (directive, failure) {

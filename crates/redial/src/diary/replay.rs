@@ -98,10 +98,17 @@ impl Diary {
             previous: None,
             notes: Vec::new(),
         };
+        // What the terms said is noted before anything starts.
+        let said = || {
+            let notes = written.iter().skip(1).map(|(_, note)| note);
+            notes.take_while(|note| matches!(note, Note::Hedging(_) | Note::Sealed))
+        };
         let terms = Terms {
             deadline: deadline.map(|at| duration(at.saturating_sub(start))),
             idempotent,
-            sealed: matches!(written.get(1), Some((_, Note::Sealed))),
+            sealed: said().any(|note| *note == Note::Sealed),
+            hedge: said()
+                .find_map(|note| if let Note::Hedging(hedge) = note { Some(*hedge) } else { None }),
             asks: written.iter().any(|(_, note)| matches!(note, Note::Asked(_))),
         };
         let mut call = Call::<_, LIVE_MAX>::begin(policy, terms, start, &mut world);

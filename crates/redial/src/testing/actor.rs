@@ -142,6 +142,7 @@ impl<'a> Actor<'a> {
             idempotent: script.idempotent,
             sealed,
             asks: script.strategy.is_some(),
+            hedge: None,
         };
         self.call = Some(Call::begin(script.policy.core(), terms, now, &mut self.world));
     }
