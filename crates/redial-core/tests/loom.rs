@@ -1,6 +1,6 @@
 //! Goal: the throttles are exact whatever the scheduler does: no token is lost, granted twice or
-//! seen outside its range, a purse gives back exactly what its call did not use, and each place in
-//! the source finds one budget.
+//! seen outside its range, a purse gives back exactly what its call did not use, each place in the
+//! source finds one budget, and a pace hears of everything.
 //!
 //! Method: loom plays every interleaving (and every value that a relaxed load may see) of two
 //! users, and of three users those with at most [`PREEMPTIONS`] preemptions, which finds every bug
@@ -15,7 +15,7 @@ use loom::thread;
 use redial_core::throttle::{
     Budget, Costs, CostsSpec, Empty, Place, Tokens, place_cell, places_are_shared,
 };
-use redial_core::{Bucket, Cost, Grant, Kind, Purse};
+use redial_core::{Bucket, Cost, Grant, HedgeAt, Kind, Pace, PaceReading, Purse};
 
 /// How often three users may be interrupted, all together.
 const PREEMPTIONS: usize = 5;
@@ -432,4 +432,44 @@ fn calls_of_a_new_place_pay_from_one_budget() {
         assert_eq!((granted(&grants), place.tokens(0)), (2, Some(8.0)));
         assert_eq!(written_here().tokens(0), Some(10.0), "another place has its own");
     });
+}
+
+// Pace.
+
+/// What a call tells.
+type Tell = fn(&Pace);
+
+/// What a pace knows after these, told one after the other.
+fn told(tells: &[Tell]) -> (Pace, PaceReading) {
+    let pace = Pace::new(HedgeAt::quantile(0.9).samples(1).checked());
+    pace.took(1_000_000);
+    tells.iter().for_each(|tell| tell(&pace));
+    let reading = pace.read();
+    (pace, reading)
+}
+
+/// Tells all of these at once, and checks that the outcome is that of some order.
+fn in_some_order(tells: [Tell; 2]) {
+    let orders = [told(&tells).1, told(&[tells[1], tells[0]]).1];
+    let pace = Arc::new(told(&[]).0);
+    let other = {
+        let pace = Arc::clone(&pace);
+        thread::spawn(move || tells[1](&pace))
+    };
+    tells[0](&pace);
+    other.join().expect("no user panics");
+    let reading = pace.read();
+    assert!(orders.contains(&reading), "{reading:?} is none of {orders:?}");
+}
+
+// Breaks if `Pace::change` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn two_that_tell_a_pace_at_once_are_both_heard() {
+    let above: Tell = |pace| pace.took(9_000_000);
+    let below: Tell = |pace| pace.took(1);
+    let lost: Tell = |pace| pace.hedge_lost();
+    let won: Tell = |pace| pace.hedge_won();
+    for tells in [[above, below], [above, above], [below, lost], [won, lost]] {
+        two(move || in_some_order(tells));
+    }
 }

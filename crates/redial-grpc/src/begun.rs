@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use redial::code::Code;
 use redial_core::{
-    Call, Command, Dealings, Directive, End, First, Judgement, LIVE_MAX, NEVER, Note, Ns, Outside,
-    Terms, Why, duration,
+    Call, Command, Dealings, Directive, End, First, Judgement, LIVE_MAX, Lap, NEVER, Note, Ns,
+    Outside, Terms, Why, duration,
 };
 
 use crate::methods::PlanRef;
@@ -43,6 +43,8 @@ struct Book {
     method: PlanRef,
     tally: CallTally,
     hedged: bool,
+    /// What the pace of its method hears of it, if there is one.
+    lap: Option<Lap>,
     diary: Option<CallDiary>,
     observer: Observer,
 }
@@ -53,7 +55,7 @@ impl Book {
             observer.has_no_clock();
         }
         let (method, hedged) = (method.clone(), method.plan().is_hedged());
-        Book { method, tally: CallTally::default(), hedged, diary, observer }
+        Book { method, tally: CallTally::default(), hedged, lap: None, diary, observer }
     }
 
     /// Whether somebody reads the notes.
@@ -75,6 +77,9 @@ impl Outside for Book {
             method.counters().add(happened);
             observer.happened(happened);
         });
+        if let (Some(lap), Some(pace)) = (&mut self.lap, method.pace()) {
+            lap.note(at, &note, pace);
+        }
         self.observer.note(at, &note);
         if let Some(diary) = &self.diary {
             diary.push(at, note);
@@ -99,7 +104,7 @@ impl Begun {
     pub(crate) fn now(
         method: PlanRef,
         throttle: Throttle,
-        terms: Terms,
+        mut terms: Terms,
         diary: Option<CallDiary>,
         observer: Observer,
         clock: Clock,
@@ -109,7 +114,12 @@ impl Begun {
         let timed = hedged || terms.deadline.is_some() || method.rules().deadline.is_some();
         let observed = diary.is_some() || observer.is_listened_to();
         let now = if timed || observed { clock.now() } else { 0 };
-        let mut world = Dealings::new(throttle, Book::new(&method, diary, observer));
+        let mut book = Book::new(&method, diary, observer);
+        if let Some(pace) = method.pace().filter(|_| hedged) {
+            terms.hedge = pace.delay();
+            book.lap = Some(Lap::new(terms.hedge));
+        }
+        let mut world = Dealings::new(throttle, book);
         let machine = if hedged {
             Machine::Hedge(Box::new(Call::begin(method, terms, now, &mut world)))
         } else {
@@ -252,9 +262,10 @@ impl Begun {
         runs
     }
 
-    /// The moment, where it only matters to who reads the notes.
+    /// The moment, where it only matters to who reads the notes, or times the first attempt.
     fn look_if_observed(&mut self) -> Ns {
-        if self.observed { self.look() } else { self.seen }
+        let timed = self.world.outside.lap.as_ref().is_some_and(Lap::is_running);
+        if self.observed || timed { self.look() } else { self.seen }
     }
 
     fn look(&mut self) -> Ns {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use redial_core::PaceReading;
 use redial_service_config::{Problem, Problems, Retries, ServiceConfig};
 
 use crate::shared::Shared;
-use crate::statistics::MethodStatistics;
+use crate::statistics::{MethodCounters, MethodStatistics};
 
 /// What can be changed and read while the calls of a layer run.
 #[derive(Clone, Debug)]
@@ -58,6 +59,18 @@ impl Control {
     #[must_use]
     pub fn tokens(&self) -> Option<f64> {
         self.shared.server.tokens()
+    }
+
+    /// How long the attempts of each hedged method take, when its hedges follow, and whether they
+    /// win; empty without `RetryLayerBuilder::hedge_at`, and before a first attempt has answered.
+    #[must_use]
+    pub fn paces(&self) -> BTreeMap<Box<str>, PaceReading> {
+        let all = self.shared.counters.all();
+        let read = |(path, counters): (_, Arc<MethodCounters>)| {
+            let reading = counters.pace.as_ref()?.read();
+            (reading.samples > 0).then_some((path, reading))
+        };
+        all.into_iter().filter_map(read).collect()
     }
 
     /// What happened so far, by method.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use redial_core::HedgeAt;
 use redial_service_config::{Client, Jitter, Late, Problem, Problems, Retries, ServiceConfig};
 use tower_layer::Layer;
 
@@ -95,6 +96,7 @@ pub struct RetryLayerBuilder {
     pub(crate) server: Option<Box<str>>,
     depth: bool,
     distinct: bool,
+    hedge_at: Option<HedgeAt>,
     pub(crate) listeners: Listeners,
 }
 
@@ -184,11 +186,32 @@ impl RetryLayerBuilder {
         self
     }
 
+    /// Hedges follow the latency of their method, in place of the `hedgingDelay` of its config, and
+    /// stop where they do not win. Off by default; only methods with a `hedgingPolicy` are hedged,
+    /// with this or without. [`Control::paces`] says where it stands.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use redial_grpc::{HedgeAt, RetryLayer};
+    ///
+    /// const SLOW: HedgeAt = HedgeAt::quantile(0.95)
+    ///     .floor(Duration::from_millis(5))
+    ///     .cap(Duration::from_secs(1))
+    ///     .checked();
+    /// let layer = RetryLayer::builder().hedge_at(SLOW).build();
+    /// ```
+    pub const fn hedge_at(mut self, at: HedgeAt) -> Self {
+        self.hedge_at = Some(at);
+        self
+    }
+
     /// The layer.
     #[must_use]
     pub fn build(self) -> RetryLayer {
-        let RetryLayerBuilder { config, client, server, depth, distinct, listeners } = self;
-        let shared = Shared::new(config, client, server, depth, distinct, &listeners);
+        let RetryLayerBuilder { config, client, server, depth, distinct, hedge_at, listeners } =
+            self;
+        let shared = Shared::new(config, client, server, depth, distinct, hedge_at, &listeners);
         RetryLayer { shared: Arc::new(shared), bodies: Tonic }
     }
 

@@ -41,6 +41,7 @@
 //! | what happened to one call, and why | [`CallDiary`], [`Attempts`] | [guide][diary] |
 //! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
 //! | addresses and service config by DNS | `dns` (feature `dns`) | [guide][dns] |
+//! | hedges that follow the latency of their method | [`HedgeAt`], [`RetryLayerBuilder::hedge_at`] | [guide][latency] |
 //! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][tells] |
 //! | streams and what is kept of them | [`Replay`] | [guide][streams] |
 //! | several backends: retries and hedges go elsewhere | `balance` (feature `balance`), [`UsedBackends`] | [guide][backends] |
@@ -58,6 +59,7 @@
 //! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#reading-a-diary
 //! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#while-it-runs
 //! [dns]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#configuration-by-dns
+//! [latency]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#hedging-that-follows-latency
 //! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#what-it-tells
 //! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
 //! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#streams-and-what-is-kept
@@ -138,6 +140,7 @@ pub use methods::METHODS_MAX;
 pub use observe::Measure;
 pub use options::{CallDiary, CallOptions};
 pub use redial::{BoxError, Diary, Note, Why};
+pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, PaceReading};
 pub use redial_service_config::{
     BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig, Statistics,
 };

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
-use redial_core::Policy;
+use redial_core::{HedgeAt, Pace, Policy};
 use redial_service_config::{Client, MethodConfig, Plan, Retries, ServiceConfig};
 
 use crate::statistics::MethodCounters;
@@ -106,6 +106,11 @@ impl PlanRef {
         &self.method.counters
     }
 
+    /// How long its attempts take, if hedges are to follow that.
+    pub(crate) fn pace(&self) -> Option<&Pace> {
+        self.method.counters.pace.as_ref()
+    }
+
     pub(crate) fn usual_head(&self) -> &OnceLock<UsualHead> {
         &self.method.usual
     }
@@ -191,23 +196,34 @@ impl Methods {
 
 /// The counters of all methods, whatever the config in force.
 #[derive(Debug, Default)]
-pub(crate) struct Counters(Mutex<HashMap<Box<str>, Arc<MethodCounters>>>);
+pub(crate) struct Counters {
+    all: Mutex<HashMap<Box<str>, Arc<MethodCounters>>>,
+    hedge_at: Option<HedgeAt>,
+}
 
 impl Counters {
+    /// Counters of methods whose hedges follow their latency.
+    pub(crate) fn new(hedge_at: Option<HedgeAt>) -> Self {
+        Counters { all: Mutex::default(), hedge_at }
+    }
+
     /// The counters of this path, and whether they are its own.
     fn of(&self, path: &str) -> (Arc<MethodCounters>, bool) {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         if let Some(counters) = all.get(path) {
             return (counters.clone(), true);
         }
         let own = all.len() < METHODS_MAX;
         let path = if own { path } else { OTHERS };
-        (all.entry_ref(path).or_insert_with(|| Arc::new(MethodCounters::named(path))).clone(), own)
+        // Methods that are counted together have no pace in common.
+        let hedge_at = self.hedge_at.filter(|_| own);
+        let counters = || Arc::new(MethodCounters::named(path).paced(hedge_at));
+        (all.entry_ref(path).or_insert_with(counters).clone(), own)
     }
 
     /// All of them, by path.
     pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<MethodCounters>)> {
-        let all = lock(&self.0);
+        let all = lock(&self.all);
         all.iter().map(|(path, counters)| (path.clone(), counters.clone())).collect()
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Extensions;
+use redial_core::HedgeAt;
 use redial_service_config::{Client, Retries, ServiceConfig};
 
 use crate::meter::Meter;
@@ -41,6 +42,7 @@ impl Shared {
         server: Option<Box<str>>,
         depth: bool,
         distinct: bool,
+        hedge_at: Option<HedgeAt>,
         listeners: &Listeners,
     ) -> Self {
         let observing = Observing::new(listeners, server.as_deref());
@@ -53,7 +55,7 @@ impl Shared {
         Shared {
             terms: AtomicBool::new(methods.have_terms()),
             methods: ArcSwap::from_pointee(methods),
-            counters: Counters::default(),
+            counters: Counters::new(hedge_at),
             meter: Arc::new(Meter::new(client.retry_buffer_size_in_bytes)),
             server,
             clock: Clock::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redial_core::{Grant, Note, Why};
+use redial_core::{Grant, HedgeAt, Note, Pace, Why};
 use redial_service_config::{Counted, Counters, Statistics, Tally};
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
@@ -30,6 +30,9 @@ pub(crate) struct MethodCounters {
     throttled: AtomicU64,
     hedges_won: AtomicU64,
     buffers_full: AtomicU64,
+    /// How long its attempts take, if hedges are to follow that. It is kept when a config is
+    /// swapped: the method stays what it is.
+    pub(crate) pace: Option<Pace>,
     #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
     pub(crate) labels: MethodLabels,
 }
@@ -43,9 +46,16 @@ impl MethodCounters {
             throttled: AtomicU64::new(0),
             hedges_won: AtomicU64::new(0),
             buffers_full: AtomicU64::new(0),
+            pace: None,
             #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
             labels: MethodLabels::named(path),
         }
+    }
+
+    /// The same with a pace.
+    pub(crate) fn paced(mut self, at: Option<HedgeAt>) -> Self {
+        self.pace = at.map(Pace::new);
+        self
     }
 
     pub(crate) fn add(&self, happened: Happened) {

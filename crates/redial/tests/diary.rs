@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use redial::throttles::{Bucket, Budget, Costs, CostsSpec};
 use redial::{
-    Decision, Diary, Failure, Hedged, Jitter, Late, Limits, Note, Ns, Policy, Reason, Request,
-    Stage, Why, ms, s,
+    Decision, Diary, Failure, HedgeDelay, Hedged, Jitter, Late, Limits, Note, Ns, Policy, Reason,
+    Request, Stage, Why, ms, s,
 };
 
 static TABLE: [Duration; 2] = [ms(1), ms(7)];
@@ -215,4 +215,38 @@ fn a_failure_keeps_all_that_is_known_of_it_when_it_is_written() {
     assert_eq!(read, failure);
     let reason = read.reason.expect("a reason");
     assert!(reason.allows_non_idempotent_retry() && reason.is_always_retried());
+}
+
+/// A call's own word on its hedges is in its diary, comes back from it, and is what a replay follows.
+#[test]
+fn a_calls_own_hedges_are_written_read_and_replayed() {
+    let policy = Policy::hedged(ms(5)).attempts(2).build().expect("valid");
+    let started = |attempt| Note::Started { attempt, number: attempt };
+    let granted = Note::Granted(redial_core::Grant::Now(redial_core::Taken(0)));
+    let began = Note::Began { deadline: None, idempotent: true };
+    let after = |delay: Ns, sealed: bool| -> Diary {
+        let hedging = Note::Hedging(HedgeDelay::After(delay));
+        let mut notes = vec![(0, began), (0, hedging)];
+        if sealed {
+            notes.extend([(0, Note::Sealed), (0, started(1)), (0, Note::Committed { attempt: 1 })]);
+        } else {
+            notes.extend([(0, started(1)), (delay, granted), (delay, started(2))]);
+        }
+        notes.into_iter().collect()
+    };
+    check(&after(7_000_000, false), policy.rules(), policy.core());
+    check(&after(7_000_000, true), policy.rules(), policy.core());
+    let never = Note::Hedging(HedgeDelay::Never);
+    let mut notes = vec![(0, began), (0, never), (0, started(1))];
+    let alone: Diary = notes.iter().copied().collect();
+    check(&alone, policy.rules(), policy.core());
+    notes.extend([(5_000_000, granted), (5_000_000, started(2))]);
+    let wrong: Diary = notes.into_iter().collect();
+    assert_eq!(wrong.replay(policy.core()).expect_err("no hedge was due").index, 3);
+
+    let text = after(7, false).to_json_lines();
+    assert!(text.contains(r#"{"at":0,"note":"hedging","after":7}"#), "{text}");
+    assert!(alone.to_json_lines().contains(r#"{"at":0,"note":"hedging"}"#));
+    let unknown = "{\"redial_diary\":1}\n{\"at\":0,\"note\":\"hedging\",\"before\":7}";
+    assert_eq!(Diary::from_json_lines(unknown).expect_err("an unknown field").line, 2);
 }

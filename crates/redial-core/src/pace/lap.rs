@@ -154,7 +154,7 @@ mod tests {
         let early = [(0, FIRST), (5, HEDGE)];
         assert_eq!(told(&early), (10, 1, None));
         let won = |at| told(&[early[0], early[1], (at, Note::Committed { attempt: 2 })]);
-        assert_eq!(won(7), (10, 1, Some(1.0)), "it may have answered at 8 ms or at 80");
+        assert_eq!(won(7), (10, 2, Some(1.0)), "it may have answered at 8 ms or at 80");
         assert_eq!(won(10), (18, 2, Some(1.0)), "it is slower than 10 ms for certain");
         let itself = |at| told(&[early[0], early[1], (at, Note::Committed { attempt: 1 })]);
         assert_eq!(itself(7), (9, 2, Some(0.0)));
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn who_is_cancelled_or_runs_into_the_deadline_took_longer_than_that() {
-        assert_eq!(told(&[(0, FIRST), (9, Note::Cancelled { attempt: 1 })]), (10, 1, None));
+        assert_eq!(told(&[(0, FIRST), (9, Note::Cancelled { attempt: 1 })]), (10, 2, None));
         assert_eq!(told(&[(0, FIRST), (11, Note::Cancelled { attempt: 1 })]), (18, 2, None));
         let timed_out = [(0, FIRST), (11, Note::TimedOut { attempt: 1 })];
         let cancelled = (11, Note::Cancelled { attempt: 1 });

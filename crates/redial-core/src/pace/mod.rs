@@ -113,16 +113,34 @@ impl Pace {
         });
     }
 
-    /// An attempt has taken longer than this, and how long it would take is not known. Returns
-    /// whether that says on which side of the estimate it lies; if not, nothing is counted.
-    pub fn longer(&self, waited: Ns) -> bool {
-        self.lay_above(scale(waited), 0)
+    /// An attempt was given up after this long, so that it is known only to be slower. If that leaves
+    /// open on which side of the estimate it lies, it is counted and the estimate stays: hedges at
+    /// the delay of a policy, which may all win before the estimate, would otherwise put off for ever
+    /// that it is used.
+    pub fn longer(&self, waited: Ns) {
+        let waited = scale(waited);
+        self.change(|word| {
+            if waited >= word.estimate {
+                word.sample(waited, true, self.at);
+            } else {
+                word.count();
+            }
+            true
+        });
     }
 
-    /// An attempt has taken so long that its hedge is sent. As [`Pace::longer`], but what it waited
-    /// for was the estimate as it was when its call began.
+    /// An attempt has taken so long that its hedge is sent. Returns whether that says on which side
+    /// of the estimate it lies, which is what it waited for, as it was when its call began; if not,
+    /// nothing is counted yet.
     pub fn hedged(&self, waited: Ns) -> bool {
-        self.lay_above(scale(waited), MOVED)
+        let waited = scale(waited);
+        self.change(|word| {
+            let known = waited.saturating_add(MOVED) >= word.estimate;
+            if known {
+                word.sample(waited, true, self.at);
+            }
+            known
+        })
     }
 
     /// A hedge that was sent by the delay answered before the attempt that it stood in for.
@@ -168,16 +186,6 @@ impl Pace {
         }
     }
 
-    fn lay_above(&self, waited: u32, moved: u32) -> bool {
-        self.change(|word| {
-            let known = waited.saturating_add(moved) >= word.estimate;
-            if known {
-                word.sample(waited, true, self.at);
-            }
-            known
-        })
-    }
-
     /// Puts what the function makes of the word in its place; false if it has nothing to change.
     fn change(&self, change: impl Fn(&mut Word) -> bool) -> bool {
         let mut now = self.word.load(Ordering::Relaxed);
@@ -214,7 +222,8 @@ impl Word {
     /// A latency lay above the estimate, or not.
     fn sample(&mut self, latency: u32, above: bool, at: HedgeAt) {
         if self.samples == 0 {
-            (self.estimate, self.samples) = (latency, 1);
+            self.estimate = latency;
+            self.count();
             return;
         }
         // Few samples say little about where the quantile is, so that steps begin large.
@@ -229,6 +238,10 @@ impl Word {
         } else {
             self.estimate = self.estimate.saturating_sub(down);
         }
+        self.count();
+    }
+
+    fn count(&mut self) {
         self.samples = (self.samples + 1).min(SAMPLES_MAX);
     }
 
@@ -395,16 +408,17 @@ mod tests {
     }
 
     #[test]
-    fn what_may_lie_on_either_side_is_not_counted() {
+    fn what_may_lie_on_either_side_does_not_move_the_estimate() {
         let pace = pace(0.9);
         pace.took(100 * MS);
-        assert!(!pace.longer(99 * MS));
         assert!(!pace.hedged(80 * MS), "more than a quarter of an octave away");
         assert_eq!((estimate(&pace), pace.read().samples), (100 * MS, 1));
-        assert!(pace.longer(100 * MS));
+        pace.longer(99 * MS);
+        assert_eq!((estimate(&pace), pace.read().samples), (100 * MS, 2));
+        pace.longer(100 * MS);
         let above = estimate(&pace);
         assert!(above > 100 * MS && pace.hedged(above - above / 8));
-        assert_eq!(pace.read().samples, 3);
+        assert_eq!(pace.read().samples, 4);
     }
 
     /// Plays so many hedges, of which so many in a hundred win, and returns how often it stopped or

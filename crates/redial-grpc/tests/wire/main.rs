@@ -14,6 +14,7 @@ mod connecting;
 mod deadlines;
 mod diaries;
 mod faults;
+mod latency;
 mod limits;
 mod metadata;
 mod queues;
