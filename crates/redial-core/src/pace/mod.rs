@@ -7,7 +7,7 @@
 //! below" is asked, so that an attempt whose hedge won, and which was cancelled, counts as exactly
 //! as one that answered: it had taken longer than the estimate when the hedge was sent.
 //!
-//! Steps are in octaves (see [`scale`]), so that microseconds and minutes are followed alike. A step
+//! Steps are in octaves, that is doublings, so that microseconds and minutes are followed alike. A step
 //! is an eighth of one: after a change of the distribution the estimate climbs an octave in
 //! `8 / q` latencies that lie above it, and falls one in `8 / (1 - q)` that lie below. So "recent"
 //! is some `8 / (1 - q)` calls: 800 for the 99th percentile, 160 for the 95th.
@@ -229,7 +229,7 @@ impl Word {
         // Few samples say little about where the quantile is, so that steps begin large.
         let step = (u64::from(STEP) * u64::from(at.settled) / u64::from(self.samples))
             .clamp(u64::from(STEP), u64::from(OCTAVE));
-        let down = step * u64::from(at.below) >> 24;
+        let down = (step * u64::from(at.below)) >> 24;
         // Both are below an octave.
         let (up, down) = ((step - down) as u32, down as u32);
         if above {
@@ -428,9 +428,9 @@ mod tests {
         for _ in 0..hedges {
             let before = pace.read().is_stopped;
             if random.bits() % 100 < percent {
-                pace.hedge_won()
+                pace.hedge_won();
             } else {
-                pace.hedge_lost()
+                pace.hedge_lost();
             }
             switches += u32::from(pace.read().is_stopped != before);
         }
