@@ -3,8 +3,8 @@
 //! All of it is one atomic word. The quantile is followed, not computed: each latency moves the
 //! estimate up by `step × q` if it lay above it, and down by `step × (1 - q)` if it did not. Where
 //! it rests, the share `q` of all latencies lies below, whatever their distribution: hedges sent at
-//! the estimate are, in the long run, the share `1 - q` of calls and no more. Nothing but "above or
-//! below" is asked, so that an attempt whose hedge won, and which was cancelled, counts as exactly
+//! the estimate are, in the long run, the share `1 - q` of calls. Nothing but "above or below" is
+//! asked, so that an attempt whose hedge won, and which was cancelled, counts as exactly
 //! as one that answered: it had taken longer than the estimate when the hedge was sent.
 //!
 //! Steps are in octaves, that is doublings, so that microseconds and minutes are followed alike. A step
