@@ -236,7 +236,8 @@ mod tests {
     fn so_many_methods_are_told_apart_and_the_rest_is_counted_together() {
         let methods = Methods::new(ServiceConfig::default(), &Client::default());
         let methods = ArcSwap::from_pointee(methods);
-        let counters = Counters::default();
+        let at = HedgeAt::quantile(0.9).checked();
+        let counters = Counters::new(Some(at));
         for number in 0..METHODS_MAX {
             // Through the list alone: copying the table so often would take seconds.
             assert!(counters.of(&format!("/a.B/{number}")).1);
@@ -246,6 +247,8 @@ mod tests {
         assert!(Arc::ptr_eq(&one_more, &another));
         assert!(methods.load().known.is_empty(), "they are not remembered by name");
         let first = counters_of("/a.B/0");
+        assert!(first.pace.is_some());
+        assert!(one_more.pace.is_none(), "what is counted together has no pace in common");
         assert!(!Arc::ptr_eq(&one_more, &first));
         assert!(Arc::ptr_eq(&first, &counters_of("/a.B/0")));
         assert_eq!(methods.load().known.len(), 1);
