@@ -109,7 +109,15 @@ fn config(whole: bool) -> ServiceConfig {
 }
 
 fn shared() -> Arc<Shared> {
-    Arc::new(Shared::new(config(false), Client::default(), None, false, false, &Default::default()))
+    Arc::new(Shared::new(
+        config(false),
+        Client::default(),
+        None,
+        false,
+        false,
+        None,
+        &Default::default(),
+    ))
 }
 
 // Breaks if `set_config` does not hold its lock.
