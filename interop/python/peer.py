@@ -1,0 +1,31 @@
+"""grpcio for side-by-side tests: `version`, `client` or `server PROTO`, as interop/README.md says."""
+
+import json
+import platform
+import sys
+
+import grpc
+
+import client
+import server
+
+
+def version():
+    runtime = f"Python {platform.python_version()}"
+    print(json.dumps({"library": "grpcio", "version": grpc.__version__, "runtime": runtime}))
+
+
+def main(arguments):
+    match arguments:
+        case ["version"]:
+            version()
+        case ["client"]:
+            client.main()
+        case ["server", proto]:
+            server.main(proto)
+        case _:
+            sys.exit("expected `version`, `client` or `server PROTO`")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
