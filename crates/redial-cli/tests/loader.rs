@@ -116,7 +116,7 @@ fn whatever_a_file_says_is_loaded_or_refused_and_never_a_panic() {
             Ok(file) => {
                 loaded += 1;
                 for live in [false, true] {
-                    let arguments = Arguments { live, json: live, files: Vec::new() };
+                    let arguments = Arguments { live, json: live, ..Arguments::default() };
                     play_file(&file, &arguments, &mut Vec::new()).expect("a vector takes it all");
                 }
             }

@@ -166,6 +166,16 @@ fn codes<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Codes> {
 }
 
 impl Case {
+    /// The text of the config.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is to be taken.
+    pub(super) fn is_valid(&self) -> bool {
+        self.valid
+    }
+
     /// Asks the validator.
     pub(super) fn judge(&self) -> Judged {
         match ServiceConfig::parse(&self.text) {

@@ -12,6 +12,7 @@ mod configs;
 mod designs;
 mod diary;
 mod expect;
+mod foreign;
 mod json;
 mod live;
 pub mod load;
@@ -28,6 +29,7 @@ pub use configs::Case;
 pub use model::{File, Scenario};
 pub use report::Counts;
 
+use foreign::{Player, Rows};
 use report::{Outcome, Shown, Verdict};
 
 /// What `redial scenarios` is told.
@@ -39,6 +41,16 @@ pub struct Arguments {
     /// Print one JSON object for each scenario.
     #[arg(long)]
     pub json: bool,
+    /// Play through a client of another language, in real time over loopback TCP: the command line of a
+    /// program that speaks the protocol of interop/README.md, its words apart by blanks.
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "live")]
+    pub with: Option<String>,
+    /// What that language is called in the list of differences.
+    #[arg(long = "as", value_name = "LANGUAGE", requires_all = ["with", "differences"])]
+    pub language: Option<String>,
+    /// The list of known differences: with one, it must hold what is listed for that language.
+    #[arg(long, value_name = "FILE", requires = "language")]
+    pub differences: Option<String>,
     /// The files to play.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<String>,
@@ -69,22 +81,54 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     if invalid {
         return Ok(2);
     }
-    let mut counts = Counts::default();
-    let mut skips = vec![0; traits::TRAITS.len()];
-    for file in &files {
-        counts += play_each(file, arguments, out, &mut skips)?;
+    let mut tally = Tally::default();
+    if let Some(command) = &arguments.with {
+        if let Err(problem) = play_with(command, &mut files, arguments, &mut tally, out) {
+            writeln!(err, "{problem}")?;
+            return Ok(2);
+        }
+    } else {
+        for file in &files {
+            play_each(file, arguments, &mut tally, out)?;
+        }
     }
     // With `--json` whoever reads the standard output expects nothing but objects there.
     let summary: &mut dyn Write = if arguments.json { err } else { out };
-    for (because, skipped) in traits::TRAITS.iter().zip(skips).filter(|(_, skipped)| *skipped > 0) {
+    for (skipped, because) in tally.skipped() {
         writeln!(summary, "{skipped} skipped, {because}")?;
     }
-    write!(summary, "{} passed, {} failed", counts.passed, counts.failed)?;
-    if arguments.live {
-        write!(summary, ", {} skipped", counts.skipped)?;
+    let Counts { passed, failed, skipped } = tally.counts;
+    write!(summary, "{passed} passed, {failed} failed")?;
+    if arguments.live || arguments.with.is_some() {
+        write!(summary, ", {skipped} skipped")?;
     }
     writeln!(summary)?;
-    Ok(u8::from(counts.failed > 0))
+    Ok(u8::from(failed > 0))
+}
+
+/// How many scenarios there were of each kind, and what those that were skipped have.
+#[derive(Default)]
+struct Tally {
+    counts: Counts,
+    skips: Vec<&'static traits::Trait>,
+}
+
+impl Tally {
+    fn add(&mut self, verdict: &Verdict) {
+        self.counts.add(verdict);
+        if let Verdict::Skipped { because } = verdict {
+            self.skips.push(because);
+        }
+    }
+
+    /// How many were skipped because of each trait, in the order of the list.
+    fn skipped(&self) -> impl Iterator<Item = (usize, &'static traits::Trait)> {
+        let listed = traits::foreign::ALL.into_iter().chain(&traits::TRAITS);
+        let count = |listed: &traits::Trait| {
+            self.skips.iter().filter(|because| std::ptr::eq(**because, listed)).count()
+        };
+        listed.map(move |listed| (count(listed), listed)).filter(|(skipped, _)| *skipped > 0)
+    }
 }
 
 /// Plays one file, and prints what does not hold.
@@ -92,25 +136,21 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
 /// # Errors
 /// The output cannot be written.
 pub fn play_file(file: &File, arguments: &Arguments, out: &mut dyn Write) -> io::Result<Counts> {
-    play_each(file, arguments, out, &mut vec![0; traits::TRAITS.len()])
+    let mut tally = Tally::default();
+    play_each(file, arguments, &mut tally, out)?;
+    Ok(tally.counts)
 }
 
-/// Plays one file, and counts what is skipped because of each trait.
+/// Plays one file, and adds what became of its scenarios to the tally.
 fn play_each(
     file: &File,
     arguments: &Arguments,
+    tally: &mut Tally,
     out: &mut dyn Write,
-    skips: &mut [usize],
-) -> io::Result<Counts> {
-    let mut counts = Counts::default();
+) -> io::Result<()> {
     for scenario in &file.scenarios {
         let result = if arguments.live { play_live(scenario) } else { play(scenario) };
-        counts.add(&result);
-        if let Verdict::Skipped { because } = &result {
-            let listed = traits::TRAITS.iter().zip(skips.iter_mut());
-            let same = |listed: &traits::Trait| std::ptr::eq(listed, *because);
-            listed.filter(|(listed, _)| same(listed)).for_each(|(_, skipped)| *skipped += 1);
-        }
+        tally.add(&result);
         let Scenario { name, line, .. } = scenario;
         tell(&Outcome { file: &file.name, name, line: *line, result }, arguments, out)?;
     }
@@ -119,11 +159,31 @@ fn play_each(
         let judged = case.judge();
         let differences = case.compare(&judged);
         let result = Verdict::Played { actual: Shown::Config(judged), differences };
-        counts.add(&result);
+        tally.add(&result);
         let Case { name, line, .. } = case;
         tell(&Outcome { file: &file.name, name, line: *line, result }, arguments, out)?;
     }
-    Ok(counts)
+    Ok(())
+}
+
+/// Plays the files through a client of another language.
+fn play_with(
+    command: &str,
+    files: &mut [File],
+    arguments: &Arguments,
+    tally: &mut Tally,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rows = arguments.differences.as_deref().map_or(Ok(Rows::default()), Rows::open)?;
+    let language = arguments.language.as_deref().unwrap_or_default();
+    let player = Player { command, language, rows: &rows };
+    for (file, verdicts) in foreign::play(files, &player)? {
+        for (name, line, result) in verdicts {
+            tally.add(&result);
+            tell(&Outcome { file: &file, name: &name, line, result }, arguments, out)?;
+        }
+    }
+    Ok(())
 }
 
 fn tell(outcome: &Outcome<'_>, arguments: &Arguments, out: &mut dyn Write) -> io::Result<()> {

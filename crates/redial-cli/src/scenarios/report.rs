@@ -26,6 +26,8 @@ pub(super) struct Outcome<'s> {
 pub(super) enum Shown {
     Scenario(Actual),
     Config(Judged),
+    /// What was seen of a client of another language, as it is written.
+    Seen(Value),
 }
 
 /// Whether a scenario holds.
@@ -80,6 +82,7 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
     let (whole, played) = match actual {
         Shown::Scenario(actual) => ("the scenario", actual.calls.as_slice()),
         Shown::Config(_) => ("the config", &[][..]),
+        Shown::Seen(_) => ("the scenario", &[][..]),
     };
     let mut calls: Vec<_> = differences.iter().map(|difference| difference.call).collect();
     calls.dedup();
@@ -115,6 +118,7 @@ pub(super) fn object(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<(
             let actual = match actual {
                 Shown::Scenario(actual) => whole(actual),
                 Shown::Config(judged) => judged.written(),
+                Shown::Seen(seen) => seen.clone(),
             };
             object.insert("actual".to_owned(), actual);
             if !differences.is_empty() {

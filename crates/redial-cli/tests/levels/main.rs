@@ -31,7 +31,7 @@ fn play(scenarios: &[Value], live: bool, json: bool) -> (Counts, String) {
         Err(mistakes) => panic!("{mistakes:?}"),
     };
     let mut out = Vec::new();
-    let arguments = Arguments { live, json, files: Vec::new() };
+    let arguments = Arguments { live, json, ..Arguments::default() };
     let counts = play_file(&file, &arguments, &mut out).expect("a vector takes everything");
     (counts, String::from_utf8(out).expect("it is text"))
 }

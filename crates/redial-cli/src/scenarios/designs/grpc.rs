@@ -96,6 +96,16 @@ impl Plan {
         self.client.build().unwrap_or_default()
     }
 
+    /// Gives the client of these calls another jitter than the scenario says.
+    pub(in super::super) fn jitter(&mut self, jitter: Jitter, calls: &mut [Call]) {
+        self.client = self.client.jitter(jitter);
+        let client = self.client();
+        let config = self.config.as_ref().ok();
+        for call in calls.iter_mut().filter_map(|call| call.grpc.as_mut()) {
+            call.plan = client.plan(config.and_then(|config| config.method(&call.method)));
+        }
+    }
+
     /// How many bytes of messages all calls together may keep.
     pub(super) fn buffer_max(&self) -> Option<u64> {
         let client = self.client();

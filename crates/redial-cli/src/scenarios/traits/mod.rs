@@ -3,6 +3,7 @@
 //! A trait is found in what the scenario says and in what happens when it is played through the
 //! core, never by its name.
 
+pub(super) mod foreign;
 mod grpc;
 
 use redial::{Note, Ns};

@@ -36,6 +36,7 @@ use witness::{Ended, Witness};
 
 pub(in crate::scenarios) use application::path;
 pub(in crate::scenarios) use pace::Pace;
+pub(in crate::scenarios) use script::{answer, text as answer_text};
 pub(in crate::scenarios) use sizes::Sizes;
 pub(in crate::scenarios) use tcp::{TCP_TOLERANCE, play_over_tcp};
 

@@ -24,7 +24,7 @@ pub(in crate::scenarios) struct Pace(Ns);
 
 impl Pace {
     /// So many times slower.
-    pub(super) const fn slower_by(times: Ns) -> Self {
+    pub(in crate::scenarios) const fn slower_by(times: Ns) -> Self {
         Pace(times)
     }
 
@@ -41,7 +41,7 @@ impl Pace {
         Pace(if written && happens { 1 } else { SLOWER })
     }
 
-    pub(super) const fn slower(self) -> Ns {
+    pub(in crate::scenarios) const fn slower(self) -> Ns {
         self.0
     }
 
@@ -51,12 +51,12 @@ impl Pace {
     }
 
     /// How long a span of the scenario takes.
-    pub(super) const fn span(self, span: Ns) -> Duration {
+    pub(in crate::scenarios) const fn span(self, span: Ns) -> Duration {
         Duration::from_nanos(span.saturating_mul(self.0))
     }
 
     /// The span of the scenario that takes so long.
-    pub(super) fn scenario(self, span: Duration) -> Ns {
+    pub(in crate::scenarios) fn scenario(self, span: Duration) -> Ns {
         redial::testing::nanoseconds(span) / self.0
     }
 
@@ -109,11 +109,18 @@ impl Pace {
 
     /// The config with longer durations; `None` if they are longer than a config allows.
     pub(in crate::scenarios) fn config(self, text: &str) -> Option<ServiceConfig> {
+        ServiceConfig::parse(&self.config_text(text)?).ok()
+    }
+
+    /// The text of a config with longer durations; `None` if it is no JSON, or one of them is not a
+    /// duration.
+    pub(in crate::scenarios) fn config_text(self, text: &str) -> Option<String> {
         if self.0 == 1 {
-            return ServiceConfig::parse(text).ok();
+            return Some(text.to_owned());
         }
         let mut config: Value = serde_json::from_str(text).ok()?;
-        for entry in config["methodConfig"].as_array_mut().into_iter().flatten() {
+        let entries = config.get_mut("methodConfig").and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten() {
             for place in [
                 "/timeout",
                 "/retryPolicy/initialBackoff",
@@ -125,7 +132,7 @@ impl Pace {
                 }
             }
         }
-        ServiceConfig::parse(&config.to_string()).ok()
+        Some(config.to_string())
     }
 
     /// A longer duration, as configs write it: seconds with up to nine decimals, and an `s`.

@@ -7,10 +7,10 @@ use super::pace::Pace;
 use crate::scenarios::model::{Attempt, Outcome, Seen};
 
 /// The field with which a server says which attempt its answer is to.
-pub(super) const ATTEMPT: &str = "x-redial-attempt";
+pub(in crate::scenarios) const ATTEMPT: &str = "x-redial-attempt";
 
 /// The text of a status that the server sends.
-pub(super) fn text(attempt: u32) -> String {
+pub(in crate::scenarios) fn text(attempt: u32) -> String {
     format!("the server's answer to attempt {attempt}: 100 %")
 }
 
@@ -24,7 +24,7 @@ pub(super) fn door(attempt: &Attempt) -> Option<Door> {
 }
 
 /// What is done to the stream of an attempt.
-pub(super) fn answer(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
+pub(in crate::scenarios) fn answer(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
     let answer = steps(attempt, number, pace);
     match attempt.accepts {
         Some(messages) => answer.accepts(messages),

@@ -55,14 +55,18 @@ impl Sizes {
         }
     }
 
+    /// How many bytes the encoding of a message has that is counted like that.
+    pub(in crate::scenarios) fn encoded(self, bytes: u64) -> u64 {
+        self.counted(bytes) - PREFIX_BYTES
+    }
+
     /// A message that is counted like that.
     pub(super) fn message(self, bytes: u64) -> EchoRequest {
-        let encoded = self.counted(bytes) - PREFIX_BYTES;
-        of_size(usize::try_from(encoded).unwrap_or(usize::MAX))
+        of_size(usize::try_from(self.encoded(bytes)).unwrap_or(usize::MAX))
     }
 
     /// The client, with limits to match.
-    pub(super) fn client(self, client: Client) -> Client {
+    pub(in crate::scenarios) fn client(self, client: Client) -> Client {
         let mut fitting = client;
         if let Sizes::Larger(times) = self {
             let larger = |limit: u64| limit.saturating_mul(times).saturating_add(times - 1);

@@ -1,0 +1,276 @@
+//! What is expected of a client whose delays are drawn by itself: spans in place of moments.
+
+use std::collections::BTreeMap;
+
+use redial::Ns;
+
+use super::super::compare::Difference;
+use super::super::time::to_ms;
+use super::rows::{Instead, InsteadCall, When};
+use super::seen::{Seen, SeenCall, SeenEnd};
+
+/// A moment that may be any of these, in the scenario's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: Ns,
+    pub(super) to: Ns,
+}
+
+impl Span {
+    pub(super) const fn at(moment: Ns) -> Self {
+        Span { from: moment, to: moment }
+    }
+
+    fn holds(self, moment: Ns, tolerance: Ns) -> bool {
+        moment.saturating_add(tolerance) >= self.from && moment <= self.to.saturating_add(tolerance)
+    }
+
+    fn text(self) -> String {
+        if self.from == self.to {
+            to_ms(self.from)
+        } else {
+            format!("{} to {}", to_ms(self.from), to_ms(self.to))
+        }
+    }
+}
+
+/// What is expected of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Expected {
+    /// There is no channel with this config.
+    Refused,
+    /// There is one, and calls over it are made.
+    Taken,
+    Calls(Vec<ExpectedCall>),
+}
+
+/// What is expected of a call. What is `None` is not compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ExpectedCall {
+    pub(super) starts: Vec<Span>,
+    pub(super) cancels: BTreeMap<u32, Span>,
+    pub(super) previous: Vec<Option<String>>,
+    pub(super) timeouts: Option<Vec<Option<Span>>>,
+    pub(super) sent: Option<Vec<u64>>,
+    /// `None`: it never ends.
+    pub(super) end: Option<ExpectedEnd>,
+}
+
+/// How a call is expected to end.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ExpectedEnd {
+    pub(super) at: Span,
+    pub(super) outcome: String,
+    pub(super) attempt: Option<u32>,
+    pub(super) text: Option<String>,
+    /// What the application is told of earlier attempts, where an answer is handed on.
+    pub(super) previous: Option<Option<String>>,
+}
+
+impl Expected {
+    /// The last moment of it, since the start of the call that it belongs to.
+    pub(super) fn last(&self) -> Ns {
+        let Expected::Calls(calls) = self else { return 0 };
+        let of_call = |call: &ExpectedCall| {
+            let starts = call.starts.iter();
+            let spans = starts.chain(call.cancels.values()).chain(call.end.iter().map(|it| &it.at));
+            spans.map(|span| span.to).max().unwrap_or(0)
+        };
+        calls.iter().map(of_call).max().unwrap_or(0)
+    }
+
+    /// The same, but for what a row says.
+    pub(super) fn instead(self, instead: &Instead) -> Expected {
+        match (self, instead) {
+            (_, Instead::Refused) | (Expected::Taken, Instead::Opposite) => Expected::Refused,
+            (_, Instead::Opposite) => Expected::Taken,
+            (it @ (Expected::Refused | Expected::Taken), _) => it,
+            (Expected::Calls(calls), Instead::EachCall(instead)) => {
+                Expected::Calls(calls.into_iter().map(|call| call.instead(instead)).collect())
+            }
+            (Expected::Calls(calls), Instead::Calls(others)) => {
+                let others = others.iter().map(Some).chain(std::iter::repeat(None));
+                let calls = calls.into_iter().zip(others).map(|(call, instead)| match instead {
+                    Some(instead) => call.instead(instead),
+                    None => call,
+                });
+                Expected::Calls(calls.collect())
+            }
+        }
+    }
+
+    /// Everything in which what was seen is not as expected.
+    pub(super) fn compare(&self, seen: &Seen, tolerance: Ns) -> Vec<Difference> {
+        let mut list = Vec::new();
+        let one = |what, expected: &str, actual: String| {
+            vec![Difference { call: None, what, expected: expected.to_owned(), actual }]
+        };
+        match (self, seen) {
+            (Expected::Refused, seen) => {
+                if seen.refusal().is_none() {
+                    return one("config", "refused", "calls are made".to_owned());
+                }
+            }
+            (Expected::Taken, seen) => {
+                if let Some(text) = seen.refusal() {
+                    return one("config", "calls are made", format!("refused: {text}"));
+                }
+            }
+            (Expected::Calls(_), Seen::Refused(text)) => {
+                return one("config", "calls are made", format!("refused: {text}"));
+            }
+            (Expected::Calls(expected), Seen::Calls(seen)) => {
+                for (index, (expected, seen)) in expected.iter().zip(seen).enumerate() {
+                    expected.compare(seen, tolerance, &mut |what, expected, actual| {
+                        let call = Some(index + 1);
+                        list.push(Difference { call, what, expected, actual });
+                    });
+                }
+            }
+        }
+        list
+    }
+}
+
+type Add<'a> = dyn FnMut(&'static str, String, String) + 'a;
+
+impl ExpectedCall {
+    fn instead(mut self, instead: &InsteadCall) -> Self {
+        if let Some(starts) = &instead.starts {
+            self.starts = starts.iter().map(|when| when.span()).collect();
+            // Unless more is said: numbered as ever, and no word about the rest.
+            let number = |number: usize| (number > 0).then(|| number.to_string());
+            self.previous = (0..starts.len()).map(number).collect();
+            (self.timeouts, self.sent) = (None, None);
+        }
+        if let Some(previous) = &instead.previous {
+            self.previous.clone_from(previous);
+        }
+        if let Some(cancels) = &instead.cancels {
+            self.cancels = cancels.iter().map(|(attempt, when)| (*attempt, when.span())).collect();
+        }
+        if let Some(timeouts) = &instead.timeouts {
+            self.timeouts = Some(timeouts.iter().map(|when| when.map(When::span)).collect());
+        }
+        if let Some(sent) = &instead.sent {
+            self.sent = Some(sent.clone());
+        }
+        let Some(end) = &instead.end else { return self };
+        let Some(end) = end else {
+            self.end = None;
+            return self;
+        };
+        if let Some(ours) = &mut self.end {
+            if let Some(at) = &end.at {
+                ours.at = at.span();
+            }
+            if let Some(outcome) = &end.outcome {
+                ours.outcome.clone_from(outcome);
+                (ours.text, ours.previous) = (None, None);
+            }
+            if let Some(attempt) = end.attempt {
+                ours.attempt = attempt;
+            }
+            if let Some(text) = &end.text {
+                ours.text = Some(text.clone());
+            }
+            if let (Some(previous), Some(told)) = (&end.previous, &mut ours.previous) {
+                told.clone_from(previous);
+            }
+        }
+        self
+    }
+
+    fn compare(&self, seen: &SeenCall, tolerance: Ns, add: &mut Add<'_>) {
+        let near = |span: &Span, moment: Ns| span.holds(moment, tolerance);
+        let attempts = &seen.attempts;
+        let same = self.starts.len() == attempts.len()
+            && self.starts.iter().zip(attempts).all(|(span, it)| near(span, it.at));
+        if !same {
+            let starts = list(attempts, |it| to_ms(it.at));
+            add("starts", list(&self.starts, |span| span.text()), starts);
+        }
+        let cancels = seen.cancels();
+        let same = self.cancels.len() == cancels.len()
+            && self.cancels.iter().zip(&cancels).all(|(expected, actual)| {
+                expected.0 == actual.0 && near(expected.1, *actual.1)
+            });
+        if !same {
+            let text = |(attempt, at): (&u32, String)| format!("{attempt} at {at}");
+            let expected: Vec<_> =
+                self.cancels.iter().map(|(attempt, it)| text((attempt, it.text()))).collect();
+            let actual: Vec<_> =
+                cancels.iter().map(|(attempt, at)| text((attempt, to_ms(*at)))).collect();
+            add("cancels", list(&expected, String::clone), list(&actual, String::clone));
+        }
+        let previous: Vec<_> = attempts.iter().map(|it| it.previous.clone()).collect();
+        if self.previous != previous {
+            add("previous", list(&self.previous, quoted), list(&previous, quoted));
+        }
+        if let Some(timeouts) = &self.timeouts {
+            let same = timeouts.len() == attempts.len()
+                && timeouts.iter().zip(attempts).all(|pair| match (pair.0, pair.1.timeout) {
+                    (Some(span), Some(moment)) => near(span, moment),
+                    (None, None) => true,
+                    _ => false,
+                });
+            if !same {
+                let expected = |it: &Option<Span>| it.map_or("null".to_owned(), Span::text);
+                let actual = list(attempts, |it| it.timeout.map_or("null".to_owned(), to_ms));
+                add("timeouts", list(timeouts, expected), actual);
+            }
+        }
+        if let Some(sent) = &self.sent {
+            let actual: Vec<_> = attempts.iter().map(|it| it.sent).collect();
+            if *sent != actual {
+                add("sent", list(sent, u64::to_string), list(&actual, u64::to_string));
+            }
+        }
+        match (&self.end, &seen.end) {
+            (Some(expected), Some(actual)) => expected.compare(actual, tolerance, add),
+            (Some(expected), None) => {
+                add("end", format!("{} at {}", expected.outcome, expected.at.text()), NEVER.into());
+            }
+            (None, Some(actual)) => {
+                add("end", NEVER.into(), format!("{} at {}", actual.outcome, to_ms(actual.at)));
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+impl ExpectedEnd {
+    fn compare(&self, seen: &SeenEnd, tolerance: Ns, add: &mut Add<'_>) {
+        if !self.at.holds(seen.at, tolerance) {
+            add("end.at", self.at.text(), to_ms(seen.at));
+        }
+        if self.outcome != seen.outcome {
+            add("end.outcome", self.outcome.clone(), format!("{} ({})", seen.outcome, seen.text));
+        }
+        if self.attempt != seen.attempt {
+            let text = |it: Option<u32>| it.map_or("none".to_owned(), |it| it.to_string());
+            add("end.attempt", text(self.attempt), text(seen.attempt));
+        }
+        if let Some(text) = &self.text
+            && *text != seen.text
+        {
+            add("end.text", format!("{text:?}"), format!("{:?}", seen.text));
+        }
+        if let Some(previous) = &self.previous
+            && *previous != seen.previous
+        {
+            add("end.previous", quoted(previous), quoted(&seen.previous));
+        }
+    }
+}
+
+const NEVER: &str = "it never ends";
+
+fn quoted(text: &Option<String>) -> String {
+    text.as_ref().map_or("null".to_owned(), |text| format!("{text:?}"))
+}
+
+fn list<T>(entries: &[T], text: impl Fn(&T) -> String) -> String {
+    let texts: Vec<_> = entries.iter().map(text).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}

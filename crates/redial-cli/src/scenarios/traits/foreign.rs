@@ -1,0 +1,57 @@
+//! What a client of another language cannot show.
+
+use redial::Late;
+use redial_service_config::Retries;
+
+use super::Trait;
+use crate::scenarios::designs::Plan;
+use crate::scenarios::model::{Scenario, Seen};
+use crate::scenarios::play::Actual;
+
+pub(in crate::scenarios) static DESIGN: Trait = Trait {
+    name: "with another language: not gRPC",
+    reason: "only gRPC's clients are played",
+    has: |scenario, _| !matches!(scenario.plan, Plan::Grpc(_)),
+};
+static OPTION: Trait = Trait {
+    name: "with another language: an option that only our client has",
+    reason: "late: early, pushback_max and retries: \"transparent\" are ours",
+    has: has_option,
+};
+static DOOR: Trait = Trait {
+    name: "with another language: an attempt that finds no connection, or loses it unsent",
+    reason: "a server that listens cannot do that to one attempt alone",
+    has: has_door,
+};
+pub(in crate::scenarios) static LUCK: Trait = Trait {
+    name: "with another language: what happens depends on the draws, or on 150 ms of real time",
+    reason: "it would be a matter of luck",
+    // Found by playing it, not by looking at it.
+    has: |_, _| false,
+};
+
+/// All of them.
+pub(in crate::scenarios) static ALL: [&Trait; 4] = [&DESIGN, &OPTION, &DOOR, &LUCK];
+
+/// What keeps a client of another language from showing this scenario, of which `actual` is what happens
+/// at the first level.
+pub(in crate::scenarios) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static Trait> {
+    let found = ALL.into_iter().find(|listed| (listed.has)(scenario, actual));
+    found.or_else(|| super::skips(scenario, actual))
+}
+
+fn has_option(scenario: &Scenario, _actual: &Actual) -> bool {
+    let Plan::Grpc(plan) = &scenario.plan else { return false };
+    let client = plan.client();
+    client.late == Late::Early
+        || client.pushback_max.is_some()
+        || client.retries == Retries::Transparent
+}
+
+fn has_door(scenario: &Scenario, _actual: &Actual) -> bool {
+    let mut attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
+    attempts.any(|attempt| {
+        let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);
+        matches!(seen, Some(Seen::Unsent | Seen::Unconnected))
+    })
+}
