@@ -16,11 +16,23 @@ struct Target {
     code: &'static str,
 }
 
-const TARGETS: &[Target] = &[Target {
-    proto: "crates/redial-echo/proto/echo.proto",
-    package: "redial.test",
-    code: "crates/redial-echo/src/generated.rs",
-}];
+const TARGETS: &[Target] = &[
+    Target {
+        proto: "crates/redial-echo/proto/echo.proto",
+        package: "redial.test",
+        code: "crates/redial-echo/src/generated.rs",
+    },
+    Target {
+        proto: "crates/redial-interop/proto/testing.proto",
+        package: "grpc.testing",
+        code: "crates/redial-interop/src/generated/testing.rs",
+    },
+    Target {
+        proto: "crates/redial-interop/proto/orca.proto",
+        package: "xds.service.orca.v3",
+        code: "crates/redial-interop/src/generated/orca.rs",
+    },
+];
 
 fn main() -> ExitCode {
     let words: Vec<_> = env::args().skip(1).collect();
