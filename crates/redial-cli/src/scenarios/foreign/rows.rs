@@ -44,17 +44,19 @@ struct Written {
     configs: Vec<String>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum WrittenInstead {
-    Word(Word),
-    Calls(Vec<InsteadCall>),
-}
+/// `"refused"`, or what is seen of each call.
+#[derive(Clone, Debug)]
+struct WrittenInstead(Instead);
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Word {
-    Refused,
+impl<'de> Deserialize<'de> for WrittenInstead {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(value)?;
+        if value == "refused" {
+            return Ok(WrittenInstead(Instead::Refused));
+        }
+        let calls = serde_json::from_value(value).map_err(serde::de::Error::custom)?;
+        Ok(WrittenInstead(Instead::Calls(calls)))
+    }
 }
 
 /// What a row says of one scenario.
@@ -145,8 +147,7 @@ impl Rows {
         let mine = self.differences.iter().filter(|row| row.languages.iter().any(|it| it == language));
         let rows = mine.filter_map(|row| {
             let instead = match row.scenarios.get(&key) {
-                Some(WrittenInstead::Word(Word::Refused)) => Some(Instead::Refused),
-                Some(WrittenInstead::Calls(calls)) => Some(Instead::Calls(calls.clone())),
+                Some(WrittenInstead(instead)) => Some(instead.clone()),
                 None if row.configs.contains(&key) => Some(Instead::Opposite),
                 None => None,
             };
