@@ -73,6 +73,45 @@ impl Server {
     }
 }
 
+/// A server of `redial.test.Echo`, written with another language's library (interop/README.md).
+pub(crate) struct Served {
+    _child: Child,
+    pub(crate) port: u16,
+}
+
+impl Served {
+    /// Starts it, and waits until it says where it listens. The words of the command are apart by blanks.
+    pub(crate) async fn start(words: &str, proto: &Path) -> Result<Self, BoxError> {
+        let mut words = words.split_whitespace();
+        let program = words.next().ok_or("a program has a name")?;
+        // It ends when its standard input does.
+        let mut child = command(Path::new(program))
+            .args(words)
+            .arg("server")
+            .arg(proto)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|problem| format!("cannot start {program}: {problem}"))?;
+        let output = child.stdout.take().ok_or("the server has no output")?;
+        let mut lines = BufReader::new(output).lines();
+        let line = tokio::time::timeout(SERVED_MAX, lines.next_line()).await;
+        let line = line.map_err(|_| "the server does not say where it listens")??;
+        let line = line.ok_or("the server ended before it listened")?;
+        let Listening { port } =
+            serde_json::from_str(&line).map_err(|problem| format!("{line:?}: {problem}"))?;
+        Ok(Self { _child: child, port })
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Listening {
+    port: u16,
+}
+
+/// How long a server may take to start.
+const SERVED_MAX: Duration = Duration::from_secs(60);
+
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.kill_on_drop(true);

@@ -14,6 +14,7 @@ pub mod cases;
 mod children;
 pub mod official;
 pub mod server;
+pub mod servers;
 mod trailers;
 
 /// The messages and the service of `proto/testing.proto`.
