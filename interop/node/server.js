@@ -18,13 +18,18 @@ function main(proto) {
     Unary: (call, callback) => settle(unary(call), callback),
     ClientStream: (call, callback) => settle(clientStream(call), callback),
     ServerStream: (call) => stream(call, [call.request]),
-    Bidi: (call) => stream(call, call),
+    Bidi: (call) => stream(call, messages(call)),
   });
   server.bindAsync('127.0.0.1:0', grpc.ServerCredentials.createInsecure(), (error, port) => {
     if (error) throw error;
     console.log(JSON.stringify({ port }));
   });
   process.stdin.on('end', () => process.exit(0)).resume();
+}
+
+/** What the client sends. Whoever stops to read it has a call that still is to be answered. */
+function messages(call) {
+  return call.iterator({ destroyOnReturn: false });
 }
 
 function settle(promise, callback) {
@@ -39,7 +44,7 @@ async function unary(call) {
 
 async function clientStream(call) {
   const payloads = [];
-  for await (const request of call) {
+  for await (const request of messages(call)) {
     if (payloads.push(request.payload ?? Buffer.alloc(0)) === 1) {
       await pause(delay(request));
       fail(request, call);

@@ -25,6 +25,8 @@ const HEDGE: &str = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {
 
 /// How long after its earliest end a call has ended, on a machine under load.
 const LATE: Duration = Duration::from_secs(5);
+/// After how long a call that has not ended never will.
+const NEVER: Duration = Duration::from_secs(20);
 
 /// The kinds of calls.
 #[derive(Clone, Copy, Debug)]
@@ -266,8 +268,10 @@ impl Case {
     fn call(self, client: Client) -> impl Future<Output = String> + Send + 'static {
         async move {
             let begun = Instant::now();
-            let got = self.ask(client).await;
-            self.told(&got, begun.elapsed())
+            match tokio::time::timeout(NEVER, self.ask(client)).await {
+                Ok(got) => self.told(&got, begun.elapsed()),
+                Err(_) => "it never ends".to_owned(),
+            }
         }
     }
 
