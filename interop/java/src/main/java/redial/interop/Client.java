@@ -38,6 +38,7 @@ final class Client {
   private Client() {}
 
   static void playAll(InputStream input) throws IOException, InterruptedException {
+    WarmUp.play();
     List<Thread> plays = new ArrayList<>();
     BufferedReader lines = new BufferedReader(new InputStreamReader(input, StandardCharsets.UTF_8));
     for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -51,14 +52,15 @@ final class Client {
     }
   }
 
-  private static Map<String, Object> play(Scenario scenario) {
+  static Map<String, Object> play(Scenario scenario) {
     Map<String, Object> result = new LinkedHashMap<>();
     result.put("id", scenario.id());
     ManagedChannel channel;
     try {
       channel = channel(scenario);
     } catch (RuntimeException refusal) {
-      result.put("refused", String.valueOf(refusal.getMessage()));
+      // What follows the first line is a stack trace.
+      result.put("refused", String.valueOf(refusal.getMessage()).lines().findFirst().orElse(""));
       return result;
     }
     try {

@@ -31,6 +31,14 @@ final class EchoServer {
 
   /** Runs until the input ends. */
   static void serve(InputStream input) throws IOException {
+    Peer.tell(Map.of("port", start().getPort()));
+    input.transferTo(OutputStream.nullOutputStream());
+    // A handler that waits is not waited for.
+    Runtime.getRuntime().halt(0);
+  }
+
+  /** Serves on a free port of 127.0.0.1. */
+  static Server start() throws IOException {
     ServerServiceDefinition echo =
         ServerServiceDefinition.builder(SERVICE)
             .addMethod(
@@ -46,15 +54,10 @@ final class EchoServer {
                 Bytes.method(MethodType.BIDI_STREAMING, SERVICE + "/Bidi"),
                 ServerCalls.asyncBidiStreamingCall(Answering::new))
             .build();
-    Server server =
-        NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
-            .addService(ServerInterceptors.intercept(echo, new Attempt.Finder()))
-            .build()
-            .start();
-    Peer.tell(Map.of("port", server.getPort()));
-    input.transferTo(OutputStream.nullOutputStream());
-    // A handler that waits is not waited for.
-    Runtime.getRuntime().halt(0);
+    return NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
+        .addService(ServerInterceptors.intercept(echo, new Attempt.Finder()))
+        .build()
+        .start();
   }
 
   private static void unary(byte[] message, StreamObserver<byte[]> out) {
