@@ -77,7 +77,9 @@ impl Rows {
         let rows: BTreeMap<_, _> = rows.flat_map(|row| row.cases).collect();
         let is_unknown = |name: &&String| !cases::ALL.iter().any(|case| case.name == **name);
         match rows.keys().find(is_unknown) {
-            Some(name) => Err(format!("a row is about the case {name:?}, which does not exist").into()),
+            Some(name) => {
+                Err(format!("a row is about the case {name:?}, which does not exist").into())
+            }
             None => Ok(Rows(rows)),
         }
     }
@@ -121,7 +123,10 @@ mod tests {
     fn a_row_is_for_its_languages_and_for_a_case_that_exists() {
         assert!(Rows::read(LIST, "java").unwrap().judge(CASE, "as ever", "other").is_some());
         let problem = Rows::read(&LIST.replace(CASE, "nothing"), "go").err().unwrap();
-        assert_eq!(problem.to_string(), "a row is about the case \"nothing\", which does not exist");
+        assert_eq!(
+            problem.to_string(),
+            "a row is about the case \"nothing\", which does not exist"
+        );
         assert!(Rows::read(&LIST.replace("why", "because"), "go").is_err());
     }
 }

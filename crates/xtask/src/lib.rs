@@ -8,6 +8,7 @@ mod arguments;
 mod command_line;
 pub mod documents;
 mod features;
+pub mod languages;
 mod machine;
 mod needs;
 mod record;

@@ -18,6 +18,9 @@ pub(crate) enum Need {
     CargoTool { name: &'static str, version: &'static str },
     /// A program of the system, and the apt package that has it.
     Program { name: &'static str, package: &'static str },
+    /// The toolchain of another language: its name, what answers if it is there, and the apt package that
+    /// has it.
+    Toolchain { name: &'static str, probe: &'static str, package: &'static str },
 }
 
 impl Need {
@@ -25,7 +28,8 @@ impl Need {
         match self {
             Self::Component { name, .. }
             | Self::CargoTool { name, .. }
-            | Self::Program { name, .. } => name,
+            | Self::Program { name, .. }
+            | Self::Toolchain { name, .. } => name,
         }
     }
 
@@ -37,6 +41,7 @@ impl Need {
                 CommandLine::new("cargo").arg(name.trim_start_matches("cargo-"))
             }
             Self::Program { name, .. } => CommandLine::new(name),
+            Self::Toolchain { probe, .. } => return CommandLine::new(probe),
         }
         .arg("--version")
     }
@@ -52,7 +57,7 @@ impl Need {
                     .arg(TOOLS)
                     .arg(format!("{name}@{version}")),
             ],
-            Self::Program { package, .. } => {
+            Self::Program { package, .. } | Self::Toolchain { package, .. } => {
                 let apt = if root { "apt-get" } else { "sudo -n apt-get" };
                 vec![
                     CommandLine::new(&format!("{apt} update")),
@@ -87,6 +92,14 @@ mod tests {
         assert_eq!(DENY.probe().to_string(), "cargo deny --version");
         assert_eq!(DENY.advice(), "cargo install --locked --root target/tools cargo-deny@1.2.3");
         assert!(!DENY.changes_the_machine());
+    }
+
+    #[test]
+    fn a_toolchain_is_asked_as_it_wants_to_be_asked() {
+        let go = Need::Toolchain { name: "Go", probe: "go version", package: "golang" };
+        assert_eq!((go.name(), go.probe().to_string()), ("Go", "go version".to_owned()));
+        assert_eq!(go.advice(), "apt-get install --yes --no-install-recommends golang");
+        assert!(go.changes_the_machine());
     }
 
     #[test]

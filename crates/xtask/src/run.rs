@@ -129,17 +129,17 @@ pub(crate) fn any_failed(reports: &[Report]) -> bool {
 
 /// One row for each step, with the reasons of those that did not pass.
 pub(crate) fn table(reports: &[Report]) -> String {
-    let mut text = format!("{:<12} {:<8} {:>12}\n", "step", "result", "time");
+    let mut text = format!("{:<16} {:<8} {:>12}\n", "step", "result", "time");
     for report in reports {
         let word = report.outcome.word();
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<12} {word:<8} {:>12}", report.name, spoken(report.took));
+        let _ = writeln!(text, "{:<16} {word:<8} {:>12}", report.name, spoken(report.took));
         for reason in report.outcome.reasons() {
-            let _ = writeln!(text, "{:<12} {reason}", "");
+            let _ = writeln!(text, "{:<16} {reason}", "");
         }
     }
     let total = reports.iter().map(|report| report.took).sum();
-    let _ = write!(text, "{:<12} {:<8} {:>12}", "total", "", spoken(total));
+    let _ = write!(text, "{:<16} {:<8} {:>12}", "total", "", spoken(total));
     text
 }
 

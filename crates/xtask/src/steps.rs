@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::arguments::Arguments;
 use crate::command_line::CommandLine;
 use crate::features;
+use crate::languages;
 use crate::machine;
 use crate::needs::Need;
 
@@ -161,6 +162,41 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| Ok(vec![memcheck()]),
     },
     Step {
+        name: "interop-official",
+        why: "gRPC's own interoperability cases hold, with grpc-go at the other end",
+        when: When::Always,
+        needs: &[languages::GO],
+        lines: |_| line("cargo run --release --package redial-interop -- official"),
+    },
+    Step {
+        name: "interop-go",
+        why: "grpc-go differs from us as docs/languages.md says, and in nothing else",
+        when: When::Always,
+        needs: &[languages::GO],
+        lines: languages::go,
+    },
+    Step {
+        name: "interop-java",
+        why: "grpc-java differs from us as docs/languages.md says, and in nothing else",
+        when: When::Always,
+        needs: &[languages::JAVA, languages::MAVEN],
+        lines: languages::java,
+    },
+    Step {
+        name: "interop-python",
+        why: "grpcio differs from us as docs/languages.md says, and in nothing else",
+        when: When::Always,
+        needs: &[languages::PYTHON],
+        lines: languages::python,
+    },
+    Step {
+        name: "interop-node",
+        why: "grpc-js differs from us as docs/languages.md says, and in nothing else",
+        when: When::Always,
+        needs: &[languages::NODE, languages::NPM],
+        lines: languages::node,
+    },
+    Step {
         name: "swaps",
         why: "a million configs that were in force leave nothing behind",
         when: When::Long,
@@ -209,7 +245,7 @@ pub(crate) fn select<'a>(
     steps: &'a [Step],
     arguments: &Arguments,
 ) -> Result<Vec<&'a Step>, String> {
-    let is_step = |name: &&String| steps.iter().any(|step| step.name == **name);
+    let is_step = |name: &&String| steps.iter().any(|step| is_named(step, name));
     if let Some(unknown) = arguments.names.iter().find(|name| !is_step(name)) {
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
         return Err(format!("there is no step `{unknown}`; there are {}", names.join(", ")));
@@ -218,10 +254,16 @@ pub(crate) fn select<'a>(
         if arguments.names.is_empty() {
             step.when == When::Always || arguments.long
         } else {
-            arguments.names.iter().any(|name| name == step.name)
+            arguments.names.iter().any(|name| is_named(step, name))
         }
     };
     Ok(steps.iter().filter(selected).collect())
+}
+
+/// Whether a step has this name, or one that goes on from it: `interop` is all that begin with `interop-`.
+fn is_named(step: &Step, name: &str) -> bool {
+    let rest = step.name.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// What `--list` prints.
@@ -233,9 +275,9 @@ pub(crate) fn list(steps: &[Step]) -> String {
             When::Long => "--long",
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<10} {when:<7} {}", step.name, step.why);
+        let _ = writeln!(text, "{:<16} {when:<7} {}", step.name, step.why);
         for need in step.needs {
-            let _ = writeln!(text, "{:<18} needs {}: {}", "", need.name(), need.advice());
+            let _ = writeln!(text, "{:<24} needs {}: {}", "", need.name(), need.advice());
         }
     }
     text
@@ -317,6 +359,15 @@ mod tests {
     fn named_steps_run_alone_once_and_in_the_order_of_the_list() {
         assert_eq!(selected(false, &["c", "b", "c"]).unwrap(), ["b", "c"]);
         assert_eq!(selected(true, &["a"]).unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn a_family_of_steps_has_one_name() {
+        let family = [step("a-b", When::Always), step("ab", When::Always), step("a", When::Long)];
+        let names = vec!["a".to_owned()];
+        let arguments = Arguments { long: false, install: false, names };
+        let selected = select(&family, &arguments).unwrap();
+        assert_eq!(selected.iter().map(|step| step.name).collect::<Vec<_>>(), ["a-b", "a"]);
     }
 
     #[test]

@@ -265,13 +265,11 @@ impl Case {
         Ok(seen)
     }
 
-    fn call(self, client: Client) -> impl Future<Output = String> + Send + 'static {
-        async move {
-            let begun = Instant::now();
-            match tokio::time::timeout(NEVER, self.ask(client)).await {
-                Ok(got) => self.told(&got, begun.elapsed()),
-                Err(_) => "it never ends".to_owned(),
-            }
+    async fn call(self, client: Client) -> String {
+        let begun = Instant::now();
+        match tokio::time::timeout(NEVER, self.ask(client)).await {
+            Ok(got) => self.told(&got, begun.elapsed()),
+            Err(_) => "it never ends".to_owned(),
         }
     }
 
@@ -347,7 +345,8 @@ impl Case {
             plural(count)
         );
         let answers = got.answers.iter().map(|it| (it.payload.to_vec(), it.received));
-        if answers.collect::<Vec<_>>() != self.right()[..got.answers.len().min(self.right().len())] {
+        if answers.collect::<Vec<_>>() != self.right()[..got.answers.len().min(self.right().len())]
+        {
             told.push_str(", not those that were asked for");
         }
         if got.answers.iter().any(|answer| answer.previous_attempts != previous) {
@@ -443,7 +442,8 @@ mod tests {
             received: 1,
         };
         let told = |answer, ms| {
-            let got = Got { code: Code::Ok, text: String::new(), previous: 1, answers: vec![answer] };
+            let got =
+                Got { code: Code::Ok, text: String::new(), previous: 1, answers: vec![answer] };
             case.told(&got, Duration::from_millis(ms))
         };
         let right = "OK, 1 previous attempt, 1 answer";

@@ -41,6 +41,8 @@ pub(super) enum Expected {
     Refused,
     /// There is one, and calls over it are made.
     Taken,
+    /// Anything.
+    Open,
     Calls(Vec<ExpectedCall>),
 }
 
@@ -84,7 +86,8 @@ impl Expected {
         match (self, instead) {
             (_, Instead::Refused) | (Expected::Taken, Instead::Opposite) => Expected::Refused,
             (_, Instead::Opposite) => Expected::Taken,
-            (it @ (Expected::Refused | Expected::Taken), _) => it,
+            (_, Instead::Otherwise) => Expected::Open,
+            (it @ (Expected::Refused | Expected::Taken | Expected::Open), _) => it,
             (Expected::Calls(calls), Instead::EachCall(instead)) => {
                 Expected::Calls(calls.into_iter().map(|call| call.instead(instead)).collect())
             }
@@ -106,6 +109,7 @@ impl Expected {
             vec![Difference { call: None, what, expected: expected.to_owned(), actual }]
         };
         match (self, seen) {
+            (Expected::Open, _) => {}
             (Expected::Refused, seen) => {
                 if seen.refusal().is_none() {
                     return one("config", "refused", "calls are made".to_owned());
@@ -191,10 +195,11 @@ impl ExpectedCall {
             add("starts", list(&self.starts, |span| span.text()), starts);
         }
         let cancels = seen.cancels();
-        let same = self.cancels.len() == cancels.len()
-            && self.cancels.iter().zip(&cancels).all(|(expected, actual)| {
-                expected.0 == actual.0 && near(expected.1, *actual.1)
-            });
+        let same =
+            self.cancels.len() == cancels.len()
+                && self.cancels.iter().zip(&cancels).all(|(expected, actual)| {
+                    expected.0 == actual.0 && near(expected.1, *actual.1)
+                });
         if !same {
             let text = |(attempt, at): (&u32, String)| format!("{attempt} at {at}");
             let expected: Vec<_> =

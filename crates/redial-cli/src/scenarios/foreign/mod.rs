@@ -65,12 +65,14 @@ pub(super) fn play(files: &mut [File], player: &Player<'_>) -> io::Result<Vec<Pl
             let file_name = file_name(&file.name);
             let place = played.len();
             played.push((file.name.clone(), Vec::new()));
-            let scenarios = file.scenarios.iter_mut().map(|scenario| {
-                (scenario.name.clone(), scenario.line, Scene::of(scenario))
-            });
-            let configs = file.configs.iter().map(|case| {
-                (case.name.clone(), case.line, Ok(Scene::of_config(case)))
-            });
+            let scenarios = file
+                .scenarios
+                .iter_mut()
+                .map(|scenario| (scenario.name.clone(), scenario.line, Scene::of(scenario)));
+            let configs = file
+                .configs
+                .iter()
+                .map(|case| (case.name.clone(), case.line, Ok(Scene::of_config(case))));
             let mut names = Vec::new();
             for (index, (name, line, scene)) in scenarios.chain(configs).enumerate() {
                 let verdict = match scene {

@@ -39,7 +39,8 @@ pub(super) async fn play(program: &Program, scene: &Scene) -> io::Result<Seen> {
     };
     let answer = tokio::time::timeout(give_up + SLOW, program.play(&told)).await;
     let answer = answer.map_err(|_| {
-        let text = format!("{:?}: the program did not answer, though it was to give up", scene.name);
+        let text =
+            format!("{:?}: the program did not answer, though it was to give up", scene.name);
         io::Error::other(text)
     })??;
     if answer.refused.is_none() && answer.calls.len() != told.calls.len() {

@@ -44,8 +44,8 @@ impl Program {
             line.env_remove(proxy);
         }
         let started = line.kill_on_drop(true).spawn();
-        let mut child =
-            started.map_err(|error| io::Error::other(format!("cannot start {command}: {error}")))?;
+        let mut child = started
+            .map_err(|error| io::Error::other(format!("cannot start {command}: {error}")))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.ok_or_else(|| io::Error::other("a program without pipes"))?;
         let waiting = Waiting::new(Mutex::new(Some(BTreeMap::new())));
@@ -96,7 +96,9 @@ async fn listen(output: ChildStdout, waiting: Waiting, problem: Arc<Mutex<Option
         match (&mut output).take(LINE_MAX).read_line(&mut line).await {
             Ok(0) => break None,
             Ok(_) if !line.ends_with('\n') => {
-                break Some(format!("it printed a line of {LINE_MAX} bytes, or one without an end"));
+                break Some(format!(
+                    "it printed a line of {LINE_MAX} bytes, or one without an end"
+                ));
             }
             Ok(_) => {}
             Err(error) => break Some(format!("what it prints cannot be read: {error}")),

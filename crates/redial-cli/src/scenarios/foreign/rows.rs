@@ -44,18 +44,19 @@ struct Written {
     configs: Vec<String>,
 }
 
-/// `"refused"`, or what is seen of each call.
+/// `"refused"`, `"otherwise"`, or what is seen of each call.
 #[derive(Clone, Debug)]
 struct WrittenInstead(Instead);
 
 impl<'de> Deserialize<'de> for WrittenInstead {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(value)?;
-        if value == "refused" {
-            return Ok(WrittenInstead(Instead::Refused));
-        }
-        let calls = serde_json::from_value(value).map_err(serde::de::Error::custom)?;
-        Ok(WrittenInstead(Instead::Calls(calls)))
+        let instead = match value.as_str() {
+            Some("refused") => Instead::Refused,
+            Some("otherwise") => Instead::Otherwise,
+            _ => Instead::Calls(serde_json::from_value(value).map_err(serde::de::Error::custom)?),
+        };
+        Ok(WrittenInstead(instead))
     }
 }
 
@@ -72,12 +73,14 @@ pub(super) struct Row {
 #[derive(Clone, Debug)]
 pub(super) enum Instead {
     Refused,
+    /// Something else than with us, which is a matter of luck.
+    Otherwise,
     /// Of a service config: it is taken, not refused, or the other way round.
     Opposite,
     /// In these calls, in their order.
     Calls(Vec<InsteadCall>),
     /// In each call.
-    EachCall(InsteadCall),
+    EachCall(Box<InsteadCall>),
 }
 
 /// What is seen of a call instead; what is absent is as ours.
@@ -144,7 +147,8 @@ impl Rows {
     /// What the rows say of this scenario, or service config, when this language plays it.
     pub(super) fn of(&self, language: &str, file: &str, name: &str) -> Vec<Row> {
         let key = format!("{file}: {name}");
-        let mine = self.differences.iter().filter(|row| row.languages.iter().any(|it| it == language));
+        let mine =
+            self.differences.iter().filter(|row| row.languages.iter().any(|it| it == language));
         let rows = mine.filter_map(|row| {
             let instead = match row.scenarios.get(&key) {
                 Some(WrittenInstead(instead)) => Some(instead.clone()),
@@ -152,15 +156,22 @@ impl Rows {
                 None => None,
             };
             let names_this = instead.is_some();
-            let instead = instead.or_else(|| row.everywhere.clone().map(Instead::EachCall))?;
+            let instead = instead
+                .or_else(|| row.everywhere.clone().map(|it| Instead::EachCall(Box::new(it))))?;
             Some(Row { what: row.what.clone(), names_this, instead })
         });
         rows.collect()
     }
 
     /// What this language's rows name of a file and is not among these.
-    pub(in super::super) fn unknown(&self, language: &str, file: &str, played: &[String]) -> Vec<String> {
-        let mine = self.differences.iter().filter(|row| row.languages.iter().any(|it| it == language));
+    pub(in super::super) fn unknown(
+        &self,
+        language: &str,
+        file: &str,
+        played: &[String],
+    ) -> Vec<String> {
+        let mine =
+            self.differences.iter().filter(|row| row.languages.iter().any(|it| it == language));
         let keys = mine.flat_map(|row| row.scenarios.keys().chain(&row.configs));
         let names = keys.filter_map(|key| key.strip_prefix(file)?.strip_prefix(": "));
         let names = names.filter(|name| !played.iter().any(|played| played == name));

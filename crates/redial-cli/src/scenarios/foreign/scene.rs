@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use redial::{Jitter, Ns};
 use redial_peers::grpc::{Answer, CALL_HEADER, Code, Script};
-use redial_service_config::{ATTEMPTS_CAP, Client, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries};
+use redial_service_config::{
+    ATTEMPTS_CAP, Client, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
+};
 
 use super::super::configs::Case;
 use super::super::designs::Plan;
@@ -76,15 +78,18 @@ impl Scene {
         else {
             return Err(&foreign::LUCK);
         };
-        if !is_alike(&low, &high) || !is_alike(&high, &played_late(scenario, LATE / pace.slower())) {
+        if !is_alike(&low, &high) || !is_alike(&high, &played_late(scenario, LATE / pace.slower()))
+        {
             return Err(&foreign::LUCK);
         }
         let calls = scenario.calls.iter().enumerate();
         let told = calls.clone().map(|(index, call)| told(index, call, pace, sizes)).collect();
-        let script = calls.fold(Script::new().otherwise(Answer::hang()), |script, (index, call)| {
-            let answers = (1..).zip(&call.attempts).map(|(number, it)| answer(it, number, pace));
-            script.call(&index.to_string(), answers)
-        });
+        let script =
+            calls.fold(Script::new().otherwise(Answer::hang()), |script, (index, call)| {
+                let answers =
+                    (1..).zip(&call.attempts).map(|(number, it)| answer(it, number, pace));
+                script.call(&index.to_string(), answers)
+            });
         let expected = scenario.calls.iter().zip(low.calls.iter().zip(&high.calls));
         let expected = expected.map(|(call, (low, high))| expected_of(call, low, high));
         Ok(Scene {
@@ -102,7 +107,12 @@ impl Scene {
 
     /// A scenario whose config is to be refused: a call shows whether it is.
     fn refused(scenario: &Scenario, config: String) -> Scene {
-        Scene { name: scenario.name.clone(), config, expected: Expected::Refused, ..Scene::warm_up() }
+        Scene {
+            name: scenario.name.clone(),
+            config,
+            expected: Expected::Refused,
+            ..Scene::warm_up()
+        }
     }
 
     /// A service config of its own: a call shows whether it is refused.
@@ -160,9 +170,9 @@ fn played_late(scenario: &mut Scenario, late: Ns) -> Actual {
             attempt.headers = attempt.headers.map(|headers| by(headers, late));
         }
     };
-    shift(scenario, |at, late| at.saturating_add(late));
+    shift(scenario, Ns::saturating_add);
     let actual = play::play(scenario);
-    shift(scenario, |at, late| at.saturating_sub(late));
+    shift(scenario, Ns::saturating_sub);
     actual
 }
 
@@ -217,25 +227,27 @@ fn options(client: Client) -> Options {
 
 fn expected_of(call: &Call, low: &ActualCall, high: &ActualCall) -> ExpectedCall {
     let span = |(a, b): (Ns, Ns)| Span { from: a.min(b), to: a.max(b) };
-    let spans = |a: &[Ns], b: &[Ns]| {
-        a.iter().copied().zip(b.iter().copied()).map(span).collect::<Vec<_>>()
-    };
+    let spans =
+        |a: &[Ns], b: &[Ns]| a.iter().copied().zip(b.iter().copied()).map(span).collect::<Vec<_>>();
     let said = low.previous.as_deref().unwrap_or_default();
     let cancels = low.cancels.iter().zip(&high.cancels);
     let timeouts = low.timeouts.iter().flatten().zip(high.timeouts.iter().flatten());
     let end = low.end.as_ref().zip(high.end.as_ref()).map(|(low, high)| {
         let listed = low.attempt.and_then(|number| call.attempts.get(number as usize - 1));
         let answered = listed.filter(|it| it.grpc.as_ref().is_none_or(|it| it.seen.is_none()));
-        let failed = answered.filter(|it| {
-            matches!(it.outcome, Outcome::Comes { name, .. } if name != "OK")
-        });
+        let failed =
+            answered.filter(|it| matches!(it.outcome, Outcome::Comes { name, .. } if name != "OK"));
         let number = low.attempt.unwrap_or_default();
         // What the application is told of earlier attempts is what its attempt said (ruling G30).
         let place = (number as usize).checked_sub(1);
         let previous = || place.and_then(|place| said.get(place).cloned());
         ExpectedEnd {
             at: span((low.at, high.at)),
-            outcome: if low.outcome == "cancelled" { "CANCELLED".into() } else { low.outcome.clone() },
+            outcome: if low.outcome == "cancelled" {
+                "CANCELLED".into()
+            } else {
+                low.outcome.clone()
+            },
             attempt: answered.and(low.attempt),
             text: failed.map(|_| answer_text(number)),
             previous: answered.and_then(|_| previous()),

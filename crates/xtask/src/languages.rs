@@ -1,0 +1,190 @@
+//! The gRPC libraries of other languages: how the programs around them (`interop/`) are built and played,
+//! and how what they do differently is written in `docs/languages.md`.
+//!
+//! Rule: what is built goes below `target/interop`, and no root is needed. The document's tables are made
+//! from `interop/differences.json`, so that what is read there is what the steps check.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::command_line::CommandLine;
+use crate::needs::Need;
+
+pub(crate) const GO: Need = Need::Toolchain { name: "Go", probe: "go version", package: "golang" };
+pub(crate) const JAVA: Need =
+    Need::Toolchain { name: "Java", probe: "javac --version", package: "default-jdk-headless" };
+pub(crate) const MAVEN: Need =
+    Need::Toolchain { name: "Maven", probe: "mvn --version", package: "maven" };
+pub(crate) const PYTHON: Need = Need::Toolchain {
+    name: "Python",
+    // What `venv` needs, and Debian's Python does not have by itself.
+    probe: "python3 -m ensurepip --version",
+    package: "python3-venv",
+};
+pub(crate) const NODE: Need =
+    Need::Toolchain { name: "Node", probe: "node --version", package: "nodejs" };
+pub(crate) const NPM: Need =
+    Need::Toolchain { name: "npm", probe: "npm --version", package: "npm" };
+
+/// The languages, as the list of differences calls them and as a reader does.
+pub const LANGUAGES: [(&str, &str); 4] =
+    [("go", "Go"), ("java", "Java"), ("python", "Python"), ("node", "Node")];
+
+/// The scenarios that the clients play.
+const SCENARIOS: [&str; 7] =
+    ["retry", "throttle", "buffer", "hedging", "transparent", "refused", "config"];
+
+type Lines = Result<Vec<CommandLine>, String>;
+
+pub(crate) fn go(_root: &Path) -> Lines {
+    let build = CommandLine::new("go build -C interop/go -o ../../target/interop/go/peer .");
+    Ok(played(vec![build], "go", "target/interop/go/peer"))
+}
+
+pub(crate) fn java(root: &Path) -> Lines {
+    let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
+    let target = root.join("target/interop/java");
+    let build = CommandLine::new("mvn --batch-mode --quiet --file interop/java/pom.xml package")
+        .arg(format!("-Dredial.target={}", target.display()));
+    Ok(played(vec![build], "java", "java -jar target/interop/java/peer.jar"))
+}
+
+pub(crate) fn python(_root: &Path) -> Lines {
+    let make = CommandLine::new("python3 -m venv target/interop/python");
+    let install = "target/interop/python/bin/python -m pip install --quiet \
+                   --disable-pip-version-check --requirement interop/python/requirements.txt";
+    let program = "target/interop/python/bin/python interop/python/peer.py";
+    Ok(played(vec![make, CommandLine::new(install)], "python", program))
+}
+
+pub(crate) fn node(_root: &Path) -> Lines {
+    // Packages lie beside the program that needs them.
+    let folder = CommandLine::new("mkdir -p target/interop");
+    let copy = CommandLine::new("cp -R interop/node target/interop");
+    let install = "npm ci --prefix target/interop/node --no-audit --no-fund --ignore-scripts";
+    let build = vec![folder, copy, CommandLine::new(install)];
+    Ok(played(build, "node", "node target/interop/node/peer.js"))
+}
+
+/// What builds a program, and then both directions: its client against our scripted server, and our client
+/// against its server.
+fn played(mut lines: Vec<CommandLine>, language: &str, program: &str) -> Vec<CommandLine> {
+    let scenarios =
+        CommandLine::new("cargo run --release --package redial-cli -- scenarios --with")
+            .arg(program)
+            .arg("--as")
+            .arg(language)
+            .arg("--differences")
+            .arg("interop/differences.json");
+    let scenarios = SCENARIOS
+        .iter()
+        .fold(scenarios, |line, name| line.arg(format!("scenarios/grpc-{name}.json")));
+    let servers = CommandLine::new("cargo run --release --package redial-interop -- servers")
+        .arg(language)
+        .arg(program);
+    lines.extend([scenarios, servers]);
+    lines
+}
+
+/// The tables of `docs/languages.md` about differences: of clients, and of servers.
+///
+/// # Errors
+/// The text is not JSON, or a row lacks what every row has.
+pub fn tables(differences: &str) -> Result<[String; 2], String> {
+    let list: Value = serde_json::from_str(differences).map_err(|problem| problem.to_string())?;
+    Ok([table(&list["differences"])?, table(&list["servers"])?])
+}
+
+fn table(rows: &Value) -> Result<String, String> {
+    let mut text = "| difference | who | ruling | why | shows in |\n".to_owned();
+    text.push_str("| --- | --- | --- | --- | --- |\n");
+    for row in rows.as_array().ok_or("a list of rows is missing")? {
+        let part =
+            |name: &str| row[name].as_str().ok_or_else(|| format!("a row without {name:?}: {row}"));
+        let (what, ruling, why) = (part("what")?, part("ruling")?, part("why")?);
+        let (who, shows) = (who(row)?, shows(row)?);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {what} | {who} | {ruling} | {why} | {shows} |");
+    }
+    Ok(text)
+}
+
+/// The languages of a row.
+fn who(row: &Value) -> Result<String, String> {
+    let listed: Option<BTreeSet<_>> =
+        row["languages"].as_array().map(|list| list.iter().filter_map(Value::as_str).collect());
+    let listed = listed.filter(|listed| !listed.is_empty());
+    let mut listed = listed.ok_or_else(|| format!("a row without languages: {row}"))?;
+    let names: Vec<_> =
+        LANGUAGES.iter().filter(|(word, _)| listed.remove(word)).map(|(_, name)| *name).collect();
+    match listed.first() {
+        Some(unknown) => Err(format!("there is no language {unknown:?}")),
+        None => Ok(names.join(", ")),
+    }
+}
+
+/// In how much a row shows.
+fn shows(row: &Value) -> Result<String, String> {
+    let length = |name: &str| match &row[name] {
+        Value::Object(map) => map.len(),
+        Value::Array(list) => list.len(),
+        _ => 0,
+    };
+    let counted = [("scenarios", "scenario"), ("configs", "config"), ("cases", "case")];
+    let counted = counted.into_iter().filter_map(|(field, word)| match length(field) {
+        0 => None,
+        1 => Some(format!("1 {word}")),
+        count => Some(format!("{count} {word}s")),
+    });
+    let mut parts: Vec<_> = counted.collect();
+    if row["everywhere"].is_object() {
+        parts.push("every call with several attempts".to_owned());
+    }
+    if parts.is_empty() {
+        return Err(format!("a row that shows nowhere: {row}"));
+    }
+    Ok(parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: nothing is built outside of `target`, and every row is in a table.
+
+    use super::*;
+
+    fn texts(lines: Lines) -> Vec<String> {
+        lines.unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_program_is_built_below_target_and_played_in_both_directions() {
+        let root = Path::new(".");
+        for (lines, language) in
+            [(go(root), "go"), (java(root), "java"), (python(root), "python"), (node(root), "node")]
+        {
+            let lines = texts(lines);
+            let [.., clients, servers] = lines.as_slice() else { panic!("two lines play") };
+            assert!(lines[0].contains("target/interop"), "{}", lines[0]);
+            assert!(clients.contains(&format!("--as {language} --differences")), "{clients}");
+            assert!(clients.ends_with("scenarios/grpc-config.json"), "{clients}");
+            assert!(servers.contains(&format!("-- servers {language} ")), "{servers}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_who_differs_and_in_how_much() {
+        let list = r#"{"servers": [], "differences": [{"what": "a", "ruling": "G1", "why": "b",
+            "languages": ["node", "go"], "scenarios": {"x": []}, "configs": ["y", "z"]}]}"#;
+        let [clients, servers] = tables(list).unwrap();
+        let row = clients.lines().last().unwrap();
+        assert_eq!(row, "| a | Go, Node | G1 | b | 1 scenario, 2 configs |");
+        assert_eq!(servers.lines().count(), 2, "a head and no row");
+        let problem = tables(&list.replace("node", "cobol")).unwrap_err();
+        assert_eq!(problem, "there is no language \"cobol\"");
+        assert!(tables(&list.replace("configs", "cases")).is_ok());
+        assert!(tables(&list.replace("what", "which")).unwrap_err().contains("without \"what\""));
+    }
+}

@@ -1,0 +1,87 @@
+//! Goal: `docs/languages.md` says what the steps `interop-*` check, and of the versions that they check.
+//! Method: its tables are made anew from the files that the steps read.
+
+use std::fs;
+
+use serde_json::Value;
+use xtask::languages;
+
+fn read(path: &str) -> String {
+    let path = xtask::root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()))
+}
+
+fn differences() -> Value {
+    serde_json::from_str(&read("interop/differences.json")).expect("it is JSON")
+}
+
+/// What stands between these two texts.
+fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
+    let rest = text.split_once(from).unwrap_or_else(|| panic!("there is no {from:?}")).1;
+    rest.split_once(to).unwrap_or_else(|| panic!("there is no {to:?} after {from:?}")).0
+}
+
+#[test]
+fn the_tables_of_differences_are_those_that_are_checked() {
+    let text = read("docs/languages.md");
+    let [clients, servers] = languages::tables(&read("interop/differences.json")).unwrap();
+    for (name, table) in [("differences", clients), ("servers", servers)] {
+        let mark = format!("<!-- {name}: made from interop/differences.json -->\n");
+        let written = between(&text, &mark, "<!-- end -->");
+        assert!(written == table, "docs/languages.md is to have this:\n{mark}{table}<!-- end -->");
+    }
+}
+
+#[test]
+fn the_versions_are_those_that_are_installed() {
+    let package: Value = serde_json::from_str(&read("interop/node/package.json")).unwrap();
+    let node = package["dependencies"]["@grpc/grpc-js"].as_str().unwrap();
+    let (python, go, java) = (
+        read("interop/python/requirements.txt"),
+        read("interop/go/go.mod"),
+        read("interop/java/pom.xml"),
+    );
+    let python = between(&python, "grpcio==", "\n");
+    let go = between(&go, "google.golang.org/grpc v", "\n");
+    let java = between(&java, "<grpc.version>", "</grpc.version>");
+    let text = read("docs/languages.md");
+    for (language, library, version) in [
+        ("Go", "google.golang.org/grpc", go),
+        ("Java", "io.grpc:grpc-netty-shaded", java),
+        ("Python", "grpcio", python),
+        ("Node", "@grpc/grpc-js", node),
+    ] {
+        let row = format!("| {language} | {library} | {} |\n", version.trim());
+        assert!(text.contains(&row), "docs/languages.md is to have the row {row}");
+    }
+}
+
+#[test]
+fn every_row_is_about_what_exists_and_names_a_ruling() {
+    let rulings = read("docs/rulings.md");
+    let list = differences();
+    let rows = |name: &str| list[name].as_array().cloned().unwrap_or_default();
+    assert!(!rows("differences").is_empty());
+    for row in rows("differences").iter().chain(&rows("servers")) {
+        let ruling = row["ruling"].as_str().unwrap();
+        assert!(rulings.contains(&format!("- **{ruling}**")), "there is no ruling {ruling}");
+        let scenarios = row["scenarios"].as_object().into_iter().flat_map(|it| it.keys());
+        let scenarios = scenarios.map(|key| (key.as_str(), "scenarios"));
+        let configs = row["configs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for (key, kind) in scenarios.chain(configs.map(|key| (key, "configs"))) {
+            let (file, name) = key.split_once(": ").expect("a file and a name");
+            let file: Value = serde_json::from_str(&read(&format!("scenarios/{file}"))).unwrap();
+            let listed = file[kind].as_array().unwrap();
+            assert!(listed.iter().any(|it| it["name"] == *name), "there is no {key:?}");
+        }
+    }
+}
+
+#[test]
+fn packages_come_from_wherever_the_machine_gets_them() {
+    for file in ["node/package-lock.json", "node/package.json", "python/requirements.txt"] {
+        let text = read(&format!("interop/{file}"));
+        assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");
+    }
+    assert!(!read("interop/java/pom.xml").contains("<repository>"));
+}
