@@ -81,7 +81,8 @@ fn played(mut lines: Vec<CommandLine>, language: &str, program: &str) -> Vec<Com
             .arg("interop/differences.json");
     let scenarios = SCENARIOS
         .iter()
-        .fold(scenarios, |line, name| line.arg(format!("scenarios/grpc-{name}.json")));
+        .fold(scenarios, |line, name| line.arg(format!("scenarios/grpc-{name}.json")))
+        .arg("interop/oddities.json");
     let servers = CommandLine::new("cargo run --release --package redial-interop -- servers")
         .arg(language)
         .arg(program);
@@ -169,7 +170,10 @@ mod tests {
             let [.., clients, servers] = lines.as_slice() else { panic!("two lines play") };
             assert!(lines[0].contains("target/interop"), "{}", lines[0]);
             assert!(clients.contains(&format!("--as {language} --differences")), "{clients}");
-            assert!(clients.ends_with("scenarios/grpc-config.json"), "{clients}");
+            assert!(
+                clients.ends_with("scenarios/grpc-config.json interop/oddities.json"),
+                "{clients}"
+            );
             assert!(servers.contains(&format!("-- servers {language} ")), "{servers}");
         }
     }

@@ -30,6 +30,8 @@ const DRAWS: [f64; 2] = [0.0, 0.999_999_999];
 const LENGTH: Ns = 10_000 * MILLISECOND;
 /// How many times slower than it says a scenario is played: at least, and at most.
 const SLOWER: [Ns; 2] = [5, 100];
+/// The longest that a scenario may take.
+const LENGTH_MAX: Ns = 60_000 * MILLISECOND;
 /// Times are compared to within this, in real time.
 const TOLERANCE: Ns = 300 * MILLISECOND;
 /// If an answer that comes so much later changes more than moments, a scenario is a matter of luck.
@@ -74,9 +76,12 @@ impl Scene {
             play::play(scenario)
         });
         let pace = pace(&high);
+        if length(&high).saturating_mul(pace.slower()) > LENGTH_MAX {
+            return Err(&foreign::LONG);
+        }
         let (Some(config), Some(sizes)) = (pace.config_text(&text), Sizes::of(scenario, &client))
         else {
-            return Err(&foreign::LUCK);
+            return Err(&foreign::LONG);
         };
         if !is_alike(&low, &high) || !is_alike(&high, &played_late(scenario, LATE / pace.slower()))
         {
@@ -157,9 +162,12 @@ impl Scene {
 
 /// As slow as makes it about as long as scenarios are to be.
 fn pace(high: &Actual) -> Pace {
-    let moments = high.calls.iter().flat_map(ActualCall::moments);
-    let length = moments.max().unwrap_or(0).max(1);
-    Pace::slower_by((LENGTH / length).clamp(SLOWER[0], SLOWER[1]))
+    Pace::slower_by((LENGTH / length(high).max(1)).clamp(SLOWER[0], SLOWER[1]))
+}
+
+/// How long it takes as it is written.
+fn length(high: &Actual) -> Ns {
+    high.calls.iter().flat_map(ActualCall::moments).max().unwrap_or(0)
 }
 
 /// Plays it with each answer that much later.

@@ -30,8 +30,15 @@ pub(in crate::scenarios) static LUCK: Trait = Trait {
     has: |_, _| false,
 };
 
+pub(in crate::scenarios) static LONG: Trait = Trait {
+    name: "with another language: longer than 60 s",
+    reason: "it is played in real time, and slower than it is written",
+    // Found by playing it, not by looking at it.
+    has: |_, _| false,
+};
+
 /// All of them.
-pub(in crate::scenarios) static ALL: [&Trait; 4] = [&DESIGN, &OPTION, &DOOR, &LUCK];
+pub(in crate::scenarios) static ALL: [&Trait; 5] = [&DESIGN, &OPTION, &DOOR, &LUCK, &LONG];
 
 /// What keeps a client of another language from showing this scenario, of which `actual` is what happens
 /// at the first level.
