@@ -166,7 +166,7 @@ pub(crate) const STEPS: &[Step] = &[
         why: "gRPC's own interoperability cases hold, with grpc-go at the other end",
         when: When::Always,
         needs: &[languages::GO],
-        lines: |_| line("cargo run --release --package redial-interop -- official"),
+        lines: |_| line("cargo run --package redial-interop -- official"),
     },
     Step {
         name: "interop-go",

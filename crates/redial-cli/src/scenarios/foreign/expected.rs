@@ -279,3 +279,136 @@ fn list<T>(entries: &[T], text: impl Fn(&T) -> String) -> String {
     let texts: Vec<_> = entries.iter().map(text).collect();
     if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Goal: each thing that can be seen is compared, within its span and no further.
+
+    use super::super::seen::SeenAttempt;
+    use super::*;
+
+    const MS: Ns = 1_000_000;
+
+    fn expected() -> ExpectedCall {
+        ExpectedCall {
+            starts: vec![Span::at(0), Span { from: 80 * MS, to: 120 * MS }],
+            cancels: BTreeMap::from([(2, Span::at(200 * MS))]),
+            previous: vec![None, Some("1".to_owned())],
+            timeouts: Some(vec![Some(Span::at(200 * MS)), None]),
+            sent: Some(vec![1, 1]),
+            end: Some(ExpectedEnd {
+                at: Span::at(200 * MS),
+                outcome: "UNAVAILABLE".to_owned(),
+                attempt: Some(2),
+                text: Some("busy".to_owned()),
+                previous: Some(Some("1".to_owned())),
+            }),
+        }
+    }
+
+    fn seen(second: Ns) -> SeenCall {
+        let attempt = |at, previous: Option<&str>, timeout, cancelled| SeenAttempt {
+            at,
+            cancelled,
+            previous: previous.map(str::to_owned),
+            timeout,
+            sent: 1,
+        };
+        SeenCall {
+            attempts: vec![
+                attempt(0, None, Some(200 * MS), None),
+                attempt(second, Some("1"), None, Some(200 * MS)),
+            ],
+            end: Some(SeenEnd {
+                at: 200 * MS,
+                outcome: "UNAVAILABLE".to_owned(),
+                text: "busy".to_owned(),
+                attempt: Some(2),
+                previous: Some("1".to_owned()),
+            }),
+        }
+    }
+
+    fn differences(expected: &ExpectedCall, seen: SeenCall) -> Vec<&'static str> {
+        let list =
+            Expected::Calls(vec![expected.clone()]).compare(&Seen::Calls(vec![seen]), 5 * MS);
+        list.into_iter().map(|difference| difference.what).collect()
+    }
+
+    #[test]
+    fn a_span_holds_to_its_ends_and_the_tolerance_beyond() {
+        for second in [75, 80, 100, 120, 125] {
+            assert!(differences(&expected(), seen(second * MS)).is_empty(), "{second}");
+        }
+        for second in [74, 126] {
+            assert_eq!(differences(&expected(), seen(second * MS)), ["starts"], "{second}");
+        }
+    }
+
+    #[test]
+    fn everything_that_can_be_seen_is_compared() {
+        let changed = |change: fn(&mut SeenCall)| {
+            let mut seen = seen(100 * MS);
+            change(&mut seen);
+            differences(&expected(), seen)
+        };
+        assert_eq!(
+            changed(|it| drop(it.attempts.pop())),
+            ["starts", "cancels", "previous", "timeouts", "sent"]
+        );
+        assert_eq!(changed(|it| it.attempts[0].previous = Some("0".into())), ["previous"]);
+        assert_eq!(changed(|it| it.attempts[0].timeout = Some(206 * MS)), ["timeouts"]);
+        assert_eq!(changed(|it| it.attempts[1].sent = 0), ["sent"]);
+        assert_eq!(changed(|it| it.attempts[1].cancelled = None), ["cancels"]);
+        let ended = |change: fn(&mut SeenEnd)| {
+            let mut seen = seen(100 * MS);
+            seen.end.iter_mut().for_each(change);
+            differences(&expected(), seen)
+        };
+        assert_eq!(ended(|end| end.at = 0), ["end.at"]);
+        assert_eq!(ended(|end| end.outcome = "OK".into()), ["end.outcome"]);
+        assert_eq!(ended(|end| end.attempt = None), ["end.attempt"]);
+        assert_eq!(ended(|end| end.text = String::new()), ["end.text"]);
+        assert_eq!(ended(|end| end.previous = None), ["end.previous"]);
+        // Who gives a call up that does not end cancels it.
+        assert_eq!(changed(|it| it.end = None), ["cancels", "end"]);
+    }
+
+    #[test]
+    fn a_row_changes_what_it_says_and_leaves_the_rest() {
+        let instead = |text: &str| -> ExpectedCall {
+            expected().instead(&serde_json::from_str(text).expect("it is right"))
+        };
+        assert_eq!(instead("{}"), expected());
+        let fewer = instead(r#"{"starts": [0, [1, 2], 3], "cancels": {}}"#);
+        assert_eq!(fewer.starts[1], Span { from: MS, to: 2 * MS });
+        assert_eq!(fewer.previous, [None, Some("1".into()), Some("2".into())]);
+        assert_eq!((fewer.cancels.len(), &fewer.sent, &fewer.end), (0, &None, &expected().end));
+        assert_eq!(instead(r#"{"end": null}"#).end, None);
+        let end = instead(r#"{"end": {"outcome": "OK", "attempt": null}}"#).end.unwrap();
+        assert_eq!((&*end.outcome, end.attempt, end.text), ("OK", None, None));
+        let end = instead(r#"{"end": {"previous": null}}"#).end.unwrap();
+        assert_eq!((end.previous, end.attempt), (Some(None), Some(2)));
+    }
+
+    #[test]
+    fn a_config_is_refused_by_the_channel_or_by_every_call() {
+        let refused = Seen::Refused("no".into());
+        let mut call = seen(0);
+        call.attempts.clear();
+        let by_call = Seen::Calls(vec![call]);
+        let taken = Seen::Calls(vec![seen(0)]);
+        for (expected, seen, holds) in [
+            (Expected::Refused, &refused, true),
+            (Expected::Refused, &by_call, true),
+            (Expected::Refused, &taken, false),
+            (Expected::Taken, &taken, true),
+            (Expected::Taken, &by_call, false),
+            (Expected::Open, &taken, true),
+        ] {
+            assert_eq!(expected.compare(seen, 0).is_empty(), holds, "{expected:?} {seen:?}");
+        }
+        assert_eq!(Expected::Taken.instead(&Instead::Opposite), Expected::Refused);
+        assert_eq!(Expected::Refused.instead(&Instead::Opposite), Expected::Taken);
+    }
+}

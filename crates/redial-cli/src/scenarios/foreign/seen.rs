@@ -34,7 +34,7 @@ pub(super) struct SeenCall {
 #[derive(Debug)]
 pub(super) struct SeenAttempt {
     pub(super) at: Ns,
-    cancelled: Option<Ns>,
+    pub(super) cancelled: Option<Ns>,
     pub(super) previous: Option<String>,
     pub(super) timeout: Option<Ns>,
     pub(super) sent: u64,

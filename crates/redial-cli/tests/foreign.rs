@@ -1,0 +1,154 @@
+//! Goal: what a program of another language says is held against what is expected and against the list of
+//! differences, and neither a program nor a list that makes no sense is believed. Method: programs of one
+//! line of shell, which refuse every config. What real ones do is a matter of `cargo xtask test interop`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use redial_cli::scenarios::{Arguments, run};
+
+/// Refuses every config, with one line for each that it gets.
+const REFUSES: &str = r#"while read -r line; do
+  id=${line#*\"id\":}; echo "{\"id\":${id%%,*},\"refused\":\"I like none\"}"; done"#;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A file of this content for one test.
+fn written(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).expect("it can be written");
+    path.display().to_string()
+}
+
+/// Plays these files with a program of shell: the code, what is printed, and what is complained of.
+fn play(test: &str, script: &str, list: Option<&str>, files: &[&str]) -> (u8, String, String) {
+    let script = written(&format!("{test}.sh"), script);
+    let differences = list.map(|text| written(&format!("{test}.json"), text));
+    let arguments = Arguments {
+        with: Some(format!("sh {script}")),
+        language: differences.as_ref().map(|_| "shell".to_owned()),
+        differences,
+        files: files.iter().map(|file| root().join(file).display().to_string()).collect(),
+        ..Arguments::default()
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(&arguments, &mut out, &mut err).expect("it writes into memory");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    (code, text(out), text(err))
+}
+
+/// A list with one row for this language.
+fn list(rest: &str) -> String {
+    format!(
+        r#"{{"about": "a", "differences": [{{"what": "it refuses", "ruling": "G39", "why": "b",
+            "languages": ["shell"], {rest}}}]}}"#
+    )
+}
+
+const REFUSED: &[&str] = &["scenarios/grpc-refused.json"];
+
+#[test]
+fn a_client_that_refuses_a_wrong_config_does_what_is_expected() {
+    let (code, out, err) = play("refuses", REFUSES, None, REFUSED);
+    assert_eq!((code, &*out, &*err), (0, "1 passed, 0 failed, 0 skipped\n", ""));
+}
+
+#[test]
+fn a_difference_in_no_row_fails_and_one_in_a_row_does_not() {
+    let files = &["interop/oddities.json"];
+    let (code, out, _) = play("unlisted", REFUSES, None, files);
+    assert_eq!(code, 1);
+    assert!(out.contains("happened  refused: I like none"), "{out}");
+    assert!(out.ends_with("0 passed, 9 failed, 0 skipped\n"), "{out}");
+    let row = list(r#""scenarios": {"oddities.json: a pushback with a fraction": "refused"}"#);
+    let (_, out, _) = play("listed", REFUSES, Some(&row), files);
+    assert!(out.ends_with("1 passed, 8 failed, 0 skipped\n"), "{out}");
+    let row = list(r#""configs": ["grpc-config.json: nothing at all"]"#);
+    let (_, with, _) = play("config", REFUSES, Some(&row), &["scenarios/grpc-config.json"]);
+    let (_, without, _) = play("configs", REFUSES, None, &["scenarios/grpc-config.json"]);
+    let failed = |out: &str| out.lines().filter(|line| line.starts_with("FAILED")).count();
+    assert_eq!(failed(&with) + 1, failed(&without), "{with}");
+}
+
+#[test]
+fn a_row_that_makes_no_difference_fails() {
+    let row =
+        list(r#""scenarios": {"grpc-refused.json: a service config with a problem": "refused"}"#);
+    let (code, out, _) = play("needless", REFUSES, Some(&row), REFUSED);
+    assert_eq!(code, 1);
+    assert!(out.contains("expected  the difference \"it refuses\""), "{out}");
+    assert!(out.contains("it does not show: take it out of the list"), "{out}");
+}
+
+#[test]
+fn a_row_about_what_is_not_played_is_a_mistake() {
+    for name in ["nothing", "late: early hands on the real failure"] {
+        let row = list(&format!(r#""scenarios": {{"grpc-retry.json: {name}": "refused"}}"#));
+        let (code, _, err) = play("unknown", REFUSES, Some(&row), &["scenarios/grpc-retry.json"]);
+        assert_eq!(code, 2);
+        let expected = format!("a row is about grpc-retry.json: {name}, which is not played\n");
+        assert_eq!(err, expected);
+    }
+    let (code, _, err) = play("misspelt", REFUSES, Some(&list(r#""scenarioes": {}"#)), REFUSED);
+    assert_eq!(code, 2);
+    assert!(err.contains("unknown field `scenarioes`"), "{err}");
+}
+
+#[test]
+fn a_program_that_does_not_speak_the_protocol_is_named() {
+    for (test, script, complaint) in [
+        ("ends", "exit 3", "it ended before it had answered"),
+        ("garbage", "read -r line; echo hello", "it printed \"hello\""),
+        ("stranger", r#"read -r line; echo '{"id": 77}'"#, "it answered 77, which nobody asked"),
+        ("half", r#"read -r line; printf '{"id": 0'"#, "or one without an end"),
+        (
+            "mute",
+            r#"while read -r line; do id=${line#*\"id\":}; echo "{\"id\":${id%%,*}}"; done"#,
+            "the program tells of 0 calls, not of 1",
+        ),
+    ] {
+        let (code, _, err) = play(test, script, None, REFUSED);
+        assert_eq!(code, 2, "{test}");
+        assert!(err.contains(complaint), "{test}: {err}");
+    }
+    let arguments = Arguments {
+        with: Some("there-is-no-such-program".to_owned()),
+        files: vec![root().join(REFUSED[0]).display().to_string()],
+        ..Arguments::default()
+    };
+    let mut err = Vec::new();
+    assert_eq!(run(&arguments, &mut Vec::new(), &mut err).expect("it writes into memory"), 2);
+    let err = String::from_utf8(err).expect("it is text");
+    assert!(err.starts_with("cannot start there-is-no-such-program: "), "{err}");
+}
+
+#[test]
+fn what_clients_of_other_languages_play_is_pinned() {
+    for (file, played, skipped) in [
+        ("buffer", 5, 0),
+        ("config", 61, 0),
+        ("hedging", 12, 1),
+        ("refused", 1, 0),
+        ("retry", 18, 1),
+        ("throttle", 8, 0),
+        ("transparent", 3, 4),
+    ] {
+        let path = format!("scenarios/grpc-{file}.json");
+        let (_, out, _) = play(&format!("pinned-{file}"), REFUSES, None, &[&path]);
+        let last = out.lines().last().expect("there is a last line");
+        let counts: Vec<usize> =
+            last.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
+        assert_eq!((counts[0] + counts[1], counts[2]), (played, skipped), "{file}: {last}");
+    }
+}
+
+#[test]
+fn our_own_core_holds_where_others_go_ways_of_their_own() {
+    let files = vec![root().join("interop/oddities.json").display().to_string()];
+    let arguments = Arguments { files, ..Arguments::default() };
+    let mut out = Vec::new();
+    assert_eq!(run(&arguments, &mut out, &mut Vec::new()).expect("it writes into memory"), 0);
+    assert_eq!(String::from_utf8(out).expect("it is text"), "9 passed, 0 failed\n");
+}
