@@ -1,8 +1,12 @@
 """grpcio for side-by-side tests: `version`, `client` or `server PROTO`, as interop/README.md says."""
 
 import json
+import os
 import platform
 import sys
+
+# C-core logs every config that it refuses, and some are to be refused.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
