@@ -3,10 +3,12 @@
 //! Rule: what a case does is said by gRPC's public description of its interoperability tests; here are its
 //! client's part ([`cases`]), through a retry layer with a policy in force, and its server's part
 //! ([`server`]), behind the layers for servers. [`official`] plays both against the programs of grpc-go, and
-//! says of every case that is not played why not.
+//! says of every case that is not played why not. [`servers`] plays our client against servers that were
+//! written with the libraries of other languages.
 //!
 //! ```sh
 //! cargo run -p redial-interop -- official
+//! cargo run -p redial-interop -- servers go target/interop/go/peer
 //! ```
 
 pub mod caller;

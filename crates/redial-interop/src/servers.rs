@@ -1,6 +1,6 @@
 //! Our client against a server that was written with another language's library.
 //!
-//! Rule: the same is expected of all of them ([`cases`]), but for the rows of the list of differences
+//! Rule: the same is expected of all of them (`cases`), but for the rows of the list of differences
 //! (`servers` in `interop/differences.json`). A difference without a row fails, and so does a row that makes
 //! none.
 
