@@ -8,7 +8,7 @@ use http_body::Body;
 
 use crate::BoxError;
 use crate::sizes::Sizes;
-use crate::tape::Failure;
+use crate::tape::{EMPTY_MAX, Failure};
 
 /// What is there of a body.
 pub(crate) enum Ahead {
@@ -37,7 +37,9 @@ impl Ahead {
     {
         let mut cx = Context::from_waker(Waker::noop());
         let mut first = None;
-        loop {
+        // A frame that says nothing is passed over, and so is not more than a few of them: others want a
+        // turn, too.
+        for _ in 0..EMPTY_MAX {
             let frame = match Pin::new(&mut *body).poll_frame(&mut cx) {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(Some(Err(error))) => return Err(Failure::Body(error.into())),
@@ -55,5 +57,6 @@ impl Ahead {
                 first => return Ok(Ahead::Part([first, Some(bytes)])),
             }
         }
+        Ok(Ahead::Part([first, None]))
     }
 }

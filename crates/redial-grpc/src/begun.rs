@@ -15,7 +15,7 @@ use redial_core::{
 use crate::methods::PlanRef;
 use crate::observe::Observer;
 use crate::options::CallDiary;
-use crate::statistics::CallTally;
+use crate::statistics::{CallTally, Happened};
 use crate::throttle::Throttle;
 use crate::timer::{Clock, Timer};
 
@@ -74,6 +74,10 @@ impl Outside for Book {
     fn note(&mut self, at: Ns, note: Note) {
         let Book { method, tally, observer, .. } = self;
         tally.note(&note, self.hedged, |happened| {
+            // Who makes one attempt whatever happens has no retries to lose.
+            if happened == Happened::BufferFull && method.rules().attempts == Some(1) {
+                return;
+            }
             method.counters().add(happened);
             observer.happened(happened);
         });
@@ -216,6 +220,16 @@ impl Begun {
         if let Some((_, slot)) = self.running_after(0) {
             self.outcome(slot, code, judgement);
         }
+    }
+
+    /// Whether the deadline has passed, which ends the call.
+    pub(crate) fn is_overtaken(&mut self) -> bool {
+        let deadline = with!(&self.machine, call => call.deadline());
+        if deadline == NEVER || self.look() < deadline {
+            return false;
+        }
+        with!(&mut self.machine, call => call.wake_once(self.seen, &mut self.world));
+        true
     }
 
     /// Whether the deadline ended the call.

@@ -14,6 +14,7 @@ use crate::pool::Pooled;
 use crate::sizes::TooLarge;
 use crate::state::State;
 use crate::tape::Failure;
+use crate::template::{PREVIOUS, previous};
 use crate::wrap::Ended;
 use crate::{BoxError, answer, evidence};
 
@@ -73,22 +74,33 @@ where
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let Some(call) = this.call.state() else { return convert(inner.poll_frame(cx)) };
-        let polled = {
-            let _inside = call.inside();
-            inner.poll_frame(cx)
+        // What came before it was handed on.
+        let found = call.response_sizes.as_ref().and_then(|sizes| sizes.found());
+        let polled = match found {
+            Some(_) => Poll::Pending,
+            None => {
+                let _inside = call.inside();
+                inner.poll_frame(cx)
+            }
         };
         // By reference: a frame is large, and nearly each is handed on as it is.
-        let seen = match &polled {
-            Poll::Ready(Some(Ok(frame))) => saw(call, frame),
-            Poll::Ready(None) => cut_off(call),
-            Poll::Ready(Some(Err(_))) => Seen::Lost,
-            Poll::Pending => std::task::ready!(poll_deadline(call, cx)),
+        let seen = match (&polled, found) {
+            (_, Some(too_large)) => refuse(call, too_large),
+            (Poll::Ready(Some(Ok(frame))), _) => saw(call, frame),
+            (Poll::Ready(None), _) => cut_off(call),
+            (Poll::Ready(Some(Err(_))), _) => Seen::Lost,
+            (Poll::Pending, _) => std::task::ready!(poll_deadline(call, cx)),
         };
         let ended = match (seen, polled) {
-            (Seen::More, polled) => return convert(polled),
-            (Seen::End, polled) if !call.is_out_of_time() => {
+            // One that always has something would never come to its timer.
+            (Seen::More, polled) if !call.is_overtaken() => return convert(polled),
+            (Seen::Before(wanted), Poll::Ready(Some(Ok(frame)))) => {
+                return Poll::Ready(Some(Ok(frame.map_data(|data| data.slice(..wanted)))));
+            }
+            (Seen::End(code), polled) if !call.is_out_of_time() => {
+                let number = call.number;
                 this.call.clear();
-                return convert(polled);
+                return convert(polled).map(|frame| frame.map(|it| numbered(it, code, number)));
             }
             (Seen::TooLarge(too_large), _) => too_large_text(too_large),
             (_, Poll::Ready(Some(Err(error)))) => match lost(call, error.into()) {
@@ -140,7 +152,9 @@ pub(crate) fn too_large_text(TooLarge { size, limit }: TooLarge) -> (Code, Strin
 /// What that which came means for the call.
 enum Seen {
     More,
-    End,
+    /// So many bytes, and then a message that is too large.
+    Before(usize),
+    End(Code),
     TooLarge(TooLarge),
     /// The connection, or what the application wrote.
     Lost,
@@ -150,27 +164,47 @@ enum Seen {
 fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
     if let Some(data) = frame.data_ref() {
         call.received(data);
-        match call.response_sizes.as_mut().map(|sizes| sizes.look(data)) {
-            Some(Err(too_large)) => {
-                call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
-                Seen::TooLarge(too_large)
-            }
+        match call.response_sizes.as_mut().map(|sizes| sizes.look_up_to(data)) {
+            Some(Err(too_large)) => refuse(call, too_large),
+            Some(Ok(wanted)) if wanted < data.len() => Seen::Before(wanted),
             _ => Seen::More,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
         let (code, pushback) = answer::trailers(trailers);
         call.ended(code, call.plan().judge(code, pushback));
-        Seen::End
+        Seen::End(code)
     } else {
         Seen::More
     }
+}
+
+/// A message that is too large ends the call (G41).
+#[cold]
+fn refuse(call: &mut State, too_large: TooLarge) -> Seen {
+    call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
+    Seen::TooLarge(too_large)
 }
 
 /// A response that just stops: no status came.
 #[cold]
 fn cut_off(call: &mut State) -> Seen {
     call.ended(Code::Unknown, call.plan().judge(Code::Unknown, Pushback::None));
-    Seen::End
+    Seen::End(Code::Unknown)
+}
+
+/// Tells the application in a failure's status how many attempts came before (G30).
+fn numbered(
+    mut frame: Result<Frame<Bytes>, BoxError>,
+    code: Code,
+    number: u32,
+) -> Result<Frame<Bytes>, BoxError> {
+    if code != Code::Ok
+        && let (Some(previous), Ok(frame)) = (previous(number), &mut frame)
+        && let Some(trailers) = frame.trailers_mut()
+    {
+        trailers.insert(PREVIOUS, previous);
+    }
+    frame
 }
 
 /// Why a response that had begun was lost.
@@ -208,5 +242,6 @@ fn poll_deadline(call: &mut State, cx: &mut Context<'_>) -> Poll<Seen> {
     while begun.end().is_none() {
         std::task::ready!(begun.poll_due(cx));
     }
-    Poll::Ready(Seen::End)
+    // The deadline it was: nothing else is due once a call belongs to an attempt.
+    Poll::Ready(Seen::End(Code::DeadlineExceeded))
 }

@@ -20,8 +20,9 @@ pub(crate) type Answer<R> = Result<Response<ResponseBody<R>>, BoxError>;
 pub(crate) enum Finish {
     /// With a status that was made here.
     Ended(Ended),
-    /// With an error that is not of a connection: the application knows what it means.
-    Error(BoxError),
+    /// With an error that is not of a connection, for the application knows what it means, after so
+    /// many attempts.
+    Error(BoxError, u32),
 }
 
 impl Finish {
@@ -33,7 +34,7 @@ impl Finish {
         number: u32,
     ) -> Self {
         if evidence == Evidence::None && code == Code::Unknown {
-            Finish::Error(error)
+            Finish::Error(error, number)
         } else {
             Finish::Ended(Ended::because(code, error, number))
         }
@@ -42,7 +43,7 @@ impl Finish {
     pub(crate) fn hand_on<B, R>(self, bodies: &impl Bodies<B>) -> Answer<R> {
         match self {
             Finish::Ended(ended) => Ok(bodies.ended(ended)?.map(|()| ResponseBody::none())),
-            Finish::Error(error) => Err(error),
+            Finish::Error(error, attempts) => Err(bodies.failed(error, attempts)),
         }
     }
 }
@@ -90,7 +91,7 @@ pub(crate) fn out_of_time<R>(why: Why, attempts: u32, last: Option<Failed<Respon
             ));
             source = ended.source;
         }
-        Some(Brought::Nothing(Finish::Error(error))) => source = Some(error),
+        Some(Brought::Nothing(Finish::Error(error, _))) => source = Some(error),
         // With a whole response the call ended.
         Some(Brought::Response(_)) | None => {}
     }
@@ -106,7 +107,7 @@ pub(crate) fn of_body(failure: Failure, attempts: u32) -> Finish {
             let (code, message) = too_large_text(too_large);
             Finish::Ended(Ended::new(code, message, attempts))
         }
-        Failure::Body(error) => Finish::Error(error),
+        Failure::Body(error) => Finish::Error(error, attempts),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::pool::Pooled;
 use crate::shared::Shared;
 use crate::sizes::Sizes;
 use crate::state::{Begin, State};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 use crate::tape::{Replay, Tape};
 use crate::template::{PREVIOUS, Said, TIMEOUT, Template};
 use crate::wrap::{Bodies, Tonic};
@@ -65,6 +65,14 @@ impl<S, W> RetryService<S, W> {
     #[cfg(feature = "balance")]
     pub(crate) fn inner(&self) -> &S {
         &self.inner
+    }
+
+    /// What was made ready and is not called: it may keep a place until it is called or dropped.
+    fn give_up_readiness(&mut self)
+    where
+        S: Clone,
+    {
+        self.inner = lock(&self.spare).clone();
     }
 
     /// What can be changed and read while calls run.
@@ -129,10 +137,13 @@ where
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
         let keeps = retries != Retries::Off;
         let mut sizes = method.request_max().map(Sizes::new);
-        let ahead = if keeps || observer.counts_bytes() || sizes.is_some() {
+        // At its deadline a call lets go of its body, which a connection would go on reading.
+        let bounded = deadline.is_some() || config_deadline.is_some();
+        let ahead = if keeps || observer.counts_bytes() || sizes.is_some() || bounded {
             match Ahead::read(request.body_mut(), &mut sizes) {
                 Ok(ahead) => Some(ahead),
                 Err(failure) => {
+                    self.give_up_readiness();
                     observer.never_began(failure.code());
                     let finish = Some(Box::new(of_body(failure, 0)));
                     return ResponseFuture::new(None, Kind::Ended(finish, self.bodies.clone()));
@@ -184,6 +195,9 @@ where
             let _inside = call.state().and_then(|state| state.inside_attempt(FIRST.attempt));
             self.inner.call(request)
         });
+        if !starts {
+            self.give_up_readiness();
+        }
         let (spare, bodies) = (self.spare.clone(), self.bodies.clone());
         ResponseFuture::new(future, Kind::Call(Pending::new(call, spare, bodies, tape, sealed)))
     }

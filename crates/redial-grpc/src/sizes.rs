@@ -26,16 +26,18 @@ impl Framing {
     /// How many of the next bytes of the stream are payload, not prefix.
     #[cfg(any(test, feature = "metrics", feature = "opentelemetry"))]
     pub(crate) fn payload(&mut self, bytes: &[u8]) -> u64 {
-        self.look(bytes, |_| Ok::<_, std::convert::Infallible>(())).unwrap_or_else(|it| match it {})
+        self.look(bytes, |_, _| Ok::<_, std::convert::Infallible>(()))
+            .unwrap_or_else(|it| match it {})
     }
 
-    /// Looks at the next bytes of the stream, says the size of each message that begins in them, and
-    /// returns how many of them are payload.
+    /// Looks at the next bytes of the stream, says the size of each message that begins in them and
+    /// how many of them come before it, and returns how many are payload.
     fn look<E>(
         &mut self,
         mut bytes: &[u8],
-        mut begins: impl FnMut(u32) -> Result<(), E>,
+        mut begins: impl FnMut(u32, usize) -> Result<(), E>,
     ) -> Result<u64, E> {
+        let all = bytes.len();
         let mut payload = 0;
         while !bytes.is_empty() {
             if self.payload > 0 {
@@ -54,7 +56,8 @@ impl Framing {
                 self.have = 0;
                 let [_flag, length @ ..] = self.prefix;
                 let size = u32::from_be_bytes(length);
-                begins(size)?;
+                // A prefix that began in what was looked at before has nothing before it here.
+                begins(size, (all - bytes.len()).saturating_sub(5))?;
                 self.payload = size;
             }
         }
@@ -67,18 +70,45 @@ impl Framing {
 pub(crate) struct Sizes {
     limit: u32,
     framing: Framing,
+    /// A message that was found to be too large behind others.
+    found: Option<TooLarge>,
 }
 
 impl Sizes {
     pub(crate) fn new(limit: u32) -> Self {
-        Sizes { limit, framing: Framing::default() }
+        Sizes { limit, framing: Framing::default(), found: None }
     }
 
     /// Looks at the next bytes of the stream.
     pub(crate) fn look(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
         let limit = self.limit;
-        let fits = |size| if size > limit { Err(TooLarge { size, limit }) } else { Ok(()) };
+        let fits = |size, _| if size > limit { Err(TooLarge { size, limit }) } else { Ok(()) };
         self.framing.look(bytes, fits).map(drop)
+    }
+
+    /// The same where what comes before a message that is too large is wanted: how many of these
+    /// bytes are. If that is not all of them, the message is [`found`](Sizes::found) from then on.
+    pub(crate) fn look_up_to(&mut self, bytes: &[u8]) -> Result<usize, TooLarge> {
+        let limit = self.limit;
+        let mut wanted = bytes.len();
+        let looked = self.framing.look(bytes, |size, begins| {
+            if size <= limit {
+                return Ok(());
+            }
+            wanted = begins;
+            Err(TooLarge { size, limit })
+        });
+        match looked {
+            Err(too_large) if wanted == 0 => return Err(too_large),
+            Err(too_large) => self.found = Some(too_large),
+            Ok(_) => {}
+        }
+        Ok(wanted)
+    }
+
+    /// The message that is too large, if others came before it.
+    pub(crate) fn found(&self) -> Option<TooLarge> {
+        self.found
     }
 }
 
@@ -102,6 +132,27 @@ mod tests {
             let too_large = message(5);
             let found = too_large.chunks(cut).find_map(|part| sizes.look(part).err());
             assert_eq!(found, Some(TooLarge { size: 5, limit: 4 }), "cut by {cut}");
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_message_that_is_too_large_is_wanted() {
+        let good = [message(3), message(4)].concat();
+        let stream = [good.clone(), message(5)].concat();
+        for cut in 1..=stream.len() {
+            let mut sizes = Sizes::new(4);
+            let mut wanted = 0;
+            let found = stream.chunks(cut).find_map(|part| match sizes.look_up_to(part) {
+                Ok(some) => {
+                    wanted += some;
+                    sizes.found()
+                }
+                Err(too_large) => Some(too_large),
+            });
+            assert_eq!(found, Some(TooLarge { size: 5, limit: 4 }), "cut by {cut}");
+            // Of a prefix that is cut, the first part was handed on before it could be read.
+            assert!((good.len()..good.len() + 5).contains(&wanted), "{wanted}, cut by {cut}");
+            assert!(wanted == good.len() || (good.len() / cut + 1) * cut < good.len() + 5);
         }
     }
 

@@ -154,6 +154,15 @@ impl State {
         }
     }
 
+    /// Whether the deadline has passed, which ends the call.
+    #[inline]
+    pub(crate) fn is_overtaken(&mut self) -> bool {
+        match &mut self.life {
+            Life::First(_) => false,
+            Life::Begun(begun) => begun.is_overtaken(),
+        }
+    }
+
     /// Whether the deadline ended the call.
     pub(crate) fn is_out_of_time(&self) -> bool {
         matches!(&self.life, Life::Begun(begun) if begun.is_out_of_time())

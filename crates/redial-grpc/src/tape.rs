@@ -46,7 +46,7 @@ use replay::{Early, Read};
 pub use replay::{Replay, ReplayError};
 
 /// How many frames that say nothing are passed over before others get a turn.
-const EMPTY_MAX: u32 = 32;
+pub(crate) const EMPTY_MAX: u32 = 32;
 
 /// What the caller must know about.
 #[derive(Debug)]

@@ -25,6 +25,13 @@ pub trait Bodies<B>: Clone {
     fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
         Ok(ended.into_response())
     }
+
+    /// An error that is not of a connection, and is handed on: so many attempts were made. By default
+    /// it is not touched.
+    fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
+        let _ = attempts;
+        error
+    }
 }
 
 /// A call that ended on this side: a deadline, a lost connection, a message that is too large.
@@ -103,19 +110,31 @@ impl Bodies<tonic::body::Body> for Tonic {
         // Whoever made a status meant it so: its message, metadata and details stay (G3).
         let meant = ended.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
         let meant = meant.filter(|status| status.code() == code).cloned();
-        let mut status = meant.unwrap_or_else(|| {
+        let status = meant.unwrap_or_else(|| {
             let mut status = tonic::Status::new(code, ended.message);
             if let Some(source) = ended.source {
                 status.set_source(source.into());
             }
             status
         });
-        if ended.attempts > 1 {
-            let previous = tonic::metadata::MetadataValue::from(ended.attempts - 1);
-            status.metadata_mut().insert("grpc-previous-rpc-attempts", previous);
-        }
-        Err(Box::new(status))
+        Err(numbered(status, ended.attempts))
     }
+
+    /// The same error after one attempt; after more, the [`tonic::Status`] that tonic makes of it, so
+    /// that the application finds their number.
+    fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
+        if attempts > 1 { numbered(tonic::Status::from_error(error), attempts) } else { error }
+    }
+}
+
+/// A status that says how many attempts came before the last (G30).
+#[cfg(feature = "tonic")]
+fn numbered(mut status: tonic::Status, attempts: u32) -> BoxError {
+    if attempts > 1 {
+        let previous = tonic::metadata::MetadataValue::from(attempts - 1);
+        status.metadata_mut().insert("grpc-previous-rpc-attempts", previous);
+    }
+    Box::new(status)
 }
 
 /// Any other client: its bodies are made by a function.

@@ -13,6 +13,7 @@ mod configs;
 mod connecting;
 mod deadlines;
 mod diaries;
+mod ends;
 mod faults;
 mod latency;
 mod limits;
