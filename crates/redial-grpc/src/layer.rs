@@ -46,7 +46,8 @@ pub struct RetryLayer<W = Tonic> {
 }
 
 impl RetryLayer {
-    /// A layer with this service config, checked.
+    /// A layer with this service config, checked. What is legal in it and surely not meant is found
+    /// with [`Control::config`].
     ///
     /// # Errors
     /// Everything that is wrong with the config, with places.
@@ -105,6 +106,30 @@ impl RetryLayerBuilder {
     pub fn config(mut self, config: ServiceConfig) -> Self {
         self.config = config;
         self
+    }
+
+    /// The service config as text, checked for the options that were said before it:
+    ///
+    /// ```
+    /// # use redial_grpc::RetryLayer;
+    /// let config = r#"{
+    ///   "methodConfig": [{ "name": [{}],
+    ///     "retryPolicy": { "maxAttempts": 8, "initialBackoff": "0.1s", "maxBackoff": "1s",
+    ///                      "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }],
+    ///   "retryThrottling": { "maxTokens": 100, "tokenRatio": 0.1 }
+    /// }"#;
+    /// let capped = RetryLayer::builder().config_json(config)?;
+    /// assert!(capped.warnings()[0].to_string().contains("maxAttempts"));
+    /// let raised = RetryLayer::builder().attempts_cap(8).config_json(config)?;
+    /// assert!(raised.warnings().is_empty());
+    /// # Ok::<(), redial_grpc::Problems>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Everything that is wrong with the config, with places.
+    pub fn config_json(self, config: &str) -> Result<Self, Problems> {
+        let config = ServiceConfig::parse_for(config, &self.client)?;
+        Ok(self.config(config))
     }
 
     /// Everything that a client says beside the config.

@@ -53,7 +53,7 @@ impl CallOptions {
     }
 }
 
-/// A diary that a call writes while its owner holds on to it.
+/// A diary that a call writes while its owner holds on to it; one for each call, or their notes mix.
 #[derive(Clone, Debug, Default)]
 pub struct CallDiary(Arc<Mutex<Diary>>);
 

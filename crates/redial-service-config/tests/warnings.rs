@@ -126,10 +126,10 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
     // Codes.
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "nonFatalStatusCodes": @["UNAVAILABLE"]}}], THROTTLING}"#,
      "hangs-uncounted", "methodConfig[0].hedgingPolicy.nonFatalStatusCodes",
-     "without DEADLINE_EXCEEDED a server that hangs never drains the tokens", "add \"DEADLINE_EXCEEDED\""),
+     "without DEADLINE_EXCEEDED a server that gives up on slow calls never drains the tokens", "add \"DEADLINE_EXCEEDED\""),
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": @{"maxAttempts": 2}}], THROTTLING}"#,
      "hangs-uncounted", "methodConfig[0].hedgingPolicy.nonFatalStatusCodes",
-     "without DEADLINE_EXCEEDED a server that hangs never drains the tokens", "add \"DEADLINE_EXCEEDED\""),
+     "without DEADLINE_EXCEEDED a server that gives up on slow calls never drains the tokens", "add \"DEADLINE_EXCEEDED\""),
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "nonFatalStatusCodes": [4, @"ok"]}}], THROTTLING}"#,
      "ok-listed", "methodConfig[0].hedgingPolicy.nonFatalStatusCodes[1]",
      "OK is no failure, and has no effect here", "remove it"),

@@ -158,7 +158,7 @@ impl Advice<'_, '_> {
 
     fn hedging(&mut self, policy: &HedgingPolicy, hedges: u32) {
         if !policy.non_fatal_status_codes.contains(Code::DeadlineExceeded) {
-            let what = "without DEADLINE_EXCEEDED a server that hangs never drains the tokens";
+            let what = "without DEADLINE_EXCEEDED a server that gives up on slow calls never drains the tokens";
             let (rule, name) = (Rule::HangsUncounted, "nonFatalStatusCodes");
             self.warn_inside("hedgingPolicy", rule, name, what, "add \"DEADLINE_EXCEEDED\"");
         }
