@@ -26,16 +26,17 @@ pub(crate) fn write(root: &Path, reports: &[Report]) -> io::Result<&'static str>
 fn text(date: &str, commit: &str, toolchain: &str, reports: &[Report]) -> String {
     let mut text = format!(
         "# The last long run\n\n`cargo xtask test --long` wrote this: {date}, at {commit}, with {toolchain}.\n\n\
-         | step | result | time |\n| --- | --- | --- |\n"
+         | step | result | time | what holds |\n| --- | --- | --- | --- |\n"
     );
     for report in reports {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {} |",
+            "| {} | {} | {} | {} |",
             report.name,
             report.outcome.word(),
-            run::spoken(report.took)
+            run::spoken(report.took),
+            report.why
         );
     }
     let _ = writeln!(text, "\n{}", run::last_line(reports));
@@ -77,11 +78,11 @@ mod tests {
 
     #[test]
     fn the_record_holds_every_step_and_the_count() {
-        let reports =
-            [Report { name: "deny", outcome: Outcome::Passed, took: Duration::from_secs(61) }];
+        let (outcome, took) = (Outcome::Passed, Duration::from_secs(61));
+        let reports = [Report { name: "deny", why: "licences", outcome, took }];
         let text = text("2026-01-02", "abc123", "rustc 1.2.3", &reports);
         assert!(text.contains("2026-01-02, at abc123, with rustc 1.2.3."));
-        assert!(text.contains("| deny | passed | 1 min 01 s |"));
+        assert!(text.contains("| deny | passed | 1 min 01 s | licences |"));
         assert!(text.ends_with("\n1 passed, 0 failed, 0 skipped\n"));
     }
 }

@@ -49,6 +49,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Report {
     pub(crate) name: &'static str,
+    pub(crate) why: &'static str,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
 }
@@ -75,7 +76,7 @@ pub(crate) fn run(steps: &[&Step], settings: &Settings, machine: &mut impl Machi
         for reason in outcome.reasons() {
             machine.say(&format!("   {reason}"));
         }
-        reports.push(Report { name: step.name, outcome, took });
+        reports.push(Report { name: step.name, why: step.why, outcome, took });
     }
     reports
 }
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_run_fails_if_any_step_did_and_not_for_a_skipped_one() {
-        let report = |outcome| Report { name: "a", outcome, took: Duration::ZERO };
+        let report = |outcome| Report { name: "a", why: "", outcome, took: Duration::ZERO };
         let failed = report(Outcome::Failed(Vec::new()));
         let skipped = report(Outcome::Skipped(String::new()));
         assert!(any_failed(&[report(Outcome::Passed), failed]));
@@ -342,8 +343,14 @@ mod tests {
     #[test]
     fn the_table_has_every_step_its_time_and_its_reasons() {
         let reports = [
-            Report { name: "a", outcome: Outcome::Passed, took: Duration::from_millis(59_900) },
             Report {
+                name: "a",
+                why: "",
+                outcome: Outcome::Passed,
+                took: Duration::from_millis(59_900),
+            },
+            Report {
+                why: "",
                 name: "b",
                 outcome: Outcome::Skipped("no tool".into()),
                 took: Duration::from_secs(60),
