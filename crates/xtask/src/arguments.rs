@@ -6,7 +6,7 @@ usage: cargo xtask test [--long] [--install] [--list] [STEP...]
        cargo xtask generate [--check]
 
   STEP       run only these steps, long ones too
-  --long     also run the steps that take long; the result goes to docs/long.md
+  --long     also run the steps that take long; the results go to docs/long.md
   --install  install what a step lacks, with apt and rustup too
   --list     print the steps, what each is for and what it needs
 

@@ -60,7 +60,7 @@ fn test(arguments: &Arguments) -> ExitCode {
     let mut machine = Real::new(root());
     let reports = run::run(&selected, &settings, &mut machine);
 
-    if arguments.long && !settings.named && !ci {
+    if arguments.long && !ci {
         // CI has nobody to commit it.
         match record::write(&root(), &reports) {
             Ok(path) => machine.say(&format!("\nwritten: {path}")),

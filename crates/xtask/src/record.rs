@@ -1,4 +1,5 @@
-//! The record of the last long run, `docs/long.md`: few people run it, and all may want to know.
+//! The record of long runs, `docs/long.md`: few people run them, and all may want to know. A run
+//! that names its steps brings their rows up to date and leaves the others.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::command_line::CommandLine;
 use crate::machine;
 use crate::run::{self, Report};
+use crate::steps::STEPS;
 
 const PATH: &str = "docs/long.md";
 
@@ -16,30 +18,35 @@ const PATH: &str = "docs/long.md";
 pub(crate) fn write(root: &Path, reports: &[Report]) -> io::Result<&'static str> {
     let ask = |words| machine::output(root, &CommandLine::new(words)).unwrap_or_default();
     let commit = ask("git describe --always --dirty");
-    let toolchain = ask("rustc --version");
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let text = text(&date(since.as_secs() / 86_400), commit.trim(), toolchain.trim(), reports);
-    fs::write(root.join(PATH), text)?;
+    let path = root.join(PATH);
+    // Without one, all rows are new.
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+    let when = format!("{} | {}", date(since.as_secs() / 86_400), commit.trim());
+    fs::write(path, text(&names, &before, &when, reports))?;
     Ok(PATH)
 }
 
-fn text(date: &str, commit: &str, toolchain: &str, reports: &[Report]) -> String {
-    let mut text = format!(
-        "# The last long run\n\n`cargo xtask test --long` wrote this: {date}, at {commit}, with {toolchain}.\n\n\
-         | step | result | time | what holds |\n| --- | --- | --- | --- |\n"
-    );
-    for report in reports {
+/// The record with a row for each step that has run, now or before.
+fn text(names: &[&str], before: &str, when: &str, reports: &[Report]) -> String {
+    let mut text = "# The last long runs\n\n`cargo xtask test --long` writes this; with the names of steps behind it, \
+                    their rows.\n\n| step | result | time | date | commit | what holds |\n\
+                    | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for name in names {
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} |",
-            report.name,
-            report.outcome.word(),
-            run::spoken(report.took),
-            report.why
-        );
+        let _ = match reports.iter().find(|report| report.name == *name) {
+            Some(Report { outcome, took, why, .. }) => {
+                let (result, time) = (outcome.word(), run::spoken(*took));
+                writeln!(text, "| {name} | {result} | {time} | {when} | {why} |")
+            }
+            None => match before.lines().find(|row| row.starts_with(&format!("| {name} |"))) {
+                Some(row) => writeln!(text, "{row}"),
+                None => Ok(()),
+            },
+        };
     }
-    let _ = writeln!(text, "\n{}", run::last_line(reports));
     text
 }
 
@@ -76,13 +83,30 @@ mod tests {
         assert_eq!(date(20_454), "2026-01-01");
     }
 
+    fn report(name: &'static str, outcome: Outcome) -> Report {
+        Report { name, why: "it holds", outcome, took: Duration::from_secs(61) }
+    }
+
     #[test]
-    fn the_record_holds_every_step_and_the_count() {
-        let (outcome, took) = (Outcome::Passed, Duration::from_secs(61));
-        let reports = [Report { name: "deny", why: "licences", outcome, took }];
-        let text = text("2026-01-02", "abc123", "rustc 1.2.3", &reports);
-        assert!(text.contains("2026-01-02, at abc123, with rustc 1.2.3."));
-        assert!(text.contains("| deny | passed | 1 min 01 s | licences |"));
-        assert!(text.ends_with("\n1 passed, 0 failed, 0 skipped\n"));
+    fn a_run_writes_its_rows_and_keeps_those_of_others() {
+        let names = ["a", "b", "c"];
+        let first = [report("a", Outcome::Passed), report("b", Outcome::Passed)];
+        let first = text(&names, "", "2026-01-02 | abc", &first);
+        let of_b = [report("b", Outcome::Failed(Vec::new()))];
+        let second = text(&names, &first, "2026-01-03 | def", &of_b);
+        let rows: Vec<_> = second.lines().skip_while(|row| !row.starts_with("| ---")).collect();
+        assert_eq!(
+            rows[1..],
+            [
+                "| a | passed | 1 min 01 s | 2026-01-02 | abc | it holds |",
+                "| b | failed | 1 min 01 s | 2026-01-03 | def | it holds |",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_step_that_is_gone_has_no_row_any_more() {
+        let before = text(&["a"], "", "2026-01-02 | abc", &[report("a", Outcome::Passed)]);
+        assert!(!text(&["b"], &before, "2026-01-03 | def", &[]).contains("| a |"));
     }
 }
