@@ -222,10 +222,11 @@ impl Begun {
         }
     }
 
-    /// Whether the deadline has passed, which ends the call.
+    /// Whether the deadline has passed, which ends the call. What comes in its very moment comes
+    /// before it (P4).
     pub(crate) fn is_overtaken(&mut self) -> bool {
         let deadline = with!(&self.machine, call => call.deadline());
-        if deadline == NEVER || self.look() < deadline {
+        if deadline == NEVER || self.look() <= deadline {
             return false;
         }
         with!(&mut self.machine, call => call.wake_once(self.seen, &mut self.world));
