@@ -1,7 +1,8 @@
 //! What the clones of a channel and its tasks share: the roster, and who waits for it to change.
 //!
-//! Rules: nothing is awaited under the roster's lock. Whoever changes it wakes all who wait; each of
-//! them looks again in the order in which it began to wait, and an open connection has room for all.
+//! Rules: nothing is awaited under the roster's lock. Whoever changes it wakes all whom the change
+//! concerns; each of them looks again in the order in which it began to wait, and an open connection
+//! has room for all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use tonic::transport::Endpoint;
 use super::dial::{Dial, Link};
 use super::error::Unreachable;
 use super::resolve::{ConfigError, Resolution};
-use super::roster::{Changes, Ending, Go, Mark, Pick, Roster, State};
+use super::roster::{Changes, Ending, Go, Mark, Pick, Roster, Serial, State, Wish};
 use super::tell;
 use super::view::{Backend, View};
 use crate::backends::UsedBackends;
@@ -44,7 +45,10 @@ pub(crate) struct Hub {
     pub(crate) control: Control,
     roster: Mutex<Roster<Link>>,
     news: Mutex<News>,
+    /// For calls: a backend may have become one to pick.
     changed: Notify,
+    /// For those who dial: some backend is wanted, or no longer.
+    wishes: Notify,
     /// Somebody has reason to doubt the addresses.
     pub(crate) doubted: Notify,
     /// Whether a resolution has ended, well or not; publishes nothing else.
@@ -70,6 +74,7 @@ impl Hub {
             roster: Mutex::new(roster),
             news: Mutex::default(),
             changed: Notify::new(),
+            wishes: Notify::new(),
             doubted: Notify::new(),
             settled: AtomicBool::new(false),
         }
@@ -81,29 +86,28 @@ impl Hub {
         let result = change(&mut roster, Instant::now());
         let stirred = roster.take_stirred();
         drop(roster);
-        if stirred {
+        if stirred.picks {
             self.changed.notify_waiters();
+        }
+        if stirred.wishes {
+            self.wishes.notify_waiters();
         }
         result
     }
 
-    /// Until the roster is like this.
-    pub(crate) async fn until(&self, like: impl Fn(&Roster<Link>) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            // Before looking: what changes from here on is not missed.
-            changed.as_mut().enable();
-            if like(&lock(&self.roster)) {
-                return;
-            }
-            changed.await;
-        }
+    /// Until somebody needs this backend.
+    pub(crate) async fn wanted(&self, serial: Serial) -> Wish {
+        until(&self.wishes, || lock(&self.roster).wish(serial)).await
+    }
+
+    /// Until nobody needs this backend any more, or somebody needs it anew.
+    pub(crate) async fn over(&self, serial: Serial, wish: Wish) {
+        until(&self.wishes, || lock(&self.roster).is_over(serial, wish).then_some(())).await;
     }
 
     /// Until a resolution has ended, well or not.
     pub(crate) async fn settled(&self) {
-        self.until(|_| self.is_settled()).await;
+        until(&self.changed, || self.is_settled().then_some(())).await;
     }
 
     pub(crate) fn is_settled(&self) -> bool {
@@ -262,6 +266,20 @@ impl Hub {
         let news = lock(&self.news);
         let unresolved = news.unresolved.as_deref().map(str::to_owned);
         View { backends, unresolved, config_error: news.config_error.clone() }
+    }
+}
+
+/// Until there is something to see.
+async fn until<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
+    loop {
+        let changed = changed.notified();
+        tokio::pin!(changed);
+        // Before looking: what changes from here on is not missed.
+        changed.as_mut().enable();
+        if let Some(seen) = look() {
+            return seen;
+        }
+        changed.await;
     }
 }
 

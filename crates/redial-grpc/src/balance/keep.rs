@@ -116,11 +116,11 @@ impl Keepers {
 /// Keeps one backend connected as long as it is wanted.
 async fn keep(hub: Arc<Hub>, serial: Serial, address: SocketAddr) {
     loop {
-        hub.until(|roster| roster.is_wanted(serial)).await;
+        let wish = hub.wanted(serial).await;
         let establish = || establish(&hub, serial, address);
         let connected = tokio::select! {
             connected = hub.settings.connect.retry(establish).when(|_: &DialError| true) => connected,
-            () = hub.until(|roster| roster.is_idle(serial)) => continue,
+            () = hub.over(serial, wish) => continue,
         };
         if let Ok(mut link) = connected {
             link.ended().await;

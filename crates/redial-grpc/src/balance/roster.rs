@@ -58,12 +58,34 @@ pub(crate) struct Backend<C> {
     connections: Connections,
     /// When it was last picked, in picks.
     turn: u64,
+    wish: Wish,
 }
 
 impl<C: Connection> Backend<C> {
     fn is_open(&self) -> bool {
         matches!(&self.state, State::Open(connection) if connection.is_open())
     }
+
+    /// It is to be dialled, which nobody wanted before.
+    fn wake(&mut self, now: Instant) {
+        self.wish.0 += 1;
+        self.state = State::Connecting { since: now };
+    }
+}
+
+/// That a backend is to be connected. Each time that somebody needs it again is another one: who
+/// waits to dial for the one before waits in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wish(u64);
+
+/// Who has to look at a roster again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stirred {
+    /// Calls that wait for a pick.
+    pub(crate) picks: bool,
+    /// Those who dial: a wish has come or gone. No dial changes that for the others, or each of
+    /// many would wake all.
+    pub(crate) wishes: bool,
 }
 
 /// Where an attempt goes.
@@ -122,8 +144,7 @@ pub(crate) struct Roster<C> {
     start: usize,
     turns: u64,
     serials: u64,
-    /// Whether somebody has to look at it again.
-    stirred: bool,
+    stirred: Stirred,
 }
 
 impl<C: Connection> Roster<C> {
@@ -137,7 +158,7 @@ impl<C: Connection> Roster<C> {
             start: (draw * ADDRESSES_MAX as f64) as usize,
             turns: 0,
             serials: 0,
-            stirred: false,
+            stirred: Stirred::default(),
         }
     }
 
@@ -145,8 +166,8 @@ impl<C: Connection> Roster<C> {
         &self.backends
     }
 
-    /// Whether something has changed since this was last asked.
-    pub(crate) fn take_stirred(&mut self) -> bool {
+    /// What has changed since this was last asked.
+    pub(crate) fn take_stirred(&mut self) -> Stirred {
         std::mem::take(&mut self.stirred)
     }
 
@@ -185,6 +206,7 @@ impl<C: Connection> Roster<C> {
                         in_flight: 0,
                         connections: Connections::default(),
                         turn: 0,
+                        wish: Wish::default(),
                     }
                 }
             };
@@ -198,7 +220,7 @@ impl<C: Connection> Roster<C> {
             self.dial_another(&[], now);
         }
         self.wake_all(now);
-        self.stirred = true;
+        self.stirred.picks = true;
         Changes { added, removed: before }
     }
 
@@ -211,7 +233,7 @@ impl<C: Connection> Roster<C> {
             if self.picks_first() && self.backends.iter().any(Backend::is_open) {
                 self.rest_all();
             }
-            self.stirred = true;
+            self.stirred.picks = true;
         }
     }
 
@@ -224,7 +246,8 @@ impl<C: Connection> Roster<C> {
         if !self.picks_first() {
             for backend in &mut self.backends {
                 if matches!(backend.state, State::Idle) {
-                    backend.state = State::Connecting { since: now };
+                    backend.wake(now);
+                    self.stirred.wishes = true;
                 }
             }
         }
@@ -235,20 +258,26 @@ impl<C: Connection> Roster<C> {
         for backend in &mut self.backends {
             if matches!(backend.state, State::Connecting { .. } | State::Failed { .. }) {
                 backend.state = State::Idle;
+                self.stirred.wishes = true;
             }
         }
     }
 
-    /// Whether this backend is to be dialled.
-    pub(crate) fn is_wanted(&self, serial: Serial) -> bool {
-        self.backends
-            .iter()
-            .any(|it| it.serial == serial && matches!(it.state, State::Connecting { .. }))
+    /// For which wish this backend is to be connected; `None`: nobody needs it.
+    pub(crate) fn wish(&self, serial: Serial) -> Option<Wish> {
+        let wanted = |it: &&Backend<C>| it.serial == serial && !matches!(it.state, State::Idle);
+        self.backends.iter().find(wanted).map(|it| it.wish)
     }
 
-    /// Whether nobody needs this backend.
-    pub(crate) fn is_idle(&self, serial: Serial) -> bool {
-        self.backends.iter().any(|it| it.serial == serial && matches!(it.state, State::Idle))
+    /// Whether it is in vain to dial for this wish. A connection that came of it serves whoever
+    /// needs it next.
+    pub(crate) fn is_over(&self, serial: Serial, wish: Wish) -> bool {
+        let found = self.backends.iter().find(|it| it.serial == serial);
+        found.is_none_or(|it| match it.state {
+            State::Idle => true,
+            State::Open(_) => false,
+            State::Connecting { .. } | State::Failed { .. } => it.wish != wish,
+        })
     }
 
     /// It is being dialled.
@@ -257,7 +286,7 @@ impl<C: Connection> Roster<C> {
             && matches!(backend.state, State::Connecting { .. } | State::Failed { .. })
         {
             backend.state = State::Connecting { since: now };
-            self.stirred = true;
+            self.stirred.picks = true;
         }
     }
 
@@ -270,7 +299,7 @@ impl<C: Connection> Roster<C> {
         if let Some(backend) = self.at(serial) {
             backend.state = State::Open(connection);
             backend.connections.add();
-            self.stirred = true;
+            self.stirred.picks = true;
         }
     }
 
@@ -280,7 +309,7 @@ impl<C: Connection> Roster<C> {
             && !matches!(backend.state, State::Idle)
         {
             backend.state = State::Failed { why: why.into() };
-            self.stirred = true;
+            self.stirred.picks = true;
         }
         self.chosen.take_if(|chosen| *chosen == serial);
     }
@@ -291,7 +320,7 @@ impl<C: Connection> Roster<C> {
         if let Some(backend) = self.at(serial) {
             backend.state =
                 if picks_first { State::Idle } else { State::Connecting { since: now } };
-            self.stirred = true;
+            self.stirred.picks = true;
         }
         self.chosen.take_if(|chosen| *chosen == serial);
     }
@@ -359,8 +388,8 @@ impl<C: Connection> Roster<C> {
         }
         let mut others = self.backends.iter_mut().filter(elsewhere);
         let next = others.find(|it| matches!(it.state, State::Idle))?;
-        next.state = State::Connecting { since: now };
-        self.stirred = true;
+        next.wake(now);
+        self.stirred = Stirred { picks: true, wishes: true };
         Some(now + PATIENCE)
     }
 
@@ -372,8 +401,8 @@ impl<C: Connection> Roster<C> {
             // Also those that were avoided: there are no others.
             let idle = self.backends.iter_mut().find(|it| matches!(it.state, State::Idle));
             let Some(idle) = idle else { return Pick::Fail };
-            idle.state = State::Connecting { since: now };
-            self.stirred = true;
+            idle.wake(now);
+            self.stirred = Stirred { picks: true, wishes: true };
         }
         // With more addresses to dial, the next one's turn comes by itself.
         let more = self.backends.iter().any(|it| matches!(it.state, State::Idle));

@@ -267,3 +267,26 @@ fn a_channel_whose_runtime_has_ended_says_so() {
         assert_eq!(status.message(), "the runtime that the channel was started on has ended");
     }
 }
+
+/// Red if `Wish` did not count: the first address, which waits for its backoff, is left idle and
+/// needed again in one moment, and would be said to be dialled while it waits on.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_needed_again_is_dialled_at_once() {
+    const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0s",
+        "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.hold_at(2);
+    let channel = pipes.to(2, &config("pick_first", HEDGE_AT_ONCE));
+    let channel = channel.connect_backoff(s(100), s(100)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let call = tokio::spawn(async move { answered_by(&mut client, failing(0)).await });
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(pipes.dials(1).len(), 1, "it was refused");
+    // One of both hedges takes it, and the other asks for an elsewhere.
+    pipes.serve(2, &log);
+    assert_eq!(call.await.unwrap().unwrap(), 2);
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(pipes.dials(1).len(), 2);
+    let first = channel.view().backends.swap_remove(0);
+    assert_eq!(first.state, BackendState::Failed("connection refused".to_owned()));
+}

@@ -449,3 +449,35 @@ fn round_robin_is_fair_over_any_set() {
             assert!(seen.iter().all(|count| (each..=each + 1).contains(count)), "{seen:?}");
         });
 }
+
+/// Red if a dial stirred wishes: each of a thousand dials would wake a thousand who dial.
+#[test]
+fn who_dials_is_woken_by_wishes_and_not_by_the_dials_of_others() {
+    let mut rig = Rig::new(LoadBalancing::RoundRobin, [1, 2]);
+    assert_eq!(rig.roster.take_stirred(), Stirred { picks: true, wishes: true });
+    let (serial, now) = (rig.serial(1), rig.now);
+    let quiet = |roster: &mut Roster<Fake>| {
+        assert_eq!(roster.take_stirred(), Stirred { picks: true, wishes: false });
+    };
+    rig.roster.dialling(serial, now);
+    quiet(&mut rig.roster);
+    rig.roster.failed(serial, "refused");
+    quiet(&mut rig.roster);
+    rig.roster.connected(serial, open());
+    quiet(&mut rig.roster);
+    rig.roster.lost(serial, now);
+    quiet(&mut rig.roster);
+    let wish = rig.roster.wish(serial).expect("round_robin needs all");
+    assert!(!rig.roster.is_over(serial, wish));
+    rig.roster.connected(rig.serial(2), open());
+    rig.roster.take_stirred();
+    rig.roster.set_balancing(LoadBalancing::PickFirst, now);
+    assert!(rig.roster.take_stirred().wishes && rig.roster.wish(serial).is_none());
+    assert!(rig.roster.is_over(serial, wish));
+    rig.roster.set_balancing(LoadBalancing::RoundRobin, now);
+    assert!(rig.roster.take_stirred().wishes && rig.roster.wish(serial) != Some(wish), "another");
+    assert!(rig.roster.is_over(serial, wish));
+    // What came of the first one in this very moment is not made a second time.
+    rig.roster.connected(serial, open());
+    assert!(!rig.roster.is_over(serial, wish));
+}
