@@ -23,6 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
 use super::error::{DialError, Spent};
+use super::foreign;
 use super::roster::Connection;
 use crate::BoxError;
 
@@ -163,7 +164,8 @@ impl Service<Uri> for Once {
         let (dial, phases) = (self.dial.take(), self.phases.clone());
         Box::pin(async move {
             let (dial, address) = dial.ok_or(Spent)?;
-            let io = dial.dial(address).await?;
+            let panicked = || Err(io::Error::other("the dial panicked"));
+            let io = foreign::run(|| dial.dial(address), panicked).await?;
             Ok(TokioIo::new(Watched { io, heard: false, phases }))
         })
     }

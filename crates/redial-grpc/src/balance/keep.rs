@@ -12,6 +12,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::dial::{self, Link};
 use super::error::DialError;
+use super::foreign;
 use super::hub::Hub;
 use super::resolve::{Resolution, Resolve};
 use super::roster::{Changes, Serial};
@@ -71,7 +72,8 @@ async fn pause(hub: &Hub, good_for: Option<Duration>) {
 struct Unresolved;
 
 async fn resolve(hub: &Hub, resolver: &dyn Resolve) -> Result<Resolution, Unresolved> {
-    let resolving = tokio::time::timeout(RESOLVE_MAX, resolver.resolve()).await;
+    let resolving = foreign::run(|| resolver.resolve(), || Err("the resolver panicked".into()));
+    let resolving = tokio::time::timeout(RESOLVE_MAX, resolving).await;
     let result = resolving.unwrap_or_else(|_| Err(format!("no answer in {RESOLVE_MAX:?}").into()));
     let result = result.and_then(|resolution| match resolution.addresses.is_empty() {
         true => Err("the answer has no address".into()),

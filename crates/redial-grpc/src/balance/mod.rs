@@ -30,6 +30,7 @@
 mod builder;
 mod dial;
 pub(crate) mod error;
+mod foreign;
 mod health;
 mod hub;
 mod keep;

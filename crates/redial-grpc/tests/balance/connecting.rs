@@ -3,7 +3,9 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use redial_grpc::balance::{self, BackendState, CONNECT_MAX_DEFAULT, Unreachable};
+use redial_grpc::balance::{
+    self, BackendState, CONNECT_MAX_DEFAULT, Dial, Dialling, Resolve, Resolving, Unreachable,
+};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
@@ -289,4 +291,35 @@ async fn an_address_that_is_needed_again_is_dialled_at_once() {
     assert_eq!(pipes.dials(1).len(), 2);
     let first = channel.view().backends.swap_remove(0);
     assert_eq!(first.state, BackendState::Failed("connection refused".to_owned()));
+}
+
+/// A dialler and a resolver with a mistake in it.
+#[derive(Debug)]
+struct Panics;
+
+impl Dial for Panics {
+    fn dial(&self, _: std::net::SocketAddr) -> Dialling<'_> {
+        Box::pin(async { panic!("the test's own") })
+    }
+}
+
+impl Resolve for Panics {
+    fn resolve(&self) -> Resolving<'_> {
+        panic!("the test's own")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_of_the_applications_that_panics_leaves_nobody_waiting() {
+    let dials = balance::channel("http://panics.test").addresses([address(1)]).dial(Panics);
+    let resolves = balance::channel("http://panics.test").resolver(Panics);
+    for (channel, text) in [
+        (dials, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
+        (resolves, "no backend is known: the name cannot be resolved: the resolver panicked"),
+    ] {
+        let mut client = Client::new(channel.build().unwrap());
+        let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
+        let status = call.await.expect("it does not wait for ever").unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
+    }
 }
