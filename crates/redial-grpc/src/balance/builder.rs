@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use redial::{Policy, Throttle};
 use redial_service_config::ServiceConfig;
 use tonic::transport::Endpoint;
@@ -50,10 +51,16 @@ pub struct ChannelBuilder {
     resolve_every: Option<Duration>,
 }
 
+/// For this origin; with `https`, TLS with the roots that tonic has, as for a generated client's
+/// `connect`. Where it has none the connection is refused, unless the application sets its own.
+fn endpoint(origin: Uri) -> Endpoint {
+    Endpoint::new(origin.clone()).unwrap_or_else(|_| Endpoint::from(origin))
+}
+
 impl ChannelBuilder {
     pub(crate) fn new(target: &str) -> Self {
         let read = Target::parse(target);
-        let read = read.map(|Target { origin, place }| (Endpoint::from(origin), place));
+        let read = read.map(|Target { origin, place }| (endpoint(origin), place));
         ChannelBuilder {
             name: target.to_owned(),
             target: read,
@@ -81,7 +88,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// What tonic has for a connection: TLS, keepalive, window sizes. Its `connect_timeout` bounds
+    /// What tonic has for a connection: TLS, keepalive, window sizes. Its `tls_config` is for targets
+    /// with `https`, and tonic leaves it aside for all others. Its `connect_timeout` bounds
     /// each dial (20 s otherwise); its `local_address` has no effect, and its `timeout` is to be
     /// left alone: deadlines are for calls and configs.
     pub fn endpoint(

@@ -36,7 +36,8 @@ pub trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 
 /// Makes the connections of a channel, in place of TCP: through a proxy, over other sockets, or in
-/// memory for tests. TLS, if the endpoint has it, is spoken over what this returns.
+/// memory for tests. TLS, if the target says `https`, is spoken over what this returns; a dial that
+/// speaks it itself is for targets with `http`.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Connects once. The channel waits between dials, bounds the time of each, and drops the
     /// future if nobody needs the connection any more.
@@ -128,7 +129,9 @@ pub(crate) async fn connect(
     most: Duration,
 ) -> Result<Link, DialError> {
     let (sender, mut phase) = watch::channel(Phase::Silent);
-    let connector = Once { dial: Some((dial, address)), phases: Arc::new(sender) };
+    let dial = Some((dial, address));
+    let secure = endpoint.uri().scheme_str() == Some("https");
+    let connector = Once { dial, secure, phases: Arc::new(sender) };
     let connecting = async {
         let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::of)?;
         let heard = phase.wait_for(|phase| *phase != Phase::Silent).await.map(|phase| *phase);
@@ -143,6 +146,8 @@ pub(crate) async fn connect(
 /// A connector that dials once.
 struct Once {
     dial: Option<(Arc<dyn Dial>, SocketAddr)>,
+    /// Whether TLS must be spoken.
+    secure: bool,
     phases: Phases,
 }
 
@@ -161,12 +166,12 @@ impl Service<Uri> for Once {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let (dial, phases) = (self.dial.take(), self.phases.clone());
+        let (dial, phases, secure) = (self.dial.take(), self.phases.clone(), self.secure);
         Box::pin(async move {
             let (dial, address) = dial.ok_or(Spent)?;
             let panicked = || Err(io::Error::other("the dial panicked"));
             let io = foreign::run(|| dial.dial(address), panicked).await?;
-            Ok(TokioIo::new(Watched { io, heard: false, phases }))
+            Ok(TokioIo::new(Watched { io, secure, heard: false, phases }))
         })
     }
 }
@@ -174,8 +179,27 @@ impl Service<Uri> for Once {
 /// Bytes whose end is seen at once.
 struct Watched {
     io: Box<dyn Io>,
+    /// Whether TLS must be spoken, and nothing was written yet.
+    secure: bool,
     heard: bool,
     phases: Phases,
+}
+
+/// What every connection with TLS begins with: the type of a record with a handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+
+impl Watched {
+    /// Looks at what is about to be written. A tonic that is built without TLS speaks plaintext to
+    /// `https`, which nobody would notice.
+    fn begin(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(first) = bytes.first().filter(|_| self.secure) else { return Ok(()) };
+        if *first != HANDSHAKE {
+            let why = "the target says https, and tonic is built without a feature for TLS";
+            return Err(io::Error::other(why));
+        }
+        self.secure = false;
+        Ok(())
+    }
 }
 
 impl Drop for Watched {
@@ -215,6 +239,7 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.begin(bytes)?;
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
@@ -223,6 +248,7 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.begin(slices.iter().find(|it| !it.is_empty()).map_or(&[], |it| it))?;
         Pin::new(&mut self.io).poll_write_vectored(cx, slices)
     }
 
@@ -236,5 +262,45 @@ impl AsyncWrite for Watched {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Red if `Watched::begin` let everything pass: with a tonic without TLS, as the library has it
+    /// by itself, calls to an `https` target went out in plaintext.
+    #[tokio::test]
+    async fn where_tls_must_be_spoken_nothing_goes_out_in_plaintext() {
+        let watched = |secure| {
+            let (ours, theirs) = tokio::io::duplex(64);
+            let phases = Arc::new(watch::channel(Phase::Silent).0);
+            (Watched { io: Box::new(ours), secure, heard: false, phases }, theirs)
+        };
+        for vectored in [false, true] {
+            for (secure, bytes, passes) in [
+                (true, b"PRI * HTTP/2.0".as_slice(), false),
+                (true, &[HANDSHAKE, 3, 1], true),
+                (false, b"PRI * HTTP/2.0", true),
+            ] {
+                let (mut ours, mut theirs) = watched(secure);
+                let written = if vectored {
+                    ours.write_vectored(&[io::IoSlice::new(&[]), io::IoSlice::new(bytes)]).await
+                } else {
+                    ours.write(bytes).await
+                };
+                assert_eq!(written.is_ok(), passes, "{secure} {bytes:?}");
+                if passes {
+                    ours.write_all(b"anything").await.expect("only the first bytes tell");
+                }
+                drop(ours);
+                let mut read = Vec::new();
+                theirs.read_to_end(&mut read).await.unwrap();
+                assert_eq!(!read.is_empty(), passes);
+            }
+        }
     }
 }

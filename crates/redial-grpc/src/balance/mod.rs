@@ -64,6 +64,11 @@ pub type BalancedChannel = RetryService<Balanced>;
 /// | `dns:///host:port`, `dns:host:port`, `host:port` | the addresses of a name, plaintext |
 /// | `http://host:port`, `https://host:port` | the same, as tonic writes it; with `https`, TLS |
 /// | `ipv4:a:port,b:port`, `ipv6:[a]:port,[b]:port` | these addresses, plaintext |
+///
+/// TLS needs one of tonic's features for it (`tls-ring`, `tls-aws-lc`), and its roots
+/// (`tls-native-roots`, `tls-webpki-roots`) or a config of your own
+/// ([`endpoint`](ChannelBuilder::endpoint)). Without it no connection is made to `https`. Certificates
+/// must be for the target's host, whatever its addresses are.
 pub fn channel(target: &str) -> ChannelBuilder {
     ChannelBuilder::new(target)
 }

@@ -8,3 +8,4 @@ mod load;
 mod outliers;
 mod places;
 mod rig;
+mod tls;

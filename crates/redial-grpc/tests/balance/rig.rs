@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::codegen::BoxStream;
-use tonic::transport::Server;
+use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 pub(crate) type Client = EchoClient<BalancedChannel>;
@@ -135,16 +135,22 @@ pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
     pub(crate) manner: Manner,
     service: Named,
+    tls: Option<ServerTlsConfig>,
     runtime: Option<tokio::runtime::Runtime>,
     goodbye: Option<tokio::sync::oneshot::Sender<()>>,
 }
 
 impl Replica {
     pub(crate) fn start(name: usize, log: &Log) -> Self {
+        Replica::start_with(name, log, None)
+    }
+
+    /// With TLS, perhaps.
+    pub(crate) fn start_with(name: usize, log: &Log, tls: Option<ServerTlsConfig>) -> Self {
         let manner = Manner::default();
         let service = Named { name, log: log.clone(), manner: manner.clone() };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut replica = Replica { address, manner, service, runtime: None, goodbye: None };
+        let mut replica = Replica { address, manner, service, tls, runtime: None, goodbye: None };
         replica.restart();
         replica
     }
@@ -161,9 +167,13 @@ impl Replica {
         listener.set_nonblocking(true).expect("a listener");
         let (goodbye, heard) = tokio::sync::oneshot::channel();
         let service = EchoServer::new(self.service.clone());
+        let mut server = Server::builder();
+        if let Some(tls) = &self.tls {
+            server = server.tls_config(tls.clone()).expect("a certificate and its key");
+        }
+        let server = server.add_service(service);
         runtime.spawn(async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-            let server = Server::builder().add_service(service);
             let said = async { drop(heard.await) };
             server.serve_with_incoming_shutdown(incoming, said).await
         });
