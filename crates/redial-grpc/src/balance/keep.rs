@@ -25,6 +25,10 @@ pub(crate) const STEADY: Duration = Duration::from_secs(1);
 /// How long one resolution may take.
 pub(crate) const RESOLVE_MAX: Duration = Duration::from_secs(20);
 
+/// The part of its time by which a pause may be longer: clients that lost the same backend, or have
+/// their answers from the same cache, would otherwise all ask in the same moment.
+const SPREAD: f64 = 0.1;
+
 /// Where the addresses come from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
@@ -57,7 +61,11 @@ pub(crate) async fn follow(hub: Arc<Hub>, source: Source) {
 /// Until it is time to resolve again: somebody has reason to, it was long ago, or the answer is no
 /// longer good; never at once.
 async fn pause(hub: &Hub, good_for: Option<Duration>) {
-    let (min, every) = (hub.settings.resolve_min, hub.settings.resolve_every.or(good_for));
+    let more = 1.0 + SPREAD * redial::draw();
+    let spread = |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * more);
+    let spread = |time| spread(time).unwrap_or(Duration::MAX);
+    let min = spread(hub.settings.resolve_min);
+    let every = hub.settings.resolve_every.or(good_for.map(spread));
     tokio::time::sleep(min).await;
     match every.map(|every| every.saturating_sub(min)) {
         Some(rest) => {

@@ -66,7 +66,8 @@ pub struct Resolution {
     /// An error: the config is bad, or whether there is one could not be found out. The one in force
     /// stays, and the error is told (ruling G39).
     pub config: Result<Option<ServiceConfig>, ConfigError>,
-    /// How long the answer is good: the channel asks again when that time is over, unless it was told
+    /// How long the answer is good: the channel asks again when that time is over, or up to a tenth of
+    /// it later so that not all clients ask at once, unless it was told
     /// [how often](super::ChannelBuilder::resolve_every) it asks. `None`: the resolver does not know.
     pub good_for: Option<Duration>,
 }
