@@ -18,7 +18,7 @@ use super::error::{DnsError, Wrong};
 use super::resolver::{Asks, DAY, DnsResolver, Inner, Named, Txt};
 use super::target::{Host, Target};
 
-/// How long an answer is kept at least, whatever its TTL says, as in other gRPC libraries.
+/// How long an answer is kept, whatever its TTL says, as in other gRPC libraries.
 pub const REFRESH_MIN: Duration = Duration::from_secs(30);
 /// How long one question to one name server may take.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,8 +86,9 @@ impl DnsResolverBuilder {
         self
     }
 
-    /// How long an answer is kept at least, whatever its TTL says; [`REFRESH_MIN`] by default. Who
-    /// asks earlier gets the same answer, and no name server hears of it.
+    /// How long an answer is kept, whatever its TTL says; [`REFRESH_MIN`] by default. Who asks earlier
+    /// gets the same answer, and no name server hears of it. Who asks later asks the name servers: a
+    /// channel does so when the TTL is over, or when it has lost a connection.
     pub const fn refresh_min(mut self, time: Duration) -> Self {
         self.refresh_min = time;
         self
@@ -124,7 +125,9 @@ impl DnsResolverBuilder {
         };
         let by = self.resolver(name_server);
         let by = by.map_err(|error| DnsError::new(&self.target, Wrong::System(error)))?;
-        let asks = Asks::Name(Box::new(Named { name, by, txt }));
+        let refresh_min = self.refresh_min.min(DAY);
+        let asks =
+            Asks::Name(Box::new(Named { name, by, txt, refresh_min, asked: Mutex::default() }));
         Ok(DnsResolver(Arc::new(Inner { host: host.into(), port, asks })))
     }
 

@@ -48,6 +48,22 @@ pub(super) struct Named {
     pub(super) name: Name,
     pub(super) by: TokioResolver,
     pub(super) txt: Option<Txt>,
+    pub(super) refresh_min: Duration,
+    /// When the name servers were last asked.
+    pub(super) asked: Mutex<Option<Instant>>,
+}
+
+impl Named {
+    /// Forgets what is known once it is old enough, however long it is still good: who asks before
+    /// its end has reason to doubt it.
+    fn refresh(&self) {
+        let now = Instant::now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.is_none_or(|at| now.duration_since(at) >= self.refresh_min) {
+            self.by.clear_cache();
+            *asked = Some(now);
+        }
+    }
 }
 
 impl Asks {
@@ -115,13 +131,15 @@ impl Resolve for DnsResolver {
 
 impl Inner {
     async fn resolve(&self) -> Result<Resolution, DnsError> {
-        let Named { name, by, txt } = match &self.asks {
+        let named = match &self.asks {
             Asks::Address(ip) => {
                 let addresses = vec![SocketAddr::new(*ip, self.port)];
                 return Ok(Resolution::new(addresses).good_for(DAY));
             }
             Asks::Name(named) => &**named,
         };
+        named.refresh();
+        let Named { name, by, txt, .. } = named;
         let asked = async {
             match txt {
                 Some(txt) => txt.ask(&self.host, by).await,

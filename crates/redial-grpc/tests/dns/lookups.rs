@@ -64,7 +64,7 @@ async fn addresses_and_localhost_are_not_asked_about() {
 }
 
 #[tokio::test]
-async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_before() {
+async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_at_once() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
     let resolver =
@@ -77,6 +77,23 @@ async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_before() {
     let again = resolve(&resolver).await.unwrap();
     assert_eq!(shown(&again.addresses), ["[fd00::1]:443", "10.0.0.1:443"]);
     assert_eq!(server.asked(), []);
+}
+
+/// Red without `Named::refresh`: a channel that has lost a backend would be handed its address again
+/// until the end of the TTL, and one that came before its name would be told so as long as that.
+#[tokio::test]
+async fn who_asks_after_the_least_time_is_told_what_is_so_now() {
+    let server = NameServer::start().await.unwrap();
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    server.say_addresses("echo.test", 3600, &[]);
+    assert!(resolve(&resolver).await.unwrap_err().is_missing());
+    for ip in ["10.0.0.1", "10.0.0.9"] {
+        server.say_addresses("echo.test", 3600, &ips(&[ip]));
+        let found = resolve(&resolver).await.unwrap();
+        assert_eq!(shown(&found.addresses), [format!("{ip}:443")]);
+        assert!(found.good_for.is_some_and(|time| time > Duration::from_secs(3000)));
+    }
 }
 
 #[tokio::test]
