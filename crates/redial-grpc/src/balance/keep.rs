@@ -36,6 +36,15 @@ pub(crate) enum Source {
     Resolver(Arc<dyn Resolve>),
 }
 
+impl Source {
+    pub(crate) fn may_bring_config(&self) -> bool {
+        match self {
+            Source::Listed(_) => false,
+            Source::Resolver(resolver) => resolver.may_bring_config(),
+        }
+    }
+}
+
 /// Follows the addresses, for as long as the channel lives.
 pub(crate) async fn follow(hub: Arc<Hub>, source: Source) {
     let _ends = Ends(hub.clone());

@@ -52,6 +52,12 @@ pub type ConfigError = Arc<dyn Error + Send + Sync>;
 pub trait Resolve: fmt::Debug + Send + Sync + 'static {
     /// Asks once. An answer without any address counts as failed.
     fn resolve(&self) -> Resolving<'_>;
+
+    /// Whether its answers may bring a service config. If so, the first calls of a channel wait up to
+    /// 5 s for the first answer before their deadlines begin, since it may say what these are.
+    fn may_bring_config(&self) -> bool {
+        true
+    }
 }
 
 /// What a resolver found.
@@ -124,5 +130,9 @@ impl Resolve for SystemResolver {
             let found = tokio::net::lookup_host((&*self.host, self.port)).await?;
             Ok(Resolution::new(found.collect()))
         })
+    }
+
+    fn may_bring_config(&self) -> bool {
+        false
     }
 }

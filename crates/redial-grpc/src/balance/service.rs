@@ -1,7 +1,7 @@
 //! The service below the retry layer: each attempt goes to a backend of its own.
 //!
 //! Rule: it is always ready, so that an attempt that has to wait for a backend waits under its call's
-//! deadline. Only the first resolution, which may bring the config, is waited for before.
+//! deadline. Only a first resolution that may bring the config is waited for before.
 
 use std::fmt;
 use std::future::Future;
@@ -109,7 +109,7 @@ impl Service<Request<tonic::body::Body>> for Balanced {
     type Future = Calling;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if self.inner.hub.is_settled() {
+        if self.inner.hub.is_settled() || !self.inner.source.may_bring_config() {
             self.settling = None;
             return Poll::Ready(Ok(()));
         }

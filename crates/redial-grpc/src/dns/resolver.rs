@@ -127,6 +127,10 @@ impl Resolve for DnsResolver {
     fn resolve(&self) -> Resolving<'_> {
         Box::pin(async move { Ok(self.0.resolve().await?) })
     }
+
+    fn may_bring_config(&self) -> bool {
+        self.0.asks.txt().is_some()
+    }
 }
 
 impl Inner {

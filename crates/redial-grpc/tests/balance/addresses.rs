@@ -100,20 +100,34 @@ async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
     client.unary(failing(0)).await.unwrap();
 }
 
-/// Never answers.
+/// Never answers; whether a config might have come.
 #[derive(Debug)]
-struct Mute;
+struct Mute(bool);
 
 impl Resolve for Mute {
     fn resolve(&self) -> Resolving<'_> {
         Box::pin(std::future::pending())
     }
+
+    fn may_bring_config(&self) -> bool {
+        self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
+    let began = Instant::now();
+    let channel = Pipes::default().dialled("{}").resolver(Mute(false)).build().unwrap();
+    let mut request = Request::new(failing(0));
+    request.set_timeout(s(2));
+    let status = Client::new(channel).unary(request).await.unwrap_err();
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(2)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
     let began = Instant::now();
-    let channel = Pipes::default().dialled("{}").resolver(Mute).build().unwrap();
+    let channel = Pipes::default().dialled("{}").resolver(Mute(true)).build().unwrap();
     let mut client = Client::new(channel);
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
