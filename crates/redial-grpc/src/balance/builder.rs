@@ -130,8 +130,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// How long after a resolution the next one may come, whatever happens; 30 s by default. It may
-    /// be a tenth more, so that not all clients ask at once.
+    /// How long after a resolution the next one may come, whatever happens; 30 s by default, 10 ms
+    /// at the least. It may be a tenth more, so that not all clients ask at once.
     pub fn resolve_min(mut self, interval: Duration) -> Self {
         self.resolve_min = interval;
         self

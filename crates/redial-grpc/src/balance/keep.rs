@@ -25,6 +25,10 @@ pub(crate) const STEADY: Duration = Duration::from_secs(1);
 /// How long one resolution may take.
 pub(crate) const RESOLVE_MAX: Duration = Duration::from_secs(20);
 
+/// How long after a resolution the next one comes at the earliest, however short the application and
+/// the answer want it to be: without it a resolver that is quick would be asked in a tight circle.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
 /// The part of its time by which a pause may be longer: clients that lost the same backend, or have
 /// their answers from the same cache, would otherwise all ask in the same moment.
 const SPREAD: f64 = 0.1;
@@ -73,7 +77,7 @@ async fn pause(hub: &Hub, good_for: Option<Duration>) {
     let more = 1.0 + SPREAD * redial::draw();
     let spread = |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * more);
     let spread = |time| spread(time).unwrap_or(Duration::MAX);
-    let min = spread(hub.settings.resolve_min);
+    let min = spread(hub.settings.resolve_min.max(PAUSE_MIN));
     let every = hub.settings.resolve_every.or(good_for.map(spread));
     tokio::time::sleep(min).await;
     match every.map(|every| every.saturating_sub(min)) {

@@ -285,3 +285,14 @@ async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
         assert!(times.len() == 50 && distinct > 25, "{times:?}");
     }
 }
+
+/// Red without `PAUSE_MIN`: the channel would ask all the time, and this would never end.
+#[tokio::test(start_paused = true)]
+async fn however_short_an_answer_is_good_nobody_asks_in_a_tight_circle() {
+    let (pipes, told) = (Pipes::default(), Told::default());
+    told.tell(found(&[1]).good_for(s(0)));
+    let channel = pipes.dialled("{}").resolver(told.clone()).resolve_min(s(0)).build().unwrap();
+    channel.start();
+    tokio::time::sleep(s(1)).await;
+    assert!((50..=101).contains(&told.asked().len()), "{}", told.asked().len());
+}
