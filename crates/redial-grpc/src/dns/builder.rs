@@ -15,7 +15,7 @@ use hickory_resolver::proto::rr::Name;
 use redial_service_config::{Chooser, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, Wrong};
-use super::resolver::{Asks, DAY, DnsResolver, Inner, Named, Txt};
+use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
 use super::target::{Host, Target};
 
 /// How long an answer is kept, whatever its TTL says, as in other gRPC libraries.
@@ -123,11 +123,16 @@ impl DnsResolverBuilder {
             true => Some(self.txt(parse(&format!("{RECORD_NAME_PREFIX}{host}"))?)),
             false => None,
         };
-        let by = self.resolver(name_server);
-        let by = by.map_err(|error| DnsError::new(&self.target, Wrong::System(error)))?;
+        let family = |strategy| {
+            let by = self.resolver(name_server, strategy);
+            let by = by.map_err(|error| DnsError::new(&self.target, Wrong::System(error)))?;
+            Ok::<_, DnsError>(Family { name: name.clone(), by, last: Mutex::default() })
+        };
+        let v6 = family(LookupIpStrategy::Ipv6Only)?;
+        let v4 = family(LookupIpStrategy::Ipv4Only)?;
         let refresh_min = self.refresh_min.min(DAY);
         let asks =
-            Asks::Name(Box::new(Named { name, by, txt, refresh_min, asked: Mutex::default() }));
+            Asks::Name(Box::new(Named { v6, v4, txt, refresh_min, asked: Mutex::default() }));
         Ok(DnsResolver(Arc::new(Inner { host: host.into(), port, asks })))
     }
 
@@ -142,7 +147,11 @@ impl DnsResolverBuilder {
         Txt { name, chooser, refresh_min: self.refresh_min.min(DAY), last: Mutex::new(None) }
     }
 
-    fn resolver(&self, of_target: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
+    fn resolver(
+        &self,
+        of_target: Option<SocketAddr>,
+        strategy: LookupIpStrategy,
+    ) -> Result<TokioResolver, NetError> {
         let given = self.name_servers.clone().or_else(|| of_target.map(|server| vec![server]));
         let mut builder = match given {
             None => TokioResolver::builder_tokio()?,
@@ -156,6 +165,7 @@ impl DnsResolverBuilder {
             }
         };
         self.set(builder.options_mut());
+        builder.options_mut().ip_strategy = strategy;
         builder.build()
     }
 
@@ -163,7 +173,6 @@ impl DnsResolverBuilder {
         options.timeout = self.timeout;
         // Hickory counts those after the first.
         options.attempts = TRIES - 1;
-        options.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
         options.cache_size = ANSWERS_MAX;
         let (least, most) = (Some(self.refresh_min.min(DAY)), Some(DAY));
         (options.positive_min_ttl, options.positive_max_ttl) = (least, most);

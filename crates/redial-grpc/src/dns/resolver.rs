@@ -17,6 +17,9 @@ use crate::balance::{ConfigError, Resolution, Resolve, Resolving};
 /// How long addresses that are known wait for the config. The first calls of a channel wait for them,
 /// and some name servers never answer a question for TXT.
 const CONFIG_MAX: Duration = Duration::from_secs(3);
+/// How long the addresses of one family wait for those of the other: some name servers never answer a
+/// question for AAAA.
+const FAMILY_MAX: Duration = Duration::from_secs(3);
 /// The longest that an answer is kept.
 pub(super) const DAY: Duration = Duration::from_secs(MAX_TTL as u64);
 
@@ -45,8 +48,8 @@ pub(super) enum Asks {
 
 /// A name, who is asked for it, and whether its config is wanted too.
 pub(super) struct Named {
-    pub(super) name: Name,
-    pub(super) by: TokioResolver,
+    pub(super) v6: Family,
+    pub(super) v4: Family,
     pub(super) txt: Option<Txt>,
     pub(super) refresh_min: Duration,
     /// When the name servers were last asked.
@@ -60,8 +63,81 @@ impl Named {
         let now = Instant::now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_none_or(|at| now.duration_since(at) >= self.refresh_min) {
-            self.by.clear_cache();
+            self.v6.by.clear_cache();
+            self.v4.by.clear_cache();
             *asked = Some(now);
+        }
+    }
+
+    /// The addresses, and how long they are good.
+    async fn addresses(&self) -> Result<(Vec<IpAddr>, Duration), Wrong> {
+        let (v6, v4) = (self.v6.ask(), self.v4.ask());
+        tokio::pin!(v6, v4);
+        let (v6, v4) = tokio::select! {
+            first = &mut v6 => {
+                let second = after(&first, v4).await;
+                (first, second)
+            }
+            first = &mut v4 => {
+                let second = after(&first, v6).await;
+                (second, first)
+            }
+        };
+        let (v6, v4) = match (v6, v4) {
+            (Err(error), Err(_)) => return Err(Wrong::Addresses(error)),
+            (v6, v4) => (self.v6.take(v6, self.refresh_min), self.v4.take(v4, self.refresh_min)),
+        };
+        let (found, good_for) = match (v6, v4) {
+            (Ok(v6), Ok(v4)) => ([v6.0, v4.0].concat(), v6.1.min(v4.1)),
+            // What nobody knows is asked for again soon.
+            (Ok(one), Err(_)) | (Err(_), Ok(one)) if !one.0.is_empty() => {
+                (one.0, one.1.min(self.refresh_min))
+            }
+            (Err(error), _) | (_, Err(error)) => return Err(Wrong::Addresses(error)),
+        };
+        if found.is_empty() { Err(Wrong::Missing) } else { Ok((found, good_for)) }
+    }
+}
+
+/// What one family's answer is, with how long it is good; without any address if it has none.
+type Found = Result<(Vec<IpAddr>, Duration), NetError>;
+
+/// The answer of the second family, once that of the first is there.
+async fn after(first: &Found, second: impl Future<Output = Found>) -> Found {
+    let is_enough = first.as_ref().is_ok_and(|(found, _)| !found.is_empty());
+    let most = if is_enough { FAMILY_MAX } else { Duration::MAX };
+    tokio::time::timeout(most, second).await.unwrap_or(Err(NetError::Timeout))
+}
+
+/// The addresses of one family.
+pub(super) struct Family {
+    pub(super) name: Name,
+    /// It asks for this family alone.
+    pub(super) by: TokioResolver,
+    /// What was last known.
+    pub(super) last: Mutex<Vec<IpAddr>>,
+}
+
+impl Family {
+    async fn ask(&self) -> Found {
+        match self.by.lookup_ip(self.name.clone()).await {
+            Ok(found) => Ok((found.iter().collect(), left(found.valid_until()))),
+            Err(error) if is_absent(&error) => Ok((Vec::new(), DAY)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// While one family cannot be asked for, its addresses are those that it last had: what still
+    /// works is not to be given up because a question was lost.
+    fn take(&self, found: Found, refresh_min: Duration) -> Found {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Ok((found, good_for)) => {
+                last.clone_from(&found);
+                Ok((found, good_for))
+            }
+            Err(_) if !last.is_empty() => Ok((last.clone(), refresh_min)),
+            Err(error) => Err(error),
         }
     }
 }
@@ -143,24 +219,16 @@ impl Inner {
             Asks::Name(named) => &**named,
         };
         named.refresh();
-        let Named { name, by, txt, .. } = named;
         let asked = async {
-            match txt {
-                Some(txt) => txt.ask(&self.host, by).await,
+            match &named.txt {
+                Some(txt) => txt.ask(&self.host, &named.v4.by).await,
                 None => (Ok(None), DAY),
             }
         };
-        let (found, (config, config_good_for)) = tokio::join!(by.lookup_ip(name.clone()), asked);
-        let found = found.map_err(|error| {
-            let missing = is_absent(&error);
-            let wrong = if missing { Wrong::Missing } else { Wrong::Addresses(error) };
-            DnsError::new(&self.host, wrong)
-        })?;
-        let addresses = interleaved(found.iter(), self.port);
-        if addresses.is_empty() {
-            return Err(DnsError::new(&self.host, Wrong::Missing));
-        }
-        let good_for = left(found.valid_until()).min(config_good_for);
+        let (found, (config, config_good_for)) = tokio::join!(named.addresses(), asked);
+        let (found, good_for) = found.map_err(|wrong| DnsError::new(&self.host, wrong))?;
+        let addresses = interleaved(found.into_iter(), self.port);
+        let good_for = good_for.min(config_good_for);
         let config = config.map_err(|error| Arc::new(error) as ConfigError);
         Ok(Resolution::new(addresses).with_found(config).good_for(good_for))
     }

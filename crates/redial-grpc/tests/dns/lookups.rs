@@ -124,6 +124,52 @@ async fn one_family_that_fails_leaves_the_other() {
     assert_eq!(shown(&resolve(&resolver).await.unwrap().addresses), ["10.0.0.1:443"]);
 }
 
+/// Red if a family that cannot be asked for counted as empty: every backend of it, connected and
+/// well, would be dropped because a question was lost.
+#[tokio::test]
+async fn a_family_that_cannot_be_asked_for_keeps_the_addresses_that_it_had() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    let both = resolve(&resolver).await.unwrap().addresses;
+    assert_eq!(both.len(), 2);
+    server.say("echo.test", RecordType::A, Answer::Failure);
+    let found = resolve(&resolver).await.unwrap();
+    assert_eq!((found.addresses, found.good_for), (both, Some(Duration::ZERO)), "asked again soon");
+    server.say("echo.test", RecordType::AAAA, Answer::Failure);
+    assert!(!resolve(&resolver).await.unwrap_err().is_missing(), "nothing at all is a failure");
+    server.say_addresses("echo.test", 300, &ips(&["fd00::1"]));
+    assert_eq!(shown(&resolve(&resolver).await.unwrap().addresses), ["[fd00::1]:443"]);
+}
+
+/// Red if both families were waited for alike.
+#[tokio::test]
+async fn a_family_that_is_never_told_holds_the_other_up_for_a_moment() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
+    server.say("echo.test", RecordType::AAAA, Answer::Silence);
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.timeout(Duration::from_secs(300)).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(60), resolve(&resolver)).await;
+    let found = asked.expect("one family is there").unwrap();
+    assert_eq!(shown(&found.addresses), ["10.0.0.1:443"]);
+}
+
+/// Red if it were held up no longer by one that has no address: most names have none of the one
+/// family, and that is often told first.
+#[tokio::test]
+async fn a_family_without_addresses_waits_for_the_other_as_long_as_it_takes() {
+    let server = NameServer::start().await.unwrap();
+    server.say("slow.test", RecordType::AAAA, Answer::NoneFor(300));
+    server.say("slow.test", RecordType::A, Answer::Silence);
+    let builder = DnsResolver::builder("slow.test").name_servers([server.address]);
+    let resolver = builder.timeout(Duration::from_secs(2)).build().unwrap();
+    let began = std::time::Instant::now();
+    assert!(!resolve(&resolver).await.unwrap_err().is_missing());
+    assert!(began.elapsed() > Duration::from_millis(3500), "asked twice, 2 s each");
+}
+
 #[tokio::test]
 async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for() {
     let server = NameServer::start().await.unwrap();
@@ -135,9 +181,16 @@ async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for()
         assert_eq!(error.to_string(), format!("{target} has no address"));
         assert_eq!(error.name(), target);
     }
-    for answer in [Answer::Failure, Answer::Silence] {
+    let none = Answer::NoneFor(0);
+    for (answer, other) in [
+        (Answer::Failure, Answer::Failure),
+        (Answer::Silence, Answer::Silence),
+        // As most names have no address of the one family.
+        (Answer::Failure, none.clone()),
+        (none.clone(), Answer::Failure),
+    ] {
         server.say("bad.test", RecordType::A, answer.clone());
-        server.say("bad.test", RecordType::AAAA, answer.clone());
+        server.say("bad.test", RecordType::AAAA, other.clone());
         let resolver = builder("bad.test").timeout(Duration::from_millis(50)).build().unwrap();
         let error = resolve(&resolver).await.unwrap_err();
         assert!(!error.is_missing(), "{answer:?}: {error:?}");
