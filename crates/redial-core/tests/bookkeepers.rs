@@ -295,16 +295,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn only_a_call_to_which_nothing_but_an_outcome_can_happen_may_begin_late() {
-    let of = |rules: Rules, terms: Terms| First::of(&Policy::checked(rules), terms);
-    let (rules, terms) = (Rules::DEFAULT, Terms::default());
-    assert!(of(rules, terms).is_some());
-    assert!(of(Rules { replaces: true, asks: true, ..rules }, terms).is_some());
-    assert!(of(Rules { deadline: Some(s(1)), ..rules }, terms).is_none());
-    assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, terms).is_none());
-    assert!(of(Rules { hedge: Some(s(1)), ..rules }, terms).is_none());
-    assert!(of(rules, Terms { deadline: Some(s(1)), ..terms }).is_none());
-    assert!(of(rules, Terms { sealed: true, ..terms }).is_none());
-}

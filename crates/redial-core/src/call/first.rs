@@ -80,3 +80,42 @@ impl First {
         call
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::{Dealings, Random, Rules, s, throttle::Budget};
+
+    #[test]
+    fn only_a_call_to_which_nothing_but_an_outcome_can_happen_may_begin_late() {
+        let of = |rules: Rules, terms: Terms| First::of(&Policy::checked(rules), terms);
+        let (rules, terms) = (Rules::DEFAULT, Terms::default());
+        assert!(of(rules, terms).is_some());
+        assert!(of(Rules { replaces: true, asks: true, ..rules }, terms).is_some());
+        assert!(of(Rules { deadline: Some(s(1)), ..rules }, terms).is_none());
+        assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, terms).is_none());
+        assert!(of(Rules { hedge: Some(s(1)), ..rules }, terms).is_none());
+        assert!(of(rules, Terms { deadline: Some(s(1)), ..terms }).is_none());
+        assert!(of(rules, Terms { sealed: true, ..terms }).is_none());
+    }
+
+    #[test]
+    fn a_success_is_told_to_the_throttle_and_a_commit_to_the_machine() {
+        let (policy, budget) = (Policy::checked(Rules::DEFAULT), Budget::standard());
+        let mut world = Dealings::new(&budget, Random::new(1));
+        assert!(matches!(crate::throttle::Bucket::take(&&budget, COST, 0), crate::Grant::Now(_)));
+        let mut first = First::of(&policy, Terms::default()).unwrap();
+        first.succeeded(&budget);
+        assert_eq!(budget.tokens(0), Some(9.1), "one was taken, and a success gives a tenth");
+        let call: Call<_, 1> = first.begin(&policy, 0, &mut world);
+        assert!(!call.is_committed());
+        first.committed();
+        let mut call: Call<_, 1> = first.begin(&policy, 0, &mut world);
+        assert!(call.is_committed());
+        assert_eq!(call.running_after(0), Some((1, 0)));
+        assert_eq!(call.command(), None, "the first attempt runs already");
+    }
+
+    const COST: crate::Cost = crate::Cost { kind: crate::Kind::Server };
+}
