@@ -50,6 +50,22 @@ impl<B> ResponseBody<B> {
     pub(crate) fn of(inner: B, call: Pooled) -> Self {
         ResponseBody { inner: Some(inner), call }
     }
+
+    /// Ends the call with a status that was made here.
+    #[cold]
+    fn end(self: Pin<&mut Self>, (code, message): (Code, String)) -> Polled {
+        let mut this = self.project();
+        let mut attempts = 0;
+        if let Some(call) = this.call.state() {
+            attempts = call.number;
+            call.abandon_body();
+        }
+        this.call.clear();
+        // Dropped, it resets the stream.
+        this.inner.set(None);
+        let trailers = Ended::new(code, message, attempts).into_trailers();
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
 }
 
 /// No body. tonic's interceptors answer with one when they end a call themselves.
@@ -67,60 +83,43 @@ where
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let mut this = self.project();
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+        let mut this = self.as_mut().project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let Some(call) = this.call.state() else { return convert(inner.poll_frame(cx)) };
-        // What came before it was handed on.
-        let found = call.response_sizes.as_ref().and_then(|sizes| sizes.found());
-        let polled = match found {
-            Some(_) => Poll::Pending,
-            None => {
-                let _inside = call.inside();
-                inner.poll_frame(cx)
-            }
+        if let Some(too_large) = call.response_sizes.as_ref().and_then(|sizes| sizes.found()) {
+            // What came before it was handed on.
+            refuse(call);
+            return self.end(too_large_text(too_large));
+        }
+        let polled = {
+            let _inside = call.inside();
+            inner.poll_frame(cx)
         };
         // By reference: a frame is large, and nearly each is handed on as it is.
-        let seen = match (&polled, found) {
-            (_, Some(too_large)) => refuse(call, too_large),
-            (Poll::Ready(Some(Ok(frame))), _) => saw(call, frame),
-            (Poll::Ready(None), _) => cut_off(call),
-            (Poll::Ready(Some(Err(_))), _) => Seen::Lost,
-            (Poll::Pending, _) => std::task::ready!(poll_deadline(call, cx)),
+        let seen = match &polled {
+            Poll::Ready(Some(Ok(frame))) => saw(call, frame),
+            Poll::Ready(None) => cut_off(call),
+            Poll::Ready(Some(Err(_))) => Seen::Lost,
+            Poll::Pending => std::task::ready!(poll_deadline(call, cx)),
         };
-        let ended = match (seen, polled) {
+        match seen {
             // One that always has something would never come to its timer.
-            (Seen::More, polled) if !call.is_overtaken() => return convert(polled),
-            (Seen::Before(wanted), Poll::Ready(Some(Ok(frame)))) => {
-                return Poll::Ready(Some(Ok(frame.map_data(|data| data.slice(..wanted)))));
-            }
-            (Seen::End(code), polled) if !call.is_out_of_time() => {
-                let number = call.number;
+            Seen::More if !call.is_overtaken() => convert(polled),
+            Seen::End(code) if !call.is_out_of_time() => {
+                let number = if code == Code::Ok { 1 } else { call.number };
                 this.call.clear();
-                return convert(polled).map(|frame| frame.map(|it| numbered(it, code, number)));
+                if number > 1 { numbered(convert(polled), number) } else { convert(polled) }
             }
-            (Seen::TooLarge(too_large), _) => too_large_text(too_large),
-            (_, Poll::Ready(Some(Err(error)))) => match lost(call, error.into()) {
-                _ if call.is_out_of_time() => out_of_time_text(),
-                Lost::TooLarge(too_large) => too_large_text(too_large),
-                Lost::To(error) => {
+            seen => match rare(call, seen, convert(polled)) {
+                Rare::HandsOn(frame) => Poll::Ready(Some(Ok(frame))),
+                Rare::Fails(error) => {
                     this.call.clear();
-                    return Poll::Ready(Some(Err(error)));
+                    Poll::Ready(Some(Err(error)))
                 }
+                Rare::Ends(code, message) => self.end((code, message)),
             },
-            _ => out_of_time_text(),
-        };
-        let attempts = call.number;
-        call.abandon_body();
-        this.call.clear();
-        // Dropped, it resets the stream.
-        this.inner.set(None);
-        let (code, message) = ended;
-        let trailers = Ended::new(code, message, attempts).into_trailers();
-        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -133,10 +132,12 @@ where
     }
 }
 
+/// What a body is asked for.
+type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
+
 /// The same with an error of any kind.
-fn convert<E: Into<BoxError>>(
-    polled: Poll<Option<Result<Frame<Bytes>, E>>>,
-) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+#[inline]
+fn convert<E: Into<BoxError>>(polled: Poll<Option<Result<Frame<Bytes>, E>>>) -> Polled {
     polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
 }
 
@@ -165,7 +166,10 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
     if let Some(data) = frame.data_ref() {
         call.received(data);
         match call.response_sizes.as_mut().map(|sizes| sizes.look_up_to(data)) {
-            Some(Err(too_large)) => refuse(call, too_large),
+            Some(Err(too_large)) => {
+                refuse(call);
+                Seen::TooLarge(too_large)
+            }
             Some(Ok(wanted)) if wanted < data.len() => Seen::Before(wanted),
             _ => Seen::More,
         }
@@ -180,9 +184,8 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
 
 /// A message that is too large ends the call (G41).
 #[cold]
-fn refuse(call: &mut State, too_large: TooLarge) -> Seen {
+fn refuse(call: &mut State) {
     call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
-    Seen::TooLarge(too_large)
 }
 
 /// A response that just stops: no status came.
@@ -193,18 +196,38 @@ fn cut_off(call: &mut State) -> Seen {
 }
 
 /// Tells the application in a failure's status how many attempts came before (G30).
-fn numbered(
-    mut frame: Result<Frame<Bytes>, BoxError>,
-    code: Code,
-    number: u32,
-) -> Result<Frame<Bytes>, BoxError> {
-    if code != Code::Ok
-        && let (Some(previous), Ok(frame)) = (previous(number), &mut frame)
-        && let Some(trailers) = frame.trailers_mut()
+#[cold]
+fn numbered(mut polled: Polled, number: u32) -> Polled {
+    if let Poll::Ready(Some(Ok(frame))) = &mut polled
+        && let (Some(previous), Some(trailers)) = (previous(number), frame.trailers_mut())
     {
         trailers.insert(PREVIOUS, previous);
     }
-    frame
+    polled
+}
+
+/// What follows from what seldom comes.
+enum Rare {
+    HandsOn(Frame<Bytes>),
+    Fails(BoxError),
+    Ends(Code, String),
+}
+
+#[cold]
+fn rare(call: &mut State, seen: Seen, polled: Polled) -> Rare {
+    let (code, text) = match (seen, polled) {
+        (Seen::Before(wanted), Poll::Ready(Some(Ok(frame)))) => {
+            return Rare::HandsOn(frame.map_data(|data| data.slice(..wanted)));
+        }
+        (Seen::TooLarge(too_large), _) => too_large_text(too_large),
+        (_, Poll::Ready(Some(Err(error)))) => match lost(call, error) {
+            _ if call.is_out_of_time() => out_of_time_text(),
+            Lost::TooLarge(too_large) => too_large_text(too_large),
+            Lost::To(error) => return Rare::Fails(error),
+        },
+        _ => out_of_time_text(),
+    };
+    Rare::Ends(code, text)
 }
 
 /// Why a response that had begun was lost.
