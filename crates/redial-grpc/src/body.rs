@@ -83,7 +83,35 @@ where
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+        if self.call.is_some() {
+            return self.poll_call(cx);
+        }
+        match self.project().inner.as_pin_mut() {
+            Some(inner) => convert(inner.poll_frame(cx)),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // Until the status is known there is something to come.
+        !self.call.is_some() && self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl<B> ResponseBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    /// A body of a call that has not ended.
+    // Apart, so that one of a call that nobody watches is polled as it is without us.
+    #[inline(never)]
+    fn poll_call(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         let mut this = self.as_mut().project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let Some(call) = this.call.state() else { return convert(inner.poll_frame(cx)) };
@@ -120,15 +148,6 @@ where
                 Rare::Ends(code, message) => self.end((code, message)),
             },
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        // Until the status is known there is something to come.
-        !self.call.is_some() && self.inner.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
