@@ -1,7 +1,8 @@
 //! Backends that keep failing are avoided for a while, and then tried by one call.
 //!
-//! Rule: only what a backend itself did counts. A call that was cancelled, that a connection handed
-//! back unsent, or that could not be connected says nothing about how the backend answers.
+//! Rule: only what a backend itself did counts, or failed to do while somebody waited to the end. An
+//! attempt that was cancelled before its deadline, that a connection handed back unsent, or that could
+//! not be connected says nothing about how the backend answers.
 
 use std::time::Duration;
 
@@ -22,9 +23,14 @@ const TRIAL_MAX: Duration = Duration::from_secs(10);
 
 /// When a backend is avoided, and for how long.
 ///
-/// A failure is an answer with one of the codes, UNAVAILABLE unless others are named, or a
-/// connection that was lost under calls, which counts once for all of them. Every other answer is a success, an error of the
-/// application's too. Cancelled attempts (losing hedges, deadlines) count as neither.
+/// A failure is one of these:
+/// - an answer with one of the codes, UNAVAILABLE unless others are named;
+/// - a connection that was lost under calls, which counts once for all of them;
+/// - no message and no status by the attempt's deadline (its `grpc-timeout`), whatever the codes are.
+///
+/// Every other answer is a success, an error of the application's too. Attempts that were cancelled
+/// before their deadline, such as losing hedges, count as neither, nor do streams that had a message
+/// by then.
 ///
 /// | | default | |
 /// | --- | --- | --- |

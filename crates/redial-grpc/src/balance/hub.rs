@@ -152,7 +152,8 @@ impl Hub {
         };
         match go {
             Some(Go { connection, mark, .. }) => {
-                let ticket = Ticket { hub: self.clone(), mark, ending: Ending::Untold };
+                let ticket =
+                    Ticket { hub: self.clone(), mark, ending: Ending::Untold, deadline: None };
                 Ok(Picked { link: connection, ticket })
             }
             None => Err(other.unwrap_or_else(|| self.nothing())),
@@ -302,19 +303,33 @@ pub(crate) struct Ticket {
     hub: Arc<Hub>,
     mark: Mark,
     ending: Ending,
+    /// When its silence is a failure of the backend's.
+    deadline: Option<Instant>,
 }
 
 impl Ticket {
+    /// Until then somebody waits for an answer.
+    pub(crate) fn waits_until(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// The backend has begun to answer.
+    pub(crate) fn heard(&mut self) {
+        self.deadline = None;
+    }
+
     pub(crate) fn end(mut self, ending: Ending) {
-        self.ending = ending;
+        (self.ending, self.deadline) = (ending, None);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Ticket { hub, mark, ending } = self;
+        let Ticket { hub, mark, ending, deadline } = self;
         let avoided = hub.with(|roster, now| {
-            let avoided = roster.ended(*mark, *ending, now);
+            let late = deadline.is_some_and(|deadline| now >= deadline);
+            let ending = if late { Ending::Unanswered } else { *ending };
+            let avoided = roster.ended(*mark, ending, now);
             let backend = roster.backends().iter().find(|it| avoided && it.serial == mark.serial);
             backend.map(|it| it.address)
         });

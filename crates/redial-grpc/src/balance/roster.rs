@@ -113,6 +113,8 @@ pub(crate) enum Ending {
     Answered(Code),
     /// The connection was lost under it.
     Lost,
+    /// Its deadline passed, and the backend had not answered.
+    Unanswered,
     /// It was cancelled, or never got there.
     Untold,
 }
@@ -336,6 +338,7 @@ impl<C: Connection> Roster<C> {
         let outcome = match ending {
             Ending::Answered(code) => outliers.judge(code),
             Ending::Lost => backend.connections.lost(mark.connection),
+            Ending::Unanswered => Outcome::Failure,
             Ending::Untold => Outcome::Nothing,
         };
         backend.health.end(outcome, mark.tries, room, outliers, now)

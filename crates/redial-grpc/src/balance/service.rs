@@ -28,7 +28,8 @@ use super::view::View;
 use crate::answer::{self, Head};
 use crate::backends::UsedBackends;
 use crate::evidence::{self, Evidence};
-use crate::{BoxError, RetryService};
+use crate::template::TIMEOUT;
+use crate::{BoxError, RetryService, timeout};
 
 /// How long the first resolution is waited for before a call; after that under its deadline.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
@@ -130,13 +131,13 @@ impl Service<Request<tonic::body::Body>> for Balanced {
         let used = request.extensions().get::<UsedBackends>().cloned();
         let asked = Instant::now();
         let stage = match self.inner.hub.try_pick(used.as_ref(), asked) {
-            Ok(picked) => Stage::of(picked, request),
+            Ok(picked) => Stage::of(picked, request, asked),
             Err(Pending::Fail(unreachable)) => Stage::Failed(Some(unreachable)),
             Err(Pending::Wait(_)) => {
                 // With the channel itself: as long as somebody waits, somebody dials.
                 let inner = self.inner.clone();
                 let pick = Box::pin(async move { inner.hub.pick(used, asked).await });
-                Stage::Picking { pick, request: Some(request) }
+                Stage::Picking { pick, request: Some(request), asked }
             }
         };
         Calling { stage }
@@ -146,7 +147,8 @@ impl Service<Request<tonic::body::Body>> for Balanced {
 /// An attempt: waits for a backend if it must, then runs.
 ///
 /// # Cancel safety
-/// Dropping it cancels the attempt; its backend is neither credited nor blamed.
+/// Dropping it cancels the attempt. Its backend is neither credited nor blamed, unless the attempt's
+/// `grpc-timeout` is over by then: that counts as a failure ([`Outliers`](super::Outliers)).
 pub struct Calling {
     stage: Stage,
 }
@@ -157,6 +159,7 @@ enum Stage {
     Picking {
         pick: Pin<Box<dyn Future<Output = Result<Picked, Unreachable>> + Send>>,
         request: Option<Ask>,
+        asked: Instant,
     },
     Readying {
         channel: Channel,
@@ -171,8 +174,10 @@ enum Stage {
 }
 
 impl Stage {
-    fn of(picked: Picked, request: Ask) -> Self {
-        let Picked { link, ticket } = picked;
+    fn of(picked: Picked, request: Ask, asked: Instant) -> Self {
+        let Picked { link, mut ticket } = picked;
+        let timeout = request.headers().get(TIMEOUT).and_then(timeout::parse);
+        ticket.waits_until(timeout.and_then(|timeout| asked.checked_add(timeout)));
         Stage::Readying { channel: link.channel, request: Some(request), ticket: Some(ticket) }
     }
 }
@@ -189,10 +194,10 @@ impl Future for Calling {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match &mut self.stage {
-                Stage::Picking { pick, request } => {
+                Stage::Picking { pick, request, asked } => {
                     let picked = ready!(pick.as_mut().poll(cx))?;
                     let Some(request) = request.take() else { return Poll::Pending };
-                    self.stage = Stage::of(picked, request);
+                    self.stage = Stage::of(picked, request, *asked);
                 }
                 Stage::Readying { channel, request, ticket } => {
                     // Where the connection has ended the error says so, and the attempt is replaced.
@@ -232,17 +237,19 @@ fn answered(
 
 fn lost(error: BoxError, ticket: Option<Ticket>) -> BoxError {
     if let Some(ticket) = ticket {
-        ticket.end(ending(&*error));
+        end(ticket, &*error);
     }
     error
 }
 
 /// What an error says: of what was never sent, or refused, the backend is not to blame.
-fn ending(error: &(dyn std::error::Error + 'static)) -> Ending {
+fn end(ticket: Ticket, error: &(dyn std::error::Error + 'static)) {
     match evidence::of(error) {
-        (Evidence::None, Code::Unavailable) => Ending::Lost,
-        (Evidence::None, code) => Ending::Answered(code),
-        _ => Ending::Untold,
+        (Evidence::None, Code::Unavailable) => ticket.end(Ending::Lost),
+        (Evidence::None, code) => ticket.end(Ending::Answered(code)),
+        // tonic keeps to `grpc-timeout` as well, and may be the first to drop the attempt.
+        (Evidence::LocalTimeout, _) => drop(ticket),
+        _ => ticket.end(Ending::Untold),
     }
 }
 
@@ -269,18 +276,24 @@ impl Body for BalancedBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_ref()
-                    && let Some(ticket) = self.ticket.take()
-                {
-                    ticket.end(Ending::Answered(answer::trailers(trailers).0));
+                if let Some(trailers) = frame.trailers_ref() {
+                    if let Some(ticket) = self.ticket.take() {
+                        ticket.end(Ending::Answered(answer::trailers(trailers).0));
+                    }
+                } else if let Some(ticket) = &mut self.ticket {
+                    ticket.heard();
                 }
             }
             Some(Err(status)) => {
                 if let Some(ticket) = self.ticket.take() {
-                    ticket.end(ending(status));
+                    end(ticket, status);
                 }
             }
-            None => self.ticket = None,
+            None => {
+                if let Some(ticket) = self.ticket.take() {
+                    ticket.end(Ending::Untold);
+                }
+            }
         }
         Poll::Ready(frame)
     }

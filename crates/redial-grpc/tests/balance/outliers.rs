@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redial_grpc::balance::{AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
+use redial_echo::EchoRequest;
+use redial_grpc::balance::{AVOIDED_FIRST_DEFAULT, BackendState, FAILURES_DEFAULT, Outliers};
+use tokio::time::Instant;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
-use crate::rig::{Client, Log, Pipes, RETRY, config, failing};
+use crate::rig::{Client, Log, Pipes, RETRY, config, failing, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
@@ -89,4 +92,116 @@ async fn only_listed_codes_count_and_it_can_be_switched_off() {
     let off = Outliers::off().codes([redial_grpc::Code::Internal]);
     let (failures, avoided) = failures(Some(off)).await;
     assert!(failures > 3 && !avoided);
+}
+
+/// A second for each call, and no retries.
+const BOUNDED: &str = r#""timeout": "1s""#;
+
+/// Red without `Ticket::waits_until`: the silent backend would keep its third of the calls for ever.
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_tried_again() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    // Long enough for the deadlines below, and for two times of being avoided.
+    let vanished = Duration::from_secs(120);
+    pipes.live_at(1, vanished);
+    pipes.serve(2, &log);
+    pipes.serve(3, &log);
+    let channel = pipes.to(3, &config("round_robin", BOUNDED)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let first = || channel.view().backends[0].clone();
+    channel.start();
+    until("all are connected", || {
+        channel.view().backends.iter().all(|it| it.state == BackendState::Ready)
+    })
+    .await;
+    let began = Instant::now();
+
+    let mut late = 0;
+    for _ in 0..30 {
+        late += u32::from(is_late(client.unary(failing(0)).await));
+        assert_eq!(first().failures, late, "each deadline is one failure");
+    }
+    assert_eq!(late, FAILURES_DEFAULT, "then it was left alone");
+    let left = first().avoided_for.unwrap();
+    assert!(left > Duration::ZERO && left <= AVOIDED_FIRST_DEFAULT);
+
+    tokio::time::sleep(left).await;
+    let mut late = 0;
+    for _ in 0..10 {
+        late += u32::from(is_late(client.unary(failing(0)).await));
+    }
+    assert_eq!(late, 1, "one call tried it");
+    let longer = first().avoided_for.unwrap();
+    assert!(longer > AVOIDED_FIRST_DEFAULT, "the second time is longer");
+
+    // The machine is back: its old connection ends, and the next dial finds a server.
+    pipes.serve(1, &log);
+    tokio::time::sleep_until(began + vanished + longer).await;
+    until("it is connected again", || first().state == BackendState::Ready).await;
+    log.take();
+    for _ in 0..30 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(1, 10), (2, 10), (3, 10)]), "it is back");
+    assert_eq!(first().avoided_for, None);
+}
+
+fn is_late<T>(answer: Result<T, tonic::Status>) -> bool {
+    match answer {
+        Ok(_) => false,
+        Err(status) if status.code() == Code::DeadlineExceeded => true,
+        Err(status) => panic!("{status}"),
+    }
+}
+
+/// Red if `Ticket` blamed a backend for every attempt that is dropped without an answer.
+#[tokio::test(start_paused = true)]
+async fn a_backend_is_not_blamed_for_hedges_that_lose_or_calls_that_are_cancelled() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.live_at(1, Duration::from_secs(3600));
+    pipes.serve(2, &log);
+    pipes.serve(3, &log);
+    let hedged = r#""timeout": "1s",
+        "hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.1s" }"#;
+    let channel = pipes.to(3, &config("round_robin", hedged)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..30 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert!(log.counts().values().sum::<usize>() >= 30, "others answered");
+
+    let alone = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
+    let mut lonely = Client::new(alone.clone());
+    for _ in 0..10 {
+        let cancelled = tokio::time::timeout(Duration::from_millis(999), lonely.unary(failing(0)));
+        cancelled.await.expect_err("nobody answers");
+    }
+    for channel in [channel, alone] {
+        let first = &channel.view().backends[0];
+        assert_eq!((first.failures, first.in_flight), (0, 0));
+        assert_eq!(first.avoided_for, None);
+    }
+    assert!(is_late(lonely.unary(failing(0)).await));
+}
+
+/// Red without `Ticket::heard`: a stream that is open to its deadline would count against its backend.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let channel = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for messages in [0, 1] {
+        let (ask, asked) = tokio::sync::mpsc::unbounded_channel();
+        ask.send(EchoRequest { responses: Some(messages), ..failing(0) }).unwrap();
+        let answers = client.bidi(UnboundedReceiverStream::new(asked)).await;
+        let mut answers = answers.expect("the headers come at once").into_inner();
+        for _ in 0..messages {
+            answers.message().await.unwrap().expect("so many answers");
+        }
+        let before = channel.view().backends[0].failures;
+        assert!(is_late(answers.message().await), "the stream is open to its end");
+        drop((ask, answers));
+        assert_eq!(channel.view().backends[0].failures - before, u32::from(messages == 0));
+    }
 }
