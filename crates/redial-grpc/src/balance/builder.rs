@@ -21,6 +21,8 @@ use super::roster::Roster;
 use super::service::Balanced;
 use super::target::{Place, Target};
 use crate::RetryLayerBuilder;
+#[cfg(feature = "dns")]
+use crate::dns::{DnsResolver, DnsResolverBuilder};
 
 /// How long after a resolution the next one may come.
 pub const RESOLVE_MIN_DEFAULT: Duration = Duration::from_secs(30);
@@ -41,7 +43,8 @@ const CONNECT_JITTER: f64 = 0.2;
 pub struct ChannelBuilder {
     name: String,
     target: Result<(Endpoint, Place), BuildError>,
-    source: Option<Source>,
+    name_server: bool,
+    source: Option<Wanted>,
     layer: RetryLayerBuilder,
     config: Option<String>,
     dial: Option<Arc<dyn Dial>>,
@@ -49,6 +52,14 @@ pub struct ChannelBuilder {
     connect: (Duration, Duration),
     resolve_min: Duration,
     resolve_every: Option<Duration>,
+}
+
+/// Where the application wants the addresses to come from.
+#[derive(Debug)]
+enum Wanted {
+    Source(Source),
+    #[cfg(feature = "dns")]
+    Dns(DnsResolverBuilder),
 }
 
 /// For this origin; with `https`, TLS with the roots that tonic has, as for a generated client's
@@ -59,11 +70,12 @@ fn endpoint(origin: Uri) -> Endpoint {
 
 impl ChannelBuilder {
     pub(crate) fn new(target: &str) -> Self {
-        let read = Target::parse(target);
-        let read = read.map(|Target { origin, place }| (endpoint(origin), place));
+        let read = Target::read(target);
+        let wrong = |why| BuildError(Wrong::Target { target: target.to_owned(), why });
         ChannelBuilder {
             name: target.to_owned(),
-            target: read,
+            name_server: read.as_ref().is_ok_and(|read| read.name_server.is_some()),
+            target: read.map(|read| (endpoint(read.origin), read.place)).map_err(wrong),
             source: None,
             layer: RetryLayerBuilder::default(),
             config: None,
@@ -78,13 +90,33 @@ impl ChannelBuilder {
     /// These addresses, in place of what the target's name resolves to. The name is still what TLS
     /// and `:authority` are told.
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        self.source = Some(Source::Listed(addresses.into_iter().collect()));
+        self.source = Some(Wanted::Source(Source::Listed(addresses.into_iter().collect())));
         self
     }
 
     /// This resolver, in place of the operating system's.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
-        self.source = Some(Source::Resolver(Arc::new(resolver)));
+        self.source = Some(Wanted::Source(Source::Resolver(Arc::new(resolver))));
+        self
+    }
+
+    /// Asks DNS for the target's name, in place of the operating system: for answers that are asked
+    /// for again when their time is over and, if wanted, for the service config (feature `dns`).
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), redial_grpc::balance::BuildError> {
+    /// let channel = redial_grpc::balance::channel("dns:///echo.example.com:50051")
+    ///     .dns(|dns| dns.config_by_txt())
+    ///     .build()?;
+    /// # drop(channel); Ok(()) }
+    /// ```
+    ///
+    /// A target `dns://1.2.3.4/host:port` says which name server is asked, unless
+    /// [`name_servers`](DnsResolverBuilder::name_servers) says so. The last of
+    /// [`addresses`](Self::addresses), [`resolver`](Self::resolver) and this is in force.
+    #[cfg(feature = "dns")]
+    pub fn dns(mut self, settings: impl FnOnce(DnsResolverBuilder) -> DnsResolverBuilder) -> Self {
+        self.source = Some(Wanted::Dns(settings(DnsResolver::builder(&*self.name))));
         self
     }
 
@@ -155,16 +187,27 @@ impl ChannelBuilder {
     /// [`start`](BalancedChannel::start).
     ///
     /// # Errors
-    /// The target, the endpoint, a list without any address, the backoff, or everything that is
+    /// The target, the endpoint, a list without any address, DNS, the backoff, or everything that is
     /// wrong with the default service config.
     pub fn build(self) -> Result<BalancedChannel, BuildError> {
         let (endpoint, place) = self.target?;
-        let source = self.source.unwrap_or_else(|| match place {
-            Place::Listed(addresses) => Source::Listed(addresses),
-            Place::Named { host, port } => {
-                Source::Resolver(Arc::new(SystemResolver::new(host, port)))
+        let source = match self.source {
+            #[cfg(feature = "dns")]
+            Some(Wanted::Dns(dns)) => {
+                let resolver = dns.build().map_err(|error| BuildError(Wrong::Dns(error)))?;
+                Source::Resolver(Arc::new(resolver))
             }
-        });
+            _ if self.name_server => {
+                return Err(BuildError(Wrong::NameServer { target: self.name }));
+            }
+            Some(Wanted::Source(source)) => source,
+            None => match place {
+                Place::Listed(addresses) => Source::Listed(addresses),
+                Place::Named { host, port } => {
+                    Source::Resolver(Arc::new(SystemResolver::new(host, port)))
+                }
+            },
+        };
         if matches!(&source, Source::Listed(addresses) if addresses.is_empty()) {
             return Err(BuildError(Wrong::Addresses));
         }

@@ -114,11 +114,20 @@ pub struct BuildError(pub(crate) Wrong);
 
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    Target { target: String, why: &'static str },
+    Target {
+        target: String,
+        why: &'static str,
+    },
     Endpoint(tonic::transport::Error),
     Config(Problems),
     Addresses,
     Backoff(String),
+    /// The target names a name server, and nobody is to ask it.
+    NameServer {
+        target: String,
+    },
+    #[cfg(feature = "dns")]
+    Dns(crate::dns::DnsError),
 }
 
 impl BuildError {
@@ -140,6 +149,13 @@ impl fmt::Display for BuildError {
             Wrong::Config(problems) => write!(f, "default service config: {problems}"),
             Wrong::Addresses => f.write_str("there is no address"),
             Wrong::Backoff(why) => write!(f, "connect backoff: {why}"),
+            Wrong::NameServer { target } => write!(
+                f,
+                "target {target:?}: only DNS asks a name server; write .dns(|dns| dns) (feature dns), \
+                 or dns:///host:port for the operating system to resolve it"
+            ),
+            #[cfg(feature = "dns")]
+            Wrong::Dns(_) => f.write_str("the target cannot be resolved by DNS"),
         }
     }
 }
@@ -148,6 +164,8 @@ impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
             Wrong::Endpoint(error) => Some(error),
+            #[cfg(feature = "dns")]
+            Wrong::Dns(error) => Some(error),
             _ => None,
         }
     }

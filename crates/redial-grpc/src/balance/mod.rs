@@ -37,7 +37,7 @@ mod keep;
 mod resolve;
 mod roster;
 mod service;
-mod target;
+pub(crate) mod target;
 mod tell;
 mod view;
 
@@ -50,6 +50,7 @@ pub use error::{BuildError, Unreachable};
 pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
 pub use resolve::{ADDRESSES_MAX, ConfigError, Resolution, Resolve, Resolving, SystemResolver};
 pub use service::{Balanced, BalancedBody, Calling};
+pub use target::PORT_DEFAULT;
 pub use view::{Backend, BackendState, View};
 
 use crate::RetryService;
@@ -62,8 +63,13 @@ pub type BalancedChannel = RetryService<Balanced>;
 /// | target | meaning |
 /// | --- | --- |
 /// | `dns:///host:port`, `dns:host:port`, `host:port` | the addresses of a name, plaintext |
+/// | `dns://1.2.3.4:53/host:port` | the same, asked of that name server: with `ChannelBuilder::dns` only |
 /// | `http://host:port`, `https://host:port` | the same, as tonic writes it; with `https`, TLS |
 /// | `ipv4:a:port,b:port`, `ipv6:[a]:port,[b]:port` | these addresses, plaintext |
+///
+/// A host may be an address, IPv6 in brackets. Without a port it is 443 ([`PORT_DEFAULT`]), with
+/// `http://` 80. Names are asked of the operating system unless the builder says otherwise
+/// (`ChannelBuilder::dns`, [`ChannelBuilder::resolver`]).
 ///
 /// TLS needs one of tonic's features for it (`tls-ring`, `tls-aws-lc`), and its roots
 /// (`tls-native-roots`, `tls-webpki-roots`) or a config of your own

@@ -16,7 +16,7 @@ use redial_service_config::{Chooser, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, Wrong};
 use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
-use super::target::{Host, Target};
+use crate::balance::target::{Place, Target};
 
 /// How long an answer is kept, whatever its TTL says, as in other gRPC libraries.
 pub const REFRESH_MIN: Duration = Duration::from_secs(30);
@@ -107,11 +107,11 @@ impl DnsResolverBuilder {
     /// The target is none, or the system's name servers cannot be found out.
     pub fn build(self) -> Result<DnsResolver, DnsError> {
         let wrong = |what: String| DnsError::new(&self.target, Wrong::Target(what));
-        let Target { host, port, name_server } = Target::parse(&self.target).map_err(wrong)?;
-        let host = match host {
-            Host::Name(name) => name,
-            Host::Address(ip) => {
-                let inner = Inner { host: ip.to_string().into(), port, asks: Asks::Address(ip) };
+        let read = Target::read(&self.target).map_err(|why| wrong(why.to_owned()))?;
+        let (host, port) = match read.place {
+            Place::Named { host, port } => (host, port),
+            Place::Listed(addresses) => {
+                let inner = Inner { host: (&*self.target).into(), asks: Asks::Nothing(addresses) };
                 return Ok(DnsResolver(Arc::new(inner)));
             }
         };
@@ -124,16 +124,15 @@ impl DnsResolverBuilder {
             false => None,
         };
         let family = |strategy| {
-            let by = self.resolver(name_server, strategy);
+            let by = self.resolver(read.name_server, strategy);
             let by = by.map_err(|error| DnsError::new(&self.target, Wrong::System(error)))?;
             Ok::<_, DnsError>(Family { name: name.clone(), by, last: Mutex::default() })
         };
         let v6 = family(LookupIpStrategy::Ipv6Only)?;
         let v4 = family(LookupIpStrategy::Ipv4Only)?;
         let refresh_min = self.refresh_min.min(DAY);
-        let asks =
-            Asks::Name(Box::new(Named { v6, v4, txt, refresh_min, asked: Mutex::default() }));
-        Ok(DnsResolver(Arc::new(Inner { host: host.into(), port, asks })))
+        let named = Named { port, v6, v4, txt, refresh_min, asked: Mutex::default() };
+        Ok(DnsResolver(Arc::new(Inner { host, asks: Asks::Name(Box::new(named)) })))
     }
 
     fn txt(&self, name: Name) -> Txt {

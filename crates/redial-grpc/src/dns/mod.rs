@@ -1,20 +1,23 @@
 //! Names that DNS knows: their addresses and, if asked for, their service config (feature `dns`).
 //!
 //! ```no_run
-//! # fn main() -> Result<(), redial_grpc::dns::DnsError> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use redial_grpc::balance;
 //! use redial_grpc::dns::DnsResolver;
 //!
-//! // Addresses, by the system's name servers.
+//! // A channel whose name is resolved by DNS: addresses, and the service config from the TXT record
+//! // `_grpc_config.echo.example.com`.
+//! let channel = balance::channel("dns:///echo.example.com:50051")
+//!     .dns(|dns| dns.config_by_txt())
+//!     .build()?;
+//! // A resolver by itself: addresses, by the system's name servers.
 //! let resolver = DnsResolver::new("dns:///echo.example.com:50051")?;
-//! // The service config as well, from the TXT record `_grpc_config.echo.example.com`.
-//! let resolver = DnsResolver::builder("echo.example.com:50051").config_by_txt().build()?;
-//! # Ok(()) }
+//! # drop((channel, resolver)); Ok(()) }
 //! ```
 //!
 //! | | |
 //! | --- | --- |
-//! | a target | `dns:///host:port`, `dns://1.2.3.4:53/host:port` (asks that name server), `host:port` |
-//! | its port | 443 unless it has one |
+//! | a target | as a [channel](crate::balance::channel) has it; with `dns://1.2.3.4:53/host:port` that name server is asked |
 //! | addresses | AAAA and A records, one of each in turns, the first of AAAA; addresses and `localhost` as they are |
 //! | service config | off by default; [`config_by_txt`](DnsResolverBuilder::config_by_txt) |
 //! | how long an answer is good | its TTL, at least [`REFRESH_MIN`] |
@@ -28,9 +31,7 @@
 mod builder;
 mod error;
 mod resolver;
-mod target;
 
 pub use builder::{DnsResolverBuilder, REFRESH_MIN, TIMEOUT};
 pub use error::DnsError;
 pub use resolver::DnsResolver;
-pub use target::PORT;

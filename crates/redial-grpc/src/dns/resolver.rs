@@ -35,19 +35,19 @@ pub struct DnsResolver(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     /// The target's host, as errors name it.
     pub(super) host: Box<str>,
-    pub(super) port: u16,
     pub(super) asks: Asks,
 }
 
 /// What is asked for.
 pub(super) enum Asks {
-    /// Nothing: the target is an address.
-    Address(IpAddr),
+    /// The target has its addresses itself.
+    Nothing(Vec<SocketAddr>),
     Name(Box<Named>),
 }
 
 /// A name, who is asked for it, and whether its config is wanted too.
 pub(super) struct Named {
+    pub(super) port: u16,
     pub(super) v6: Family,
     pub(super) v4: Family,
     pub(super) txt: Option<Txt>,
@@ -145,7 +145,7 @@ impl Family {
 impl Asks {
     fn txt(&self) -> Option<&Txt> {
         match self {
-            Asks::Address(_) => None,
+            Asks::Nothing(_) => None,
             Asks::Name(named) => named.txt.as_ref(),
         }
     }
@@ -190,10 +190,9 @@ impl DnsResolver {
 
 impl fmt::Debug for DnsResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { host, port, asks } = &*self.0;
+        let Inner { host, asks } = &*self.0;
         f.debug_struct("DnsResolver")
             .field("host", host)
-            .field("port", port)
             .field("config_by_txt", &asks.txt().is_some())
             .finish()
     }
@@ -212,9 +211,8 @@ impl Resolve for DnsResolver {
 impl Inner {
     async fn resolve(&self) -> Result<Resolution, DnsError> {
         let named = match &self.asks {
-            Asks::Address(ip) => {
-                let addresses = vec![SocketAddr::new(*ip, self.port)];
-                return Ok(Resolution::new(addresses).good_for(DAY));
+            Asks::Nothing(addresses) => {
+                return Ok(Resolution::new(addresses.clone()).good_for(DAY));
             }
             Asks::Name(named) => &**named,
         };
@@ -227,7 +225,7 @@ impl Inner {
         };
         let (found, (config, config_good_for)) = tokio::join!(named.addresses(), asked);
         let (found, good_for) = found.map_err(|wrong| DnsError::new(&self.host, wrong))?;
-        let addresses = interleaved(found.into_iter(), self.port);
+        let addresses = interleaved(found.into_iter(), named.port);
         let good_for = good_for.min(config_good_for);
         let config = config.map_err(|error| Arc::new(error) as ConfigError);
         Ok(Resolution::new(addresses).with_found(config).good_for(good_for))

@@ -211,7 +211,11 @@ async fn channels_to_one_target_share_one_throttle() {
 #[tokio::test]
 async fn what_cannot_be_built_says_why() {
     let text = |channel: balance::ChannelBuilder| channel.build().unwrap_err().to_string();
-    assert!(text(balance::channel("orders")).contains("write host:port"));
+    assert!(text(balance::channel("orders/")).contains("write host:port"));
+    let server = "dns://10.0.0.9/orders:50051";
+    for channel in [balance::channel(server), balance::channel(server).addresses([address(1)])] {
+        assert!(text(channel).contains("write .dns(|dns| dns)"));
+    }
     let none = balance::channel("a:1").addresses([]);
     assert_eq!(text(none), "there is no address");
     let config = balance::channel("a:1").default_service_config(r#"{ "methodConfig": 1 }"#);

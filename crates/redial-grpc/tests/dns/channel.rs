@@ -1,6 +1,7 @@
 //! A balanced channel by name: its addresses and its service config come from a name server, its calls
 //! go to real servers.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_grpc::RetryLayer;
-use redial_grpc::balance::{self, BalancedChannel};
-use redial_grpc::dns::{DnsError, DnsResolver};
+use redial_grpc::balance::{self, BalancedChannel, ChannelBuilder};
+use redial_grpc::dns::{DnsError, DnsResolver, DnsResolverBuilder};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
@@ -65,29 +66,36 @@ impl World {
     async fn new() -> Self {
         let names = NameServer::start().await.unwrap();
         let (port, counts) = backends().await;
-        let ips = ["127.0.0.1", "127.0.0.2"].map(|ip| ip.parse().unwrap());
-        names.say_addresses("echo.test", 0, &ips);
-        World { names, port, counts }
+        let world = World { names, port, counts };
+        world.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+        world
     }
 
-    fn target(&self) -> String {
-        format!("dns:///echo.test:{}", self.port)
+    /// A channel by the name server that its target names.
+    fn channel(&self, dns: fn(DnsResolverBuilder) -> DnsResolverBuilder) -> BalancedChannel {
+        let target = format!("dns://{}/echo.test:{}", self.names.address, self.port);
+        let channel = balance::channel(&target);
+        self.build(channel.dns(|builder| dns(builder.refresh_min(Duration::ZERO))))
     }
 
-    /// A channel that resolves as often as it may, whose default config has no retries.
-    fn channel(&self, resolver: DnsResolver) -> BalancedChannel {
-        balance::channel(&self.target())
-            .resolver(resolver)
-            .default_service_config("{}")
+    /// It resolves as often as it may, and its default config has no retries.
+    fn build(&self, channel: ChannelBuilder) -> BalancedChannel {
+        channel
+            .default_service_config(r#"{ "loadBalancingPolicy": "round_robin" }"#)
             .layer(RetryLayer::builder().for_server(format!("{:p}", self.counts[0])))
             .resolve_min(Duration::from_millis(20))
             .build()
             .unwrap()
     }
 
-    fn resolver(&self) -> redial_grpc::dns::DnsResolverBuilder {
-        let builder = DnsResolver::builder(self.target()).name_servers([self.names.address]);
-        builder.refresh_min(Duration::ZERO)
+    fn say_addresses(&self, ips: &[&str]) {
+        let ips: Vec<_> = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        self.names.say_addresses("echo.test", 0, &ips);
+    }
+
+    /// How many attempts have reached each.
+    fn reached(&self) -> [usize; 2] {
+        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Until a resolution that began after now has been taken in.
@@ -125,15 +133,15 @@ async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
 async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
     let world = World::new().await;
     world.names.say_text(NAME, 0, &retrying(3));
-    let channel = world.channel(world.resolver().config_by_txt().build().unwrap());
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
 
     call(&channel, 2).await.expect("also the first call is retried as DNS says");
     assert_eq!(call(&channel, 3).await, Err(Code::Unavailable));
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
     }
-    let reached = || world.counts.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
-    until("both addresses are found and used", || reached() == [true; 2]).await;
+    let both = || world.reached().iter().all(|count| *count > 0);
+    until("both addresses are found and used", both).await;
 
     world.names.say_text(NAME, 0, &retrying(4));
     world.resolved_anew().await;
@@ -165,7 +173,7 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
 async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
     let world = World::new().await;
     world.names.say_text(NAME, 0, &retrying(3));
-    let channel = world.channel(world.resolver().build().unwrap());
+    let channel = world.channel(|dns| dns);
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
     let mut asked = Vec::new();
     until("the name is resolved several times", || {
@@ -181,8 +189,27 @@ async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
 async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
     let world = World::new().await;
     world.names.say_text(NAME, 0, "grpc_config={}");
-    let channel = world.channel(world.resolver().config_by_txt().build().unwrap());
+    // A resolver that the application keeps.
+    let target = format!("dns:///echo.test:{}", world.port);
+    let resolver = DnsResolver::builder(&*target).name_servers([world.names.address]);
+    let resolver = resolver.config_by_txt().build().unwrap();
+    let channel = world.build(balance::channel(&target).resolver(resolver.clone()));
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
     assert!(channel.view().config_error.is_some());
     call(&channel, 0).await.expect("its addresses are good");
+}
+
+#[tokio::test]
+async fn a_name_that_dns_cannot_have_is_told_when_the_channel_is_built() {
+    let channel = balance::channel("dns://127.0.0.1/a..test:1");
+    let error = channel.dns(|dns| dns).build().unwrap_err();
+    assert_eq!(error.to_string(), "the target cannot be resolved by DNS");
+    let source = error.source().and_then(|source| source.downcast_ref::<DnsError>());
+    assert_eq!(source.expect("why").name(), "dns://127.0.0.1/a..test:1");
+
+    // The last word counts, and no other resolver asks a name server.
+    let resolver = DnsResolver::new("echo.test:1").unwrap();
+    let channel = balance::channel("dns://127.0.0.1/echo.test:1");
+    let error = channel.dns(|dns| dns).resolver(resolver).build().unwrap_err();
+    assert!(error.to_string().contains("write .dns(|dns| dns)"), "{error}");
 }

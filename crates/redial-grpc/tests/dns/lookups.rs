@@ -26,7 +26,9 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
 async fn a_name_is_all_its_addresses_with_the_targets_port() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "10.0.0.2", "fd00::1"]));
-    for (target, port) in [("echo.test:50051", 50051), ("dns:///echo.test", 443)] {
+    for (target, port) in
+        [("echo.test:50051", 50051), ("dns:///echo.test", 443), ("http://echo.test", 80)]
+    {
         let resolver = DnsResolver::builder(target).name_servers([server.address]).build().unwrap();
         let found = resolve(&resolver).await.unwrap();
         let expected = [format!("[fd00::1]:{port}"), format!("10.0.0.1:{port}")];
@@ -52,6 +54,7 @@ async fn addresses_and_localhost_are_not_asked_about() {
     for (target, expected) in [
         ("127.0.0.1:80", &["127.0.0.1:80"][..]),
         ("dns:///[::1]:80", &["[::1]:80"]),
+        ("ipv4:127.0.0.1:80,127.0.0.2:81", &["127.0.0.1:80", "127.0.0.2:81"]),
         ("localhost:80", &["[::1]:80", "127.0.0.1:80"]),
     ] {
         let builder = DnsResolver::builder(target).name_servers([server.address]);
@@ -201,10 +204,10 @@ async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for()
 
 #[test]
 fn a_target_that_is_none_is_told_when_the_resolver_is_made() {
-    let error = DnsResolver::new("http://echo:80").unwrap_err();
+    let error = DnsResolver::new("echo:0").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "\"http://echo:80\" is no target: expected host:port or dns:///host:port, found http://"
+        "\"echo:0\" is no target: expected a port from 1 to 65535 after the host"
     );
     let long = format!("{}.test", "a".repeat(64));
     for name in [&*long, "a..test", ".test"] {
