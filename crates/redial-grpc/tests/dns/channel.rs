@@ -11,7 +11,7 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_grpc::RetryLayer;
-use redial_grpc::balance::{self, BalancedChannel, ChannelBuilder};
+use redial_grpc::balance::{self, Backend, BackendState, BalancedChannel, ChannelBuilder};
 use redial_grpc::dns::{DnsError, DnsResolver, DnsResolverBuilder};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -167,6 +167,38 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
     world.resolved_anew().await;
     assert!(channel.view().config_error.is_none());
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
+}
+
+/// Red if the channel kept the addresses that it began with: all of them are well, so that nothing
+/// but the TTL makes it ask again.
+#[tokio::test]
+async fn a_channel_follows_addresses_that_are_added_and_removed() {
+    let world = World::new().await;
+    world.say_addresses(&["127.0.0.1"]);
+    let channel = world.channel(|dns| dns);
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    assert_eq!(world.reached(), [4, 0]);
+
+    let known = || {
+        let is_ready = |it: &&Backend| it.state == BackendState::Ready;
+        let backends = channel.view().backends;
+        backends.iter().filter(is_ready).map(|it| it.address.ip().to_string()).collect::<Vec<_>>()
+    };
+    world.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+    until("the added one is connected", || known().len() == 2).await;
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    assert_eq!(world.reached(), [6, 2], "both take turns");
+
+    world.say_addresses(&["127.0.0.2"]);
+    until("the removed one is gone", || known() == ["127.0.0.2"]).await;
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    assert_eq!(world.reached(), [6, 6]);
 }
 
 #[tokio::test]
