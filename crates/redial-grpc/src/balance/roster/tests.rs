@@ -4,7 +4,9 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
+use super::pick::PATIENCE;
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -346,10 +348,11 @@ fn play(bytes: &[u8]) {
             }
             (5, _) if !running.is_empty() => {
                 let (_, mark) = running.swap_remove(usize::from(what) % running.len());
-                let ending = match how % 4 {
+                let ending = match how % 5 {
                     0 => Ending::Answered(Code::Ok),
                     1 => Ending::Lost,
                     2 => Ending::Untold,
+                    3 => Ending::Unanswered,
                     _ => Ending::Answered(Code::Unavailable),
                 };
                 let avoided = |it: &&Backend<Fake>| it.health.is_avoided();

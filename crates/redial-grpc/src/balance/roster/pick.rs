@@ -1,0 +1,133 @@
+//! Which backend an attempt goes to.
+//!
+//! Invariants: a pick is a backend of the list in force with an open connection. As long as a backend
+//! that the call has not used is open and not avoided, it is one of those. Avoidance never keeps a
+//! call from the last open backend.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Backend, Connection, Mark, Roster, State, Stirred};
+use crate::BackendId;
+
+/// How long a backend that is being dialled is worth waiting for while others could be tried: the
+/// pace at which `pick_first` goes through its addresses (RFC 8305, "Connection Attempt Delay").
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Where an attempt goes.
+#[derive(Debug)]
+pub(crate) struct Go<C> {
+    pub(crate) id: BackendId,
+    pub(crate) connection: C,
+    pub(crate) mark: Mark,
+}
+
+#[derive(Debug)]
+pub(crate) enum Pick<C> {
+    Go(Go<C>),
+    /// Ask again when something has changed, or at this moment.
+    Wait(Option<Instant>),
+    /// There is nothing to wait for.
+    Fail,
+}
+
+impl<C: Connection> Roster<C> {
+    /// Where an attempt goes whose call has used these backends, the least recently used one first.
+    /// `asked`: when it was asked for the first time.
+    pub(crate) fn pick(&mut self, used: &[BackendId], asked: Instant, now: Instant) -> Pick<C> {
+        let open = |it: &Backend<C>| it.is_open();
+        let good = |it: &Backend<C>| it.is_open() && it.health.is_good(now);
+        let unused = |it: &Backend<C>| !used.contains(&it.id);
+        let any_good = self.backends.iter().any(good);
+        if !any_good {
+            // The only one that is connected keeps failing: have another ready for the next call.
+            let dialled = self.dial_another(&[], now);
+            if !self.backends.iter().any(open) {
+                return self.nothing_open(dialled, now);
+            }
+        }
+        let candidate = |it: &Backend<C>| if any_good { good(it) } else { open(it) };
+        if let Some(place) = self.best(|it| candidate(it) && unused(it)) {
+            return self.go(place, used.is_empty(), now);
+        }
+        // What is open was used: another that is about to be is worth a moment.
+        let until = self.dial_another(used, now).map(|until| until.min(asked + PATIENCE));
+        if until.is_some_and(|until| until > now) {
+            return Pick::Wait(until);
+        }
+        let oldest = used
+            .iter()
+            .find_map(|id| self.backends.iter().position(|it| it.id == *id && candidate(it)));
+        match oldest {
+            Some(place) => self.go(place, false, now),
+            None => Pick::Fail,
+        }
+    }
+
+    /// Makes sure that a backend which the call has not used is being dialled; until when that one
+    /// is worth waiting for. `None`: there is none, or it takes too long.
+    pub(super) fn dial_another(&mut self, used: &[BackendId], now: Instant) -> Option<Instant> {
+        let patient = |it: &Backend<C>| match it.state {
+            State::Connecting { since } => Some(since + PATIENCE).filter(|until| *until > now),
+            _ => None,
+        };
+        let elsewhere = |it: &&mut Backend<C>| !used.contains(&it.id) && it.health.is_good(now);
+        let mut others = self.backends.iter_mut().filter(elsewhere);
+        let soon = others.find_map(|it| patient(it));
+        if soon.is_some() {
+            return soon;
+        }
+        let mut others = self.backends.iter_mut().filter(elsewhere);
+        let next = others.find(|it| matches!(it.state, State::Idle))?;
+        next.wake(now);
+        self.stirred = Stirred { picks: true, wishes: true };
+        Some(now + PATIENCE)
+    }
+
+    /// No connection is open.
+    fn nothing_open(&mut self, dialled: Option<Instant>, now: Instant) -> Pick<C> {
+        // A connection that has ended counts as being dialled: its keeper is about to notice.
+        let hope = |it: &Backend<C>| matches!(it.state, State::Connecting { .. } | State::Open(_));
+        if dialled.is_none() && !self.backends.iter().any(hope) {
+            // Also those that were avoided: there are no others.
+            let idle = self.backends.iter_mut().find(|it| matches!(it.state, State::Idle));
+            let Some(idle) = idle else { return Pick::Fail };
+            idle.wake(now);
+            self.stirred = Stirred { picks: true, wishes: true };
+        }
+        // With more addresses to dial, the next one's turn comes by itself.
+        let more = self.backends.iter().any(|it| matches!(it.state, State::Idle));
+        Pick::Wait(dialled.filter(|_| more))
+    }
+
+    /// The one of these whose turn it is.
+    fn best(&self, candidate: impl Fn(&Backend<C>) -> bool) -> Option<usize> {
+        let count = self.backends.len();
+        let candidates = || (0..count).filter(|place| candidate(&self.backends[*place]));
+        if self.picks_first() {
+            let chosen = |place: &usize| Some(self.backends[*place].serial) == self.chosen;
+            return candidates().find(chosen).or_else(|| candidates().next());
+        }
+        // Whose last turn is longest ago; those that had none in an order of this channel's own.
+        candidates().min_by_key(|place| (self.backends[*place].turn, (place + self.start) % count))
+    }
+
+    fn go(&mut self, place: usize, first: bool, now: Instant) -> Pick<C> {
+        self.turns += 1;
+        let backend = &mut self.backends[place];
+        let State::Open(connection) = &backend.state else { return Pick::Fail };
+        let connection = connection.clone();
+        backend.turn = self.turns;
+        backend.in_flight += 1;
+        if first {
+            self.chosen = Some(backend.serial);
+        }
+        let mark = Mark {
+            serial: backend.serial,
+            connection: backend.connections.current(),
+            tries: backend.health.begin(now),
+        };
+        Pick::Go(Go { id: backend.id, connection, mark })
+    }
+}
