@@ -1,11 +1,11 @@
 //! What a layer costs on tonic: instructions of the client by callgrind, bytes by a counting
 //! allocator, tails on virtual time.
 //!
-//! `cargo run --release --manifest-path benches/Cargo.toml --bin grpc` prints the tables. Server and
-//! client are two processes, so that only the client is counted. Instructions of a call are the
-//! difference of two whole runs, divided by the difference of their counts; variants are interleaved
-//! and repeated, and the spread of the repetitions is printed, since identical programs differ by
-//! some 0.4 %.
+//! `cargo run --release --manifest-path benches/Cargo.toml --features grpc --bin grpc` prints the
+//! tables. Server and client are two processes, so that only the client is counted. Instructions of
+//! a call are the difference of two whole runs, divided by the difference of their counts; variants
+//! are interleaved and repeated, and the spread of the repetitions is printed, since identical
+//! programs differ by some 0.4 %.
 
 #[path = "../count.rs"]
 mod count;

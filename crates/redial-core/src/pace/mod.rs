@@ -330,6 +330,22 @@ mod tests {
         Pace::new(HedgeAt::quantile(quantile).samples(1).build().unwrap())
     }
 
+    #[test]
+    fn a_win_rate_at_a_threshold_goes_on() {
+        let word = Word { estimate: 1, samples: 1, rate: 0, races: RACES, slow: 0, stopped: false };
+        for (rate, stopped, then) in [
+            (STOP_BELOW, false, false),
+            (STOP_BELOW - 1, false, true),
+            (RESUME_AT, true, false),
+            (RESUME_AT - 1, true, true),
+        ] {
+            let mut word = Word { rate, stopped, ..word };
+            word.judge(7);
+            let slow = if then { 7 } else { 0 };
+            assert_eq!((word.stopped, word.slow), (then, slow), "{rate}, stopped {stopped}");
+        }
+    }
+
     fn estimate(pace: &Pace) -> Ns {
         unscale(Word::from(pace.word.load(Ordering::Relaxed)).estimate)
     }
