@@ -290,7 +290,10 @@ where
             }
             (Err(error), _) => {
                 let (evidence, code) = evidence::of(&*error);
-                if evidence == Evidence::LocalTimeout && state.begun().is_late() {
+                // The timer of a client whose errors we do not know says nothing that we understand.
+                let unknown = evidence == Evidence::None && code == Code::Unknown;
+                let timer = evidence == Evidence::LocalTimeout || unknown;
+                if timer && state.begun().is_late() {
                     state.begun().deadline_passed();
                     return None;
                 }

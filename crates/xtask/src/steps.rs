@@ -134,6 +134,19 @@ pub(crate) const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "older-tonic",
+        why: "clients that were generated for another tonic work through the layer",
+        when: When::Always,
+        needs: &[],
+        // A workspace of its own, which has that tonic and no other.
+        lines: |_| {
+            line(concat!(
+                "cargo test --locked --manifest-path checks/older-tonic/Cargo.toml ",
+                "--target-dir target/older-tonic"
+            ))
+        },
+    },
+    Step {
         name: "scenarios",
         why: "every design does what its scenarios say, in virtual time and through what users run",
         when: When::Always,
