@@ -154,6 +154,16 @@ mod tests {
     }
 
     #[test]
+    fn shares_are_rounded_and_steps_settle_after_a_bounded_number_of_samples() {
+        let of = |share| HedgeAt::quantile(share).checked();
+        // 0.1 × 2^24 is 1677721.6.
+        assert_eq!((of(0.9).below, of(0.5).below), (1_677_722, 1 << 23));
+        assert_eq!(of(0.999).settled, SAMPLES_MAX);
+        assert!(of(0.9).settled < SAMPLES_MAX);
+        assert_eq!(of(0.9).settled, of(0.1).settled, "both are as rare");
+    }
+
+    #[test]
     #[should_panic(expected = "write 0.99 for the 99th percentile")]
     fn a_percentage_in_place_of_a_share_says_how_to_write_it() {
         let _ = HedgeAt::quantile(99.0).checked();

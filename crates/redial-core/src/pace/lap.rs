@@ -149,6 +149,12 @@ mod tests {
     }
 
     #[test]
+    fn further_hedges_say_nothing_more_of_the_first_attempt() {
+        let third = (20, Note::Started { attempt: 3, number: 3 });
+        assert_eq!(told(&[(0, FIRST), (10, HEDGE), third]), (18, 2, None));
+    }
+
+    #[test]
     fn a_hedge_before_the_estimate_says_only_what_is_certain() {
         // The hedge was sent at 5 ms, say by a cap, when nobody knew.
         let early = [(0, FIRST), (5, HEDGE)];
