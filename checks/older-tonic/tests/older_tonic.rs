@@ -2,15 +2,18 @@
 //! tonic 0.13's own client and channel over a pipe to a scripted server, on a paused clock, with a
 //! codec that leaves bytes alone; the layer is built without any tonic.
 
+#[path = "../../../crates/redial-peers/tests/grpc/codec.rs"]
+mod codec;
+
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
+use codec::Raw;
 use hyper_util::rt::TokioIo;
 use redial_grpc::{CallDiary, CallOptions, RetryLayer, RetryService, Wrapping};
 use redial_peers::grpc::{Answer, Code as Peer, Handle, Pipe, Reason, Script, Server};
 use tonic::body::Body;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tower::ServiceBuilder;
@@ -18,40 +21,6 @@ use tower::ServiceBuilder;
 const CONFIG: &str = r#"{ "methodConfig": [{ "name": [{}],
     "retryPolicy": { "maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "1s",
     "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#;
-
-/// Messages as they are.
-#[derive(Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
-}
 
 type Wrap = fn(redial_grpc::Replay<Body>) -> Body;
 type Client = Grpc<RetryService<Channel, Wrapping<Wrap>>>;

@@ -1,7 +1,8 @@
 //! The tasks of a channel: one that follows the addresses, and below it one for each backend.
 //!
-//! Rule: when to dial or resolve again is a `redial` policy's decision; nothing here counts attempts
-//! or computes a delay.
+//! Rule: when to dial or resolve again after a failure is a `redial` policy's decision; nothing here
+//! counts attempts. The rhythm in which names that were resolved are resolved anew is not a retry, and
+//! is kept here.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -4,6 +4,7 @@
 //! a part again over loopback TCP in real time.
 
 mod answers;
+mod codec;
 mod doors;
 mod faults;
 mod foreign;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use h2::Reason;
 use hyper_util::rt::TokioIo;
 use redial_peers::grpc::{
@@ -12,45 +12,11 @@ use tokio::time::Instant;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
+use super::codec::Raw;
 use super::raw::{ms, serve};
-
-/// Messages as they are.
-#[derive(Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
-}
 
 fn channel(connector: Connector) -> Channel {
     Endpoint::from_static("http://pipe").connect_with_connector_lazy(tower::service_fn(move |_| {
