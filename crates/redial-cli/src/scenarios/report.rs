@@ -42,6 +42,13 @@ pub(super) enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Whether it was played, and does not hold.
+    pub(super) fn differs(&self) -> bool {
+        matches!(self, Verdict::Played { differences, .. } if !differences.is_empty())
+    }
+}
+
 /// How many scenarios there were of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -56,8 +63,8 @@ pub struct Counts {
 impl Counts {
     pub(super) fn add(&mut self, verdict: &Verdict) {
         match verdict {
-            Verdict::Played { differences, .. } if differences.is_empty() => self.passed += 1,
-            Verdict::Played { .. } => self.failed += 1,
+            it if it.differs() => self.failed += 1,
+            Verdict::Played { .. } => self.passed += 1,
             Verdict::Skipped { .. } => self.skipped += 1,
         }
     }

@@ -7,7 +7,7 @@ use redial::Ns;
 use super::super::compare::Difference;
 use super::super::time::to_ms;
 use super::rows::{Instead, InsteadCall, When};
-use super::seen::{Seen, SeenCall, SeenEnd};
+use super::seen::{Seen, SeenAttempt, SeenCall, SeenEnd};
 
 /// A moment that may be any of these, in the scenario's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +208,7 @@ impl ExpectedCall {
                 cancels.iter().map(|(attempt, at)| text((attempt, to_ms(*at)))).collect();
             add("cancels", list(&expected, String::clone), list(&actual, String::clone));
         }
-        let previous: Vec<_> = attempts.iter().map(|it| it.previous.clone()).collect();
+        let previous = self.by_number(attempts.iter().map(|it| it.previous.clone()).collect());
         if self.previous != previous {
             add("previous", list(&self.previous, quoted), list(&previous, quoted));
         }
@@ -232,7 +232,13 @@ impl ExpectedCall {
             }
         }
         match (&self.end, &seen.end) {
-            (Some(expected), Some(actual)) => expected.compare(actual, tolerance, add),
+            (Some(expected), Some(actual)) => {
+                // The same attempt's number, had those sent at once come in order.
+                let said = |it: &SeenAttempt| it.previous == actual.previous;
+                let place = attempts.iter().position(said);
+                let told = place.map_or(&actual.previous, |place| &previous[place]);
+                expected.compare(actual, told, tolerance, add);
+            }
             (Some(expected), None) => {
                 add("end", format!("{} at {}", expected.outcome, expected.at.text()), NEVER.into());
             }
@@ -242,10 +248,25 @@ impl ExpectedCall {
             (None, None) => {}
         }
     }
+
+    /// What attempts say of those before them, in their order. Attempts that are sent at the same moment
+    /// come in any order, over one connection too: then it is theirs to be told apart by number.
+    fn by_number(&self, mut previous: Vec<Option<String>>) -> Vec<Option<String>> {
+        if previous.len() == self.starts.len() {
+            let mut rest = previous.as_mut_slice();
+            for at_once in self.starts.chunk_by(PartialEq::eq) {
+                let (these, others) = rest.split_at_mut(at_once.len());
+                these.sort_by_key(|it| it.as_ref().map(|it| it.parse::<u32>().ok()));
+                rest = others;
+            }
+        }
+        previous
+    }
 }
 
 impl ExpectedEnd {
-    fn compare(&self, seen: &SeenEnd, tolerance: Ns, add: &mut Add<'_>) {
+    /// `told`: what the application is told of earlier attempts.
+    fn compare(&self, seen: &SeenEnd, told: &Option<String>, tolerance: Ns, add: &mut Add<'_>) {
         if !self.at.holds(seen.at, tolerance) {
             add("end.at", self.at.text(), to_ms(seen.at));
         }
@@ -262,9 +283,9 @@ impl ExpectedEnd {
             add("end.text", format!("{text:?}"), format!("{:?}", seen.text));
         }
         if let Some(previous) = &self.previous
-            && *previous != seen.previous
+            && previous != told
         {
-            add("end.previous", quoted(previous), quoted(&seen.previous));
+            add("end.previous", quoted(previous), quoted(told));
         }
     }
 }
@@ -284,7 +305,6 @@ fn list<T>(entries: &[T], text: impl Fn(&T) -> String) -> String {
 mod tests {
     //! Goal: each thing that can be seen is compared, within its span and no further.
 
-    use super::super::seen::SeenAttempt;
     use super::*;
 
     const MS: Ns = 1_000_000;
@@ -372,6 +392,32 @@ mod tests {
         assert_eq!(ended(|end| end.previous = None), ["end.previous"]);
         // Who gives a call up that does not end cancels it.
         assert_eq!(changed(|it| it.end = None), ["cancels", "end"]);
+    }
+
+    /// Red without `by_number`: a client with threads sends both at once, in any order.
+    #[test]
+    fn attempts_that_are_sent_at_once_come_in_any_order() {
+        let mut both = expected();
+        both.starts[1] = Span::at(0);
+        let mut swapped = seen(0);
+        swapped.attempts[0].previous = Some("1".into());
+        swapped.attempts[1].previous = None;
+        let end = |seen: &mut SeenCall, previous: Option<&str>| {
+            seen.end.iter_mut().for_each(|end| end.previous = previous.map(str::to_owned));
+        };
+        // The second to come answered; it was sent first, and says so to the application too.
+        end(&mut swapped, None);
+        assert!(differences(&both, swapped).is_empty());
+        let mut lying = seen(0);
+        end(&mut lying, None);
+        assert_eq!(differences(&both, lying), ["end.previous"]);
+        let mut doubled = seen(0);
+        doubled.attempts[1].previous = None;
+        assert_eq!(differences(&both, doubled), ["previous"]);
+        let mut apart = seen(100 * MS);
+        apart.attempts[0].previous = Some("1".into());
+        apart.attempts[1].previous = None;
+        assert!(differences(&expected(), apart).contains(&"previous"));
     }
 
     #[test]
