@@ -1,6 +1,7 @@
 //! Goal: what holds on a paused clock holds in real time, over sockets. Method: a part of the scenarios
 //! of gRPC is played through the layer, a generated client and loopback TCP, ten times slower than
-//! written. Tolerance: 20 ms of the scenario, which are 200 ms of real time.
+//! written. Tolerance: 20 ms of the scenario, which are 200 ms of real time; what fails among others is
+//! played again by itself, since a machine that stands still for longer does not do so three times.
 
 use std::thread;
 
@@ -64,11 +65,18 @@ fn play(path: &str, name: &str) -> String {
 fn a_part_of_the_scenarios_holds_over_loopback_tcp() {
     let each = SCENARIOS.iter().flat_map(|(path, names)| names.iter().map(move |it| (path, it)));
     // All at once: nearly all of their time is waiting.
-    let threads: Vec<_> = each.map(|(path, name)| thread::spawn(|| play(path, name))).collect();
-    let texts: Vec<_> = threads.into_iter().map(|it| it.join().expect("it is played")).collect();
-    let failed: Vec<_> = texts.iter().filter(|text| !text.is_empty()).cloned().collect();
-    assert!(failed.is_empty(), "{} of {} failed\n{}", failed.len(), texts.len(), failed.concat());
-    assert_eq!(texts.len(), 17);
+    let threads: Vec<_> =
+        each.map(|(path, name)| (path, name, thread::spawn(|| play(path, name)))).collect();
+    assert_eq!(threads.len(), 17);
+    let played = threads.into_iter().map(|(path, name, thread)| {
+        let text = thread.join().expect("it is played");
+        (path, name, text)
+    });
+    // Each has come to its end before the first is played again.
+    for (path, name, text) in played.collect::<Vec<_>>() {
+        let mut tries = (0..2).map(|_| play(path, name));
+        assert!(text.is_empty() || tries.any(|again| again.is_empty()), "{text}");
+    }
 }
 
 #[test]
