@@ -166,15 +166,20 @@ pub fn is_write(method: &str) -> bool {
     ["Insert", "Upsert", "Delete"].iter().any(|write| name.eq_ignore_ascii_case(write))
 }
 
-/// A number of milliseconds; fractions are allowed, to the nearest nanosecond.
+/// A number of milliseconds; fractions are allowed, to the nearest nanosecond, and what no [`Duration`]
+/// holds is the longest one (ruling P2).
 #[cfg(feature = "serde")]
 fn millis<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     use serde::Deserialize;
     use serde::de::{Error, Unexpected};
 
     let millis = f64::deserialize(deserializer)?;
-    let unexpected = Unexpected::Float(millis);
-    Duration::try_from_secs_f64(millis / 1000.0).map_err(|_| {
-        D::Error::invalid_value(unexpected, &"a number of milliseconds that is not negative")
-    })
+    match Duration::try_from_secs_f64(millis / 1000.0) {
+        Ok(span) => Ok(span),
+        Err(_) if millis > 0.0 => Ok(Duration::MAX),
+        Err(_) => {
+            let expected = &"a number of milliseconds that is not negative";
+            Err(D::Error::invalid_value(Unexpected::Float(millis), expected))
+        }
+    }
 }

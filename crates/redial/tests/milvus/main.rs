@@ -311,6 +311,11 @@ fn the_options_are_read_as_the_client_writes_them() {
     let text = r#"{"maxRetries": 5, "retryDelay": 2.5, "timeout": 100}"#;
     let expected = Options::default().max_retries(5).retry_delay(ms(5) / 2).timeout(ms(100));
     assert_eq!(read(text), Ok(expected));
+    // What is longer than all that can be kept is as long as can be.
+    assert_eq!(
+        read(r#"{"timeout": 1e300}"#),
+        Ok(Options::default().timeout(std::time::Duration::MAX))
+    );
     for text in [
         r#"{"max_retries": 3}"#,
         r#"{"jitter": "full"}"#,
