@@ -111,6 +111,14 @@ fn a_policy_that_should_be_refused_and_is_not_fails() {
     );
 }
 
+/// Red: have `some_calls` keep a list that is empty (`load.rs`).
+#[test]
+fn a_policy_that_is_refused_may_have_an_empty_list_of_calls() {
+    let (code, out, err) =
+        one(r#""policy": {"generic": {"attempts": 0}}, "refused": true, "calls": []"#);
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "1 passed, 0 failed\n", ""));
+}
+
 #[test]
 fn a_call_that_never_ends_fails_at_both_levels() {
     let fields = r#""policy": {"generic": {}}, "calls": [
@@ -398,7 +406,7 @@ fn nothing_is_played_if_a_file_is_not_valid() {
 }
 
 /// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
-const MISTAKES: [(&str, &str); 49] = [
+const MISTAKES: [(&str, &str); 60] = [
     (
         r#""policy": @{}"#,
         r#"a policy names one design: one of "generic", "smithy", "grpc", "couchbase", "milvus""#,
@@ -420,9 +428,50 @@ const MISTAKES: [(&str, &str); 49] = [
         r#""policy": {"generic": {"backoff": {"exponential": @{"first": "1ms"}}}}, "calls": []"#,
         r#"generic: missing field `factor`"#,
     ),
+    (r#""policy": {"generic": @[]}, "calls": []"#, r#"generic: expected an object, found a list"#),
+    (
+        r#""policy": {"smithy": {"attempts": 2, "bucket": @[]}}, "calls": []"#,
+        r#"smithy: expected an object, found a list"#,
+    ),
+    (
+        r#""policy": {"generic": {"backoff": @{}}}, "calls": []"#,
+        r#"generic: expected a word, or an object with one field"#,
+    ),
+    (
+        r#""policy": {"generic": {"attempts": 3, "throttle": @"budget"}}, "calls": []"#,
+        r#"generic: invalid type: a word alone, expected an object"#,
+    ),
+    (
+        r#""policy": {"generic": {"hedge": @"50ms"}}, "calls": []"#,
+        r#"generic: invalid type: string "50ms", expected an object"#,
+    ),
+    (
+        r#""policy": {"generic": {"jitter": {"proportional": @"2"}}}, "calls": []"#,
+        r#"generic: invalid type: string "2", expected a number"#,
+    ),
+    (
+        r#""policy": {"milvus": {"maxRetries": 1, "retryDelay": @-1 }}, "calls": []"#,
+        r#"milvus: invalid value: floating point `-1.0`, expected a number of milliseconds"#,
+    ),
+    (
+        r#""policy": {"smithy": {"backoff_factor": @0}}, "calls": [{"attempts": []}]"#,
+        r#"backoff_factor: must be a number above 0"#,
+    ),
+    (
+        r#""policy": {"smithy": {"attempts": @"unlimited"}}, "calls": [{"attempts": []}]"#,
+        r#"attempts: unlimited attempts would never end; add time_max"#,
+    ),
+    (
+        r#""policy": {"couchbase": {"strategy": @"eager"}}, "calls": []"#,
+        r#"strategy: unknown strategy "eager"; expected one of "best-effort", "fail-fast""#,
+    ),
+    (
+        r#""policy": {"couchbase": {}}, "calls": [{"idempotent": true, "attempts": [{"outcome": @"failed"}]}]"#,
+        r#"outcome: unknown reason "failed"; expected "ok", "hang", one like "KV_LOCKED", or a response"#,
+    ),
     (r#""policy": {"generic": {}}, "calls": @[]"#, r#"calls: at least one is needed"#),
     (
-        r#""policy": {"generic": {}}, "refused": true, "calls": @[]"#,
+        r#""policy": {"generic": {}}, "refused": true, "calls": @[{"attempts": []}]"#,
         r#"a policy that is refused has no calls"#,
     ),
     (r#""policy": {"generic": {}}, "draws": [0.5, @1], "calls": []"#, r#"a draw is in [0, 1)"#),
@@ -691,6 +740,14 @@ fn all_mistakes_of_a_file_are_shown_in_their_order() {
     assert_eq!(code, Some(2));
     let places: Vec<_> = err.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(places, ["FILE:2:18:", "FILE:3:36:", "FILE:3:65:", "FILE:4:9:", "FILE:4:11:"]);
+}
+
+#[test]
+fn a_name_of_the_wrong_type_is_one_mistake() {
+    let file = Temporary::new(&format!("{{ \"scenarios\": [\n{{ \"name\": 1, {HOLDS} }}] }}"));
+    let (code, _, err) = scenarios(&[file.path()]);
+    let expected = format!("{}:2:11: name: expected a string, found a number\n", file.path());
+    assert_eq!((code, err), (Some(2), expected));
 }
 
 #[test]

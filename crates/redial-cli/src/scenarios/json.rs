@@ -204,33 +204,70 @@ impl<'t> Reader<'t> {
     ) -> Option<T> {
         let start = value.start();
         let text = &self.source.text()[start..value.end()];
-        serde_json::from_str(text)
-            .map_err(|error| {
+        match serde_json::from_str(text) {
+            // What is written as fields can be read from a list as well, but is not meant.
+            Ok(read) => match list(value) {
+                None => Some(read),
+                Some(list) => self.wrong_type(list, what, "an object"),
+            },
+            Err(error) => {
                 let within = Source::new("", text).line_start(error.line());
                 let offset = start + within + error.column().saturating_sub(1);
-                let at = narrowest(value, offset);
-                self.mistake::<()>(at, format!("{what}: {}", bare(&error)));
-            })
-            .ok()
+                let text = bare(&error);
+                // What is missing is missing where its object ends; a number is wrong once it has ended.
+                let ended = !text.starts_with("missing field");
+                self.mistake(narrowest(value, offset, ended), format!("{what}: {text}"))
+            }
+        }
     }
 }
 
-/// The error without its place, which is ours to say.
+/// The first list that is no table of delays; no policy has another.
+fn list<'t>(value: &'t Value<'t>) -> Option<&'t Value<'t>> {
+    match value {
+        Value::Array(_) => Some(value),
+        Value::Object(object) => {
+            let others = object.properties.iter().filter(|it| it.name.as_str() != "table");
+            others.map(|property| &property.value).find_map(list)
+        }
+        _ => None,
+    }
+}
+
+/// The error without its place, which is ours to say, and without the names of Rust's types.
 fn bare(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let (found, expected) = match text.split_once(", expected ") {
+        Some((found, expected)) => (found.replace("unit variant", "a word alone"), expected),
+        // What has several forms, and has none or two of them.
+        None if text == "expected value" => {
+            return "expected a word, or an object with one field".to_owned();
+        }
+        None => return text.to_owned(),
+    };
+    let expected = match expected {
+        "f64" => "a number",
+        "u32" => "a whole number from 0 to 4294967295",
+        "unit" => "a word alone",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
-/// Where the smallest value or name begins that contains the byte.
-fn narrowest(value: &Value<'_>, offset: usize) -> usize {
+/// Where the smallest value or name begins that contains the byte, or `ended` before it.
+fn narrowest(value: &Value<'_>, offset: usize, ended: bool) -> usize {
     let contains = |range: &dyn Ranged| (range.start()..range.end()).contains(&offset);
     let inside = match value {
         Value::Object(object) => {
-            let property = object.properties.iter().find(|property| contains(*property));
+            let properties = || object.properties.iter();
+            let before = || properties().rfind(|property| ended && property.end() <= offset);
+            let property = properties().find(|property| contains(*property)).or_else(before);
             property.map(|property: &ObjectProp<'_>| {
-                if contains(&property.value) {
-                    narrowest(&property.value, offset)
+                if contains(&property.value) || property.end() <= offset {
+                    narrowest(&property.value, offset, ended)
                 } else {
                     property.name.start()
                 }
@@ -238,7 +275,7 @@ fn narrowest(value: &Value<'_>, offset: usize) -> usize {
         }
         Value::Array(array) => {
             let element = array.elements.iter().find(|element| contains(*element));
-            element.map(|element| narrowest(element, offset))
+            element.map(|element| narrowest(element, offset, ended))
         }
         _ => None,
     };

@@ -71,8 +71,8 @@ fn scenarios<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenari
     let mut loaded = Vec::new();
     for value in reader.array(list, "scenarios")? {
         let Some(fields) = reader.object(value, "a scenario", &SCENARIO) else { continue };
-        unique_name(reader, &fields, "a scenario", &mut names);
-        loaded.extend(scenario(reader, &fields));
+        let name = unique_name(reader, &fields, "a scenario", &mut names);
+        loaded.extend(scenario(reader, &fields, name));
     }
     Some(loaded)
 }
@@ -95,7 +95,7 @@ pub(super) fn unique_name<'t>(
     Some(name)
 }
 
-fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>) -> Option<Scenario> {
+fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>, name: Option<&str>) -> Option<Scenario> {
     let policy = reader.needs(fields, "policy", "a scenario")?;
     let plan = Plan::read(reader, policy);
     let refused = match fields.get("refused") {
@@ -104,12 +104,12 @@ fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>) -> Option<Scenario> {
     };
     let draws = fields.get("draws").map_or(Some(vec![0.5]), |value| draws(reader, value));
     let plan = plan?;
-    if refused
-        && let Some(value) = ["draws", "calls", "expect"].iter().find_map(|it| fields.get(it))
-    {
+    let none = |value: &Value<'t>| matches!(value, Value::Array(list) if list.elements.is_empty());
+    let some_calls = fields.get("calls").filter(|value| !(refused && none(value)));
+    if refused && let Some(value) = fields.get("draws").or(some_calls).or(fields.get("expect")) {
         return reader.mistake(value.start(), "a policy that is refused has no calls");
     }
-    let calls = match fields.get("calls") {
+    let calls = match some_calls {
         Some(value) => calls(reader, &plan, value),
         None if refused => Some(Vec::new()),
         None => reader.mistake(fields.at, "a scenario needs \"calls\", or \"refused\": true"),
@@ -118,8 +118,7 @@ fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>) -> Option<Scenario> {
         None => Some(ExpectWhole::default()),
         Some(value) => expect::whole(reader, &plan, value),
     };
-    let name = reader.string(fields.get("name")?, "name")?.to_owned();
-    let (calls, expect, draws) = (calls?, expect?, draws?);
+    let (name, calls, expect, draws) = (name?.to_owned(), calls?, expect?, draws?);
     if !refused && let Err(refusals) = plan.build(&calls) {
         for refusal in refusals {
             let path = format!("{}.{}", plan.name(), refusal.field);

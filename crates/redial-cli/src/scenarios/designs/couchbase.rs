@@ -7,8 +7,8 @@ use jsonc_parser::common::Ranged;
 use redial::testing::Played;
 use redial::written::{Backoff, Loaded};
 use redial_couchbase::{
-    Delays, Judged, MapEntry, Operation, Response, StrategyName, TerminalError, log_lines,
-    orchestrator, reason,
+    Delays, Judged, MapEntry, Operation, Response, StrategyName, TerminalError, UnknownName,
+    log_lines, orchestrator, reason,
 };
 use serde::Deserialize;
 
@@ -39,13 +39,21 @@ impl Plan {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Form {
-            strategy: String,
+            strategy: Option<String>,
             backoff: Option<Backoff>,
         }
         let Form { strategy, backoff } = reader.deserialize(value, "couchbase")?;
+        // What is left out is a new client's (ruling C14).
+        let Some(strategy) = strategy else {
+            return Some(Plan { strategy: StrategyName::FastFailOnTerminalError, backoff });
+        };
         match StrategyName::parse(&strategy) {
             Ok(strategy) => Some(Plan { strategy, backoff }),
-            Err(unknown) => reader.mistake(find(value, "strategy"), format!("strategy: {unknown}")),
+            Err(unknown) => {
+                let names = quoted(&StrategyName::ALL.each_ref().map(StrategyName::name));
+                let text = mistaken("strategy", &unknown, &format!("one of {names}"));
+                reader.mistake(find(value, "strategy"), text)
+            }
         }
     }
 
@@ -89,7 +97,10 @@ pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<b
             let name = reader.string(value, "operation")?;
             match Operation::parse(name) {
                 Ok(operation) => Some(operation.is_idempotent()),
-                Err(unknown) => reader.mistake(value.start(), format!("operation: {unknown}")),
+                Err(unknown) => {
+                    let text = mistaken("operation", &unknown, "one like \"kv.get\"");
+                    reader.mistake(value.start(), text)
+                }
             }
         }
         (Some(_), Some(value)) => {
@@ -111,7 +122,8 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
             name => match reason::parse(name) {
                 Ok(reason) => Judged::Retry(reason),
                 Err(unknown) => {
-                    return reader.mistake(value.start(), format!("outcome: {unknown}"));
+                    let expected = "\"ok\", \"hang\", one like \"KV_LOCKED\", or a response";
+                    return reader.mistake(value.start(), mistaken("outcome", &unknown, expected));
                 }
             },
         },
@@ -122,6 +134,14 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
         Judged::Retry(reason) => reason.name(),
     };
     Some(comes(name, judged.directive()))
+}
+
+/// A name that is not known, with what was expected where it is near to none that is.
+fn mistaken(field: &str, unknown: &UnknownName, expected: &str) -> String {
+    match unknown.nearest() {
+        Some(_) => format!("{field}: {unknown}"),
+        None => format!("{field}: {unknown}; expected {expected}"),
+    }
 }
 
 fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {

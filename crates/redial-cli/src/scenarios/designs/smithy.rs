@@ -1,6 +1,7 @@
 //! `smithy`: the standard strategy's options (ruling S9).
 
 use jsonc_parser::ast::Value;
+use redial::Problem;
 use redial::smithy::Standard;
 use redial::written::Loaded;
 
@@ -18,12 +19,15 @@ impl Plan {
 
     pub(super) fn build(&self) -> Result<Loaded, Refusal> {
         self.0.policy().map(Loaded::Policy).map_err(|problem| {
-            // The core names the series as the library writes it.
-            let field = match problem.field() {
-                "backoff.exponential.factor" => "backoff_factor",
-                field => field,
+            // The core names fields as the library's own policy writes them.
+            let text = match problem {
+                Problem::Unlimited => {
+                    "attempts: unlimited attempts would never end; add time_max".to_owned()
+                }
+                other => other.text().replace("backoff.exponential.factor", "backoff_factor"),
             };
-            Refusal::of(field, problem.to_string())
+            let field = problem.field().replace("backoff.exponential.factor", "backoff_factor");
+            Refusal::of(field, text)
         })
     }
 }
