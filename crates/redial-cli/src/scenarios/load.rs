@@ -167,7 +167,7 @@ fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Ca
         let list = reader.array(value, "attempts")?;
         let grpc = grpc.as_ref().and_then(Option::as_ref);
         let attempts: Vec<_> =
-            list.iter().map(|value| attempt(reader, plan, grpc, value)).collect();
+            list.iter().map(|value| attempt(reader, plan, &fields, grpc, value)).collect();
         attempts.into_iter().collect()
     });
     let expect = match fields.get("expect") {
@@ -188,6 +188,7 @@ fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Ca
 fn attempt<'t>(
     reader: &Reader<'t>,
     plan: &Plan,
+    call: &Fields<'t>,
     grpc: Option<&GrpcCall>,
     value: &'t Value<'t>,
 ) -> Option<Attempt> {
@@ -199,6 +200,6 @@ fn attempt<'t>(
     let accepts = fields
         .get("accepts")
         .map_or(Some(None), |value| reader.whole(value, "accepts", 0, u64::MAX).map(Some));
-    let (outcome, grpc) = plan.outcome(reader, &fields, grpc)?;
+    let (outcome, grpc) = plan.outcome(reader, &fields, call, grpc)?;
     Some(Attempt { after: after?, headers: headers?, accepts: accepts?, outcome, grpc })
 }

@@ -112,10 +112,14 @@ pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<b
     }
 }
 
-pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<Outcome> {
+pub(super) fn outcome<'t>(
+    reader: &Reader<'t>,
+    attempt: &Fields<'t>,
+    call: &Fields<'t>,
+) -> Option<Outcome> {
     let value = reader.needs(attempt, "outcome", "an attempt")?;
     let judged = match value {
-        Value::Object(_) => response(reader, value)?.judge(),
+        Value::Object(_) => response(reader, value, command(call))?.judge(),
         value => match reader.string(value, "outcome (a reason, or an object for a response)")? {
             "ok" => Judged::Ok,
             "hang" => return Some(Outcome::Hang),
@@ -144,7 +148,16 @@ fn mistaken(field: &str, unknown: &UnknownName, expected: &str) -> String {
     }
 }
 
-fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {
+/// The command that a call of the KV service sends, where its operation says it: what a response
+/// answers that does not say more.
+fn command<'t>(call: &Fields<'t>) -> &'t str {
+    match call.get("operation") {
+        Some(Value::StringLit(operation)) => operation.value.strip_prefix("kv.").unwrap_or(""),
+        _ => "",
+    }
+}
+
+fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>, command: &str) -> Option<Response> {
     let fields = reader.object(value, "a response", &RESPONSE)?;
     let service = reader.needs(&fields, "service", "a response")?;
     let name = reader.string(service, "service")?;
@@ -175,7 +188,9 @@ fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {
     };
     Some(match name {
         "kv" => {
-            let response = Response::kv(small).to(text("command")?);
+            let said =
+                fields.get("command").map_or(Some(command), |it| reader.string(it, "command"));
+            let response = Response::kv(small).to(said?.to_owned());
             match fields.get("error_map") {
                 None => response,
                 Some(value) => response.mapped(MapEntry::of(attributes(reader, value)?)),

@@ -143,6 +143,7 @@ impl Plan {
         &self,
         reader: &Reader<'t>,
         attempt: &Fields<'t>,
+        call: &Fields<'t>,
         grpc: Option<&GrpcCall>,
     ) -> Option<(Outcome, Option<GrpcAttempt>)> {
         let outcome = match self {
@@ -151,7 +152,7 @@ impl Plan {
                 let (outcome, grpc) = grpc::outcome(reader, attempt, grpc?)?;
                 return Some((outcome, Some(grpc)));
             }
-            Plan::Couchbase(_) => couchbase::outcome(reader, attempt),
+            Plan::Couchbase(_) => couchbase::outcome(reader, attempt, call),
             Plan::Milvus(_) => milvus::outcome(reader, attempt),
         };
         outcome.map(|outcome| (outcome, None))
