@@ -12,11 +12,15 @@ struct Temporary(PathBuf);
 
 impl Temporary {
     fn new(text: &str) -> Self {
+        Temporary::of(text.as_bytes())
+    }
+
+    fn of(bytes: &[u8]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("redial-{}-{number}.json", std::process::id()));
-        std::fs::write(&path, text).expect("the temporary folder can be written");
+        std::fs::write(&path, bytes).expect("the temporary folder can be written");
         Temporary(path)
     }
 
@@ -394,6 +398,14 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(err.starts_with("/nowhere/at-all.json: cannot be read: "), "{err}");
     assert_eq!(scenarios(&[]).0, Some(2), "at least one file is needed");
     assert_eq!(redial(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
+    let file = Temporary::of(b"{ \"about\":\n  \"\xc3\xbc \xfc\" }");
+    let (code, _, err) = scenarios(&[file.path()]);
+    let expected = format!("{}:2:6: not UTF-8: save the text as UTF-8\n", file.path());
+    assert_eq!((code, err), (Some(2), expected));
 }
 
 #[test]

@@ -31,10 +31,17 @@ pub fn open(path: &str) -> Result<File, Vec<Mistake>> {
         if length > FILE_BYTES_MAX {
             return Err(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes")));
         }
-        std::fs::read_to_string(path)
+        std::fs::read(path)
     };
-    let text = read().map_err(|error| unreadable(format!("cannot be read: {error}")))?;
-    load(&Source::new(path, text))
+    let bytes = read().map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => load(&Source::new(path, text)),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(&error.as_bytes()[..valid]);
+            Err(vec![Source::new(path, text).mistake(valid, "not UTF-8: save the text as UTF-8")])
+        }
+    }
 }
 
 /// Reads the scenarios of a text.
