@@ -77,7 +77,8 @@ pub enum Expired {
 /// [`Rules::DEFAULT`], and let [`Policy::new`] check them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// How many attempts, the first included; `None`: as many as the deadline or a limit allows.
+    /// How many attempts, the first included; `None`: as many as the deadline or a limit allows, of
+    /// hedges [`LIVE_MAX`] at the most.
     pub attempts: Option<u32>,
     /// The series of delays.
     pub backoff: Backoff,
@@ -156,8 +157,11 @@ impl Rules {
                 return Some(Problem::HedgeWithStrategy);
             }
             match self.attempts {
-                Some(attempts) if attempts as usize <= LIVE_MAX => {}
-                _ => return Some(Problem::HedgeAttempts),
+                Some(attempts) if attempts as usize > LIVE_MAX => {
+                    return Some(Problem::HedgeAttempts);
+                }
+                // Without a number it is as many as there is room for, if a deadline ends them.
+                _ => {}
             }
         }
         let parts = [

@@ -144,7 +144,7 @@ fn contradictions_are_refused_when_a_policy_is_built() {
             Problem::HedgeWithLimits,
         ),
         (Rules { attempts: Some(33), ..HEDGED }, Problem::HedgeAttempts),
-        (Rules { attempts: None, deadline: Some(ms(5)), ..HEDGED }, Problem::HedgeAttempts),
+        (Rules { attempts: None, ..HEDGED }, Problem::Unlimited),
         (Rules { asks: true, ..HEDGED }, Problem::HedgeWithStrategy),
         (Rules { backoff: Backoff::Table(&[]), ..BASE }, Problem::EmptyTable),
         (Rules { jitter: Jitter::Proportional(1.01), ..BASE }, Problem::Proportion),
@@ -174,6 +174,7 @@ fn contradictions_are_refused_when_a_policy_is_built() {
         limits(Limits { soft: Some(ms(1)), hard: Some(ms(1)), ..none }),
         Rules { deadline: Some(ms(5)), attempt_timeout: Some(ms(4)), ..BASE },
         Rules { attempts: Some(32), ..HEDGED },
+        Rules { attempts: None, deadline: Some(ms(5)), ..HEDGED },
         Rules { limits: limit, ..endless },
         Rules { deadline: Some(ms(1)), ..endless },
         Rules {
