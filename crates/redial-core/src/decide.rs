@@ -146,23 +146,25 @@ pub fn decide(
     deadline: Ns,
     world: &mut impl World,
 ) -> Verdict {
-    let usual = policy.is_simple()
+    let short = policy.fixed_delay().is_some()
         && ledger.flags & (Ledger::COMMITTED | Ledger::ASKS | Ledger::NOT_IDEMPOTENT) == 0
         && failure.reason.is_none()
         && failure.hint == Hint::None
         && advice == Advice::None
         && deadline == NEVER;
-    if usual {
+    if short {
         judge::<true>(policy, ledger, failure, advice, now, deadline, world)
     } else {
-        unusual(policy, ledger, failure, advice, now, deadline, world)
+        // A copy: what nobody points to need not be in memory.
+        let failure = *failure;
+        at_length(policy, ledger, &failure, advice, now, deadline, world)
     }
 }
 
-/// Apart, so that the usual decision stays small enough to be inlined.
+/// Apart, so that the short way stays small enough to be inlined.
 #[cold]
 #[inline(never)]
-fn unusual(
+fn at_length(
     policy: &Policy,
     ledger: &mut Ledger,
     failure: &Failure,
@@ -174,10 +176,10 @@ fn unusual(
     judge::<false>(policy, ledger, failure, advice, now, deadline, world)
 }
 
-/// The decision. `USUAL` says that most of what could matter does not, as [`decide`] has found: the
+/// The decision. `SHORT` says that most of what could matter does not, as [`decide`] has found: the
 /// compiler then leaves it out, and the order stands here once.
 #[inline(always)]
-fn judge<const USUAL: bool>(
+fn judge<const SHORT: bool>(
     policy: &Policy,
     ledger: &mut Ledger,
     failure: &Failure,
@@ -189,25 +191,25 @@ fn judge<const USUAL: bool>(
     let rules = policy.rules();
 
     // Counted first, compared later (G11); and once, though a strategy makes it come here twice.
-    if USUAL || advice == Advice::None {
+    if advice == Advice::None {
         world.failed();
     }
-    if !USUAL && let Some(verdict) = bound(ledger, failure, advice) {
+    if !SHORT && let Some(verdict) = bound(ledger, failure, advice) {
         return verdict;
     }
-    if !USUAL && failure.hint == Hint::Stop {
+    if !SHORT && failure.hint == Hint::Stop {
         return Verdict::End(Why::Refused);
     }
-    if rules.attempts.is_some_and(|most| ledger.attempts >= most) {
+    if policy.is_last(ledger.attempts) {
         return Verdict::End(Why::Attempts);
     }
 
-    // The number of the next delay in its series.
-    let number = ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1);
     let mut after;
-    if USUAL {
-        after = jittered(rules, &rules.backoff, rules.backoff.base(number), None, now, world);
+    if SHORT && let Some(fixed) = policy.fixed_delay() {
+        after = fixed;
     } else {
+        // The number of the next delay in its series.
+        let number = ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1);
         let hinted;
         (after, hinted) = delay(policy, ledger, number, failure, advice, now, world);
         if !rules.limits.is_none() {
@@ -225,7 +227,9 @@ fn judge<const USUAL: bool>(
             return Verdict::Retry { after, paid: false };
         }
     }
-    ledger.waited = ledger.waited.saturating_add(after);
+    if after > 0 {
+        ledger.waited = ledger.waited.saturating_add(after);
+    }
 
     match ask(world, Cost { kind: failure.kind }, now) {
         Grant::Now(_) => {}
@@ -353,7 +357,7 @@ fn delay(
         true => base,
         false => {
             let first = policy.first(backoff, base);
-            let from = Some((first, previous.unwrap_or(first)));
+            let from = (first, previous.unwrap_or(first));
             jittered(rules, backoff, base, from, now, world)
         }
     };
@@ -368,14 +372,13 @@ fn delay(
     (span, hinted)
 }
 
-/// The base delay with its jitter; `from` is what decorrelated jitter grows from: the first delay
-/// and the one before.
-#[inline(always)]
+/// The base delay with its jitter; decorrelated jitter grows from the first delay and the one
+/// before.
 fn jittered(
     rules: &Rules,
     backoff: &Backoff,
     base: Ns,
-    from: Option<(Ns, Ns)>,
+    (first, previous): (Ns, Ns),
     now: Ns,
     world: &mut impl World,
 ) -> Ns {
@@ -384,7 +387,6 @@ fn jittered(
     }
     let u = world.draw();
     world.note(now, Note::Drew(u));
-    let (first, previous) = from.unwrap_or((base, base));
     let span = rules.jitter.apply(base, u, first, previous);
     if rules.jitter_above_cap { span } else { span.min(backoff.cap()) }
 }
@@ -392,8 +394,28 @@ fn jittered(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::throttle::Free;
+    use crate::time::ms;
+    use crate::{Dealings, Random};
     use alloc::collections::BTreeSet;
     use alloc::string::ToString;
+
+    // Breaks if a policy without a limit counts as one with the largest.
+    #[test]
+    fn attempts_end_at_their_limit_and_never_without_one() {
+        let after = |most: Option<u32>, attempts: u32| {
+            let rules = Rules { attempts: most, deadline: Some(ms(1)), ..Rules::DEFAULT };
+            let mut ledger = Ledger { attempts, ..Ledger::new(0) };
+            let mut world = Dealings::new(Free, Random::new(1));
+            let (policy, failure) = (Policy::checked(rules), Failure::server());
+            decide(&policy, &mut ledger, &failure, Advice::None, 0, NEVER, &mut world)
+        };
+        for most in [1, 3, u32::MAX] {
+            assert_eq!(after(Some(most), most), Verdict::End(Why::Attempts));
+            assert!(matches!(after(Some(most), most - 1), Verdict::Retry { paid: true, .. }));
+        }
+        assert!(matches!(after(None, u32::MAX), Verdict::Retry { paid: true, .. }));
+    }
 
     #[test]
     fn each_reason_has_the_name_that_scenarios_use_and_words_of_its_own() {

@@ -27,7 +27,7 @@ impl Ledger {
     pub const NOT_IDEMPOTENT: u16 = 1 << 1;
     /// A strategy is asked about each failure.
     pub const ASKS: u16 = 1 << 2;
-    /// The call has ended. The core leaves this bit to drivers that keep the ledger themselves.
+    /// An attempt has ended. The core leaves this bit to drivers that keep the ledger themselves.
     pub const ENDED: u16 = 1 << 3;
     /// The first bit that the core leaves to the driver.
     pub const FREE: u16 = 1 << 4;

@@ -256,9 +256,14 @@ struct Shape {
     calm: bool,
     /// The same, and nothing asks, is replaced or is paid for later.
     plain: bool,
-    /// A delay is one of the series, changed by a draw at the most: no limit, no other numbering,
-    /// no memory of earlier delays.
-    simple: bool,
+    /// The same, and no delay depends on the one before it.
+    fits_ledger: bool,
+    /// The most attempts; as many as can be counted if there is no limit.
+    attempts_max: u32,
+    /// The one delay before every retry, unless a failure says otherwise.
+    fixed: Option<Ns>,
+    /// How long after the start of a call something can first happen besides an outcome.
+    wakes: Ns,
 }
 
 impl Shape {
@@ -266,18 +271,46 @@ impl Shape {
         let now = matches!(rules.pay, Pay::Deciding);
         let calm =
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
+        let plain = calm && !rules.asks && !rules.replaces && now;
         Shape {
             calm,
-            plain: calm && !rules.asks && !rules.replaces && now,
-            simple: rules.limits.is_none()
-                && rules.throttling_first.is_none()
-                && matches!(rules.numbering, Numbering::Delays)
+            plain,
+            fits_ledger: plain
                 && !matches!(rules.jitter, Jitter::Decorrelated)
-                && !matches!(rules.backoff, Backoff::Own)
-                && !rules.jitter_above_cap
-                && now,
+                && !matches!(rules.backoff, Backoff::Own),
+            attempts_max: match rules.attempts {
+                Some(attempts) => attempts,
+                None => u32::MAX,
+            },
+            fixed: match (rules.backoff, rules.jitter, rules.throttling_first) {
+                (Backoff::Constant(delay), Jitter::None, None) if rules.limits.is_none() && now => {
+                    Some(ns(delay))
+                }
+                _ => None,
+            },
+            wakes: {
+                let hedge = match rules.attempts {
+                    Some(1) => None,
+                    _ => rules.hedge,
+                };
+                shortest([hedge, rules.attempt_timeout, rules.deadline])
+            },
         }
     }
+}
+
+/// The shortest of these spans; [`NEVER`] if there is none.
+const fn shortest(spans: [Option<Duration>; 3]) -> Ns {
+    let (mut shortest, mut i) = (NEVER, 0);
+    while i < spans.len() {
+        if let Some(span) = spans[i]
+            && ns(span) < shortest
+        {
+            shortest = ns(span);
+        }
+        i += 1;
+    }
+    shortest
 }
 
 impl Policy {
@@ -395,19 +428,33 @@ impl Policy {
         self.shape.plain
     }
 
-    /// Whether a delay is one of the series, changed by a draw at the most.
+    /// The one delay before every retry that no failure has asked anything else of: no draw changes
+    /// it, and nothing limits it.
     #[inline]
-    pub(crate) const fn is_simple(&self) -> bool {
-        self.shape.simple
+    pub(crate) const fn fixed_delay(&self) -> Option<Ns> {
+        self.shape.fixed
     }
 
-    /// Whether no delay depends on the one before it, so that a driver need not keep it.
+    /// Whether the moment of a failure matters to what follows it: a limit measures the time since
+    /// the call began.
     #[inline]
     #[must_use]
-    pub const fn remembers_nothing(&self) -> bool {
-        self.shape.simple
-            || !matches!(self.rules.jitter, Jitter::Decorrelated)
-                && !matches!(self.rules.backoff, Backoff::Own)
+    pub const fn measures_time(&self) -> bool {
+        self.shape.fixed.is_none() && matches!(self.rules.limits.measure, Measure::Elapsed)
+    }
+
+    /// Whether the ledger is also all that a driver must keep: the policy is plain, and no delay
+    /// depends on the one before it.
+    #[inline]
+    #[must_use]
+    pub const fn fits_ledger(&self) -> bool {
+        self.shape.fits_ledger
+    }
+
+    /// Whether no attempt is left to a call that has made so many.
+    #[inline]
+    pub(crate) const fn is_last(&self, attempts: u32) -> bool {
+        attempts >= self.shape.attempts_max && self.rules.attempts.is_some()
     }
 
     /// The base delay of the series `backoff` for what happened; `first` for decorrelated jitter.
@@ -430,12 +477,23 @@ impl Policy {
 
     /// The most attempts, where a machine with this many slots plays it.
     pub(crate) fn attempts_max(&self, live: usize) -> u32 {
-        let attempts = self.rules.attempts.unwrap_or(u32::MAX);
+        let attempts = self.shape.attempts_max;
         if self.rules.hedge.is_some() {
             attempts.min(u32::try_from(live).unwrap_or(u32::MAX))
         } else {
             attempts
         }
+    }
+
+    /// When something else than an outcome can first happen to a call that began at `start`: a hedge,
+    /// its attempt's timeout, its deadline. [`NEVER`]: nothing can.
+    ///
+    /// A driver whose notes nobody reads needs no machine before that moment: one that is begun later,
+    /// with the same start, has missed nothing.
+    #[inline]
+    #[must_use]
+    pub const fn first_wake_at(&self, start: Ns) -> Ns {
+        start.saturating_add(self.shape.wakes)
     }
 
     /// When a call that begins at `start` must end, if its own deadline is `own` after that.

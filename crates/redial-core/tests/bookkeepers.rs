@@ -7,17 +7,19 @@
 //! them the ledgers and what is left in the throttles. `decide` itself has a short way for the usual
 //! case; a deadline at the end of time keeps it from taking that, and must change nothing else.
 //! A machine that is begun when something else happens than the first attempt's success is compared
-//! with one that was begun at once, in the same way.
+//! with one that was begun at once, in the same way. When the first thing can happen besides an
+//! outcome is asked of random policies and of their machines.
 
 mod common;
 
 use common::{
-    Book, Shared, Spec, any_directive, any_failure, any_span, any_throttle, plain_policy,
+    Book, Shared, Spec, any_directive, any_failure, any_policy, any_span, any_throttle,
+    plain_policy,
 };
 use proptest::prelude::*;
 use redial_core::{
-    Advice, Bucket, Call, Command, Directive, First, Judgement, Ledger, NEVER, Note, Ns, Policy,
-    Proof, Rules, Terms, Verdict, Why, World, decide, ns, s,
+    Advice, Bucket, Call, Command, Directive, First, Judgement, LIVE_MAX, Ledger, NEVER, Note, Ns,
+    Policy, Proof, Rules, Terms, Verdict, Why, World, decide, ns, s,
 };
 
 /// What one call meets.
@@ -261,6 +263,31 @@ proptest! {
             prop_assert_eq!(one.now, two.now);
         }
         prop_assert_eq!(at_once.tokens(takes), late.tokens(takes));
+    }
+
+    // Breaks if `first_wake_at` leaves out the hedge, the attempt's timeout or the deadline, or
+    // counts a hedge for which no attempt is left.
+    #[test]
+    fn before_its_first_wake_nothing_but_an_outcome_can_happen_to_a_call(
+        policy in any_policy(),
+        spec in any_throttle(),
+        start in any_span(),
+    ) {
+        let start = ns(start.min(s(1)));
+        let first = policy.first_wake_at(start);
+        // What is due at the start is done when the machine begins.
+        prop_assume!(first > start);
+        let shared = spec.build();
+        let mut book = Book::new(&spec, &shared, 1);
+        let mut call: Call<_, LIVE_MAX> =
+            Call::begin(&policy, Terms::default(), start, &mut book);
+        prop_assert_eq!(call.wake_at().unwrap_or(NEVER), first);
+        let began = matches!(book.diary[..], [(_, Note::Began { .. }), (_, Note::Started { .. })]);
+        prop_assert!(began, "{:?}", book.diary);
+        prop_assert!(matches!(call.command(), Some(Command::Start(_))));
+        let before = first - 1;
+        prop_assert!(!call.wake_once(before, &mut book));
+        prop_assert!(first == NEVER || call.wake_once(first, &mut book));
     }
 
     #[test]

@@ -15,11 +15,11 @@
 //!    back as they were.
 //! 3. What is alive is pinned: it is written in place, polled in place and dropped in place; no
 //!    method moves it or hands out `&mut` to it.
-//! 4. `ENDED` is set while an attempt has been and nothing is alive; a call that goes on puts the
-//!    next thing in place, which clears it. A bit is cleared before its value is dropped, so that a
-//!    destructor that panics is not run twice.
-//! 5. `BOXED` is set if and only if the driver owns a box; a driver with one is told when it is
-//!    dropped. (A wrong bit would leak the box, nothing worse.)
+//! 4. `ENDED` is set once an attempt has ended, so that a cell in which nothing is alive any more is
+//!    not a new one. A bit is cleared before its value is dropped, so that a destructor that panics
+//!    is not run twice.
+//! 5. `BOXED` is set if and only if the driver owns a box, `HOLDS` if it holds a payment; a driver
+//!    with either is told when it is dropped. (A wrong bit would leak them, nothing worse.)
 //!
 //! `tests/memory.rs` takes every path through it, and runs under valgrind's memcheck.
 
@@ -34,8 +34,10 @@ const RUNS: u16 = Ledger::FREE;
 const SLEEPS: u16 = Ledger::FREE << 1;
 /// The driver owns a box.
 pub(crate) const BOXED: u16 = Ledger::FREE << 2;
+/// The driver holds what a retry was paid with that has not started.
+pub(crate) const HOLDS: u16 = Ledger::FREE << 3;
 /// The first bit that is left to the driver.
-pub(crate) const FREE: u16 = Ledger::FREE << 3;
+pub(crate) const FREE: u16 = Ledger::FREE << 4;
 
 union Place<R, S> {
     run: ManuallyDrop<R>,
@@ -75,6 +77,26 @@ impl<R, S> Cell<R, S> {
     /// panics.
     #[inline(always)]
     pub(crate) fn with_ledger<T>(self: Pin<&mut Self>, change: impl FnOnce(&mut Ledger) -> T) -> T {
+        let alive = self.ledger.flags & (RUNS | SLEEPS);
+        self.lend(alive, change)
+    }
+
+    /// The same between two attempts, where there are no such bits to remember.
+    ///
+    /// # Panics
+    /// An attempt or a sleep is there.
+    #[inline(always)]
+    pub(crate) fn with_ledger_alone<T>(
+        self: Pin<&mut Self>,
+        change: impl FnOnce(&mut Ledger) -> T,
+    ) -> T {
+        assert!(self.ledger.flags & (RUNS | SLEEPS) == 0, "an attempt or a sleep is there");
+        self.lend(0, change)
+    }
+
+    /// `alive` are the bits of this module, as they are.
+    #[inline(always)]
+    fn lend<T>(self: Pin<&mut Self>, alive: u16, change: impl FnOnce(&mut Ledger) -> T) -> T {
         struct Keep<'a> {
             ledger: &'a mut Ledger,
             alive: u16,
@@ -88,9 +110,17 @@ impl<R, S> Cell<R, S> {
         // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned,
         // is handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
-        let alive = this.ledger.flags & (RUNS | SLEEPS);
         let keep = Keep { ledger: &mut this.ledger, alive };
         change(keep.ledger)
+    }
+
+    /// Counts another attempt, and says which one it is.
+    #[inline(always)]
+    pub(crate) fn count(self: Pin<&mut Self>) -> u32 {
+        // SAFETY: as above.
+        let ledger = unsafe { &mut self.get_unchecked_mut().ledger };
+        ledger.attempts = ledger.attempts.saturating_add(1);
+        ledger.attempts
     }
 
     /// Whether nothing has happened yet.
@@ -123,7 +153,7 @@ impl<R, S> Cell<R, S> {
         // SAFETY: the place is ours and large enough for each of its fields; only the field is
         // written, which is less than the whole where a sleep is larger.
         unsafe { (&raw mut (*place).run).write(ManuallyDrop::new(attempt())) };
-        this.ledger.flags = flags & !Ledger::ENDED | RUNS;
+        this.ledger.flags = flags | RUNS;
     }
 
     /// Puts a sleep in place; what was there is dropped.
@@ -132,13 +162,18 @@ impl<R, S> Cell<R, S> {
         // SAFETY: as in `run`.
         let this = unsafe { self.get_unchecked_mut() };
         this.place.write(Place { sleep: ManuallyDrop::new(sleep) });
-        this.ledger.clear(Ledger::ENDED);
         this.ledger.set(SLEEPS);
     }
 
     /// Drops what is there.
     #[inline(always)]
     pub(crate) fn clear(self: Pin<&mut Self>) {
+        if self.ledger.flags & (RUNS | SLEEPS) != 0 {
+            self.clear_place();
+        }
+    }
+
+    fn clear_place(self: Pin<&mut Self>) {
         // SAFETY: what is pinned is only dropped in place (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         if this.ledger.has(RUNS) {
@@ -171,9 +206,9 @@ impl<R: Future, S> Cell<R, S> {
         if output.is_ready() {
             // SAFETY: what is pinned is only dropped in place (invariant 3).
             let this = unsafe { self.get_unchecked_mut() };
-            // Polling cannot reach the flags: that they are what they were is for the compiler to
-            // see. Until another attempt starts, this was the last one.
-            this.ledger.flags = flags & !RUNS | Ledger::ENDED;
+            // Polling cannot reach the flags: that they are what they were, and that nothing sleeps
+            // where an attempt runs, is for the compiler to see.
+            this.ledger.flags = flags & !(RUNS | SLEEPS) | Ledger::ENDED;
             // SAFETY: it was alive before it was polled, polling cannot reach the bits, and the bit
             // is cleared already (invariants 1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
@@ -256,9 +291,8 @@ impl<D: Drive<R, S>, R, S> Future for Retrying<D, R, S> {
 impl<D: Drive<R, S>, R, S> Drop for Retrying<D, R, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Nothing of a call that has ended is left: no bit from the first free one up is set (a box,
-        // an attempt, a sleep, a payment).
-        if self.cell.ledger.flags >= Ledger::FREE {
+        // Nothing of a call that has ended is left.
+        if self.cell.ledger.flags & (RUNS | SLEEPS | BOXED | HOLDS) != 0 {
             self.drop_rest();
         }
     }

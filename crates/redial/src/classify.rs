@@ -86,13 +86,31 @@ pub enum Classified<T, E, V> {
     Retry(Failure, Last<E, V>),
 }
 
-/// How a call judges its results.
+/// How a call judges its results: whether one is what was asked for, and if not, what it is.
+///
+/// Two steps, so that a success is not held up by what is only said of other results.
 pub trait Classify<T, E> {
     /// What an error keeps of a value that was not accepted.
     type Kept;
+    /// A result that is not simply accepted.
+    type Rejected;
 
-    /// Judges a result.
-    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, Self::Kept>;
+    /// The value, if it is what was asked for.
+    ///
+    /// # Errors
+    /// What is left of the result, to be judged.
+    fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected>;
+
+    /// Judges a result that was not accepted.
+    fn judge(&mut self, rejected: Self::Rejected) -> Classified<T, E, Self::Kept>;
+
+    /// Both steps.
+    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, Self::Kept> {
+        match self.accept(result) {
+            Ok(value) => Classified::Succeed(value),
+            Err(rejected) => self.judge(rejected),
+        }
+    }
 }
 
 /// The classifier of a call that has not said which errors may be repeated. It works where the
@@ -102,10 +120,17 @@ pub struct SayWhichErrorsMayBeRepeatedWithWhen;
 
 impl<T, E: Transient> Classify<T, E> for SayWhichErrorsMayBeRepeatedWithWhen {
     type Kept = NoValue;
+    type Rejected = E;
 
     #[inline]
-    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, NoValue> {
-        judge_error(result, |error| error.failure().directive())
+    fn accept(&mut self, result: Result<T, E>) -> Result<T, E> {
+        result
+    }
+
+    #[inline]
+    fn judge(&mut self, error: E) -> Classified<T, E, NoValue> {
+        let directive = error.failure().directive();
+        judged(error, directive)
     }
 }
 
@@ -115,25 +140,26 @@ pub struct When<F>(pub(crate) F);
 
 impl<T, E, W: Word, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     type Kept = NoValue;
+    type Rejected = E;
 
     #[inline]
-    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, NoValue> {
-        judge_error(result, |error| (self.0)(error).directive())
+    fn accept(&mut self, result: Result<T, E>) -> Result<T, E> {
+        result
+    }
+
+    #[inline]
+    fn judge(&mut self, error: E) -> Classified<T, E, NoValue> {
+        let directive = (self.0)(&error).directive();
+        judged(error, directive)
     }
 }
 
 #[inline]
-fn judge_error<T, E>(
-    result: Result<T, E>,
-    judge: impl FnOnce(&E) -> Directive,
-) -> Classified<T, E, NoValue> {
-    match result {
-        Ok(value) => Classified::Succeed(value),
-        Err(error) => match judge(&error) {
-            Directive::Succeed => Classified::SucceedWith(error),
-            Directive::Fail => Classified::Fail(Last::Error(error)),
-            Directive::Retry(failure) => Classified::Retry(failure, Last::Error(error)),
-        },
+fn judged<T, E, V>(error: E, directive: Directive) -> Classified<T, E, V> {
+    match directive {
+        Directive::Succeed => Classified::SucceedWith(error),
+        Directive::Fail => Classified::Fail(Last::Error(error)),
+        Directive::Retry(failure) => Classified::Retry(failure, Last::Error(error)),
     }
 }
 
@@ -147,14 +173,25 @@ where
     C: Classify<T, E, Kept = NoValue>,
 {
     type Kept = T;
+    /// A value that is not right, or what the inner one rejects.
+    type Rejected = Result<T, C::Rejected>;
 
-    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, T> {
-        match self.1.classify(result) {
-            Classified::Succeed(value) if (self.0)(&value) => Classified::Succeed(value),
-            Classified::Succeed(value) => Classified::Retry(Failure::server(), Last::Value(value)),
-            Classified::SucceedWith(error) => Classified::SucceedWith(error),
-            Classified::Fail(last) => Classified::Fail(widen(last)),
-            Classified::Retry(failure, last) => Classified::Retry(failure, widen(last)),
+    fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected> {
+        match self.1.accept(result) {
+            Ok(value) if (self.0)(&value) => Ok(value),
+            rejected => Err(rejected),
+        }
+    }
+
+    fn judge(&mut self, rejected: Self::Rejected) -> Classified<T, E, T> {
+        match rejected.map_err(|rejected| self.1.judge(rejected)) {
+            // The inner one has no value to accept: it has rejected an error.
+            Ok(value) | Err(Classified::Succeed(value)) => {
+                Classified::Retry(Failure::server(), Last::Value(value))
+            }
+            Err(Classified::SucceedWith(error)) => Classified::SucceedWith(error),
+            Err(Classified::Fail(last)) => Classified::Fail(widen(last)),
+            Err(Classified::Retry(failure, last)) => Classified::Retry(failure, widen(last)),
         }
     }
 }
@@ -203,19 +240,23 @@ pub struct Chain<R>(pub(crate) R);
 
 impl<T, E, R: Judge<T, E>> Classify<T, E> for Chain<R> {
     type Kept = T;
+    type Rejected = (Result<T, E>, Directive);
 
-    fn classify(&mut self, result: Result<T, E>) -> Classified<T, E, T> {
+    fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected> {
         let directive = self.0.judge(&result);
         match (result, directive) {
-            (Ok(value), None | Some(Directive::Succeed)) => Classified::Succeed(value),
-            (Ok(value), Some(Directive::Fail)) => Classified::Fail(Last::Value(value)),
-            (Ok(value), Some(Directive::Retry(failure))) => {
+            (Ok(value), None | Some(Directive::Succeed)) => Ok(value),
+            (result, directive) => Err((result, directive.unwrap_or(Directive::Fail))),
+        }
+    }
+
+    fn judge(&mut self, (result, directive): Self::Rejected) -> Classified<T, E, T> {
+        match (result, directive) {
+            (Err(error), directive) => judged(error, directive),
+            (Ok(value), Directive::Succeed) => Classified::Succeed(value),
+            (Ok(value), Directive::Fail) => Classified::Fail(Last::Value(value)),
+            (Ok(value), Directive::Retry(failure)) => {
                 Classified::Retry(failure, Last::Value(value))
-            }
-            (Err(error), Some(Directive::Succeed)) => Classified::SucceedWith(error),
-            (Err(error), None | Some(Directive::Fail)) => Classified::Fail(Last::Error(error)),
-            (Err(error), Some(Directive::Retry(failure))) => {
-                Classified::Retry(failure, Last::Error(error))
             }
         }
     }

@@ -22,9 +22,9 @@ pub(crate) fn moment(instant: Instant) -> Ns {
 #[cfg(feature = "tokio")]
 pub(crate) fn instant(at: Ns) -> Instant {
     let base = base();
-    let far = base + std::time::Duration::from_secs(100 * 365 * 86_400);
     if at >= AHEAD {
-        base.checked_add(redial_core::duration(at - AHEAD)).unwrap_or(far)
+        let far = || base + std::time::Duration::from_secs(100 * 365 * 86_400);
+        base.checked_add(redial_core::duration(at - AHEAD)).unwrap_or_else(far)
     } else {
         base.checked_sub(redial_core::duration(AHEAD - at)).unwrap_or(base)
     }

@@ -1,38 +1,39 @@
 //! The async driver: one future for retrying and for hedging.
 //!
 //! Implementation details: a plain policy is played by the ledger beside the operation, with the
-//! way of a success inlined and everything else in cold functions. What needs the machine (a
-//! deadline, an attempt timeout, hedges, a strategy, a diary) gets it in a box, which is made when
+//! way of a success inlined and everything else in cold functions. What can meet more than failures
+//! (a deadline, an attempt timeout, hedges, a strategy, a diary) needs the machine, but not before
+//! something happens: until then the first attempt runs beside a timer, in a box that is made when
 //! the first poll does not end the call. Nothing is spawned; dropping the future drops every
 //! attempt, and what was taken for a retry that never started goes back.
 
-use std::convert::Infallible;
+mod boxed;
+
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Command, Cost, Grant, Ledger, Measure, NEVER, Ns, Taken, Verdict, Why, World, decide,
-    duration, ns,
+    Advice, Cost, Grant, Ledger, NEVER, Ns, Taken, Verdict, Why, World, decide, duration, ns,
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation};
-use crate::cell::{self, BOXED, Cell, Drive, Retrying};
+use crate::cell::{self, BOXED, Cell, Drive, HOLDS};
 use crate::classify::{Classified, Classify, Last};
-use crate::engine::{Engine, draw};
+use crate::engine::draw;
 use crate::error::Error;
 use crate::options::Options;
 use crate::policy::Origin;
 use crate::report::Report;
 use crate::sleeper::Sleeper;
+use boxed::{BoxOf, Machine, Rare};
 
 /// The clock has been read: the ledger's start is true.
 const TIMED: u16 = cell::FREE;
-/// A retry is paid for and has not started.
-const HOLDS: u16 = cell::FREE << 1;
 
 /// How many retries without a delay run before others get their turn.
 pub(crate) const IMMEDIATE_MAX: u32 = 32;
@@ -76,10 +77,10 @@ impl<T> Output<T> for WithReport {
 type ValueOf<O> = <<O as Operation>::Answer as Answer<Async>>::Value;
 type ErrorOf<O> = <<O as Operation>::Answer as Answer<Async>>::Error;
 type KeptOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Kept;
-type OutcomeOf<O, C> = Classified<ValueOf<O>, ErrorOf<O>, KeptOf<O, C>>;
+type RejectedOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Rejected;
 type ResultOf<O, C, R> = Result<<R as Output<ValueOf<O>>>::Output, Error<ErrorOf<O>, KeptOf<O, C>>>;
 
-/// The state of a call under way: what it repeats and how it judges. See [`Retrying`].
+/// The state of a call under way: what it repeats and how it judges. See [`Retrying`](crate::Retrying).
 #[repr(C)]
 pub struct Driver<'p, G, O, C, S, R, const LIVE: usize>
 where
@@ -94,47 +95,8 @@ where
     sleeper: S,
     /// Not dropped by itself: the cell's `BOXED` bit says that it is there, and whoever drops the
     /// call looks at that alone.
-    rare: ManuallyDrop<Option<RareOf<'p, O, C, S, LIVE>>>,
+    rare: ManuallyDrop<Option<BoxOf<'p, O, C, S, LIVE>>>,
     output: PhantomData<fn() -> R>,
-}
-
-type EngineOf<'p, O, C, const LIVE: usize> = Engine<'p, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>;
-
-type RareOf<'p, O, C, S, const LIVE: usize> = Pin<
-    Box<
-        Retrying<
-            Rare<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>,
-            Infallible,
-            <S as Sleeper>::Sleep,
-        >,
-    >,
->;
-
-/// What a plain call does not need; the machine's timer is in the cell beside it.
-struct Rare<'p, F, T, E, V, const LIVE: usize> {
-    options: Options<'p>,
-    engine: Option<Engine<'p, T, E, V, LIVE>>,
-    /// The attempts in the slots after the first, which lives beside the ledger.
-    others: Vec<Option<Pin<Box<F>>>>,
-    timer_at: Ns,
-    /// Whether others had a turn since the timer fired.
-    looked: bool,
-}
-
-impl<'p, F, T, E, V, const LIVE: usize> Rare<'p, F, T, E, V, LIVE> {
-    fn boxed<S>(options: Options<'p>) -> Pin<Box<Retrying<Self, Infallible, S>>> {
-        let rare =
-            Rare { options, engine: None, others: Vec::new(), timer_at: NEVER, looked: false };
-        Box::pin(Retrying::new(rare, 0))
-    }
-}
-
-/// It is never polled itself: the driver that owns it uses its cell for the timer.
-impl<F, T, E, V, const LIVE: usize, S> Drive<Infallible, S> for Rare<'_, F, T, E, V, LIVE> {
-    type Output = Infallible;
-    fn poll(&mut self, _: Pin<&mut Cell<Infallible, S>>, _: &mut Context<'_>) -> Poll<Infallible> {
-        Poll::Pending
-    }
 }
 
 /// What a plain call sees of the process.
@@ -170,7 +132,8 @@ where
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let rare = ManuallyDrop::new(options.map(|options| Rare::boxed(*options)));
+        let rare = options.map(|options| Rare::boxed(Machine::Told(options)));
+        let rare = ManuallyDrop::new(rare);
         Driver { origin, operation, classify, sleeper, rare, output: PhantomData }
     }
 
@@ -182,10 +145,9 @@ where
 
     /// Whether the ledger alone plays this call.
     fn is_plain(&self) -> bool {
-        let core = &self.origin.policy().core;
         // An operation that sees its attempt is told what the one before failed with, and a plain
         // call that sleeps does not keep that.
-        !O::SEES && core.is_plain() && core.remembers_nothing() && self.origin.is_flat()
+        !O::SEES && self.origin.policy().core.fits_ledger() && self.origin.is_flat()
     }
 
     /// Whether the clock is read before the first attempt.
@@ -210,7 +172,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         if crate::trace::is_wanted() {
-            self.make_box(cell.as_mut());
+            self.open_box(cell.as_mut(), Machine::Told(Box::default()));
             return self.drive(cell, cx);
         }
         self.read_clock(cell.as_mut());
@@ -229,9 +191,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         match cell.as_mut().poll_run(cx) {
-            Poll::Ready(result) => match self.classify.classify(result) {
-                Classified::Succeed(value) => self.succeeded(value, &cell),
-                outcome => self.failed(outcome, cell, cx),
+            Poll::Ready(result) => match self.classify.accept(result) {
+                Ok(value) => Poll::Ready(self.result(value, &cell)),
+                Err(rejected) => self.failed(rejected, cell, cx),
             },
             Poll::Pending if first => self.pended(cell, cx),
             Poll::Pending => Poll::Pending,
@@ -251,91 +213,82 @@ where
         now
     }
 
-    /// The first poll did not end the call: the machine takes over if it is needed.
-    #[cold]
-    #[inline(never)]
-    fn pended(
-        &mut self,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        self.read_clock(cell.as_mut());
-        if self.is_plain() {
-            return Poll::Pending;
-        }
-        self.engage(cell.as_mut());
-        self.drive(cell, cx)
-    }
-
-    fn make_box(&mut self, cell: CellOf<'_, O, S>) -> &mut Option<EngineOf<'p, O, C, LIVE>> {
-        let rare = self.rare.insert(Rare::boxed(Options::default()));
-        cell.with_ledger(|ledger| ledger.set(BOXED));
-        &mut rare.as_mut().parts().0.engine
-    }
-
-    /// Makes the machine for a call whose first attempt already runs, or has just ended.
-    fn engage(&mut self, mut cell: CellOf<'_, O, S>) -> &mut EngineOf<'p, O, C, LIVE> {
-        let (policy, handle) = (self.origin.policy(), self.origin.handle());
-        let place = self.make_box(cell.as_mut());
-        let start = cell.ledger().start;
-        let engine = place.insert(Engine::begin(policy, handle, Options::default(), start));
-        let first = engine.call.command();
-        debug_assert!(matches!(first, Some(Command::Start(_))), "the first attempt runs already");
-        engine
-    }
-
-    /// An attempt of a plain call did not succeed; the next one starts, now or later.
+    /// An attempt of a call without a machine did not succeed. If the call is plain, the next one
+    /// starts, now or later.
     #[cold]
     #[inline(never)]
     fn failed(
         &mut self,
-        mut outcome: OutcomeOf<O, C>,
+        mut rejected: RejectedOf<O, C>,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         if !self.is_plain() {
+            let outcome = self.classify.judge(rejected);
             let now = self.read_clock(cell.as_mut());
             self.engage(cell.as_mut()).outcome(0, outcome, now);
             return self.drive(cell, cx);
         }
-        let (origin, policy) = (self.origin, self.origin.policy());
-        // Only a limit on the elapsed time needs the clock before it is known that one must wait.
-        let timed = policy.rules().limits.measure == Measure::Elapsed;
+        let origin = self.origin;
         loop {
-            let (failure, last) = match outcome {
-                Classified::Succeed(value) => return self.succeeded(value, &cell),
-                Classified::Retry(failure, last) => (failure, last),
-                Classified::SucceedWith(error) => {
-                    origin.succeeded();
-                    return self.gave_up(Why::Succeeded, Last::Error(error), cell);
-                }
-                Classified::Fail(last) => return self.gave_up(Why::Fatal, last, cell),
-            };
-            let now = if timed { self.read_clock(cell.as_mut()) } else { 0 };
-            let verdict = cell.as_mut().with_ledger(|ledger| {
-                let world = &mut Plain(origin);
-                decide(&policy.core, ledger, &failure, Advice::None, now, NEVER, world)
-            });
-            match verdict {
-                Verdict::Retry { after: 0, .. } => {}
-                Verdict::Retry { after, .. } => ready!(self.sleep(after, cell.as_mut(), cx)),
-                // A plain policy asks nobody, and its throttle answers at once.
-                Verdict::Later { .. } | Verdict::Ask => {
-                    return self.gave_up(Why::Throttled, last, cell);
-                }
-                Verdict::End(why) => return self.gave_up(why, last, cell),
+            match self.judge(rejected, origin, cell.as_mut()) {
+                ControlFlow::Break(result) => return Poll::Ready(result),
+                ControlFlow::Continue(0) => {}
+                ControlFlow::Continue(after) => return self.sleep(after, cell, cx),
             }
-            outcome = ready!(self.again(cell.as_mut(), cx));
+            match ready!(self.again(cell.as_mut(), cx)) {
+                Ok(value) => return Poll::Ready(self.result(value, &cell)),
+                Err(another) => rejected = another,
+            }
         }
+    }
+
+    /// What follows a result that was not accepted: the end, or another attempt after this long.
+    #[inline(always)]
+    fn judge(
+        &mut self,
+        rejected: RejectedOf<O, C>,
+        origin: G,
+        mut cell: CellOf<'_, O, S>,
+    ) -> ControlFlow<ResultOf<O, C, R>, Ns> {
+        let (failure, last) = match self.classify.judge(rejected) {
+            Classified::Succeed(value) => return ControlFlow::Break(self.result(value, &cell)),
+            Classified::Retry(failure, last) => (failure, last),
+            Classified::SucceedWith(error) => {
+                origin.succeeded();
+                return ControlFlow::Break(self.gave_up(Why::Succeeded, Last::Error(error), cell));
+            }
+            Classified::Fail(last) => {
+                return ControlFlow::Break(self.gave_up(Why::Fatal, last, cell));
+            }
+        };
+        let policy = &origin.policy().core;
+        // Most policies need no clock before it is known that one must wait.
+        let now = if policy.measures_time() { self.read_clock(cell.as_mut()) } else { 0 };
+        let verdict = cell.as_mut().with_ledger_alone(|ledger| {
+            decide(policy, ledger, &failure, Advice::None, now, NEVER, &mut Plain(origin))
+        });
+        let why = match verdict {
+            Verdict::Retry { after, .. } => return ControlFlow::Continue(after),
+            // A plain policy asks nobody, and its throttle answers at once.
+            Verdict::Later { .. } | Verdict::Ask => Why::Throttled,
+            Verdict::End(why) => why,
+        };
+        ControlFlow::Break(self.gave_up(why, last, cell))
     }
 
     /// Puts a plain call to sleep before its next attempt.
     #[inline(never)]
-    fn sleep(&mut self, after: Ns, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<()> {
+    fn sleep(
+        &mut self,
+        after: Ns,
+        mut cell: CellOf<'_, O, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ResultOf<O, C, R>> {
         cell.as_mut().with_ledger(|ledger| ledger.set(HOLDS));
         let at = self.read_clock(cell.as_mut()).saturating_add(after);
         cell.as_mut().sleep(self.sleeper.sleep_until(at));
-        cell.poll_sleep(cx)
+        self.asleep(cell, cx)
     }
 
     /// The end of a plain call that did not get what it asked for.
@@ -345,21 +298,21 @@ where
         why: Why,
         last: Last<ErrorOf<O>, KeptOf<O, C>>,
         mut cell: CellOf<'_, O, S>,
-    ) -> Poll<ResultOf<O, C, R>> {
+    ) -> ResultOf<O, C, R> {
         let now = self.read_clock(cell.as_mut());
         let report = report(cell.ledger(), self.origin, now, why);
         crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed));
-        Poll::Ready(Err(Error::new(Some(last), None, report)))
+        Err(Error::new(Some(last), None, report))
     }
 
     /// Starts the next attempt of a plain call and polls it once.
     #[inline(always)]
-    fn again(&mut self, mut cell: CellOf<'_, O, S>, cx: &mut Context<'_>) -> Poll<OutcomeOf<O, C>> {
-        let number = cell.as_mut().with_ledger(|ledger| {
-            ledger.clear(HOLDS);
-            ledger.attempts = ledger.attempts.saturating_add(1);
-            ledger.attempts
-        });
+    fn again(
+        &mut self,
+        mut cell: CellOf<'_, O, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ValueOf<O>, RejectedOf<O, C>>> {
+        let number = cell.as_mut().count();
         let operation = &mut self.operation;
         cell.as_mut().run(|| operation.start(Attempt { number, remaining: None, last: None }));
         if number.is_multiple_of(IMMEDIATE_MAX) {
@@ -367,10 +320,11 @@ where
             return Poll::Pending;
         }
         let result = ready!(cell.poll_run(cx));
-        Poll::Ready(self.classify.classify(result))
+        Poll::Ready(self.classify.accept(result))
     }
 
-    /// A plain call that sleeps.
+    /// A plain call that sleeps. Where sleeps are over at once it comes back here by way of its next
+    /// failure, so often as `again` lets attempts follow each other.
     #[cold]
     #[inline(never)]
     fn asleep(
@@ -380,121 +334,24 @@ where
     ) -> Poll<ResultOf<O, C, R>> {
         assert!(cell.sleeps(), "polled after its end");
         ready!(cell.as_mut().poll_sleep(cx));
-        let outcome = ready!(self.again(cell.as_mut(), cx));
-        self.failed(outcome, cell, cx)
+        // What its next attempt was paid with is used when that starts.
+        cell.as_mut().with_ledger(|ledger| ledger.clear(HOLDS));
+        match ready!(self.again(cell.as_mut(), cx)) {
+            Ok(value) => Poll::Ready(self.result(value, &cell)),
+            Err(rejected) => self.failed(rejected, cell, cx),
+        }
     }
 
     #[inline(always)]
-    fn succeeded(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> Poll<ResultOf<O, C, R>> {
+    fn result(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> ResultOf<O, C, R> {
         self.origin.succeeded();
-        Poll::Ready(Ok(R::output(value, || {
+        Ok(R::output(value, || {
             report(cell.ledger(), self.origin, self.sleeper.now(), Why::Succeeded)
-        })))
-    }
-
-    /// A call with a machine, or one that is about to get it.
-    #[cold]
-    #[inline(never)]
-    fn drive(
-        &mut self,
-        mut cell: CellOf<'_, O, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<ResultOf<O, C, R>> {
-        let Driver { origin, operation, classify, sleeper, rare: boxed, .. } = self;
-        let Some(rare) = boxed.as_mut() else { unreachable!("only a call with a box is driven") };
-        let (Rare { options, engine, others, timer_at, looked }, mut timer) = rare.as_mut().parts();
-        let engine = engine.get_or_insert_with(|| {
-            Engine::begin(origin.policy(), origin.handle(), std::mem::take(options), sleeper.now())
-        });
-        let mut rounds = 0;
-        loop {
-            while let Some(command) = engine.call.command() {
-                match command {
-                    Command::Cancel(0) => cell.as_mut().clear(),
-                    Command::Cancel(slot) => others[slot - 1] = None,
-                    Command::Start(start) => {
-                        let now = if O::SEES { sleeper.now() } else { 0 };
-                        let attempt = operation.start(engine.attempt(start, now));
-                        if start.slot == 0 {
-                            cell.as_mut().run(|| attempt);
-                        } else {
-                            if others.len() < start.slot {
-                                others.resize_with(start.slot, || None);
-                            }
-                            others[start.slot - 1] = Some(Box::pin(attempt));
-                        }
-                    }
-                    Command::Ask(failure) => engine.ask(failure, sleeper.now()),
-                    Command::Await(cost) => engine.await_grant(cost),
-                    Command::End(end) => {
-                        let result = engine.result(end);
-                        **boxed = None;
-                        cell.with_ledger(|ledger| {
-                            ledger.clear(BOXED);
-                            ledger.set(Ledger::ENDED);
-                        });
-                        return Poll::Ready(
-                            result.map(|(value, report)| R::output(value, || report)),
-                        );
-                    }
-                }
-            }
-            rounds += 1;
-            if rounds == IMMEDIATE_MAX {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-
-            let mut running = false;
-            let mut ready = None;
-            let mut earlier = 0;
-            while let Some((attempt, slot)) = engine.call.running_after(earlier) {
-                earlier = attempt;
-                running = true;
-                let polled = match slot {
-                    0 => cell.as_mut().poll_run(cx),
-                    _ => match &mut others[slot - 1] {
-                        Some(attempt) => attempt.as_mut().poll(cx),
-                        None => Poll::Pending,
-                    },
-                };
-                if let Poll::Ready(result) = polled {
-                    ready = Some((slot, result));
-                    break;
-                }
-            }
-            if let Some((slot, result)) = ready {
-                if slot > 0 {
-                    others[slot - 1] = None;
-                }
-                engine.outcome(slot, classify.classify(result), sleeper.now());
-                *looked = false;
-                continue;
-            }
-            if engine.poll_question(cx, || sleeper.now()).is_ready() {
-                continue;
-            }
-            let Some(at) = engine.call.wake_at() else { return Poll::Pending };
-            if !*looked {
-                if *timer_at != at || !timer.sleeps() {
-                    timer.as_mut().sleep(sleeper.sleep_until(at));
-                    *timer_at = at;
-                }
-                ready!(timer.as_mut().poll_sleep(cx));
-                // P4: an outcome of this very moment goes first, so whoever makes it gets a turn.
-                if running {
-                    *looked = true;
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
-            *looked = false;
-            engine.wake(sleeper.now().max(at));
-        }
+        }))
     }
 }
 
-/// The report of a plain call.
+/// The report of a call without a machine.
 fn report<'p>(ledger: &Ledger, origin: impl Origin<'p>, now: Ns, why: Why) -> Report {
     let throttled = why == Why::Throttled;
     Report {
@@ -536,7 +393,7 @@ where
             }
             self.first(cell.as_mut(), None);
         } else if cell.ledger().has(BOXED) {
-            return self.drive(cell, cx);
+            return self.boxed(cell, cx);
         } else if !cell.runs() {
             return self.asleep(cell, cx);
         }

@@ -87,7 +87,7 @@ pub enum Handle {
 impl Handle {
     /// Whether what it takes is always the same, so that a flag can stand for the payment.
     pub(crate) const fn is_flat(&self) -> bool {
-        !matches!(self, Handle::Static(_) | Handle::Shared(_))
+        matches!(self, Handle::None | Handle::Place(_) | Handle::Budget(_) | Handle::Own(_))
     }
 
     #[inline(never)]

@@ -36,8 +36,21 @@ fn polling_after_the_end_says_so() {
     assert!(poll(machine.as_mut()).is_ready());
     assert_eq!(panics(|| poll(machine.as_mut())), "polled after its end");
 
+    // Breaks if what waits beside the attempt is left behind when that succeeds.
+    let timed = Policy::constant(ms(1)).deadline(s(1)).build().expect("valid");
+    let late = || async {
+        hand.sleep(ms(1)).await;
+        Ok::<_, ()>(())
+    };
+    let waits = timed.retry(late).when(|()| true);
+    let mut waits = Box::pin(waits.sleeping_on(hand.clone()).into_future());
+    assert!(poll(waits.as_mut()).is_pending());
+    hand.pass(ms(1));
+    assert!(poll(waits.as_mut()).is_ready());
+    assert_eq!(panics(|| poll(waits.as_mut())), "polled after its end");
+
     let failed = policy.retry(|| async { Err::<(), _>(()) }).when(|()| false);
-    let mut failed = Box::pin(failed.sleeping_on(hand).into_future());
+    let mut failed = Box::pin(failed.sleeping_on(hand.clone()).into_future());
     assert!(poll(failed.as_mut()).is_ready());
     assert_eq!(panics(|| poll(failed.as_mut())), "polled after its end");
 }

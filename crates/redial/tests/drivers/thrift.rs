@@ -120,6 +120,60 @@ fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
     assert_eq!(error.elapsed(), ms(20 + 30 + 20), "the time before the first poll is not its own");
 }
 
+// Breaks if the driver, when the first poll pends, plays the call from the start again.
+#[test]
+fn an_attempt_is_polled_once_whenever_its_call_is() {
+    let plain = || Policy::constant(ms(30)).throttle(Throttle::none());
+    let policies = [plain(), plain().deadline(s(1)), plain().attempt_timeout(s(1))];
+    let hedged = Policy::hedged(s(1)).attempts(3).build().expect("valid");
+    let (hand, polls) = (Hand::default(), Cell::new(0));
+    let count = &polls;
+    let attempt = || {
+        let mut slept = Box::pin(hand.sleep(ms(20)));
+        std::future::poll_fn(move |_| {
+            count.set(count.get() + 1);
+            poll(slept.as_mut()).map(Ok::<(), ()>)
+        })
+    };
+    let play = |mut call: Pin<Box<dyn Future<Output = bool> + '_>>| {
+        for polled in 1..=5 {
+            assert_eq!(poll(call.as_mut()), Poll::Pending);
+            assert_eq!(polls.get(), polled);
+            hand.pass(ms(1));
+        }
+        hand.pass(ms(20));
+        assert_eq!(poll(call.as_mut()), Poll::Ready(true));
+        assert_eq!(polls.replace(0), 6);
+    };
+    for policy in policies.map(|builder| builder.build().expect("valid")) {
+        let call = policy.retry(attempt).when(|()| true).sleeping_on(hand.clone());
+        play(Box::pin(async { call.await.is_ok() }));
+    }
+    let call = hedged.retry(attempt).when(|()| true).sleeping_on(hand.clone());
+    play(Box::pin(async { call.await.is_ok() }));
+}
+
+#[test]
+fn sleeps_that_are_over_at_once_let_others_run_too() {
+    #[derive(Clone, Copy)]
+    struct Never;
+    impl Sleeper for Never {
+        type Sleep = Ready<()>;
+        fn now(&self) -> Ns {
+            0
+        }
+        fn sleep_until(&self, _: Ns) -> Self::Sleep {
+            std::future::ready(())
+        }
+    }
+    let policy = Policy::constant(ms(1)).attempts(100).throttle(Throttle::none());
+    let policy = policy.build().expect("valid");
+    let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Never);
+    let mut call = Box::pin(call.into_future());
+    let turns = (1..).find(|_| poll(call.as_mut()).is_ready());
+    assert_eq!(turns, Some(4), "after 32, 64 and 96 attempts it was others' turn");
+}
+
 /// Two tasks on one thread: one retries without a delay until the other says stop. If it kept the
 /// other from running it would run out of attempts.
 #[tokio::test(flavor = "current_thread")]
