@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttles::Bucket;
 use redial::{
-    Decision, Diary, Directive, Failure, Hedged, Jitter, Note, Policy, Reason, Request, Stage,
-    Throttle, TriedEnd, Why, ms, s,
+    Decision, Diary, Directive, Failure, Hedged, Jitter, Note, Policy, Reason, Request, Rules,
+    Stage, Throttle, TriedEnd, Why, ms, s,
 };
+use redial_core::Expired;
 
 fn free(attempts: u32) -> Policy {
     let builder = Policy::constant(ms(10)).jitter(Jitter::None).attempts(attempts);
@@ -43,6 +44,25 @@ async fn a_deadline_of_zero_leaves_one_attempt_that_must_answer_at_once() {
     assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 1, ms(0)));
     let blocking = policy.retry(|| Err::<(), _>(7)).when(|_| true).deadline(ms(0)).call();
     assert_eq!(blocking.expect_err("no time for another").why(), Why::Deadline);
+}
+
+// Breaks if a policy's own deadline of zero does not begin the machine with the call: the first
+// attempt then starts, and the end that the machine has decided is taken for that start.
+#[tokio::test(start_paused = true)]
+async fn a_policy_whose_deadline_is_zero_can_say_that_nothing_starts() {
+    let expired = |expired: Expired| {
+        let rules = Rules { expired, deadline: Some(ms(0)), ..Rules::DEFAULT };
+        Policy::from_rules(rules).build().expect("valid")
+    };
+    for (policy, starts) in [(expired(Expired::StartsNone), 0), (expired(Expired::StartsOne), 1)] {
+        let mut calls = 0;
+        let slow = || {
+            calls += 1;
+            fails()
+        };
+        let error = policy.retry(slow).when(|_| true).await.expect_err("no time");
+        assert_eq!((error.why(), error.attempts(), calls), (Why::Deadline, starts, starts));
+    }
 }
 
 #[tokio::test(start_paused = true)]
