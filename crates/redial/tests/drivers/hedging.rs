@@ -39,11 +39,49 @@ async fn run(policy: &Hedged, plan: Plan<'_>) -> (Result<usize, Why>, Vec<(Durat
     let since = |(at, note): &(u64, Note)| (Duration::from_nanos(at - began), *note);
     let expected: Vec<_> = played.diary().notes().iter().map(since).collect();
     assert_eq!(notes, expected, "{plan:?}");
-    (result.map_err(|error| error.why()), notes)
+    let result = result.map_err(|error| error.why());
+
+    // Without a diary the machine begins when the first hedge is due or an attempt fails.
+    let (began, mut starts) = (tokio::time::Instant::now(), Vec::new());
+    let unread = policy.retry(|| {
+        starts.push(began.elapsed());
+        let (number, (took, succeeds)) = (starts.len(), plan[starts.len() - 1]);
+        async move {
+            tokio::time::sleep(took).await;
+            if succeeds { Ok(number) } else { Err(number) }
+        }
+    });
+    assert_eq!(unread.when(|_| true).await.map_err(|error| error.why()), result, "{plan:?}");
+    let started = notes.iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+    assert_eq!(starts, started.map(|(at, _)| *at).collect::<Vec<_>>(), "{plan:?}");
+    (result, notes)
 }
 
 fn hedged(delay: Duration, attempts: u32) -> Hedged {
     Policy::hedged(delay).attempts(attempts).build().expect("valid")
+}
+
+// Breaks if the machine that begins when the first hedge is due waits for its own timer first.
+#[test]
+fn a_hedge_that_is_due_starts_when_others_had_one_turn() {
+    let (policy, hand, count) = (hedged(ms(10), 2), Hand::default(), Count::default());
+    let operation = || {
+        let (one, slept) = (count.one(), hand.sleep(ms(15)));
+        async move {
+            slept.await;
+            drop(one);
+            Ok::<_, ()>(())
+        }
+    };
+    let call = policy.retry(operation).when(|()| true).sleeping_on(hand.clone());
+    let mut call = Box::pin(call.into_future());
+    for (made, passes) in [(1, ms(10)), (1, ms(0)), (2, ms(5))] {
+        assert!(poll(call.as_mut()).is_pending());
+        assert_eq!(count.made(), made);
+        hand.pass(passes);
+    }
+    assert!(poll(call.as_mut()).is_ready());
+    assert_eq!(count.alive(), 0);
 }
 
 #[tokio::test(start_paused = true)]
