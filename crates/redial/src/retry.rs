@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redial_core::Command;
 use redial_core::throttle::Place;
@@ -283,8 +283,10 @@ where
     pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
-        if options.is_none() && !crate::trace::is_wanted() {
-            let rules = origin.policy().rules();
+        let rules = origin.policy().rules();
+        // What a deadline that has passed already leaves of a call is the machine's to say (P10).
+        let expired = rules.deadline == Some(Duration::ZERO);
+        if options.is_none() && !expired && !crate::trace::is_wanted() {
             let remaining = shorter(rules.deadline, rules.attempt_timeout);
             let attempt = Attempt { number: 1, remaining, last: None };
             let outcome = classify.classify(operation.start(attempt));

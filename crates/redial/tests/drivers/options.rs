@@ -62,6 +62,13 @@ async fn a_policy_whose_deadline_is_zero_can_say_that_nothing_starts() {
         };
         let error = policy.retry(slow).when(|_| true).await.expect_err("no time");
         assert_eq!((error.why(), error.attempts(), calls), (Why::Deadline, starts, starts));
+        let mut calls = 0;
+        let slow = || {
+            calls += 1;
+            Err::<(), _>(())
+        };
+        let error = policy.retry(slow).when(|()| true).call().expect_err("no time");
+        assert_eq!((error.why(), error.attempts(), calls), (Why::Deadline, starts, starts));
     }
 }
 
