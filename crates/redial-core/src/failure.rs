@@ -198,7 +198,8 @@ impl Failure {
         self
     }
 
-    /// The same, with the server's wish to be tried again after this long.
+    /// The same, with the server's wish to be tried again after this long: `Retry-After`, pushback.
+    /// It replaces the policy's delay as [`HintRule`](crate::HintRule) says.
     #[must_use]
     pub const fn retry_after(self, span: Duration) -> Self {
         self.hint(Hint::After(span))

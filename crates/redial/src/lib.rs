@@ -27,15 +27,37 @@
 //!
 //! - [`retry`] is the shortest form, with safe defaults; a [`Policy`] says more.
 //! - `.when(..)` says which errors may be repeated: nothing else is. See [`Retry`].
+//!   An error type of your own says it once and for all with [`Transient`].
 //! - `.await` runs it on an async executor, `.call()` in the calling thread.
-//! - [`Hedged`] policies start another attempt when the first is slow.
-//! - [`Error`] says how often, how long and why it ended, and gives the last real error back.
-//! - [`testing`] plays policies on virtual time.
+//! - [`Policy::retry_with`] is for attempts that know their number and the time that remains,
+//!   [`Policy::retry_on`] for operations that borrow mutably, [`Retry::until`] waits for a value.
+//! - [`Hedged`] policies ([`Policy::hedged`]) start another attempt when the first is slow.
+//! - [`Error`] says how often, how long and why it ended, and gives the last real error back. A
+//!   [`Report`] has it as data, a [`Diary`] everything that happened, in order.
+//! - [`testing`] plays policies, and programs that use them, on virtual time.
+//!
+//! # When it does not compile
+//!
+//! | the compiler says | because |
+//! | --- | --- |
+//! | `Retry<.., SayWhichErrorsMayBeRepeatedWithWhen>` is not a future | nothing says which errors may be repeated: add `.when(..)` |
+//! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: `.call()` it, or make it `async` |
+//! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: `.await` it |
+//! | expected `Policy`, found `Builder<Policy>` | a builder ends with `.checked()`, at run time with `.build()?` |
+//! | expected `Policy`, found `Hedged` | hedged policies have a type of their own |
+//! | evaluation panicked: `attempts: 0 would never try` | the rules contradict each other, and the text says how |
 //!
 //! # What a call costs
 //!
 //! A call that succeeds at its first poll allocates nothing, takes no lock, arms no timer and reads
 //! no clock, unless it has a deadline, a diary or asks for the time.
+//!
+//! # Rulings
+//!
+//! `ruling P9` and the like name entries of [`docs/rulings.md`][rulings]: what the designs behind
+//! this crate leave open, how it is decided, and which test shows it.
+//!
+//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
 #![deny(unsafe_code)]
 
 mod attempt;
@@ -92,8 +114,9 @@ pub use written::Written;
 
 /// The core's words that users of this crate need.
 pub use redial_core::{
-    Backoff, Directive, Failure, HedgeDelay, Hint, HintRule, Jitter, Judgement, Kind, Late, Limits,
-    Measure, Note, Ns, Over, Problem, Reason, Rules, Stage, Step, Under, Why, ms, s,
+    Backoff, Directive, Expired, Failure, HedgeDelay, Hint, HintRule, Jitter, Judgement, Kind,
+    Late, Limits, Measure, Note, Ns, Numbering, Over, Pay, Problem, Proof, Reason, Rules, Stage,
+    Step, TimedOut, Under, Why, ms, s,
 };
 /// What calls share to hold retries back.
 pub mod throttles {

@@ -429,7 +429,11 @@ impl<P> Builder<P> {
         self
     }
 
-    /// The longest delay that a server's hint may ask for; a longer one becomes this.
+    /// The longest delay that a server's hint may ask for; a longer one becomes this. Without it a
+    /// hint is followed however long it is, up to the deadline.
+    ///
+    /// A hint replaces the policy's own delay, without jitter, and is no step of its series: the
+    /// delay after it is the one that would have been next.
     pub const fn hint_max(mut self, most: Duration) -> Self {
         self.rules.hint = HintRule::Exact(Some(most));
         self

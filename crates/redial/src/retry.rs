@@ -104,6 +104,31 @@ where
 {
     /// Which errors may be repeated: a closure that says `true` or `false`, or `Some` of the
     /// [`Failure`](crate::Failure) that it was, or a whole [`Directive`](crate::Directive).
+    ///
+    /// A failure says more than `true`: how far the attempt got, and when the server wants to be
+    /// asked again, which then replaces the policy's own delay.
+    ///
+    /// ```
+    /// use redial::{Failure, Policy, Stage, ms};
+    /// use std::time::Duration;
+    ///
+    /// enum HttpError { Refused, Busy { retry_after: Duration }, NotFound }
+    ///
+    /// fn may_be_repeated(error: &HttpError) -> Option<Failure> {
+    ///     match error {
+    ///         HttpError::Refused => Some(Failure::client().at(Stage::Unsent)),
+    ///         HttpError::Busy { retry_after } => Some(Failure::throttling().retry_after(*retry_after)),
+    ///         HttpError::NotFound => None,
+    ///     }
+    /// }
+    ///
+    /// static GET: Policy = Policy::exponential(ms(100)).hint_max(ms(500)).checked();
+    ///
+    /// let mut answers =
+    ///     [Err(HttpError::Refused), Err(HttpError::Busy { retry_after: ms(2) }), Ok("page")].into_iter();
+    /// let page = GET.retry(|| answers.next().unwrap()).when(may_be_repeated).call();
+    /// assert_eq!(page.ok(), Some("page"));
+    /// ```
     #[inline]
     pub fn when<W, F>(self, accepts: F) -> Retry<'p, G, O, K, When<F>, S, R, LIVE>
     where
@@ -113,7 +138,9 @@ where
         self.map(|_| When(accepts))
     }
 
-    /// Until a value is right: others are asked for again. Errors still need `when`.
+    /// Until a value is right: others are asked for again. Errors are judged as without it: by
+    /// `when`, or by themselves ([`Transient`](crate::Transient)). Where none was right in time,
+    /// [`Error::last_value`](crate::Error::last_value) has the last one.
     ///
     /// Asking again is a retry like any other, and the policy's throttle pays for it: a policy for
     /// long waits names one that fits, or `Throttle::none()`.

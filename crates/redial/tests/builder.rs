@@ -1,7 +1,10 @@
 //! Goal: what a builder is told and cannot use is refused, not ignored. Method: each wrong word, at
 //! run time; in a `static` the same check is a compile error.
 
-use redial::{Jitter, Policy, Problem, ms, s};
+use redial::{
+    Expired, Jitter, Judgement, Numbering, Pay, Policy, Problem, Proof, Rules, TimedOut, ms, s,
+    testing,
+};
 
 #[test]
 fn a_cap_or_factor_that_the_series_does_not_have_is_refused() {
@@ -23,4 +26,25 @@ fn when_takes_a_failure_and_until_may_follow_it() {
     });
     let value = call.when(|_| redial::Failure::throttling()).until(|value| *value == 3).call();
     assert_eq!(value.ok(), Some(3));
+}
+
+/// Red if a type of a public field is not exported beside the type that has it.
+#[test]
+fn every_rule_can_be_written_with_this_crate_alone() {
+    let rules = Rules {
+        numbering: Numbering::Attempts,
+        pay: Pay::AfterBackoff,
+        expired: Expired::StartsNone,
+        timed_out: TimedOut::Retry,
+        jitter: Jitter::None,
+        replaces: true,
+        ..Rules::DEFAULT
+    };
+    let policy = Policy::from_rules(rules).build().expect("valid");
+    let unprocessed = Judgement {
+        proof: Some(Proof::Unprocessed),
+        ..redial::Directive::Retry(redial::Failure::server()).into()
+    };
+    let played = testing::play(&policy, [testing::meets(unprocessed), testing::succeeds()]);
+    assert_eq!(played.starts(), [ms(0), ms(0)], "a replacement waits for nothing");
 }
