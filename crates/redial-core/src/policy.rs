@@ -59,7 +59,7 @@ pub enum Pay {
     /// When it is decided; a debt is waited for, then the backoff.
     #[default]
     Deciding,
-    /// After its backoff (smithy's seed, ruling S2).
+    /// After its backoff (smithy's standard strategy, ruling S2).
     AfterBackoff,
 }
 

@@ -88,7 +88,8 @@ impl<S: Clone, W: Clone> Layer<S> for RetryLayer<W> {
     }
 }
 
-/// A [`RetryLayer`] that is being written. Options have the seed's names.
+/// A [`RetryLayer`] that is being written. Options have the names of A6 where it
+/// has some.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RetryLayerBuilder {
@@ -156,7 +157,7 @@ impl RetryLayerBuilder {
         self
     }
 
-    /// The randomness in a delay; full by default, as the seed has it.
+    /// The randomness in a delay; full by default, as A6 has it.
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.client.jitter = jitter;
         self

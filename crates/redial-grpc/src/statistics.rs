@@ -12,7 +12,7 @@ use crate::observe::MethodLabels;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodStatistics {
-    /// The seed's: retries made and failed, their histogram, transparent replacements.
+    /// What A6 counts: retries made and failed, their histogram, transparent replacements.
     pub retries: Statistics,
     /// Calls that a throttle refused a retry or hedge.
     pub throttled: u64,
@@ -82,7 +82,7 @@ impl MethodCounters {
 /// Something that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// One of the seed's.
+    /// What A6 counts.
     Counted(Counted),
     /// The throttle refused a retry or hedge, for the first time in this call.
     Throttled,

@@ -28,7 +28,7 @@ pub enum Retries {
 /// | option | default | why |
 /// | --- | --- | --- |
 /// | `attempts_cap` | 5 | A6: a larger number in a config means this |
-/// | `jitter` | [`Jitter::Full`] | the seed's; `Proportional(0.2)` is what gRPC's own libraries do today |
+/// | `jitter` | [`Jitter::Full`] | as A6 has it; `Proportional(0.2)` is what gRPC's own libraries do today |
 /// | `late` | [`Late::Wait`] | gRPC ends at the deadline, not before it |
 /// | `per_rpc_buffer_limit_in_bytes` | 1 MiB | one large call does not take the room of all others |
 /// | `retry_buffer_size_in_bytes` | 16 MiB | what a channel's calls keep together |
