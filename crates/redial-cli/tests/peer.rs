@@ -218,6 +218,23 @@ fn a_scenario_is_played_by_the_names_of_its_calls() {
     assert_eq!(peer.end().0, Some(0));
 }
 
+/// Red if the example in the help has a field that scripts do not have.
+#[test]
+fn the_script_in_the_help_is_played_as_it_says() {
+    let help = Command::new(env!("CARGO_BIN_EXE_redial")).args(["peer", "grpc", "--help"]).output();
+    let help = String::from_utf8(help.expect("it runs").stdout).unwrap();
+    let (_, script) = help.split_once("then answers:\n").expect("there is an example");
+    let (script, _) = script.split_once("\n\n").expect("it ends");
+    let script = Temporary::new(script);
+    let peer = Peer::start(&["--script", script.path(), "--streams", "3"]);
+    let seen = calls(&peer.first, &[NONE, NONE, NONE]);
+    assert_eq!((status(&seen[0]), status(&seen[2])), ("14", "0"));
+    assert_eq!(seen[1].as_ref().unwrap_err().reason(), Some(h2::Reason::REFUSED_STREAM));
+    let (code, out, _) = peer.end();
+    assert_eq!(code, Some(0));
+    assert!(out.ends_with("3 streams, 0 not in the script, 1 connections\n"), "{out}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_it_and_what_was_open_gets_its_line() {
@@ -352,4 +369,20 @@ fn arguments_that_contradict_each_other_are_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     assert!(refused(&["--listen", &address]).contains(&format!("cannot listen on {address}: ")));
+}
+
+/// Red if the example in the document has a field that scripts do not have.
+#[test]
+fn the_script_of_the_document_can_be_played() {
+    let document = include_str!("../../../docs/scenarios.md");
+    let (_, script) = document.split_once("## A server that fails").expect("the section is there");
+    let (_, script) = script.split_once("```json\n").expect("there is an example");
+    let (script, _) = script.split_once("```").expect("it ends");
+    let script = Temporary::new(script);
+    let peer = Peer::start(&["--script", script.path(), "--streams", "3"]);
+    let seen = calls(&peer.first, &[NONE, NONE, NONE]);
+    assert_eq!(seen.iter().map(status).collect::<Vec<_>>(), ["14", "13", "0"]);
+    let (code, out, _) = peer.end();
+    assert_eq!(code, Some(0));
+    assert!(out.ends_with("3 streams, 0 not in the script, 1 connections\n"), "{out}");
 }

@@ -39,8 +39,18 @@ enum Peer {
     /// The first line of its output is the address on which it listens. A request says with the
     /// header x-redial-call to which call it belongs; without it the attempts are used in order of
     /// arrival. It is a scripted double for tests, not a server.
+    #[command(after_long_help = SCRIPT_HELP)]
     Grpc(GrpcArguments),
 }
+
+/// A first script, so that nobody has to look elsewhere to begin.
+const SCRIPT_HELP: &str = r#"A script that fails twice and then answers:
+  { "attempts": [
+      { "after": 5, "outcome": "UNAVAILABLE", "message": "busy", "pushback": "50" },
+      { "reset": "REFUSED_STREAM" },
+      { "outcome": "OK", "replies": [{ "echo": true }] } ] }
+
+docs/scenarios.md, "A server that fails", says what else an attempt may meet."#;
 
 #[derive(Clone, Debug, clap::Args)]
 struct GrpcArguments {

@@ -69,7 +69,10 @@ fn file<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<(Vec<Scenario>,
     match (fields.get("scenarios"), fields.get("configs")) {
         (Some(list), None) => scenarios(reader, list).map(|list| (list, Vec::new())),
         (None, Some(list)) => configs::read(reader, list).map(|list| (Vec::new(), list)),
-        _ => reader.mistake(fields.at, "a file has \"scenarios\", or \"configs\" instead"),
+        _ => reader.mistake(
+            fields.at,
+            "a file has either \"scenarios\", or \"configs\" for the validator",
+        ),
     }
 }
 
