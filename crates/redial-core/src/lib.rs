@@ -13,7 +13,12 @@
 //! - [`pace`] follows how long attempts take, for hedges that follow it.
 //! - [`throttle`] holds what calls share to keep retries back.
 //!
+//! `ruling P9` and the like name entries of [`docs/rulings.md`][rulings]: what the designs leave open,
+//! how it is decided, and which test shows it.
+//!
 //! Invariant: no dependency, no `unsafe`, no `std`; with the same inputs the same decisions, for ever.
+//!
+//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -48,9 +48,18 @@
 //! | for servers: previous attempts, pushback, held headers, deadlines, depth | `server` (feature `tonic`) | [guide][servers] |
 //! | other versions of tonic, other clients | [`RetryLayer::wrapping`], [`Bodies`] | |
 //!
-//! Feature `tonic`, on by default: clients and servers of tonic 0.14. Feature `balance`: a channel
-//! over several backends.
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `tonic`, on by default | clients and servers of tonic 0.14; without it see [`RetryLayer::wrapping`] |
+//! | `balance` | a channel over several backends |
+//! | `dns` | addresses and service configs by DNS, for that channel |
+//! | `metrics`, `opentelemetry` | metrics, for the crates `metrics` 0.24 and `opentelemetry` 0.33 |
+//! | `tracing` | spans of calls and attempts |
 //!
+//! `ruling G15` and the like name entries of [`docs/rulings.md`][rulings]: what A6 leaves open, how
+//! it is decided, and which test shows it.
+//!
+//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md
 //! [options]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#options-of-the-layer
 //! [config]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-config

@@ -24,7 +24,12 @@
 //! - [`Pushback`] reads what a server says about the next attempt.
 //! - [`Tally`] and [`Counters`] are the statistics of A6.
 //!
+//! `ruling G15` and the like name entries of [`docs/rulings.md`][rulings]: what A6 leaves open, how
+//! it is decided, and which test shows it.
+//!
 //! Invariant: nothing here retries or decides about a retry; that is `redial-core`.
+//!
+//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
 #![forbid(unsafe_code)]
 
 mod choice;
