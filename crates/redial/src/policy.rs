@@ -28,7 +28,8 @@ use crate::throttle::{Handle, Throttle};
 ///
 /// The default budget holds 10 retries in reserve, so no call under it makes more than 11 attempts,
 /// and calls that fail in a row share them. A policy that must try longer, or that waits for a value,
-/// names its throttle: [`Throttle::budget`] with a larger reserve, or [`Throttle::none`].
+/// names its throttle: [`Throttle::budget`] with a larger reserve
+/// (`Budget::checked(50.0, 0.1)`), or [`Throttle::none`].
 #[derive(Clone)]
 pub struct Policy {
     pub(crate) core: redial_core::Policy,

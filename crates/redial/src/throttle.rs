@@ -42,6 +42,11 @@ impl Throttle {
     /// static DATABASE: Budget = Budget::standard();
     /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::budget(&DATABASE)).checked();
     /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&DATABASE)).checked();
+    ///
+    /// // One that bears 50 retries in a row, and for ever one in five successful calls.
+    /// static JOBS: Budget = Budget::checked(50.0, 0.2);
+    /// static POLL: Policy =
+    ///     Policy::constant(ms(50)).attempts(30).throttle(Throttle::budget(&JOBS)).checked();
     /// ```
     #[must_use]
     pub const fn budget(budget: &'static Budget) -> Self {

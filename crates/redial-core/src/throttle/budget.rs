@@ -27,7 +27,8 @@ impl Budget {
     pub(super) const RATIO_MILLI: u32 = (Budget::RATIO * MILLI) as u32;
 
     const_unless_loom! {
-        /// A full budget. Both numbers are kept in thousandths; works in a `static`.
+        /// A full budget of numbers that are known at run time; both are kept in thousandths. In a
+        /// `static` it is [`Budget::checked`].
         ///
         /// # Errors
         /// The reserve is below 1, or a number is not one.
@@ -47,13 +48,31 @@ impl Budget {
     }
 
     const_unless_loom! {
+        /// A full budget, checked by the compiler where it is written in a `static`.
+        ///
+        /// ```
+        /// use redial_core::throttle::Budget;
+        ///
+        /// static PATIENT: Budget = Budget::checked(100.0, 0.1);
+        /// assert_eq!(PATIENT.parameters(), (100.0, 0.1));
+        /// ```
+        ///
+        /// # Panics
+        /// There is a [`Problem`]; [`Budget::new`] returns it.
+        #[must_use]
+        pub fn checked(reserve: f64, ratio: f64) -> Self {
+            match Budget::new(reserve, ratio) {
+                Ok(budget) => budget,
+                Err(problem) => panic!("{}", problem.text()),
+            }
+        }
+    }
+
+    const_unless_loom! {
         /// A full budget with the default numbers: a reserve of 10, one retry in ten calls.
         #[must_use]
         pub fn standard() -> Self {
-            match Budget::new(Budget::RESERVE, Budget::RATIO) {
-                Ok(budget) => budget,
-                Err(_) => unreachable!(),
-            }
+            Budget::checked(Budget::RESERVE, Budget::RATIO)
         }
     }
 
@@ -181,6 +200,12 @@ mod tests {
         largest.succeeded(None);
         assert_eq!(largest.tokens(0), Some(1e6));
         assert_eq!(Budget::new(1.0, 0.0).unwrap().parameters(), (1.0, 0.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "reserve")]
+    fn a_reserve_that_pays_for_no_retry_is_a_compile_error_in_a_static() {
+        let _ = Budget::checked(0.5, 0.1);
     }
 
     #[test]
