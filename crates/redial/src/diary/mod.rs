@@ -2,6 +2,8 @@
 
 #[cfg(feature = "serde")]
 mod lines;
+#[cfg(feature = "serde")]
+mod note;
 mod replay;
 
 use std::fmt;
