@@ -61,6 +61,7 @@
 #![deny(unsafe_code)]
 
 mod attempt;
+mod builder;
 #[allow(unsafe_code)]
 mod cell;
 mod classify;
@@ -89,6 +90,7 @@ pub mod trace;
 pub mod written;
 
 pub use attempt::{Answer, Async, Attempt, Blocking, Operation, Seeing};
+pub use builder::Builder;
 pub use cell::{Drive, Retrying};
 pub use classify::{
     Chain, Classified, Classify, Judge, Last, NoValue, Or, SayWhichErrorsMayBeRepeatedWithWhen,
@@ -101,7 +103,7 @@ pub use draws::draw;
 pub use error::{BoxError, Error};
 pub use future::{Driver, Output, Value, WithReport};
 pub use lend::Lend;
-pub use policy::{Builder, Hedged, Origin, Policy, Site};
+pub use policy::{Hedged, Origin, Policy, Site};
 pub use report::{Report, Tried, TriedEnd};
 pub use retry::{Retry, retry};
 #[cfg(feature = "tokio")]

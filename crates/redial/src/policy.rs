@@ -1,14 +1,14 @@
 //! Policies: immutable values that say how a call is repeated.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::throttle::{Bucket, Budget, Place};
-use redial_core::{Backoff, Cost, Grant, HintRule, Jitter, Late, Limits, Ns, Problem, Rules, Step};
+use redial_core::throttle::{Bucket, Place};
+use redial_core::{Backoff, Cost, Grant, Jitter, Ns, Problem, Rules};
 
 use crate::attempt::{Answer, Attempt, Operation, Seeing};
+use crate::builder::Builder;
 use crate::classify::SayWhichErrorsMayBeRepeatedWithWhen;
 use crate::lend::Lend;
 use crate::retry::Retry;
@@ -138,18 +138,6 @@ impl<'p> Origin<'p> for Site {
 /// ```
 #[derive(Clone)]
 pub struct Hedged(pub(crate) Policy);
-
-/// A policy that is being written. `P` is what it becomes: a [`Policy`] or a [`Hedged`] one.
-#[must_use = "a builder does nothing until it is checked or built"]
-pub struct Builder<P> {
-    rules: Rules,
-    throttle: Throttle,
-    /// Whether nobody has named a throttle, so that a policy made at run time owns its budget.
-    unnamed: bool,
-    /// Something that was said and does not go with the backoff.
-    misplaced: Option<Problem>,
-    becomes: PhantomData<fn() -> P>,
-}
 
 impl Policy {
     /// Each delay is `2` times the one before it, at most 20 s; see [`Builder::factor`] and
@@ -396,223 +384,6 @@ impl Hedged {
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)
-    }
-}
-
-impl<P> Builder<P> {
-    #[track_caller]
-    const fn new(rules: Rules) -> Self {
-        Builder {
-            rules,
-            throttle: Throttle::here(),
-            unnamed: true,
-            misplaced: None,
-            becomes: PhantomData,
-        }
-    }
-
-    /// How many attempts, the first included. The default budget pays for ten retries at the most;
-    /// see [`Policy`].
-    pub const fn attempts(mut self, attempts: u32) -> Self {
-        self.rules.attempts = Some(attempts);
-        self
-    }
-
-    /// After how long the call must end, whatever it is doing.
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.rules.deadline = Some(deadline);
-        self
-    }
-
-    /// After how long an attempt is cancelled and counts as a failure of kind timeout.
-    pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.rules.attempt_timeout = Some(timeout);
-        self
-    }
-
-    /// The longest delay that a server's hint may ask for; a longer one becomes this. Without it a
-    /// hint is followed however long it is, up to the deadline.
-    ///
-    /// A hint replaces the policy's own delay, without jitter, and is no step of its series: the
-    /// delay after it is the one that would have been next.
-    pub const fn hint_max(mut self, most: Duration) -> Self {
-        self.rules.hint = HintRule::Exact(Some(most));
-        self
-    }
-
-    /// The throttle in place of the default budget.
-    pub const fn throttle(mut self, throttle: Throttle) -> Self {
-        self.throttle = throttle;
-        self.unnamed = false;
-        self
-    }
-
-    #[track_caller]
-    const fn fixed(self) -> Policy {
-        if let Some(problem) = self.misplaced {
-            panic!("{}", problem.text());
-        }
-        let core = redial_core::Policy::checked(self.rules);
-        Policy { core, handle: self.throttle.handle(), strategy: None }
-    }
-
-    fn own(self) -> Result<Policy, Problem> {
-        self.placed()?;
-        let core = redial_core::Policy::new(self.rules)?;
-        Ok(Policy { core, handle: self.own_handle(), strategy: None })
-    }
-
-    fn placed(&self) -> Result<(), Problem> {
-        self.misplaced.map_or(Ok(()), Err)
-    }
-
-    /// The handle of a policy that is made at run time: its own budget, unless one was named.
-    fn own_handle(&self) -> Handle {
-        if self.unnamed {
-            Handle::Own(Arc::new(Budget::standard()))
-        } else {
-            self.throttle.handle()
-        }
-    }
-}
-
-impl Builder<Policy> {
-    /// No bound on the attempts: a deadline or a limit must end the call.
-    pub const fn unlimited(mut self) -> Self {
-        self.rules.attempts = None;
-        self
-    }
-
-    /// No delay exceeds it, jitter included.
-    pub const fn cap(mut self, most: Duration) -> Self {
-        self.rules.backoff = match self.rules.backoff {
-            Backoff::Arithmetic { first, step, .. } => {
-                Backoff::Arithmetic { first, step, cap: Some(most) }
-            }
-            Backoff::Exponential { first, factor, .. } => {
-                Backoff::Exponential { first, factor, cap: Some(most) }
-            }
-            other => {
-                self.misplaced = Some(Problem::CapWithoutGrowth);
-                other
-            }
-        };
-        self
-    }
-
-    /// What each delay of an exponential series is multiplied by; any number above 0.
-    pub const fn factor(mut self, factor: f64) -> Self {
-        match self.rules.backoff {
-            Backoff::Exponential { first, cap, .. } => {
-                self.rules.backoff = Backoff::Exponential { first, factor, cap };
-            }
-            _ => self.misplaced = Some(Problem::FactorWithoutGrowth),
-        }
-        self
-    }
-
-    /// The randomness in a delay.
-    pub const fn jitter(mut self, jitter: Jitter) -> Self {
-        self.rules.jitter = jitter;
-        self
-    }
-
-    /// Soft and hard limits on the time that retrying takes.
-    pub const fn limits(mut self, limits: Limits) -> Self {
-        self.rules.limits = limits;
-        self
-    }
-
-    /// What happens when the next retry cannot start before the deadline.
-    pub const fn late(mut self, late: Late) -> Self {
-        self.rules.late = late;
-        self
-    }
-
-    /// The policy; a contradiction is a panic, which in a `static` is a compile error.
-    ///
-    /// ```compile_fail
-    /// # use redial::{Policy, ms};
-    /// static NEVER: Policy = Policy::constant(ms(1)).attempts(0).checked();
-    /// ```
-    ///
-    /// # Panics
-    /// The rules contradict each other; the message says which and what to write instead.
-    #[track_caller]
-    #[must_use]
-    pub const fn checked(self) -> Policy {
-        self.fixed()
-    }
-
-    /// The policy, made at run time: unless a throttle was named it owns its budget, together with
-    /// its clones.
-    ///
-    /// # Errors
-    /// The rules contradict each other.
-    pub fn build(self) -> Result<Policy, Problem> {
-        self.own()
-    }
-
-    /// The policy, with a table of delays that is made at run time.
-    ///
-    /// # Errors
-    /// The table is empty, or the rules contradict each other.
-    pub fn build_with_table(self, table: impl Into<Arc<[Duration]>>) -> Result<Policy, Problem> {
-        self.placed()?;
-        let core = redial_core::Policy::with_table(self.rules, table)?;
-        Ok(Policy { core, handle: self.own_handle(), strategy: None })
-    }
-
-    /// The policy, with a function of your own that says each delay before jitter and limits.
-    ///
-    /// # Errors
-    /// The rules contradict each other.
-    pub fn build_with(
-        self,
-        function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
-    ) -> Result<Policy, Problem> {
-        self.placed()?;
-        let core = redial_core::Policy::with_function(self.rules, function)?;
-        Ok(Policy { core, handle: self.own_handle(), strategy: None })
-    }
-}
-
-impl Builder<Hedged> {
-    /// The policy; a contradiction is a panic, which in a `static` is a compile error.
-    ///
-    /// # Panics
-    /// The rules contradict each other; the message says which and what to write instead.
-    #[track_caller]
-    #[must_use]
-    pub const fn checked(self) -> Hedged {
-        Hedged(self.fixed())
-    }
-
-    /// The policy, made at run time: unless a throttle was named it owns its budget, together with
-    /// its clones.
-    ///
-    /// # Errors
-    /// The rules contradict each other.
-    pub fn build(self) -> Result<Hedged, Problem> {
-        self.own().map(Hedged)
-    }
-}
-
-// Not derived: that would ask `P` to be `Copy`, of which a builder holds nothing.
-impl<P> Clone for Builder<P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Builder<P> {}
-
-impl<P> fmt::Debug for Builder<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("rules", &self.rules)
-            .field("throttle", &self.throttle)
-            .finish_non_exhaustive()
     }
 }
 

@@ -35,8 +35,9 @@ use std::time::Duration;
 
 use redial_core::{Backoff, CONTROLLED, Jitter, Late, Limits, Numbering, Problem, Rules, ms, s};
 
+use crate::builder::Builder;
 use crate::milvus::Options;
-use crate::policy::{Builder, Policy};
+use crate::policy::Policy;
 use crate::smithy::Standard;
 use crate::throttle::Throttle;
 
