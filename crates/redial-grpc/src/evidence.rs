@@ -12,6 +12,15 @@ use redial::code::Code;
 
 use crate::BoxError;
 
+/// How many links of a chain of sources are looked at: an error of somebody's own may lead back to
+/// itself.
+const CHAIN_MAX: usize = 32;
+
+/// An error and its sources.
+fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source()).take(CHAIN_MAX)
+}
+
 /// What is known of an attempt that ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
@@ -32,15 +41,13 @@ pub(crate) fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
     let mut status = None;
     let mut transport = false;
     let mut connected = false;
-    let mut link = Some(error);
-    while let Some(error) = link {
+    for error in chain(error) {
         if let Some(found) = conclusive(error, connected) {
             return found;
         }
         status = status.or_else(|| status_of(error));
         connected |= error.is::<hyper::Error>();
         transport |= connected || error.is::<io::Error>();
-        link = error.source();
     }
     match status {
         // UNKNOWN is what tonic says of a connection that was lost.
@@ -76,14 +83,8 @@ fn of_balance(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
         return Some((Evidence::Unconnected, Code::Unavailable));
     }
     // tonic takes it for a failure to connect.
-    let mut link = Some(error);
-    while let Some(error) = link {
-        if error.is::<crate::balance::error::Spent>() {
-            return Some((Evidence::Unsent, Code::Unavailable));
-        }
-        link = error.source();
-    }
-    None
+    let spent = chain(error).any(<dyn Error>::is::<crate::balance::error::Spent>);
+    spent.then_some((Evidence::Unsent, Code::Unavailable))
 }
 
 #[cfg(not(feature = "balance"))]
@@ -172,15 +173,13 @@ pub(crate) fn recoded(error: BoxError, _code: Code) -> BoxError {
 /// The whole chain as one line.
 pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut link = error.source();
-    while let Some(error) = link {
+    for error in chain(error).skip(1) {
         let next = error.to_string();
         // Some errors print their source themselves.
         if !text.ends_with(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }
-        link = error.source();
     }
     text
 }
@@ -205,6 +204,37 @@ mod tests {
     fn a_refused_connection_was_never_one() {
         let error = io::Error::from(io::ErrorKind::ConnectionRefused);
         assert_eq!(of(&error), (Evidence::Unconnected, Code::Unavailable));
+    }
+
+    /// An error around another, or around itself.
+    #[derive(Debug)]
+    struct Link(Option<Box<dyn Error>>);
+
+    impl std::fmt::Display for Link {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a link")
+        }
+    }
+
+    impl Error for Link {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(self.0.as_deref().unwrap_or(self))
+        }
+    }
+
+    /// Red: leave out `take` (it does not end), or take one link less.
+    #[test]
+    fn a_chain_is_followed_up_to_its_limit_and_one_without_an_end_ends() {
+        let refused = || Box::new(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let around = |links: usize| {
+            (0..links).fold(refused() as Box<dyn Error>, |error, _| Box::new(Link(Some(error))))
+        };
+        let last = around(CHAIN_MAX - 1);
+        assert_eq!(of(&*last), (Evidence::Unconnected, Code::Unavailable));
+        assert_eq!(of(&*around(CHAIN_MAX)), (Evidence::None, Code::Unknown));
+        assert_eq!(text(&*last), "a link: connection refused");
+        assert_eq!(of(&Link(None)), (Evidence::None, Code::Unknown));
+        assert_eq!(text(&Link(None)), "a link");
     }
 
     #[test]
