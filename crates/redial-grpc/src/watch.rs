@@ -51,7 +51,7 @@ impl Control {
     ///     while let Some(change) = watch.changed().await {
     ///         match change {
     ///             Ok(warnings) => warnings.iter().for_each(|warning| eprintln!("{warning}")),
-    ///             Err(error) => eprintln!("the config in force stays: {error}"),
+    ///             Err(error) => eprintln!("the config in force stays: {error:?}"), // and why
     ///         }
     ///     }
     /// });
