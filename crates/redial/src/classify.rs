@@ -39,11 +39,13 @@ impl Word for Directive {
     }
 }
 
-/// An error that knows whether trying again can help. With it no `.when(..)` is needed.
+/// An error that knows whether trying again can help. With it no `.when(..)` is needed, except that
+/// [`Policy::retry_on`](crate::Policy::retry_on) is awaited by it.
 ///
 /// ```
 /// use redial::{Failure, Transient};
 ///
+/// #[derive(Debug)]
 /// enum MyError { Busy, NotFound }
 ///
 /// impl Transient for MyError {
@@ -54,6 +56,25 @@ impl Word for Directive {
 ///         }
 ///     }
 /// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use redial::Policy;
+///
+/// static GET: Policy = Policy::immediate().attempts(2).checked();
+/// let gone = GET.retry(async || Err::<(), _>(MyError::NotFound)).await;
+/// assert_eq!(gone.unwrap_err().attempts(), 1);
+///
+/// let mut tries = 0;
+/// let busy = GET
+///     .retry_on(&mut tries, async |tries| {
+///         *tries += 1;
+///         Err::<(), _>(MyError::Busy)
+///     })
+///     .when(Transient::failure)
+///     .await;
+/// assert_eq!((busy.unwrap_err().attempts(), tries), (2, 2));
+/// # }
 /// ```
 pub trait Transient {
     /// What is known of it if trying again can help; `None` if it cannot.

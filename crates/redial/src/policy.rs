@@ -279,6 +279,9 @@ impl Policy {
 
     /// Repeats an operation that borrows `target` mutably for each attempt.
     ///
+    /// `when` is the last word, and what is awaited: options come before it. It is needed here even
+    /// where the error judges itself; it is `.when(Transient::failure)` then.
+    ///
     /// ```
     /// # use redial::{Policy, ms};
     /// # struct Conn; impl Conn { async fn query(&mut self, _: &str) -> Result<u32, std::io::Error> { Ok(7) } }
