@@ -178,7 +178,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
             data: &self.data,
         };
-        // Only a policy or call that has a strategy asks; without one nobody objects.
+        // Rules that ask (`Policy::from_rules`) may come without a strategy: then nobody says yes.
         let decision =
             self.strategy.as_ref().map_or(Decision::Decline, |it| it.retry_after(&request));
         match decision {
