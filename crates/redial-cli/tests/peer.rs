@@ -304,7 +304,7 @@ fn a_bad_script_is_refused_with_its_place() {
         assert_eq!(err.lines().count(), 1, "{err}");
     }
     let script = Temporary::new([0xff, 0xfe]);
-    assert!(refused(&["--script", script.path()]).contains("cannot be read"));
+    assert!(refused(&["--script", script.path()]).contains(":1:1: not UTF-8"));
     assert!(
         refused(&["--script", "/no/such/file.json"])
             .starts_with("/no/such/file.json: cannot be read")
@@ -321,6 +321,14 @@ fn a_script_has_a_largest_size() {
     text.push(b' ');
     let script = Temporary::new(&text);
     assert!(refused(&["--script", script.path()]).contains("it is larger than 16777216 bytes"));
+}
+
+/// Red if the length that a file says it has is believed: a device says 0, and is read for ever.
+#[cfg(unix)]
+#[test]
+fn a_device_that_never_ends_is_larger_than_the_largest_script() {
+    let err = refused(&["--script", "/dev/zero"]);
+    assert_eq!(err, "/dev/zero: cannot be read: it is larger than 16777216 bytes\n");
 }
 
 #[test]

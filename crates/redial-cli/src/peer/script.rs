@@ -101,20 +101,7 @@ fn play(source: &Source, at: usize, scenario: Scenario<'_>) -> Result<Script, Ve
 }
 
 fn read(path: &str, bytes_max: u64) -> Result<Source, Vec<Mistake>> {
-    let read = || {
-        let length = std::fs::metadata(path)?.len();
-        if length > bytes_max {
-            return Err(std::io::Error::other(format!("it is larger than {bytes_max} bytes")));
-        }
-        std::fs::read_to_string(path)
-    };
-    match read() {
-        Ok(text) => Ok(Source::new(path, text)),
-        Err(error) => {
-            let text = format!("cannot be read: {error}");
-            Err(vec![Mistake { file: path.to_owned(), place: None, text }])
-        }
-    }
+    Source::open(path, bytes_max).map_err(|mistake| vec![mistake])
 }
 
 /// Where a value begins that was borrowed from the source.

@@ -25,23 +25,7 @@ const SCENARIO: [&str; 7] = ["name", "from", "policy", "draws", "calls", "expect
 /// # Errors
 /// Everything that is wrong with it.
 pub fn open(path: &str) -> Result<File, Vec<Mistake>> {
-    let unreadable = |text: String| vec![Mistake { file: path.to_owned(), place: None, text }];
-    let read = || {
-        let length = std::fs::metadata(path)?.len();
-        if length > FILE_BYTES_MAX {
-            return Err(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes")));
-        }
-        std::fs::read(path)
-    };
-    let bytes = read().map_err(|error| unreadable(format!("cannot be read: {error}")))?;
-    match String::from_utf8(bytes) {
-        Ok(text) => load(&Source::new(path, text)),
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(&error.as_bytes()[..valid]);
-            Err(vec![Source::new(path, text).mistake(valid, "not UTF-8: save the text as UTF-8")])
-        }
-    }
+    load(&Source::open(path, FILE_BYTES_MAX).map_err(|mistake| vec![mistake])?)
 }
 
 /// Reads the scenarios of a text.

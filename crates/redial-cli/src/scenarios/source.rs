@@ -1,6 +1,8 @@
 //! The text of a file, and places in it: where a mistake is, as people count lines and columns.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 
 use redial_service_config::json::Lines;
 
@@ -32,6 +34,31 @@ impl Source {
         let text = text.into();
         let lines = Lines::new(&text);
         Source { name: name.into(), text, lines }
+    }
+
+    /// Reads the file at this path.
+    ///
+    /// # Errors
+    /// It cannot be read, has more bytes than that, or is not text.
+    pub fn open(path: &str, bytes_max: u64) -> Result<Self, Mistake> {
+        let read = || {
+            let mut bytes = Vec::new();
+            // A pipe or a device does not say how long it is: one byte too many is enough to know.
+            File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > bytes_max {
+                return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
+            }
+            Ok(bytes)
+        };
+        let bytes = read().map_err(|error| {
+            let text = format!("cannot be read: {error}");
+            Mistake { file: path.to_owned(), place: None, text }
+        })?;
+        String::from_utf8(bytes).map(|text| Source::new(path, text)).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(&error.as_bytes()[..valid]);
+            Source::new(path, text).mistake(valid, "not UTF-8: save the text as UTF-8")
+        })
     }
 
     /// The file's name.

@@ -9,6 +9,8 @@ use std::io;
 use serde::{Deserialize, Deserializer};
 
 use super::expected::Span;
+use crate::scenarios::load::FILE_BYTES_MAX;
+use crate::scenarios::source::Source;
 
 /// The list.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -139,9 +141,9 @@ impl Rows {
     /// # Errors
     /// The file cannot be read, or is not such a list.
     pub(in super::super) fn open(path: &str) -> io::Result<Self> {
-        let told = |error: &dyn std::fmt::Display| io::Error::other(format!("{path}: {error}"));
-        let text = std::fs::read_to_string(path).map_err(|error| told(&error))?;
-        serde_json::from_str(&text).map_err(|error| told(&error))
+        let source = Source::open(path, FILE_BYTES_MAX).map_err(io::Error::other)?;
+        let told = |error| io::Error::other(format!("{path}: {error}"));
+        serde_json::from_str(source.text()).map_err(told)
     }
 
     /// What the rows say of this scenario, or service config, when this language plays it.
