@@ -132,6 +132,22 @@ impl Begun {
         Begun::of(machine, world, clock, now)
     }
 
+    /// A call that ends before anything starts, since what the application wanted to send failed: it
+    /// hears this status, and who reads the notes finds a beginning and an end.
+    #[cold]
+    pub(crate) fn unstarted(
+        method: PlanRef,
+        terms: Terms,
+        diary: Option<CallDiary>,
+        mut observer: Observer,
+        clock: Clock,
+        code: Code,
+    ) {
+        observer.ends_with(code);
+        let mut world = Dealings::new(Throttle(None), Book::new(&method, diary, observer));
+        Call::<_, 1>::unstarted(method, terms, clock.now(), &mut world);
+    }
+
     /// A call whose first attempt runs, and that nobody reads.
     pub(crate) fn late(method: &PlanRef, throttle: Throttle, first: First, clock: Clock) -> Self {
         let mut world = Dealings::new(throttle, Book::new(method, None, Observer::nobody()));

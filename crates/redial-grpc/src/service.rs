@@ -13,6 +13,7 @@ use tower_service::Service;
 use crate::ahead::Ahead;
 use crate::attempt::FIRST;
 use crate::backends::UsedBackends;
+use crate::begun::Begun;
 use crate::body::ResponseBody;
 use crate::control::Control;
 use crate::finish::of_body;
@@ -124,7 +125,7 @@ where
             return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass(bodies));
         }
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
-        let mut observer = self.shared.observing.call(&method, request.uri().path());
+        let observer = self.shared.observing.call(&method, request.uri().path());
         let template = Template::of(&request, usual, method.usual_head());
         let distinct = self.shared.distinct;
         let used = distinct.then(|| UsedBackends::of(request.extensions_mut())).flatten();
@@ -144,7 +145,9 @@ where
                 Ok(ahead) => Some(ahead),
                 Err(failure) => {
                     self.give_up_readiness();
-                    observer.never_began(failure.code());
+                    let (terms, clock) =
+                        (Terms { deadline, ..Terms::default() }, self.shared.clock);
+                    Begun::unstarted(method, terms, diary, observer, clock, failure.code());
                     let finish = Some(Box::new(of_body(failure, 0)));
                     return ResponseFuture::new(None, Kind::Ended(finish, self.bodies.clone()));
                 }

@@ -148,6 +148,28 @@ pub struct Call<P, const LIVE: usize> {
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A call that begins now and starts its first attempt.
     pub fn begin(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
+        let mut call = Call::new(policy, terms, now, world);
+        if call.deadline <= now && call.policy.rules().expired == Expired::StartsNone {
+            call.finish(Why::Deadline, None, now, world);
+        } else {
+            call.start_next(now, world);
+            call.schedule_hedge(now, world);
+        }
+        call.check();
+        call
+    }
+
+    /// A call that begins and ends now, since the application cannot say what it wants: nothing
+    /// starts, and like any other cancelling it is no failure (ruling P6). So it has its notes, too.
+    pub fn unstarted(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
+        let mut call = Call::new(policy, terms, now, world);
+        call.cancel(now, world);
+        call
+    }
+
+    /// A call that has begun, and of which nothing else has happened.
+    #[inline]
+    fn new(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
         let Terms { deadline, idempotent, sealed, asks, hedge } = terms;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
         let free = Live { at: NEVER, attempt: 0, number: 0 };
@@ -157,7 +179,6 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         debug_assert!(idempotent || rules.hedge.is_none(), "a hedged call is idempotent");
         let asks = asks || rules.asks;
         let hedge_after = HedgeDelay::after(hedge, rules.hedge);
-        let starts_none = until <= now && rules.expired == Expired::StartsNone;
         let mut call = Call {
             policy,
             ledger: Ledger::new(now),
@@ -196,13 +217,6 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if sealed {
             world.note(now, Note::Sealed);
         }
-        if starts_none {
-            call.finish(Why::Deadline, None, now, world);
-        } else {
-            call.start_next(now, world);
-            call.schedule_hedge(now, world);
-        }
-        call.check();
         call
     }
 

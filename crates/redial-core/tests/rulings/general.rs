@@ -24,6 +24,30 @@ fn a_retry_that_is_due_at_the_deadline_does_not_start() {
     });
 }
 
+// P6: a call that the application ends before anything starts.
+
+#[test]
+fn a_call_that_never_starts_has_a_beginning_and_an_end_and_nothing_between() {
+    let spec = Spec::Free;
+    let (policy, shared) = (policy(Rules { deadline: Some(ms(5)), ..HEDGED }), spec.build());
+    let mut book = Book::new(&spec, &shared, 1);
+    let terms = Terms { sealed: true, hedge: Some(HedgeDelay::After(at(7))), ..Terms::default() };
+    let mut call: Call<_, 4> = Call::unstarted(&policy, terms, at(3), &mut book);
+    let notes: Vec<_> = book.diary.iter().map(|(when, note)| (*when, *note)).collect();
+    let (why, attempt) = (Why::Cancelled, None);
+    let expected = [
+        Note::Began { deadline: Some(at(8)), idempotent: true },
+        Note::Hedging(HedgeDelay::After(at(7))),
+        Note::Sealed,
+        Note::Ended { why, attempt },
+    ];
+    assert_eq!(notes, expected.map(|note| (at(3), note)));
+    assert_eq!((call.started(), call.wake_at()), (0, None));
+    let ended = call.command();
+    assert!(matches!(ended, Some(Command::End(end)) if end.why == why), "{ended:?}");
+    assert_eq!(call.command(), None);
+}
+
 /// Whether anything was to be paid for.
 fn asked_the_throttle(play: &Play<'_, '_, '_, 4>) -> bool {
     play.book.diary.iter().any(|(_, note)| matches!(note, Note::Granted(_)))

@@ -173,11 +173,6 @@ impl Measures {
         }
     }
 
-    /// The call ended before there was an attempt.
-    pub(crate) fn never_began(&self, code: Code) {
-        self.tell(Measure::CallDuration, Value::Seconds(0.0), Some(code));
-    }
-
     fn attempt_ended(&mut self, live: &Live, at: Ns, code: Code) {
         let sent = Value::Number(live.sent.bytes());
         let received = Value::Number(self.received);

@@ -54,8 +54,6 @@ impl Observer {
     #[inline(always)]
     pub(crate) fn note(&mut self, _at: Ns, _note: &Note) {}
     #[inline(always)]
-    pub(crate) fn never_began(&mut self, _code: Code) {}
-    #[inline(always)]
     pub(crate) fn sent(&self, _attempt: u32) -> Sent {
         Sent::default()
     }

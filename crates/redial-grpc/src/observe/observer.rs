@@ -121,17 +121,6 @@ impl Observer {
         }
     }
 
-    /// The call ended with this status before there was an attempt.
-    pub(crate) fn never_began(&mut self, code: Code) {
-        let Some(watched) = &self.watched else { return };
-        if let Some(measures) = &watched.measures {
-            measures.never_began(code);
-        }
-        if let Some(spans) = &watched.spans {
-            spans.never_began(code);
-        }
-    }
-
     /// Counts what this attempt is sent.
     pub(crate) fn sent(&self, attempt: u32) -> Sent {
         let measures = self.watched.as_ref().and_then(|watched| watched.measures.as_ref());

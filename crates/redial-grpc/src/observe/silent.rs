@@ -1,6 +1,5 @@
 //! Without `tracing` there are no spans and no events.
 
-use redial::code::Code;
 use redial_core::{Note, Ns};
 
 use crate::observe::story::Event;
@@ -17,9 +16,6 @@ impl Spans {
         None
     }
     pub(crate) fn event(&mut self, _event: Event) {
-        match *self {}
-    }
-    pub(crate) fn never_began(&self, _code: Code) {
         match *self {}
     }
 }

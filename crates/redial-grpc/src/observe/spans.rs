@@ -86,11 +86,6 @@ impl Spans {
             }
         }
     }
-
-    /// The call ended before there was an attempt.
-    pub(crate) fn never_began(&self, code: Code) {
-        ended(&self.call, code);
-    }
 }
 
 /// What runs while this is held runs in a span.

@@ -38,7 +38,4 @@ impl Measures {
     pub(crate) fn event(&mut self, _at: Ns, _event: Event) {
         match *self {}
     }
-    pub(crate) fn never_began(&self, _code: redial::code::Code) {
-        match *self {}
-    }
 }

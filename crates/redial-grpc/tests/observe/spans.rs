@@ -88,7 +88,7 @@ async fn each_attempt_is_a_span_below_its_call() {
             Play::Off => vec![call("fatal", 1, FAILED), attempt(0, false, FAILED)],
             Play::TooLarge => {
                 let end = "RESOURCE_EXHAUSTED otel.status_code=ERROR";
-                vec![format!("[grpc.call] rpc.response.status_code={end}")]
+                vec![call("cancelled", 0, end)]
             }
         };
         let mut lines = told(play, Level::INFO).await;
@@ -135,6 +135,8 @@ async fn events_of_a_call_are_those_of_every_call_and_in_its_span() {
             "  call ended"
         ]
     );
+    let lines = told(Play::TooLarge, Level::TRACE).await;
+    assert_eq!(lines[1..], ["  call ended"], "a call that starts nothing ends, too");
     assert!(told(Play::Retried, Level::ERROR).await.is_empty(), "nobody listens, nothing is told");
     assert_eq!(told(Play::Throttled, Level::WARN).await, ["gave up"], "without a span");
 }

@@ -1,9 +1,9 @@
 //! The diary of a call: it comes through the request's extensions, and its replay decides the same.
 
 use redial::{Diary, Note, Why};
-use redial_grpc::{CallDiary, CallOptions, Client, RetryLayerBuilder};
+use redial_grpc::{CallDiary, CallOptions, Client, Retries, RetryLayerBuilder};
 use redial_peers::grpc::{Answer, Code as Peer, Door, Reason, Script, Server};
-use tonic::Request;
+use tonic::{Code, Request};
 
 use super::rig::{HEDGE, RETRY, Rig, UNARY, config, layer, message, ms};
 
@@ -127,4 +127,39 @@ async fn each_call_writes_its_own_diary_and_who_has_none_writes_none() {
     let read = first.read();
     assert_eq!(first.take(), read);
     assert!(first.read().notes().is_empty(), "what was taken is gone");
+}
+
+/// What fails here fails before the first attempt: a message that is larger than the config allows,
+/// or than tonic encodes. Such a call has a beginning and an end, too, and nothing between them.
+///
+/// Red: without `Begun::unstarted` in `service.rs` the diary is empty.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_body_fails_before_its_first_attempt_has_an_end() {
+    for policy in [RETRY, HEDGE] {
+        let fields = format!(r#"{policy}, "maxRequestMessageBytes": 20"#);
+        for (encodes, code) in [(30, Code::ResourceExhausted), (10, Code::OutOfRange)] {
+            for retries in [Retries::All, Retries::Off] {
+                let layer = layer(&fields).retries(retries).build();
+                let mut rig = Rig::of(layer, Server::new(Answer::echo()));
+                rig.client = rig.client.max_encoding_message_size(encodes);
+                let diary = CallDiary::new();
+                let mut request = Request::new(message(&"m".repeat(19)));
+                request.extensions_mut().insert(CallOptions::new().diary(&diary));
+                request.set_timeout(ms(70));
+                let status = rig.client.unary(request).await.unwrap_err();
+                assert_eq!(status.code(), code, "{status:?}");
+                assert!(status.metadata().get("grpc-previous-rpc-attempts").is_none());
+                let diary = diary.take();
+                let [(began, first), (ended, last)] = diary.notes() else { panic!("{diary:?}") };
+                let deadline = Some(began + 70_000_000);
+                assert_eq!(*first, Note::Began { deadline, idempotent: true });
+                assert_eq!(*last, Note::Ended { why: Why::Cancelled, attempt: None });
+                assert_eq!(began, ended);
+                let plan = Client::default().plan(config(&fields).method(UNARY));
+                assert_eq!(diary.replay(plan.policy()), Ok(()));
+                assert_eq!((rig.tokens(), rig.statistics()), (10_000, (0, 0, 0)));
+                assert_eq!((rig.server.counts().streams, rig.control.bytes_kept()), (0, 0));
+            }
+        }
+    }
 }

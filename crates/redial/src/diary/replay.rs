@@ -111,7 +111,12 @@ impl Diary {
                 .find_map(|note| if let Note::Hedging(hedge) = note { Some(*hedge) } else { None }),
             asks: written.iter().any(|(_, note)| matches!(note, Note::Asked(_))),
         };
-        let mut call = Call::<_, LIVE_MAX>::begin(policy, terms, start, &mut world);
+        let starts = !matches!(
+            written.get(1 + said().count()),
+            Some((_, Note::Ended { why: Why::Cancelled, attempt: None }))
+        );
+        let begin = if starts { Call::<_, LIVE_MAX>::begin } else { Call::unstarted };
+        let mut call = begin(policy, terms, start, &mut world);
         let mut slots = vec![0; written.len() + 1];
         let mut checked = 0;
         loop {
