@@ -85,7 +85,9 @@
 //!   attempt, at INFO under the target `redial::grpc`. What is below the layer runs in the span of
 //!   its attempt, the response's body in that of the call. In each call's span are the events that
 //!   every call of `redial` has, under the target `redial` (see [`redial::trace`]), and for a config
-//!   file that is watched `config in force` (INFO) and `config refused` (WARN).
+//!   file that is watched `config in force` (INFO) and `config refused` (WARN). A balanced channel has
+//!   events of its own under `redial::grpc`: `backends changed` (INFO), `backend avoided`,
+//!   `name not resolved`, `config refused` and `config has warnings` (WARN).
 //!
 //! | span | fields | at its end |
 //! | --- | --- | --- |

@@ -113,7 +113,9 @@ impl ChannelBuilder {
     ///
     /// A target `dns://1.2.3.4/host:port` says which name server is asked, unless
     /// [`name_servers`](DnsResolverBuilder::name_servers) says so. The last of
-    /// [`addresses`](Self::addresses), [`resolver`](Self::resolver) and this is in force.
+    /// [`addresses`](Self::addresses), [`resolver`](Self::resolver) and this is in force. What is
+    /// wrong with the config by DNS, and what is surely not meant in it, is in the channel's
+    /// [view](super::View).
     #[cfg(feature = "dns")]
     pub fn dns(mut self, settings: impl FnOnce(DnsResolverBuilder) -> DnsResolverBuilder) -> Self {
         self.source = Some(Wanted::Dns(settings(DnsResolver::builder(&*self.name))));

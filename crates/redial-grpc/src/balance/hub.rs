@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redial::Policy;
-use redial_service_config::{LoadBalancing, ServiceConfig};
+use redial_service_config::{LoadBalancing, Problem, ServiceConfig};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
@@ -62,6 +62,7 @@ struct News {
     /// The resolver's config that is in force.
     config: Option<ServiceConfig>,
     config_error: Option<ConfigError>,
+    config_warnings: Vec<Problem>,
     /// The task of the channel is gone.
     ended: bool,
 }
@@ -212,7 +213,7 @@ impl Hub {
 
     /// A resolution succeeded.
     pub(crate) fn resolved(&self, resolution: Resolution) -> Changes<Link> {
-        self.set_config(resolution.config);
+        self.set_config(resolution.config, &resolution.warnings);
         let balancing = self.balancing();
         let changes = self.with(|roster, now| {
             roster.set_balancing(balancing, now);
@@ -227,13 +228,15 @@ impl Hub {
     }
 
     /// The resolver's config replaces the default whole (G40); a bad one changes nothing (G39).
-    fn set_config(&self, config: Result<Option<ServiceConfig>, ConfigError>) {
+    fn set_config(&self, config: Result<Option<ServiceConfig>, ConfigError>, warnings: &[Problem]) {
         let mut news = lock(&self.news);
         let config = match config {
             Ok(config) => config,
             Err(error) => {
                 let text = evidence::text(&*error);
                 let known = news.config_error.replace(error);
+                drop(news);
+                // Who hears of it may look at the channel.
                 if known.is_none_or(|known| evidence::text(&*known) != text) {
                     tell::config_refused(&text);
                 }
@@ -241,6 +244,10 @@ impl Hub {
             }
         };
         news.config_error = None;
+        let warned = news.config_warnings != warnings;
+        if warned {
+            news.config_warnings = warnings.to_vec();
+        }
         let stays = match (&news.config, &config) {
             (Some(before), Some(config)) => before.is(config),
             (before, config) => before.is_none() && config.is_none(),
@@ -249,6 +256,10 @@ impl Hub {
             let default = || self.settings.default_config.clone();
             self.control.set_config(config.clone().unwrap_or_else(default));
             news.config = config;
+        }
+        drop(news);
+        if warned {
+            tell::config_warnings(warnings);
         }
     }
 
@@ -266,7 +277,9 @@ impl Hub {
             lock(&self.roster).backends().iter().map(|it| Backend::of(it, now)).collect();
         let news = lock(&self.news);
         let unresolved = news.unresolved.as_deref().map(str::to_owned);
-        View { backends, unresolved, config_error: news.config_error.clone() }
+        let (config_error, config_warnings) =
+            (news.config_error.clone(), news.config_warnings.clone());
+        View { backends, unresolved, config_error, config_warnings }
     }
 }
 

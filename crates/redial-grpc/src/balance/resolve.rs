@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_service_config::ServiceConfig;
+use redial_service_config::{Problem, ServiceConfig};
 
 use crate::BoxError;
 
@@ -72,6 +72,9 @@ pub struct Resolution {
     /// An error: the config is bad, or whether there is one could not be found out. The one in force
     /// stays, and the error is told (ruling G39).
     pub config: Result<Option<ServiceConfig>, ConfigError>,
+    /// What is legal in what was said of the service config, and surely not meant. It is told
+    /// ([`View::config_warnings`](super::View::config_warnings)), and changes nothing.
+    pub warnings: Vec<Problem>,
     /// How long the answer is good: the channel asks again when that time is over, or up to a tenth of
     /// it later so that not all clients ask at once, unless it was told
     /// [how often](super::ChannelBuilder::resolve_every) it asks. `None`: the resolver does not know.
@@ -82,7 +85,7 @@ impl Resolution {
     /// Addresses without a service config.
     #[must_use]
     pub fn new(addresses: Vec<SocketAddr>) -> Self {
-        Resolution { addresses, config: Ok(None), good_for: None }
+        Resolution { addresses, config: Ok(None), warnings: Vec::new(), good_for: None }
     }
 
     /// With the text of a service config, which is checked here.
@@ -93,10 +96,20 @@ impl Resolution {
     }
 
     /// With what was found out about the service config. To hand the same one again (a clone, see
-    /// [`ServiceConfig::is`]) changes nothing for the channel.
+    /// [`ServiceConfig::is`]) changes nothing for the channel. The config's own warnings come with it.
     #[must_use]
     pub fn with_found(mut self, config: Result<Option<ServiceConfig>, ConfigError>) -> Self {
+        let found = config.as_ref().ok().and_then(Option::as_ref);
+        self.warnings = found.map_or_else(Vec::new, |config| config.warnings().to_vec());
         self.config = config;
+        self
+    }
+
+    /// With these warnings, in place of the config's own: for a resolver that reads more than a
+    /// config, or found none in what it has read.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: Vec<Problem>) -> Self {
+        self.warnings = warnings;
         self
     }
 

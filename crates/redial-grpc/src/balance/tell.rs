@@ -9,6 +9,8 @@ pub(crate) use untold::*;
 mod told {
     use std::net::SocketAddr;
 
+    use redial_service_config::Problem;
+
     pub(crate) fn addresses(added: usize, removed: usize) {
         tracing::info!(target: "redial::grpc", added, removed, "backends changed");
     }
@@ -21,6 +23,14 @@ mod told {
         tracing::warn!(target: "redial::grpc", error, "config refused");
     }
 
+    /// One event for all of them, since a config may have many; the channel's view has the rest.
+    pub(crate) fn config_warnings(all: &[Problem]) {
+        if let Some(first) = all.first() {
+            let warnings = all.len();
+            tracing::warn!(target: "redial::grpc", warnings, %first, "config has warnings");
+        }
+    }
+
     pub(crate) fn avoided(address: SocketAddr) {
         tracing::warn!(target: "redial::grpc", %address, "backend avoided");
     }
@@ -30,8 +40,11 @@ mod told {
 mod untold {
     use std::net::SocketAddr;
 
+    use redial_service_config::Problem;
+
     pub(crate) fn addresses(_added: usize, _removed: usize) {}
     pub(crate) fn unresolved(_error: &str) {}
     pub(crate) fn config_refused(_error: &str) {}
+    pub(crate) fn config_warnings(_all: &[Problem]) {}
     pub(crate) fn avoided(_address: SocketAddr) {}
 }

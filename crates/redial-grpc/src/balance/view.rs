@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use redial_service_config::Problem;
 use tokio::time::Instant;
 
 use super::resolve::ConfigError;
@@ -19,6 +20,10 @@ pub struct View {
     pub unresolved: Option<String>,
     /// Why the resolver's service config is not in force, if it is bad or could not be found out.
     pub config_error: Option<ConfigError>,
+    /// What is legal in what the resolver last said of the service config, and surely not meant: in
+    /// the config, or beside it, as a choice by DNS that is passed over. A config that is refused
+    /// leaves those of the one before.
+    pub config_warnings: Vec<Problem>,
 }
 
 /// One backend in one moment.

@@ -23,7 +23,10 @@
 //! | how long an answer is good | its TTL, at least [`REFRESH_MIN`] |
 //!
 //! A name without the TXT record has no config by DNS, and the channel's own is in force. One whose
-//! record is bad, or could not be asked for, keeps the config that is in force (ruling G39).
+//! record is bad, or could not be asked for, keeps the config that is in force (ruling G39). What is
+//! legal in a record and surely not meant, as a choice whose condition nobody knows, is in
+//! [`View::config_warnings`](crate::balance::View::config_warnings) of the channel, and an event for
+//! `tracing`.
 //!
 //! Invariant: a resolver draws once, when it is made, and compares every `percentage` with that draw.
 //! Asking again never changes which choice of a list is taken; only another list does.

@@ -179,12 +179,11 @@ impl DnsResolver {
 
     /// What is legal in the list of choices that was last read, and surely not meant. Such is a
     /// choice that is passed over for its unknown condition, which is told nowhere else if no choice
-    /// is taken.
+    /// is taken. A channel tells them in its view, too
+    /// ([`View::config_warnings`](crate::balance::View::config_warnings)).
     #[must_use]
     pub fn warnings(&self) -> Vec<Problem> {
-        let Some(txt) = self.0.asks.txt() else { return Vec::new() };
-        let last = txt.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map(|(_, chosen)| chosen.warnings.clone()).unwrap_or_default()
+        self.0.asks.txt().map_or_else(Vec::new, Txt::warnings)
     }
 }
 
@@ -228,11 +227,18 @@ impl Inner {
         let addresses = interleaved(found.into_iter(), named.port);
         let good_for = good_for.min(config_good_for);
         let config = config.map_err(|error| Arc::new(error) as ConfigError);
-        Ok(Resolution::new(addresses).with_found(config).good_for(good_for))
+        let warnings = named.txt.as_ref().map_or_else(Vec::new, Txt::warnings);
+        Ok(Resolution::new(addresses).with_found(config).with_warnings(warnings).good_for(good_for))
     }
 }
 
 impl Txt {
+    /// What is surely not meant in the list that was last read.
+    fn warnings(&self) -> Vec<Problem> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map(|(_, chosen)| chosen.warnings.clone()).unwrap_or_default()
+    }
+
     /// The config that DNS has for us, and how long that is good.
     async fn ask(
         &self,

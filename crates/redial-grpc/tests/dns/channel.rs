@@ -13,6 +13,7 @@ use redial_echo::{EchoRequest, Responder};
 use redial_grpc::RetryLayer;
 use redial_grpc::balance::{self, Backend, BackendState, BalancedChannel, ChannelBuilder};
 use redial_grpc::dns::{DnsError, DnsResolver, DnsResolverBuilder};
+use redial_service_config::Rule;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
@@ -229,6 +230,97 @@ async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
     assert!(channel.view().config_error.is_some());
     call(&channel, 0).await.expect("its addresses are good");
+}
+
+/// A choice that is passed over for a misspelt condition is legal, and nothing but its warning says why
+/// the default is in force.
+///
+/// Red: without `with_warnings` in `dns/resolver.rs` the view has none.
+#[tokio::test]
+async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
+    let world = World::new().await;
+    let misspelt = r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#;
+    world.names.say_text(NAME, 0, misspelt);
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    let rules = || {
+        let warnings = channel.view().config_warnings;
+        warnings.iter().map(|warning| warning.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(), [], "nothing was asked yet");
+    call(&channel, 0).await.unwrap();
+    assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField]);
+    assert!(channel.view().config_error.is_none(), "it is legal");
+
+    world.names.say(NAME, RecordType::TXT, Answer::Failure);
+    world.resolved_anew().await;
+    assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField], "nobody knows better");
+    assert!(channel.view().config_error.is_some());
+
+    world.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    world.resolved_anew().await;
+    assert_eq!(rules(), [], "the record is gone");
+
+    // A config that is taken has warnings of its own.
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    world.resolved_anew().await;
+    assert_eq!(rules(), [Rule::UnknownField]);
+}
+
+/// They are told when they are new, and not with every answer.
+#[cfg(feature = "tracing")]
+#[tokio::test]
+async fn what_is_surely_not_meant_is_told_to_tracing_once() {
+    use std::fmt::{Debug, Write as _};
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+    /// The fields of the events of a channel, a line for each.
+    #[derive(Clone, Default)]
+    struct Events(Arc<Mutex<Vec<String>>>);
+
+    struct Fields(String);
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            write!(self.0, "{field}={value:?} ").unwrap();
+        }
+    }
+
+    impl<S: tracing::Subscriber> Layer<S> for Events {
+        fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
+            if event.metadata().target() == "redial::grpc" {
+                let mut fields = Fields(format!("{} ", event.metadata().level()));
+                event.record(&mut fields);
+                self.0.lock().unwrap().push(fields.0);
+            }
+        }
+    }
+
+    let events = Events::default();
+    let subscriber = tracing_subscriber::registry().with(events.clone());
+    // The runtime of this test has one thread.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let told = || {
+        let all = events.0.lock().unwrap().clone();
+        all.into_iter().filter(|it| it.contains("config has warnings")).collect::<Vec<_>>()
+    };
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    call(&channel, 0).await.unwrap();
+    world.resolved_anew().await;
+    let all = told();
+    let [line] = &*all else { panic!("{all:?}") };
+    assert!(line.starts_with("WARN ") && line.contains("warnings=2"), "{line}");
+    assert!(line.contains("[0]: a field that is not known"), "the first in its words: {line}");
+
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    world.resolved_anew().await;
+    let all = told();
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[1].contains("warnings=1") && all[1].contains("methodConfg"), "{}", all[1]);
 }
 
 #[tokio::test]
