@@ -2,7 +2,11 @@
 //!
 //! Rule: whoever picks a backend looks and notes in one step, so that hedges that start in the same
 //! moment see each other.
+//!
+//! Invariant: a list that is used again by a later call is empty, and nobody else holds it. Most calls
+//! note one backend and never look: with lists of their own each of them would allocate two things.
 
+use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -10,6 +14,14 @@ use crate::sync::{Mutex, lock};
 
 /// How many backends a call remembers; the one that it used least recently is forgotten first.
 pub const USED_BACKENDS_MAX: usize = 64;
+
+/// How many empty lists a thread keeps for later calls, each with room for as many backends as it ever
+/// had: mostly some 4 KiB, 40 KiB at the most.
+const KEPT_MAX: usize = 64;
+
+thread_local! {
+    static FREE: RefCell<Vec<UsedBackends>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A backend, as a balancer calls it: any number that it uses for no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,9 +135,26 @@ impl UsedBackends {
         if extensions.get::<UsedBackends>().is_some() {
             return None;
         }
-        let used = UsedBackends::new();
+        let free = FREE.try_with(|free| free.try_borrow_mut().ok()?.pop()).ok().flatten();
+        let used = free.unwrap_or_default();
         extensions.insert(used.clone());
         Some(used)
+    }
+
+    /// The call is over: a later one may use the list, unless somebody still holds it.
+    pub(crate) fn give_back(mut self) {
+        if Arc::get_mut(&mut self.0).is_none() {
+            return;
+        }
+        lock(&self.0).clear();
+        // A thread that ends may have freed its lists already; then this one is freed too.
+        let _ = FREE.try_with(|free| {
+            if let Ok(mut free) = free.try_borrow_mut()
+                && free.len() < KEPT_MAX
+            {
+                free.push(self);
+            }
+        });
     }
 
     /// Shows the backends that the call has used, the least recently used one first, and notes the
@@ -187,6 +216,24 @@ mod tests {
         used.record(BackendId::new(most));
         assert_eq!(used.to_vec().len(), USED_BACKENDS_MAX);
         assert_eq!(used.to_vec()[0], BackendId::new(2), "the oldest is forgotten");
+    }
+
+    #[test]
+    fn a_list_is_used_again_once_nobody_holds_it_and_so_many_are_kept() {
+        let begin = || UsedBackends::of(&mut http::Extensions::new()).unwrap();
+        let is = |one: &UsedBackends, other: *const _| std::ptr::eq(&*one.0, other);
+        let used = begin();
+        used.record(BackendId::new(1));
+        let (first, held) = (Arc::as_ptr(&used.0), used.clone());
+        used.give_back();
+        assert!(!is(&begin(), first), "somebody holds it");
+        assert_eq!(held.to_vec(), [BackendId::new(1)], "and what it says stays");
+        held.give_back();
+        let again = begin();
+        assert!(is(&again, first) && again.to_vec().is_empty());
+        let many: Vec<_> = (0..=KEPT_MAX).map(|_| begin()).collect();
+        many.into_iter().for_each(UsedBackends::give_back);
+        assert_eq!(FREE.with_borrow(Vec::len), KEPT_MAX, "one more than that is freed");
     }
 
     #[test]

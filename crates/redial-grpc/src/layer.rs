@@ -203,8 +203,9 @@ impl RetryLayerBuilder {
     }
 
     /// Every attempt carries the backends that its call has used ([`UsedBackends`]), so that a
-    /// balancer below can send it elsewhere. Off by default, since it is an allocation for each
-    /// call; the balanced channel (feature `balance`) switches it on.
+    /// balancer below can send it elsewhere; with retries disabled there is no other attempt, and it
+    /// carries none. Off by default, since it is an allocation for each call; the balanced channel
+    /// (feature `balance`) switches it on.
     ///
     /// [`UsedBackends`]: crate::UsedBackends
     pub const fn distinct_backends(mut self) -> Self {

@@ -127,7 +127,8 @@ where
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
         let observer = self.shared.observing.call(&method, request.uri().path());
         let template = Template::of(&request, usual, method.usual_head());
-        let distinct = self.shared.distinct;
+        // Whose first attempt is its last has nothing to avoid.
+        let distinct = self.shared.distinct && retries != Retries::Off;
         let used = distinct.then(|| UsedBackends::of(request.extensions_mut())).flatten();
         let plan = method.plan();
         // The first attempt carries the config's deadline if that is the smaller one.

@@ -222,5 +222,8 @@ impl Drop for State {
         {
             self.abandon_body();
         }
+        if let Some(used) = self.used.take() {
+            used.give_back();
+        }
     }
 }

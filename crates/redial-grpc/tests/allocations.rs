@@ -17,7 +17,7 @@ use bytes::Bytes;
 use counting::allocations;
 use http::{HeaderValue, Request, Response};
 use http_body::{Body, Frame};
-use redial_grpc::{Replay, Retries, RetryLayer};
+use redial_grpc::{BackendId, Replay, Retries, RetryLayer, UsedBackends};
 use tower::{Layer, Service};
 
 thread_local! {
@@ -66,7 +66,10 @@ impl Service<Request<Message>> for AtOnce {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _request: Request<Message>) -> Self::Future {
+    fn call(&mut self, request: Request<Message>) -> Self::Future {
+        if let Some(used) = request.extensions().get::<UsedBackends>() {
+            used.record(BackendId::new(1));
+        }
         let mut response = Response::new(Message::Own(true));
         response.headers_mut().insert("grpc-status", HeaderValue::from_static("0"));
         ready(Ok(response))
@@ -107,4 +110,33 @@ fn with_retries_disabled_nothing_is_allocated_and_the_body_is_not_touched() {
 fn a_call_that_may_be_repeated_allocates_three_times_at_the_most() {
     let allocated = of_a_call(Retries::All);
     assert!(allocated <= 3, "{allocated}");
+}
+
+/// What a call costs whose attempts are to go to distinct backends, more than any other.
+fn of_distinct_backends(retries: Retries) -> u64 {
+    let of = |distinct: bool| {
+        let builder = RetryLayer::builder().retries(retries);
+        let builder = if distinct { builder.distinct_backends() } else { builder };
+        let mut channel = builder.build().wrapping(Message::Replayed).layer(AtOnce);
+        let mut call = move || {
+            let mut request = Request::new(Message::Own(false));
+            *request.uri_mut() = http::Uri::from_static("/a.B/C");
+            // Requests of a generated client have an extension already.
+            request.extensions_mut().insert(0_u8);
+            request.headers_mut().insert("grpc-timeout", HeaderValue::from_static("1S"));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(channel.poll_ready(&mut cx).is_ready());
+            let polled = pin!(channel.call(request)).poll(&mut cx);
+            assert!(matches!(polled, Poll::Ready(Ok(_))));
+        };
+        call();
+        allocations(call)
+    };
+    of(true) - of(false)
+}
+
+#[test]
+fn distinct_backends_cost_the_first_attempt_no_more_than_the_extension() {
+    assert_eq!(of_distinct_backends(Retries::All), 1, "the box that extensions put a value into");
+    assert_eq!(of_distinct_backends(Retries::Off), 0, "there is no other attempt");
 }

@@ -83,8 +83,10 @@ impl Hub {
 
     /// Changes the roster, and wakes who waits if something has changed.
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Roster<Link>, Instant) -> R) -> R {
+        // Before the lock, which is held the shorter.
+        let now = Instant::now();
         let mut roster = lock(&self.roster);
-        let result = change(&mut roster, Instant::now());
+        let result = change(&mut roster, now);
         let stirred = roster.take_stirred();
         drop(roster);
         if stirred.picks {
@@ -343,7 +345,7 @@ impl Drop for Ticket {
             let late = deadline.is_some_and(|deadline| now >= deadline);
             let ending = if late { Ending::Unanswered } else { *ending };
             let avoided = roster.ended(*mark, ending, now);
-            let backend = roster.backends().iter().find(|it| avoided && it.serial == mark.serial);
+            let backend = avoided.then(|| roster.of(*mark)).flatten();
             backend.map(|it| it.address)
         });
         if let Some(address) = avoided {

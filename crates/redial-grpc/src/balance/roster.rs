@@ -3,10 +3,12 @@
 //! No socket, no clock, no lock: events and moments come in, wishes and picks come out.
 //!
 //! Invariants: what stays in a new list keeps its connection and its record; what an attempt says
-//! about a backend that is no longer listed is forgotten.
+//! about a backend that is no longer listed is forgotten. Where all is well an attempt's pick and its
+//! end look at a few backends, however many there are: both happen under one lock.
 
 mod pick;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -90,6 +92,8 @@ pub(crate) struct Stirred {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) serial: Serial,
+    /// Where it was in the list then, and mostly still is.
+    place: usize,
     /// Which of the backend's connections it uses.
     connection: u64,
     /// Whether it tries a backend that was avoided.
@@ -119,6 +123,9 @@ pub(crate) struct Changes<C> {
 #[derive(Debug)]
 pub(crate) struct Roster<C> {
     backends: Vec<Backend<C>>,
+    /// Their places, whose last turn is longest ago first; those that had none in an order of this
+    /// channel's own.
+    order: VecDeque<usize>,
     balancing: LoadBalancing,
     outliers: Outliers,
     /// The backend that `pick_first` stays with.
@@ -135,6 +142,7 @@ impl<C: Connection> Roster<C> {
     pub(crate) fn new(outliers: Outliers, draw: f64) -> Self {
         Roster {
             backends: Vec::new(),
+            order: VecDeque::new(),
             balancing: LoadBalancing::default(),
             outliers,
             chosen: None,
@@ -195,6 +203,10 @@ impl<C: Connection> Roster<C> {
             };
             self.backends.push(backend);
         }
+        let count = self.backends.len();
+        let turn = |place: &usize| (self.backends[*place].turn, (place + self.start) % count);
+        self.order = (0..count).collect();
+        self.order.make_contiguous().sort_unstable_by_key(turn);
         if before.iter().any(|it| Some(it.serial) == self.chosen) {
             self.chosen = None;
         }
@@ -308,21 +320,33 @@ impl<C: Connection> Roster<C> {
         self.chosen.take_if(|chosen| *chosen == serial);
     }
 
+    /// The backend that an attempt was sent to, if it is still listed.
+    pub(crate) fn of(&self, mark: Mark) -> Option<&Backend<C>> {
+        self.place(mark).map(|place| &self.backends[place])
+    }
+
+    fn place(&self, Mark { serial, place, .. }: Mark) -> Option<usize> {
+        let stays = self.backends.get(place).is_some_and(|it| it.serial == serial);
+        let moved = || self.backends.iter().position(|it| it.serial == serial);
+        if stays { Some(place) } else { moved() }
+    }
+
     /// An attempt that was sent to a backend is over; true if the backend is avoided from now on.
     pub(crate) fn ended(&mut self, mark: Mark, ending: Ending, now: Instant) -> bool {
-        let avoided = self.backends.iter().filter(|it| it.health.is_avoided()).count();
-        let room = avoided < Outliers::most(self.backends.len());
-        let outliers = &self.outliers;
-        let found = self.backends.iter_mut().find(|it| it.serial == mark.serial);
-        let Some(backend) = found else { return false };
+        let Some(place) = self.place(mark) else { return false };
+        let backend = &mut self.backends[place];
         backend.in_flight = backend.in_flight.saturating_sub(1);
         let outcome = match ending {
-            Ending::Answered(code) => outliers.judge(code),
+            Ending::Answered(code) => self.outliers.judge(code),
             Ending::Lost => backend.connections.lost(mark.connection),
             Ending::Unanswered => Outcome::Failure,
             Ending::Untold => Outcome::Nothing,
         };
-        backend.health.end(outcome, mark.tries, room, outliers, now)
+        let room = outcome == Outcome::Failure && {
+            let avoided = self.backends.iter().filter(|it| it.health.is_avoided()).count();
+            avoided < Outliers::most(self.backends.len())
+        };
+        self.backends[place].health.end(outcome, mark.tries, room, &self.outliers, now)
     }
 }
 

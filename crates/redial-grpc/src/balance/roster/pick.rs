@@ -103,28 +103,38 @@ impl<C: Connection> Roster<C> {
 
     /// The one of these whose turn it is.
     fn best(&self, candidate: impl Fn(&Backend<C>) -> bool) -> Option<usize> {
-        let count = self.backends.len();
-        let candidates = || (0..count).filter(|place| candidate(&self.backends[*place]));
+        let is_one = |place: &usize| candidate(&self.backends[*place]);
         if self.picks_first() {
-            let chosen = |place: &usize| Some(self.backends[*place].serial) == self.chosen;
-            return candidates().find(chosen).or_else(|| candidates().next());
+            let chosen = self.backends.iter().position(|it| Some(it.serial) == self.chosen);
+            return chosen.filter(is_one).or_else(|| (0..self.backends.len()).find(is_one));
         }
-        // Whose last turn is longest ago; those that had none in an order of this channel's own.
-        candidates().min_by_key(|place| (self.backends[*place].turn, (place + self.start) % count))
+        self.order.iter().copied().find(is_one)
+    }
+
+    /// This one had its turn.
+    fn take_turn(&mut self, place: usize) {
+        self.turns += 1;
+        self.backends[place].turn = self.turns;
+        if self.order.back() != Some(&place)
+            && let Some(at) = self.order.iter().position(|it| *it == place)
+        {
+            self.order.remove(at);
+            self.order.push_back(place);
+        }
     }
 
     fn go(&mut self, place: usize, first: bool, now: Instant) -> Pick<C> {
-        self.turns += 1;
-        let backend = &mut self.backends[place];
-        let State::Open(connection) = &backend.state else { return Pick::Fail };
+        let State::Open(connection) = &self.backends[place].state else { return Pick::Fail };
         let connection = connection.clone();
-        backend.turn = self.turns;
+        self.take_turn(place);
+        let backend = &mut self.backends[place];
         backend.in_flight += 1;
         if first {
             self.chosen = Some(backend.serial);
         }
         let mark = Mark {
             serial: backend.serial,
+            place,
             connection: backend.connections.current(),
             tries: backend.health.begin(now),
         };

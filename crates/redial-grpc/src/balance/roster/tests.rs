@@ -12,8 +12,14 @@ use super::*;
 #[derive(Clone, Debug)]
 struct Fake(Rc<Cell<bool>>);
 
+thread_local! {
+    /// How often this thread has looked whether a connection is open.
+    static LOOKS: Cell<u32> = const { Cell::new(0) };
+}
+
 impl Connection for Fake {
     fn is_open(&self) -> bool {
+        LOOKS.set(LOOKS.get() + 1);
         self.0.get()
     }
 }
@@ -368,7 +374,16 @@ fn play(bytes: &[u8]) {
             (6, _) => rig.now += Duration::from_secs(u64::from(how)),
             _ => check(&mut rig, &mut used, &mut running),
         }
+        check_order(&rig.roster);
     }
+}
+
+/// The order is that of the turns.
+fn check_order(roster: &Roster<Fake>) {
+    let count = roster.backends.len();
+    let mut places: Vec<_> = (0..count).collect();
+    places.sort_by_key(|place| (roster.backends[*place].turn, (place + roster.start) % count));
+    assert_eq!(roster.order, places);
 }
 
 fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) {
@@ -451,6 +466,48 @@ fn round_robin_is_fair_over_any_set() {
             assert_eq!(seen.iter().filter(|count| **count == each + 1).count(), rest);
             assert!(seen.iter().all(|count| (each..=each + 1).contains(count)), "{seen:?}");
         });
+}
+
+/// Who picks holds the lock of a channel. The numbers are exact: more backends change nothing.
+///
+/// Red: `min_by_key` over all turns in place of `order` in `best` looks at all of them.
+#[test]
+fn where_all_is_well_a_pick_looks_at_a_few_whatever_the_size_of_the_list() {
+    for balancing in [RoundRobin, PickFirst] {
+        for count in [2, 1000] {
+            let mut rig = Rig::connected(balancing, 0..count);
+            let mut ports = Vec::new();
+            for _ in 0..3 * usize::from(count) {
+                LOOKS.set(0);
+                let (port, mark) = rig.go(&[]);
+                rig.roster.ended(mark, Ending::Answered(Code::Ok), rig.now);
+                assert_eq!(LOOKS.get(), 2, "{balancing:?} {count}");
+                ports.push(port);
+            }
+            let turns =
+                ports.chunks(usize::from(count)).all(|chunk| chunk == &ports[..count.into()]);
+            assert!(turns, "the order stays the same");
+        }
+    }
+}
+
+/// Red: with `place` alone, without the comparison of serials, in `Roster::place`.
+#[test]
+fn an_attempt_ends_where_it_ran_however_the_list_was_changed_meanwhile() {
+    let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
+    let marks: Vec<_> = (0..3).map(|_| rig.go(&[])).collect();
+    let in_flight = |rig: &Rig| {
+        let all = rig.roster.backends().iter();
+        all.map(|it| (it.address.port(), it.in_flight)).collect::<Vec<_>>()
+    };
+    rig.roster.set_addresses([4, 3, 1].map(address), rig.now);
+    assert_eq!(in_flight(&rig), [(4, 0), (3, 1), (1, 1)]);
+    for (port, mark) in marks {
+        let listed = rig.roster.of(mark).map(|it| it.address.port());
+        assert_eq!(listed, Some(port).filter(|port| *port != 2));
+        rig.roster.ended(mark, Ending::Untold, rig.now);
+    }
+    assert_eq!(in_flight(&rig), [(4, 0), (3, 0), (1, 0)]);
 }
 
 /// Red if a dial stirred wishes: each of a thousand dials would wake a thousand who dial.
