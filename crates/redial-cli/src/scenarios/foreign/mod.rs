@@ -60,66 +60,81 @@ pub(super) fn play(files: &mut [File], player: &Player<'_>) -> io::Result<Vec<Pl
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let program = Arc::new(Program::start(player.command, "client")?);
-        // The first call of a program is slow in many languages.
-        play::play(&program, &Scene::warm_up()).await?;
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        let mut running = JoinSet::new();
-        let mut trials = Vec::new();
-        let mut played: Vec<Played> = Vec::new();
-        for file in files.iter_mut() {
-            let file_name = file_name(&file.name);
-            let place = played.len();
-            played.push((file.name.clone(), Vec::new()));
-            let scenarios = file
-                .scenarios
-                .iter_mut()
-                .map(|scenario| (scenario.name.clone(), scenario.line, Scene::of(scenario)));
-            let configs = file
-                .configs
-                .iter()
-                .map(|case| (case.name.clone(), case.line, Ok(Scene::of_config(case))));
-            let mut names = Vec::new();
-            for (index, (name, line, scene)) in scenarios.chain(configs).enumerate() {
-                let verdict = match scene {
-                    Ok(scene) => {
-                        names.push(name.clone());
-                        let rows = player.rows.of(player.language, &file_name, &name);
-                        let trial = Arc::new(Trial::new(scene, rows));
-                        let number = trials.len();
-                        trials.push((place, index, trial.clone()));
-                        let (program, turns) = (program.clone(), turns.clone());
-                        running.spawn(async move {
-                            let _turn = turns.acquire_owned().await.map_err(io::Error::other)?;
-                            io::Result::Ok((number, trial.play(&program).await?))
-                        });
-                        unplayed()
-                    }
-                    Err(because) => Verdict::Skipped { because },
-                };
-                played[place].1.push((name, line, verdict));
-            }
-            let unknown = player.rows.unknown(player.language, &file_name, &names);
-            if let Some(name) = unknown.first() {
-                let text = format!("a row is about {file_name}: {name}, which is not played");
-                return Err(io::Error::other(text));
-            }
-        }
-        while let Some(ended) = running.join_next().await {
-            let (number, verdict) = ended.map_err(io::Error::other)??;
-            let (place, index, _) = trials[number];
-            played[place].1[index].2 = verdict;
-        }
-        for _ in 0..AGAIN {
-            for (place, index, trial) in &trials {
-                let (name, _, verdict) = &mut played[*place].1[*index];
-                if verdict.differs() {
-                    eprintln!("played again by itself: {name:?}");
-                    *verdict = trial.play(&program).await?;
-                }
-            }
-        }
-        Ok(played)
+        let played = tokio::select! {
+            played = play_all(files, player, &program) => played,
+            _ = tokio::signal::ctrl_c() => Err(io::Error::other("interrupted")),
+        };
+        // Whatever became of it, the program does not outlive this.
+        let believed = program.end().await;
+        let played = played?;
+        believed.map(|()| played)
     })
+}
+
+async fn play_all(
+    files: &mut [File],
+    player: &Player<'_>,
+    program: &Arc<Program>,
+) -> io::Result<Vec<Played>> {
+    // The first call of a program is slow in many languages.
+    play::play(program, &Scene::warm_up()).await?;
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = JoinSet::new();
+    let mut trials = Vec::new();
+    let mut played: Vec<Played> = Vec::new();
+    for file in files.iter_mut() {
+        let file_name = file_name(&file.name);
+        let place = played.len();
+        played.push((file.name.clone(), Vec::new()));
+        let scenarios = file
+            .scenarios
+            .iter_mut()
+            .map(|scenario| (scenario.name.clone(), scenario.line, Scene::of(scenario)));
+        let configs = file
+            .configs
+            .iter()
+            .map(|case| (case.name.clone(), case.line, Ok(Scene::of_config(case))));
+        let mut names = Vec::new();
+        for (index, (name, line, scene)) in scenarios.chain(configs).enumerate() {
+            let verdict = match scene {
+                Ok(scene) => {
+                    names.push(name.clone());
+                    let rows = player.rows.of(player.language, &file_name, &name);
+                    let trial = Arc::new(Trial::new(scene, rows));
+                    let number = trials.len();
+                    trials.push((place, index, trial.clone()));
+                    let (program, turns) = (program.clone(), turns.clone());
+                    running.spawn(async move {
+                        let _turn = turns.acquire_owned().await.map_err(io::Error::other)?;
+                        io::Result::Ok((number, trial.play(&program).await?))
+                    });
+                    unplayed()
+                }
+                Err(because) => Verdict::Skipped { because },
+            };
+            played[place].1.push((name, line, verdict));
+        }
+        let unknown = player.rows.unknown(player.language, &file_name, &names);
+        if let Some(name) = unknown.first() {
+            let text = format!("a row is about {file_name}: {name}, which is not played");
+            return Err(io::Error::other(text));
+        }
+    }
+    while let Some(ended) = running.join_next().await {
+        let (number, verdict) = ended.map_err(io::Error::other)??;
+        let (place, index, _) = trials[number];
+        played[place].1[index].2 = verdict;
+    }
+    for _ in 0..AGAIN {
+        for (place, index, trial) in &trials {
+            let (name, _, verdict) = &mut played[*place].1[*index];
+            if verdict.differs() {
+                eprintln!("played again by itself: {name:?}");
+                *verdict = trial.play(program).await?;
+            }
+        }
+    }
+    Ok(played)
 }
 
 fn file_name(path: &str) -> String {
