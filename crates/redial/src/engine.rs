@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Ledger, NEVER, Note,
-    Ns, Outside, Random, Reason, Start, Terms, Why, duration, ns,
+    Advice, Call, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Lap, Ledger, NEVER,
+    Note, Ns, Outside, Pace, Random, Reason, Start, Terms, Why, duration, ns,
 };
 
 use crate::attempt::Attempt;
@@ -31,6 +31,8 @@ struct Process<'p> {
     hook: Option<Hook<'p>>,
     diary: Option<&'p mut Diary>,
     history: Option<Vec<(Ns, Note)>>,
+    /// What the call's pace hears of it, if it has one.
+    lap: Option<(Lap, &'p Pace)>,
 }
 
 impl Outside for Process<'_> {
@@ -47,6 +49,9 @@ impl Outside for Process<'_> {
         }
         if let Some(history) = &mut self.history {
             history.push((at, note));
+        }
+        if let Some((lap, pace)) = &mut self.lap {
+            lap.note(at, &note, pace);
         }
     }
 }
@@ -83,11 +88,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         options: Options<'p>,
         start: Ns,
     ) -> Self {
+        let hedge = options.pace.and_then(Pace::delay);
         let process = Process {
             random: options.seed.map(Random::new),
             hook: options.hook,
             diary: options.diary,
             history: options.history.then(Vec::new),
+            lap: options.pace.map(|pace| (Lap::new(hedge), pace)),
         };
         let mut world = Dealings::new(handle, process);
         let terms = Terms {
@@ -95,7 +102,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             idempotent: !options.not_idempotent,
             sealed: false,
             asks: options.strategy.is_some(),
-            hedge: None,
+            hedge,
         };
         let call = Call::begin(&policy.core, terms, start, &mut world);
         let own: Option<Arc<dyn Strategy + 'p>> = match &policy.strategy {

@@ -31,7 +31,8 @@
 //! - `.await` runs it on an async executor, `.call()` in the calling thread.
 //! - [`Policy::retry_with`] is for attempts that know their number and the time that remains,
 //!   [`Policy::retry_on`] for operations that borrow mutably, [`Retry::until`] waits for a value.
-//! - [`Hedged`] policies ([`Policy::hedged`]) start another attempt when the first is slow.
+//! - [`Hedged`] policies ([`Policy::hedged`]) start another attempt when the first is slow; with a
+//!   [`Pace`], slower than most.
 //! - [`Error`] says how often, how long and why it ended, and gives the last real error back. A
 //!   [`Report`] has it as data, a [`Diary`] everything that happened, in order.
 //! - [`testing`] plays policies, and programs that use them, on virtual time.
@@ -116,9 +117,9 @@ pub use written::Written;
 
 /// The core's words that users of this crate need.
 pub use redial_core::{
-    Backoff, Directive, Expired, Failure, HedgeDelay, Hint, HintRule, Jitter, Judgement, Kind,
-    Late, Limits, Measure, Note, Ns, Numbering, Over, Pay, Problem, Proof, Reason, Rules, Stage,
-    Step, TimedOut, Under, Why, ms, s,
+    Backoff, Directive, Expired, Failure, HedgeAt, HedgeAtBuilder, HedgeDelay, Hint, HintRule,
+    Jitter, Judgement, Kind, Late, Limits, Measure, Note, Ns, Numbering, Over, Pace, PaceReading,
+    Pay, Problem, Proof, Reason, Rules, Stage, Step, TimedOut, Under, Why, ms, s,
 };
 /// What calls share to hold retries back.
 pub mod throttles {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::{Note, Ns};
+use redial_core::{Note, Ns, Pace};
 
 use crate::diary::Diary;
 use crate::strategy::Strategy;
@@ -23,6 +23,8 @@ pub(crate) struct Options<'p> {
     pub(crate) diary: Option<&'p mut Diary>,
     pub(crate) history: bool,
     pub(crate) seed: Option<u64>,
+    /// Only a hedged call has one.
+    pub(crate) pace: Option<&'p Pace>,
 }
 
 /// The words of every call, for a builder that has them as `self.options`.

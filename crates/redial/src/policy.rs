@@ -130,6 +130,9 @@ impl<'p> Origin<'p> for Site {
 /// static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
 /// ```
 ///
+/// The delay is right for the latencies of the day on which it was written; a call with a
+/// [`pace`](crate::Retry::pace) follows those that are seen.
+///
 /// It has no blocking call:
 /// ```compile_fail
 /// # use redial::{Hedged, Policy, ms};

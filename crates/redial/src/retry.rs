@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use redial_core::Command;
 use redial_core::throttle::Place;
+use redial_core::{Command, Pace};
 
 use crate::attempt::{Answer, Async, Attempt, Blocking, Operation};
 use crate::cell::Retrying;
@@ -246,6 +246,52 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
 
 impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R> {
     retry_options!('p);
+}
+
+impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }> {
+    /// Hedges follow the latencies that this pace hears of, in place of the policy's delay, which is
+    /// used until enough are known.
+    ///
+    /// A pace is what calls share that take about as long: those of one method of one server. It hears
+    /// of this call too: how long its first attempt took to succeed, or that it was slower than that
+    /// when its hedge was sent or the deadline came. Failures say nothing. Where hedges do not win it
+    /// stops them, but for a probe now and then; what fails is still answered with the next attempt at
+    /// once. A call that is dropped counts as slower than when it was last polled for a reason, so that
+    /// a [`deadline`](Retry::deadline) tells it more than a timeout around the call.
+    ///
+    /// ```
+    /// use redial::{HedgeAt, HedgeDelay, Hedged, Pace, Policy, ms};
+    /// # use std::io;
+    /// # async fn get(_: &str) -> io::Result<u32> { tokio::time::sleep(ms(8)).await; Ok(7) }
+    ///
+    /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).checked();
+    /// /// What 95 of 100 reads stay below, once 20 are known.
+    /// static READS: Pace = Pace::new(HedgeAt::quantile(0.95).floor(ms(2)).samples(20).checked());
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> io::Result<()> {
+    /// for _ in 0..20 {
+    ///     READ.retry(|| get("key")).when(|_| true).pace(&READS).await?;
+    /// }
+    /// let Some(HedgeDelay::After(delay)) = READS.delay() else { panic!("20 are known") };
+    /// assert!((4_000_000..16_000_000).contains(&delay), "around 8 ms, in ns: {delay}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A call that is not hedged has none:
+    /// ```compile_fail,E0599
+    /// # use redial::{HedgeAt, Pace, Policy, ms};
+    /// # static READS: Pace = Pace::new(HedgeAt::quantile(0.95).checked());
+    /// static FETCH: Policy = Policy::exponential(ms(20)).checked();
+    /// # async fn f() {
+    /// FETCH.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).pace(&READS).await;
+    /// # }
+    /// ```
+    pub fn pace(mut self, pace: &'p Pace) -> Self {
+        self.options().pace = Some(pace);
+        self
+    }
 }
 
 impl<'p, G, O, C, S, R, const LIVE: usize> IntoFuture for Retry<'p, G, O, Async, C, S, R, LIVE>

@@ -28,7 +28,7 @@ pub use lap::Lap;
 use core::time::Duration;
 
 use crate::HedgeDelay;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, const_unless_loom};
 use crate::time::{Ns, duration};
 
 /// How far samples are counted, and so the most that a pace can wait for.
@@ -92,10 +92,12 @@ pub struct PaceReading {
 }
 
 impl Pace {
-    /// A pace that has heard of nothing.
-    #[must_use]
-    pub fn new(at: HedgeAt) -> Self {
-        Pace { word: AtomicU64::new(0), at }
+    const_unless_loom! {
+        /// A pace that has heard of nothing; works in a `static`.
+        #[must_use]
+        pub fn new(at: HedgeAt) -> Self {
+            Pace { word: AtomicU64::new(0), at }
+        }
     }
 
     /// When the hedges of a call that begins now follow; `None`: there are too few samples to say.

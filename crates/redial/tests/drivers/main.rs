@@ -11,6 +11,7 @@ mod executors;
 mod hand;
 mod hedging;
 mod options;
+mod pacing;
 mod panics;
 mod scripts;
 mod shapes;
