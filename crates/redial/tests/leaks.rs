@@ -29,20 +29,22 @@ fn load_and_drop(text: &str) {
 
 #[test]
 fn a_million_policies_leave_memory_where_it_was() {
-    // What the process allocates once, at its first use, is not a leak.
-    for text in TEXTS {
-        load_and_drop(text);
+    for text in &TEXTS[..3] {
+        assert!(serde_json::from_str::<Policy>(text).is_ok(), "{text}");
     }
-    assert!(serde_json::from_str::<Policy>(TEXTS[1]).is_ok());
     let hedged = r#"{"hedge": {"delay": "20ms"}}"#;
     assert!(serde_json::from_str::<Hedged>(hedged).is_ok());
-    let before = live();
-    for i in 0..POLICIES {
-        load_and_drop(TEXTS[i % TEXTS.len()]);
-        if i % 16 == 0 {
-            drop(serde_json::from_str::<Hedged>(hedged));
+    let half = || {
+        for i in 0..POLICIES / 2 {
+            load_and_drop(TEXTS[i % TEXTS.len()]);
+            if i % 16 == 0 {
+                drop(serde_json::from_str::<Hedged>(hedged));
+            }
         }
-    }
-    let after = live();
-    assert_eq!(after - before, 0, "bytes were left behind");
+        live()
+    };
+    // What the process allocates once is not a leak: at a first use, or in the thread of the test
+    // harness, which notes beside the first half that a test has begun.
+    let before = half();
+    assert_eq!(half() - before, 0, "bytes were left behind");
 }
