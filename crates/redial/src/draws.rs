@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use redial_core::Random;
 
+#[derive(Debug)]
 enum Source {
     Random(Random),
     /// The last one repeats.
@@ -44,6 +45,8 @@ pub fn draw() -> f64 {
 #[derive(Debug)]
 #[must_use = "the draws are given until this is dropped"]
 pub struct Given {
+    /// What was in force before; it is again when this is dropped.
+    before: Option<Source>,
     /// It belongs to the thread that it was made on.
     thread: PhantomData<*const ()>,
 }
@@ -56,13 +59,15 @@ pub fn given(draws: impl IntoIterator<Item = f64>) -> Given {
     let list: Vec<f64> = draws.into_iter().collect();
     assert!(!list.is_empty(), "at least one draw is given");
     assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw is in [0, 1)");
-    SOURCE.set(Source::Given { list, next: 0 });
-    Given { thread: PhantomData }
+    let before = SOURCE.replace(Source::Given { list, next: 0 });
+    Given { before: Some(before), thread: PhantomData }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // A thread that ends may have freed its source already.
-        let _ = SOURCE.try_with(|source| source.replace(random()));
+        if let Some(before) = self.before.take() {
+            // A thread that ends may have freed its source already.
+            let _ = SOURCE.try_with(|source| source.replace(before));
+        }
     }
 }

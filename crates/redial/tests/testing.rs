@@ -443,6 +443,9 @@ fn given_draws_hold_for_the_driver_until_they_are_dropped() {
     };
     let given = draws([0.25, 0.5]);
     assert_eq!(run(), ms(75));
+    let inner = draws([0.0]);
+    assert_eq!(run(), ms(0), "the last ones given");
+    drop(inner);
     assert_eq!(run(), ms(100), "the last one repeats");
     drop(given);
     let (one, other) = (run(), run());

@@ -51,12 +51,18 @@ impl Target {
                 let name_server = name_server(server)?;
                 Ok(Target { name_server, ..one("http", rest, PORT_DEFAULT)? })
             }
-            (_, Some(_)) => Err("the scheme is not known; use dns, ipv4, ipv6, http or https"),
+            (_, Some(_)) => Err(SCHEME),
+            // What gRPC has besides; with a port it is a host of that name.
+            ("unix" | "unix-abstract" | "vsock" | "xds", None) if rest.parse::<u16>().is_err() => {
+                Err(SCHEME)
+            }
+            (_, None) if text.contains(',') => Err(LIST),
             (_, None) => one("http", text, PORT_DEFAULT),
         }
     }
 }
 
+const SCHEME: &str = "the scheme is not known; use dns, ipv4, ipv6, http or https";
 const NO_SLASH: &str = "write dns:///host:port, or dns://1.2.3.4/host:port to ask that name server";
 const LIST: &str = "write addresses, as in ipv4:10.0.0.1:50051,10.0.0.2:50051";
 
@@ -222,10 +228,12 @@ mod tests {
         const PORT: &str = "expected a port from 1 to 65535 after the host";
         const HOST: &str = "it has no host; write host:port";
         const CHARACTERS: &str = "a host has none of / @ ? # and no blank; write host:port";
-        const SCHEME: &str = "the scheme is not known; use dns, ipv4, ipv6, http or https";
         const XN: &str = "the host is not one; write an international name in its form with xn--";
         for (text, expected) in [
             ("", HOST),
+            ("unix:/tmp/socket", SCHEME),
+            ("vsock:2:50051", SCHEME),
+            ("a:1,b:2", LIST),
             (":80", HOST),
             ("dns:///", HOST),
             ("http://", HOST),
