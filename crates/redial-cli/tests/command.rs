@@ -232,7 +232,7 @@ const HEDGED: &str = r#"{"grpc": {"config": {"methodConfig": [{"name": [{}], "he
     {"maxAttempts": 2, "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}}}"#;
 
 /// The same for calls of gRPC, each of which has its method besides.
-const SKIPPED_GRPC: [(&str, &str, Option<&str>); 26] = [
+const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     (
         PLAIN,
         r#""attempts": [{"outcome": "OK", "after": 9e11}]"#,
@@ -291,7 +291,19 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 26] = [
     (
         PLAIN,
         r#""messages": [{"at": 5, "bytes": 9}], "attempts": [{"outcome": "OK", "after": 5}]"#,
-        Some("grpc: a message in the moment of an outcome or a start"),
+        Some("grpc: a message in the moment of an outcome, a start or the deadline"),
+    ),
+    (
+        PLAIN,
+        r#""deadline": 5, "messages": [{"at": 5, "bytes": 9}], "attempts": [{"outcome": "hang"}],
+           "expect": {"cancels": {"1": 5}}"#,
+        Some("grpc: a message in the moment of an outcome, a start or the deadline"),
+    ),
+    (
+        PLAIN,
+        r#""deadline": 5, "messages": [{"at": 4, "bytes": 9}], "attempts": [{"outcome": "hang"}],
+           "expect": {"cancels": {"1": 5}}"#,
+        None,
     ),
     (
         PLAIN,
@@ -326,6 +338,12 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 26] = [
            "attempts": [{"outcome": "hang", "accepts": 1}]"#,
         None,
     ),
+    (
+        PLAIN,
+        r#""attempts": [{"seen": "unconnected", "headers": 5, "after": 9}]"#,
+        Some("grpc: response headers of an attempt that was not sent, or found no connection"),
+    ),
+    (PLAIN, r#""attempts": [{"seen": "unprocessed", "headers": 5, "after": 9}]"#, None),
     (
         SMALL,
         r#""messages": [{"bytes": 9}, {"at": 5, "bytes": 50}, {"at": 5, "bytes": 9}],
@@ -418,7 +436,7 @@ fn nothing_is_played_if_a_file_is_not_valid() {
 }
 
 /// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
-const MISTAKES: [(&str, &str); 60] = [
+const MISTAKES: [(&str, &str); 61] = [
     (
         r#""policy": @{}"#,
         r#"a policy names one design: one of "generic", "smithy", "grpc", "couchbase", "milvus""#,
@@ -586,6 +604,10 @@ const MISTAKES: [(&str, &str); 60] = [
     ),
     (
         r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"outcome": "OK", "after": 5, "headers": @6}]}]"#,
+        r#"headers: they come ahead of the outcome"#,
+    ),
+    (
+        r#""policy": {"grpc": {"config": {}}}, "calls": [{"method": "/a.B/C", "attempts": [{"seen": "unprocessed", "after": 5, "headers": @6}]}]"#,
         r#"headers: they come ahead of the outcome"#,
     ),
     (

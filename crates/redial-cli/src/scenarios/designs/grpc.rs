@@ -214,15 +214,24 @@ pub(super) fn outcome<'t>(
 ) -> Option<(Outcome, GrpcAttempt)> {
     let texts = attempt.get("pushback").map_or(Some(Vec::new()), |it| pushback(reader, it));
     let plan = &call.plan;
+    let headers = attempt.get("headers").map_or(Some(0), |it| reader.time(it, "headers"))?;
+    let after = attempt.get("after").map_or(Some(0), |it| reader.time(it, "after"))?;
+    let hangs = |value: &Value<'_>| matches!(value, Value::StringLit(text) if text.value == "hang");
+    if headers > after && !attempt.get("outcome").is_some_and(hangs) {
+        let at = attempt.get("headers").map_or(attempt.at, Ranged::start);
+        return reader.mistake(at, "headers: they come ahead of the outcome, not after it");
+    }
     if let Some(value) = attempt.get("seen") {
-        let foreign = ["outcome", "pushback", "headers"].iter().find_map(|name| attempt.get(name));
+        let foreign = ["outcome", "pushback"].iter().find_map(|name| attempt.get(name));
         if let Some(value) = foreign {
-            let text = "what was \"seen\" is the outcome: no \"outcome\", \"pushback\" or \"headers\" with it";
+            let text = "what was \"seen\" is the outcome: no \"outcome\" or \"pushback\" with it";
             return reader.mistake(value.start(), text);
         }
         let name = one_of(reader, value, "seen", &SEEN.map(|(name, _)| name))?;
         let (_, seen) = SEEN.into_iter().find(|(known, _)| *known == name)?;
         let judgement = match seen {
+            // A response has begun: the proof comes too late.
+            _ if attempt.get("headers").is_some() => plan.judge(Code::Unavailable, Pushback::None),
             Seen::Unsent => plan.unsent(),
             Seen::Unprocessed => plan.unprocessed(),
             Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),
@@ -232,17 +241,11 @@ pub(super) fn outcome<'t>(
     }
     let value = reader.needs(attempt, "outcome", "an attempt without \"seen\"")?;
     let name = reader.string(value, "outcome")?;
-    let headers = attempt.get("headers").map_or(Some(0), |it| reader.time(it, "headers"))?;
-    let after = attempt.get("after").map_or(Some(0), |it| reader.time(it, "after"))?;
     if name == "hang" {
         return match attempt.get("pushback") {
             Some(value) => reader.mistake(value.start(), "an attempt that hangs has no pushback"),
             None => Some((Outcome::Hang, GrpcAttempt::default())),
         };
-    }
-    if headers > after {
-        let at = attempt.get("headers").map_or(attempt.at, Ranged::start);
-        return reader.mistake(at, "headers: they come ahead of the outcome, not after it");
     }
     match Code::from_name(name).filter(|code| code.name() == name) {
         Some(code) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redial::code::Code;
-use redial::{Note, Ns};
+use redial::{Note, Ns, Why};
 
 use super::super::designs::Plan;
 use super::super::live::{ATTEMPTS_MAX, Pace, Sizes, path};
@@ -119,6 +119,7 @@ pub(super) fn is_written_meanwhile(scenario: &Scenario, actual: &Actual) -> bool
             let sealed = then().any(|(_, note)| matches!(note, Note::Sealed));
             then().any(|(_, note)| match note {
                 Note::Started { .. } | Note::Outcome { .. } => true,
+                Note::Ended { why, .. } => *why == Why::Deadline,
                 Note::Committed { .. } => !sealed,
                 _ => false,
             })
@@ -130,6 +131,11 @@ pub(super) fn is_written_meanwhile(scenario: &Scenario, actual: &Actual) -> bool
 fn has_stream(attempt: &Attempt) -> bool {
     let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);
     !matches!(seen, Some(Seen::Unsent | Seen::Unconnected))
+}
+
+pub(super) fn has_headers_without_stream(scenario: &Scenario, _actual: &Actual) -> bool {
+    let mut attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
+    attempts.any(|attempt| attempt.headers.is_some() && !has_stream(attempt))
 }
 
 /// Whether an attempt reads the message after the first `read`.

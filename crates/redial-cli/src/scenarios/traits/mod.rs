@@ -24,7 +24,7 @@ pub(super) struct Trait {
 }
 
 /// The list. A scenario that has none of these is played.
-pub(super) static TRAITS: [Trait; 13] = [
+pub(super) static TRAITS: [Trait; 14] = [
     Trait {
         name: "couchbase or milvus",
         reason: "their clients and servers are not there yet",
@@ -71,7 +71,7 @@ pub(super) static TRAITS: [Trait; 13] = [
         has: grpc::is_hurried,
     },
     Trait {
-        name: "grpc: a message in the moment of an outcome or a start",
+        name: "grpc: a message in the moment of an outcome, a start or the deadline",
         reason: "a network knows no order between them",
         has: grpc::is_written_meanwhile,
     },
@@ -84,6 +84,11 @@ pub(super) static TRAITS: [Trait; 13] = [
         name: "grpc: a call whose response has begun is dropped while its request is stalled",
         reason: "hyper resets such a stream only when its request goes on",
         has: grpc::is_stalled,
+    },
+    Trait {
+        name: "grpc: response headers of an attempt that was not sent, or found no connection",
+        reason: "nobody is there to send them",
+        has: grpc::has_headers_without_stream,
     },
     Trait {
         name: "grpc: of messages written at one moment only some can be kept",

@@ -38,7 +38,10 @@ fn steps(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
     let begun = |at| marked(Answer::headers()).after(at);
     let grpc = attempt.grpc.clone().unwrap_or_default();
     if grpc.seen == Some(Seen::Unprocessed) {
-        return Answer::reset(Reason::REFUSED_STREAM).after(after);
+        let refused = Reason::REFUSED_STREAM;
+        let headers = attempt.headers.map(|at| begun(pace.span(at)));
+        let answer = headers.map_or_else(|| Answer::reset(refused), |it| it.then_reset(refused));
+        return answer.after(after);
     }
     let Outcome::Comes { name, .. } = &attempt.outcome else {
         return attempt.headers.map_or_else(Answer::hang, |at| begun(pace.span(at)));
