@@ -88,7 +88,10 @@ where
             return self.poll_call(cx);
         }
         match self.project().inner.as_pin_mut() {
-            Some(inner) => convert(inner.poll_frame(cx)),
+            Some(inner) => match inner.poll_frame(cx) {
+                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(unwatched(error.into())))),
+                polled => convert(polled),
+            },
             None => Poll::Ready(None),
         }
     }
@@ -273,6 +276,13 @@ fn lost(call: &mut State, error: BoxError) -> Lost {
         Some(Failure::Body(failed)) => Lost::To(failed),
         None => Lost::To(evidence::recoded(error, code)),
     }
+}
+
+/// A response that nobody watches was lost. Also then a status is ours, not tonic's.
+#[cold]
+fn unwatched(error: BoxError) -> BoxError {
+    let (_, code) = evidence::of(&*error);
+    evidence::recoded(error, code)
 }
 
 /// Ready if the deadline ended the call.

@@ -3,6 +3,7 @@
 
 use http::StatusCode;
 use redial::Why;
+use redial_grpc::Retries;
 use redial_peers::grpc::{Answer, Code as Peer, How, Reason, Server};
 use tonic::Code;
 
@@ -146,6 +147,20 @@ async fn a_response_without_a_status_is_unknown_and_belongs_to_its_attempt() {
         let told = rig.call().await;
         assert_eq!((told.code(), told.end().0), (Code::Unknown, Why::Committed), "{answer:?}");
         assert_eq!((told.starts(), rig.tokens()), (vec![0], 9_000), "{answer:?}");
+    }
+}
+
+/// Red if a body that nobody watches hands on tonic's error as it is: that says UNKNOWN.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_lost_has_the_same_status_whoever_watches() {
+    for retries in [Retries::All, Retries::Transparent, Retries::Off] {
+        let layer = layer(RETRY).retries(retries).build();
+        let lost = Answer::headers().message("").then_reset(Reason::REFUSED_STREAM);
+        let mut rig = Rig::of(layer, Server::new([lost.clone(), lost]));
+        let watched = rig.call().await;
+        let status = rig.client.unary(message("")).await.expect_err("it was lost");
+        assert_eq!((watched.code(), status.code()), (Code::Unavailable, Code::Unavailable));
+        assert_eq!(watched.status().message(), status.message(), "{retries:?}");
     }
 }
 
