@@ -309,6 +309,26 @@ fn messages_are_written_to_every_attempt_until_it_ends() {
 }
 
 #[test]
+fn a_message_of_the_largest_size_is_written_and_a_larger_one_ends_the_call() {
+    let policy = grpc(4, None);
+    let call = |meets| Script::new(&policy, [meets]).message_max(100).message(ms(0), 100);
+    let played = call(succeeds().after(ms(20))).message(ms(5), 100).play();
+    assert_eq!((played.too_large(), played.sent()), (None, &[2][..]));
+    let played = call(succeeds().after(ms(20))).message(ms(5), 101).play();
+    assert_eq!((played.too_large(), played.sent()), (Some(ms(5)), &[1][..]));
+    let end = played.end().expect("it ended");
+    assert_eq!((end.at, end.why, end.attempt), (ms(5), Why::Fatal, Some(1)));
+    // While a retry waits nobody is there to fail.
+    let played = call(fails()).message(ms(5), 101).play();
+    assert_eq!((played.too_large(), played.starts()), (Some(ms(5)), vec![ms(0)]));
+    assert_eq!(played.end().and_then(|end| end.attempt), None);
+    // At the start the call does not even begin.
+    let played = call(succeeds()).message(ms(0), 101).play();
+    assert_eq!((played.too_large(), played.starts()), (Some(ms(0)), vec![]));
+    assert_eq!((played.end(), played.ended_nth()), (None, Some(0)));
+}
+
+#[test]
 fn a_message_over_the_limit_commits() {
     let policy = grpc(4, None);
     let call = || Script::new(&policy, [fails().after(ms(20))]).buffer_max(100);

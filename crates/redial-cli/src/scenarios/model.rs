@@ -75,6 +75,8 @@ pub(super) struct GrpcCall {
     pub(super) messages: Vec<(Ns, u64)>,
     /// How many bytes of them it may keep; `None`: it keeps none.
     pub(super) buffer_max: Option<u64>,
+    /// How many bytes one of them may have, its prefix included (ruling G41).
+    pub(super) message_max: u64,
 }
 
 /// What an attempt meets.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redial::code::Code;
 use redial::testing::{Meets, Play, Played, Script, hangs, meets};
 use redial::written::Loaded;
 use redial::{Diary, Note, Ns, Why};
@@ -42,6 +43,8 @@ pub(super) struct ActualCall {
     pub(super) previous: Option<Vec<Option<String>>>,
     pub(super) timeouts: Option<Vec<Option<Ns>>>,
     pub(super) sent: Option<Vec<u64>>,
+    /// Whether the application wrote a message that is too large, which ended it (ruling G41).
+    pub(super) too_large: bool,
     /// The first attempt that started though none was listed.
     pub(super) unscripted: Option<u32>,
     /// Its diary, where one was written, and the moment at which it begins.
@@ -74,6 +77,14 @@ pub(super) struct ActualEnd {
     pub(super) attempt: Option<u32>,
     pub(super) why: Why,
     pub(super) error: Option<String>,
+}
+
+impl ActualEnd {
+    /// A message that is larger than the config allows ends its call (ruling G41).
+    pub(super) fn too_large(at: Ns) -> Self {
+        let outcome = Code::ResourceExhausted.name().to_owned();
+        ActualEnd { at, outcome, attempt: None, why: Why::Fatal, error: None }
+    }
 }
 
 /// Plays a scenario.
@@ -130,7 +141,8 @@ fn script<'p>(policy: &'p Loaded, call: &Call) -> Script<'p> {
     if let Some(cancel) = call.cancel {
         script = script.cancel(Duration::from_nanos(cancel));
     }
-    if let Some(GrpcCall { messages, buffer_max, .. }) = &call.grpc {
+    if let Some(GrpcCall { messages, buffer_max, message_max, .. }) = &call.grpc {
+        script = script.message_max(*message_max);
         script = messages
             .iter()
             .fold(script, |script, (at, bytes)| script.message(Duration::from_nanos(*at), *bytes));
@@ -166,13 +178,19 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
     });
     let handed_on = outcome.filter(|_| ended.is_some_and(|end| end.attempt.is_some()));
     let Extras { error, text, log } = scenario.plan.extras(played, handed_on);
-    let end = ended.zip(outcome).map(|(end, outcome)| ActualEnd {
-        at: ns(end.at),
-        outcome: outcome.to_owned(),
-        attempt: end.attempt,
-        why: end.why,
-        error,
-    });
+    let end = match played.too_large() {
+        Some(at) => {
+            let attempt = ended.and_then(|end| end.attempt);
+            Some(ActualEnd { attempt, ..ActualEnd::too_large(ns(at)) })
+        }
+        None => ended.zip(outcome).map(|(end, outcome)| ActualEnd {
+            at: ns(end.at),
+            outcome: outcome.to_owned(),
+            attempt: end.attempt,
+            why: end.why,
+            error,
+        }),
+    };
     let mut cancels: Vec<_> =
         played.cancels().into_iter().map(|(attempt, at)| (attempt, ns(at))).collect();
     cancels.sort_unstable();
@@ -189,6 +207,7 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
         sent
     };
     ActualCall {
+        too_large: played.too_large().is_some(),
         starts: played.starts().into_iter().map(ns).collect(),
         previous: grpc.then(|| numbers.iter().map(|number| previous(*number)).collect()),
         timeouts: grpc.then(remaining),

@@ -37,6 +37,9 @@ impl Dice {
         if self.chance(10) {
             entry["waitForReady"] = json!(true);
         }
+        if self.chance(15) {
+            entry["maxRequestMessageBytes"] = self.pick(&[json!(0), json!(25), json!("55")]);
+        }
         entry
     }
 
@@ -71,7 +74,11 @@ impl Dice {
         let after = self.ms();
         if self.chance(20) {
             let seen = self.pick(&["unsent", "unprocessed", "unconnected"]);
-            return json!({ "seen": seen, "after": after });
+            let mut attempt = json!({ "seen": seen, "after": after });
+            if seen == "unprocessed" && self.chance(20) {
+                attempt["headers"] = json!(after / 2);
+            }
+            return attempt;
         }
         let outcomes = [
             "OK",

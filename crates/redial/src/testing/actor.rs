@@ -43,6 +43,8 @@ pub(super) struct Actor<'a> {
     strategy_error: Option<BoxError>,
     /// Its place in the order in which the calls of the play ended.
     ended_nth: Option<usize>,
+    /// When a message came that is too large.
+    too_large: Option<Ns>,
     /// Tells a timer that is still meant from one that was replaced.
     timer: u64,
 }
@@ -68,6 +70,7 @@ impl<'a> Actor<'a> {
             unscripted: None,
             strategy_error: None,
             ended_nth: None,
+            too_large: None,
             timer: 0,
         }
     }
@@ -78,9 +81,10 @@ impl<'a> Actor<'a> {
     }
 
     pub(super) fn played(self) -> Played {
-        let Actor { began, world, sent, tokens, unscripted, strategy_error, ended_nth, .. } = self;
+        let Actor { began, world, sent, tokens, unscripted, strategy_error, .. } = self;
         let diary = world.outside.diary;
-        Played { began, diary, sent, tokens, unscripted, strategy_error, ended_nth }
+        let (ended_nth, too_large) = (self.ended_nth, self.too_large);
+        Played { began, diary, sent, tokens, unscripted, strategy_error, ended_nth, too_large }
     }
 
     /// What the script or a timer says happens to this call now.
@@ -126,6 +130,13 @@ impl<'a> Actor<'a> {
 
     fn begin(&mut self, now: Ns, agenda: &mut Agenda) {
         let script = self.script;
+        let mut first = script.messages.iter().filter(|(at, _)| at.is_zero());
+        if first.any(|(_, bytes)| *bytes > script.message_max) {
+            self.too_large = Some(now);
+            self.ended_nth = Some(agenda.ended());
+            self.tokens = self.world.throttle().tokens(now);
+            return;
+        }
         let mut sealed = false;
         for (index, (at, bytes)) in script.messages.iter().enumerate() {
             if at.is_zero() {
@@ -172,6 +183,15 @@ impl<'a> Actor<'a> {
         let Some(call) = &mut self.call else { return };
         if call.end().is_some() {
             return;
+        }
+        if bytes > self.script.message_max {
+            self.too_large = Some(now);
+            let running = self.running.iter().enumerate();
+            let first = running.filter_map(|(slot, it)| it.map(|attempt| (attempt, slot))).min();
+            let Some((_, slot)) = first else { return call.cancel(now, &mut self.world) };
+            let written = self.messages.written;
+            stopped(&mut self.running, &mut self.sent, self.script, written, slot);
+            return call.outcome(slot, Directive::Fail.into(), now, &mut self.world);
         }
         let before = self.messages.written;
         if self.messages.write(bytes) {

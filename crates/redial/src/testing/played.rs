@@ -17,6 +17,7 @@ pub struct Played {
     pub(super) unscripted: Option<u32>,
     pub(super) strategy_error: Option<BoxError>,
     pub(super) ended_nth: Option<usize>,
+    pub(super) too_large: Option<Ns>,
 }
 
 /// How a scripted call ended.
@@ -63,6 +64,14 @@ impl Played {
     #[must_use]
     pub fn why(&self) -> Option<Why> {
         self.end().map(|end| end.why)
+    }
+
+    /// When the application wrote a message that is larger than
+    /// [`message_max`](super::Script::message_max), which ended the call. If that was at the start,
+    /// the call has not even begun: its diary is empty.
+    #[must_use]
+    pub fn too_large(&self) -> Option<Duration> {
+        self.too_large.map(|at| duration(at.saturating_sub(self.began)))
     }
 
     /// The number of each attempt as the policy counts: a replacement keeps that of what it

@@ -90,6 +90,7 @@ pub struct Script<'p> {
     pub(super) data: Arc<Vec<Box<dyn Any + Send + Sync>>>,
     pub(super) messages: Vec<(Duration, u64)>,
     pub(super) buffer_max: Option<u64>,
+    pub(super) message_max: u64,
 }
 
 impl<'p> Script<'p> {
@@ -109,6 +110,7 @@ impl<'p> Script<'p> {
             data: Arc::default(),
             messages: Vec::new(),
             buffer_max: None,
+            message_max: u64::MAX,
         }
     }
 
@@ -169,6 +171,13 @@ impl<'p> Script<'p> {
     /// How many bytes of messages the call may keep for a repetition (rulings G23 to G25).
     pub const fn buffer_max(mut self, bytes: u64) -> Self {
         self.buffer_max = Some(bytes);
+        self
+    }
+
+    /// How many bytes one message may have; a larger one fails the attempt that runs, of several the
+    /// one with the lowest number, and ends the call (ruling G41, [`Played::too_large`]).
+    pub const fn message_max(mut self, bytes: u64) -> Self {
+        self.message_max = bytes;
         self
     }
 

@@ -11,6 +11,7 @@ use redial::{Jitter, Judgement, Late, Ns};
 use redial_service_config::{Client, ClientBuilder, Problems, Pushback, Retries, ServiceConfig};
 
 use super::super::json::{Fields, Reader, quoted};
+use super::super::live::PREFIX_BYTES;
 use super::super::model::{Call, GrpcAttempt, GrpcCall, Outcome, Seen};
 use super::{Refusal, Words};
 
@@ -127,10 +128,13 @@ impl Plan {
         };
         let client = self.client();
         let config = self.config.as_ref().ok();
-        let plan = client.plan(config.and_then(|config| config.method(method)));
+        let entry = config.and_then(|config| config.method(method));
+        let message_max = entry.and_then(|entry| entry.max_request_message_bytes);
+        let message_max = message_max.map_or(u64::MAX, |bytes| u64::from(bytes) + PREFIX_BYTES);
+        let plan = client.plan(entry);
         let keeps = client.retries != Retries::Off;
         let buffer_max = keeps.then_some(client.per_rpc_buffer_limit_in_bytes);
-        Some(GrpcCall { method: method.to_owned(), plan, messages, buffer_max })
+        Some(GrpcCall { method: method.to_owned(), plan, messages, buffer_max, message_max })
     }
 }
 

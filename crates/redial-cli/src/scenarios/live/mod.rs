@@ -16,7 +16,9 @@ use super::designs::Plan;
 use super::model::Scenario;
 use super::play::Actual;
 
-pub(super) use grpc::{ATTEMPTS_MAX, Pace, Sizes, TCP_TOLERANCE, answer, answer_text, path};
+pub(super) use grpc::{
+    ATTEMPTS_MAX, PREFIX_BYTES, Pace, Sizes, TCP_TOLERANCE, answer, answer_text, path,
+};
 
 /// Times are compared to within this on the paused clock: 1 ms of the scenario.
 pub(super) const TOLERANCE: Ns = 1_000_000;

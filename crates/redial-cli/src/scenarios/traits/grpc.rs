@@ -7,7 +7,7 @@ use redial::{Note, Ns, Why};
 
 use super::super::designs::Plan;
 use super::super::live::{ATTEMPTS_MAX, Pace, Sizes, path};
-use super::super::model::{Attempt, Call, Outcome, Scenario, Seen};
+use super::super::model::{Attempt, Call, GrpcCall, Outcome, Scenario, Seen};
 use super::super::play::{Actual, ActualCall};
 
 /// The calls of a scenario of gRPC with what became of them; none of other designs.
@@ -49,10 +49,18 @@ pub(super) fn is_unspeakable(scenario: &Scenario, actual: &Actual) -> bool {
     let attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
     let mut pushbacks = attempts.filter_map(|attempt| attempt.grpc.as_ref());
     let listed: usize = scenario.calls.iter().map(|call| call.attempts.len()).sum();
+    let sizes = Sizes::of(scenario, &plan.client());
+    // A size that no message has may be on the other side of the largest that is allowed.
+    let passes = |call: &GrpcCall, bytes: u64| bytes > call.message_max;
+    let differs = |call: &GrpcCall| {
+        let counted = |bytes| sizes.map_or(bytes, |sizes| sizes.counted(bytes));
+        let mut messages = call.messages.iter().map(|(_, bytes)| *bytes);
+        messages.any(|bytes| passes(call, bytes) != passes(call, counted(bytes)))
+    };
     listed > ATTEMPTS_MAX
         || pace.config(plan.text()).is_none()
-        || Sizes::of(scenario, &plan.client()).is_none()
-        || grpc.any(|call| path(call).is_none())
+        || sizes.is_none()
+        || grpc.any(|call| path(call).is_none() || differs(call))
         || pushbacks.any(|attempt| pace.pushback(&attempt.pushback).is_none())
         || !pace.carries_deadlines(scenario)
 }
@@ -117,8 +125,11 @@ pub(super) fn is_written_meanwhile(scenario: &Scenario, actual: &Actual) -> bool
             let then = || played.notes().filter(|(at, _)| *at == written);
             // What does not fit commits, which is the message's own doing.
             let sealed = then().any(|(_, note)| matches!(note, Note::Sealed));
+            // What is too large fails an attempt, which is its own doing, too.
+            let failed = played.end.as_ref().filter(|_| played.too_large).and_then(|it| it.attempt);
             then().any(|(_, note)| match note {
-                Note::Started { .. } | Note::Outcome { .. } => true,
+                Note::Started { .. } => true,
+                Note::Outcome { attempt, .. } => Some(*attempt) != failed,
                 Note::Ended { why, .. } => *why == Why::Deadline,
                 Note::Committed { .. } => !sealed,
                 _ => false,
@@ -167,13 +178,27 @@ fn sealed(call: &ActualCall) -> Option<(Ns, Vec<u32>)> {
         .map(|(at, _, running)| (at, running))
 }
 
+/// When a message came that is too large, if that was after the first start, and who ran then.
+fn refused(call: &Call, played: &ActualCall) -> Option<(Ns, Vec<u32>)> {
+    let end = played.end.as_ref().filter(|_| played.too_large && !played.starts.is_empty())?;
+    let fails = |note: &Note| matches!(note, Note::Outcome { attempt, .. } if Some(*attempt) == end.attempt);
+    let before = running(played).take_while(|(_, note, _)| !fails(note)).last();
+    let running = before.map_or_else(Vec::new, |(_, _, running)| running);
+    Some((call.at.saturating_add(end.at), running))
+}
+
 pub(super) fn is_unread(scenario: &Scenario, actual: &Actual) -> bool {
     let unread = |(call, played): (&Call, &ActualCall)| {
-        let Some((at, running)) = sealed(played) else { return false };
         let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
-        let read = messages.filter(|(written, _)| call.at.saturating_add(*written) < at).count();
+        let before =
+            |at| messages.clone().filter(|it| call.at.saturating_add(it.0) < at).count() as u64;
         let listed = |attempt: u32| call.attempts.get(attempt as usize - 1);
-        let reads = |attempt: u32| listed(attempt).is_some_and(|it| reads(it, read as u64));
+        if let Some((at, running)) = refused(call, played) {
+            let reads = |it: &u32| listed(*it).is_some_and(|it| reads(it, before(at)));
+            return running.is_empty() || !running.iter().all(reads);
+        }
+        let Some((at, running)) = sealed(played) else { return false };
+        let reads = |attempt: u32| listed(attempt).is_some_and(|it| reads(it, before(at)));
         if !running.is_empty() {
             // One without a stream counts as having taken everything at the first level.
             let has_stream = |attempt: &u32| listed(*attempt).is_some_and(has_stream);
@@ -190,7 +215,8 @@ pub(super) fn is_in_one_piece(scenario: &Scenario, actual: &Actual) -> bool {
     calls(scenario, actual).any(|(call, played)| {
         let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
         let written = messages.map(|(at, _)| call.at.saturating_add(*at));
-        sealed(played).is_some_and(|(at, _)| written.filter(|then| *then == at).count() > 1)
+        let found = refused(call, played).or_else(|| sealed(played));
+        found.is_some_and(|(at, _)| written.filter(|then| *then == at).count() > 1)
     })
 }
 

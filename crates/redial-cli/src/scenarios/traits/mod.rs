@@ -76,7 +76,7 @@ pub(super) static TRAITS: [Trait; 14] = [
         has: grpc::is_written_meanwhile,
     },
     Trait {
-        name: "grpc: a message that cannot be kept, and nobody reads it",
+        name: "grpc: a message that cannot be kept or is not allowed, and nobody reads it",
         reason: "an application writes what an attempt reads, and nothing ahead of it",
         has: grpc::is_unread,
     },
@@ -91,7 +91,7 @@ pub(super) static TRAITS: [Trait; 14] = [
         has: grpc::has_headers_without_stream,
     },
     Trait {
-        name: "grpc: of messages written at one moment only some can be kept",
+        name: "grpc: of messages written at one moment only some can be kept, or are allowed",
         reason: "tonic hands them over in one piece",
         has: grpc::is_in_one_piece,
     },

@@ -37,7 +37,7 @@ use witness::{Ended, Witness};
 pub(in crate::scenarios) use application::path;
 pub(in crate::scenarios) use pace::Pace;
 pub(in crate::scenarios) use script::{answer, text as answer_text};
-pub(in crate::scenarios) use sizes::Sizes;
+pub(in crate::scenarios) use sizes::{PREFIX_BYTES, Sizes};
 pub(in crate::scenarios) use tcp::{TCP_TOLERANCE, play_over_tcp};
 
 /// How many turns everything else gets at a moment before the application drops a call then: it

@@ -11,7 +11,7 @@ use redial_service_config::{Client, Retries};
 use crate::scenarios::model::Scenario;
 
 /// What gRPC puts before each message.
-const PREFIX_BYTES: u64 = 5;
+pub(in crate::scenarios) const PREFIX_BYTES: u64 = 5;
 /// The most bytes that the application writes in one scenario.
 pub(in crate::scenarios) const WRITTEN_MAX: u64 = 64 << 20;
 
@@ -45,7 +45,7 @@ impl Sizes {
     }
 
     /// What is counted of a message that the scenario says has so many bytes.
-    fn counted(self, bytes: u64) -> u64 {
+    pub(in crate::scenarios) fn counted(self, bytes: u64) -> u64 {
         match self {
             Sizes::Exact if bytes < PREFIX_BYTES => PREFIX_BYTES,
             // No message has one byte.

@@ -170,6 +170,8 @@ pub(super) fn read(setup: Setup<'_>, witness: &Witness, core: &Actual, tolerance
         }
         let ended = ended(&diary);
         if let Some(told) = seen.end.as_ref().and_then(|end| end.status.as_ref()) {
+            // What ended here is no server's answer.
+            let ended = ended.filter(|_| !core.too_large);
             let expected = text(call, ended.and_then(|(_, attempt)| attempt));
             if expected.as_ref().is_some_and(|expected| *expected != told.text) {
                 add("end.text", expected.unwrap_or_default(), told.text.clone());
@@ -251,9 +253,13 @@ fn actual(call: &Call, seen: &SeenCall, diary: Diary, core: &ActualCall) -> Actu
     let end = seen.end.as_ref().map(|ended| {
         let told = ended.status.as_ref();
         let handed_on = noted.and_then(|(_, attempt)| attempt);
+        let outcome = told.map_or("cancelled", |told| told.outcome);
+        if handed_on.is_none() && outcome == Code::ResourceExhausted.name() {
+            return ActualEnd::too_large(ended.at);
+        }
         ActualEnd {
             at: ended.at,
-            outcome: told.map_or("cancelled", |told| told.outcome).to_owned(),
+            outcome: outcome.to_owned(),
             // What the server says beats what the diary says; tonic says it of a response that began,
             // too, whatever ended it.
             attempt: handed_on.map(|noted| told.and_then(|told| told.attempt).unwrap_or(noted)),
