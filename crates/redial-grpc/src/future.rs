@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use redial::code::Code;
 use tower_service::Service;
 
 use crate::answer::{self, Head};
@@ -74,7 +75,7 @@ where
             Kind::Pass(bodies) => {
                 let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
                 match std::task::ready!(first.poll(cx)) {
-                    Ok(response) => Poll::Ready(Ok(response.map(ResponseBody::pass))),
+                    Ok(response) => Poll::Ready(Ok(unwatched(response))),
                     Err(error) => Poll::Ready(lost(error.into(), bodies)),
                 }
             }
@@ -94,6 +95,22 @@ where
             },
         }
     }
+}
+
+/// The response of a call without retries. Also then an answer that is not gRPC's is the status that
+/// it means (ruling G6).
+#[inline]
+fn unwatched<R>(response: Response<R>) -> Response<ResponseBody<R>> {
+    match answer::head(&response) {
+        Head::Foreign(code) => explained(response, code),
+        _ => response.map(ResponseBody::pass),
+    }
+}
+
+#[cold]
+fn explained<R>(mut response: Response<R>, code: Code) -> Response<ResponseBody<R>> {
+    answer::explain(&mut response, code);
+    response.map(|_| ResponseBody::none())
 }
 
 /// A call without retries lost its connection. Also then a status is ours, not tonic's.
