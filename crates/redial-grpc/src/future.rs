@@ -25,70 +25,94 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping it cancels every attempt (its stream is reset) and gives back what the call kept.
-    pub struct ResponseFuture<S, B, W>
+    pub struct ResponseFuture<S, B, W, R>
     where
         S: Service<Request<B>>,
+        R: 'static,
     {
         // The first attempt is in here as long as it runs; further ones, which are rare, in boxes.
         #[pin]
         first: Option<S::Future>,
-        kind: Kind<S, B, W>,
+        kind: Kind<S, B, W, R>,
     }
 }
 
-pub(crate) enum Kind<S, B, W>
+pub(crate) enum Kind<S, B, W, R>
 where
     S: Service<Request<B>>,
+    R: 'static,
 {
     /// The first attempt is all there is.
     Pass(W),
     /// It ended before an attempt was made.
     Ended(Option<Box<Finish>>, W),
-    Call(Pending<S, B, W>),
+    Call(Pending<S, B, W, R>),
 }
 
-impl<S, B, W> ResponseFuture<S, B, W>
+impl<S, B, W, R> ResponseFuture<S, B, W, R>
 where
     S: Service<Request<B>>,
 {
     #[inline]
-    pub(crate) fn new(first: Option<S::Future>, kind: Kind<S, B, W>) -> Self {
+    pub(crate) fn new(first: Option<S::Future>, kind: Kind<S, B, W, R>) -> Self {
         ResponseFuture { first, kind }
     }
 }
 
-impl<S, B, R, W> Future for ResponseFuture<S, B, W>
+impl<S, B, R, W> Future for ResponseFuture<S, B, W, R>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
     S::Error: Into<BoxError>,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
     W: Bodies<B>,
 {
     type Output = Answer<R>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<R>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<R>> {
+        let this = self.as_mut().project();
+        let (Kind::Pass(bodies), Some(first)) = (this.kind, this.first.as_pin_mut()) else {
+            return self.poll_call(cx);
+        };
+        match first.poll(cx) {
+            Poll::Ready(Ok(response)) => Poll::Ready(Ok(unwatched(response))),
+            Poll::Ready(Err(error)) => Poll::Ready(lost(error.into(), bodies)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S, B, R, W> ResponseFuture<S, B, W, R>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: Body<Data = Bytes> + Unpin + 'static,
+    R::Error: Into<BoxError>,
+    W: Bodies<B>,
+{
+    /// Polls a call that somebody watches.
+    // Apart, so that one that nobody watches is polled as it is without us.
+    #[inline(never)]
+    fn poll_call(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<R>> {
         let mut this = self.project();
         match this.kind {
-            Kind::Pass(bodies) => {
-                let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
-                match std::task::ready!(first.poll(cx)) {
-                    Ok(response) => Poll::Ready(Ok(unwatched(response))),
-                    Err(error) => Poll::Ready(lost(error.into(), bodies)),
-                }
-            }
             Kind::Call(call) if call.is_first() => {
                 let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
-                match std::task::ready!(first.poll(cx)) {
-                    Ok(response) if answer::head(&response) == Head::Begins => {
+                match first.poll(cx) {
+                    Poll::Ready(Ok(response)) if answer::head(&response) == Head::Begins => {
                         Poll::Ready(Ok(call.begins(response)))
                     }
-                    result => call.go_on(result.map_err(Into::into), this.first, cx),
+                    Poll::Ready(result) => call.go_on(result.map_err(Into::into), this.first, cx),
+                    Poll::Pending => Poll::Pending,
                 }
             }
             Kind::Call(call) => call.poll(this.first, cx),
+            // It has nothing but its attempt.
+            Kind::Pass(_) => Poll::Pending,
             Kind::Ended(finish, bodies) => match finish.take() {
                 Some(finish) => Poll::Ready(finish.hand_on(bodies)),
                 None => Poll::Pending,

@@ -14,7 +14,7 @@ const COPIED_MAX: usize = 4096;
 const ROOM_MAX: usize = 256;
 
 /// What is kept of a message, and the room for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Message {
     copy: Vec<u8>,
     /// In place of the copy, if it is large.
@@ -24,6 +24,9 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    /// Nothing, and no room.
+    pub(crate) const NONE: Message = Message { copy: Vec::new(), shared: None, held: None };
+
     /// Keeps these bytes, which `held` counts.
     pub(crate) fn keep(&mut self, bytes: &Bytes, held: Held) {
         debug_assert!(self.held.is_none() && self.copy.is_empty(), "a message is kept already");
@@ -69,7 +72,7 @@ mod tests {
         let bytes = Bytes::from(vec![7; len]);
         let mut held = Held::new(meter.clone(), 1 << 20);
         assert!(held.add(len as u64));
-        let mut message = Message::default();
+        let mut message = Message::NONE;
         message.keep(&bytes, held);
         (message, bytes, meter)
     }

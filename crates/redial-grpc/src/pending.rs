@@ -29,12 +29,13 @@ use crate::tape::{Failure, MayFail as _, Replay, Signal, Tape};
 use crate::wrap::Bodies;
 
 /// A call that belongs to no attempt yet. Its first attempt, if it runs, is in the future itself.
-pub(crate) struct Pending<S, B, W>
+pub(crate) struct Pending<S, B, W, R>
 where
     S: Service<Request<B>>,
+    R: 'static,
 {
     /// In a box, since it goes on in the response's body; none once it did, or the call has ended.
-    call: Pooled,
+    call: Pooled<R>,
     spare: Arc<Mutex<S>>,
     bodies: W,
     /// What the application writes, unless that is one message, which the state's box keeps.
@@ -64,13 +65,13 @@ type Other<S, B> = (Running, Pin<Box<Attempt<S, <S as Service<Request<B>>>::Futu
 /// The first attempt, as long as it runs.
 type First<'f, S, B> = Pin<&'f mut Option<<S as Service<Request<B>>>::Future>>;
 
-impl<S, B, W> Pending<S, B, W>
+impl<S, B, W, R> Pending<S, B, W, R>
 where
     S: Service<Request<B>>,
 {
     #[inline]
     pub(crate) fn new(
-        call: Pooled,
+        call: Pooled<R>,
         spare: Arc<Mutex<S>>,
         bodies: W,
         tape: Option<Arc<Tape<B>>>,
@@ -92,13 +93,13 @@ where
     }
 }
 
-impl<S, B, R, W> Pending<S, B, W>
+impl<S, B, R, W> Pending<S, B, W, R>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
     S::Error: Into<BoxError>,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
     W: Bodies<B>,
 {
@@ -391,9 +392,10 @@ fn judge_error(state: &State, evidence: Evidence, code: Code) -> Judgement {
     }
 }
 
-impl<S, B, W> Drop for Pending<S, B, W>
+impl<S, B, W, R> Drop for Pending<S, B, W, R>
 where
     S: Service<Request<B>>,
+    R: 'static,
 {
     fn drop(&mut self) {
         // What other tasks still hold of the tape is empty from now on, unless the call goes on.

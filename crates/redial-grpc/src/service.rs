@@ -89,40 +89,61 @@ where
     S::Error: Into<BoxError>,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
     W: Bodies<B>,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = BoxError;
-    type Future = ResponseFuture<S, B, W>;
+    type Future = ResponseFuture<S, B, W, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> ResponseFuture<S, B, W> {
-        let options = match request.extensions().is_empty() {
-            true => None,
-            false => request.extensions_mut().remove::<CallOptions>(),
+    fn call(&mut self, mut request: Request<B>) -> ResponseFuture<S, B, W, R> {
+        let options = match request.extensions().get::<CallOptions>() {
+            None => CallOptions::default(),
+            Some(_) => request.extensions_mut().remove().unwrap_or_default(),
         };
-        let CallOptions { retries, wait_for_ready, diary } = options.unwrap_or_default();
-        let retries = self.shared.retries(retries, request.extensions());
+        let retries = self.shared.retries(options.retries, request.extensions());
+        if retries == Retries::Off
+            && options.diary.is_none()
+            && !self.shared.has_terms()
+            && !self.shared.observing.is_listened_to()
+            && Said::is_nothing(request.headers())
+        {
+            let bodies = self.bodies.clone();
+            return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass(bodies));
+        }
+        self.begin(request, retries, options)
+    }
+}
+
+impl<S, W> RetryService<S, W> {
+    /// Begins a call that somebody watches.
+    // Apart, so that one that nobody watches is handed on as it is without us.
+    #[inline(never)]
+    fn begin<B, R>(
+        &mut self,
+        mut request: Request<B>,
+        retries: Retries,
+        CallOptions { wait_for_ready, diary, .. }: CallOptions,
+    ) -> ResponseFuture<S, B, W, R>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Clone,
+        S::Error: Into<BoxError>,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<BoxError>,
+        R: 'static,
+        W: Bodies<B>,
+    {
         let said = Said::of(request.headers());
         let Said { deadline, previous, .. } = said;
-        let passes = retries == Retries::Off
-            && deadline.is_none()
-            && diary.is_none()
-            && !self.shared.has_terms()
-            && !self.shared.observing.is_listened_to();
-        let usual = !passes && said.is_usual();
+        let usual = said.is_usual();
         if previous {
             // What the application set under this name would be taken for ours (G30).
             request.headers_mut().remove(PREVIOUS);
-        }
-        if passes {
-            let bodies = self.bodies.clone();
-            return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass(bodies));
         }
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
         let observer = self.shared.observing.call(&method, request.uri().path());
@@ -195,13 +216,13 @@ where
                 tape = Some(written);
             }
         }
-        let future = starts.then(|| {
+        let future = if starts {
             let _inside = call.state().and_then(|state| state.inside_attempt(FIRST.attempt));
-            self.inner.call(request)
-        });
-        if !starts {
+            Some(self.inner.call(request))
+        } else {
             self.give_up_readiness();
-        }
+            None
+        };
         let (spare, bodies) = (self.spare.clone(), self.bodies.clone());
         ResponseFuture::new(future, Kind::Call(Pending::new(call, spare, bodies, tape, sealed)))
     }

@@ -148,7 +148,9 @@ impl State {
     pub(crate) fn ended(&mut self, code: Code, judgement: Judgement) {
         match &self.life {
             Life::First(first) if judgement.directive == Directive::Succeed => {
-                first.succeeded(&throttle(&self.method, &self.shared));
+                if self.method.retries() != Retries::Off {
+                    first.succeeded(&self.shared.server.tokens);
+                }
             }
             _ => self.begun().ended(code, judgement),
         }

@@ -187,6 +187,12 @@ impl<'h> Said<'h> {
         said
     }
 
+    /// Whether these headers say nothing to a call that is not repeated.
+    #[inline]
+    pub(crate) fn is_nothing(headers: &HeaderMap) -> bool {
+        headers.keys().all(|name| *name != TIMEOUT_NAME && *name != PREVIOUS_NAME)
+    }
+
     /// Whether these are the headers of a usual head.
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {

@@ -15,7 +15,7 @@ static SERVERS: Mutex<Option<HashMap<Box<str>, Weak<Server>>>> = Mutex::new(None
 /// What all calls to one server share.
 #[derive(Debug)]
 pub(crate) struct Server {
-    tokens: Tokens,
+    pub(crate) tokens: Tokens,
 }
 
 impl Default for Server {

@@ -16,6 +16,9 @@ use crate::BoxError;
 use crate::observe::Sent;
 
 /// The request body of one attempt: what the application wrote, from the beginning.
+// 48 bytes instead of 40: of boxes between 25 and 40 bytes a call through tonic has nine already, more
+// than the caches of glibc's allocator hold, and one more costs as much as half of this layer.
+#[repr(align(16))]
 pub struct Replay<B> {
     kind: Kind<B>,
     sent: Sent,

@@ -36,7 +36,7 @@ async fn all(mut stream: Streaming<EchoResponse>) -> Vec<EchoResponse> {
 
 /// Requests of tonic cannot be cloned, so that tower's own retry is of no use there (grpc-rust#733).
 ///
-/// Red: keep nothing of the request (`let keeps = false;` in `RetryService::call`).
+/// Red: keep nothing of the request (`let keeps = false;` in `RetryService::begin`).
 #[tokio::test(start_paused = true)]
 async fn unary_and_all_streaming_kinds_retry() {
     let layer = RetryLayer::from_json(&retry_config(4)).unwrap();

@@ -76,7 +76,7 @@ async fn drop_before_first_poll_leaks_nothing() {
 /// In grpc-js calls that are cancelled are never freed where only transparent retries are on
 /// (grpc-node#2301).
 ///
-/// Red: keep the call's state in its pool (no `*full = None;` in the `drop` of `Pooled`).
+/// Red: keep the call's state in its box (no `place.forget_state();` in `give_back`).
 #[tokio::test(start_paused = true)]
 async fn cancelled_call_frees_everything() {
     for retries in [Retries::Transparent, Retries::All, Retries::Off] {

@@ -26,7 +26,7 @@ fn within(span: Duration) -> Request<EchoRequest> {
     request
 }
 
-/// Red: `(Seen::More, polled)` without a condition in `ResponseBody::poll_frame`.
+/// Red: `Seen::More` without its condition in `poll_call`.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_always_has_something_ends_at_its_deadline() {
     let mut answer = Answer::headers();
@@ -49,7 +49,7 @@ async fn a_stream_that_always_has_something_ends_at_its_deadline() {
     assert!(began.elapsed() <= ms(120), "{:?}", began.elapsed());
 }
 
-/// Red: `if !starts` as `if false` in `RetryService::call`.
+/// Red: no `self.give_up_readiness();` where nothing starts in `RetryService::begin`.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_makes_no_attempt_holds_no_place() {
     let rig = Rig::new(RETRY, Script::new().otherwise(Answer::echo()));
@@ -110,7 +110,7 @@ fn async_stream<T>(
     S(poll)
 }
 
-/// Red: `|| bounded` left out in `RetryService::call`.
+/// Red: `|| bounded` left out in `RetryService::begin`.
 #[tokio::test(start_paused = true)]
 async fn with_retries_disabled_the_deadline_resets_the_stream_too() {
     for retries in [Retries::All, Retries::Off] {
