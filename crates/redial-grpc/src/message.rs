@@ -17,8 +17,8 @@ const ROOM_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Message {
     copy: Vec<u8>,
-    /// In place of the copy, if it is large.
-    shared: Option<Bytes>,
+    /// In place of the copy, if it is large; in a box, since few are.
+    shared: Option<Box<Bytes>>,
     /// What counts against the limits; none if nothing is kept.
     held: Option<Held>,
 }
@@ -31,7 +31,7 @@ impl Message {
     pub(crate) fn keep(&mut self, bytes: &Bytes, held: Held) {
         debug_assert!(self.held.is_none() && self.copy.is_empty(), "a message is kept already");
         if bytes.len() > COPIED_MAX {
-            self.shared = Some(bytes.clone());
+            self.shared = Some(Box::new(bytes.clone()));
         } else {
             self.copy.reserve_exact(bytes.len());
             self.copy.extend_from_slice(bytes);
@@ -42,7 +42,10 @@ impl Message {
     /// The message for one more attempt, if it is kept.
     pub(crate) fn again(&self) -> Option<Bytes> {
         self.held.as_ref()?;
-        Some(self.shared.clone().unwrap_or_else(|| Bytes::copy_from_slice(&self.copy)))
+        Some(match &self.shared {
+            Some(shared) => Bytes::clone(shared),
+            None => Bytes::copy_from_slice(&self.copy),
+        })
     }
 
     /// Nobody needs it any more.
