@@ -322,10 +322,11 @@ fn a_message_of_the_largest_size_is_written_and_a_larger_one_ends_the_call() {
     let played = call(fails()).message(ms(5), 101).play();
     assert_eq!((played.too_large(), played.starts()), (Some(ms(5)), vec![ms(0)]));
     assert_eq!(played.end().and_then(|end| end.attempt), None);
-    // At the start the call does not even begin.
+    // At the start nothing starts.
     let played = call(succeeds()).message(ms(0), 101).play();
     assert_eq!((played.too_large(), played.starts()), (Some(ms(0)), vec![]));
-    assert_eq!((played.end(), played.ended_nth()), (None, Some(0)));
+    assert_eq!(played.end(), ended(ms(0), Why::Cancelled, None));
+    assert_eq!(played.ended_nth(), Some(0));
 }
 
 #[test]

@@ -130,17 +130,23 @@ impl<'a> Actor<'a> {
 
     fn begin(&mut self, now: Ns, agenda: &mut Agenda) {
         let script = self.script;
+        let policy = script.policy.core();
+        let mut terms = Terms {
+            deadline: script.deadline,
+            idempotent: script.idempotent,
+            sealed: false,
+            asks: script.strategy.is_some(),
+            hedge: None,
+        };
         let mut first = script.messages.iter().filter(|(at, _)| at.is_zero());
         if first.any(|(_, bytes)| *bytes > script.message_max) {
             self.too_large = Some(now);
-            self.ended_nth = Some(agenda.ended());
-            self.tokens = self.world.throttle().tokens(now);
+            self.call = Some(Call::unstarted(policy, terms, now, &mut self.world));
             return;
         }
-        let mut sealed = false;
         for (index, (at, bytes)) in script.messages.iter().enumerate() {
             if at.is_zero() {
-                sealed |= !self.messages.write(*bytes);
+                terms.sealed |= !self.messages.write(*bytes);
             } else {
                 agenda.add(now.saturating_add(ns(*at)), 0, What::Writes(index));
             }
@@ -148,14 +154,7 @@ impl<'a> Actor<'a> {
         if let Some(cancel) = script.cancel {
             agenda.add(now.saturating_add(ns(cancel)), 0, What::Cancels);
         }
-        let terms = Terms {
-            deadline: script.deadline,
-            idempotent: script.idempotent,
-            sealed,
-            asks: script.strategy.is_some(),
-            hedge: None,
-        };
-        self.call = Some(Call::begin(script.policy.core(), terms, now, &mut self.world));
+        self.call = Some(Call::begin(policy, terms, now, &mut self.world));
     }
 
     fn outcome(&mut self, slot: usize, attempt: u32, now: Ns) {

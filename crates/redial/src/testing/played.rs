@@ -67,8 +67,8 @@ impl Played {
     }
 
     /// When the application wrote a message that is larger than
-    /// [`message_max`](super::Script::message_max), which ended the call. If that was at the start,
-    /// the call has not even begun: its diary is empty.
+    /// [`message_max`](super::Script::message_max), which ended the call. If no attempt ran then,
+    /// nothing failed but the application: its diary says "cancelled".
     #[must_use]
     pub fn too_large(&self) -> Option<Duration> {
         self.too_large.map(|at| duration(at.saturating_sub(self.began)))
