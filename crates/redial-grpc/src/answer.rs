@@ -33,6 +33,15 @@ pub(crate) fn head<B>(response: &Response<B>) -> Head {
     }
 }
 
+/// Whether it is plainly gRPC's, so that the client can be left to read it.
+#[inline]
+pub(crate) fn is_plain<B>(response: &Response<B>) -> bool {
+    let is_grpc = |(name, value): (&HeaderName, &HeaderValue)| {
+        *name == CONTENT_TYPE && is_grpc(value.as_bytes())
+    };
+    response.status() == StatusCode::OK && response.headers().iter().any(is_grpc)
+}
+
 /// Writes into an answer that is not gRPC's what it means, so that the application sees the status
 /// that it was judged by. A client would look for messages in its body.
 pub(crate) fn explain<B>(response: &mut Response<B>, code: Code) {

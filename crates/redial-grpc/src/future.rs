@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use redial::code::Code;
 use tower_service::Service;
 
 use crate::answer::{self, Head};
@@ -121,18 +120,18 @@ where
     }
 }
 
-/// The response of a call without retries. Also then an answer that is not gRPC's is the status that
-/// it means (ruling G6).
+/// The response of a call without retries.
 #[inline]
 fn unwatched<R>(response: Response<R>) -> Response<ResponseBody<R>> {
-    match answer::head(&response) {
-        Head::Foreign(code) => explained(response, code),
-        _ => response.map(ResponseBody::pass),
-    }
+    if answer::is_plain(&response) { response.map(ResponseBody::pass) } else { explained(response) }
 }
 
+/// Also without retries an answer that is not gRPC's is the status that it means (ruling G6).
 #[cold]
-fn explained<R>(mut response: Response<R>, code: Code) -> Response<ResponseBody<R>> {
+fn explained<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
+    let Head::Foreign(code) = answer::head(&response) else {
+        return response.map(ResponseBody::pass);
+    };
     answer::explain(&mut response, code);
     response.map(|_| ResponseBody::none())
 }
