@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::limits::{Measure, Wish};
-use crate::policy::{HintRule, Late, Numbering, Pay, Rules};
+use crate::rules::{HintRule, Late, Numbering, Pay, Rules};
 use crate::time::{NEVER, Ns, duration, ns};
 use crate::{Backoff, Cost, Failure, Grant, Hint, Jitter, Kind, Ledger, Note, Policy, Step, World};
 

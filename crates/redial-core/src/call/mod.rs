@@ -27,7 +27,7 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use crate::decide::{Advice, Why};
-use crate::policy::Expired;
+use crate::rules::Expired;
 use crate::time::{NEVER, Ns};
 use crate::{Cost, Directive, Failure, Grant, Judgement, Kind, Ledger, Note, Policy, World};
 

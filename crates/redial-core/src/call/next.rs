@@ -4,7 +4,7 @@ use core::ops::Deref;
 
 use super::{Call, Live, Phase, Question, Wanted};
 use crate::decide::{self, Advice, Verdict, Why, decide};
-use crate::policy::TimedOut;
+use crate::rules::TimedOut;
 use crate::time::{NEVER, Ns};
 use crate::{Failure, Grant, Kind, Note, Policy, World};
 

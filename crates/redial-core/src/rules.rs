@@ -1,0 +1,228 @@
+//! What a policy says: plain data, and every contradiction that it can have.
+//!
+//! Rule: what contradicts itself is a [`Problem`] here, whoever wrote it and however.
+
+use core::time::Duration;
+
+use crate::backoff::{self, Backoff};
+use crate::jitter::Jitter;
+use crate::limits::{Limits, Measure};
+use crate::{LIVE_MAX, Problem};
+
+/// What happens when the next retry cannot start before the deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Late {
+    /// The call ends at once with its last outcome.
+    #[default]
+    Early,
+    /// The call waits, and ends at the deadline.
+    Wait,
+}
+
+/// What an attempt's own timeout means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimedOut {
+    /// A retryable failure of kind timeout (ruling P7).
+    #[default]
+    Retry,
+    /// The end of the call (Milvus, ruling M4).
+    End,
+}
+
+/// How the delays of a series are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// By the delays that the backoff made: a hint does not advance the series.
+    #[default]
+    Delays,
+    /// By attempt (smithy, Couchbase).
+    Attempts,
+    /// Anew after each hint (gRPC, ruling G9).
+    SinceHint,
+}
+
+/// What a server's wish for a delay does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintRule {
+    /// It replaces the delay, at most this long.
+    Exact(Option<Duration>),
+    /// It is kept within the computed delay and so much more (ruling S6).
+    Within(Duration),
+}
+
+/// When a retry is paid for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pay {
+    /// When it is decided; a debt is waited for, then the backoff.
+    #[default]
+    Deciding,
+    /// After its backoff (smithy's standard strategy, ruling S2).
+    AfterBackoff,
+}
+
+/// What a deadline that has passed already leaves of a call (ruling P10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expired {
+    /// Its first attempt starts, and counts if its outcome is there at once.
+    #[default]
+    StartsOne,
+    /// Nothing starts (gRPC).
+    StartsNone,
+}
+
+/// Everything that a policy can say. Plain data: write the fields that differ from
+/// [`Rules::DEFAULT`], and let [`Policy::new`](crate::Policy::new) check them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// How many attempts, the first included; `None`: as many as the deadline or a limit allows, of
+    /// hedges [`LIVE_MAX`] at the most.
+    pub attempts: Option<u32>,
+    /// The series of delays.
+    pub backoff: Backoff,
+    /// The randomness in a delay.
+    pub jitter: Jitter,
+    /// Whether jitter may pass the backoff's cap (today's gRPC, ruling G1).
+    pub jitter_above_cap: bool,
+    /// Limits on the time that retrying takes.
+    pub limits: Limits,
+    /// After how long the call must end.
+    pub deadline: Option<Duration>,
+    /// What happens when the next retry cannot start before the deadline.
+    pub late: Late,
+    /// What a deadline that has passed already leaves of a call.
+    pub expired: Expired,
+    /// After how long an attempt is cancelled.
+    pub attempt_timeout: Option<Duration>,
+    /// What that means.
+    pub timed_out: TimedOut,
+    /// The delay between hedges; `None`: retry instead.
+    pub hedge: Option<Duration>,
+    /// How delays are numbered.
+    pub numbering: Numbering,
+    /// What a server's hint does.
+    pub hint: HintRule,
+    /// The first delay after throttling, if it differs.
+    pub throttling_first: Option<Duration>,
+    /// The delays after a reason that is always retried.
+    pub always: Backoff,
+    /// When a retry is paid for.
+    pub pay: Pay,
+    /// Whether a strategy is asked about each failure (ruling C9).
+    pub asks: bool,
+    /// Whether what provably did not run is replaced transparently (rulings G26 to G29).
+    pub replaces: bool,
+}
+
+impl Rules {
+    /// Three attempts, 100 ms doubled up to 20 s, full jitter; no deadline, no limits.
+    pub const DEFAULT: Rules = Rules {
+        attempts: Some(3),
+        backoff: Backoff::Exponential {
+            first: Duration::from_millis(100),
+            factor: 2.0,
+            cap: Some(Duration::from_secs(20)),
+        },
+        jitter: Jitter::Full,
+        jitter_above_cap: false,
+        limits: Limits::NONE,
+        deadline: None,
+        late: Late::Early,
+        expired: Expired::StartsOne,
+        attempt_timeout: None,
+        timed_out: TimedOut::Retry,
+        hedge: None,
+        numbering: Numbering::Delays,
+        hint: HintRule::Exact(None),
+        throttling_first: None,
+        always: backoff::CONTROLLED,
+        pay: Pay::Deciding,
+        asks: false,
+        replaces: false,
+    };
+
+    /// The first contradiction in these rules.
+    #[must_use]
+    pub const fn problem(&self) -> Option<Problem> {
+        if let Some(0) = self.attempts {
+            return Some(Problem::NoAttempt);
+        }
+        if self.hedge.is_some() {
+            if !self.limits.is_none() {
+                return Some(Problem::HedgeWithLimits);
+            }
+            if self.asks {
+                return Some(Problem::HedgeWithStrategy);
+            }
+            match self.attempts {
+                Some(attempts) if attempts as usize > LIVE_MAX => {
+                    return Some(Problem::HedgeAttempts);
+                }
+                // Without a number it is as many as there is room for, if a deadline ends them.
+                _ => {}
+            }
+        }
+        let parts = [
+            self.backoff.problem(),
+            self.always.problem(),
+            self.jitter.problem(),
+            self.limits.problem(),
+        ];
+        let mut i = 0;
+        while i < parts.len() {
+            if parts[i].is_some() {
+                return parts[i];
+            }
+            i += 1;
+        }
+        if let (Some(attempt), Some(deadline)) = (self.attempt_timeout, self.deadline)
+            && attempt.as_nanos() >= deadline.as_nanos()
+        {
+            return Some(Problem::AttemptTimeout);
+        }
+        if self.attempts.is_none() && self.deadline.is_none() && !self.ends_by_limit() {
+            return Some(Problem::Unlimited);
+        }
+        None
+    }
+
+    /// The first contradiction, where nothing comes with the rules.
+    pub(crate) const fn problem_alone(&self) -> Option<Problem> {
+        match self.backoff {
+            Backoff::Own => Some(Problem::OwnBackoff),
+            _ => self.problem(),
+        }
+    }
+
+    /// Whether a limit ends unlimited attempts: by the clock, or by delays that add up.
+    const fn ends_by_limit(&self) -> bool {
+        if self.limits.is_none() {
+            return false;
+        }
+        match self.limits.measure {
+            Measure::Elapsed => true,
+            // Every series that a failure can lead to must add up.
+            Measure::Delays => {
+                let throttled = match self.throttling_first {
+                    Some(first) => self.backoff.starting_at(first),
+                    None => self.backoff,
+                };
+                self.adds_up(&self.backoff)
+                    && self.adds_up(&throttled)
+                    && self.always.grows_for_ever()
+            }
+        }
+    }
+
+    /// Whether the series adds up, jitter included: decorrelated jitter grows from the first delay,
+    /// and three times nothing is nothing.
+    const fn adds_up(&self, backoff: &Backoff) -> bool {
+        let from_nothing = matches!(self.jitter, Jitter::Decorrelated) && backoff.first() == 0;
+        backoff.grows_for_ever() && !from_nothing
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules::DEFAULT
+    }
+}
