@@ -380,4 +380,36 @@ mod tests {
         let alone = with(|rules| (rules.attempts, rules.hedge) = (Some(1), Some(ms(5))));
         assert_eq!(alone.first_wake_at(0), NEVER);
     }
+
+    #[test]
+    fn a_table_of_ones_own_stays_one_when_the_rules_around_it_change() {
+        let rules = *with(|_| {}).rules();
+        let policy = Policy::with_table(rules, [ms(1), ms(2)]).unwrap();
+        let delays = Limits { measure: Measure::Delays, ..elapsed() };
+        // Its last entry repeats until the limit; of a function nobody could know that.
+        let endless = |rules: &mut Rules| (rules.attempts, rules.limits) = (None, delays);
+        let changed = policy.clone().changed(endless).unwrap();
+        assert_eq!(changed.table(), Some(&[ms(1), ms(2)][..]));
+        // The first delay after throttling changes no table, so one of nothing does not matter.
+        let nothing = Some(Duration::ZERO);
+        assert!(changed.changed(|rules| rules.throttling_first = nothing).is_ok());
+        let function = Policy::with_function(rules, |_| ms(1)).unwrap();
+        assert!(function.table().is_none() && function.clone().changed(endless).is_err());
+        static TABLE: [Duration; 1] = [ms(3)];
+        assert_eq!(with(|rules| rules.backoff = Backoff::Table(&TABLE)).table(), Some(&TABLE[..]));
+        assert_eq!(with(|_| {}).table(), None);
+        let shown = |policy: &Policy| alloc::format!("{policy:?}");
+        assert!(shown(&policy).contains("table: [1ms, 2ms]"), "{policy:?}");
+        assert!(shown(&function).contains("function"), "{function:?}");
+    }
+
+    #[test]
+    fn decorrelated_jitter_grows_from_the_first_entry_or_from_what_a_function_says() {
+        let rules = *with(|_| {}).rules();
+        let table = Policy::with_table(rules, [ms(1), ms(2)]).unwrap();
+        assert_eq!(table.first(&Backoff::Own, 77), ns(ms(1)));
+        let function = Policy::with_function(rules, |_| ms(1)).unwrap();
+        assert_eq!(function.first(&Backoff::Own, 77), 77);
+        assert_eq!(with(|_| {}).first(&rules.backoff, 77), ns(ms(7)));
+    }
 }
