@@ -72,6 +72,26 @@ fn a_difference_in_no_row_fails_and_one_in_a_row_does_not() {
     assert_eq!(failed(&with) + 1, failed(&without), "{with}");
 }
 
+/// Red with `AGAIN` at 0 the first, at 3 the second.
+#[test]
+fn what_fails_is_played_again_by_itself_twice_at_most_and_that_is_told() {
+    // Makes calls with the config so many times, after the first line, which is none's; then refuses it.
+    let wavers = |times: u32| {
+        format!(
+            r#"n=0; while read -r line; do id=${{line#*\"id\":}}; id=${{id%%,*}}; n=$((n+1))
+              if [ $n -gt 1 ] && [ $n -le $((1+{times})) ]; then
+                echo "{{\"id\":$id,\"calls\":[{{\"began\":0,\"ended\":1,\"outcome\":\"OK\"}}]}}"
+              else echo "{{\"id\":$id,\"refused\":\"I like none\"}}"; fi; done"#
+        )
+    };
+    let again = "played again by itself: \"a service config with a problem\"\n";
+    let (code, out, err) = play("wavers", &wavers(2), None, REFUSED);
+    assert_eq!((code, &*out), (0, "1 passed, 0 failed, 0 skipped\n"), "{err}");
+    assert_eq!(err, again.repeat(2));
+    let (code, out, err) = play("persists", &wavers(3), None, REFUSED);
+    assert_eq!((code, &*err), (1, &*again.repeat(2)), "{out}");
+}
+
 #[test]
 fn a_row_that_makes_no_difference_fails() {
     let row =

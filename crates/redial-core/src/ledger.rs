@@ -38,6 +38,13 @@ impl Ledger {
         Ledger { start, waited: 0, attempts: 0, hinted: 0, flags: 0 }
     }
 
+    /// Counts an attempt that starts, and says which one it is.
+    #[inline]
+    pub const fn count(&mut self) -> u32 {
+        self.attempts = self.attempts.saturating_add(1);
+        self.attempts
+    }
+
     /// Whether all of these bits are set.
     #[must_use]
     pub const fn has(&self, bits: u16) -> bool {

@@ -118,9 +118,7 @@ impl<R, S> Cell<R, S> {
     #[inline(always)]
     pub(crate) fn count(self: Pin<&mut Self>) -> u32 {
         // SAFETY: as above.
-        let ledger = unsafe { &mut self.get_unchecked_mut().ledger };
-        ledger.attempts = ledger.attempts.saturating_add(1);
-        ledger.attempts
+        unsafe { &mut self.get_unchecked_mut().ledger }.count()
     }
 
     /// Whether nothing has happened yet.

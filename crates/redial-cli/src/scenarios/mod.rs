@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> i
     }
     let mut tally = Tally::default();
     if let Some(command) = &arguments.with {
-        if let Err(problem) = play_with(command, &mut files, arguments, &mut tally, out) {
+        if let Err(problem) = play_with(command, &mut files, arguments, &mut tally, out, err) {
             writeln!(err, "{problem}")?;
             return Ok(2);
         }
@@ -173,11 +173,12 @@ fn play_with(
     arguments: &Arguments,
     tally: &mut Tally,
     out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> io::Result<()> {
     let rows = arguments.differences.as_deref().map_or(Ok(Rows::default()), Rows::open)?;
     let language = arguments.language.as_deref().unwrap_or_default();
     let player = Player { command, language, rows: &rows };
-    for (file, verdicts) in foreign::play(files, &player)? {
+    for (file, verdicts) in foreign::play(files, &player, err)? {
         for (name, line, result) in verdicts {
             tally.add(&result);
             tell(&Outcome { file: &file, name: &name, line, result }, arguments, out)?;

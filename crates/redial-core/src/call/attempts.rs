@@ -15,14 +15,14 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             debug_assert!(false, "no slot for another attempt");
             return;
         }
-        self.ledger.attempts = self.ledger.attempts.saturating_add(1);
+        let number = self.ledger.count();
         if self.started > 0 {
             world.started();
         }
-        if self.policy.rules().hedge.is_some() && self.ledger.attempts >= self.attempts_max {
+        if self.policy.rules().hedge.is_some() && number >= self.attempts_max {
             self.stopped.get_or_insert(Why::Attempts);
         }
-        self.start(slot, self.ledger.attempts, now, world);
+        self.start(slot, number, now, world);
     }
 
     pub(super) fn start(&mut self, slot: usize, number: u32, now: Ns, world: &mut impl World) {

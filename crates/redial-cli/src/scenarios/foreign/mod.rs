@@ -50,18 +50,23 @@ pub(super) struct Player<'a> {
 /// A file's name, and of each scenario or service config its name, its line and what became of it.
 pub(super) type Played = (String, Vec<(String, usize, Verdict)>);
 
-/// Plays these files. Their scenarios get the jitter of gRPC's libraries.
+/// Plays these files, and tells `err` what is played again. Their scenarios get the jitter of gRPC's
+/// libraries.
 ///
 /// # Errors
 /// The program cannot be started, or is not one that speaks the protocol; a socket cannot be had; or a row
 /// is about nothing that these files have.
-pub(super) fn play(files: &mut [File], player: &Player<'_>) -> io::Result<Vec<Played>> {
+pub(super) fn play(
+    files: &mut [File],
+    player: &Player<'_>,
+    err: &mut dyn io::Write,
+) -> io::Result<Vec<Played>> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let program = Arc::new(Program::start(player.command, "client")?);
         let played = tokio::select! {
-            played = play_all(files, player, &program) => played,
+            played = play_all(files, player, &program, err) => played,
             _ = tokio::signal::ctrl_c() => Err(io::Error::other("interrupted")),
         };
         // Whatever became of it, the program does not outlive this.
@@ -75,6 +80,7 @@ async fn play_all(
     files: &mut [File],
     player: &Player<'_>,
     program: &Arc<Program>,
+    err: &mut dyn io::Write,
 ) -> io::Result<Vec<Played>> {
     // The first call of a program is slow in many languages.
     play::play(program, &Scene::warm_up()).await?;
@@ -129,7 +135,7 @@ async fn play_all(
         for (place, index, trial) in &trials {
             let (name, _, verdict) = &mut played[*place].1[*index];
             if verdict.differs() {
-                eprintln!("played again by itself: {name:?}");
+                writeln!(err, "played again by itself: {name:?}")?;
                 *verdict = trial.play(program).await?;
             }
         }
