@@ -34,7 +34,7 @@ pub enum Problem {
     AttemptTimeout,
     /// Hedging together with limits.
     HedgeWithLimits,
-    /// More hedges than the machine runs at once, or no bound on them.
+    /// More hedges than the machine runs at once.
     HedgeAttempts,
     /// Hedging together with a strategy.
     HedgeWithStrategy,
@@ -141,7 +141,7 @@ impl Problem {
                 "hedge: limits count delays between retries, and hedges have none; use a deadline instead"
             }
             Problem::HedgeAttempts => {
-                "attempts: a hedged policy runs 1 to 32 attempts; name a number"
+                "attempts: a hedged policy runs 32 attempts at the most; lower it"
             }
             Problem::HedgeWithStrategy => {
                 "hedge: a strategy decides on failures, hedges start before there is one; use one of the two"

@@ -41,7 +41,7 @@ fn what_the_compiler_says_holds_the_words_that_help() {
     let words = [
         ("nothing_says_which_errors", "SayWhichErrorsMayBeRepeatedWithWhen"),
         ("no_attempt", "attempts: 0 would never try; write 1 for a single attempt"),
-        ("too_many_hedges", "attempts: a hedged policy runs 1 to 32 attempts; name a number"),
+        ("too_many_hedges", "attempts: a hedged policy runs 32 attempts at the most; lower it"),
         (
             "a_hedged_call_that_blocks",
             "the trait `Future` is not implemented for `Result<Vec<u8>, std::io::Error>`",
