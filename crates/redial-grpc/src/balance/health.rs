@@ -174,7 +174,9 @@ impl Health {
     pub(crate) fn is_good(&self, now: Instant) -> bool {
         self.avoided.is_none_or(|avoided| {
             now >= avoided.until
-                && avoided.trial.is_none_or(|since| now.duration_since(since) >= TRIAL_MAX)
+                && avoided
+                    .trial
+                    .is_none_or(|since| now.saturating_duration_since(since) >= TRIAL_MAX)
         })
     }
 
@@ -221,7 +223,7 @@ impl Health {
                 self.failures = 0;
                 let period = outliers.period(self.times);
                 if let Some(well) = self.well
-                    && now.duration_since(well) >= period
+                    && now.saturating_duration_since(well) >= period
                 {
                     self.times = self.times.saturating_sub(1);
                     self.well = (self.times > 0).then_some(now);
