@@ -8,7 +8,7 @@ use redial_grpc::balance::{RESOLVE_MIN_DEFAULT, Resolution, Resolve, Resolving};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use crate::rig::{Client, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
+use super::rig::{Client, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
 
 fn found(nths: &[usize]) -> Resolution {
     Resolution::new(nths.iter().map(|nth| address(*nth)).collect())

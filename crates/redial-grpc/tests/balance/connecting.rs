@@ -9,7 +9,7 @@ use redial_grpc::balance::{
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use crate::rig::{Client, Log, Pipes, RETRY, address, answered_by, config, failing, until};
+use super::rig::{Client, Log, Pipes, RETRY, address, answered_by, config, failing, until};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -226,7 +226,7 @@ async fn what_cannot_be_built_says_why() {
 
 #[tokio::test]
 async fn the_operating_systems_resolver_finds_localhost() {
-    let (replicas, log) = crate::rig::replicas(1);
+    let (replicas, log) = super::rig::replicas(1);
     let target = format!("dns:///localhost:{}", replicas[0].address.port());
     let channel = balance::channel(&target).build().unwrap();
     let mut client = Client::new(channel.clone());

@@ -8,7 +8,7 @@ use redial_echo::EchoRequest;
 use redial_grpc::balance::{BackendState, BalancedChannel};
 use tokio::task::JoinHandle;
 
-use crate::rig::{Client, RETRY, answered_by, config, failing, replicas, to, until};
+use super::rig::{Client, RETRY, answered_by, config, failing, replicas, to, until};
 
 /// Calls that go on until they are stopped; each result is counted.
 struct Load {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
-use crate::rig::{Client, Log, Pipes, RETRY, config, failing, until};
+use super::rig::{Client, Log, Pipes, RETRY, config, failing, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {

@@ -7,7 +7,7 @@ use redial_grpc::UsedBackends;
 use redial_grpc::balance::{Backend, BackendState, BalancedChannel};
 use tonic::Request;
 
-use crate::rig::{Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
+use super::rig::{Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
 const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s",
     "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;

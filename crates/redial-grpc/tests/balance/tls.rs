@@ -8,7 +8,7 @@ use redial_grpc::balance::{self, BackendState, BalancedChannel, ChannelBuilder};
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use crate::rig::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
+use super::rig::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
 
 /// Servers for the name `echo.test` that prove it, and what a client must trust for that.
 struct World {

@@ -1,5 +1,7 @@
 //! A real tonic server and a real tonic client, over a pipe in memory, on a paused clock.
 
+pub(crate) mod wire;
+
 use hyper_util::rt::TokioIo;
 use redial_echo::Responder;
 use redial_echo::echo_client::EchoClient;

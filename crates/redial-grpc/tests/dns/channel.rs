@@ -19,7 +19,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Status};
 
-use crate::server::{Answer, NameServer};
+use super::server::{Answer, NameServer};
 
 const NAME: &str = "_grpc_config.echo.test";
 

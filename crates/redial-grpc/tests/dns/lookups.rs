@@ -8,7 +8,7 @@ use hickory_proto::rr::RecordType;
 use redial_grpc::balance::{Resolution, Resolve};
 use redial_grpc::dns::{DnsError, DnsResolver};
 
-use crate::server::{Answer, NameServer};
+use super::server::{Answer, NameServer};
 
 fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()

@@ -11,7 +11,7 @@ use redial_grpc::balance::{ConfigError, Resolution, Resolve};
 use redial_grpc::dns::{DnsError, DnsResolver, DnsResolverBuilder};
 use redial_service_config::{LoadBalancing, Problems, Rule, ServiceConfig};
 
-use crate::server::{Answer, NameServer};
+use super::server::{Answer, NameServer};
 
 const NAME: &str = "_grpc_config.echo.test";
 const ROUND_ROBIN: &str =

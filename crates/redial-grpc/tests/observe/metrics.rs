@@ -1,18 +1,13 @@
 //! Goal: the `metrics` facade is told what A66 and A96 want, and nothing without being asked.
 //! Method: real calls over a pipe on a paused clock, and a recorder that is this thread's own.
 
-#[path = "../common/mod.rs"]
-mod common;
-mod plays;
-mod told;
-
-use common::{echo, retry_config};
+use super::plays::Play;
+use super::told::Told;
+use crate::common::{echo, retry_config};
 use metrics::Unit;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use plays::Play;
 use redial_echo::EchoRequest;
 use redial_grpc::{Measure, RetryLayer, ServiceConfig};
-use told::Told;
 
 fn told(snapshotter: &Snapshotter) -> Vec<Told> {
     let mut told: Vec<_> = snapshotter

@@ -1,22 +1,17 @@
 //! Goal: OpenTelemetry is told the same as the facade, with the units and buckets of A66 and A96.
 //! Method: real calls over a pipe on a paused clock, and an exporter that keeps what it is given.
 
-#[path = "../common/mod.rs"]
-mod common;
-mod plays;
-mod told;
-
 use std::borrow::Cow;
 
+use super::plays::Play;
+use super::told::Told;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry_sdk::metrics::data::{
     AggregatedMetrics, Histogram, Metric, MetricData, ResourceMetrics, ScopeMetrics, Sum,
 };
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
-use plays::Play;
 use redial_grpc::{Measure, RetryLayer};
-use told::Told;
 
 fn line<'a>(
     measure: Measure,

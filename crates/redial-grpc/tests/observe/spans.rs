@@ -1,19 +1,14 @@
 //! Goal: a call is a span, its attempts are spans below it, and what runs for either runs inside it.
 //! Method: real calls over a pipe on a paused clock, and a subscriber that keeps the tree.
 
-#[path = "../common/mod.rs"]
-mod common;
-mod plays;
-mod recorder;
-
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::plays::{METHOD, Play, TARGET};
+use super::recorder::Recorder;
+use crate::common::{echo_channel, hedge_config, retry_config};
 use bytes::Bytes;
-use common::{echo_channel, hedge_config, retry_config};
 use http_body::{Body, Frame};
-use plays::{METHOD, Play, TARGET};
-use recorder::Recorder;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::RetryLayer;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use prost::Message;
 
-use crate::plays::{METHOD, Play, TARGET};
+use super::plays::{METHOD, Play, TARGET};
 
 impl Play {
     /// What must have been told.

@@ -12,7 +12,7 @@ use tonic::Response;
 use tonic::transport::Server;
 use tower::limit::ConcurrencyLimitLayer;
 
-use crate::rig::{Handlers, Raw, saying, serve};
+use super::rig::{Handlers, Raw, saying, serve};
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_too_late_is_refused_in_one_frame_and_not_served() {

@@ -12,7 +12,7 @@ use tonic::Response;
 use tonic::transport::Server;
 use tower::{Service as _, ServiceExt as _};
 
-use crate::rig::{Handlers, Raw, saying, serve};
+use super::rig::{Handlers, Raw, saying, serve};
 
 fn previous() -> Option<u32> {
     Serving::current().map(Serving::previous_attempts)

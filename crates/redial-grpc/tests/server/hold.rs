@@ -15,7 +15,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
 use tonic::{Code, Response, Status};
 
-use crate::rig::{Handlers, Raw, channel, saying, serve};
+use super::rig::{Handlers, Raw, channel, saying, serve};
 
 /// Long enough to say that it would never have come.
 const HOUR: Duration = Duration::from_secs(3600);

@@ -8,7 +8,7 @@ use redial_grpc::server::Pushback as _;
 use tonic::Status;
 use tonic::transport::Server;
 
-use crate::rig::{Handlers, Raw, serve};
+use super::rig::{Handlers, Raw, serve};
 
 #[tokio::test(start_paused = true)]
 async fn a_handlers_pushback_reaches_the_client_in_the_one_frame_of_its_error() {

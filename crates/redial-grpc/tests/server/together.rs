@@ -7,7 +7,7 @@ use redial_grpc::server::{DeadlineLayer, HoldLayer, ServingLayer};
 use tokio::io::DuplexStream;
 use tonic::transport::Server;
 
-use crate::rig::{Raw, channel, serve};
+use super::rig::{Raw, channel, serve};
 
 fn layered() -> DuplexStream {
     serve(|incoming| {

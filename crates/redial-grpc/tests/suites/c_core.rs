@@ -13,7 +13,7 @@ use redial_peers::grpc::{Answer, Close, Code as Said, LastStream, Once, Reason, 
 use tonic::{Code, Status};
 use tower::{ServiceBuilder, ServiceExt as _};
 
-use crate::rig::*;
+use super::rig::*;
 
 /// What nearly all of their tests use.
 fn aborted(attempts: u32) -> String {

@@ -10,7 +10,7 @@ use redial_peers::grpc::{Answer, Code as Said, LastStream, Once, Reason, Server}
 use tonic::Code;
 use tower::ServiceBuilder;
 
-use crate::rig::*;
+use super::rig::*;
 
 /// What all of their streaming cases use.
 fn four_attempts() -> String {

@@ -9,7 +9,7 @@ mod replay;
 mod throttle;
 mod transparent;
 
-use crate::rig::{config, hedging, retry};
+use super::rig::{config, hedging, retry};
 
 /// What their retry tests use: delays in seconds, two codes.
 fn policy() -> String {

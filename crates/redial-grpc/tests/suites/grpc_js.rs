@@ -11,7 +11,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use tower::{ServiceBuilder, service_fn};
 
-use crate::rig::{Client, Heard, fails, patiently, previous, rig_of};
+use super::rig::{Client, Heard, fails, patiently, previous, rig_of};
 
 /// Codes in both of their forms.
 fn retries(attempts: u32) -> RetryLayerBuilder {
@@ -30,7 +30,7 @@ fn hedges(attempts: u32) -> RetryLayerBuilder {
 }
 
 fn configured(policy: &str) -> RetryLayerBuilder {
-    let config = ServiceConfig::parse(&crate::rig::config(policy)).unwrap();
+    let config = ServiceConfig::parse(&super::rig::config(policy)).unwrap();
     RetryLayer::builder().config(config).jitter(Jitter::None)
 }
 

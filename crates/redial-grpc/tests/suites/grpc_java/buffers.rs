@@ -6,7 +6,7 @@ use redial_peers::grpc::{Answer, Code as Said, Once, Server};
 use tonic::Code;
 
 use super::retrying;
-use crate::rig::*;
+use crate::suites::rig::*;
 
 /// Messages of one size.
 const MESSAGES: [&str; 4] = ["1", "2", "3", "4"];

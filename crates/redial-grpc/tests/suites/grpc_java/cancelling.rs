@@ -5,7 +5,7 @@ use redial_peers::grpc::{Answer, Code as Said, Once};
 use tonic::Code;
 
 use super::retrying;
-use crate::rig::*;
+use crate::suites::rig::*;
 
 /// A failure that is retried after 100 s.
 fn busy() -> Answer {

@@ -5,7 +5,7 @@ use redial_peers::grpc::{Answer, Code as Said, Reason, Server};
 use tonic::Code;
 
 use super::{hedged, hedging_policy};
-use crate::rig::*;
+use crate::suites::rig::*;
 
 fn six_attempts(script: Vec<Answer>) -> Rig {
     rig_of(exact(&hedged()).attempts_cap(6), Server::new(script))

@@ -5,7 +5,7 @@ use redial_grpc::RetryLayer;
 use redial_peers::grpc::{Answer, Code as Said, Once, Reason, Server};
 use tonic::Code;
 
-use crate::rig::*;
+use crate::suites::rig::*;
 
 /// What their tests use.
 fn ten_seconds() -> String {

@@ -6,7 +6,7 @@ use redial_peers::grpc::{Answer, Code as Said, Server};
 use tonic::Code;
 
 use super::retrying;
-use crate::rig::*;
+use crate::suites::rig::*;
 
 fn six_attempts(script: Vec<Answer>) -> Rig {
     rig_of(exact(&retrying()).attempts_cap(6), Server::new(script))

@@ -10,7 +10,7 @@ use tokio_stream::Stream;
 use tonic::Code;
 
 use super::retrying;
-use crate::rig::*;
+use crate::suites::rig::*;
 
 #[tokio::test(start_paused = true)]
 async fn retry_everything_that_was_written_is_drained_in_order() {

@@ -6,7 +6,7 @@ use redial_peers::grpc::{Answer, Code as Said};
 use tonic::Code;
 
 use super::policy;
-use crate::rig::*;
+use crate::suites::rig::*;
 
 fn four_tokens(script: Vec<Answer>) -> Rig {
     rig(&throttled(&policy(), 4, 0.8), script)

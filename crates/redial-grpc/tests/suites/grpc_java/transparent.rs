@@ -6,7 +6,7 @@ use redial_peers::grpc::{Answer, Code as Said, Reason, Script, Server};
 use tonic::Code;
 
 use super::retrying;
-use crate::rig::*;
+use crate::suites::rig::*;
 
 fn refused() -> Answer {
     Answer::reset(Reason::REFUSED_STREAM)

@@ -19,6 +19,6 @@ mod latency;
 mod limits;
 mod metadata;
 mod queues;
-#[path = "../common/wire.rs"]
-mod rig;
 mod throttle;
+
+use crate::common::wire as rig;

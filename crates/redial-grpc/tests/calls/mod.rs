@@ -1,15 +1,12 @@
 //! All four kinds of calls of an unchanged generated client, through the layer, against a real
 //! tonic server.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::{echo, hedge_config, retry_config};
+use crate::common::{echo, hedge_config, retry_config};
 use http::{Request, Response};
 use redial_echo::{EchoRequest, EchoResponse, Failing};
 use redial_grpc::{CallDiary, CallOptions, MethodStatistics, Note, Retries, RetryLayer};

@@ -4,7 +4,7 @@
 //! Method: each defect is a test that says in a comment what was found elsewhere and which one-line
 //! change here would bring it back (`Red:`); each was seen red with that change. The calls run
 //! through the layer and a real HTTP/2 connection to a scripted server, on a paused clock. That
-//! requests of tonic could not be repeated at all is in `tests/calls`
+//! requests of tonic could not be repeated at all is in `calls`
 //! (`unary_and_all_streaming_kinds_retry`).
 
 mod buffers;
@@ -13,7 +13,7 @@ mod configs;
 mod deadlines;
 mod hedging;
 mod pushback;
-#[path = "../common/wire.rs"]
-mod rig;
 mod throttle;
 mod transparent;
+
+use crate::common::wire as rig;
