@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::dice::Dice;
+use super::dice::Dice;
 
 impl Dice {
     fn backoff(&mut self) -> Value {

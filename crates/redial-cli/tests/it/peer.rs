@@ -382,7 +382,7 @@ fn arguments_that_contradict_each_other_are_refused() {
 /// Red if the example in the document has a field that scripts do not have.
 #[test]
 fn the_script_of_the_document_can_be_played() {
-    let document = include_str!("../../../docs/scenarios.md");
+    let document = include_str!("../../../../docs/scenarios.md");
     let (_, script) = document.split_once("## A server that fails").expect("the section is there");
     let (_, script) = script.split_once("```json\n").expect("there is an example");
     let (script, _) = script.split_once("```").expect("it ends");

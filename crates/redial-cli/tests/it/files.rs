@@ -251,7 +251,8 @@ fn is_found(scenario: &Value, pointer: &str, value: Value) {
 
 #[test]
 fn what_only_grpc_expects_is_compared() {
-    let file: Value = serde_json::from_str(include_str!("rulings/grpc.json")).expect("it is JSON");
+    let file: Value =
+        serde_json::from_str(include_str!("../rulings/grpc.json")).expect("it is JSON");
     let named = |name: &str| {
         let mut all = file["scenarios"].as_array().into_iter().flatten();
         all.find(|scenario| scenario["name"] == name).unwrap_or_else(|| panic!("{name}"))
