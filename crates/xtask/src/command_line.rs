@@ -8,6 +8,8 @@ pub(crate) struct CommandLine {
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
+    /// Whether it fetches something, so that it may fail for a reason that passes.
+    pub(crate) downloads: bool,
 }
 
 impl CommandLine {
@@ -18,11 +20,18 @@ impl CommandLine {
             program: words.next().unwrap_or_default(),
             arguments: words.collect(),
             environment: Vec::new(),
+            downloads: false,
         }
     }
 
     pub(crate) fn arg(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// Says that it fetches something: where it fails it is run again, so it must bear that.
+    pub(crate) fn downloads(mut self) -> Self {
+        self.downloads = true;
         self
     }
 

@@ -40,15 +40,24 @@ const SCENARIOS: [&str; 7] =
 type Lines = Result<Vec<CommandLine>, String>;
 
 pub(crate) fn go(_root: &Path) -> Lines {
-    let build = CommandLine::new("go build -C interop/go -o ../../target/interop/go/peer .");
+    let build =
+        CommandLine::new("go build -C interop/go -o ../../target/interop/go/peer .").downloads();
     Ok(played(vec![build], "go", "target/interop/go/peer"))
+}
+
+/// The official programs are built before they are played, so that what is played downloads nothing.
+pub(crate) fn official(_root: &Path) -> Lines {
+    let build = "go build -C interop/go -o ../../target/interop/go/official/ tool";
+    let play = CommandLine::new("cargo run --package redial-interop -- official");
+    Ok(vec![CommandLine::new(build).downloads(), play])
 }
 
 pub(crate) fn java(root: &Path) -> Lines {
     let root = root.canonicalize().map_err(|problem| format!("{}: {problem}", root.display()))?;
     let target = root.join("target/interop/java");
     let build = CommandLine::new("mvn --batch-mode --quiet --file interop/java/pom.xml package")
-        .arg(format!("-Dredial.target={}", target.display()));
+        .arg(format!("-Dredial.target={}", target.display()))
+        .downloads();
     Ok(played(vec![build], "java", "java -jar target/interop/java/peer.jar"))
 }
 
@@ -57,7 +66,7 @@ pub(crate) fn python(_root: &Path) -> Lines {
     let install = "target/interop/python/bin/python -m pip install --quiet \
                    --disable-pip-version-check --requirement interop/python/requirements.txt";
     let program = "target/interop/python/bin/python interop/python/peer.py";
-    Ok(played(vec![make, CommandLine::new(install)], "python", program))
+    Ok(played(vec![make, CommandLine::new(install).downloads()], "python", program))
 }
 
 pub(crate) fn node(_root: &Path) -> Lines {
@@ -65,7 +74,7 @@ pub(crate) fn node(_root: &Path) -> Lines {
     let folder = CommandLine::new("mkdir -p target/interop");
     let copy = CommandLine::new("cp -R interop/node target/interop");
     let install = "npm ci --prefix target/interop/node --no-audit --no-fund --ignore-scripts";
-    let build = vec![folder, copy, CommandLine::new(install)];
+    let build = vec![folder, copy, CommandLine::new(install).downloads()];
     Ok(played(build, "node", "node target/interop/node/peer.js"))
 }
 

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod command_line;
+mod disk;
 pub mod documents;
 mod features;
 pub mod languages;
@@ -58,6 +59,9 @@ fn test(arguments: &Arguments) -> ExitCode {
     let ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     let settings = Settings { ci, install: arguments.install, named: !arguments.names.is_empty() };
     let mut machine = Real::new(root());
+    let question = disk::question(root().join("target").exists());
+    let answer = machine::output(&root(), &question).unwrap_or_default();
+    machine.say(&disk::told(disk::free_mb(&answer), arguments.names.is_empty()));
     let reports = run::run(&selected, &settings, &mut machine);
 
     if arguments.long && !ci {

@@ -2,8 +2,11 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use redial::{Jitter, Policy, s};
 
 use crate::command_line::CommandLine;
 use crate::needs::{Need, TOOLS};
@@ -17,8 +20,16 @@ pub(crate) trait Machine {
     /// # Errors
     /// Says why the program did not succeed.
     fn run(&mut self, line: &CommandLine) -> Result<(), String>;
+    /// Removes a folder below the root, if it is there.
+    fn remove(&mut self, folder: &str);
+    /// How often, and how much later, a download that failed is tried again.
+    fn patience(&self) -> &'static Policy;
     fn say(&mut self, text: &str);
 }
+
+/// A minute in all. The downloads of a run share the policy's budget: where the network is down for good,
+/// later ones do not wait for it any more.
+static DOWNLOAD: Policy = Policy::exponential(s(5)).attempts(5).jitter(Jitter::None).checked();
 
 /// The machine that this runs on.
 pub(crate) struct Real {
@@ -74,6 +85,15 @@ impl Machine for Real {
             Ok(status) => Err(status.to_string()),
             Err(problem) => Err(format!("`{}` does not start: {problem}", line.program)),
         }
+    }
+
+    fn remove(&mut self, folder: &str) {
+        // Whoever needs the room fails and says so.
+        let _ = fs::remove_dir_all(self.root.join(folder));
+    }
+
+    fn patience(&self) -> &'static Policy {
+        &DOWNLOAD
     }
 
     fn say(&mut self, text: &str) {

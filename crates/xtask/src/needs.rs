@@ -50,19 +50,21 @@ impl Need {
     pub(crate) fn install(&self, root: bool) -> Vec<CommandLine> {
         match self {
             Self::Component { name, .. } => {
-                vec![CommandLine::new("rustup component add").arg(*name)]
+                vec![CommandLine::new("rustup component add").arg(*name).downloads()]
             }
             Self::CargoTool { name, version } => vec![
                 CommandLine::new("cargo install --locked --root")
                     .arg(TOOLS)
-                    .arg(format!("{name}@{version}")),
+                    .arg(format!("{name}@{version}"))
+                    .downloads(),
             ],
             Self::Program { package, .. } | Self::Toolchain { package, .. } => {
                 let apt = if root { "apt-get" } else { "sudo -n apt-get" };
                 vec![
-                    CommandLine::new(&format!("{apt} update")),
+                    CommandLine::new(&format!("{apt} update")).downloads(),
                     CommandLine::new(&format!("{apt} install --yes --no-install-recommends"))
-                        .arg(*package),
+                        .arg(*package)
+                        .downloads(),
                 ]
             }
         }

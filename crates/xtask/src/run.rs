@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use crate::command_line::CommandLine;
 use crate::machine::Machine;
 use crate::needs::Need;
 use crate::steps::{Step, When};
@@ -71,6 +72,11 @@ pub(crate) fn run(steps: &[&Step], settings: &Settings, machine: &mut impl Machi
             }
             outcome => outcome,
         };
+        if settings.ci {
+            // What a step builds for itself alone is in a folder of its name. In CI nobody looks at it
+            // any more, and the later steps may need the room.
+            machine.remove(&format!("target/{}", step.name));
+        }
         let took = begun.elapsed();
         machine.say(&format!("== {}: {} in {}", step.name, outcome.word(), spoken(took)));
         for reason in outcome.reasons() {
@@ -94,11 +100,33 @@ fn attempt(step: &Step, settings: &Settings, machine: &mut impl Machine) -> Outc
     let mut failures = Vec::new();
     for line in lines {
         machine.say(&format!("$ {line}"));
-        if let Err(reason) = machine.run(&line) {
+        if let Err(reason) = carry_out(&line, machine) {
             failures.push(format!("{line}: {reason}"));
         }
     }
     if failures.is_empty() { Outcome::Passed } else { Outcome::Failed(failures) }
+}
+
+/// Runs a line; one that downloads is run again where it fails, since a network that fails once is
+/// nothing that a change has done.
+fn carry_out(line: &CommandLine, machine: &mut impl Machine) -> Result<(), String> {
+    if !line.downloads {
+        return machine.run(line);
+    }
+    let patience = machine.patience();
+    let run = || {
+        let result = machine.run(line);
+        if let Err(reason) = &result {
+            machine.say(&format!("   it downloads, and failed: {reason}"));
+        }
+        result
+    };
+    let result = patience.retry(run).when(|_: &String| true).call();
+    result.map_err(|error| {
+        let attempts = error.attempts();
+        let last = error.into_last().unwrap_or_default();
+        format!("{last}, in attempt {attempts}")
+    })
 }
 
 /// Sees to it that `need` is met, or says why it is not.
@@ -113,8 +141,7 @@ fn provide(need: &Need, settings: &Settings, machine: &mut impl Machine) -> Resu
     }
     for line in need.install(machine.is_superuser()) {
         machine.say(&format!("$ {line}"));
-        machine
-            .run(&line)
+        carry_out(&line, machine)
             .map_err(|reason| format!("{name} could not be installed: {line}: {reason}"))?;
     }
     if machine.has(need) {
@@ -167,7 +194,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::command_line::CommandLine;
+
+    use redial::{Policy, Throttle};
 
     const TOOL: Need = Need::CargoTool { name: "cargo-tool", version: "1.0.0" };
     const PROGRAM: Need = Need::Program { name: "program", package: "package" };
@@ -179,8 +207,11 @@ mod tests {
         installable: Vec<Need>,
         /// Lines that begin with one of these fail.
         broken: Vec<&'static str>,
+        /// How many lines fail before any succeeds.
+        outage: usize,
         lines: Vec<String>,
         said: Vec<String>,
+        removed: Vec<String>,
     }
 
     impl Machine for Scripted {
@@ -198,7 +229,8 @@ mod tests {
 
         fn run(&mut self, line: &CommandLine) -> Result<(), String> {
             let line = line.to_string();
-            let broken = self.broken.iter().any(|start| line.starts_with(start));
+            let outage = self.lines.len() < self.outage;
+            let broken = outage || self.broken.iter().any(|start| line.starts_with(start));
             if line.contains(" install ") && !broken {
                 self.present.append(&mut self.installable);
             }
@@ -206,10 +238,21 @@ mod tests {
             if broken { Err("exit status: 1".into()) } else { Ok(()) }
         }
 
+        fn remove(&mut self, folder: &str) {
+            self.removed.push(folder.to_owned());
+        }
+
+        fn patience(&self) -> &'static Policy {
+            &AT_ONCE
+        }
+
         fn say(&mut self, text: &str) {
             self.said.push(text.to_owned());
         }
     }
+
+    /// Without waiting, and without a budget that tests would share.
+    static AT_ONCE: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).checked();
 
     const PLAIN: Step = Step {
         name: "plain",
@@ -247,6 +290,52 @@ mod tests {
             [Outcome::Failed(vec!["one: exit status: 1".into()]), Outcome::Passed]
         );
         assert_eq!(line, "1 passed, 1 failed, 0 skipped");
+    }
+
+    const FETCHING: Step = Step {
+        name: "fetching",
+        lines: |_| Ok(vec![CommandLine::new("fetch").downloads(), CommandLine::new("play")]),
+        ..PLAIN
+    };
+
+    /// Red: run every line once (`return machine.run(line);` without its condition).
+    #[test]
+    fn a_download_that_fails_is_tried_again_and_what_follows_is_not_repeated() {
+        let mut machine = Scripted { outage: 2, ..Scripted::default() };
+        let (fetched, _) = outcomes(&[&FETCHING], &CI, &mut machine);
+        assert_eq!(fetched, [Outcome::Passed]);
+        assert_eq!(machine.lines, ["fetch", "fetch", "fetch", "play"]);
+        assert!(machine.said.iter().any(|text| text.contains("it downloads, and failed")));
+
+        let mut machine = Scripted { outage: 3, ..Scripted::default() };
+        let (late, _) = outcomes(&[&FETCHING], &CI, &mut machine);
+        assert_eq!(late, [Outcome::Failed(vec!["fetch: exit status: 1, in attempt 3".into()])]);
+        assert_eq!(machine.lines, ["fetch", "fetch", "fetch", "play"]);
+    }
+
+    #[test]
+    fn what_downloads_nothing_runs_once() {
+        let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
+        let _ = outcomes(&[&PLAIN], &CI, &mut machine);
+        assert_eq!(machine.lines, ["one", "two"]);
+    }
+
+    #[test]
+    fn what_a_step_builds_for_itself_goes_in_ci_and_stays_for_a_user() {
+        let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
+        let _ = outcomes(&[&PLAIN, &FETCHING], &CI, &mut machine);
+        assert_eq!(machine.removed, ["target/plain", "target/fetching"]);
+        let mut machine = Scripted::default();
+        let _ = outcomes(&[&PLAIN], &USER, &mut machine);
+        assert!(machine.removed.is_empty());
+    }
+
+    #[test]
+    fn an_install_that_fails_once_is_tried_again() {
+        let mut machine = Scripted { installable: vec![TOOL], outage: 1, ..Scripted::default() };
+        let (outcomes, _) = outcomes(&[&TOOLED], &CI, &mut machine);
+        assert_eq!(outcomes, [Outcome::Passed]);
+        assert_eq!(machine.lines.len(), 4, "install, install, one, two");
     }
 
     #[test]

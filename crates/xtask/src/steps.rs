@@ -179,7 +179,7 @@ pub(crate) const STEPS: &[Step] = &[
         why: "gRPC's own interoperability cases hold, with grpc-go at the other end",
         when: When::Always,
         needs: &[languages::GO],
-        lines: |_| line("cargo run --package redial-interop -- official"),
+        lines: languages::official,
     },
     Step {
         name: "interop-go",
