@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::command_line::CommandLine;
 use crate::machine::Machine;
 use crate::needs::Need;
-use crate::steps::{Step, When};
+use crate::steps::{self, Step, When};
 
 /// What a run may do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,9 +73,8 @@ pub(crate) fn run(steps: &[&Step], settings: &Settings, machine: &mut impl Machi
             outcome => outcome,
         };
         if settings.ci {
-            // What a step builds for itself alone is in a folder of its name. In CI nobody looks at it
-            // any more, and the later steps may need the room.
-            machine.remove(&format!("target/{}", step.name));
+            // Nobody looks at it any more there, and the later steps may need the room.
+            steps::own_folder(step.name).into_iter().for_each(|folder| machine.remove(folder));
         }
         let took = begun.elapsed();
         machine.say(&format!("== {}: {} in {}", step.name, outcome.word(), spoken(took)));
@@ -322,11 +321,12 @@ mod tests {
 
     #[test]
     fn what_a_step_builds_for_itself_goes_in_ci_and_stays_for_a_user() {
+        let loom = Step { name: "loom", ..PLAIN };
         let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
-        let _ = outcomes(&[&PLAIN, &FETCHING], &CI, &mut machine);
-        assert_eq!(machine.removed, ["target/plain", "target/fetching"]);
+        let _ = outcomes(&[&loom, &PLAIN], &CI, &mut machine);
+        assert_eq!(machine.removed, ["target/loom"], "whether it passed or not");
         let mut machine = Scripted::default();
-        let _ = outcomes(&[&PLAIN], &USER, &mut machine);
+        let _ = outcomes(&[&loom], &USER, &mut machine);
         assert!(machine.removed.is_empty());
     }
 

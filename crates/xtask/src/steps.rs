@@ -279,6 +279,20 @@ fn is_named(step: &Step, name: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
+/// The folder that only the step of this name uses.
+pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
+    match name {
+        "doc" => Some("target/doc"),
+        "no-std" => Some("target/no-std"),
+        // Where trybuild compiles what must not compile.
+        "test" => Some("target/tests"),
+        "channel-only" => Some("target/channel-only"),
+        "older-tonic" => Some("target/older-tonic"),
+        "loom" => Some("target/loom"),
+        _ => None,
+    }
+}
+
 /// What `--list` prints.
 pub(crate) fn list(steps: &[Step]) -> String {
     let mut text = String::new();
@@ -404,6 +418,21 @@ mod tests {
         assert!(STEPS.iter().all(|step| text.contains(step.why)));
         assert!(text.contains("needs valgrind: apt-get install"));
         assert!(text.contains("needs cargo-deny: cargo install --locked --root target/tools"));
+    }
+
+    #[test]
+    fn a_folder_of_its_own_is_named_by_no_other_step() {
+        for step in STEPS {
+            let lines = (step.lines)(&crate::root()).unwrap();
+            let text = lines.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            for other in STEPS.iter().filter(|other| other.name != step.name) {
+                let Some(folder) = own_folder(other.name) else { continue };
+                assert!(!text.contains(folder), "{} uses {folder}", step.name);
+            }
+            let is_ours = ["no-std", "channel-only", "older-tonic", "loom"].contains(&step.name);
+            let folder = own_folder(step.name);
+            assert!(!is_ours || folder.is_some_and(|it| text.contains(it)), "{}", step.name);
+        }
     }
 
     #[test]
