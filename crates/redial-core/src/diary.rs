@@ -2,6 +2,9 @@
 //!
 //! Errors, traces, statistics, timelines and scenario results are derived from them. They hold
 //! every input of the machine, grants and draws included, so that a diary can be replayed.
+//!
+//! Rule: what keeps or prints all notes names each of them, so that the compiler shows what a new
+//! one still needs. That is why the enum is not `non_exhaustive`.
 
 use core::fmt;
 
@@ -11,7 +14,6 @@ use crate::{Advice, Directive, Failure, Grant, HedgeDelay, Judgement, Proof, Why
 /// One thing that happened in a call. Attempts are named by the order in which they started,
 /// from 1; a transparent replacement starts one too.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Note {
     /// The call began.
     Began {

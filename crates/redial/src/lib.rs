@@ -117,9 +117,9 @@ pub use written::Written;
 
 /// The core's words that users of this crate need.
 pub use redial_core::{
-    Backoff, Directive, Expired, Failure, HedgeAt, HedgeAtBuilder, HedgeDelay, Hint, HintRule,
-    Jitter, Judgement, Kind, Late, Limits, Measure, Note, Ns, Numbering, Over, Pace, PaceReading,
-    Pay, Problem, Proof, Reason, Rules, Stage, Step, TimedOut, Under, Why, ms, s,
+    Advice, Backoff, Directive, Expired, Failure, HedgeAt, HedgeAtBuilder, HedgeDelay, Hint,
+    HintRule, Jitter, Judgement, Kind, Late, Limits, Measure, Note, Ns, Numbering, Over, Pace,
+    PaceReading, Pay, Problem, Proof, Reason, Rules, Stage, Step, TimedOut, Under, Why, ms, s,
 };
 /// What calls share to hold retries back.
 pub mod throttles {

@@ -393,6 +393,18 @@ impl Hedged {
     }
 }
 
+impl AsRef<redial_core::Policy> for Policy {
+    fn as_ref(&self) -> &redial_core::Policy {
+        &self.core
+    }
+}
+
+impl AsRef<redial_core::Policy> for Hedged {
+    fn as_ref(&self) -> &redial_core::Policy {
+        &self.0.core
+    }
+}
+
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Policy")

@@ -46,6 +46,9 @@
 //! | `late` | `early` |
 //! | `throttle` | a budget of the policy's own, which its clones share |
 //! | `limits`, `deadline`, `attempt_timeout`, `hedge` | none |
+//!
+//! `hedge` turns the same policy into a hedged one: `backoff` and `jitter` may stand beside it and have
+//! no effect until it is taken out, `limits` are refused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +97,7 @@ pub struct Written {
     /// What holds retries back; `None`: a standard budget of the policy's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
-    /// Turns the policy into a hedged one; backoff and jitter are ignored then.
+    /// Turns the same policy into a hedged one; its backoff and jitter wait until it is taken out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Hedge>,
 }
@@ -201,6 +204,15 @@ pub enum Loaded {
     Hedged(Hedged),
 }
 
+impl AsRef<redial_core::Policy> for Loaded {
+    fn as_ref(&self) -> &redial_core::Policy {
+        match self {
+            Loaded::Policy(policy) => policy.core(),
+            Loaded::Hedged(policy) => policy.core(),
+        }
+    }
+}
+
 /// Why a written policy cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -249,7 +261,10 @@ impl Written {
     }
 
     fn build(&self) -> Result<Policy, Problem> {
-        // Limits of any kind, so that one that says nothing is not silently ignored.
+        // Backoff and jitter may stand beside `hedge`, and nothing is done with them: scenario files
+        // are read here, and there one line turns a policy into a hedged one and back. A builder
+        // has neither word once it hedges. Limits would promise something, so they are refused, and
+        // those of any kind: one that says nothing is not silently ignored.
         if self.hedge.is_some() && self.limits.is_some() {
             return Err(Problem::HedgeWithLimits);
         }

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use redial::throttles::{Bucket, Budget, Costs, CostsSpec};
+use redial::throttles::{Bucket, Budget, Costs, CostsSpec, Grant, Taken};
 use redial::{
-    Decision, Diary, Failure, HedgeDelay, Hedged, Jitter, Late, Limits, Note, Ns, Policy, Reason,
-    Request, Stage, Why, ms, s,
+    Advice, Decision, Diary, Directive, Failure, HedgeDelay, Hedged, Jitter, Judgement, Late,
+    Limits, Note, Ns, Policy, Proof, Reason, Request, Stage, Why, Written, ms, s,
 };
 
 static TABLE: [Duration; 2] = [ms(1), ms(7)];
@@ -20,13 +20,14 @@ fn other() -> Policy {
 }
 
 /// Checks a diary against the policy that made it, and returns it as it was read.
-fn check(diary: &Diary, policy: &redial::Rules, core: &redial_core::Policy) -> Diary {
+fn check(diary: &Diary, policy: impl AsRef<redial_core::Policy>) -> Diary {
+    let policy = policy.as_ref();
     assert!(matches!(diary.notes().first(), Some((_, Note::Began { .. }))), "{policy:?}");
-    diary.replay(core).expect("the same decisions");
+    diary.replay(policy).expect("the same decisions");
     let text = diary.to_json_lines();
     let read = Diary::from_json_lines(&text).expect("what was written can be read");
     assert_eq!(read.notes(), diary.notes(), "{text}");
-    read.replay(core).expect("the same decisions after reading");
+    read.replay(policy).expect("the same decisions after reading");
     read
 }
 
@@ -80,7 +81,7 @@ async fn diaries_of_every_kind_of_policy_replay_to_the_same_decisions() {
             ];
             for failure in failures_known {
                 let diary = run(&policy, failures, failure).await;
-                check(&diary, policy.rules(), policy.core());
+                check(&diary, &policy);
             }
         }
     }
@@ -93,19 +94,17 @@ async fn grants_and_answers_are_recorded_so_that_a_throttled_call_replays() {
     let policy =
         Policy::constant(ms(1)).attempts(5).build().expect("valid").sharing(bucket.clone());
     let diary = run(&policy, 9, Failure::server()).await;
-    check(&diary, policy.rules(), policy.core());
+    check(&diary, &policy);
     assert!(bucket.tokens(0).is_some());
-    let waits = diary
-        .notes()
-        .iter()
-        .any(|(_, note)| matches!(note, Note::Granted(redial_core::Grant::After(..))));
+    let waits =
+        diary.notes().iter().any(|(_, note)| matches!(note, Note::Granted(Grant::After(..))));
     assert!(waits, "the third retry had to wait for the bucket");
 
     let budget = std::sync::Arc::new(Budget::new(1.0, 0.1).expect("valid"));
     let policy = Policy::constant(ms(1)).attempts(5).build().expect("valid").sharing(budget);
     let diary = run(&policy, 9, Failure::server()).await;
     assert_eq!(why(&diary), Some(Why::Throttled));
-    check(&diary, policy.rules(), policy.core());
+    check(&diary, &policy);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +128,7 @@ async fn hedged_calls_replay_with_their_losers() {
     let cancelled =
         |attempt| diary.notes().iter().any(|(_, note)| *note == Note::Cancelled { attempt });
     assert!(cancelled(1) && cancelled(2) && !cancelled(3));
-    check(&diary, HEDGED.rules(), HEDGED.core());
+    check(&diary, &HEDGED);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +149,7 @@ async fn a_strategy_that_answers_later_replays_from_its_answers() {
         .diary(&mut diary)
         .await;
     assert_eq!(result.expect_err("it declines in the end").why(), Why::Strategy);
-    check(&diary, policy.rules(), policy.core());
+    check(&diary, &policy);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,14 +161,14 @@ async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
     let dropped = tokio::time::timeout(ms(250), call).await;
     assert!(dropped.is_err(), "it was still waiting");
     assert_eq!(why(&diary), Some(Why::Cancelled));
-    check(&diary, policy.rules(), policy.core());
+    check(&diary, &policy);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_policy_or_a_changed_note_is_noticed() {
     let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build().expect("valid");
     let diary = run(&policy, 9, Failure::server()).await;
-    let different = diary.replay(other().core()).expect_err("11 ms are not 10 ms");
+    let different = diary.replay(other()).expect_err("11 ms are not 10 ms");
     assert_eq!(
         different.to_string(),
         "note 5: the diary says \"a retry follows in 10ms because of a server failure\" at 3ms, \
@@ -183,13 +182,43 @@ async fn another_policy_or_a_changed_note_is_noticed() {
             note => (at, note),
         })
         .collect();
-    assert_eq!(
-        changed.replay(policy.core()).expect_err("it did not").index,
-        changed.notes().len() - 1
-    );
+    assert_eq!(changed.replay(&policy).expect_err("it did not").index, changed.notes().len() - 1);
     // Half a diary is played as far as it goes.
     let half: Diary = diary.notes().iter().copied().take(4).collect();
-    half.replay(policy.core()).expect("the same so far");
+    half.replay(&policy).expect("the same so far");
+}
+
+/// What users have at hand is what a replay takes, and each is asked: two retries are not three.
+#[test]
+fn a_diary_is_replayed_with_whatever_kind_of_policy_there_is() {
+    let text = r#"{ "attempts": 2, "backoff": { "constant": "0s" }, "throttle": "none" }"#;
+    let more = text.replace('2', "3");
+    let loaded = |text: &str| serde_json::from_str::<Written>(text).expect(text).load();
+    let mut diary = Diary::new();
+    let policy: Policy = serde_json::from_str(text).expect(text);
+    let _ = policy.retry(|| Err::<(), _>(())).when(|_| true).diary(&mut diary).call();
+    diary.replay(&policy).expect("a policy");
+    diary.replay(policy.core()).expect("the core's own");
+    diary.replay(loaded(text).expect(text)).expect("a loaded one");
+    assert_eq!(diary.replay(loaded(&more).expect(text)).expect_err("one more").index, 8);
+
+    let hedged = |attempts| Policy::hedged(ms(5)).attempts(attempts).build().expect("valid");
+    let loaded_hedged = |attempts: u32| {
+        let text = format!(r#"{{ "attempts": {attempts}, "hedge": {{ "delay": "5ms" }} }}"#);
+        loaded(&text).expect("valid")
+    };
+    let notes = [
+        (0, Note::Began { deadline: None, idempotent: true }),
+        (0, Note::Started { attempt: 1, number: 1 }),
+        (5_000_000, Note::Granted(Grant::Now(Taken(0)))),
+        (5_000_000, Note::Started { attempt: 2, number: 2 }),
+        (10_000_000, Note::Granted(Grant::Refused)),
+    ];
+    let diary: Diary = notes.into_iter().collect();
+    diary.replay(hedged(3)).expect("a hedged policy");
+    diary.replay(loaded_hedged(3)).expect("a loaded hedged one");
+    assert_eq!(diary.replay(hedged(2)).expect_err("no third").index, 4);
+    assert_eq!(diary.replay(loaded_hedged(2)).expect_err("no third").index, 4);
 }
 
 #[test]
@@ -203,6 +232,50 @@ fn what_is_not_a_diary_is_refused_with_its_line() {
     assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"ended\",\"why\":\"bored\"}"), 2);
     let outcome = "{\"at\":1,\"note\":\"outcome\",\"attempt\":1,\"directive\":\"retry\"}";
     assert_eq!(line(&format!("{{\"redial_diary\":1}}\n{outcome}")), 2);
+}
+
+/// Red if any note is written as another: `Advice::None => (None, false)`.
+#[test]
+fn every_note_is_read_as_it_was_written() {
+    let failure = Failure::client().at(Stage::InFlight).stop();
+    let judged = |directive, proof, drains| Note::Outcome {
+        attempt: 2,
+        judgement: Judgement { directive, proof, drains },
+    };
+    let mut notes = vec![
+        Note::Began { deadline: None, idempotent: true },
+        Note::Began { deadline: Some(9), idempotent: false },
+        Note::Hedging(HedgeDelay::After(3)),
+        Note::Hedging(HedgeDelay::Never),
+        Note::Started { attempt: 3, number: 2 },
+        judged(Directive::Succeed, None, false),
+        judged(Directive::Fail, Some(Proof::Unsent), true),
+        judged(Directive::Retry(failure), Some(Proof::Unprocessed), false),
+        Note::TimedOut { attempt: 1 },
+        Note::Cancelled { attempt: 1 },
+        Note::Drew(0.1),
+        Note::Granted(Grant::Now(Taken(5))),
+        Note::Granted(Grant::After(7, Taken(u64::MAX))),
+        Note::Granted(Grant::Later),
+        Note::Granted(Grant::Refused),
+        Note::Asked(failure),
+        Note::Answered(Advice::None),
+        Note::Answered(Advice::After(0)),
+        Note::Answered(Advice::Decline),
+        Note::Retrying { after: 1, failure },
+        Note::Replacing { attempt: 1, after: 2, proof: Proof::Unsent },
+        Note::Replacing { attempt: 1, after: 2, proof: Proof::Unprocessed },
+        Note::Committed { attempt: u32::MAX },
+        Note::Sealed,
+    ];
+    notes.extend(Why::ALL.map(|why| Note::Ended { why, attempt: Some(1) }));
+    notes.push(Note::Ended { why: Why::Cancelled, attempt: None });
+    let diary: Diary = notes.into_iter().map(|note| (Ns::MAX, note)).collect();
+    let text = diary.to_json_lines();
+    assert_eq!(text.lines().count(), diary.notes().len() + 1);
+    assert_eq!(Diary::from_json_lines(&text), Ok(diary));
+    let both = "{\"redial_diary\":1}\n{\"at\":1,\"note\":\"answered\",\"after\":1,\"silent\":true}";
+    assert_eq!(Diary::from_json_lines(both).expect_err("one of the two").line, 2);
 }
 
 #[test]
@@ -222,7 +295,7 @@ fn a_failure_keeps_all_that_is_known_of_it_when_it_is_written() {
 fn a_calls_own_hedges_are_written_read_and_replayed() {
     let policy = Policy::hedged(ms(5)).attempts(2).build().expect("valid");
     let started = |attempt| Note::Started { attempt, number: attempt };
-    let granted = Note::Granted(redial_core::Grant::Now(redial_core::Taken(0)));
+    let granted = Note::Granted(Grant::Now(Taken(0)));
     let began = Note::Began { deadline: None, idempotent: true };
     let after = |delay: Ns, sealed: bool| -> Diary {
         let hedging = Note::Hedging(HedgeDelay::After(delay));
@@ -234,15 +307,15 @@ fn a_calls_own_hedges_are_written_read_and_replayed() {
         }
         notes.into_iter().collect()
     };
-    check(&after(7_000_000, false), policy.rules(), policy.core());
-    check(&after(7_000_000, true), policy.rules(), policy.core());
+    check(&after(7_000_000, false), &policy);
+    check(&after(7_000_000, true), &policy);
     let never = Note::Hedging(HedgeDelay::Never);
     let mut notes = vec![(0, began), (0, never), (0, started(1))];
     let alone: Diary = notes.iter().copied().collect();
-    check(&alone, policy.rules(), policy.core());
+    check(&alone, &policy);
     notes.extend([(5_000_000, granted), (5_000_000, started(2))]);
     let wrong: Diary = notes.into_iter().collect();
-    assert_eq!(wrong.replay(policy.core()).expect_err("no hedge was due").index, 3);
+    assert_eq!(wrong.replay(&policy).expect_err("no hedge was due").index, 3);
 
     let text = after(7, false).to_json_lines();
     assert!(text.contains(r#"{"at":0,"note":"hedging","after":7}"#), "{text}");

@@ -138,6 +138,17 @@ fn limits_of_any_kind_do_not_go_with_hedging() {
     assert_eq!(written.hedged().unwrap_err(), LoadError::Problem(Problem::HedgeWithLimits));
 }
 
+/// A shared form with scenario files: `hedge` is put in and taken out, the rest stays as it is.
+#[test]
+fn taking_the_hedge_out_leaves_the_policy_with_its_backoff() {
+    let text =
+        r#"{ "backoff": { "constant": "7ms" }, "jitter": "none", "hedge": { "delay": "5ms" } }"#;
+    let mut written: Written = serde_json::from_str(text).unwrap();
+    assert_eq!(written.hedged().unwrap().rules().hedge, Some(ms(5)));
+    written.hedge = None;
+    assert_eq!(written.policy().unwrap().rules().backoff, redial::Backoff::Constant(ms(7)));
+}
+
 #[test]
 fn spans_are_kept_as_written_and_saturate_only_when_they_are_played() {
     // P2: some 584 years are the most that can be played.

@@ -240,7 +240,6 @@ impl<'p> Referee<'p> {
                 self.sealed = true;
             }
             Note::Ended { why, attempt } => self.read_end(at, why, attempt, model),
-            other => panic!("a note that nobody taught the referee: {other:?}"),
         }
         if !matches!(note, Note::Granted(_)) {
             self.debt = 0;

@@ -26,7 +26,7 @@ pub use replay::Divergence;
 /// assert_eq!(result.unwrap_err().why(), Why::Attempts);
 /// assert!(matches!(diary.notes().last(), Some((_, Note::Ended { why: Why::Attempts, .. }))));
 /// // Any surprise can be played again: with the same inputs come the same decisions.
-/// diary.replay(TWICE.core()).expect("the same decisions");
+/// diary.replay(&TWICE).expect("the same decisions");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diary {

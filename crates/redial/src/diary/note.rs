@@ -67,6 +67,9 @@ pub(super) enum Written {
         /// Absent: declined.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<Ns>,
+        /// It neither agreed nor declined.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        silent: bool,
     },
     Retrying {
         after: Ns,
@@ -189,8 +192,14 @@ impl From<Note> for Written {
                 Written::Granted { grant, after, taken }
             }
             Note::Asked(failure) => Written::Asked { failure: failure.into() },
-            Note::Answered(Advice::After(after)) => Written::Answered { after: Some(after) },
-            Note::Answered(_) => Written::Answered { after: None },
+            Note::Answered(advice) => {
+                let (after, silent) = match advice {
+                    Advice::After(after) => (Some(after), false),
+                    Advice::Decline => (None, false),
+                    Advice::None => (None, true),
+                };
+                Written::Answered { after, silent }
+            }
             Note::Retrying { after, failure } => {
                 Written::Retrying { after, failure: failure.into() }
             }
@@ -198,9 +207,8 @@ impl From<Note> for Written {
                 Written::Replacing { attempt, after, proof: proof.into() }
             }
             Note::Committed { attempt } => Written::Committed { attempt },
+            Note::Sealed => Written::Sealed {},
             Note::Ended { why, attempt } => Written::Ended { why: why.name().into(), attempt },
-            // The core's notes are all above; `Sealed` is the one without fields.
-            _ => Written::Sealed {},
         }
     }
 }
@@ -242,8 +250,12 @@ impl TryFrom<Written> for Note {
                 })
             }
             Written::Asked { failure } => Note::Asked(failure.try_into()?),
-            Written::Answered { after: Some(after) } => Note::Answered(Advice::After(after)),
-            Written::Answered { after: None } => Note::Answered(Advice::Decline),
+            Written::Answered { after, silent } => Note::Answered(match (after, silent) {
+                (Some(after), false) => Advice::After(after),
+                (None, false) => Advice::Decline,
+                (None, true) => Advice::None,
+                (Some(_), true) => return Err("`after` does not go with `silent`".into()),
+            }),
             Written::Retrying { after, failure } => {
                 Note::Retrying { after, failure: failure.try_into()? }
             }

@@ -72,13 +72,19 @@ impl World for Recorded {
 
 impl Diary {
     /// Plays the call again under this policy: draws, grants, answers, outcomes and moments are
-    /// those of the diary, and every decision must be too.
+    /// those of the diary, and every decision must be too. Any policy will do: a
+    /// [`Policy`](crate::Policy), a [`Hedged`](crate::Hedged) one, one that was loaded, or the core's
+    /// own. The one behind [`retry`](crate::retry) is `Policy::exponential(ms(100)).checked()`.
     ///
     /// A diary that stops in the middle of a call is played as far as it goes.
     ///
     /// # Errors
     /// The first note that differs.
-    pub fn replay(&self, policy: &Policy) -> Result<(), Box<Divergence>> {
+    pub fn replay(&self, policy: impl AsRef<Policy>) -> Result<(), Box<Divergence>> {
+        self.play(policy.as_ref())
+    }
+
+    fn play(&self, policy: &Policy) -> Result<(), Box<Divergence>> {
         let written = self.notes();
         let Some(&(start, Note::Began { deadline, idempotent })) = written.first() else {
             let Some(&first) = written.first() else { return Ok(()) };

@@ -346,7 +346,7 @@ async fn a_call_that_borrows_takes_the_options_of_other_calls() {
     assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 3, ms(35)));
     assert_eq!((tries, error.report().history.len()), (3, 3));
     assert_eq!(lines.len(), diary.notes().len());
-    diary.replay(policy.core()).expect("the same decisions");
+    diary.replay(&policy).expect("the same decisions");
 
     let once = policy.retry_on(&mut tries, async |_| fails().await).not_idempotent();
     let error = once.when(|_| Failure::timeout()).await.expect_err("it may have run");

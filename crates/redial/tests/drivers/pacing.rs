@@ -65,7 +65,7 @@ async fn hedges_follow_the_latency_of_calls_once_enough_are_known() {
     assert_eq!(hedges(&diary), 1);
     let ns = u64::try_from(around.as_nanos()).expect("it is short");
     assert_eq!(diary.notes()[1].1, Note::Hedging(HedgeDelay::After(ns)), "the diary knows it");
-    assert_eq!(diary.replay(READ.core()), Ok(()), "and is replayed with it");
+    assert_eq!(diary.replay(&READ), Ok(()), "and is replayed with it");
     let PaceReading { samples, win_rate, .. } = pace.read();
     assert_eq!((samples, win_rate), (5, Some(1.0)));
     assert!(delay(&pace) > around, "what was slower moves it up");
