@@ -62,6 +62,7 @@
 #![deny(unsafe_code)]
 
 mod attempt;
+mod blocking;
 mod builder;
 #[allow(unsafe_code)]
 mod cell;

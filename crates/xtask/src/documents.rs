@@ -1,9 +1,8 @@
 //! What the documents name must exist: tests and scenarios, and an entry for every ruling.
 //!
-//! The marking, in any file of `docs/`: the word `tests` or `scenarios`, a colon, and a list with commas;
-//! tests in backticks (a path before the name is allowed), scenarios in double quotes. In `docs/rulings.md`
-//! an entry begins with `- **ID**` and goes on to the next entry or heading. Its ruling is covered if it
-//! names at least one test or scenario that exists, or says `(comes with ...)`.
+//! How a document marks names is said in [`names`](crate::names). In `docs/rulings.md` an entry begins
+//! with `- **ID**` and goes on to the next entry or heading. Its ruling is covered if it names at least
+//! one test or scenario that exists, or says `(comes with ...)`.
 //!
 //! In `docs/peer-suites.md` the tables with a column `ours` say which tests stand for those of others: each
 //! row names tests in backticks there, or says in its last column why there is none.
@@ -13,76 +12,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::names::Names;
+
 /// The sections whose rulings must have an entry each, and how many there are; none: the letter alone.
 pub const EXPECTED: &[(&str, u32)] =
     &[("P", 12), ("L", 6), ("B", 0), ("S", 10), ("G", 41), ("C", 16), ("M", 9)];
 
 /// The sections that may have entries already.
 pub const LATER: &[(&str, u32)] = &[("H", 6)];
-
-/// Where tests are looked for; a folder that is not there holds none.
-const TEST_FOLDERS: &[&str] = &["crates", "fuzz"];
-
-/// Where scenarios are looked for: those that all share, and those that the rulings got besides.
-const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/rulings"];
-
-/// The names in a text, or those that exist.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Names {
-    /// Names of test functions.
-    pub tests: BTreeSet<String>,
-    /// Names of scenarios.
-    pub scenarios: BTreeSet<String>,
-}
-
-impl Names {
-    /// The names that `text` marks.
-    #[must_use]
-    pub fn marked_in(text: &str) -> Self {
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let tests = marked(&text, "tests:", '`')
-            .map(|path| path.rsplit("::").next().unwrap_or(path).to_owned());
-        let scenarios = marked(&text, "scenarios:", '"').map(str::to_owned);
-        Self { tests: tests.collect(), scenarios: scenarios.collect() }
-    }
-
-    /// All tests and scenarios of the workspace at `root`.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or a scenario file is not JSON.
-    pub fn existing_in(root: &Path) -> io::Result<Self> {
-        let mut names = Self::default();
-        for folder in TEST_FOLDERS.iter().map(|folder| root.join(folder)) {
-            if folder.is_dir() {
-                names.tests.extend(tests_below(&folder)?);
-            }
-        }
-        for folder in SCENARIO_FOLDERS.iter().map(|folder| root.join(folder)) {
-            if folder.is_dir() {
-                visit(&folder, "json", &mut |text| {
-                    names.scenarios.extend(scenarios_in(text)?);
-                    Ok(())
-                })?;
-            }
-        }
-        Ok(names)
-    }
-
-    /// What is here and not in `existing`, as a list to print.
-    #[must_use]
-    pub fn missing_from(&self, existing: &Self) -> Vec<String> {
-        let tests = self.tests.difference(&existing.tests);
-        let scenarios = self.scenarios.difference(&existing.scenarios);
-        tests
-            .map(|name| format!("there is no test `{name}`"))
-            .chain(scenarios.map(|name| format!("there is no scenario \"{name}\"")))
-            .collect()
-    }
-
-    fn share_any(&self, other: &Self) -> bool {
-        !self.tests.is_disjoint(&other.tests) || !self.scenarios.is_disjoint(&other.scenarios)
-    }
-}
 
 /// The names in every Markdown file of the folder that do not exist, each with its file.
 ///
@@ -135,19 +72,6 @@ pub fn uncovered_in(rulings: &str, existing: &Names) -> Vec<String> {
         .map(|(id, _)| id)
         .collect();
     ids(EXPECTED).filter(|id| !covered.contains(id)).collect()
-}
-
-/// The names of all tests in a folder.
-///
-/// # Errors
-/// If a file cannot be read.
-pub fn tests_below(folder: &Path) -> io::Result<BTreeSet<String>> {
-    let mut tests = BTreeSet::new();
-    visit(folder, "rs", &mut |source| {
-        tests.extend(tests_in(source));
-        Ok(())
-    })?;
-    Ok(tests)
 }
 
 /// What is wrong with `docs/peer-suites.md`: a row names a test that does not exist, or none without a
@@ -248,90 +172,10 @@ fn entries(text: &str) -> Vec<(String, String)> {
     entries
 }
 
-/// What stands between `quote`s in the lists after each `mark`.
-fn marked<'a>(text: &'a str, mark: &'a str, quote: char) -> impl Iterator<Item = &'a str> {
-    text.match_indices(mark).flat_map(move |(at, _)| {
-        let mut names = Vec::new();
-        let mut rest = &text[at + mark.len()..];
-        while let Some(name) = rest.trim_start_matches([' ', ',']).strip_prefix(quote) {
-            let Some((name, after)) = name.split_once(quote) else { break };
-            names.push(name);
-            rest = after;
-        }
-        names
-    })
-}
-
-/// The functions of a source file that carry a test attribute, whatever harness it is of.
-fn tests_in(source: &str) -> Vec<String> {
-    let mut tests = Vec::new();
-    let mut is_test = false;
-    for line in source.lines().map(str::trim) {
-        if line.starts_with("//") {
-            continue;
-        }
-        is_test |= is_test_attribute(line);
-        if let Some(name) = function_in(line) {
-            if is_test {
-                tests.push(name.to_owned());
-            }
-            is_test = false;
-        } else if line.ends_with(['}', ';']) {
-            // The attribute belonged to something that is no function.
-            is_test = false;
-        }
-    }
-    tests
-}
-
-fn is_test_attribute(line: &str) -> bool {
-    let Some(attribute) = line.strip_prefix("#[") else { return false };
-    let path = attribute.split(['(', ']']).next().unwrap_or_default();
-    path.rsplit("::").next() == Some("test")
-}
-
-fn function_in(line: &str) -> Option<&str> {
-    let (before, after) = line.split_once("fn ")?;
-    let is_word = before.is_empty() || before.ends_with(' ');
-    let end = after.find(|c: char| !c.is_alphanumeric() && c != '_')?;
-    (is_word && end > 0 && after[end..].starts_with(['(', '<'])).then(|| &after[..end])
-}
-
-/// The names of everything in a scenario file: the entries of its lists, whatever those are called.
-fn scenarios_in(text: &str) -> io::Result<BTreeSet<String>> {
-    let file: serde_json::Value = serde_json::from_str(text)?;
-    let lists = file.as_object().into_iter().flat_map(serde_json::Map::values);
-    let entries = lists.filter_map(serde_json::Value::as_array).flatten();
-    Ok(entries.filter_map(|entry| entry["name"].as_str()).map(str::to_owned).collect())
-}
-
-/// Hands the text of every file below `folder` with this extension to `see`; build output aside.
-fn visit(
-    folder: &Path,
-    extension: &str,
-    see: &mut dyn FnMut(&str) -> io::Result<()>,
-) -> io::Result<()> {
-    let at = |path: &Path, error: io::Error| {
-        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-    };
-    for entry in fs::read_dir(folder).map_err(|error| at(folder, error))? {
-        let path = entry?.path();
-        if path.is_dir() {
-            if !path.ends_with("target") {
-                visit(&path, extension, see)?;
-            }
-        } else if path.extension().is_some_and(|found| found == extension) {
-            fs::read_to_string(&path)
-                .and_then(|text| see(&text))
-                .map_err(|error| at(&path, error))?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    //! Goal: a name that does not exist, and a ruling without an entry, are found. Method: sample texts.
+    //! Goal: a ruling without an entry or a test, and a row without either, are found. Method: sample
+    //! texts.
 
     use super::*;
 
@@ -345,70 +189,6 @@ mod tests {
         let rest: String =
             ids(EXPECTED).skip(1).map(|id| format!("- **{id}** Something.\n")).collect();
         format!("# Rulings\n\n## P\n- **P1** {first}\n{rest}")
-    }
-
-    #[test]
-    fn lists_of_tests_and_scenarios_are_read_across_lines() {
-        let text = "A ruling; tests: `sample_one`, `part::sample_two`,\n  `sample_three`; scenarios: \"a\n  \
-                    long name\", \"other\". Then `code` and \"words\".";
-        assert_eq!(
-            Names::marked_in(text),
-            names(&["sample_one", "sample_two", "sample_three"], &["a long name", "other"])
-        );
-    }
-
-    #[test]
-    fn words_that_are_no_list_name_nothing() {
-        assert_eq!(
-            Names::marked_in("(tests: to be named) run tests: all `of` them"),
-            Names::default()
-        );
-        assert_eq!(Names::marked_in("tests: `never closed"), Names::default());
-    }
-
-    #[test]
-    fn names_that_do_not_exist_are_listed() {
-        let named = names(&["sample_one", "sample_two"], &["there", "gone"]);
-        let existing = names(&["sample_one"], &["there"]);
-        assert_eq!(
-            named.missing_from(&existing),
-            ["there is no test `sample_two`", "there is no scenario \"gone\""]
-        );
-    }
-
-    #[test]
-    fn only_functions_with_a_test_attribute_are_tests() {
-        let source = "
-            fn sample_helper() {}
-            #[cfg(test)]
-            fn sample_configured() {}
-            #[test]
-            #[should_panic]
-            fn sample_plain() {}
-            #[tokio::test(start_paused = true)]
-            async fn sample_async() {}
-            #[test] fn sample_same_line() {}
-            #[test]
-            // fn sample_commented() {}
-            fn sample_property(x in 0..10) {}
-            #[test_helper]
-            fn sample_other() {}
-            #[test]
-            const SAMPLE: fn() = sample;
-            fn sample_last() {}
-        ";
-        assert_eq!(
-            tests_in(source),
-            ["sample_plain", "sample_async", "sample_same_line", "sample_property"]
-        );
-    }
-
-    #[test]
-    fn scenario_names_are_read_from_every_list_of_a_file() {
-        let text =
-            r#"{"about": "x", "scenarios": [{"name": "one"}], "configs": [{"name": "two"}]}"#;
-        assert_eq!(scenarios_in(text).unwrap(), names(&[], &["one", "two"]).scenarios);
-        assert!(scenarios_in("{").is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod documents;
 mod features;
 pub mod languages;
 mod machine;
+pub mod names;
 mod needs;
 mod record;
 mod run;

@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use xtask::documents::{self, Names};
+use xtask::documents;
+use xtask::names::{self, Names};
 
 /// How many rulings are covered at least. It only grows; when it is all of them, it stays there.
 const COVERED_MIN: usize = 95;
@@ -27,7 +28,7 @@ fn every_name_in_the_documents_exists() {
 fn every_test_of_the_peers_has_one_of_ours_or_a_reason() {
     let root = xtask::root();
     let text = fs::read_to_string(root.join("docs/peer-suites.md")).expect("it is there");
-    let suite = documents::tests_below(&root.join("crates/redial-grpc/tests/suites"));
+    let suite = names::tests_below(&root.join("crates/redial-grpc/tests/suites"));
     let suite = suite.expect("the suite is readable");
     let problems = documents::problems_in_suites(&text, &existing(), &suite);
     assert!(problems.is_empty(), "{}", problems.join("\n"));

@@ -3,9 +3,8 @@
 use core::ops::Deref;
 
 use super::{Call, End, Live, Phase, Question, slots};
-use crate::decide::Why;
 use crate::time::{NEVER, Ns, ns};
-use crate::{Ledger, Note, Policy, World};
+use crate::{Ledger, Note, Policy, Why, World};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Starts the next attempt that counts.

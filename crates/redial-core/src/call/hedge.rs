@@ -4,9 +4,9 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use super::{Call, Phase, Wanted};
-use crate::decide::{self, Why};
+use crate::decide;
 use crate::time::{NEVER, Ns, ns};
-use crate::{Hint, HintRule, Kind, Policy, World};
+use crate::{Hint, HintRule, Kind, Policy, Why, World};
 
 /// When the hedges of one call follow, whatever its policy's delay.
 ///

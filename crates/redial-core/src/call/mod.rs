@@ -16,6 +16,7 @@ mod attempts;
 mod command;
 mod first;
 mod hedge;
+mod inputs;
 mod next;
 mod replace;
 
@@ -26,10 +27,9 @@ pub use hedge::HedgeDelay;
 use core::ops::Deref;
 use core::time::Duration;
 
-use crate::decide::{Advice, Why};
 use crate::rules::Expired;
 use crate::time::{NEVER, Ns};
-use crate::{Cost, Directive, Failure, Grant, Judgement, Kind, Ledger, Note, Policy, World};
+use crate::{Cost, Failure, Kind, Ledger, Note, Policy, Why, World};
 
 /// The most attempts that a machine can run at once (ruling G2).
 pub const LIVE_MAX: usize = 32;
@@ -293,131 +293,6 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     #[must_use]
     pub fn is_running(&self, slot: usize) -> bool {
         slot < LIVE && self.running & 1 << slot != 0
-    }
-
-    /// The outcome of the attempt in this slot is there.
-    pub fn outcome(&mut self, slot: usize, judgement: Judgement, now: Ns, world: &mut impl World) {
-        // Nothing runs once the call has ended.
-        if !self.is_running(slot) {
-            debug_assert!(self.end.is_some(), "an outcome without an attempt");
-            return;
-        }
-        let Live { attempt, number, .. } = self.live[slot];
-        world.note(now, Note::Outcome { attempt, judgement });
-        self.free(slot);
-        match judgement.directive {
-            Directive::Succeed => self.finish(Why::Succeeded, Some((attempt, slot)), now, world),
-            _ if self.replace(slot, number, attempt, judgement.proof, now, world) => {}
-            Directive::Fail => {
-                if judgement.drains {
-                    world.failed();
-                }
-                self.finish(Why::Fatal, Some((attempt, slot)), now, world);
-            }
-            Directive::Retry(failure) => self.retry_or_hedge((attempt, slot), failure, now, world),
-        }
-        self.check();
-    }
-
-    /// The response of the attempt in this slot has begun: the call belongs to it (ruling G6).
-    pub fn committed(&mut self, slot: usize, now: Ns, world: &mut impl World) {
-        if !self.is_running(slot) {
-            return;
-        }
-        self.commit(slot, now, world);
-        self.check();
-    }
-
-    /// What the application wrote can no longer be kept. The call belongs to the attempt in `slot`;
-    /// if none is in flight, the next one to start is the last (ruling G24).
-    pub fn sealed(&mut self, slot: Option<usize>, now: Ns, world: &mut impl World) {
-        if self.end.is_some() || self.is_committed() || self.sealed {
-            return;
-        }
-        world.note(now, Note::Sealed);
-        match slot {
-            Some(slot) if self.is_running(slot) => self.commit(slot, now, world),
-            // Of all that waits, what is due first starts first, and its commit drops the rest. Until
-            // then the rest stays: if that was a hedge, the throttle may refuse it (G14).
-            _ => self.sealed = true,
-        }
-        self.check();
-    }
-
-    /// Time has passed: the deadline, attempts' own timeouts, replacements, retries and hedges that
-    /// are due happen now.
-    pub fn wake(&mut self, now: Ns, world: &mut impl World) {
-        let mut steps = 0;
-        while self.wake_once(now, world) {
-            steps += 1;
-            // What starts now is not due now: each slot is once, and so is what it brings about.
-            debug_assert!(steps <= 2 * LIVE + 2, "something is due again and again");
-        }
-    }
-
-    /// Of all that is due now, the first thing happens; false if nothing is due.
-    ///
-    /// A driver that can know the outcome of what this starts at the same moment reports it before
-    /// it goes on: outcomes come before timers (P4).
-    pub fn wake_once(&mut self, now: Ns, world: &mut impl World) -> bool {
-        if self.end.is_some() {
-            return false;
-        }
-        if now >= self.deadline {
-            self.finish(Why::Deadline, None, now, world);
-            self.check();
-            return true;
-        }
-        // The earliest first; among equals the lower number, and the next retry or hedge last.
-        // What the driver has not been told to start cannot have taken its time: outcomes come
-        // before timers, even where an attempt may take no time at all (P4).
-        let due = slots((self.running | self.waiting) & !self.starts)
-            .filter(|&slot| self.live[slot].at <= now)
-            .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
-        match due {
-            Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, world),
-            _ if self.at <= now => self.phase_due(now, world),
-            _ => return false,
-        }
-        self.check();
-        true
-    }
-
-    /// The strategy answered.
-    pub fn answered(&mut self, advice: Advice, now: Ns, world: &mut impl World) {
-        // An ended call asks nothing.
-        if self.phase != Phase::Asking {
-            return;
-        }
-        world.note(now, Note::Answered(advice));
-        self.phase = Phase::Idle;
-        self.judge(advice, now, world);
-        self.check();
-    }
-
-    /// The throttle answered what it had announced.
-    pub fn granted(&mut self, grant: Grant, now: Ns, world: &mut impl World) {
-        let Phase::Granting(wanted) = self.phase else {
-            // Nobody waits for it any more, so that it never starts: the end gives it back (P6).
-            world.granted(grant);
-            if self.end.is_some() {
-                world.ended();
-            }
-            return;
-        };
-        world.granted(grant);
-        world.note(now, Note::Granted(grant));
-        self.phase = Phase::Idle;
-        self.use_grant(grant, wanted, now, world);
-        self.check();
-    }
-
-    /// The application dropped the call: never a failure (ruling P6).
-    pub fn cancel(&mut self, now: Ns, world: &mut impl World) {
-        if self.end.is_none() {
-            self.finish(Why::Cancelled, None, now, world);
-        }
-        self.check();
     }
 
     /// The invariants at the head of this file.

@@ -3,10 +3,10 @@
 use core::ops::Deref;
 
 use super::{Call, Live, Phase, Question, Wanted};
-use crate::decide::{self, Advice, Verdict, Why, decide};
+use crate::decide::{self, Advice, Verdict, decide};
 use crate::rules::TimedOut;
 use crate::time::{NEVER, Ns};
-use crate::{Failure, Grant, Kind, Note, Policy, World};
+use crate::{Failure, Grant, Kind, Note, Policy, Why, World};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// An attempt's own timeout, or a replacement.

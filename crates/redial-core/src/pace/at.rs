@@ -4,7 +4,8 @@
 
 use core::time::Duration;
 
-use super::{FRACTION, SAMPLES_MAX, STEP};
+use super::SAMPLES_MAX;
+use super::word::{FRACTION, STEP};
 use crate::Problem;
 use crate::time::{NEVER, Ns, ms, ns};
 

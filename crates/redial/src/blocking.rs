@@ -1,0 +1,164 @@
+//! The blocking driver: attempts in the calling thread, one after the other (ruling P12).
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use redial_core::Command;
+
+use crate::attempt::{Attempt, Blocking, Operation};
+use crate::classify::{Classified, Classify};
+use crate::clock;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::future::{Output, shorter};
+use crate::options::Options;
+use crate::policy::{Origin, Policy};
+use crate::report::Report;
+use crate::retry::Retry;
+use crate::throttle::Handle;
+
+impl<'p, G, O, C, S, R, T, E> Retry<'p, G, O, Blocking, C, S, R>
+where
+    G: Origin<'p>,
+    O: Operation<Answer = Result<T, E>>,
+    C: Classify<T, E>,
+    R: Output<T>,
+{
+    /// Runs the call in this thread.
+    ///
+    /// It blocks the thread while an attempt runs and while it waits for the next one; nothing else.
+    /// A running attempt cannot be cancelled: it is told what remains, the deadline is judged when
+    /// it returns, and its own timeout is for the operation to keep (ruling P12).
+    ///
+    /// ```
+    /// use redial::{Policy, ms};
+    /// use std::fs;
+    /// use std::io::ErrorKind;
+    ///
+    /// static READ: Policy = Policy::exponential(ms(10)).attempts(5).checked();
+    ///
+    /// let text = READ
+    ///     .retry(|| fs::read_to_string("Cargo.toml"))
+    ///     .when(|error| error.kind() == ErrorKind::Interrupted)
+    ///     .call()?;
+    /// assert!(text.contains("[package]"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The call did not get what it asked for.
+    ///
+    /// # Panics
+    /// The operation does.
+    pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
+        let Retry { origin, mut operation, mut classify, options, .. } = self;
+        let start = Instant::now();
+        let rules = origin.policy().rules();
+        // What a deadline that has passed already leaves of a call is the machine's to say (P10).
+        let expired = rules.deadline == Some(Duration::ZERO);
+        if options.is_none() && !expired && !crate::trace::is_wanted() {
+            let remaining = shorter(rules.deadline, rules.attempt_timeout);
+            let attempt = Attempt { number: 1, remaining, last: None };
+            let outcome = classify.classify(operation.start(attempt));
+            if let Classified::Succeed(value) = outcome {
+                origin.succeeded();
+                let report = || Report {
+                    attempts: 1,
+                    attempts_max: rules.attempts,
+                    elapsed: start.elapsed(),
+                    why: redial_core::Why::Succeeded,
+                    tokens: None,
+                    history: Vec::new(),
+                };
+                return Ok(R::output(value, report));
+            }
+            return run::<O, C, R, T, E>(
+                origin.policy(),
+                origin.handle(),
+                operation,
+                classify,
+                Options::default(),
+                start,
+                Some(outcome),
+            );
+        }
+        let options = options.map_or_else(Options::default, |options| *options);
+        run::<O, C, R, T, E>(
+            origin.policy(),
+            origin.handle(),
+            operation,
+            classify,
+            options,
+            start,
+            None,
+        )
+    }
+}
+
+/// The blocking driver; `first` is the first attempt's outcome if it has run already.
+#[cold]
+fn run<O, C, R, T, E>(
+    policy: &Policy,
+    handle: Handle,
+    mut operation: O,
+    mut classify: C,
+    options: Options<'_>,
+    start: Instant,
+    mut first: Option<Classified<T, E, C::Kept>>,
+) -> Result<R::Output, Error<E, C::Kept>>
+where
+    O: Operation<Answer = Result<T, E>>,
+    C: Classify<T, E>,
+    R: Output<T>,
+{
+    let now = || clock::moment(Instant::now());
+    let mut engine =
+        Engine::<T, E, C::Kept, 1>::begin(policy, handle, options, clock::moment(start));
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        while let Some(command) = engine.call.command() {
+            match command {
+                // A blocking attempt has returned before anything can cancel it.
+                Command::Cancel(_) => {}
+                Command::Start(start) => {
+                    let outcome = first.take().unwrap_or_else(|| {
+                        classify.classify(operation.start(engine.attempt(start, now())))
+                    });
+                    engine.outcome(start.slot, outcome, now());
+                }
+                Command::Ask(failure) => engine.ask(failure, now()),
+                Command::Await(cost) => engine.await_grant(cost),
+                Command::End(end) => {
+                    let result = engine.result(end);
+                    return result.map(|(value, report)| R::output(value, || report));
+                }
+            }
+        }
+        if engine.poll_question(&mut Context::from_waker(&waker), now) == Poll::Ready(()) {
+            continue;
+        }
+        let Some(at) = engine.call.wake_at() else {
+            // Only a question can be under way: its waker unparks this thread.
+            thread::park();
+            continue;
+        };
+        let left = at.saturating_sub(now());
+        if left > 0 {
+            // A question that is answered meanwhile ends the wait early.
+            thread::park_timeout(redial_core::duration(left));
+        } else {
+            engine.wake(now());
+        }
+    }
+}
+
+/// Wakes the blocking driver.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
