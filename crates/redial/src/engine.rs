@@ -41,8 +41,10 @@ impl Outside for Process<'_> {
     }
     fn note(&mut self, at: Ns, note: Note) {
         crate::trace::note(&note);
-        if let Some(hook) = &mut self.hook {
+        // Taken out while it runs: one that panics is gone when the call is given up because of it.
+        if let Some(mut hook) = self.hook.take() {
             hook(at, &note);
+            self.hook = Some(hook);
         }
         if let Some(diary) = &mut self.diary {
             diary.push(at, note);

@@ -27,6 +27,20 @@ pub(crate) struct Options<'p> {
     pub(crate) pace: Option<&'p Pace>,
 }
 
+/// This hook, after the one that is there.
+pub(crate) fn beside<'p>(
+    earlier: Option<Hook<'p>>,
+    mut hook: impl FnMut(Ns, &Note) + Send + 'p,
+) -> Hook<'p> {
+    match earlier {
+        None => Box::new(hook),
+        Some(mut earlier) => Box::new(move |at, note| {
+            earlier(at, note);
+            hook(at, note);
+        }),
+    }
+}
+
 /// The words of every call, for a builder that has them as `self.options`.
 macro_rules! call_options {
     ($p:lifetime) => {
@@ -48,7 +62,8 @@ macro_rules! call_options {
             self
         }
 
-        /// Calls this for every note of the call, with its moment.
+        /// Calls this for every note of the call, with its moment. Of several hooks each is called, in
+        /// the order in which they were given.
         ///
         /// ```
         /// use redial::{Note, Policy};
@@ -69,7 +84,8 @@ macro_rules! call_options {
             mut self,
             hook: impl FnMut(redial_core::Ns, &redial_core::Note) + Send + $p,
         ) -> Self {
-            self.options().hook = Some(Box::new(hook));
+            let options = self.options();
+            options.hook = Some(crate::options::beside(options.hook.take(), hook));
             self
         }
 

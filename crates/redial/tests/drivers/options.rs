@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttles::Bucket;
 use redial::{
-    Decision, Diary, Directive, Failure, Hedged, Jitter, Note, Policy, Reason, Request, Rules,
+    Decision, Diary, Directive, Failure, Hedged, Jitter, Note, Ns, Policy, Reason, Request, Rules,
     Stage, Throttle, TriedEnd, Why, ms, s,
 };
 use redial_core::Expired;
@@ -165,6 +165,28 @@ async fn a_hook_sees_what_the_diary_holds_in_every_driver() {
     let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).diary(&mut diary);
     call.on_note(hook).call().expect_err("always busy");
     assert_eq!(seen.into_inner().expect("one thread"), diary.notes());
+}
+
+/// Whoever wraps a call may listen to it, and whoever made it too. Red: the later hook replaces the
+/// earlier one.
+#[tokio::test(start_paused = true)]
+async fn hooks_of_one_call_are_all_called_in_order() {
+    let policy = free(1);
+    let seen = Mutex::new(Vec::new());
+    let hook = |name: &'static str| {
+        let seen = &seen;
+        move |_: Ns, note: &Note| seen.lock().expect("one thread").push((name, note.to_string()))
+    };
+    let call = policy.retry(fails).when(|_| true).on_note(hook("one")).on_note(hook("two"));
+    call.await.expect_err("always busy");
+    let mut unit = ();
+    let lent = policy.retry_on(&mut unit, async |()| fails().await);
+    let lent = lent.on_note(hook("three")).on_note(hook("four"));
+    lent.when(|_| true).await.expect_err("always busy");
+    let seen = seen.into_inner().expect("one thread");
+    let names: Vec<_> = seen.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, [["one", "two"].repeat(4), ["three", "four"].repeat(4)].concat());
+    assert!(seen.chunks(2).all(|pair| pair[0].1 == pair[1].1), "{seen:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -243,3 +243,52 @@ fn a_blocking_operation_that_panics_gives_its_call_up() {
     });
     assert_eq!((text.as_str(), count.alive(), policy.tokens(0)), ("as told", 0, Some(9.0)));
 }
+
+/// A hook in a test is often an assertion, and what fails once fails again when the call is given up
+/// on the way out: a second panic there would take the process with it.
+///
+/// Red: keep the hook in its place while it runs (`if let Some(hook) = &mut self.hook`).
+#[test]
+fn a_hook_that_panics_is_not_called_again_and_costs_nothing() {
+    // As many notes as the call has: it begins, starts, fails, draws, pays, waits, starts, fails, ends.
+    for from in 0..9 {
+        for driver in ["blocking", "async", "lending"] {
+            let policy = Policy::constant(ms(1)).attempts(2).deadline(s(1)).build().expect("valid");
+            let (hand, count) = (Hand::default(), Count::default());
+            let mut notes = 0;
+            let hook = |_: Ns, _: &Note| {
+                notes += 1;
+                assert!(notes <= from, "as told");
+            };
+            let text = panics(|| match driver {
+                "blocking" => {
+                    let call = policy.retry(|| Err::<(), _>(count.one())).when(|_| true);
+                    let _ = call.on_note(hook).call();
+                }
+                "async" => {
+                    let call = policy.retry(async || Err::<(), _>(count.one())).when(|_| true);
+                    let call = call.on_note(hook).sleeping_on(hand.clone());
+                    let mut call = Box::pin(call.into_future());
+                    while poll(call.as_mut()).is_pending() {
+                        hand.pass(ms(1));
+                    }
+                }
+                _ => {
+                    let mut lent = ();
+                    let call = policy.retry_on(&mut lent, async |()| Err::<(), _>(count.one()));
+                    let call = call.on_note(hook).sleeping_on(hand.clone()).when(|_| true);
+                    let mut call = Box::pin(call);
+                    while poll(call.as_mut()).is_pending() {
+                        hand.pass(ms(1));
+                    }
+                }
+            });
+            let case = format!("{driver}, from note {from}");
+            assert_eq!((text.as_str(), count.alive()), ("as told", 0), "{case}");
+            assert_eq!(notes, from + 1, "{case}");
+            // What pays for the retry comes back unless that has started, which the seventh note says.
+            let left = if from < 6 { 10.0 } else { 9.0 };
+            assert_eq!(policy.tokens(0), Some(left), "{case}");
+        }
+    }
+}
