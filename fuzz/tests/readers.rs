@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use redial::testing::{hangs, meets};
-use redial::{Diary, Policy};
+use redial::Diary;
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
 use redial_service_config::{
@@ -118,7 +118,7 @@ fn clients() -> impl Iterator<Item = Client> {
 }
 
 /// A plan judges every status and plays without breaking.
-fn is_sound(plan: &Plan, policy: &Policy) {
+fn is_sound(plan: &Plan, policy: &redial::Loaded) {
     for code in Code::ALL {
         let _ = plan.judge(code, Pushback::Stop);
     }

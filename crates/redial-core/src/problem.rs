@@ -38,6 +38,8 @@ pub enum Problem {
     HedgeAttempts,
     /// Hedging together with a strategy.
     HedgeWithStrategy,
+    /// Hedging in a policy that retries.
+    HedgeAsRetry,
     /// A quantile that is not a share between 0 and 1, or too rare to be followed.
     Quantile,
     /// A floor above the cap.
@@ -81,7 +83,9 @@ impl Problem {
             Problem::FillWithoutHard => "limits.under",
             Problem::TruncateWithoutHard => "limits.over",
             Problem::AttemptTimeout => "attempt_timeout",
-            Problem::HedgeWithLimits | Problem::HedgeWithStrategy => "hedge",
+            Problem::HedgeWithLimits | Problem::HedgeWithStrategy | Problem::HedgeAsRetry => {
+                "hedge"
+            }
             Problem::Quantile => "hedge_at.quantile",
             Problem::FloorAboveCap => "hedge_at.floor",
             Problem::Samples => "hedge_at.samples",
@@ -145,6 +149,9 @@ impl Problem {
             }
             Problem::HedgeWithStrategy => {
                 "hedge: a strategy decides on failures, hedges start before there is one; use one of the two"
+            }
+            Problem::HedgeAsRetry => {
+                "hedge: a policy that retries does not hedge; make it with `Policy::hedged`, or leave the hedge out"
             }
             Problem::Quantile => {
                 "hedge_at.quantile: must be a share from 0.001 to 0.999; write 0.99 for the 99th percentile"

@@ -197,8 +197,8 @@ impl Plan {
     /// The same as a policy of the library, for [`redial::testing`] and for drivers of your own: with
     /// the throttle of the config, which all plans of a server share.
     #[must_use]
-    pub fn playable(&self, throttle: Option<Arc<Tokens>>) -> redial::Policy {
-        let policy = redial::Policy::from_core(self.policy.clone());
+    pub fn playable(&self, throttle: Option<Arc<Tokens>>) -> redial::Loaded {
+        let policy = redial::Loaded::from_core(self.policy.clone());
         match throttle {
             None => policy,
             Some(tokens) if self.retries == Retries::Off => policy.sharing(Arc::new(Idle(tokens))),

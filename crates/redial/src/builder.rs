@@ -20,7 +20,7 @@ pub struct Builder<P> {
     throttle: Throttle,
     /// Whether nobody has named a throttle, so that a policy made at run time owns its budget.
     unnamed: bool,
-    /// Something that was said and does not go with the backoff.
+    /// Something that was said and does not go with the backoff, or with what it becomes.
     misplaced: Option<Problem>,
     becomes: PhantomData<fn() -> P>,
 }
@@ -103,6 +103,16 @@ impl<P> Builder<P> {
 }
 
 impl Builder<Policy> {
+    /// Rules from elsewhere, which may hedge.
+    #[track_caller]
+    pub(crate) const fn retrying(rules: Rules) -> Self {
+        let mut builder = Builder::new(rules);
+        if rules.hedge.is_some() {
+            builder.misplaced = Some(Problem::HedgeAsRetry);
+        }
+        builder
+    }
+
     /// No bound on the attempts: a deadline or a limit must end the call.
     pub const fn unlimited(mut self) -> Self {
         self.rules.attempts = None;

@@ -186,17 +186,11 @@ impl Policy {
         Builder::new(Rules { hedge: Some(delay), ..Rules::DEFAULT })
     }
 
-    /// A policy of rules that are plain data: what presets and designs are made of.
+    /// A policy of rules that are plain data: what presets and designs are made of. Rules that hedge
+    /// are refused when it is built: [`Policy::hedged`] makes those.
     #[track_caller]
     pub const fn from_rules(rules: Rules) -> Builder<Policy> {
-        Builder::new(rules)
-    }
-
-    /// A policy of rules that were checked elsewhere, without a throttle: for designs that make
-    /// their own and bring their own ([`Policy::sharing`]).
-    #[must_use]
-    pub const fn from_core(core: redial_core::Policy) -> Policy {
-        Policy { core, handle: Handle::None, strategy: None }
+        Builder::retrying(rules)
     }
 
     /// The same policy with a throttle that is shared at run time.

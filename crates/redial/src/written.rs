@@ -60,6 +60,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
 
+pub use crate::loaded::Loaded;
 use crate::policy::{Hedged, Policy};
 use crate::smithy::{BucketOptions, CostOptions};
 use crate::throttle::Handle;
@@ -193,24 +194,6 @@ pub struct Hedge {
     /// How long after the attempt before it the next one starts.
     #[serde(with = "span")]
     pub delay: Duration,
-}
-
-/// What a written policy becomes.
-#[derive(Clone, Debug)]
-pub enum Loaded {
-    /// One that retries.
-    Policy(Policy),
-    /// One that hedges.
-    Hedged(Hedged),
-}
-
-impl AsRef<redial_core::Policy> for Loaded {
-    fn as_ref(&self) -> &redial_core::Policy {
-        match self {
-            Loaded::Policy(policy) => policy.core(),
-            Loaded::Hedged(policy) => policy.core(),
-        }
-    }
 }
 
 /// Why a written policy cannot be had.

@@ -2,8 +2,8 @@
 //! run time; in a `static` the same check is a compile error.
 
 use redial::{
-    Expired, Jitter, Judgement, Numbering, Pay, Policy, Problem, Proof, Rules, TimedOut, ms, s,
-    testing,
+    Expired, Jitter, Judgement, Loaded, Numbering, Pay, Policy, Problem, Proof, Rules, TimedOut,
+    ms, s, testing,
 };
 
 #[test]
@@ -26,6 +26,21 @@ fn when_takes_a_failure_and_until_may_follow_it() {
     });
     let value = call.when(|_| redial::Failure::throttling()).until(|value| *value == 3).call();
     assert_eq!(value.ok(), Some(3));
+}
+
+/// A type that hedges has no blocking call and takes nothing that must not run twice (P12); rules must
+/// not get around it. Red: `Builder::new(rules)` in `Policy::from_rules`.
+#[test]
+fn rules_that_hedge_make_no_policy_that_retries() {
+    let hedged = Policy::hedged(ms(5)).build().expect("valid");
+    let builder = Policy::from_rules(*hedged.rules());
+    assert_eq!(builder.build().err(), Some(Problem::HedgeAsRetry));
+    assert_eq!(builder.build_with(|_| ms(1)).err(), Some(Problem::HedgeAsRetry));
+    assert_eq!(builder.build_with_table([ms(1)]).err(), Some(Problem::HedgeAsRetry));
+    let loaded = Loaded::from_core(hedged.core().clone());
+    assert!(matches!(loaded, Loaded::Hedged(_)), "{loaded:?}");
+    let core = Policy::constant(ms(5)).build().expect("valid").core().clone();
+    assert!(matches!(Loaded::from_core(core), Loaded::Policy(_)));
 }
 
 /// Red if a type of a public field is not exported beside the type that has it.

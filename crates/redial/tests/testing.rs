@@ -11,8 +11,8 @@ use redial::testing::{
 };
 use redial::throttles::{Bucket, Budget, Cost, Grant, Taken};
 use redial::{
-    Backoff, Decision, Directive, Failure, Hedged, Jitter, Judgement, Late, Ns, Policy, Request,
-    Rules, Sleeper, Stage, Throttle, Why, ms, s,
+    Backoff, Decision, Directive, Failure, Hedged, Jitter, Judgement, Late, Loaded, Ns, Policy,
+    Request, Rules, Sleeper, Stage, Throttle, Why, ms, s,
 };
 use redial_core::{Pay, Proof};
 
@@ -21,8 +21,8 @@ fn every(delay: Duration, attempts: u32) -> Policy {
     builder.throttle(Throttle::none()).build().unwrap()
 }
 
-fn rules(rules: Rules) -> Policy {
-    Policy::from_rules(rules).throttle(Throttle::none()).build().unwrap()
+fn rules(rules: Rules) -> Loaded {
+    Loaded::from_core(redial_core::Policy::new(rules).unwrap())
 }
 
 fn ended(at: Duration, why: Why, attempt: Option<u32>) -> Option<Ended> {
@@ -258,7 +258,7 @@ fn a_throttle_may_answer_later() {
 }
 
 /// A policy as gRPC's layer will build it: what provably did not run is replaced.
-fn grpc(attempts: u32, hedge: Option<Duration>) -> Policy {
+fn grpc(attempts: u32, hedge: Option<Duration>) -> Loaded {
     let backoff = Backoff::Constant(ms(50));
     let attempts = Some(attempts);
     rules(Rules {

@@ -77,6 +77,7 @@ pub use script::{Meets, Script, fails, fails_with, fatal, hangs, meets, succeeds
 pub use crate::draws::{Given, given as draws};
 pub use redial_core::ns as nanoseconds;
 
+use crate::loaded::Loaded;
 use crate::policy::{Hedged, Policy};
 
 /// What can be played: a [`Policy`], a [`Hedged`] one, or one that was loaded and is either.
@@ -98,20 +99,18 @@ impl Plays for Hedged {
     }
 }
 
-#[cfg(feature = "serde")]
-impl Plays for crate::written::Loaded {
+impl Plays for Loaded {
     fn policy(&self) -> &Policy {
         match self {
-            crate::written::Loaded::Policy(policy) => policy,
-            crate::written::Loaded::Hedged(policy) => policy.policy(),
+            Loaded::Policy(policy) => policy,
+            Loaded::Hedged(policy) => policy.policy(),
         }
     }
 }
 
 mod sealed {
     pub trait Sealed {}
-    #[cfg(feature = "serde")]
-    impl Sealed for crate::written::Loaded {}
+    impl Sealed for crate::Loaded {}
     impl Sealed for crate::Policy {}
     impl Sealed for crate::Hedged {}
 }

@@ -77,7 +77,7 @@ impl Plan {
         let (Ok(config), []) = (&self.config, refusals.as_slice()) else { return Err(refusals) };
         let throttle = config.retry_throttling().map(|throttling| Arc::new(throttling.tokens()));
         let plans = calls.iter().filter_map(|call| call.grpc.as_ref()).map(|call| &call.plan);
-        Ok(plans.map(|plan| Loaded::Policy(plan.playable(throttle.clone()))).collect())
+        Ok(plans.map(|plan| plan.playable(throttle.clone())).collect())
     }
 
     fn refusal(&self, problem: &redial_service_config::Problem) -> Refusal {
