@@ -4,6 +4,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
 use crate::Problem;
@@ -286,6 +287,11 @@ impl Policy {
         after(self.rules.deadline).min(after(own))
     }
 }
+
+// It never changes, and a function of a user's own is shared by threads: it has to be whole whenever
+// one of them panics, caught or not.
+impl UnwindSafe for Policy {}
+impl RefUnwindSafe for Policy {}
 
 /// What takes any policy takes this one.
 impl AsRef<Policy> for Policy {

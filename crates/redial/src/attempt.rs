@@ -40,6 +40,10 @@ pub enum Async {}
 pub enum Blocking {}
 
 /// What an operation returns: a `Result`, or a future of one. `K` keeps the two apart.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what this operation must return",
+    note = "an operation returns a `Result` or a future of one, and where it is hedged a future"
+)]
 pub trait Answer<K> {
     /// What was asked for.
     type Value;

@@ -6,6 +6,11 @@
 use redial_core::{Directive, Failure};
 
 /// What a closure may say about a result: whether to try again, because of what, or a directive.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whether to try again",
+    label = "this closure must say whether to try again",
+    note = "it returns `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`"
+)]
 pub trait Word {
     /// The word as a directive.
     fn directive(self) -> Directive;

@@ -1,5 +1,6 @@
 //! The error of a call: what happened last, how often, how long, and why it ended.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///     }
 /// }
 /// ```
+///
+/// Where the operation's own error is no [`std::error::Error`] (`Box<dyn Error>`, `anyhow::Error`, a
+/// string), `?` takes it [`boxed`](Error::boxed).
 pub struct Error<E, V = NoValue>(Box<Inner<E, V>>);
 
 struct Inner<E, V> {
@@ -106,6 +110,43 @@ impl<E, V> Error<E, V> {
         }
     }
 
+    /// The same with another last error, as `map_err` makes it of a result.
+    #[must_use]
+    pub fn map_last<F>(self, change: impl FnOnce(E) -> F) -> Error<F, V> {
+        let Inner { last, strategy, report } = *self.0;
+        let last = last.map(|last| match last {
+            Last::Error(error) => Last::Error(change(error)),
+            Last::Value(value) => Last::Value(value),
+        });
+        Error::new(last, strategy, report)
+    }
+
+    /// The same with a last error that is a [`std::error::Error`], which `Box<dyn Error>`,
+    /// `anyhow::Error` or a string is not: for `?` where such errors are returned.
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// fn connect() -> Result<u32, Box<dyn Error + Send + Sync>> {
+    ///     Err("connection refused".into())
+    /// }
+    ///
+    /// fn run() -> Result<u32, Box<dyn Error + Send + Sync>> {
+    ///     Ok(redial::retry(connect).when(|_| false).call().map_err(redial::Error::boxed)?)
+    /// }
+    ///
+    /// let error = run().unwrap_err();
+    /// assert!(error.to_string().starts_with("connection refused (1 attempt in "));
+    /// assert_eq!(error.source().unwrap().to_string(), "connection refused");
+    /// ```
+    #[must_use]
+    pub fn boxed(self) -> Error<AnyError, V>
+    where
+        E: Into<BoxError>,
+    {
+        self.map_last(|error| AnyError(error.into()))
+    }
+
     /// The last outcome and the report.
     #[must_use]
     pub fn into_parts(self) -> (Option<Last<E, V>>, Report) {
@@ -165,9 +206,48 @@ impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match (&self.0.strategy, &self.0.last) {
             (Some(error), _) => Some(&**error),
-            (None, Some(Last::Error(error))) => Some(error),
+            (None, Some(Last::Error(error))) => {
+                // The error itself, so that whoever looks for its type in the chain finds it.
+                let any = (error as &dyn Any).downcast_ref::<AnyError>();
+                any.map_or(Some(error), |any| Some(&*any.0))
+            }
             _ => None,
         }
+    }
+}
+
+/// An error of any type, as a type that is one: what [`Error::boxed`] makes of the last error.
+pub struct AnyError(BoxError);
+
+impl AnyError {
+    /// The error.
+    #[must_use]
+    pub fn into_inner(self) -> BoxError {
+        self.0
+    }
+
+    /// The error, if it is of this type.
+    #[must_use]
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.0.downcast_ref()
+    }
+}
+
+impl fmt::Display for AnyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for AnyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for AnyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
     }
 }
 

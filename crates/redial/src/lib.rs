@@ -103,7 +103,7 @@ pub use classify::{
 pub use diary::DiaryError;
 pub use diary::{Diary, Divergence};
 pub use draws::draw;
-pub use error::{BoxError, Error};
+pub use error::{AnyError, BoxError, Error};
 pub use future::{Driver, Output, Value, WithReport};
 pub use lend::Lend;
 pub use loaded::Loaded;

@@ -1,10 +1,11 @@
 //! Policies: immutable values that say how a call is repeated.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::throttle::{Bucket, Place};
+use redial_core::throttle::{Bucket, Budget, Place};
 use redial_core::{Backoff, Cost, Grant, Jitter, Ns, Problem, Rules};
 
 use crate::attempt::{Answer, Attempt, Operation, Seeing};
@@ -386,6 +387,20 @@ impl Hedged {
         self.0.tokens(now)
     }
 }
+
+/// The policy of `Policy::exponential(ms(100)).build()`: the documented defaults, and a budget of its
+/// own, as a written policy has it that says nothing.
+impl Default for Policy {
+    fn default() -> Self {
+        let core = redial_core::Policy::checked(Rules::DEFAULT);
+        Policy { core, handle: Handle::Own(Arc::new(Budget::standard())), strategy: None }
+    }
+}
+
+// Nothing of a policy changes but its throttle and what a strategy keeps, which threads share: they
+// have to be whole whenever one of them panics, caught or not.
+impl UnwindSafe for Policy {}
+impl RefUnwindSafe for Policy {}
 
 impl AsRef<redial_core::Policy> for Policy {
     fn as_ref(&self) -> &redial_core::Policy {

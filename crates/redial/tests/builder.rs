@@ -43,6 +43,30 @@ fn rules_that_hedge_make_no_policy_that_retries() {
     assert!(matches!(Loaded::from_core(core), Loaded::Policy(_)));
 }
 
+#[test]
+fn a_policy_that_nobody_wrote_is_the_documented_one_with_a_budget_of_its_own() {
+    let (one, other) = (Policy::default(), Policy::default());
+    assert_eq!(*one.rules(), *Policy::exponential(ms(100)).build().expect("valid").rules());
+    let _ = one.retry(|| Err::<(), _>(())).when(|()| true).call();
+    assert_eq!((one.tokens(0), other.tokens(0)), (Some(8.0), Some(10.0)));
+}
+
+#[test]
+fn policies_may_be_used_where_panics_are_caught() {
+    fn is_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+    is_safe::<Policy>();
+    is_safe::<redial::Hedged>();
+    is_safe::<Loaded>();
+    is_safe::<redial_core::Policy>();
+    is_safe::<redial::throttles::Budget>();
+    let policy = Policy::default();
+    let caught = std::panic::catch_unwind(|| {
+        policy.retry(|| -> Result<(), ()> { panic!("as told") }).when(|()| true).call()
+    });
+    assert!(caught.is_err());
+    assert_eq!(policy.tokens(0), Some(10.0));
+}
+
 /// Red if a type of a public field is not exported beside the type that has it.
 #[test]
 fn every_rule_can_be_written_with_this_crate_alone() {

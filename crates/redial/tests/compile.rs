@@ -42,15 +42,17 @@ fn what_the_compiler_says_holds_the_words_that_help() {
         ("nothing_says_which_errors", "SayWhichErrorsMayBeRepeatedWithWhen"),
         ("no_attempt", "attempts: 0 would never try; write 1 for a single attempt"),
         ("too_many_hedges", "attempts: a hedged policy runs 32 attempts at the most; lower it"),
-        (
-            "a_hedged_call_that_blocks",
-            "the trait `Future` is not implemented for `Result<Vec<u8>, std::io::Error>`",
-        ),
+        ("a_hedged_call_that_blocks", "and where it is hedged a future"),
         ("a_hedged_call_that_must_not_run_twice", "not_idempotent"),
         ("a_hedged_call_with_a_strategy", "strategy"),
         ("a_builder_is_not_a_policy", "expected `Policy`, found `Builder<Policy>`"),
         ("a_builder_that_retries", "method not found in `redial::Builder<redial::Policy>`"),
         ("an_attempt_that_keeps_a_borrow", "captured variable"),
+        (
+            "a_word_that_says_nothing",
+            "it returns `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`",
+        ),
+        ("an_operation_that_cannot_fail", "an operation returns a `Result` or a future of one"),
         ("until_alone", "SayWhichErrorsMayBeRepeatedWithWhen"),
     ];
     for (name, word) in words {

@@ -108,6 +108,35 @@ fn a_deadline_keeps_the_last_real_error() {
     assert_eq!(error.into_last(), Some("connection refused"));
 }
 
+/// Elsewhere `?` works for errors of a type, and leaves those who return `Box<dyn Error>` or
+/// `anyhow::Error` to write a wrapper.
+///
+/// Red: hand on the wrapper as the source (`Some(error)` alone in `Error::source`).
+#[test]
+fn an_error_without_a_type_of_its_own_can_be_returned_and_found_again() {
+    type Any = Box<dyn std::error::Error + Send + Sync>;
+    let policy = exact(Policy::constant(ms(10)));
+    let call = || {
+        let call = policy.retry(|| async { Err::<(), Any>(io::Error::other("busy").into()) });
+        let call = call.when(|_| true).sleeping_on(Clock);
+        block_on(call.into_future()).map_err(redial::Error::boxed)
+    };
+    let error = call().expect_err("always busy");
+    assert_eq!((error.why(), error.attempts()), (Why::Attempts, 3));
+    assert!(error.last().expect("an error").downcast_ref::<io::Error>().is_some());
+    let returned = || -> Result<(), Any> { Ok(call()?) };
+    let returned = returned().expect_err("always busy");
+    assert_eq!(returned.to_string(), "busy (3 attempts in 20 ms; gave up: no attempt left)");
+    assert!(returned.source().is_some_and(|source| source.is::<io::Error>()));
+    let inner = error.into_last().expect("an error").into_inner();
+    assert!(inner.is::<io::Error>());
+
+    let waits = policy.retry(|| async { Ok::<_, &str>(7) }).until(|_| false).when(|_| true);
+    let error = block_on(waits.sleeping_on(Clock).into_future()).expect_err("never right");
+    let error = error.map_last(str::len).map_last(|bytes| bytes.to_string()).boxed();
+    assert_eq!((error.last_value(), error.source().is_none()), (Some(&7), true));
+}
+
 /// Elsewhere nobody can know whether a success was the first try.
 ///
 /// Red: count from nothing (`attempts: 1` in `report` of the async driver, or in `Engine::result`).

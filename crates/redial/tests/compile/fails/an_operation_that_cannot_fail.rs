@@ -1,0 +1,5 @@
+//! What is repeated returns a `Result`.
+
+fn main() {
+    let _ = redial::retry(|| 7).when(|_| true).call();
+}
