@@ -46,7 +46,19 @@
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: `.await` it |
 //! | expected `Policy`, found `Builder<Policy>` | a builder ends with `.checked()`, at run time with `.build()?` |
 //! | expected `Policy`, found `Hedged` | hedged policies have a type of their own |
+//! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | each attempt needs what the closure gives away: clone it inside, before an `async move` block |
+//! | async closure does not implement `FnMut` because it captures state | an attempt borrows what the closure changes: lend it with [`Policy::retry_on`] |
+//! | `?` couldn't convert the error | the operation's error is no [`std::error::Error`]: [`Error::boxed`] makes it one |
+//! | `tokio::spawn`: `Retry<..>` is not a future | only `.await` makes it one by itself: hand over `.into_future()` |
 //! | evaluation panicked: `attempts: 0 would never try` | the rules contradict each other, and the text says how |
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! | --- | --- | --- |
+//! | `tokio` | yes | `Tokio`, the sleeper of calls that name none; without it they name one with [`Retry::sleeping_on`], or block |
+//! | `serde` | no | the written form of policies (the module `written`), and diaries as JSON lines |
+//! | `tracing` | no | events of every call under the target `redial` ([`trace`]) |
 //!
 //! # What a call costs
 //!

@@ -45,6 +45,15 @@ where
 /// [`Transient`](crate::Transient) needs none), then `.await` it, or [`call`](Retry::call) it where
 /// the operation blocks. `spawn` takes `.into_future()`.
 ///
+/// # Cancel safety
+/// Nothing is spawned. Dropping the future drops every attempt that runs and gives back what was taken
+/// for a retry that has not started; nothing of it counts as a failure.
+///
+/// # Panics
+/// What the operation, a classifier or a hook panics with goes through, and the call is given up as if
+/// it were dropped. The future panics if it is polled after its end, and, with tokio's sleeper, if it
+/// must wait outside of a tokio runtime.
+///
 /// Saying nothing about errors does not compile:
 /// ```compile_fail
 /// # async fn f() { let _ =
@@ -166,6 +175,43 @@ where
     /// How the whole result is judged, value or error. Rules can be chained with
     /// [`Judge::or`]: the first that has something to say decides; if none has, a value succeeds
     /// and an error fails.
+    ///
+    /// ```
+    /// use redial::{Directive, Failure, Judge, Policy, Why};
+    ///
+    /// struct Response { status: u16 }
+    /// type Answer = Result<Response, std::io::Error>;
+    ///
+    /// /// Values of the server that may get better, and one that does not.
+    /// fn by_status(answer: &Answer) -> Option<Directive> {
+    ///     match answer.as_ref().ok()?.status {
+    ///         429 => Some(Directive::Retry(Failure::throttling())),
+    ///         500..=599 => Some(Directive::Retry(Failure::server())),
+    ///         404 => Some(Directive::Fail),
+    ///         _ => None,
+    ///     }
+    /// }
+    ///
+    /// /// Asked about what `by_status` says nothing about.
+    /// fn by_error(answer: &Answer) -> Option<Directive> {
+    ///     answer.as_ref().err().map(|_| Directive::Retry(Failure::client()))
+    /// }
+    ///
+    /// static GET: Policy = Policy::immediate().attempts(4).checked();
+    ///
+    /// let mut answers = [429, 0, 503, 404].map(|status| match status {
+    ///     0 => Err(std::io::Error::other("connection reset")),
+    ///     status => Ok(Response { status }),
+    /// }).into_iter();
+    /// let error = GET
+    ///     .retry(|| answers.next().unwrap())
+    ///     .classify(by_status.or(by_error))
+    ///     .call()
+    ///     .err()
+    ///     .unwrap();
+    /// assert_eq!((error.why(), error.attempts()), (Why::Fatal, 4));
+    /// assert_eq!(error.last_value().unwrap().status, 404);
+    /// ```
     pub fn classify<J>(self, rules: J) -> Retry<'p, G, O, K, Chain<J>, S, R, LIVE>
     where
         J: Judge<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
