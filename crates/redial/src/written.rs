@@ -66,6 +66,7 @@ use crate::smithy::{BucketOptions, CostOptions};
 use crate::throttle::Handle;
 
 pub(crate) mod attempts;
+mod choice;
 mod limits;
 pub(crate) mod span;
 
@@ -79,6 +80,7 @@ pub struct Written {
     #[serde(with = "attempts")]
     pub attempts: Option<u32>,
     /// The series of delays.
+    #[serde(deserialize_with = "choice::backoff")]
     pub backoff: Backoff,
     /// The randomness in a delay.
     #[serde(with = "JitterForm")]
@@ -96,7 +98,7 @@ pub struct Written {
     #[serde(with = "LateForm")]
     pub late: Late,
     /// What holds retries back; `None`: a standard budget of the policy's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "choice::throttle", skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
     /// Turns the same policy into a hedged one; its backoff and jitter wait until it is taken out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,7 +174,7 @@ const fn standard_ratio() -> f64 {
 
 /// A bucket whose retries cost by the kind of failure; what is left out is smithy's standard (S1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, DeriveSerialize, DeriveDeserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a bucket like {\"capacity\": 500}")]
 pub struct Cost {
     /// How many tokens it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,7 +191,7 @@ pub struct Cost {
 
 /// The rhythm of hedges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a hedge like {\"delay\": \"20ms\"}")]
 pub struct Hedge {
     /// How long after the attempt before it the next one starts.
     #[serde(with = "span")]

@@ -149,6 +149,34 @@ fn taking_the_hedge_out_leaves_the_policy_with_its_backoff() {
     assert_eq!(written.policy().unwrap().rules().backoff, redial::Backoff::Constant(ms(7)));
 }
 
+/// Red: leave the choice to the derived reader (no `deserialize_with`), which says "unit variant,
+/// expected struct variant".
+#[test]
+fn what_has_several_forms_shows_one_when_none_is_there() {
+    let backoff = r#"expected a backoff like {"constant": "250ms"} at line 1 column "#;
+    let throttle =
+        r#"expected "none", or a throttle like {"budget": {"reserve": 10}} at line 1 column "#;
+    let hedge = r#"expected a hedge like {"delay": "20ms"} at line 1 column "#;
+    let cases = [
+        (r#"{"backoff": "exponential"}"#, r#"invalid value: string "exponential", "#, backoff),
+        (r#"{"backoff": {}}"#, "invalid value: an empty object, ", backoff),
+        (r#"{"backoff": null}"#, "invalid type: null, ", backoff),
+        (r#"{"backoff": {"constant": "1s", "table": []}}"#, "invalid length 2, ", backoff),
+        (r#"{"throttle": "budget"}"#, r#"invalid value: string "budget", "#, throttle),
+        (r#"{"throttle": 7}"#, "invalid type: integer `7`, ", throttle),
+        (r#"{"hedge": "20ms"}"#, r#"invalid type: string "20ms", "#, hedge),
+    ];
+    for (text, found, expected) in cases {
+        let said = mistake(text);
+        assert!(said.starts_with(&format!("{found}{expected}")), "{text}: {said}");
+    }
+    assert!(mistake(r#"{"backoff": {"constnt": "1s"}}"#).starts_with("unknown variant `constnt`"));
+    assert_eq!(policy(r#"{"throttle": null}"#).tokens(0), Some(10.0));
+    assert_eq!(toml::from_str::<Policy>("throttle = 'none'").unwrap().tokens(0), None);
+    let json = serde_json::json!({"throttle": {"budget": {"reserve": 4}}});
+    assert_eq!(serde_json::from_value::<Policy>(json).unwrap().tokens(0), Some(4.0));
+}
+
 #[test]
 fn spans_are_kept_as_written_and_saturate_only_when_they_are_played() {
     // P2: some 584 years are the most that can be played.

@@ -465,15 +465,15 @@ const MISTAKES: [(&str, &str); 61] = [
     ),
     (
         r#""policy": {"generic": {"backoff": @{}}}, "calls": []"#,
-        r#"generic: expected a word, or an object with one field"#,
+        r#"generic: invalid value: an empty object, expected a backoff like {"constant": "250ms"}"#,
     ),
     (
         r#""policy": {"generic": {"attempts": 3, "throttle": @"budget"}}, "calls": []"#,
-        r#"generic: invalid type: a word alone, expected an object"#,
+        r#"generic: invalid value: string "budget", expected "none", or a throttle like {"budget""#,
     ),
     (
         r#""policy": {"generic": {"hedge": @"50ms"}}, "calls": []"#,
-        r#"generic: invalid type: string "50ms", expected an object"#,
+        r#"generic: invalid type: string "50ms", expected a hedge like {"delay": "20ms"}"#,
     ),
     (
         r#""policy": {"generic": {"jitter": {"proportional": @"2"}}}, "calls": []"#,
