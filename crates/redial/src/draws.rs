@@ -31,14 +31,21 @@ fn random() -> Source {
 /// gives a list instead.
 #[must_use]
 pub fn draw() -> f64 {
-    SOURCE.with_borrow_mut(|source| match source {
-        Source::Random(random) => random.draw(),
-        Source::Given { list, next } => {
-            let u = list[*next];
-            *next = (*next + 1).min(list.len() - 1);
-            u
+    // A call in a destructor of a thread that ends may find that the source went before it.
+    SOURCE.try_with(|source| source.borrow_mut().draw()).unwrap_or_else(|_| random().draw())
+}
+
+impl Source {
+    fn draw(&mut self) -> f64 {
+        match self {
+            Source::Random(random) => random.draw(),
+            Source::Given { list, next } => {
+                let u = list[*next];
+                *next = (*next + 1).min(list.len() - 1);
+                u
+            }
         }
-    })
+    }
 }
 
 /// Given draws are in force on this thread until this is dropped.

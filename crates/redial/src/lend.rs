@@ -1,5 +1,6 @@
 //! Operations that borrow something mutably for each attempt.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::{Pin, pin};
@@ -27,6 +28,12 @@ pub struct Lend<'a, A, F, S = DefaultSleeper, R = Value> {
     sleeper: S,
     options: Option<Box<Options<'a>>>,
     output: PhantomData<fn() -> R>,
+}
+
+impl<A, F, S, R> fmt::Debug for Lend<'_, A, F, S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lend").finish_non_exhaustive()
+    }
 }
 
 impl<'a, A, F> Lend<'a, A, F> {

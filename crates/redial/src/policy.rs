@@ -223,7 +223,9 @@ impl Policy {
         &self.core
     }
 
-    /// What its throttle holds; `None` without one.
+    /// What its throttle holds; `None` without one. The moment is one of its calls' clock
+    /// ([`Sleeper::now`](crate::Sleeper::now): `Tokio.now()` where nobody named another); only a bucket
+    /// that refills looks at it.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.handle.tokens(now)
@@ -381,7 +383,9 @@ impl Hedged {
         self.0.core()
     }
 
-    /// What its throttle holds; `None` without one.
+    /// What its throttle holds; `None` without one. The moment is one of its calls' clock
+    /// ([`Sleeper::now`](crate::Sleeper::now): `Tokio.now()` where nobody named another); only a bucket
+    /// that refills looks at it.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)

@@ -1,5 +1,6 @@
 //! A call that is being written: what to do, which errors, and what else this call needs.
 
+use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 
@@ -29,6 +30,9 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A function of your own that calls it is one call site with one budget, whoever calls that, unless it
+/// is `#[track_caller]`.
 #[track_caller]
 #[inline(always)]
 pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K, SayWhichErrorsMayBeRepeatedWithWhen>
@@ -78,6 +82,13 @@ pub struct Retry<
     sleeper: S,
     pub(crate) options: Option<Box<Options<'p>>>,
     kind: PhantomData<fn() -> (K, R)>,
+}
+
+/// What is written in it is mostly closures, which say nothing of themselves.
+impl<G, O, K, C, S, R, const LIVE: usize> fmt::Debug for Retry<'_, G, O, K, C, S, R, LIVE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retry").finish_non_exhaustive()
+    }
 }
 
 impl<G, O, K, const LIVE: usize>

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use redial::{Hedged, Jitter, Note, Ns, Policy, Sleeper, ms, s};
@@ -242,6 +243,31 @@ fn a_blocking_operation_that_panics_gives_its_call_up() {
             .call()
     });
     assert_eq!((text.as_str(), count.alive(), policy.tokens(0)), ("as told", 0, Some(9.0)));
+}
+
+/// What a thread keeps is dropped when it ends, in no order that anybody could rely on, and a
+/// connection that says goodbye there may need a second try. A panic in such a place aborts.
+///
+/// Red: `SOURCE.with(..)` in `draw`.
+#[test]
+fn a_call_in_a_destructor_of_a_thread_that_ends_still_draws() {
+    static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+    struct Goodbye;
+    impl Drop for Goodbye {
+        fn drop(&mut self) {
+            let policy = Policy::constant(ms(1)).attempts(3).build().expect("valid");
+            let error = policy.retry(|| Err::<(), _>(())).when(|()| true).call().unwrap_err();
+            ATTEMPTS.fetch_add(error.attempts(), Ordering::Relaxed);
+        }
+    }
+    thread_local!(static KEPT: Goodbye = const { Goodbye });
+    let thread = std::thread::spawn(|| {
+        // What is used later is dropped earlier.
+        KEPT.with(|_| ());
+        redial::draw()
+    });
+    assert!((0.0..1.0).contains(&thread.join().expect("it ends")));
+    assert_eq!(ATTEMPTS.load(Ordering::Relaxed), 3);
 }
 
 /// A hook in a test is often an assertion, and what fails once fails again when the call is given up
