@@ -66,7 +66,7 @@ use crate::smithy::{BucketOptions, CostOptions};
 use crate::throttle::Handle;
 
 pub(crate) mod attempts;
-mod choice;
+pub(crate) mod choice;
 mod limits;
 pub(crate) mod span;
 
@@ -83,7 +83,7 @@ pub struct Written {
     #[serde(deserialize_with = "choice::backoff")]
     pub backoff: Backoff,
     /// The randomness in a delay.
-    #[serde(with = "JitterForm")]
+    #[serde(deserialize_with = "choice::jitter", serialize_with = "JitterForm::serialize")]
     pub jitter: Jitter,
     /// Soft and hard limits on the time that retrying takes.
     #[serde(with = "limits", skip_serializing_if = "Option::is_none")]

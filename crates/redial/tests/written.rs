@@ -155,7 +155,8 @@ fn taking_the_hedge_out_leaves_the_policy_with_its_backoff() {
 fn what_has_several_forms_shows_one_when_none_is_there() {
     let backoff = r#"expected a backoff like {"constant": "250ms"} at line 1 column "#;
     let throttle =
-        r#"expected "none", or a throttle like {"budget": {"reserve": 10}} at line 1 column "#;
+        r#"expected a throttle like "none" or {"budget": {"reserve": 10}} at line 1 column "#;
+    let jitter = r#"expected a jitter like "full" or {"proportional": 0.2} at line 1 column "#;
     let hedge = r#"expected a hedge like {"delay": "20ms"} at line 1 column "#;
     let cases = [
         (r#"{"backoff": "exponential"}"#, r#"invalid value: string "exponential", "#, backoff),
@@ -164,13 +165,19 @@ fn what_has_several_forms_shows_one_when_none_is_there() {
         (r#"{"backoff": {"constant": "1s", "table": []}}"#, "invalid length 2, ", backoff),
         (r#"{"throttle": "budget"}"#, r#"invalid value: string "budget", "#, throttle),
         (r#"{"throttle": 7}"#, "invalid type: integer `7`, ", throttle),
+        (r#"{"jitter": "proportional"}"#, r#"invalid value: string "proportional", "#, jitter),
+        (r#"{"jitter": {}}"#, "invalid value: an empty object, ", jitter),
         (r#"{"hedge": "20ms"}"#, r#"invalid type: string "20ms", "#, hedge),
     ];
     for (text, found, expected) in cases {
         let said = mistake(text);
         assert!(said.starts_with(&format!("{found}{expected}")), "{text}: {said}");
     }
-    assert!(mistake(r#"{"backoff": {"constnt": "1s"}}"#).starts_with("unknown variant `constnt`"));
+    for text in
+        [r#"{"backoff": {"wrong": "1s"}}"#, r#"{"backoff": "wrong"}"#, r#"{"jitter": "wrong"}"#]
+    {
+        assert!(mistake(text).starts_with("unknown variant `wrong`, expected one of `"), "{text}");
+    }
     assert_eq!(policy(r#"{"throttle": null}"#).tokens(0), Some(10.0));
     assert_eq!(toml::from_str::<Policy>("throttle = 'none'").unwrap().tokens(0), None);
     let json = serde_json::json!({"throttle": {"budget": {"reserve": 4}}});

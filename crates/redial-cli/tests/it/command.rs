@@ -469,7 +469,7 @@ const MISTAKES: [(&str, &str); 61] = [
     ),
     (
         r#""policy": {"generic": {"attempts": 3, "throttle": @"budget"}}, "calls": []"#,
-        r#"generic: invalid value: string "budget", expected "none", or a throttle like {"budget""#,
+        r#"generic: invalid value: string "budget", expected a throttle like "none" or {"budget""#,
     ),
     (
         r#""policy": {"generic": {"hedge": @"50ms"}}, "calls": []"#,

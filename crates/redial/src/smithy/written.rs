@@ -54,10 +54,13 @@ pub(super) mod empty {
 /// `jitter`, which may be left out; written as in every other policy.
 pub(super) mod jitter {
     use super::{Deserialize, Deserializer, Jitter, Serialize, Serializer};
-    use crate::written::JitterForm;
+    use crate::written::{JitterForm, choice};
 
     #[derive(Deserialize, Serialize)]
-    struct Field(#[serde(with = "JitterForm")] Jitter);
+    struct Field(
+        #[serde(deserialize_with = "choice::jitter", serialize_with = "JitterForm::serialize")]
+        Jitter,
+    );
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,

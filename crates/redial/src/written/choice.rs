@@ -1,4 +1,4 @@
-//! `backoff` and `throttle`: one of several, written as an object with one field.
+//! `backoff`, `jitter` and `throttle`: one of several, a word or an object with one field.
 //!
 //! Rule: whatever is there instead, the message shows what could be. A derived reader would name
 //! kinds of variants, which nobody has written.
@@ -6,38 +6,58 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use redial_core::Jitter;
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Unexpected, Visitor,
+    DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Unexpected,
+    Visitor,
 };
 
-use super::{Backoff, Throttle};
+use super::{Backoff, JitterForm, Throttle};
 
 pub(super) fn backoff<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backoff, D::Error> {
-    let like = r#"a backoff like {"constant": "250ms"}"#;
-    deserializer.deserialize_any(Choice { like, word: None, chosen: PhantomData })
+    deserializer.deserialize_any(Choice {
+        like: r#"a backoff like {"constant": "250ms"}"#,
+        needs_more: &["constant", "arithmetic", "exponential", "table"],
+        chosen: PhantomData,
+    })
+}
+
+pub(crate) fn jitter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Jitter, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Form(#[serde(with = "JitterForm")] Jitter);
+    let choice: Choice<Form> = Choice {
+        like: r#"a jitter like "full" or {"proportional": 0.2}"#,
+        needs_more: &["proportional"],
+        chosen: PhantomData,
+    };
+    deserializer.deserialize_any(choice).map(|form| form.0)
 }
 
 /// What is there and null is left out.
 pub(super) fn throttle<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Throttle>, D::Error> {
-    struct Field(Throttle);
-    impl<'de> Deserialize<'de> for Field {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            let like = r#""none", or a throttle like {"budget": {"reserve": 10}}"#;
-            let word = Some(("none", Throttle::None));
-            let choice = Choice { like, word, chosen: PhantomData };
-            deserializer.deserialize_any(choice).map(Field)
-        }
-    }
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Field(#[serde(deserialize_with = "one_throttle")] Throttle);
     Ok(Option::<Field>::deserialize(deserializer)?.map(|field| field.0))
+}
+
+fn one_throttle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Throttle, D::Error> {
+    deserializer.deserialize_any(Choice {
+        like: r#"a throttle like "none" or {"budget": {"reserve": 10}}"#,
+        needs_more: &["budget", "tokens", "cost"],
+        chosen: PhantomData,
+    })
 }
 
 struct Choice<T> {
     like: &'static str,
-    /// The one that is a word alone.
-    word: Option<(&'static str, T)>,
+    /// Those that say nothing by their name alone.
+    needs_more: &'static [&'static str],
     chosen: PhantomData<T>,
 }
 
@@ -48,11 +68,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Choice<T> {
         f.write_str(self.like)
     }
 
-    fn visit_str<E: Error>(mut self, text: &str) -> Result<T, E> {
-        match self.word.take() {
-            Some((word, chosen)) if word == text => Ok(chosen),
-            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        if self.needs_more.contains(&text) {
+            return Err(E::invalid_value(Unexpected::Str(text), &self));
         }
+        T::deserialize(text.into_deserializer())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {

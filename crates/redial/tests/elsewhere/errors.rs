@@ -127,7 +127,7 @@ fn an_error_without_a_type_of_its_own_can_be_returned_and_found_again() {
     let returned = || -> Result<(), Any> { Ok(call()?) };
     let returned = returned().expect_err("always busy");
     assert_eq!(returned.to_string(), "busy (3 attempts in 20 ms; gave up: no attempt left)");
-    assert!(returned.source().is_some_and(|source| source.is::<io::Error>()));
+    assert!(returned.source().expect("the error itself").is::<io::Error>());
     let inner = error.into_last().expect("an error").into_inner();
     assert!(inner.is::<io::Error>());
 
