@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
 use redial::throttles::{Bucket, Budget, Costs, CostsSpec, Empty};
-use redial::{Error, Jitter, Policy, Sleeper, Throttle, Why, ms, s};
+use redial::{Error, Failure, Jitter, Policy, Sleeper, Throttle, Why, ms, s};
 
 use crate::stage::{Fails, run_one};
 
@@ -247,4 +247,30 @@ fn clones_share_their_budget_and_strangers_do_not() {
     assert_eq!(budget.tokens(0), Some(3.0));
     let none = Policy::immediate().attempts(2).throttle(Throttle::none()).build().expect("valid");
     assert_eq!(left(&none), None);
+}
+
+/// Elsewhere whoever wraps the library has one budget for all that use the wrapper, and cannot help it.
+///
+/// Red: no `#[track_caller]` on `redial::retry`, or none on `Place::here`.
+#[test]
+fn a_wrapper_is_one_call_site_unless_it_is_its_callers() {
+    fn shared() -> u32 {
+        let call =
+            redial::retry(|| Err::<(), _>(())).when(|()| Failure::server().retry_after(ms(0)));
+        call.call().expect_err("it always fails").attempts() - 1
+    }
+    #[track_caller]
+    fn callers() -> u32 {
+        let call =
+            redial::retry(|| Err::<(), _>(())).when(|()| Failure::server().retry_after(ms(0)));
+        call.call().expect_err("it always fails").attempts() - 1
+    }
+    let (one, other): (u32, u32) = ((0..9).map(|_| shared()).sum(), (0..9).map(|_| shared()).sum());
+    assert_eq!((one, other), (10, 0), "one budget of ten");
+    let mut each = [0, 0];
+    for _ in 0..9 {
+        each[0] += callers();
+        each[1] += callers();
+    }
+    assert_eq!(each, [10, 10], "a budget for each caller");
 }
