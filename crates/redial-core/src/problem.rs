@@ -58,6 +58,8 @@ pub enum Problem {
     Capacity,
     /// A cost that is negative or not a number.
     Cost,
+    /// What a first success adds is negative or not a number.
+    Success,
     /// A cost above the capacity.
     CostAboveCapacity,
     /// A refill that is negative, not a number, or too slow to count.
@@ -95,6 +97,7 @@ impl Problem {
             Problem::TokenRatio => "tokens.ratio",
             Problem::Capacity => "bucket.capacity",
             Problem::Cost | Problem::CostAboveCapacity => "bucket.costs",
+            Problem::Success => "bucket.success",
             Problem::Refill => "bucket.refill_per_second",
             Problem::WaitWithoutRefill => "bucket.empty",
         }
@@ -172,6 +175,9 @@ impl Problem {
             Problem::TokenRatio => "tokens.ratio: must be a number of at least 0.001",
             Problem::Capacity => "bucket.capacity: must be a number from 0 to 1000000000",
             Problem::Cost => "bucket.costs: must be numbers of at least 0",
+            Problem::Success => {
+                "bucket.success: must be a number of at least 0; write 0 to add nothing"
+            }
             Problem::CostAboveCapacity => {
                 "bucket.costs: a cost above the capacity could never be paid; lower it or raise bucket.capacity"
             }

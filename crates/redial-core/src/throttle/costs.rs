@@ -73,8 +73,12 @@ impl CostsSpec {
             return Some(Problem::Capacity);
         }
         let costs = [self.server, self.client, self.throttling, self.timeout];
-        if costs.iter().chain([&self.success]).any(|cost| !(*cost >= 0.0 && cost.is_finite())) {
+        let counts = |tokens: f64| tokens >= 0.0 && tokens.is_finite();
+        if !costs.iter().all(|cost| counts(*cost)) {
             return Some(Problem::Cost);
+        }
+        if !counts(self.success) {
+            return Some(Problem::Success);
         }
         // A single kind that can never be paid is a way to forbid its retries (a small bucket with
         // the standard's other costs); a bucket that can pay for none is a mistake.
@@ -378,7 +382,7 @@ mod tests {
         }
         for cost in [-1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(of(CostsSpec { server: cost, ..FIXED }), Some(Problem::Cost));
-            assert_eq!(of(CostsSpec { success: cost, ..FIXED }), Some(Problem::Cost));
+            assert_eq!(of(CostsSpec { success: cost, ..FIXED }), Some(Problem::Success));
         }
         assert_eq!(of(CostsSpec { capacity: 4.0, ..FIXED }), Some(Problem::CostAboveCapacity));
         for (cost, problem) in [(10.0, None), (10.5, Some(Problem::CostAboveCapacity))] {
