@@ -193,8 +193,8 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, expecting = "a hedge like {\"delay\": \"20ms\"}")]
 pub struct Hedge {
-    /// How long after the attempt before it the next one starts.
-    #[serde(with = "span")]
+    /// How long after the attempt before it the next one starts; all start at once if it is left out.
+    #[serde(with = "span", default)]
     pub delay: Duration,
 }
 

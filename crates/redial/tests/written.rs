@@ -118,6 +118,9 @@ fn a_hedged_text_is_a_hedged_policy_and_nothing_else() {
     let text = r#"{ "hedge": { "delay": "20ms" }, "attempts": 2 }"#;
     let hedged: Hedged = serde_json::from_str(text).unwrap();
     assert_eq!(hedged.rules().hedge, Some(ms(20)));
+    // Without a delay all start at once (ruling G16).
+    let at_once: Hedged = serde_json::from_str(r#"{ "hedge": {} }"#).unwrap();
+    assert_eq!(at_once.rules().hedge, Some(ms(0)));
     let written: Written = serde_json::from_str(text).unwrap();
     assert!(matches!(written.load(), Ok(Loaded::Hedged(_))));
     assert_eq!(written.policy().unwrap_err(), LoadError::IsHedged);
