@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
-use redial_service_config::json;
+use redial_service_config::json::{self, Decimal, Scaled};
 use serde::de::DeserializeOwned;
 
 use super::source::{Mistake, Source};
@@ -60,6 +60,8 @@ impl<'t> Reader<'t> {
     pub(super) fn into_mistakes(self) -> Vec<Mistake> {
         let mut mistakes = self.mistakes.into_inner();
         mistakes.sort_by_key(|mistake| mistake.place);
+        // A field that is read for two purposes is wrong once.
+        mistakes.dedup();
         mistakes
     }
 
@@ -162,7 +164,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A whole number from `least` to `most`.
+    /// A whole number from `least` to `most`, in any writing: `3.0` is one.
     pub(super) fn whole(
         &self,
         value: &'t Value<'t>,
@@ -171,13 +173,13 @@ impl<'t> Reader<'t> {
         most: u64,
     ) -> Option<u64> {
         let text = self.number_text(value, what, "a whole number")?;
-        match text.parse::<u64>() {
-            Ok(number) if (least..=most).contains(&number) => Some(number),
-            _ => self.mistake(
-                value.start(),
-                format!("{what}: expected a whole number from {least} to {most}, found {text}"),
-            ),
+        let decimal = Decimal::new(text);
+        let Scaled { value: number, exact } = decimal.scaled(0);
+        if exact && !decimal.is_negative() && (least..=most).contains(&number) {
+            return Some(number);
         }
+        let expected = format!("a whole number from {least} to {most}");
+        self.mistake(value.start(), format!("{what}: expected {expected}, found {text}"))
     }
 
     /// A time in milliseconds, as nanoseconds.
@@ -251,6 +253,7 @@ fn bare(error: &serde_json::Error) -> String {
         "f64" => "a number",
         "u32" => "a whole number from 0 to 4294967295",
         "unit" => "a word alone",
+        "newtype variant" => "an object with one field",
         other if other.starts_with("struct ") => "an object",
         other => other,
     };

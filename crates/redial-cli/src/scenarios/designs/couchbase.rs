@@ -95,13 +95,11 @@ pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<b
         (Some(value), None) => reader.boolean(value, "idempotent"),
         (None, Some(value)) => {
             let name = reader.string(value, "operation")?;
-            match Operation::parse(name) {
-                Ok(operation) => Some(operation.is_idempotent()),
-                Err(unknown) => {
-                    let text = mistaken("operation", &unknown, "one like \"kv.get\"");
-                    reader.mistake(value.start(), text)
-                }
+            if name.is_empty() {
+                return reader.mistake(value.start(), "operation: expected a name like \"kv.get\"");
             }
+            // All that the document does not list are not idempotent, whatever they are.
+            Some(Operation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
         }
         (Some(_), Some(value)) => {
             reader.mistake(value.start(), "a call has \"idempotent\" or \"operation\", not both")
@@ -164,8 +162,8 @@ fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>, command: &str) -> Opt
     let (says, known): (&[&str], _) = match name {
         "kv" => (&["status", "command", "error_map"], "status"),
         "query" => (&["code", "text"], "code"),
-        "analytics" => (&["code"], "code"),
-        "search" => (&["http"], "http"),
+        "analytics" => (&["code", "text"], "code"),
+        "search" => (&["http", "text"], "http"),
         "views" => (&["http", "text"], "http"),
         other => {
             let expected = quoted(&["kv", "query", "analytics", "search", "views"]);

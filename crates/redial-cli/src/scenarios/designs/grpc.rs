@@ -175,9 +175,10 @@ fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientBuilder
         client = client.retries(match value {
             Value::BooleanLit(all) if all.value => Retries::All,
             Value::BooleanLit(_) => Retries::Off,
+            Value::StringLit(text) if text.value == "transparent" => Retries::Transparent,
             value => {
-                one_of(reader, value, "retries", &["transparent"])?;
-                Retries::Transparent
+                let text = "retries: expected true, false or \"transparent\"";
+                return reader.mistake(value.start(), text);
             }
         });
     }
@@ -188,9 +189,14 @@ fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientBuilder
 }
 
 fn jitter<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Jitter> {
-    let Value::Object(_) = value else {
-        return one_of(reader, value, "jitter", &["full"]).map(|_| Jitter::Full);
-    };
+    match value {
+        Value::Object(_) => {}
+        Value::StringLit(text) if text.value == "full" => return Some(Jitter::Full),
+        value => {
+            let text = "jitter: expected \"full\" or {\"proportional\": 0.2}";
+            return reader.mistake(value.start(), text);
+        }
+    }
     let fields = reader.object(value, "jitter", &["proportional"])?;
     let share = reader.needs(&fields, "proportional", "jitter")?;
     reader.number(share, "proportional").map(Jitter::Proportional)
