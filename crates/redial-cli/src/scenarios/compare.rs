@@ -79,12 +79,14 @@ impl Differences {
                 self.add("starts", times(starts), times(&actual.starts));
             }
         }
-        let same = expect.cancels.len() == actual.cancels.len()
-            && expect.cancels.iter().zip(&actual.cancels).all(|(expected, actual)| {
-                expected.0 == actual.0 && self.is_near(expected.1, actual.1)
-            });
-        if !same {
-            self.add("cancels", cancels(&expect.cancels), cancels(&actual.cancels));
+        if let Some(expected) = &expect.cancels {
+            let same = expected.len() == actual.cancels.len()
+                && expected.iter().zip(&actual.cancels).all(|(expected, actual)| {
+                    expected.0 == actual.0 && self.is_near(expected.1, actual.1)
+                });
+            if !same {
+                self.add("cancels", cancels(expected), cancels(&actual.cancels));
+            }
         }
         match (&expect.end, &actual.end) {
             (Some(expected), Some(actual)) => self.end(expected, actual),

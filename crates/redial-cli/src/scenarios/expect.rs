@@ -31,7 +31,7 @@ pub(super) fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -
     });
     Some(Expect {
         starts: starts?,
-        cancels: cancels?,
+        cancels: Some(cancels?),
         end: end?,
         tokens: tokens?,
         text: text?,

@@ -117,11 +117,12 @@ pub(super) enum Outcome {
     Comes { name: &'static str, judgement: Judgement },
 }
 
-/// What is expected of a call. What is absent is not compared, but for `cancels`: none, then.
+/// What is expected of a call. What is absent is not compared; `cancels` only if nothing is expected
+/// at all, since left out it means none.
 #[derive(Debug, Default)]
 pub(super) struct Expect {
     pub(super) starts: Option<Vec<Ns>>,
-    pub(super) cancels: Vec<(u32, Ns)>,
+    pub(super) cancels: Option<Vec<(u32, Ns)>>,
     pub(super) end: Option<ExpectEnd>,
     pub(super) tokens: Option<f64>,
     pub(super) text: Option<String>,

@@ -115,6 +115,17 @@ fn a_policy_that_should_be_refused_and_is_not_fails() {
     );
 }
 
+/// Red: let `cancels` of a call without `expect` be an empty list (`model.rs`).
+#[test]
+fn a_call_of_which_nothing_is_expected_may_do_anything() {
+    let fields = r#""policy": {"generic": {"deadline": "1s"}}, "calls": [
+        { "attempts": [{"outcome": "hang"}] }, { "attempts": [{"outcome": "ok"}], "expect": {} } ]"#;
+    assert_eq!(one(fields).0, Some(0));
+    let (code, out, _) = one(&fields.replace("}] },", r#"}], "expect": {} },"#));
+    assert_eq!(code, Some(1));
+    assert!(out.contains("cancels      expected  none"), "{out}");
+}
+
 /// Red: have `some_calls` keep a list that is empty (`load.rs`).
 #[test]
 fn a_policy_that_is_refused_may_have_an_empty_list_of_calls() {

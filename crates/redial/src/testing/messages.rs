@@ -40,12 +40,14 @@ impl<'a> Messages<'a> {
         if !self.keeps {
             return true;
         }
-        let call = self.kept.saturating_add(bytes);
-        let all = self.channel.kept.get().saturating_add(bytes);
-        if call > self.bytes_max || all > self.channel.bytes_max {
+        // More bytes than a number holds are more than every limit.
+        let within = |kept: u64, most: u64| kept.checked_add(bytes).filter(|all| *all <= most);
+        let call = within(self.kept, self.bytes_max);
+        let all = within(self.channel.kept.get(), self.channel.bytes_max);
+        let (Some(call), Some(all)) = (call, all) else {
             self.keeps = false;
             return false;
-        }
+        };
         self.kept = call;
         self.channel.kept.set(all);
         true
@@ -79,5 +81,18 @@ mod tests {
         let mut third = Messages::new(&channel, 100);
         assert!(!third.write(101));
         assert_eq!((third.written, channel.kept.get()), (1, 0));
+    }
+
+    /// Red: let the sums saturate.
+    #[test]
+    fn more_bytes_than_a_number_holds_pass_every_limit() {
+        let channel = Channel::new(u64::MAX);
+        let mut calls = [Messages::new(&channel, u64::MAX), Messages::new(&channel, u64::MAX)];
+        assert!(calls[0].write(u64::MAX), "the limit itself is allowed");
+        assert!(!calls[1].write(1) && !calls[0].write(1));
+        for call in &mut calls {
+            call.free();
+        }
+        assert_eq!(channel.kept.get(), 0);
     }
 }
