@@ -95,6 +95,7 @@ fn what_the_rulings_say_beyond_the_examples_holds_at_both_levels() {
         ("refused", counts(71, 0, 0), counts(71, 0, 0)),
         ("grpc", counts(146, 0, 0), counts(133, 0, 13)),
         ("grpc-config", counts(88, 0, 0), counts(88, 0, 0)),
+        ("combined", counts(39, 0, 0), counts(9, 0, 30)),
     ] {
         let path = format!("{}/tests/rulings/{name}.json", env!("CARGO_MANIFEST_DIR"));
         let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
