@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use redial::testing::{hangs, meets};
 use redial::Diary;
+use redial::testing::{hangs, meets};
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
 use redial_service_config::{

@@ -62,7 +62,7 @@ impl Backoff {
     /// The base delay of retry `n`. [`Backoff::Own`] has none here: the policy knows it.
     #[inline(always)]
     #[must_use]
-    pub fn base(&self, n: u32) -> Ns {
+    pub const fn base(&self, n: u32) -> Ns {
         match self {
             Backoff::Constant(delay) => ns(*delay),
             _ => self.growing(n),
@@ -70,18 +70,19 @@ impl Backoff {
     }
 
     /// The base delay of a series that changes.
-    fn growing(&self, n: u32) -> Ns {
+    const fn growing(&self, n: u32) -> Ns {
         let steps = n.saturating_sub(1);
         let base = match *self {
             Backoff::Constant(delay) => ns(delay),
             Backoff::Arithmetic { first, step, .. } => {
-                ns(first).saturating_add(ns(step).saturating_mul(Ns::from(steps)))
+                ns(first).saturating_add(ns(step).saturating_mul(steps as Ns))
             }
             Backoff::Exponential { first, factor, .. } => grow(ns(first), factor, steps),
             Backoff::Table(table) => entry(table, n),
             Backoff::Own => 0,
         };
-        base.min(self.cap())
+        let cap = self.cap();
+        if base < cap { base } else { cap }
     }
 
     /// The same series with another first delay (what a server that throttles gets, ruling S6).
@@ -117,7 +118,7 @@ impl Backoff {
         }
     }
 
-    /// Whether the sum of its delays passes every bound: what ends unlimited attempts.
+    /// Whether the sum of its delays passes every bound.
     pub(crate) const fn grows_for_ever(&self) -> bool {
         if self.cap() == 0 {
             return false;
@@ -143,13 +144,17 @@ impl Backoff {
 }
 
 /// The entry for retry `n`; the last repeats.
-pub(crate) fn entry(table: &[Duration], n: u32) -> Ns {
-    let index = (n.saturating_sub(1) as usize).min(table.len().saturating_sub(1));
-    table.get(index).map_or(0, |delay| ns(*delay))
+pub(crate) const fn entry(table: &[Duration], n: u32) -> Ns {
+    let index = n.saturating_sub(1) as usize;
+    match table {
+        [] => 0,
+        [.., last] if index >= table.len() => ns(*last),
+        _ => ns(table[index]),
+    }
 }
 
 /// `first × factor^steps`, rounded down; too large is [`NEVER`], and nothing grown is nothing.
-fn grow(first: Ns, factor: f64, steps: u32) -> Ns {
+const fn grow(first: Ns, factor: f64, steps: u32) -> Ns {
     if steps == 0 || factor == 1.0 {
         return first;
     }
@@ -158,7 +163,7 @@ fn grow(first: Ns, factor: f64, steps: u32) -> Ns {
 }
 
 /// `factor^exponent` by squaring; `core` has no `powf`, and this gives the same bits everywhere.
-fn power(factor: f64, mut exponent: u32) -> f64 {
+const fn power(factor: f64, mut exponent: u32) -> f64 {
     let (mut result, mut square) = (1.0, factor);
     while exponent != 0 {
         if exponent & 1 == 1 {

@@ -40,6 +40,16 @@ impl Jitter {
         }
     }
 
+    /// The least that any draw leaves of the base.
+    pub(crate) const fn least(self, base: Ns) -> Ns {
+        match self {
+            Jitter::None | Jitter::Half => base,
+            Jitter::Equal => base / 2,
+            Jitter::Proportional(p) => (base as f64 * (1.0 - p)) as Ns,
+            Jitter::Full | Jitter::Decorrelated => 0,
+        }
+    }
+
     /// Whether a delay needs a draw.
     #[must_use]
     pub const fn draws(&self) -> bool {
@@ -68,6 +78,17 @@ mod tests {
         let proportional = Jitter::Proportional(0.2);
         assert_eq!((of(proportional, 0.0), of(proportional, 0.5)), (800, 1000));
         assert_eq!((of(Jitter::Decorrelated, 0.0), of(Jitter::Decorrelated, 0.5)), (300, 900));
+    }
+
+    #[test]
+    fn no_draw_makes_a_delay_shorter_than_the_least() {
+        let kinds = [Jitter::None, Jitter::Half, Jitter::Equal, Jitter::Proportional(0.2)];
+        for jitter in kinds.into_iter().chain([Jitter::Full, Jitter::Proportional(1.0)]) {
+            for base in [0, 1, 3, 1000] {
+                assert_eq!(jitter.least(base), jitter.apply(base, 0.0, base, base), "{jitter:?}");
+            }
+        }
+        assert_eq!(Jitter::Decorrelated.least(1000), 0);
     }
 
     #[test]

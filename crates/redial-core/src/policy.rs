@@ -150,19 +150,13 @@ impl Policy {
         table: impl Into<Arc<[Duration]>>,
     ) -> Result<Policy, Problem> {
         let table: Arc<[Duration]> = table.into();
-        let [first, ..] = *table else { return Err(Problem::EmptyTable) };
-        // Whether it ends is judged by what repeats for ever, the last entry, or by what
-        // decorrelated jitter grows from; the first delay after throttling changes no table.
-        let repeats = match rules.jitter {
-            Jitter::Decorrelated => first,
-            _ => table[table.len() - 1],
-        };
-        let like = Backoff::Constant(repeats);
-        let judged = Rules { backoff: like, throttling_first: None, ..rules };
-        if let Some(problem) = judged.problem() {
-            return Err(problem);
+        if table.is_empty() {
+            return Err(Problem::EmptyTable);
         }
         rules.backoff = Backoff::Own;
+        if let Some(problem) = rules.problem_with(&table) {
+            return Err(problem);
+        }
         Ok(Policy { shape: Shape::of(&rules), rules, own: Some(Own::Table(table)) })
     }
 

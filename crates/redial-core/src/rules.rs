@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::backoff::{self, Backoff};
 use crate::jitter::Jitter;
 use crate::limits::{Limits, Measure};
+use crate::time::{Ns, ns};
 use crate::{LIVE_MAX, Problem};
 
 /// What happens when the next retry cannot start before the deadline.
@@ -143,6 +144,11 @@ impl Rules {
     /// The first contradiction in these rules.
     #[must_use]
     pub const fn problem(&self) -> Option<Problem> {
+        self.problem_with(&[])
+    }
+
+    /// The same where these are the delays of [`Backoff::Own`].
+    pub(crate) const fn problem_with(&self, own: &[Duration]) -> Option<Problem> {
         if let Some(0) = self.attempts {
             return Some(Problem::NoAttempt);
         }
@@ -179,7 +185,7 @@ impl Rules {
         {
             return Some(Problem::AttemptTimeout);
         }
-        if self.attempts.is_none() && self.deadline.is_none() && !self.ends_by_limit() {
+        if self.attempts.is_none() && self.deadline.is_none() && !self.ends_by_limit(own) {
             return Some(Problem::Unlimited);
         }
         None
@@ -193,11 +199,13 @@ impl Rules {
         }
     }
 
-    /// Whether a limit ends unlimited attempts: by the clock, or by delays that add up.
-    const fn ends_by_limit(&self) -> bool {
-        if self.limits.is_none() {
-            return false;
-        }
+    /// Whether a limit ends unlimited attempts: by the clock, or by delays that add up to it.
+    const fn ends_by_limit(&self, own: &[Duration]) -> bool {
+        let bound = match (self.limits.soft, self.limits.hard) {
+            (None, None) => return false,
+            // The smaller one, as its problems say.
+            (Some(limit), _) | (None, Some(limit)) => ns(limit),
+        };
         match self.limits.measure {
             Measure::Elapsed => true,
             // Every series that a failure can lead to must add up.
@@ -206,20 +214,47 @@ impl Rules {
                     Some(first) => self.backoff.starting_at(first),
                     None => self.backoff,
                 };
-                self.adds_up(&self.backoff)
-                    && self.adds_up(&throttled)
+                self.adds_up(&self.backoff, own, bound)
+                    && self.adds_up(&throttled, own, bound)
                     && self.always.grows_for_ever()
             }
         }
     }
 
-    /// Whether the series adds up, jitter included: decorrelated jitter grows from the first delay,
-    /// and three times nothing is nothing.
-    const fn adds_up(&self, backoff: &Backoff) -> bool {
-        let from_nothing = matches!(self.jitter, Jitter::Decorrelated) && backoff.first() == 0;
-        backoff.grows_for_ever() && !from_nothing
+    /// Whether the series adds up to `bound`, whatever is drawn. (Draws of nothing for ever are not: a
+    /// series that grows for ever gets there.)
+    const fn adds_up(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
+        // Tables are the same whoever keeps them.
+        let table = match backoff {
+            Backoff::Own => own,
+            Backoff::Table(table) => table,
+            _ => &[],
+        };
+        if let Jitter::Decorrelated = self.jitter {
+            // It grows from the first delay, and three times nothing is nothing.
+            let first = if table.is_empty() { backoff.first() } else { backoff::entry(table, 1) };
+            return first > 0 && backoff.cap() > 0;
+        }
+        if backoff.grows_for_ever() || backoff::entry(table, u32::MAX) > 0 {
+            return true;
+        }
+        // Of a series that fades every delay counts, so nothing may take one's place.
+        if self.asks || !matches!(self.numbering, Numbering::Delays) {
+            return false;
+        }
+        let (mut sum, mut n): (Ns, u32) = (0, 0);
+        while n < FADING_MAX && sum < bound {
+            n += 1;
+            let base = if table.is_empty() { backoff.base(n) } else { backoff::entry(table, n) };
+            sum = sum.saturating_add(self.jitter.least(base));
+        }
+        sum >= bound
     }
 }
+
+/// So many delays of a series that fades are added up, to see whether they reach a limit. One that needs
+/// more is refused: it has come to next to nothing, or will take its time for that.
+const FADING_MAX: u32 = 1000;
 
 impl Default for Rules {
     fn default() -> Self {

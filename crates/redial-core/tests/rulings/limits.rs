@@ -247,3 +247,61 @@ fn unlimited_attempts_need_delays_that_reach_the_limit_whatever_the_failure() {
     let own = Policy::with_table(decorrelated, FROM_ZERO);
     assert_eq!(own.err(), Some(Problem::Unlimited));
 }
+
+/// Red: call every series that fades endless (`return false` before the sum), or none (`return true`).
+#[test]
+fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
+    let fading = |factor| Backoff::Exponential { first: ms(100), factor, cap: None };
+    let soft = |limit| Limits { soft: Some(limit), ..Limits::NONE };
+    let rules = |backoff, jitter, limit| Rules {
+        attempts: None,
+        backoff,
+        jitter,
+        limits: soft(limit),
+        ..BASE
+    };
+    let (half, three_quarters) = (fading(0.5), fading(0.75));
+    const ENDS_IN_NOTHING: &[Duration] = &[ms(5), ms(5), Duration::ZERO];
+    let table = [
+        // 100 + 50 + 25 ms; all of them are less than 200 ms, if only by a nanosecond.
+        (rules(half, Jitter::None, ms(175)), true),
+        (rules(half, Jitter::None, ms(200)), false),
+        (rules(half, Jitter::Half, ms(175)), true),
+        (rules(half, Jitter::Equal, ms(87)), true),
+        (rules(half, Jitter::Equal, ms(100)), false),
+        (rules(half, Jitter::Proportional(0.2), ms(140)), true),
+        (rules(half, Jitter::Proportional(0.2), ms(161)), false),
+        (rules(half, Jitter::Full, ms(1)), false),
+        (rules(half, Jitter::Decorrelated, ms(1000)), true),
+        (rules(three_quarters, Jitter::None, ms(399)), true),
+        (rules(three_quarters, Jitter::None, ms(400)), false),
+        (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::None, ms(10)), true),
+        (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::None, ms(11)), false),
+        (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::Decorrelated, ms(11)), true),
+        (Rules { asks: true, ..rules(half, Jitter::None, ms(175)) }, false),
+        (Rules { numbering: Numbering::Attempts, ..rules(half, Jitter::None, ms(175)) }, false),
+        // Either limit ends it, and the smaller one is reached first.
+        (
+            Rules {
+                limits: Limits { hard: Some(ms(1000)), ..soft(ms(175)) },
+                ..rules(half, Jitter::None, ms(1))
+            },
+            true,
+        ),
+        (
+            Rules {
+                limits: Limits { hard: Some(ms(175)), ..Limits::NONE },
+                ..rules(half, Jitter::None, ms(1))
+            },
+            true,
+        ),
+        // Nobody counts for ever.
+        (rules(fading(0.999_999), Jitter::None, ms(1_000_000)), false),
+    ];
+    for (rules, ends) in table {
+        assert_eq!(Policy::new(rules).is_ok(), ends, "{rules:?}");
+        if let Backoff::Table(entries) = rules.backoff {
+            assert_eq!(Policy::with_table(rules, entries).is_ok(), ends, "{rules:?}");
+        }
+    }
+}
