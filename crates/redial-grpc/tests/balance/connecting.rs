@@ -1,6 +1,7 @@
 //! Dials and their backoff, waiting calls, and what is left when a channel goes.
 
 use std::error::Error as _;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::time::Duration;
 
 use redial_grpc::balance::{
@@ -9,7 +10,9 @@ use redial_grpc::balance::{
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use super::rig::{Client, Log, Pipes, RETRY, address, answered_by, config, failing, until};
+use super::rig::{
+    Client, Log, Pipes, RETRY, Replica, address, answered_by, config, failing, until,
+};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -226,15 +229,20 @@ async fn what_cannot_be_built_says_why() {
 
 #[tokio::test]
 async fn the_operating_systems_resolver_finds_localhost() {
-    let (replicas, log) = super::rig::replicas(1);
-    let target = format!("dns:///localhost:{}", replicas[0].address.port());
+    // Of either family: on some machines it is an address of the one, on some of the other.
+    let known = ("localhost", 0).to_socket_addrs().expect("the machine knows its own name");
+    let can_listen = |at: &SocketAddr| TcpListener::bind(at).is_ok();
+    let at = known.into_iter().find(can_listen).expect("somebody can listen there");
+    let log = Log::default();
+    let replica = Replica::start_at(at, 0, &log, None);
+    let target = format!("dns:///localhost:{}", replica.address.port());
     let channel = balance::channel(&target).build().unwrap();
     let mut client = Client::new(channel.clone());
     client.unary(failing(0)).await.unwrap();
     assert_eq!(log.take(), [0]);
     until("it is shown", || {
         let mut all = channel.view().backends.into_iter();
-        all.any(|it| it.address == replicas[0].address && it.state == BackendState::Ready)
+        all.any(|it| it.address == replica.address && it.state == BackendState::Ready)
     })
     .await;
 }

@@ -147,9 +147,17 @@ impl Replica {
 
     /// With TLS, perhaps.
     pub(crate) fn start_with(name: usize, log: &Log, tls: Option<ServerTlsConfig>) -> Self {
+        Replica::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), name, log, tls)
+    }
+
+    pub(crate) fn start_at(
+        address: SocketAddr,
+        name: usize,
+        log: &Log,
+        tls: Option<ServerTlsConfig>,
+    ) -> Self {
         let manner = Manner::default();
         let service = Named { name, log: log.clone(), manner: manner.clone() };
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut replica = Replica { address, manner, service, tls, runtime: None, goodbye: None };
         replica.restart();
         replica

@@ -217,7 +217,8 @@ async fn answers_may_come_in_any_order() {
 #[tokio::test]
 async fn what_cannot_be_started_is_named() {
     for (command, expected) in [
-        ("there-is-no-such-program x", "cannot start there-is-no-such-program x: No such file"),
+        // Why not is the system's to say: a folder of the path that may not be read makes it another word.
+        ("there-is-no-such-program x", "cannot start there-is-no-such-program x: "),
         ("/", "cannot start /: "),
         (" ", "a program has a name"),
     ] {
