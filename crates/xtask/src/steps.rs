@@ -118,7 +118,7 @@ pub(crate) const STEPS: &[Step] = &[
         why: "unit tests, properties, drivers, documents, and every example in the documentation",
         when: When::Always,
         needs: &[],
-        lines: |_| line("cargo test --workspace --all-features"),
+        lines: |_| line("cargo test --workspace --all-features --no-fail-fast"),
     },
     Step {
         name: "channel-only",
