@@ -20,8 +20,9 @@ pub struct Case {
 }
 
 macro_rules! cases {
-    ($($group:literal { $($name:literal => $run:expr,)* })*) => {
-        pub const CASES: &[Case] = &[$($(Case { group: $group, name: $name, run: $run },)*)*];
+    ($($group:literal { $($(#[$when:meta])? $name:literal => $run:expr,)* })*) => {
+        pub const CASES: &[Case] =
+            &[$($($(#[$when])? Case { group: $group, name: $name, run: $run },)*)*];
     };
 }
 
@@ -36,6 +37,7 @@ cases! {
         "redial, with a deadline" => |n| each(n, |seed| poll_once(DEADLINE.retry(|| operation(seed, &0)).when(is_transient).into_future())),
         "tokio-retry" => |n| each(n, |seed| poll_once(tokio_retry::RetryIf::start(tokio_retry::strategy::ExponentialBackoff::from_millis(2).factor(50).take(2), || operation(seed, &0), is_transient))),
         "backon" => |n| each(n, |seed| { use backon::Retryable; poll_once((|| operation(seed, &0)).retry(backon::ExponentialBuilder::default()).when(is_transient).into_future()) }),
+        #[cfg(feature = "tryhard")]
         "tryhard" => |n| each(n, |seed| poll_once(tryhard::retry_fn(|| operation(seed, &0)).retries(2).exponential_backoff(ms(100)).into_future())),
         "backoff" => |n| each(n, |seed| poll_once(backoff::future::retry(backoff::ExponentialBackoff::default(), || async { operation(seed, &0).await.map_err(backoff::Error::transient) }))),
         "tower::retry" => |n| peers::tower_retry(n, false),
@@ -249,6 +251,7 @@ pub fn sizes() -> Vec<(&'static str, usize)> {
             size_of_val(&DEADLINE.retry(op).when(is_transient).into_future()),
         ),
         ("redial, hedged", size_of_val(&HEDGED.retry(op).when(is_transient).into_future())),
+        #[cfg(feature = "tryhard")]
         (
             "tryhard",
             size_of_val(
