@@ -57,8 +57,7 @@ pub fn decide(
 ) -> Verdict {
     let short = policy.fixed_delay().is_some()
         && ledger.flags & (Ledger::COMMITTED | Ledger::ASKS | Ledger::NOT_IDEMPOTENT) == 0
-        && failure.reason.is_none()
-        && failure.hint == Hint::None
+        && failure.asks_nothing()
         && advice == Advice::None
         && deadline == NEVER;
     if short {

@@ -221,6 +221,13 @@ impl Failure {
         matches!(self.stage, Stage::Unsent) || by_reason
     }
 
+    /// Whether it asks nothing of what follows: no reason is known, and the server gave no hint.
+    #[inline]
+    #[must_use]
+    pub const fn asks_nothing(&self) -> bool {
+        self.reason.is_none() && matches!(self.hint, Hint::None)
+    }
+
     /// Whether its reason is retried whatever a strategy would say.
     #[must_use]
     pub const fn is_always_retried(&self) -> bool {

@@ -44,8 +44,8 @@ struct Shape {
     fits_ledger: bool,
     /// The most attempts; as many as can be counted if there is no limit.
     attempts_max: u32,
-    /// The one delay before every retry, unless a failure says otherwise.
-    fixed: Option<Ns>,
+    /// The one delay before every retry, unless a failure says otherwise; [`NEVER`]: there is none.
+    fixed: Ns,
     /// How long after the start of a call something can first happen besides an outcome.
     wakes: Ns,
 }
@@ -68,9 +68,9 @@ impl Shape {
             },
             fixed: match (rules.backoff, rules.jitter, rules.throttling_first) {
                 (Backoff::Constant(delay), Jitter::None, None) if rules.limits.is_none() && now => {
-                    Some(ns(delay))
+                    ns(delay)
                 }
-                _ => None,
+                _ => NEVER,
             },
             wakes: {
                 let hedge = match rules.attempts {
@@ -210,7 +210,19 @@ impl Policy {
     /// it, and nothing limits it.
     #[inline]
     pub(crate) const fn fixed_delay(&self) -> Option<Ns> {
-        self.shape.fixed
+        match self.shape.fixed {
+            NEVER => None,
+            fixed => Some(fixed),
+        }
+    }
+
+    /// Whether every retry follows at once, unless a failure asks for something else. Of the ledger
+    /// of a plain call it then matters how many attempts were made, and nothing else, to a failure
+    /// that [asks nothing](crate::Failure::asks_nothing).
+    #[inline]
+    #[must_use]
+    pub const fn is_immediate(&self) -> bool {
+        self.shape.fixed == 0
     }
 
     /// Whether the moment of a failure matters to what follows it: a limit measures the time since
@@ -218,7 +230,7 @@ impl Policy {
     #[inline]
     #[must_use]
     pub const fn measures_time(&self) -> bool {
-        self.shape.fixed.is_none() && matches!(self.rules.limits.measure, Measure::Elapsed)
+        self.shape.fixed == NEVER && matches!(self.rules.limits.measure, Measure::Elapsed)
     }
 
     /// Whether the ledger is also all that a driver must keep: the policy is plain, and no delay
@@ -329,6 +341,11 @@ mod tests {
     #[test]
     fn a_delay_is_fixed_if_no_draw_no_limit_and_no_failure_changes_it() {
         assert_eq!(with(|_| {}).fixed_delay(), Some(ns(ms(7))));
+        assert!(!with(|_| {}).is_immediate());
+        assert!(with(|rules| rules.backoff = Backoff::Constant(Duration::ZERO)).is_immediate());
+        // What no moment can hold is as good as no delay at all: the series says it each time.
+        let endless = with(|rules| rules.backoff = Backoff::Constant(Duration::MAX));
+        assert_eq!((endless.fixed_delay(), endless.is_immediate()), (None, false));
         let changes: [fn(&mut Rules); 5] = [
             |rules| rules.jitter = Jitter::Full,
             |rules| rules.limits = elapsed(),

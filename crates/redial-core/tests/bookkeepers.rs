@@ -5,7 +5,8 @@
 //! Method: random plain policies, scripts and throttles; each side plays the same calls, one after
 //! the other, with a throttle of its own. Then the diaries are compared note by note, and with
 //! them the ledgers and what is left in the throttles. `decide` itself has a short way for the usual
-//! case; a deadline at the end of time keeps it from taking that, and must change nothing else.
+//! case; a deadline at the end of time keeps it from taking that, and must change nothing else. Where
+//! retries follow at once it is asked with a ledger that knows the attempts alone, too.
 //! A machine that is begun when something else happens than the first attempt's success is compared
 //! with one that was begun at once, in the same way. When the first thing can happen besides an
 //! outcome is asked of random policies and of their machines.
@@ -18,9 +19,10 @@ use common::{
 };
 use proptest::prelude::*;
 use redial_core::{
-    Advice, Bucket, Call, Command, Directive, First, Judgement, LIVE_MAX, Ledger, NEVER, Note, Ns,
-    Policy, Proof, Rules, Terms, Verdict, Why, World, decide, ns, s,
+    Advice, Backoff, Bucket, Call, Command, Directive, First, Jitter, Judgement, LIVE_MAX, Ledger,
+    Limits, NEVER, Note, Ns, Policy, Proof, Rules, Terms, Verdict, Why, World, decide, ns, s,
 };
+use std::time::Duration;
 
 /// What one call meets.
 #[derive(Clone, Debug)]
@@ -319,6 +321,45 @@ proptest! {
             long.started();
             ledger.attempts += 1;
             other.attempts += 1;
+        }
+    }
+
+    // Breaks if `is_immediate` is true of a policy whose delays or limits count, or if a failure with
+    // a reason that is always retried asks nothing.
+    #[test]
+    fn where_retries_follow_at_once_nothing_of_the_ledger_matters_but_the_attempts(
+        policy in plain_policy(),
+        makes_immediate in prop::bool::weighted(0.8),
+        spec in any_throttle(),
+        failures in prop::collection::vec(any_failure(), 1..6),
+        (start, waited) in (any_span(), any_span()),
+        (attempts, hinted) in (1u32..8, 0u16..8),
+        seed in any::<u64>(),
+    ) {
+        let immediately = |rules: &mut Rules| {
+            (rules.backoff, rules.jitter) = (Backoff::Constant(Duration::ZERO), Jitter::None);
+            (rules.throttling_first, rules.limits) = (None, Limits::NONE);
+            rules.attempts = rules.attempts.or(Some(3));
+        };
+        let policy = match makes_immediate {
+            true => policy.changed(immediately).unwrap(),
+            false => policy,
+        };
+        prop_assert!(policy.is_immediate() || !makes_immediate);
+        prop_assume!(policy.is_immediate());
+        let (here, there) = (spec.build(), spec.build());
+        let (mut all, mut alone) = (Book::new(&spec, &here, seed), Book::new(&spec, &there, seed));
+        let (start, waited) = (ns(start.min(s(1))), ns(waited.min(s(1))));
+        let mut ledger = Ledger { waited, attempts, hinted, ..Ledger::new(start) };
+        for failure in failures.iter().filter(|failure| failure.asks_nothing()) {
+            let mut fresh = Ledger { attempts: ledger.attempts, ..Ledger::new(0) };
+            let one = decide(&policy, &mut ledger, failure, Advice::None, start, NEVER, &mut all);
+            let two = decide(&policy, &mut fresh, failure, Advice::None, start, NEVER, &mut alone);
+            prop_assert_eq!(one, two);
+            prop_assert_eq!(&all.diary, &alone.diary);
+            all.started();
+            alone.started();
+            ledger.attempts += 1;
         }
     }
 }

@@ -77,26 +77,6 @@ impl<R, S> Cell<R, S> {
     /// panics.
     #[inline(always)]
     pub(crate) fn with_ledger<T>(self: Pin<&mut Self>, change: impl FnOnce(&mut Ledger) -> T) -> T {
-        let alive = self.ledger.flags & (RUNS | SLEEPS);
-        self.lend(alive, change)
-    }
-
-    /// The same between two attempts, where there are no such bits to remember.
-    ///
-    /// # Panics
-    /// An attempt or a sleep is there.
-    #[inline(always)]
-    pub(crate) fn with_ledger_alone<T>(
-        self: Pin<&mut Self>,
-        change: impl FnOnce(&mut Ledger) -> T,
-    ) -> T {
-        assert!(self.ledger.flags & (RUNS | SLEEPS) == 0, "an attempt or a sleep is there");
-        self.lend(0, change)
-    }
-
-    /// `alive` are the bits of this module, as they are.
-    #[inline(always)]
-    fn lend<T>(self: Pin<&mut Self>, alive: u16, change: impl FnOnce(&mut Ledger) -> T) -> T {
         struct Keep<'a> {
             ledger: &'a mut Ledger,
             alive: u16,
@@ -110,6 +90,7 @@ impl<R, S> Cell<R, S> {
         // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned,
         // is handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
+        let alive = this.ledger.flags & (RUNS | SLEEPS);
         let keep = Keep { ledger: &mut this.ledger, alive };
         change(keep.ledger)
     }
@@ -137,19 +118,22 @@ impl<R, S> Cell<R, S> {
         self.ledger.has(SLEEPS)
     }
 
-    /// Puts an attempt in place; what was there is dropped before the attempt is made.
+    /// Puts an attempt in place.
+    ///
+    /// # Panics
+    /// An attempt or a sleep is there.
     #[inline(always)]
-    pub(crate) fn run(mut self: Pin<&mut Self>, attempt: impl FnOnce() -> R) {
-        self.as_mut().clear();
-        // SAFETY: nothing is alive after `clear`, so nothing is overwritten without its drop, and
-        // writing a new value in place moves nothing that is pinned (invariants 1 and 3). If the
-        // closure panics nothing is alive, as the bits say.
+    pub(crate) fn run(self: Pin<&mut Self>, attempt: impl FnOnce() -> R) {
+        // SAFETY: what is pinned is neither moved nor handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         // Kept over the call: the compiler must not think that the closure can reach them.
         let flags = this.ledger.flags;
+        assert!(flags & (RUNS | SLEEPS) == 0, "an attempt or a sleep is there");
         let place = this.place.as_mut_ptr();
-        // SAFETY: the place is ours and large enough for each of its fields; only the field is
-        // written, which is less than the whole where a sleep is larger.
+        // SAFETY: nothing is alive, so nothing is overwritten without its drop, and writing a new
+        // value in place moves nothing that is pinned (invariants 1 and 3). If the closure panics
+        // nothing is alive, as the bits say. The place is ours and large enough for each of its
+        // fields; only the field is written, which is less than the whole where a sleep is larger.
         unsafe { (&raw mut (*place).run).write(ManuallyDrop::new(attempt())) };
         this.ledger.flags = flags | RUNS;
     }

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Cost, Grant, Ledger, NEVER, Ns, Taken, Verdict, Why, World, decide, duration, ns,
+    Advice, Cost, Failure, Grant, Ledger, NEVER, Ns, Taken, Verdict, Why, World, decide, duration,
+    ns,
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation};
@@ -232,8 +233,23 @@ where
             return self.drive(cell, cx);
         }
         let origin = self.origin;
+        let policy = &origin.policy().core;
         loop {
-            match self.judge(rejected, origin, cell.as_mut()) {
+            if !policy.is_immediate() {
+                return self.deliberate(rejected, cell, cx);
+            }
+            let verdict = self.judge(rejected, cell.as_mut(), |_, failure, cell| {
+                let decide = |ledger: &mut Ledger| {
+                    decide(policy, ledger, failure, Advice::None, 0, NEVER, &mut Plain(origin))
+                };
+                if failure.asks_nothing() {
+                    // Nothing else of the ledger matters, so that it need not be lent out.
+                    decide(&mut Ledger { attempts: cell.ledger().attempts, ..Ledger::new(0) })
+                } else {
+                    cell.with_ledger(decide)
+                }
+            });
+            match verdict {
                 ControlFlow::Break(result) => return Poll::Ready(result),
                 ControlFlow::Continue(0) => {}
                 ControlFlow::Continue(after) => return self.sleep(after, cell, cx),
@@ -245,32 +261,51 @@ where
         }
     }
 
+    /// The same for a plain call whose retries do not all follow at once.
+    #[inline(never)]
+    fn deliberate(
+        &mut self,
+        rejected: RejectedOf<O, C>,
+        mut cell: CellOf<'_, O, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ResultOf<O, C, R>> {
+        let origin = self.origin;
+        let policy = &origin.policy().core;
+        let verdict = self.judge(rejected, cell.as_mut(), |this, failure, mut cell| {
+            // Most policies need no clock before it is known that one must wait.
+            let now = if policy.measures_time() { this.read_clock(cell.as_mut()) } else { 0 };
+            let world = &mut Plain(origin);
+            cell.with_ledger(|ledger| {
+                decide(policy, ledger, failure, Advice::None, now, NEVER, world)
+            })
+        });
+        match verdict {
+            ControlFlow::Break(result) => Poll::Ready(result),
+            ControlFlow::Continue(0) => self.proceed(cell, cx),
+            ControlFlow::Continue(after) => self.sleep(after, cell, cx),
+        }
+    }
+
     /// What follows a result that was not accepted: the end, or another attempt after this long.
     #[inline(always)]
     fn judge(
         &mut self,
         rejected: RejectedOf<O, C>,
-        origin: G,
         mut cell: CellOf<'_, O, S>,
+        decide: impl FnOnce(&Self, &Failure, CellOf<'_, O, S>) -> Verdict,
     ) -> ControlFlow<ResultOf<O, C, R>, Ns> {
         let (failure, last) = match self.classify.judge(rejected) {
             Classified::Succeed(value) => return ControlFlow::Break(self.result(value, &cell)),
             Classified::Retry(failure, last) => (failure, last),
             Classified::SucceedWith(error) => {
-                origin.succeeded();
+                self.origin.succeeded();
                 return ControlFlow::Break(self.gave_up(Why::Succeeded, Last::Error(error), cell));
             }
             Classified::Fail(last) => {
                 return ControlFlow::Break(self.gave_up(Why::Fatal, last, cell));
             }
         };
-        let policy = &origin.policy().core;
-        // Most policies need no clock before it is known that one must wait.
-        let now = if policy.measures_time() { self.read_clock(cell.as_mut()) } else { 0 };
-        let verdict = cell.as_mut().with_ledger_alone(|ledger| {
-            decide(policy, ledger, &failure, Advice::None, now, NEVER, &mut Plain(origin))
-        });
-        let why = match verdict {
+        let why = match decide(self, &failure, cell.as_mut()) {
             Verdict::Retry { after, .. } => return ControlFlow::Continue(after),
             // A plain policy asks nobody, and its throttle answers at once.
             Verdict::Later { .. } | Verdict::Ask => Why::Throttled,
@@ -338,6 +373,15 @@ where
         ready!(cell.as_mut().poll_sleep(cx));
         // What its next attempt was paid with is used when that starts.
         cell.as_mut().with_ledger(|ledger| ledger.clear(HOLDS));
+        self.proceed(cell, cx)
+    }
+
+    /// The next attempt of a plain call, and what follows it.
+    fn proceed(
+        &mut self,
+        mut cell: CellOf<'_, O, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ResultOf<O, C, R>> {
         match ready!(self.again(cell.as_mut(), cx)) {
             Ok(value) => Poll::Ready(self.result(value, &cell)),
             Err(rejected) => self.failed(rejected, cell, cx),
