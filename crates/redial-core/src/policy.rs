@@ -286,6 +286,13 @@ impl Policy {
         start.saturating_add(self.shape.wakes)
     }
 
+    /// How long after its start that is.
+    #[inline]
+    #[must_use]
+    pub const fn first_wake_after(&self) -> Ns {
+        self.shape.wakes
+    }
+
     /// When a call that begins at `start` must end, if its own deadline is `own` after that.
     pub(crate) fn deadline(&self, start: Ns, own: Option<Duration>) -> Ns {
         let after =
@@ -394,6 +401,7 @@ mod tests {
                 (rules.hedge, rules.attempt_timeout) = (span(hedge), span(timeout));
                 rules.deadline = span(deadline);
             });
+            assert_eq!(policy.first_wake_after(), policy.first_wake_at(0));
             policy.first_wake_at(ns(ms(100)))
         };
         assert_eq!(wakes(0, 0, 0), NEVER);

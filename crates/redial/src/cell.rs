@@ -139,6 +139,7 @@ impl<R, S> Cell<R, S> {
     }
 
     /// Puts a sleep in place; what was there is dropped.
+    #[inline]
     pub(crate) fn sleep(mut self: Pin<&mut Self>, sleep: S) {
         self.as_mut().clear();
         // SAFETY: as in `run`.
@@ -204,6 +205,7 @@ impl<R, S: Future<Output = ()>> Cell<R, S> {
     ///
     /// # Panics
     /// No sleep is there.
+    #[inline(always)]
     pub(crate) fn poll_sleep(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         assert!(self.sleeps(), "nothing sleeps");
         // SAFETY: the bit says that `sleep` is alive; it is pinned with this cell and not moved
@@ -247,6 +249,11 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
     #[inline(always)]
     pub(crate) fn new(driver: D, flags: u16) -> Self {
         Retrying { driver, cell: Cell::new(flags & !(RUNS | SLEEPS)) }
+    }
+
+    /// The driver.
+    pub(crate) const fn driver(&self) -> &D {
+        &self.driver
     }
 
     /// The driver, and the cell that is pinned with this.

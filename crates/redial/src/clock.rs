@@ -22,12 +22,17 @@ pub(crate) fn moment(instant: Instant) -> Ns {
 #[cfg(feature = "tokio")]
 pub(crate) fn instant(at: Ns) -> Instant {
     let base = base();
-    if at >= AHEAD {
-        let far = || base + std::time::Duration::from_secs(100 * 365 * 86_400);
-        base.checked_add(redial_core::duration(at - AHEAD)).unwrap_or_else(far)
-    } else {
-        base.checked_sub(redial_core::duration(AHEAD - at)).unwrap_or(base)
+    match at.checked_sub(AHEAD) {
+        Some(span) => after(base, span),
+        None => base.checked_sub(redial_core::duration(AHEAD - at)).unwrap_or(base),
     }
+}
+
+/// The instant this long after another; one that is too far away as above.
+#[cfg(feature = "tokio")]
+pub(crate) fn after(instant: Instant, span: Ns) -> Instant {
+    let far = || instant + std::time::Duration::from_secs(100 * 365 * 86_400);
+    instant.checked_add(redial_core::duration(span)).unwrap_or_else(far)
 }
 
 fn base() -> Instant {

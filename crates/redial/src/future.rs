@@ -30,8 +30,8 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::policy::Origin;
 use crate::report::Report;
-use crate::sleeper::Sleeper;
-use boxed::{BoxOf, Machine, Rare};
+use crate::sleeper::{Moment, Sleeper};
+use boxed::{BoxOf, Rare};
 
 /// The clock has been read: the ledger's start is true.
 const TIMED: u16 = cell::FREE;
@@ -133,7 +133,7 @@ where
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let rare = options.map(|options| Rare::boxed(Machine::Told(options)));
+        let rare = options.map(Rare::told);
         let rare = ManuallyDrop::new(rare);
         Driver { origin, operation, classify, sleeper, rare, output: PhantomData }
     }
@@ -175,7 +175,7 @@ where
         // What a deadline that has passed already leaves of a call is the machine's to say (P10).
         let expired = self.origin.policy().rules().deadline == Some(Duration::ZERO);
         if expired || crate::trace::is_wanted() {
-            self.open_box(cell.as_mut(), Machine::Told(Box::default()));
+            self.open_box(cell.as_mut(), || Rare::told(Box::default()));
             return self.drive(cell, cx);
         }
         self.read_clock(cell.as_mut());
@@ -207,13 +207,20 @@ where
     #[cold]
     fn read_clock(&self, cell: CellOf<'_, O, S>) -> Ns {
         let now = self.sleeper.now();
-        cell.with_ledger(|ledger| {
-            if !ledger.has(TIMED) {
-                ledger.start = now;
-                ledger.set(TIMED);
-            }
-        });
+        self.learn_start(cell, || now);
         now
+    }
+
+    /// Enters the call's start if it was not known yet: when its timer was made, or else now.
+    fn learn_start(&self, cell: CellOf<'_, O, S>, now: impl FnOnce() -> Ns) {
+        if !cell.ledger().has(TIMED) {
+            let timer_made = self.rare.as_ref().and_then(|rare| rare.driver().start);
+            let start = timer_made.map_or_else(now, Moment::ns);
+            cell.with_ledger(|ledger| {
+                ledger.start = start;
+                ledger.set(TIMED);
+            });
+        }
     }
 
     /// An attempt of a call without a machine did not succeed. If the call is plain, the next one
@@ -229,7 +236,7 @@ where
         if !self.is_plain() {
             let outcome = self.classify.judge(rejected);
             let now = self.read_clock(cell.as_mut());
-            self.engage(cell.as_mut()).outcome(0, outcome, now);
+            self.engage(cell.as_mut()).engine.outcome(0, outcome, now);
             return self.drive(cell, cx);
         }
         let origin = self.origin;

@@ -124,7 +124,7 @@ pub use report::{Report, Tried, TriedEnd};
 pub use retry::{Retry, retry};
 #[cfg(feature = "tokio")]
 pub use sleeper::Tokio;
-pub use sleeper::{DefaultSleeper, Sleeper};
+pub use sleeper::{DefaultSleeper, Moment, Sleeper};
 pub use strategy::{Answered, Decision, Request, Strategy};
 pub use throttle::Throttle;
 #[cfg(feature = "serde")]

@@ -1,6 +1,43 @@
 //! Clocks and timers: what an async driver waits with.
 
+use std::time::Instant;
+
 use redial_core::Ns;
+
+/// A moment as a clock shows it. It is counted only when somebody asks: a call that is answered
+/// before its timer fires never needs to know when it began.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment(Shown);
+
+#[derive(Clone, Copy, Debug)]
+enum Shown {
+    Ns(Ns),
+    Instant(Instant),
+}
+
+impl Moment {
+    /// Nanoseconds since the origin of the clock that showed it.
+    #[must_use]
+    pub fn ns(self) -> Ns {
+        match self.0 {
+            Shown::Ns(at) => at,
+            Shown::Instant(instant) => crate::clock::moment(instant),
+        }
+    }
+}
+
+impl From<Ns> for Moment {
+    fn from(at: Ns) -> Self {
+        Moment(Shown::Ns(at))
+    }
+}
+
+/// The origin is the process's own, the one of [`Tokio`] and of blocking calls.
+impl From<Instant> for Moment {
+    fn from(instant: Instant) -> Self {
+        Moment(Shown::Instant(instant))
+    }
+}
 
 /// A clock and its timer. Implement it to run on another executor or on virtual time.
 ///
@@ -29,6 +66,17 @@ pub trait Sleeper {
 
     /// A future that is ready at that moment.
     fn sleep_until(&self, at: Ns) -> Self::Sleep;
+
+    /// The time as the clock shows it, for a sleep that begins now and a start that perhaps nobody
+    /// asks for.
+    fn moment(&self) -> Moment {
+        self.now().into()
+    }
+
+    /// A future that is ready this long after that moment.
+    fn sleep_after(&self, start: Moment, span: Ns) -> Self::Sleep {
+        self.sleep_until(start.ns().saturating_add(span))
+    }
 }
 
 /// tokio's clock and timer; they follow `tokio::time::pause`.
@@ -50,6 +98,18 @@ impl Sleeper for Tokio {
     fn sleep_until(&self, at: Ns) -> Self::Sleep {
         tokio::time::sleep_until(crate::clock::instant(at).into())
     }
+
+    fn moment(&self) -> Moment {
+        tokio::time::Instant::now().into_std().into()
+    }
+
+    fn sleep_after(&self, start: Moment, span: Ns) -> Self::Sleep {
+        let end = match start.0 {
+            Shown::Ns(at) => crate::clock::instant(at.saturating_add(span)),
+            Shown::Instant(instant) => crate::clock::after(instant, span),
+        };
+        tokio::time::sleep_until(end.into())
+    }
 }
 
 /// The sleeper of a call that names none.
@@ -70,3 +130,26 @@ pub struct NameASleeperWithSleepingOn;
 pub(crate) const DEFAULT_SLEEPER: DefaultSleeper = Tokio;
 #[cfg(not(feature = "tokio"))]
 pub(crate) const DEFAULT_SLEEPER: DefaultSleeper = NameASleeperWithSleepingOn;
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use super::*;
+    use redial_core::{NEVER, ms, ns, s};
+
+    // Breaks if a moment that is still an instant is counted from another origin, or if its sleep
+    // ends elsewhere than that of the same moment in nanoseconds.
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_is_the_same_counted_now_or_later() {
+        let start = Tokio.moment();
+        assert_eq!(start.ns(), Tokio.now());
+        tokio::time::advance(s(1)).await;
+        assert_eq!(start.ns() + ns(s(1)), Tokio.now());
+        for span in [0, 1, ns(ms(20)), ns(s(86_400))] {
+            let late = Tokio.sleep_after(start, span).deadline();
+            assert_eq!(late, Tokio.sleep_until(start.ns() + span).deadline());
+            assert_eq!(late, Tokio.sleep_after(start.ns().into(), span).deadline());
+        }
+        // What no timer reaches is no reason to panic.
+        assert!(Tokio.sleep_after(start, NEVER).deadline() > tokio::time::Instant::now());
+    }
+}

@@ -18,10 +18,11 @@ use crate::classify::Classify;
 use crate::engine::Engine;
 use crate::options::Options;
 use crate::policy::{Origin, Policy};
-use crate::sleeper::Sleeper;
+use crate::sleeper::{Moment, Sleeper};
 use crate::throttle::Handle;
 
-type EngineOf<'p, O, C, const LIVE: usize> = Engine<'p, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>;
+type BegunOf<'p, O, C, const LIVE: usize> =
+    Begun<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>;
 
 type RareOf<'p, O, C, S, const LIVE: usize> = Retrying<
     Rare<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>,
@@ -33,7 +34,24 @@ pub(super) type BoxOf<'p, O, C, S, const LIVE: usize> = Pin<Box<RareOf<'p, O, C,
 
 /// What a plain call does not need; the timer is in the cell beside it.
 pub(super) struct Rare<'p, F, T, E, V, const LIVE: usize> {
-    machine: Machine<'p, T, E, V, LIVE>,
+    /// `None`: it is begun when something happens besides that the first attempt, which runs,
+    /// succeeds. In a box of its own: most calls that have a timer never need it, and it is far
+    /// larger.
+    machine: Option<Box<Machine<'p, F, T, E, V, LIVE>>>,
+    /// When the timer of a call without a machine was made.
+    pub(super) start: Option<Moment>,
+}
+
+/// The machine of a call with a box.
+#[expect(clippy::large_enum_variant, reason = "in its box, what was told becomes what has begun")]
+enum Machine<'p, F, T, E, V, const LIVE: usize> {
+    /// It is begun at the first poll, with what the call was told.
+    Told(Box<Options<'p>>),
+    Begun(Begun<'p, F, T, E, V, LIVE>),
+}
+
+pub(super) struct Begun<'p, F, T, E, V, const LIVE: usize> {
+    pub(super) engine: Engine<'p, T, E, V, LIVE>,
     /// The attempts in the slots after the first, which lives beside the ledger.
     others: Vec<Option<Pin<Box<F>>>>,
     timer_at: Ns,
@@ -41,36 +59,30 @@ pub(super) struct Rare<'p, F, T, E, V, const LIVE: usize> {
     looked: bool,
 }
 
-/// The machine of a call with a box.
-pub(super) enum Machine<'p, T, E, V, const LIVE: usize> {
-    /// It is begun when something happens besides that the first attempt, which runs, succeeds.
-    NotYet,
-    /// It is begun at the first poll, with what the call was told.
-    Told(Box<Options<'p>>),
-    /// In a box of its own: most calls that have a timer never get here, and it is far larger.
-    Begun(Box<Engine<'p, T, E, V, LIVE>>),
-}
-
 impl<'p, F, T, E, V, const LIVE: usize> Rare<'p, F, T, E, V, LIVE> {
-    pub(super) fn boxed<S>(
-        machine: Machine<'p, T, E, V, LIVE>,
-    ) -> Pin<Box<Retrying<Self, Infallible, S>>> {
-        let rare = Rare { machine, others: Vec::new(), timer_at: NEVER, looked: false };
-        Box::pin(Retrying::new(rare, 0))
+    /// That of a call that was told something.
+    pub(super) fn told<S>(options: Box<Options<'p>>) -> Pin<Box<Retrying<Self, Infallible, S>>> {
+        let machine = Some(Box::new(Machine::Told(options)));
+        Box::pin(Retrying::new(Rare { machine, start: None }, 0))
+    }
+
+    /// That of a call whose first attempt runs.
+    fn late<S>() -> Pin<Box<Retrying<Self, Infallible, S>>> {
+        Box::pin(Retrying::new(Rare { machine: None, start: None }, 0))
     }
 }
 
-impl<'p, T, E, V, const LIVE: usize> Machine<'p, T, E, V, LIVE> {
-    fn begin(
-        &mut self,
+impl<'p, F, T, E, V, const LIVE: usize> Begun<'p, F, T, E, V, LIVE> {
+    /// The machine of a call that began at `start`, and a timer that is set to `timer_at`.
+    fn new(
         policy: &'p Policy,
         handle: Handle,
         options: Options<'p>,
         start: Ns,
-    ) -> &mut Engine<'p, T, E, V, LIVE> {
-        *self = Machine::Begun(Box::new(Engine::begin(policy, handle, options, start)));
-        let Machine::Begun(engine) = self else { unreachable!("it has just begun") };
-        engine
+        timer_at: Ns,
+    ) -> Self {
+        let engine = Engine::begin(policy, handle, options, start);
+        Begun { engine, others: Vec::new(), timer_at, looked: false }
     }
 }
 
@@ -99,23 +111,25 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        if !cell.ledger().has(TIMED) {
-            self.read_clock(cell.as_mut());
-        }
-        let start = cell.ledger().start;
-        let at = self.origin.policy().core.first_wake_at(start);
-        if at == NEVER {
+        let span = self.origin.policy().core.first_wake_after();
+        if span == NEVER {
+            self.learn_start(cell, || self.sleeper.now());
             return Poll::Pending;
         }
-        if at == start {
+        if span == 0 {
             self.engage(cell.as_mut());
             return self.drive(cell, cx);
         }
-        let sleep = self.sleeper.sleep_until(at);
-        let (rare, timer) = self.open_box(cell.as_mut(), Machine::NotYet).parts();
-        rare.timer_at = at;
-        timer.sleep(sleep);
-        self.wait(cell, cx)
+        let start = match cell.ledger() {
+            ledger if ledger.has(TIMED) => ledger.start.into(),
+            _ => self.sleeper.moment(),
+        };
+        let sleep = self.sleeper.sleep_after(start, span);
+        let (rare, mut timer) = self.open_box(cell.as_mut(), Rare::late).parts();
+        rare.start = Some(start);
+        timer.as_mut().sleep(sleep);
+        ready!(timer.poll_sleep(cx));
+        self.take_over(cell, cx)
     }
 
     /// A call with a box.
@@ -126,8 +140,9 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        let (rare, _) = self.open_box(cell.as_mut(), Machine::NotYet).parts();
-        if !matches!(rare.machine, Machine::NotYet) {
+        let Some(rare) = self.rare.as_mut() else { unreachable!("the bit says that it is there") };
+        let (rare, timer) = rare.as_mut().parts();
+        if rare.machine.is_some() {
             return self.drive(cell, cx);
         }
         match cell.as_mut().poll_run(cx) {
@@ -138,35 +153,36 @@ where
                 }
                 Err(rejected) => self.failed(rejected, cell, cx),
             },
-            Poll::Pending => self.wait(cell, cx),
+            Poll::Pending => {
+                ready!(timer.poll_sleep(cx));
+                self.take_over(cell, cx)
+            }
         }
     }
 
-    /// Waits for the first thing that can happen to a call whose first attempt runs; then the
-    /// machine takes over.
-    #[inline]
-    fn wait(
+    /// The first thing is due that can happen to a call whose first attempt runs: the machine takes
+    /// over.
+    #[cold]
+    fn take_over(
         &mut self,
-        mut cell: CellOf<'_, O, S>,
+        cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        let (rare, timer) = self.open_box(cell.as_mut(), Machine::NotYet).parts();
-        ready!(timer.poll_sleep(cx));
         // P4: an outcome of this very moment goes first, so whoever makes it gets a turn.
-        rare.looked = true;
-        self.engage(cell);
+        self.engage(cell).looked = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// The box of this call; if there is none, one with this machine.
+    /// The box of this call; if there is none, it is made.
+    #[inline]
     pub(super) fn open_box(
         &mut self,
         cell: CellOf<'_, O, S>,
-        machine: Machine<'p, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>,
+        make: impl FnOnce() -> BoxOf<'p, O, C, S, LIVE>,
     ) -> Pin<&mut RareOf<'p, O, C, S, LIVE>> {
         cell.with_ledger(|ledger| ledger.set(BOXED));
-        self.rare.get_or_insert_with(|| Rare::boxed(machine)).as_mut()
+        self.rare.get_or_insert_with(make).as_mut()
     }
 
     fn drop_box(&mut self, cell: CellOf<'_, O, S>) {
@@ -175,14 +191,19 @@ where
     }
 
     /// Begins the machine of a call whose first attempt already runs, or has just ended.
-    pub(super) fn engage(&mut self, mut cell: CellOf<'_, O, S>) -> &mut EngineOf<'p, O, C, LIVE> {
-        let (policy, handle) = (self.origin.policy(), self.origin.handle());
+    pub(super) fn engage(&mut self, mut cell: CellOf<'_, O, S>) -> &mut BegunOf<'p, O, C, LIVE> {
+        self.learn_start(cell.as_mut(), || self.sleeper.now());
         let start = cell.ledger().start;
-        let (rare, _) = self.open_box(cell.as_mut(), Machine::NotYet).parts();
-        let engine = rare.machine.begin(policy, handle, Options::default(), start);
-        let first = engine.call.command();
+        let (policy, handle) = (self.origin.policy(), self.origin.handle());
+        let timer_at = policy.core.first_wake_at(start);
+        let mut begun = Begun::new(policy, handle, Options::default(), start, timer_at);
+        let first = begun.engine.call.command();
         debug_assert!(matches!(first, Some(Command::Start(_))), "the first attempt runs already");
-        engine
+        let (rare, _) = self.open_box(cell, Rare::late).parts();
+        match &mut **rare.machine.insert(Box::new(Machine::Begun(begun))) {
+            Machine::Begun(begun) => begun,
+            Machine::Told(_) => unreachable!("it has just begun"),
+        }
     }
 
     /// A call with a machine, or one that is about to get it.
@@ -195,14 +216,15 @@ where
     ) -> Poll<ResultOf<O, C, R>> {
         let Driver { origin, operation, classify, sleeper, rare, .. } = self;
         let Some(rare) = rare.as_mut() else { unreachable!("only a call with a box is driven") };
-        let (Rare { machine, others, timer_at, looked }, mut timer) = rare.as_mut().parts();
-        let engine = match machine {
-            Machine::Begun(engine) => engine,
-            Machine::Told(options) => {
-                let options = std::mem::take(&mut **options);
-                machine.begin(origin.policy(), origin.handle(), options, sleeper.now())
-            }
-            Machine::NotYet => unreachable!("a call that is driven has a machine"),
+        let (Rare { machine, .. }, mut timer) = rare.as_mut().parts();
+        let Some(machine) = machine else { unreachable!("a call that is driven has a machine") };
+        if let Machine::Told(options) = &mut **machine {
+            let options = std::mem::take(&mut **options);
+            let (policy, handle) = (origin.policy(), origin.handle());
+            **machine = Machine::Begun(Begun::new(policy, handle, options, sleeper.now(), NEVER));
+        }
+        let Machine::Begun(Begun { engine, others, timer_at, looked }) = &mut **machine else {
+            unreachable!("it has begun")
         };
         let mut rounds = 0;
         loop {

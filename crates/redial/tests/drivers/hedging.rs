@@ -1,5 +1,6 @@
 //! Hedged calls: who wins, when the losers go, and what the hedges cost.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use redial::testing::{self, Script};
@@ -219,4 +220,43 @@ async fn a_fatal_answer_ends_the_race_and_a_server_that_says_stop_ends_the_hedge
     };
     assert_eq!(run(None).await, (Err(Why::Fatal), 2));
     assert_eq!(run(Some(Failure::server().stop())).await, (Ok((1, ms(50))), 2));
+}
+
+// Breaks if the machine of a call that began it late takes that moment for the call's start.
+#[tokio::test(start_paused = true)]
+async fn a_hedged_call_counts_from_its_first_poll_whatever_begins_its_machine() {
+    let policy = hedged(ms(20), 2);
+    // A failure begins it at 5 ms; the hedge that follows at once fails 5 ms later.
+    let failed = policy.retry(|| async {
+        tokio::time::sleep(ms(5)).await;
+        Err::<(), _>("busy")
+    });
+    assert_eq!(failed.when(|_| true).await.unwrap_err().elapsed(), ms(10));
+    // The timer begins it at 20 ms; the first attempt fails for good 10 ms later.
+    let slow = policy.retry(|| async {
+        tokio::time::sleep(ms(30)).await;
+        Err::<(), _>("gone")
+    });
+    let error = slow.when(|_| false).await.unwrap_err();
+    assert_eq!((error.elapsed(), error.attempts()), (ms(30), 2));
+}
+
+// The same on a clock that says no more than its sleeper must.
+#[test]
+fn a_hedged_call_on_a_clock_of_ones_own_counts_from_its_first_poll_too() {
+    let (policy, hand) = (hedged(ms(20), 2), Hand::default());
+    hand.pass(s(1));
+    let attempt = || {
+        let sleep = hand.sleep(ms(5));
+        async move {
+            sleep.await;
+            Err::<(), _>("gone")
+        }
+    };
+    let call = policy.retry(attempt).when(|_| false).sleeping_on(hand.clone()).into_future();
+    let mut call = std::pin::pin!(call);
+    assert!(poll(call.as_mut()).is_pending());
+    hand.pass(ms(7));
+    let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it has failed") };
+    assert_eq!(error.elapsed(), ms(7));
 }
