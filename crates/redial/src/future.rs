@@ -81,7 +81,7 @@ type KeptOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Kept;
 type RejectedOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Rejected;
 type ResultOf<O, C, R> = Result<<R as Output<ValueOf<O>>>::Output, Error<ErrorOf<O>, KeptOf<O, C>>>;
 
-/// The state of a call under way: what it repeats and how it judges. See [`Retrying`](crate::Retrying).
+/// The state of a call under way: what it repeats and how it judges. See [`Retrying`](crate::parts::Retrying).
 #[repr(C)]
 pub struct Driver<'p, G, O, C, S, R, const LIVE: usize>
 where

@@ -104,22 +104,17 @@ pub mod trace;
 #[cfg(feature = "serde")]
 pub mod written;
 
-pub use attempt::{Answer, Async, Attempt, Blocking, Operation, Seeing};
+pub use attempt::Attempt;
 pub use builder::Builder;
-pub use cell::{Drive, Retrying};
-pub use classify::{
-    Chain, Classified, Classify, Judge, Last, NoValue, Or, SayWhichErrorsMayBeRepeatedWithWhen,
-    Transient, Until, When, Word,
-};
+pub use classify::{Classified, Classify, Judge, Last, NoValue, Transient};
 #[cfg(feature = "serde")]
 pub use diary::DiaryError;
 pub use diary::{Diary, Divergence};
 pub use draws::draw;
 pub use error::{AnyError, BoxError, Error};
-pub use future::{Driver, Output, Value, WithReport};
 pub use lend::Lend;
 pub use loaded::Loaded;
-pub use policy::{Hedged, Origin, Policy, Site};
+pub use policy::{Hedged, Policy};
 pub use report::{Report, Tried, TriedEnd};
 pub use retry::{Retry, retry};
 #[cfg(feature = "tokio")]
@@ -136,6 +131,14 @@ pub use redial_core::{
     HintRule, Jitter, Judgement, Kind, Late, Limits, Measure, Note, Ns, Numbering, Over, Pace,
     PaceReading, Pay, Problem, Proof, Reason, Rules, Stage, Step, TimedOut, Under, Why, ms, s,
 };
+/// What the types of calls are made of. Signatures name these; programs seldom do.
+pub mod parts {
+    pub use crate::attempt::{Answer, Async, Blocking, Operation, Seeing};
+    pub use crate::cell::{Drive, Retrying};
+    pub use crate::classify::{Chain, Or, SayWhichErrorsMayBeRepeatedWithWhen, Until, When, Word};
+    pub use crate::future::{Driver, Output, Value, WithReport};
+    pub use crate::policy::{Origin, Site};
+}
 /// What calls share to hold retries back.
 pub mod throttles {
     pub use crate::funded::Funded;

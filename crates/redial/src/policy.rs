@@ -8,7 +8,7 @@ use std::time::Duration;
 use redial_core::throttle::{Bucket, Budget, Place};
 use redial_core::{Backoff, Cost, Grant, Jitter, Ns, Problem, Rules};
 
-use crate::attempt::{Answer, Attempt, Operation, Seeing};
+use crate::attempt::{Answer, Async, Attempt, Operation, Seeing};
 use crate::builder::Builder;
 use crate::classify::SayWhichErrorsMayBeRepeatedWithWhen;
 use crate::lend::Lend;
@@ -331,7 +331,7 @@ impl Hedged {
         '_,
         &Policy,
         O,
-        crate::Async,
+        Async,
         SayWhichErrorsMayBeRepeatedWithWhen,
         crate::DefaultSleeper,
         crate::future::Value,
@@ -339,7 +339,7 @@ impl Hedged {
     >
     where
         O: Operation,
-        O::Answer: Answer<crate::Async>,
+        O::Answer: Answer<Async>,
     {
         Retry::new(&self.0, operation)
     }
@@ -352,7 +352,7 @@ impl Hedged {
         '_,
         &Policy,
         Seeing<F>,
-        crate::Async,
+        Async,
         SayWhichErrorsMayBeRepeatedWithWhen,
         crate::DefaultSleeper,
         crate::future::Value,
@@ -360,7 +360,7 @@ impl Hedged {
     >
     where
         F: FnMut(Attempt) -> R,
-        R: Answer<crate::Async>,
+        R: Answer<Async>,
     {
         Retry::new(&self.0, Seeing(operation))
     }
