@@ -140,6 +140,8 @@ pub(crate) async fn connect(
             _ => Err(DialError::closed()),
         }
     };
+    // What was dialled is the application's too: its first bytes are written here.
+    let connecting = foreign::run(|| Box::pin(connecting), || Err(DialError::panicked()));
     tokio::time::timeout(most, connecting).await.unwrap_or_else(|_| Err(DialError::late(most)))
 }
 

@@ -42,6 +42,10 @@ impl DialError {
         DialError("connected, and closed at once".to_owned())
     }
 
+    pub(crate) fn panicked() -> Self {
+        DialError("the connection panicked".to_owned())
+    }
+
     pub(crate) fn late(most: Duration) -> Self {
         DialError(format!("not connected within {most:?}"))
     }

@@ -1,4 +1,4 @@
-//! Futures of the application's: its dials and resolutions.
+//! Futures of the application's: its dials, what they bring, and its resolutions.
 //!
 //! Rule: one that panics has failed, like any other. The task that runs it would die with it, and
 //! calls would wait for ever for a backend that nobody dials any more.

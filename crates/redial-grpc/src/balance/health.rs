@@ -212,9 +212,7 @@ impl Health {
             // What began before it was avoided is no news.
             (Some(_), _) if !tries => {}
             (Some(avoided), Outcome::Nothing) => avoided.trial = None,
-            (Some(_), Outcome::Success) => {
-                (self.avoided, self.failures, self.well) = (None, 0, Some(now));
-            }
+            (Some(_), Outcome::Success) => self.heard(now),
             // It was used because there was no other.
             (Some(avoided), Outcome::Failure) if now < avoided.until => {}
             (Some(_), Outcome::Failure) => return self.avoid(outliers, now),
@@ -237,6 +235,13 @@ impl Health {
             }
         }
         false
+    }
+
+    /// It answers the attempt that tries it, which may go on for long.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        if self.avoided.take().is_some() {
+            (self.failures, self.well) = (0, Some(now));
+        }
     }
 
     fn avoid(&mut self, outliers: &Outliers, now: Instant) -> bool {

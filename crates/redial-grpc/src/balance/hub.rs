@@ -331,6 +331,9 @@ impl Ticket {
     /// The backend has begun to answer.
     pub(crate) fn heard(&mut self) {
         self.deadline = None;
+        if self.mark.take_trial() {
+            self.hub.with(|roster, now| roster.heard(self.mark, now));
+        }
     }
 
     pub(crate) fn end(mut self, ending: Ending) {

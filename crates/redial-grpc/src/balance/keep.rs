@@ -51,24 +51,28 @@ impl Source {
 }
 
 /// Follows the addresses, for as long as the channel lives.
-pub(crate) async fn follow(hub: Arc<Hub>, source: Source) {
-    let _ends = Ends(hub.clone());
-    let mut keepers = Keepers { tasks: JoinSet::new(), by_serial: HashMap::new() };
-    match source {
-        Source::Listed(addresses) => {
-            keepers.apply(&hub, hub.resolved(Resolution::new(addresses)));
-            std::future::pending::<()>().await;
-        }
-        Source::Resolver(resolver) => loop {
-            let ask = || resolve(&hub, &*resolver);
-            let found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true).await;
-            let mut good_for = None;
-            if let Ok(resolution) = found {
-                good_for = resolution.good_for;
-                keepers.apply(&hub, hub.resolved(resolution));
+pub(crate) fn follow(hub: Arc<Hub>, source: Source) -> impl Future<Output = ()> + Send {
+    // Not in the task's first turn, which a runtime that ends may never give it.
+    let ends = Ends(hub.clone());
+    async move {
+        let _ends = ends;
+        let mut keepers = Keepers { tasks: JoinSet::new(), by_serial: HashMap::new() };
+        match source {
+            Source::Listed(addresses) => {
+                keepers.apply(&hub, hub.resolved(Resolution::new(addresses)));
+                std::future::pending::<()>().await;
             }
-            pause(&hub, good_for).await;
-        },
+            Source::Resolver(resolver) => loop {
+                let ask = || resolve(&hub, &*resolver);
+                let found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true).await;
+                let mut good_for = None;
+                if let Ok(resolution) = found {
+                    good_for = resolution.good_for;
+                    keepers.apply(&hub, hub.resolved(resolution));
+                }
+                pause(&hub, good_for).await;
+            },
+        }
     }
 }
 

@@ -100,6 +100,13 @@ pub(crate) struct Mark {
     tries: bool,
 }
 
+impl Mark {
+    /// Whether it tries a backend that was avoided; asked once.
+    pub(crate) fn take_trial(&mut self) -> bool {
+        std::mem::take(&mut self.tries)
+    }
+}
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -329,6 +336,13 @@ impl<C: Connection> Roster<C> {
         let stays = self.backends.get(place).is_some_and(|it| it.serial == serial);
         let moved = || self.backends.iter().position(|it| it.serial == serial);
         if stays { Some(place) } else { moved() }
+    }
+
+    /// An attempt that tries a backend which was avoided has a first message, and goes on.
+    pub(crate) fn heard(&mut self, mark: Mark, now: Instant) {
+        if let Some(place) = self.place(mark) {
+            self.backends[place].health.heard(now);
+        }
     }
 
     /// An attempt that was sent to a backend is over; true if the backend is avoided from now on.

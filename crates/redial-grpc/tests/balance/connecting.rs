@@ -2,10 +2,13 @@
 
 use std::error::Error as _;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redial_grpc::balance::{
-    self, BackendState, CONNECT_MAX_DEFAULT, Dial, Dialling, Resolve, Resolving, Unreachable,
+    self, BackendState, CONNECT_MAX_DEFAULT, Dial, Dialling, Io, Resolve, Resolving, Unreachable,
 };
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -282,6 +285,24 @@ fn a_channel_whose_runtime_has_ended_says_so() {
     }
 }
 
+/// Red if `keep::follow` made its guard itself: a task that is dropped before its first turn would
+/// never say that it is gone, and calls would wait for ever.
+#[test]
+fn a_channel_whose_runtime_ended_before_its_task_ran_says_so() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let channel = Pipes::default().to(1, "{}").build().unwrap();
+    first.block_on(async { channel.start() });
+    drop(first);
+    let mut client = Client::new(channel);
+    // A limit that ends a test that hangs.
+    let status = second.block_on(async {
+        tokio::time::timeout(s(60), client.unary(failing(0))).await.expect("nobody waits")
+    });
+    let status = status.unwrap_err();
+    assert_eq!(status.message(), "the runtime that the channel was started on has ended");
+}
+
 /// Red if `Wish` did not count: the first address, which waits for its backoff, is left idle and
 /// needed again in one moment, and would be said to be dialled while it waits on.
 #[tokio::test(start_paused = true)]
@@ -333,5 +354,86 @@ async fn code_of_the_applications_that_panics_leaves_nobody_waiting() {
         let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
         let status = call.await.expect("it does not wait for ever").unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
+    }
+}
+
+/// A pipe with a mistake in it.
+#[derive(Debug)]
+struct Broken;
+
+impl tokio::io::AsyncRead for Broken {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl tokio::io::AsyncWrite for Broken {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        panic!("the test's own")
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Its first connection is broken; all others are those of the pipes.
+#[derive(Debug)]
+struct BrokenFirst(Pipes, AtomicBool);
+
+impl Dial for BrokenFirst {
+    fn dial(&self, address: std::net::SocketAddr) -> Dialling<'_> {
+        if self.1.swap(true, Ordering::Relaxed) {
+            return self.0.dial(address);
+        }
+        Box::pin(async { Ok(Box::new(Broken) as Box<dyn Io>) })
+    }
+}
+
+/// Red if only the dial itself were watched: the connection's first bytes are written by whoever
+/// dials, whose task would be gone, and nobody would dial again.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_panics_is_one_that_failed() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let channel = pipes.to(1, "{}").dial(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
+    let mut client = Client::new(channel.build().unwrap());
+    let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
+    let status = call.await.expect("it does not wait for ever").unwrap_err();
+    let text = "the backend cannot be reached: 10.0.0.1:50051: the connection panicked";
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
+    tokio::time::sleep(s(2)).await;
+    client.unary(failing(0)).await.expect("it was dialled again");
+}
+
+/// Red without `task.abort()` in `Inner::drop`.
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_dropped_while_it_dials_leaves_nothing_behind() {
+    let pipes = Pipes::default();
+    pipes.hold_at(1);
+    pipes.be_silent_at(2);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for balancing in ["round_robin", "pick_first"] {
+        let channel = pipes.to(3, &config(balancing, "")).build().unwrap();
+        let mut client = Client::new(channel.clone());
+        let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
+        assert!(call.is_err(), "nobody answers");
+        assert!(tasks() > before);
+        drop((channel, client));
+        tokio::time::sleep(s(1)).await;
+        assert_eq!(tasks(), before, "{balancing}");
     }
 }

@@ -205,3 +205,37 @@ async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
         assert_eq!(channel.view().backends[0].failures - before, u32::from(messages == 0));
     }
 }
+
+/// Red if only the end of an attempt told how its backend is: one that serves streams without end
+/// would get one call in ten seconds for ever.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_tries_a_backend_and_has_a_message_brings_it_back() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manner = pipes.serve(1, &log);
+    pipes.serve(2, &log);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    manner.fail(Code::Unavailable);
+    for _ in 0..4 * FAILURES_DEFAULT {
+        let _either = client.unary(failing(0)).await;
+    }
+    let first = || channel.view().backends[0].clone();
+    tokio::time::sleep(first().avoided_for.expect("it is avoided")).await;
+    manner.fail(Code::Ok);
+    log.take();
+    let ask = EchoRequest { responses: Some(60), delay_ms: 60_000, ..failing(0) };
+    let mut stream = client.server_stream(ask).await.unwrap().into_inner();
+    assert_eq!(log.take(), [1], "it tries");
+    client.unary(failing(0)).await.unwrap();
+    assert!(first().avoided_for.is_some(), "nothing is known yet");
+    stream.message().await.unwrap().expect("the first of sixty");
+    assert_eq!(first().avoided_for, None, "it answers");
+    log.take();
+    for _ in 0..10 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(1, 5), (2, 5)]));
+    drop(stream);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((first().in_flight, first().failures), (0, 0));
+}

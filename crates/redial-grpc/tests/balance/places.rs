@@ -86,6 +86,25 @@ async fn they_do_so_where_nothing_is_connected_yet() {
     }
 }
 
+/// Red if `Roster::pick` waited its moment whatever `dial_another` says.
+#[tokio::test(start_paused = true)]
+async fn with_fewer_backends_than_hedges_they_share_and_nobody_waits() {
+    for (balancing, count) in [("round_robin", 1), ("pick_first", 1), ("round_robin", 2)] {
+        let (pipes, log) = (Pipes::default(), Log::default());
+        for nth in 1..=count {
+            pipes.serve(nth, &log).delay(Duration::from_millis(100));
+        }
+        let channel = pipes.to(count, &config(balancing, HEDGE_AT_ONCE)).build().unwrap();
+        all_ready(&channel).await;
+        let began = tokio::time::Instant::now();
+        Client::new(channel).unary(failing(0)).await.unwrap();
+        let places = log.take();
+        assert_eq!((places.len(), distinct(&places)), (3, count), "{balancing}");
+        // The server takes 100 ms, and a timer's grain is 1 ms.
+        assert!(began.elapsed().as_millis() <= 102, "{balancing}: {:?}", began.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_waits_a_moment_for_another_address_and_no_longer() {
     let (pipes, log) = (Pipes::default(), Log::default());

@@ -61,40 +61,41 @@ impl<C: Connection> Roster<C> {
             .find_map(|id| self.backends.iter().position(|it| it.id == *id && candidate(it)));
         match oldest {
             Some(place) => self.go(place, false, now),
-            None => Pick::Fail,
+            // It has ended since it was looked at.
+            None => self.nothing_open(None, now),
         }
     }
 
     /// Makes sure that a backend which the call has not used is being dialled; until when that one
     /// is worth waiting for. `None`: there is none, or it takes too long.
     pub(super) fn dial_another(&mut self, used: &[BackendId], now: Instant) -> Option<Instant> {
+        self.dial_one(|it| !used.contains(&it.id) && it.health.is_good(now), now)
+    }
+
+    /// The same for one of these.
+    fn dial_one(&mut self, is_one: impl Fn(&Backend<C>) -> bool, now: Instant) -> Option<Instant> {
         let patient = |it: &Backend<C>| match it.state {
             State::Connecting { since } => Some(since + PATIENCE).filter(|until| *until > now),
             _ => None,
         };
-        let elsewhere = |it: &&mut Backend<C>| !used.contains(&it.id) && it.health.is_good(now);
-        let mut others = self.backends.iter_mut().filter(elsewhere);
-        let soon = others.find_map(|it| patient(it));
+        let soon = self.backends.iter().filter(|it| is_one(it)).find_map(patient);
         if soon.is_some() {
             return soon;
         }
-        let mut others = self.backends.iter_mut().filter(elsewhere);
-        let next = others.find(|it| matches!(it.state, State::Idle))?;
-        next.wake(now);
+        let idle = |it: &&mut Backend<C>| matches!(it.state, State::Idle) && is_one(it);
+        self.backends.iter_mut().find(idle)?.wake(now);
         self.stirred = Stirred { picks: true, wishes: true };
         Some(now + PATIENCE)
     }
 
     /// No connection is open.
     fn nothing_open(&mut self, dialled: Option<Instant>, now: Instant) -> Pick<C> {
+        // Also those that are avoided: there are no others.
+        let dialled = dialled.or_else(|| self.dial_one(|_| true, now));
         // A connection that has ended counts as being dialled: its keeper is about to notice.
         let hope = |it: &Backend<C>| matches!(it.state, State::Connecting { .. } | State::Open(_));
-        if dialled.is_none() && !self.backends.iter().any(hope) {
-            // Also those that were avoided: there are no others.
-            let idle = self.backends.iter_mut().find(|it| matches!(it.state, State::Idle));
-            let Some(idle) = idle else { return Pick::Fail };
-            idle.wake(now);
-            self.stirred = Stirred { picks: true, wishes: true };
+        if !self.backends.iter().any(hope) {
+            return Pick::Fail;
         }
         // With more addresses to dial, the next one's turn comes by itself.
         let more = self.backends.iter().any(|it| matches!(it.state, State::Idle));

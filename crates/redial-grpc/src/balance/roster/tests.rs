@@ -15,12 +15,14 @@ struct Fake(Rc<Cell<bool>>);
 thread_local! {
     /// How often this thread has looked whether a connection is open.
     static LOOKS: Cell<u32> = const { Cell::new(0) };
+    /// All connections of this thread end after so many looks.
+    static LOOKS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
 impl Connection for Fake {
     fn is_open(&self) -> bool {
         LOOKS.set(LOOKS.get() + 1);
-        self.0.get()
+        LOOKS.get() <= LOOKS_LEFT.get() && self.0.get()
     }
 }
 
@@ -232,6 +234,58 @@ fn a_connection_that_has_ended_is_not_picked_before_anybody_noticed() {
     assert_eq!((rig.port(&[]), rig.port(&[])), (2, 2));
     alive.0.set(false);
     assert!(matches!(rig.pick(&[]), Pick::Wait(None)));
+}
+
+/// Connections end whenever they like, also while somebody picks.
+///
+/// Red if `Pick::Fail` stood for "it was open a moment ago": the call would be told that the other
+/// backend is down, while this one is about to be dialled again.
+#[test]
+fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
+    for (balancing, used) in [(PickFirst, &[][..]), (RoundRobin, &[]), (RoundRobin, &[1, 2])] {
+        let mut picks = Vec::new();
+        for looks in 0..12 {
+            let mut rig = Rig::new(balancing, [1, 2]);
+            let (first, second) = (rig.serial(1), rig.serial(2));
+            rig.pick(&[1]);
+            rig.roster.failed(first, "refused");
+            rig.roster.connected(second, open());
+            // Under `pick_first` the first rests now.
+            rig.roster.dialling(first, rig.now);
+            rig.roster.failed(first, "refused");
+            LOOKS.set(0);
+            LOOKS_LEFT.set(looks);
+            picks.push(rig.pick(used));
+            LOOKS_LEFT.set(u32::MAX);
+        }
+        let failed = picks.iter().any(|pick| matches!(pick, Pick::Fail));
+        assert!(!failed, "{balancing:?} {picks:?}");
+        assert!(matches!(picks.first(), Some(Pick::Wait(_))));
+        assert!(matches!(picks.last(), Some(Pick::Go(_))));
+    }
+}
+
+/// Red if an avoided address were dialled only when no other is being dialled: calls would wait for
+/// the other as long as a dial may take.
+#[test]
+fn under_pick_first_an_avoided_address_is_dialled_when_the_other_takes_long() {
+    let mut rig = Rig::new(PickFirst, [1, 2]);
+    let first = rig.serial(1);
+    rig.roster.connected(first, open());
+    for _ in 0..2 {
+        let (_, mark) = rig.go(&[]);
+        rig.roster.ended(mark, Ending::Answered(Code::Unavailable), rig.now);
+    }
+    assert_eq!((rig.port(&[]), rig.states().as_str()), (1, "oc"));
+    rig.roster.lost(first, rig.now);
+    let until = match rig.pick(&[]) {
+        Pick::Wait(Some(until)) => until,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((rig.states().as_str(), until), ("ic", rig.now + PATIENCE));
+    rig.now = until;
+    assert!(matches!(rig.pick(&[]), Pick::Wait(None)));
+    assert_eq!(rig.states(), "cc");
 }
 
 #[test]
