@@ -1,11 +1,17 @@
 //! Who gets which attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redial_grpc::UsedBackends;
+use redial_echo::Responder;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
 use redial_grpc::balance::{Backend, BackendState, BalancedChannel};
+use redial_grpc::{BackendId, RetryLayer, ServiceConfig, UsedBackends};
 use tonic::Request;
+use tower::{Service as _, ServiceBuilder, service_fn};
 
 use super::rig::{Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
@@ -180,6 +186,34 @@ async fn an_application_can_ask_where_its_attempts_went() {
     let view = channel.view();
     let ids: Vec<_> = log.take().into_iter().map(|place| view.backends[place].id).collect();
     assert_eq!(used.to_vec(), ids);
+}
+
+/// Red if `sync::lock` unwrapped a lock that somebody had left by a panic.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_panics_takes_its_own_call_and_no_other() {
+    let config = ServiceConfig::parse(&config("pick_first", RETRY)).unwrap();
+    let layer = RetryLayer::builder().config(config).distinct_backends().build();
+    let control = layer.control();
+    let turns = Arc::new(AtomicU64::new(0));
+    let balancer = service_fn(move |request: http::Request<tonic::body::Body>| {
+        let used = request.extensions().get::<UsedBackends>().expect("the layer's").clone();
+        used.choose(|_| match turns.fetch_add(1, Ordering::Relaxed) {
+            1 => panic!("the test's own"),
+            turn => Some((BackendId::new(turn), ())),
+        });
+        EchoServer::new(Responder).call(request)
+    });
+    let client = EchoClient::new(ServiceBuilder::new().layer(layer).service(balancer));
+    // The second attempt of the first call panics.
+    for (panics, places) in [(true, &[0][..]), (false, &[2, 3])] {
+        let (mut client, used) = (client.clone(), UsedBackends::new());
+        let mut request = Request::new(failing(1));
+        request.extensions_mut().insert(used.clone());
+        let call = tokio::spawn(async move { client.unary(request).await.map(drop) }).await;
+        assert_eq!(call.is_err_and(|error| error.is_panic()), panics);
+        let places: Vec<_> = places.iter().copied().map(BackendId::new).collect();
+        assert_eq!((used.to_vec(), control.bytes_kept()), (places, 0));
+    }
 }
 
 #[tokio::test]
