@@ -79,8 +79,10 @@ fn conclusive(error: &(dyn Error + 'static), connected: bool) -> Option<(Evidenc
 /// What the balanced channel says itself.
 #[cfg(feature = "balance")]
 fn of_balance(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
-    if error.is::<crate::balance::Unreachable>() {
-        return Some((Evidence::Unconnected, Code::Unavailable));
+    if let Some(unreachable) = error.downcast_ref::<crate::balance::Unreachable>() {
+        // A channel that nobody dials for stays as it is: to wait for it would be for ever.
+        let evidence = if unreachable.ended { Evidence::None } else { Evidence::Unconnected };
+        return Some((evidence, Code::Unavailable));
     }
     // tonic takes it for a failure to connect.
     let spent = chain(error).any(<dyn Error>::is::<crate::balance::error::Spent>);

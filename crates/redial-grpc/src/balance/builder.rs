@@ -88,7 +88,8 @@ impl ChannelBuilder {
     }
 
     /// These addresses, in place of what the target's name resolves to. The name is still what TLS
-    /// and `:authority` are told.
+    /// and `:authority` are told. One that is there twice counts once, and what is beyond
+    /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX) is left out.
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.source = Some(Wanted::Source(Source::Listed(addresses.into_iter().collect())));
         self
@@ -196,6 +197,7 @@ impl ChannelBuilder {
         let source = match self.source {
             #[cfg(feature = "dns")]
             Some(Wanted::Dns(dns)) => {
+                let dns = dns.client(self.layer.client);
                 let resolver = dns.build().map_err(|error| BuildError(Wrong::Dns(error)))?;
                 Source::Resolver(Arc::new(resolver))
             }

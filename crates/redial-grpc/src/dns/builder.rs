@@ -12,7 +12,7 @@ use hickory_resolver::config::{
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
-use redial_service_config::{Chooser, RECORD_NAME_PREFIX};
+use redial_service_config::{Chooser, Client, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, Wrong};
 use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
@@ -38,6 +38,7 @@ pub struct DnsResolverBuilder {
     txt: bool,
     hostname: Option<Box<str>>,
     draw: Option<u8>,
+    client: Client,
     refresh_min: Duration,
     timeout: Duration,
 }
@@ -50,6 +51,7 @@ impl DnsResolverBuilder {
             txt: false,
             hostname: None,
             draw: None,
+            client: Client::default(),
             refresh_min: REFRESH_MIN,
             timeout: TIMEOUT,
         }
@@ -83,6 +85,13 @@ impl DnsResolverBuilder {
     /// default a random one.
     pub const fn draw(mut self, draw: u8) -> Self {
         self.draw = Some(draw);
+        self
+    }
+
+    /// The options of the client whose config it is, as [`Chooser::client`] wants them: they decide
+    /// about warnings. A channel tells its own.
+    pub const fn client(mut self, client: Client) -> Self {
+        self.client = client;
         self
     }
 
@@ -137,7 +146,7 @@ impl DnsResolverBuilder {
 
     fn txt(&self, name: Name) -> Txt {
         let draw = self.draw.unwrap_or_else(|| (redial::draw() * 100.0) as u8);
-        let chooser = Chooser::new(draw);
+        let chooser = Chooser::new(draw).client(self.client);
         let system = || hostname::get().ok()?.into_string().ok().map(Into::into);
         let chooser = match self.hostname.clone().or_else(system) {
             Some(name) => chooser.hostname(name),

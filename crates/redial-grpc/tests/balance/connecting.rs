@@ -285,22 +285,22 @@ fn a_channel_whose_runtime_has_ended_says_so() {
     }
 }
 
-/// Red if `keep::follow` made its guard itself: a task that is dropped before its first turn would
-/// never say that it is gone, and calls would wait for ever.
+/// Red if `keep::follow` made its guard in its task: one that is dropped before its first turn would
+/// never say that it is gone, and calls would wait for ever. Red, too, if `evidence::of_balance` took
+/// it for a channel that cannot connect: with `waitForReady` they would wait for a quarter of an hour.
 #[test]
 fn a_channel_whose_runtime_ended_before_its_task_ran_says_so() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (first, second) = (runtime(), runtime());
-    let channel = Pipes::default().to(1, "{}").build().unwrap();
-    first.block_on(async { channel.start() });
-    drop(first);
-    let mut client = Client::new(channel);
-    // A limit that ends a test that hangs.
-    let status = second.block_on(async {
-        tokio::time::timeout(s(60), client.unary(failing(0))).await.expect("nobody waits")
-    });
-    let status = status.unwrap_err();
-    assert_eq!(status.message(), "the runtime that the channel was started on has ended");
+    for fields in ["", r#""waitForReady": true"#] {
+        let channel = Pipes::default().to(1, &config("pick_first", fields)).build().unwrap();
+        runtime().block_on(async { channel.start() });
+        let mut client = Client::new(channel);
+        // A limit that ends a test that hangs.
+        let call = async { tokio::time::timeout(s(60), client.unary(failing(0))).await };
+        let status = runtime().block_on(call).expect("nobody waits").unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), "the runtime that the channel was started on has ended");
+    }
 }
 
 /// Red if `Wish` did not count: the first address, which waits for its backoff, is left idle and

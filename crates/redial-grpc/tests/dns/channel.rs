@@ -266,6 +266,24 @@ async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
     assert_eq!(rules(), [Rule::UnknownField]);
 }
 
+/// Red if `ChannelBuilder::build` kept the layer's options to itself: a config that makes as many
+/// attempts as this client may would be said to make too many.
+#[tokio::test]
+async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, &retrying(8));
+    for (cap, too_many) in [(8, false), (5, true)] {
+        let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
+        let layer = RetryLayer::builder().attempts_cap(cap).for_server(format!("cap {cap}"));
+        let channel = balance::channel(&target).layer(layer).dns(|dns| dns.config_by_txt());
+        let channel = channel.build().unwrap();
+        call(&channel, 1).await.expect("DNS has a policy");
+        let warnings = channel.view().config_warnings;
+        let told = warnings.iter().any(|warning| warning.rule == Rule::AttemptsAboveCap);
+        assert_eq!(told, too_many, "{warnings:?}");
+    }
+}
+
 /// They are told when they are new, and not with every answer.
 #[cfg(feature = "tracing")]
 #[tokio::test]
