@@ -275,7 +275,7 @@ async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
     for (cap, too_many) in [(8, false), (5, true)] {
         let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
         let layer = RetryLayer::builder().attempts_cap(cap).for_server(format!("cap {cap}"));
-        let channel = balance::channel(&target).layer(layer).dns(|dns| dns.config_by_txt());
+        let channel = balance::channel(&target).layer(layer).dns(DnsResolverBuilder::config_by_txt);
         let channel = channel.build().unwrap();
         call(&channel, 1).await.expect("DNS has a policy");
         let warnings = channel.view().config_warnings;
