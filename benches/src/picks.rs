@@ -20,7 +20,9 @@ const ROUNDS: usize = 1500;
 const PICKS: u32 = 2_000;
 
 fn main() {
-    println!("| backends | policy | 1 thread | 2 threads, a channel each | 2 threads, one channel |");
+    println!(
+        "| backends | policy | 1 thread | 2 threads, a channel each | 2 threads, one channel |"
+    );
     println!("| --- | --- | --- | --- | --- |");
     for backends in [3, 1000] {
         for policy in ["pick_first", "round_robin"] {
@@ -29,7 +31,9 @@ fn main() {
             let mut rounds = [const { Vec::new() }; 3];
             for _ in 0..ROUNDS {
                 // In turns, so that a slow moment of the machine is nobody's alone.
-                for (rounds, channels) in rounds.iter_mut().zip([&[one][..], &[one, other], &[one, one]]) {
+                for (rounds, channels) in
+                    rounds.iter_mut().zip([&[one][..], &[one, other], &[one, one]])
+                {
                     rounds.extend(round(channels));
                 }
             }
