@@ -224,18 +224,14 @@ impl Rules {
     /// Whether the series adds up to `bound`, whatever is drawn. (Draws of nothing for ever are not: a
     /// series that grows for ever gets there.)
     const fn adds_up(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
-        // Tables are the same whoever keeps them.
-        let table = match backoff {
-            Backoff::Own => own,
-            Backoff::Table(table) => table,
-            _ => &[],
-        };
+        let is_own = matches!(backoff, Backoff::Own);
         if let Jitter::Decorrelated = self.jitter {
             // It grows from the first delay, and three times nothing is nothing.
-            let first = if table.is_empty() { backoff.first() } else { backoff::entry(table, 1) };
+            let first = if is_own { backoff::entry(own, 1) } else { backoff.first() };
             return first > 0 && backoff.cap() > 0;
         }
-        if backoff.grows_for_ever() || backoff::entry(table, u32::MAX) > 0 {
+        let last = backoff::entry(own, u32::MAX);
+        if backoff.grows_for_ever() || is_own && last > 0 {
             return true;
         }
         // Of a series that fades every delay counts, so nothing may take one's place.
@@ -243,17 +239,17 @@ impl Rules {
             return false;
         }
         let (mut sum, mut n): (Ns, u32) = (0, 0);
-        while n < FADING_MAX && sum < bound {
+        while n < FADING_MAX {
             n += 1;
-            let base = if table.is_empty() { backoff.base(n) } else { backoff::entry(table, n) };
+            let base = if is_own { backoff::entry(own, n) } else { backoff.base(n) };
             sum = sum.saturating_add(self.jitter.least(base));
         }
         sum >= bound
     }
 }
 
-/// So many delays of a series that fades are added up, to see whether they reach a limit. One that needs
-/// more is refused: it has come to next to nothing, or will take its time for that.
+/// So many delays of a series that fades are added up, to see whether they reach a limit. What comes
+/// after them is next to nothing, or a mistake.
 const FADING_MAX: u32 = 1000;
 
 impl Default for Rules {

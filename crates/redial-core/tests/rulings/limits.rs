@@ -295,6 +295,15 @@ fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
             },
             true,
         ),
+        // Three times nothing is nothing, be it the first delay or the cap.
+        (
+            rules(
+                Backoff::Exponential { first: ms(1), factor: 0.5, cap: Some(Duration::ZERO) },
+                Jitter::Decorrelated,
+                ms(1),
+            ),
+            false,
+        ),
         // Nobody counts for ever.
         (rules(fading(0.999_999), Jitter::None, ms(1_000_000)), false),
     ];
@@ -303,5 +312,12 @@ fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
         if let Backoff::Table(entries) = rules.backoff {
             assert_eq!(Policy::with_table(rules, entries).is_ok(), ends, "{rules:?}");
         }
+    }
+    // The thousandth delay is looked at, and none after it.
+    for (zeros, ends) in [(999, true), (1000, false)] {
+        let mut entries = vec![Duration::ZERO; zeros];
+        entries.extend([ms(5), Duration::ZERO]);
+        let policy = Policy::with_table(rules(half, Jitter::None, ms(5)), entries);
+        assert_eq!(policy.is_ok(), ends, "{zeros}");
     }
 }
