@@ -313,6 +313,9 @@ fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
             assert_eq!(Policy::with_table(rules, entries).is_ok(), ends, "{rules:?}");
         }
     }
+    // What repeats for ever gets there, whatever jitter leaves of it.
+    let full = rules(half, Jitter::Full, ms(5));
+    assert_eq!(Policy::with_table(full, [Duration::ZERO, ms(1)]).err(), None);
     // The thousandth delay is looked at, and none after it.
     for (zeros, ends) in [(999, true), (1000, false)] {
         let mut entries = vec![Duration::ZERO; zeros];
