@@ -17,7 +17,7 @@ use tonic::transport::Endpoint;
 use super::dial::{Dial, Link};
 use super::error::Unreachable;
 use super::resolve::{ConfigError, Resolution};
-use super::roster::{Changes, Ending, Go, Mark, Pick, Roster, Serial, State, Wish};
+use super::roster::{Added, Changes, Ending, Go, Mark, Pick, Roster, State, Wish};
 use super::tell;
 use super::view::{Backend, View};
 use crate::backends::UsedBackends;
@@ -47,8 +47,6 @@ pub(crate) struct Hub {
     news: Mutex<News>,
     /// For calls: a backend may have become one to pick.
     changed: Notify,
-    /// For those who dial: some backend is wanted, or no longer.
-    wishes: Notify,
     /// Somebody has reason to doubt the addresses.
     pub(crate) doubted: Notify,
     /// Whether a resolution has ended, well or not; publishes nothing else.
@@ -75,7 +73,6 @@ impl Hub {
             roster: Mutex::new(roster),
             news: Mutex::default(),
             changed: Notify::new(),
-            wishes: Notify::new(),
             doubted: Notify::new(),
             settled: AtomicBool::new(false),
         }
@@ -92,20 +89,20 @@ impl Hub {
         if stirred.picks {
             self.changed.notify_waiters();
         }
-        if stirred.wishes {
-            self.wishes.notify_waiters();
+        for keeper in stirred.keepers {
+            keeper.notify_one();
         }
         result
     }
 
     /// Until somebody needs this backend.
-    pub(crate) async fn wanted(&self, serial: Serial) -> Wish {
-        until(&self.wishes, || lock(&self.roster).wish(serial)).await
+    pub(crate) async fn wanted(&self, Added { serial, woken, .. }: &Added) -> Wish {
+        until(woken, || lock(&self.roster).wish(*serial)).await
     }
 
     /// Until nobody needs this backend any more, or somebody needs it anew.
-    pub(crate) async fn over(&self, serial: Serial, wish: Wish) {
-        until(&self.wishes, || lock(&self.roster).is_over(serial, wish).then_some(())).await;
+    pub(crate) async fn over(&self, Added { serial, woken, .. }: &Added, wish: Wish) {
+        until(woken, || lock(&self.roster).is_over(*serial, wish).then_some(())).await;
     }
 
     /// Until a resolution has ended, well or not.

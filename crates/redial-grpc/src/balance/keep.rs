@@ -16,7 +16,7 @@ use super::error::DialError;
 use super::foreign;
 use super::hub::Hub;
 use super::resolve::{Resolution, Resolve};
-use super::roster::{Changes, Serial};
+use super::roster::{Added, Changes, Serial};
 use crate::{BoxError, evidence};
 
 /// How long a connection must live for the next dial to come at once when it is lost: without it a
@@ -133,8 +133,9 @@ impl Keepers {
                 keeper.abort();
             }
         }
-        for (serial, address) in changes.added {
-            let keeper = self.tasks.spawn(keep(hub.clone(), serial, address));
+        for backend in changes.added {
+            let serial = backend.serial;
+            let keeper = self.tasks.spawn(keep(hub.clone(), backend));
             self.by_serial.insert(serial, keeper);
         }
         while self.tasks.try_join_next().is_some() {}
@@ -142,13 +143,14 @@ impl Keepers {
 }
 
 /// Keeps one backend connected as long as it is wanted.
-async fn keep(hub: Arc<Hub>, serial: Serial, address: SocketAddr) {
+async fn keep(hub: Arc<Hub>, backend: Added) {
+    let Added { serial, address, .. } = backend;
     loop {
-        let wish = hub.wanted(serial).await;
+        let wish = hub.wanted(&backend).await;
         let establish = || establish(&hub, serial, address);
         let connected = tokio::select! {
             connected = hub.settings.connect.retry(establish).when(|_: &DialError| true) => connected,
-            () = hub.over(serial, wish) => continue,
+            () = hub.over(&backend, wish) => continue,
         };
         if let Ok(mut link) = connected {
             link.ended().await;
@@ -174,7 +176,8 @@ async fn establish(hub: &Hub, serial: Serial, address: SocketAddr) -> Result<Lin
         Err(error) => Err(error),
     };
     if let Err(error) = &result {
-        hub.with(|roster, _| roster.failed(serial, &error.to_string()));
+        let why = error.to_string();
+        hub.with(|roster, now| roster.failed(serial, &why, now));
         hub.doubted.notify_one();
     }
     result

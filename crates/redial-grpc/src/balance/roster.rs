@@ -8,12 +8,13 @@
 
 mod pick;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use redial::code::Code;
 use redial_service_config::LoadBalancing;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::health::{Connections, Health, Outcome, Outliers};
@@ -59,6 +60,8 @@ pub(crate) struct Backend<C> {
     /// When it was last picked, in picks.
     turn: u64,
     wish: Wish,
+    /// Wakes the one who dials it.
+    keeper: Arc<Notify>,
 }
 
 impl<C: Connection> Backend<C> {
@@ -67,9 +70,16 @@ impl<C: Connection> Backend<C> {
     }
 
     /// It is to be dialled, which nobody wanted before.
-    fn wake(&mut self, now: Instant) {
+    fn wake(&mut self, stirred: &mut Stirred, now: Instant) {
         self.wish.0 += 1;
         self.state = State::Connecting { since: now };
+        stirred.keepers.push(self.keeper.clone());
+    }
+
+    /// Nobody needs it any more.
+    fn rest(&mut self, stirred: &mut Stirred) {
+        self.state = State::Idle;
+        stirred.keepers.push(self.keeper.clone());
     }
 }
 
@@ -78,14 +88,14 @@ impl<C: Connection> Backend<C> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish(u64);
 
-/// Who has to look at a roster again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Who has to look at a roster again: nobody for whom nothing has changed, or each of many dials
+/// would wake many.
+#[derive(Debug, Default)]
 pub(crate) struct Stirred {
-    /// Calls that wait for a pick.
+    /// All calls that wait for a pick.
     pub(crate) picks: bool,
-    /// Those who dial: a wish has come or gone. No dial changes that for the others, or each of
-    /// many would wake all.
-    pub(crate) wishes: bool,
+    /// Those who dial, whose wish has come or gone.
+    pub(crate) keepers: Vec<Arc<Notify>>,
 }
 
 /// What is remembered of an attempt until it ends.
@@ -120,23 +130,36 @@ pub(crate) enum Ending {
     Untold,
 }
 
+/// A backend that somebody has to dial.
+#[derive(Debug)]
+pub(crate) struct Added {
+    pub(crate) serial: Serial,
+    pub(crate) address: SocketAddr,
+    /// A wish has come or gone.
+    pub(crate) woken: Arc<Notify>,
+}
+
 /// What a new list of addresses changes.
 #[derive(Debug)]
 pub(crate) struct Changes<C> {
-    pub(crate) added: Vec<(Serial, SocketAddr)>,
+    pub(crate) added: Vec<Added>,
     pub(crate) removed: Vec<Backend<C>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Roster<C> {
     backends: Vec<Backend<C>>,
+    /// Where each of them is in the list.
+    places: HashMap<Serial, usize>,
     /// Their places, whose last turn is longest ago first; those that had none in an order of this
     /// channel's own.
     order: VecDeque<usize>,
     balancing: LoadBalancing,
     outliers: Outliers,
-    /// The backend that `pick_first` stays with.
-    chosen: Option<Serial>,
+    /// The place of the backend that `pick_first` stays with.
+    chosen: Option<usize>,
+    /// Whether calls may wait: some were told to, and have not been woken since.
+    awaited: bool,
     /// So that not every client begins with the same backend.
     start: usize,
     turns: u64,
@@ -149,10 +172,12 @@ impl<C: Connection> Roster<C> {
     pub(crate) fn new(outliers: Outliers, draw: f64) -> Self {
         Roster {
             backends: Vec::new(),
+            places: HashMap::new(),
             order: VecDeque::new(),
             balancing: LoadBalancing::default(),
             outliers,
             chosen: None,
+            awaited: false,
             start: (draw * ADDRESSES_MAX as f64) as usize,
             turns: 0,
             serials: 0,
@@ -166,11 +191,16 @@ impl<C: Connection> Roster<C> {
 
     /// What has changed since this was last asked.
     pub(crate) fn take_stirred(&mut self) -> Stirred {
+        self.awaited &= !self.stirred.picks;
         std::mem::take(&mut self.stirred)
     }
 
-    fn at(&mut self, serial: Serial) -> Option<&mut Backend<C>> {
-        self.backends.iter_mut().find(|it| it.serial == serial)
+    fn at(&self, serial: Serial) -> Option<&Backend<C>> {
+        self.places.get(&serial).map(|place| &self.backends[*place])
+    }
+
+    fn at_mut(&mut self, serial: Serial) -> Option<&mut Backend<C>> {
+        self.places.get(&serial).map(|place| &mut self.backends[*place])
     }
 
     /// The list in force from now on, in this order; what stays keeps its connection and its record.
@@ -179,6 +209,7 @@ impl<C: Connection> Roster<C> {
         addresses: impl IntoIterator<Item = SocketAddr>,
         now: Instant,
     ) -> Changes<C> {
+        let chosen = self.chosen.map(|place| self.backends[place].serial);
         let mut before = std::mem::take(&mut self.backends);
         let first = before.is_empty();
         let mut added = Vec::new();
@@ -194,9 +225,10 @@ impl<C: Connection> Roster<C> {
                 Some(place) => before.swap_remove(place),
                 None => {
                     self.serials += 1;
-                    added.push((Serial(self.serials), address));
+                    let (serial, keeper) = (Serial(self.serials), Arc::new(Notify::new()));
+                    added.push(Added { serial, address, woken: keeper.clone() });
                     Backend {
-                        serial: Serial(self.serials),
+                        serial,
                         address,
                         id: BackendId::of(&address),
                         state: State::Idle,
@@ -205,6 +237,7 @@ impl<C: Connection> Roster<C> {
                         connections: Connections::default(),
                         turn: 0,
                         wish: Wish::default(),
+                        keeper,
                     }
                 }
             };
@@ -214,9 +247,9 @@ impl<C: Connection> Roster<C> {
         let turn = |place: &usize| (self.backends[*place].turn, (place + self.start) % count);
         self.order = (0..count).collect();
         self.order.make_contiguous().sort_unstable_by_key(turn);
-        if before.iter().any(|it| Some(it.serial) == self.chosen) {
-            self.chosen = None;
-        }
+        let places = self.backends.iter().enumerate().map(|(place, it)| (it.serial, place));
+        self.places = places.collect();
+        self.chosen = chosen.and_then(|serial| self.places.get(&serial).copied());
         if first {
             // Also `pick_first` has a connection when the first call comes.
             self.dial_another(&[], now);
@@ -248,8 +281,7 @@ impl<C: Connection> Roster<C> {
         if !self.picks_first() {
             for backend in &mut self.backends {
                 if matches!(backend.state, State::Idle) {
-                    backend.wake(now);
-                    self.stirred.wishes = true;
+                    backend.wake(&mut self.stirred, now);
                 }
             }
         }
@@ -259,23 +291,21 @@ impl<C: Connection> Roster<C> {
     fn rest_all(&mut self) {
         for backend in &mut self.backends {
             if matches!(backend.state, State::Connecting { .. } | State::Failed { .. }) {
-                backend.state = State::Idle;
-                self.stirred.wishes = true;
+                backend.rest(&mut self.stirred);
             }
         }
     }
 
     /// For which wish this backend is to be connected; `None`: nobody needs it.
     pub(crate) fn wish(&self, serial: Serial) -> Option<Wish> {
-        let wanted = |it: &&Backend<C>| it.serial == serial && !matches!(it.state, State::Idle);
-        self.backends.iter().find(wanted).map(|it| it.wish)
+        let wanted = self.at(serial).filter(|it| !matches!(it.state, State::Idle));
+        wanted.map(|it| it.wish)
     }
 
     /// Whether it is in vain to dial for this wish. A connection that came of it serves whoever
     /// needs it next.
     pub(crate) fn is_over(&self, serial: Serial, wish: Wish) -> bool {
-        let found = self.backends.iter().find(|it| it.serial == serial);
-        found.is_none_or(|it| match it.state {
+        self.at(serial).is_none_or(|it| match it.state {
             State::Idle => true,
             State::Open(_) => false,
             State::Connecting { .. } | State::Failed { .. } => it.wish != wish,
@@ -284,11 +314,10 @@ impl<C: Connection> Roster<C> {
 
     /// It is being dialled.
     pub(crate) fn dialling(&mut self, serial: Serial, now: Instant) {
-        if let Some(backend) = self.at(serial)
+        if let Some(backend) = self.at_mut(serial)
             && matches!(backend.state, State::Connecting { .. } | State::Failed { .. })
         {
             backend.state = State::Connecting { since: now };
-            self.stirred.picks = true;
         }
     }
 
@@ -298,7 +327,7 @@ impl<C: Connection> Roster<C> {
         if alone && self.picks_first() {
             self.rest_all();
         }
-        if let Some(backend) = self.at(serial) {
+        if let Some(backend) = self.at_mut(serial) {
             backend.state = State::Open(connection);
             backend.connections.add();
             self.stirred.picks = true;
@@ -306,25 +335,36 @@ impl<C: Connection> Roster<C> {
     }
 
     /// A dial failed, or what it brought was lost at once; another follows.
-    pub(crate) fn failed(&mut self, serial: Serial, why: &str) {
-        if let Some(backend) = self.at(serial)
-            && !matches!(backend.state, State::Idle)
-        {
-            backend.state = State::Failed { why: why.into() };
-            self.stirred.picks = true;
+    pub(crate) fn failed(&mut self, serial: Serial, why: &str, now: Instant) {
+        self.leave(serial);
+        let Some(backend) = self.at_mut(serial) else { return };
+        if matches!(backend.state, State::Idle) {
+            return;
         }
-        self.chosen.take_if(|chosen| *chosen == serial);
+        backend.state = State::Failed { why: why.into() };
+        if self.awaited {
+            // Where one is open, who waits has used it, and which is next depends on the call; where
+            // none is, the next is dialled for all of them.
+            let open = self.backends.iter().any(Backend::is_open);
+            self.stirred.picks |= open || matches!(self.nothing_open(now), Pick::Fail);
+        }
     }
 
     /// A connection was lost.
     pub(crate) fn lost(&mut self, serial: Serial, now: Instant) {
         let picks_first = self.picks_first();
-        if let Some(backend) = self.at(serial) {
+        if let Some(backend) = self.at_mut(serial) {
             backend.state =
                 if picks_first { State::Idle } else { State::Connecting { since: now } };
-            self.stirred.picks = true;
+            // Who waits may want this very one dialled; what is dialled by itself has been hoped for.
+            self.stirred.picks |= picks_first;
         }
-        self.chosen.take_if(|chosen| *chosen == serial);
+        self.leave(serial);
+    }
+
+    /// `pick_first` stays with this one no longer.
+    fn leave(&mut self, serial: Serial) {
+        self.chosen.take_if(|place| self.backends[*place].serial == serial);
     }
 
     /// The backend that an attempt was sent to, if it is still listed.
@@ -334,8 +374,7 @@ impl<C: Connection> Roster<C> {
 
     fn place(&self, Mark { serial, place, .. }: Mark) -> Option<usize> {
         let stays = self.backends.get(place).is_some_and(|it| it.serial == serial);
-        let moved = || self.backends.iter().position(|it| it.serial == serial);
-        if stays { Some(place) } else { moved() }
+        if stays { Some(place) } else { self.places.get(&serial).copied() }
     }
 
     /// An attempt that tries a backend which was avoided has a first message, and goes on.

@@ -5,6 +5,7 @@
 mod addresses;
 mod connecting;
 mod load;
+mod many;
 mod outliers;
 mod places;
 mod rig;

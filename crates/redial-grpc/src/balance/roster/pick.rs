@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Backend, Connection, Mark, Roster, State, Stirred};
+use super::{Backend, Connection, Mark, Roster, State};
 use crate::BackendId;
 
 /// How long a backend that is being dialled is worth waiting for while others could be tried: the
@@ -39,13 +39,15 @@ impl<C: Connection> Roster<C> {
         let open = |it: &Backend<C>| it.is_open();
         let good = |it: &Backend<C>| it.is_open() && it.health.is_good(now);
         let unused = |it: &Backend<C>| !used.contains(&it.id);
-        let any_good = self.backends.iter().any(good);
+        // Where one of many is open, it is mostly the one that the last call went to.
+        let any_good = self.chosen.is_some_and(|place| good(&self.backends[place]))
+            || self.backends.iter().any(good);
         if !any_good {
-            // The only one that is connected keeps failing: have another ready for the next call.
-            let dialled = self.dial_another(&[], now);
             if !self.backends.iter().any(open) {
-                return self.nothing_open(dialled, now);
+                return self.nothing_open(now);
             }
+            // The only one that is connected keeps failing: have another ready for the next call.
+            self.dial_another(&[], now);
         }
         let candidate = |it: &Backend<C>| if any_good { good(it) } else { open(it) };
         if let Some(place) = self.best(|it| candidate(it) && unused(it)) {
@@ -54,6 +56,7 @@ impl<C: Connection> Roster<C> {
         // What is open was used: another that is about to be is worth a moment.
         let until = self.dial_another(used, now).map(|until| until.min(asked + PATIENCE));
         if until.is_some_and(|until| until > now) {
+            self.awaited = true;
             return Pick::Wait(until);
         }
         let oldest = used
@@ -62,7 +65,7 @@ impl<C: Connection> Roster<C> {
         match oldest {
             Some(place) => self.go(place, false, now),
             // It has ended since it was looked at.
-            None => self.nothing_open(None, now),
+            None => self.nothing_open(now),
         }
     }
 
@@ -83,20 +86,20 @@ impl<C: Connection> Roster<C> {
             return soon;
         }
         let idle = |it: &&mut Backend<C>| matches!(it.state, State::Idle) && is_one(it);
-        self.backends.iter_mut().find(idle)?.wake(now);
-        self.stirred = Stirred { picks: true, wishes: true };
+        self.backends.iter_mut().find(idle)?.wake(&mut self.stirred, now);
         Some(now + PATIENCE)
     }
 
-    /// No connection is open.
-    fn nothing_open(&mut self, dialled: Option<Instant>, now: Instant) -> Pick<C> {
+    /// No connection is open: makes sure that one is being dialled, if there is one to dial.
+    pub(super) fn nothing_open(&mut self, now: Instant) -> Pick<C> {
         // Also those that are avoided: there are no others.
-        let dialled = dialled.or_else(|| self.dial_one(|_| true, now));
+        let dialled = self.dial_another(&[], now).or_else(|| self.dial_one(|_| true, now));
         // A connection that has ended counts as being dialled: its keeper is about to notice.
         let hope = |it: &Backend<C>| matches!(it.state, State::Connecting { .. } | State::Open(_));
         if !self.backends.iter().any(hope) {
             return Pick::Fail;
         }
+        self.awaited = true;
         // With more addresses to dial, the next one's turn comes by itself.
         let more = self.backends.iter().any(|it| matches!(it.state, State::Idle));
         Pick::Wait(dialled.filter(|_| more))
@@ -106,8 +109,7 @@ impl<C: Connection> Roster<C> {
     fn best(&self, candidate: impl Fn(&Backend<C>) -> bool) -> Option<usize> {
         let is_one = |place: &usize| candidate(&self.backends[*place]);
         if self.picks_first() {
-            let chosen = self.backends.iter().position(|it| Some(it.serial) == self.chosen);
-            return chosen.filter(is_one).or_else(|| (0..self.backends.len()).find(is_one));
+            return self.chosen.filter(is_one).or_else(|| (0..self.backends.len()).find(is_one));
         }
         self.order.iter().copied().find(is_one)
     }
@@ -131,7 +133,7 @@ impl<C: Connection> Roster<C> {
         let backend = &mut self.backends[place];
         backend.in_flight += 1;
         if first {
-            self.chosen = Some(backend.serial);
+            self.chosen = Some(place);
         }
         let mark = Mark {
             serial: backend.serial,

@@ -99,6 +99,17 @@ impl Rig {
         }
     }
 
+    /// Whether calls are woken, and who dials is.
+    fn stirred(&mut self) -> (bool, Vec<u16>) {
+        let Stirred { picks, keepers } = self.roster.take_stirred();
+        let backends = self.roster.backends();
+        let port = |keeper: &Arc<Notify>| {
+            let found = backends.iter().find(|it| Arc::ptr_eq(&it.keeper, keeper));
+            found.expect("a backend of the list").address.port()
+        };
+        (picks, keepers.iter().map(port).collect())
+    }
+
     fn states(&self) -> String {
         let letter = |it: &Backend<Fake>| match it.state {
             State::Idle => 'i',
@@ -126,7 +137,7 @@ fn round_robin_begins_where_the_draw_says() {
         let mut roster = Roster::new(Outliers::default(), draw);
         roster.set_balancing(RoundRobin, now);
         let added = roster.set_addresses((1..=4).map(address), now).added;
-        added.iter().for_each(|(serial, _)| roster.connected(*serial, open()));
+        added.iter().for_each(|it| roster.connected(it.serial, open()));
         let Pick::Go(go) = roster.pick(&[], now, now) else { panic!() };
         go.id
     };
@@ -176,7 +187,7 @@ fn round_robin_dials_all_and_pick_first_one_after_the_other() {
     assert!(matches!(rig.pick(&[]), Pick::Wait(Some(_))));
     assert_eq!(rig.states(), "cci", "the first takes long, so the second is dialled too");
     let first = rig.serial(1);
-    rig.roster.failed(first, "refused");
+    rig.roster.failed(first, "refused", rig.now);
     assert!(matches!(rig.pick(&[]), Pick::Wait(Some(_))));
     assert_eq!(rig.states(), "fci");
     let second = rig.serial(2);
@@ -192,7 +203,7 @@ fn when_all_have_failed_there_is_nothing_to_wait_for() {
         for port in [1, 2] {
             assert!(matches!(rig.pick(&[]), Pick::Wait(_)));
             let serial = rig.serial(port);
-            rig.roster.failed(serial, "refused");
+            rig.roster.failed(serial, "refused", rig.now);
         }
         assert!(matches!(rig.pick(&[]), Pick::Fail), "{balancing:?}");
         let serial = rig.serial(2);
@@ -248,11 +259,11 @@ fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
             let mut rig = Rig::new(balancing, [1, 2]);
             let (first, second) = (rig.serial(1), rig.serial(2));
             rig.pick(&[1]);
-            rig.roster.failed(first, "refused");
+            rig.roster.failed(first, "refused", rig.now);
             rig.roster.connected(second, open());
             // Under `pick_first` the first rests now.
             rig.roster.dialling(first, rig.now);
-            rig.roster.failed(first, "refused");
+            rig.roster.failed(first, "refused", rig.now);
             LOOKS.set(0);
             LOOKS_LEFT.set(looks);
             picks.push(rig.pick(used));
@@ -355,7 +366,7 @@ fn what_stays_in_a_new_list_keeps_its_connection_and_its_record() {
     assert_eq!(changes.removed.iter().map(|it| it.serial).collect::<Vec<_>>(), [gone]);
     assert_eq!((rig.states().as_str(), rig.serial(2)), ("ooc", kept));
     let back = rig.roster.set_addresses([1, 2].map(address), rig.now);
-    assert_ne!(back.added[0].0, gone);
+    assert_ne!(back.added[0].serial, gone);
     assert!(!rig.roster.ended(mark, Ending::Lost, rig.now));
     assert_eq!(rig.roster.backends()[0].in_flight, 0, "the old attempt was not on this one");
 }
@@ -389,6 +400,8 @@ fn play(bytes: &[u8]) {
     let mut rig = Rig::new(balancing, 0..4);
     let mut running: Vec<(u16, Mark)> = Vec::new();
     let mut used: Vec<u16> = Vec::new();
+    // What a call was told last.
+    let mut told = None;
     let links: BTreeMap<u16, Fake> = (0..8).map(|port| (port, open())).collect();
     while let (Some(step), Some(what), Some(how)) = (bytes.next(), bytes.next(), bytes.next()) {
         let port = u16::from(what) % 8;
@@ -400,7 +413,7 @@ fn play(bytes: &[u8]) {
                 rig.roster.connected(serial, links[&port].clone());
             }
             (1, Some(serial)) => rig.roster.lost(serial, rig.now),
-            (2, Some(serial)) => rig.roster.failed(serial, "no"),
+            (2, Some(serial)) => rig.roster.failed(serial, "no", rig.now),
             (3, Some(_)) => links[&port].0.set(false),
             (4, _) => {
                 let ports = (0..8).filter(|bit| how >> bit & 1 == 1);
@@ -426,9 +439,28 @@ fn play(bytes: &[u8]) {
                 used.clear();
             }
             (6, _) => rig.now += Duration::from_secs(u64::from(how)),
-            _ => check(&mut rig, &mut used, &mut running),
+            _ => told = Some(check(&mut rig, &mut used, &mut running)),
         }
         check_order(&rig.roster);
+        if rig.roster.take_stirred().picks {
+            told = None;
+        }
+        if let Some(Pick::Wait(until)) = told {
+            check_wait(&rig, until);
+        }
+    }
+}
+
+/// Nobody waits in vain: a call that has not been woken, and does not look by itself, would be told
+/// to wait again, and has nothing to dial.
+fn check_wait(rig: &Rig, until: Option<Instant>) {
+    let states = rig.states();
+    let open = rig.roster.backends().iter().any(Backend::is_open);
+    if until.is_none() {
+        assert!(!open && !states.contains('i'), "it can go, or dial: {states}");
+    }
+    if until.is_none_or(|until| until > rig.now) {
+        assert!(open || states.contains(['c', 'o']), "there is nothing to hope for: {states}");
     }
 }
 
@@ -440,7 +472,7 @@ fn check_order(roster: &Roster<Fake>) {
     assert_eq!(roster.order, places);
 }
 
-fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) {
+fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) -> Pick<Fake> {
     let now = rig.now;
     let ports = |of: &dyn Fn(&Backend<Fake>) -> bool| -> Vec<u16> {
         let all = rig.roster.backends().iter();
@@ -449,7 +481,8 @@ fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) {
     let open = ports(&Backend::is_open);
     let good = ports(&|it| it.is_open() && it.health.is_good(now));
     let all = ports(&|_| true);
-    match rig.pick(used) {
+    let pick = rig.pick(used);
+    match &pick {
         Pick::Go(go) => {
             let port = all.iter().copied().find(|port| id(*port) == go.id);
             let port = port.expect("a backend of the list in force");
@@ -474,6 +507,7 @@ fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) {
         }
         Pick::Fail => assert!(open.is_empty(), "avoidance never fails a call"),
     }
+    pick
 }
 
 #[test]
@@ -564,34 +598,106 @@ fn an_attempt_ends_where_it_ran_however_the_list_was_changed_meanwhile() {
     assert_eq!(in_flight(&rig), [(4, 0), (3, 0), (1, 0)]);
 }
 
-/// Red if a dial stirred wishes: each of a thousand dials would wake a thousand who dial.
+/// Red if a dial stirred other keepers: each of a thousand dials would wake a thousand who dial.
 #[test]
 fn who_dials_is_woken_by_wishes_and_not_by_the_dials_of_others() {
-    let mut rig = Rig::new(LoadBalancing::RoundRobin, [1, 2]);
-    assert_eq!(rig.roster.take_stirred(), Stirred { picks: true, wishes: true });
+    let mut rig = Rig::new(RoundRobin, [1, 2]);
+    assert_eq!(rig.stirred(), (true, vec![1, 2]));
     let (serial, now) = (rig.serial(1), rig.now);
-    let quiet = |roster: &mut Roster<Fake>| {
-        assert_eq!(roster.take_stirred(), Stirred { picks: true, wishes: false });
-    };
     rig.roster.dialling(serial, now);
-    quiet(&mut rig.roster);
-    rig.roster.failed(serial, "refused");
-    quiet(&mut rig.roster);
+    assert_eq!(rig.stirred(), (false, vec![]));
+    rig.roster.failed(serial, "refused", now);
+    assert_eq!(rig.stirred(), (false, vec![]));
     rig.roster.connected(serial, open());
-    quiet(&mut rig.roster);
+    assert_eq!(rig.stirred(), (true, vec![]));
     rig.roster.lost(serial, now);
-    quiet(&mut rig.roster);
+    assert_eq!(rig.stirred(), (false, vec![]));
     let wish = rig.roster.wish(serial).expect("round_robin needs all");
     assert!(!rig.roster.is_over(serial, wish));
     rig.roster.connected(rig.serial(2), open());
     rig.roster.take_stirred();
-    rig.roster.set_balancing(LoadBalancing::PickFirst, now);
-    assert!(rig.roster.take_stirred().wishes && rig.roster.wish(serial).is_none());
+    rig.roster.set_balancing(PickFirst, now);
+    assert_eq!((rig.stirred(), rig.roster.wish(serial)), ((true, vec![1]), None));
     assert!(rig.roster.is_over(serial, wish));
-    rig.roster.set_balancing(LoadBalancing::RoundRobin, now);
-    assert!(rig.roster.take_stirred().wishes && rig.roster.wish(serial) != Some(wish), "another");
+    rig.roster.set_balancing(RoundRobin, now);
+    assert_eq!(rig.stirred(), (true, vec![1]));
+    assert_ne!(rig.roster.wish(serial), Some(wish), "another");
     assert!(rig.roster.is_over(serial, wish));
     // What came of the first one in this very moment is not made a second time.
     rig.roster.connected(serial, open());
     assert!(!rig.roster.is_over(serial, wish));
+}
+
+/// Red if `failed` stirred the calls whatever is left: each of them would look at the whole list once
+/// for each address.
+#[test]
+fn an_address_that_refuses_wakes_the_next_keeper_alone_and_the_last_one_all_calls() {
+    const COUNT: u16 = 1000;
+    for balancing in [PickFirst, RoundRobin] {
+        let mut rig = Rig::new(balancing, 0..COUNT);
+        rig.roster.take_stirred();
+        for _ in 0..3 {
+            assert!(matches!(rig.pick(&[]), Pick::Wait(_)));
+        }
+        for port in 0..COUNT {
+            let (serial, last) = (rig.serial(port), port == COUNT - 1);
+            rig.roster.dialling(serial, rig.now);
+            rig.roster.failed(serial, "refused", rig.now);
+            let next = (balancing == PickFirst && !last).then_some(port + 1);
+            assert_eq!(rig.stirred(), (last, Vec::from_iter(next)), "{balancing:?} {port}");
+        }
+        assert!(matches!(rig.pick(&[]), Pick::Fail));
+    }
+}
+
+/// Red if `failed` dialled on whether or not somebody waits: without a call a channel would go through
+/// all of its addresses.
+#[test]
+fn an_address_that_refuses_while_nobody_waits_wakes_nobody() {
+    let mut rig = Rig::new(PickFirst, [1, 2, 3]);
+    let (first, second) = (rig.serial(1), rig.serial(2));
+    rig.roster.take_stirred();
+    rig.roster.failed(first, "refused", rig.now);
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("fii", (false, vec![])));
+    rig.roster.connected(first, open());
+    rig.roster.take_stirred();
+    assert!(matches!(rig.pick(&[1]), Pick::Wait(Some(_))));
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("oci", (false, vec![2])));
+    rig.roster.lost(first, rig.now);
+    assert_eq!(rig.stirred(), (true, vec![]), "the call is woken, and does not ask again");
+    rig.roster.failed(second, "refused", rig.now);
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("ifi", (false, vec![])));
+}
+
+/// What is open was used, so it is for each call to say which address it wants next.
+///
+/// Red without `open ||` in `failed`: the call would wait though another could be dialled.
+#[test]
+fn a_call_that_waits_for_an_elsewhere_is_woken_when_that_one_refuses() {
+    let mut rig = Rig::new(PickFirst, [1, 2, 3]);
+    let (first, second) = (rig.serial(1), rig.serial(2));
+    rig.roster.connected(first, open());
+    rig.roster.take_stirred();
+    assert!(matches!(rig.pick(&[1]), Pick::Wait(Some(_))));
+    assert_eq!(rig.stirred(), (false, vec![2]));
+    rig.roster.failed(second, "refused", rig.now);
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("ofi", (true, vec![])));
+    assert!(matches!(rig.pick(&[1]), Pick::Wait(Some(_))));
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("ofc", (false, vec![3])));
+}
+
+/// Red without `chosen` in `any_good`: it would look at each that stands before.
+#[test]
+fn a_pick_looks_first_at_the_one_that_pick_first_stays_with() {
+    let mut rig = Rig::new(PickFirst, 0..1000);
+    for port in 0..1000 {
+        let (serial, link) = (rig.serial(port), open());
+        // Of all but the last nobody has noticed yet that they ended.
+        link.0.set(port == 999);
+        rig.roster.connected(serial, link);
+    }
+    assert_eq!(rig.port(&[]), 999);
+    LOOKS.set(0);
+    assert_eq!(rig.port(&[]), 999);
+    assert_eq!(LOOKS.get(), 2);
 }
