@@ -8,7 +8,7 @@
 
 mod pick;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -210,19 +210,19 @@ impl<C: Connection> Roster<C> {
         now: Instant,
     ) -> Changes<C> {
         let chosen = self.chosen.map(|place| self.backends[place].serial);
-        let mut before = std::mem::take(&mut self.backends);
+        let before = std::mem::take(&mut self.backends).into_iter();
+        let mut before: HashMap<_, _> = before.map(|it| (it.address, it)).collect();
         let first = before.is_empty();
-        let mut added = Vec::new();
+        let (mut listed, mut added) = (HashSet::new(), Vec::new());
         for address in addresses {
             if self.backends.len() == ADDRESSES_MAX {
                 break;
             }
-            if self.backends.iter().any(|it| it.address == address) {
+            if !listed.insert(address) {
                 continue;
             }
-            let stays = before.iter().position(|it| it.address == address);
-            let backend = match stays {
-                Some(place) => before.swap_remove(place),
+            let backend = match before.remove(&address) {
+                Some(stays) => stays,
                 None => {
                     self.serials += 1;
                     let (serial, keeper) = (Serial(self.serials), Arc::new(Notify::new()));
@@ -256,7 +256,7 @@ impl<C: Connection> Roster<C> {
         }
         self.wake_all(now);
         self.stirred.picks = true;
-        Changes { added, removed: before }
+        Changes { added, removed: before.into_values().collect() }
     }
 
     /// What the config in force says.
