@@ -107,7 +107,11 @@ pub struct Written {
 
 /// The series of delays, as it is written.
 #[derive(Clone, Debug, PartialEq, DeriveSerialize, DeriveDeserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(
+    rename_all = "lowercase",
+    deny_unknown_fields,
+    expecting = r#"a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#
+)]
 pub enum Backoff {
     /// The same delay each time.
     Constant(#[serde(with = "span")] Duration),
@@ -140,7 +144,11 @@ pub enum Backoff {
 
 /// What holds retries back, as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, DeriveSerialize, DeriveDeserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(
+    rename_all = "lowercase",
+    deny_unknown_fields,
+    expecting = r#"a throttle like {"budget": {"reserve": 10}}"#
+)]
 pub enum Throttle {
     /// Nothing.
     None,

@@ -187,6 +187,34 @@ fn what_has_several_forms_shows_one_when_none_is_there() {
     assert_eq!(serde_json::from_value::<Policy>(json).unwrap().tokens(0), Some(4.0));
 }
 
+/// Red: leave one `expecting` out, and serde names a type or a variant of ours, which nobody has
+/// written.
+#[test]
+fn a_value_in_the_place_of_an_object_is_shown_one() {
+    let cases = [
+        (
+            r#"{"backoff": {"exponential": "100ms"}}"#,
+            r#"string "100ms", expected a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#,
+        ),
+        (
+            r#"{"backoff": {"arithmetic": 5}}"#,
+            r#"integer `5`, expected a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#,
+        ),
+        (
+            r#"{"throttle": {"budget": 10}}"#,
+            r#"integer `10`, expected a throttle like {"budget": {"reserve": 10}}"#,
+        ),
+        (
+            r#"{"throttle": {"tokens": 10}}"#,
+            r#"integer `10`, expected a throttle like {"budget": {"reserve": 10}}"#,
+        ),
+        (r#"{"limits": "5s"}"#, r#"string "5s", expected limits like {"hard": "5s"}"#),
+    ];
+    for (text, said) in cases {
+        assert!(mistake(text).starts_with(&format!("invalid type: {said} at line 1")), "{text}");
+    }
+}
+
 #[test]
 fn spans_are_kept_as_written_and_saturate_only_when_they_are_played() {
     // P2: some 584 years are the most that can be played.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::span;
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Limits", deny_unknown_fields)]
+#[serde(remote = "Limits", deny_unknown_fields, expecting = r#"limits like {"hard": "5s"}"#)]
 struct LimitsForm {
     #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
     soft: Option<Duration>,
