@@ -111,11 +111,16 @@ mod on {
                 target: "redial",
                 why = why.name(),
                 attempts,
-                elapsed_ms = elapsed.map(|elapsed| elapsed.as_secs_f64() * 1e3),
+                elapsed_ms = elapsed.map(milliseconds),
                 suppressed,
                 "gave up"
             );
         }
+    }
+
+    /// Divided once, so that what prints it shows no digits that nobody has measured.
+    fn milliseconds(span: Duration) -> f64 {
+        span.as_nanos() as f64 / 1e6
     }
 
     static LIMIT: Limit = Limit::new();
@@ -152,7 +157,15 @@ mod on {
 
     #[cfg(test)]
     mod tests {
-        use super::{Limit, RATE_MAX};
+        use std::time::Duration;
+
+        use super::{Limit, RATE_MAX, milliseconds};
+
+        /// Red: `span.as_secs_f64() * 1e3`, which is 26.220382999999998.
+        #[test]
+        fn a_span_has_no_more_digits_than_were_measured() {
+            assert_eq!(milliseconds(Duration::from_nanos(26_220_383)).to_string(), "26.220383");
+        }
 
         #[test]
         fn so_many_events_of_a_second_pass_and_the_rest_is_counted() {
