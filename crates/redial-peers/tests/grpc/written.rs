@@ -225,6 +225,13 @@ fn what_means_nothing_is_refused_with_what_to_write() {
         (r#"{"outcome": "ABORTED", "pushback": "a\nb"}"#, "cannot stand in a header"),
         (r#"{"outcome": "ABORTED", "pushback": "\u0100"}"#, "nothing above U+00FF"),
         (r#"{"outcome": "ABORTED", "pushback": 5}"#, "expected a text, or a list of texts"),
+        // What is written for people names no type of ours. Red: leave an `expecting` out.
+        (r#"{"outcome": "OK", "after": "5ms"}"#, "expected a number of milliseconds"),
+        (r#"{"http": 503}"#, "integer `503`, expected an object like {\"status\": 503}"),
+        (r#"{"goaway": true}"#, "boolean `true`, expected an object like {\"last\": \"below\"}"),
+        (r#"{"outcome": "OK", "replies": ["abc"]}"#, "expected an object like {\"text\": \"abc\"}"),
+        (r#"{"steps": ["end"]}"#, "string \"end\", expected an object like {\"end_stream\": true}"),
+        (r#"{"steps": [{"headers": 200}]}"#, "expected an object like {\"status\": 200}"),
         (r#"{"outcome": "ABORTED", "metadata": {"a b": "1"}}"#, "\"a b\" is no name of a header"),
         (r#"{"outcome": "ABORTED", "metadata": {"a": "1", "a": "2"}}"#, "\"a\" is there twice"),
         (

@@ -52,7 +52,7 @@ enum Seen {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = r#"an object like {"status": 503}"#)]
 struct Http {
     #[serde(deserialize_with = "status")]
     status: StatusCode,

@@ -52,7 +52,7 @@ impl Default for File {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = r#"an object like {"door": "refused"}"#)]
 struct Met {
     #[serde(deserialize_with = "door")]
     door: Door,

@@ -8,7 +8,7 @@ use super::values::{Content, Fields, Ms, True, close, last, reason, some_reason,
 use crate::grpc::act::{Act, Close, GoAway, Headers, LastStream, Step};
 
 #[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = r#"an object like {"end_stream": true}"#)]
 pub(super) struct WrittenStep {
     after: Ms,
     headers: Option<WrittenHeaders>,
@@ -24,7 +24,7 @@ pub(super) struct WrittenStep {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = r#"an object like {"status": 200}"#)]
 struct WrittenHeaders {
     #[serde(default = "ok", deserialize_with = "status")]
     status: StatusCode,
@@ -39,7 +39,7 @@ fn ok() -> StatusCode {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = r#"an object like {"last": "below"}"#)]
 pub(super) struct WrittenGoAway {
     #[serde(deserialize_with = "last")]
     last: LastStream,

@@ -22,7 +22,12 @@ pub(super) struct Ms(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for Ms {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Ms, D::Error> {
-        let ms = f64::deserialize(from)?;
+        #[derive(serde::Deserialize)]
+        #[serde(untagged, expecting = "expected a number of milliseconds")]
+        enum Number {
+            Number(f64),
+        }
+        let Number::Number(ms) = Number::deserialize(from)?;
         let duration = Duration::try_from_secs_f64(ms / 1000.0);
         duration.map(Ms).map_err(|_| {
             D::Error::custom(format!("expected milliseconds that are not negative, found {ms}"))
@@ -228,7 +233,7 @@ pub(super) fn once<'de, D: Deserializer<'de>>(from: D) -> Result<Once, D::Error>
 
 /// What a message holds, or bytes without a prefix: one of these ways of writing it.
 #[derive(Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = r#"an object like {"text": "abc"}"#)]
 pub(super) struct Content {
     /// When, where a list of them has its times in it.
     pub(super) after: Option<Ms>,
