@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::scenarios::json;
 use crate::scenarios::load::FILE_BYTES_MAX;
 use crate::scenarios::source::{Mistake, Source};
 
@@ -111,6 +112,12 @@ fn offset(source: &Source, raw: &RawValue) -> usize {
 
 /// The mistake that serde found in the part of the source that begins at `start`.
 fn mistake(source: &Source, start: usize, error: &serde_json::Error) -> Mistake {
+    // What is no JSON is told as for every other file.
+    if !error.is_data()
+        && let Err(mistake) = json::parse(source)
+    {
+        return mistake;
+    }
     let rest = source.text().get(start..).unwrap_or_default();
     let line = Source::new("", rest).line_start(error.line());
     let at = source.place(start + line + error.column().saturating_sub(1));

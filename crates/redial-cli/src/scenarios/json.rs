@@ -19,7 +19,7 @@ const MISTAKES_MAX: usize = 100;
 ///
 /// # Errors
 /// It is not JSON.
-pub(super) fn parse(source: &Source) -> Result<Value<'_>, Mistake> {
+pub(crate) fn parse(source: &Source) -> Result<Value<'_>, Mistake> {
     json::parse(source.text()).map_err(|error| {
         let not = if error.too_deep { "" } else { "not JSON: " };
         let hint = error.hint.map_or(String::new(), |hint| format!("; {hint}"));

@@ -13,7 +13,7 @@ mod designs;
 mod diary;
 mod expect;
 mod foreign;
-mod json;
+pub(crate) mod json;
 mod live;
 pub mod load;
 mod model;

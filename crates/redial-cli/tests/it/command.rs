@@ -447,7 +447,7 @@ fn nothing_is_played_if_a_file_is_not_valid() {
 }
 
 /// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
-const MISTAKES: [(&str, &str); 64] = [
+const MISTAKES: [(&str, &str); 65] = [
     (
         r#""policy": @{}"#,
         r#"a policy names one design: one of "generic", "smithy", "grpc", "couchbase", "milvus""#,
@@ -483,8 +483,12 @@ const MISTAKES: [(&str, &str); 64] = [
         r#"generic: invalid value: string "budget", expected a throttle like "none" or {"budget""#,
     ),
     (
+        r#""policy": {"generic": {"throttle": {"budget": @10}}}, "calls": []"#,
+        r#"generic: invalid type: integer `10`, expected a throttle like {"budget": {"reserve": 10}}"#,
+    ),
+    (
         r#""policy": {"generic": {"throttle": @"cost"}}, "calls": []"#,
-        r#"generic: invalid type: a word alone, expected an object with one field"#,
+        r#"generic: invalid value: string "cost", expected a throttle like "none" or {"budget""#,
     ),
     (
         r#""policy": {"generic": {"throttle": {"cost": {"success": @-1}}}}, "calls": [{"attempts": []}]"#,
@@ -797,6 +801,15 @@ fn all_mistakes_of_a_file_are_shown_in_their_order() {
     assert_eq!(code, Some(2));
     let places: Vec<_> = err.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(places, ["FILE:2:18:", "FILE:3:36:", "FILE:3:65:", "FILE:4:9:", "FILE:4:11:"]);
+}
+
+/// Red: have `outcome` (`designs/generic.rs`) return for a wrong stage before it looks at the name.
+#[test]
+fn all_mistakes_of_an_attempt_are_shown() {
+    let (code, _, err) = one(r#""policy": {"generic": {}}, "calls": [
+{"attempts": [{"outcome": "UNAVAILABLE", "after": -1, "hint": "never", "stage": "sent"}]}]"#);
+    let found: Vec<_> = err.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    assert_eq!((code, found), (Some(2), vec!["outcome:", "after:", "hint:", "stage:"]));
 }
 
 /// Red: do without `dedup` (`json.rs`): the time of headers is read where they are kept and where they are judged.

@@ -55,7 +55,6 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
     let name = reader.string(value, "outcome")?;
     let stage = attempt.get("stage").map_or(Some(Stage::Answered), |value| stage(reader, value));
     let hint = attempt.get("hint").map_or(Some(Hint::None), |value| hint(reader, value));
-    let (stage, hint) = (stage?, hint?);
     let Some(known) = OUTCOMES.into_iter().find(|known| *known == name) else {
         let expected = quoted(&OUTCOMES);
         return reader.mistake(
@@ -63,6 +62,7 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
             format!("outcome: unknown outcome {name:?}; expected one of {expected}"),
         );
     };
+    let (stage, hint) = (stage?, hint?);
     let says = |field: &str| attempt.get(field).map(Ranged::start);
     match (known, says("hint").or_else(|| says("stage"))) {
         ("hang", Some(at)) => reader.mistake(at, "an attempt that hangs has no stage and no hint"),
