@@ -12,6 +12,11 @@ use redial::{
     Diary, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, milvus, ms, presets, s,
 };
 use redial_couchbase::{Cause, Orchestrator, Response, operation};
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
+use redial_echo::{EchoRequest, Responder};
+use redial_grpc::{CallDiary, CallOptions, RetryLayer};
+use tower::Layer;
 
 use crate::timeline::timeline;
 
@@ -59,6 +64,7 @@ pub async fn run(out: &mut impl Write) -> io::Result<()> {
     defaults(out).await?;
     limits(out).await?;
     hedged(out).await?;
+    grpc(out).await?;
     smithy(out).await?;
     couchbase(out).await?;
     milvus_interceptor(out).await?;
@@ -97,6 +103,26 @@ async fn hedged(out: &mut impl Write) -> io::Result<()> {
     };
     let _ = READ.retry(slow_at_first).when(|_| true).diary(&mut diary).await;
     show(out, "hedged", "another attempt every 60 ms, the first answer wins", &diary)
+}
+
+/// The server of this one is gRPC's own double, which fails as its request says.
+async fn grpc(out: &mut impl Write) -> io::Result<()> {
+    const CONFIG: &str = r#"{
+      "methodConfig": [{
+        "name": [{}],
+        "retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s",
+                         "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }
+      }],
+      "retryThrottling": { "maxTokens": 10, "tokenRatio": 0.1 }
+    }"#;
+    let layer = RetryLayer::from_json(CONFIG).map_err(io::Error::other)?;
+    let mut client = EchoClient::new(layer.layer(EchoServer::new(Responder)));
+    let flaky =
+        EchoRequest { failures: 2, delay_ms: 20, pushback_ms: Some(50), ..EchoRequest::default() };
+    let (mut request, diary) = (tonic::Request::new(flaky), CallDiary::new());
+    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    let _ = client.unary(request).await;
+    show(out, "gRPC's A6", "a service config, and a server that says: in 50 ms", &diary.take())
 }
 
 async fn smithy(out: &mut impl Write) -> io::Result<()> {
@@ -162,6 +188,7 @@ mod tests {
         shown("redial::retry:", "succeeded after 3 attempts");
         shown("decision record:", "limit");
         shown("hedged:", "succeeded after 3 attempts");
+        shown("gRPC's A6:", "succeeded after 3 attempts");
         shown("smithy, aws-2026:", "succeeded after 3 attempts");
         shown("couchbase:", "succeeded after 7 attempts");
         shown("milvus:", "ended after 4 attempts");
