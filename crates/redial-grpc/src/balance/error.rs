@@ -112,8 +112,7 @@ impl fmt::Display for Unreachable {
 
 impl Error for Unreachable {}
 
-/// Why a channel cannot be built.
-#[derive(Debug)]
+/// Why a channel cannot be built. A `main` that returns it prints all of it, causes included.
 pub struct BuildError(pub(crate) Wrong);
 
 #[derive(Debug)]
@@ -142,6 +141,21 @@ impl BuildError {
             Wrong::Config(problems) => Some(problems),
             _ => None,
         }
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.debug_tuple("BuildError").field(&self.0).finish();
+        }
+        write!(f, "{self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +192,22 @@ impl Error for BuildError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Red: `derive(Debug)`.
+    #[test]
+    fn a_main_that_returns_it_prints_what_to_write_and_the_cause() {
+        let wrong = |target: &str| {
+            let error = super::super::channel(target).build().expect_err("it is wrong");
+            format!("{error:?}")
+        };
+        assert_eq!(wrong(""), "target \"\": it has no host; write host:port");
+        assert!(wrong("dns://1.2.3.4/host:1").contains("write .dns(|dns| dns)"));
+        let builder = super::super::channel("host:1")
+            .endpoint(|_| tonic::transport::Endpoint::from_shared("no uri"));
+        let error = builder.build().expect_err("it is wrong");
+        assert!(format!("{error:?}").starts_with("the endpoint is not valid: invalid URI"));
+        assert!(format!("{error:#?}").starts_with("BuildError(\n    Endpoint("), "{error:#?}");
+    }
 
     #[test]
     fn the_text_names_backends_and_causes_up_to_a_limit() {
