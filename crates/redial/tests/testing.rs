@@ -2,8 +2,9 @@
 //! small scripts whose every moment can be counted by hand; for the clock, the async driver itself.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{panic, thread};
 
 use redial::testing::{
     Clock, Ended, Play, Script, block_on, draws, fails, fails_with, fatal, hangs, meets,
@@ -43,6 +44,22 @@ fn a_script_is_played_to_the_nanosecond() {
 #[should_panic(expected = "attempt 2 started, and the script lists only 1")]
 fn an_attempt_that_is_not_listed_is_a_mistake_in_the_test() {
     play(&every(ms(1), 2), [fails()]);
+}
+
+/// Red: without `#[track_caller]` on `play` the place is one in the library.
+#[test]
+fn a_mistake_in_a_script_has_the_place_where_it_is_played() {
+    let place = Arc::new(Mutex::new(None));
+    let (found, mine, others) = (place.clone(), thread::current().id(), panic::take_hook());
+    panic::set_hook(Box::new(move |info| match info.location() {
+        Some(at) if thread::current().id() == mine => {
+            *found.lock().unwrap() = Some((at.file().to_owned(), at.line()));
+        }
+        _ => others(info),
+    }));
+    let line = line!() + 1;
+    panic::catch_unwind(|| play(&every(ms(1), 2), [fails()])).unwrap_err();
+    assert_eq!(*place.lock().unwrap(), Some((file!().to_owned(), line)));
 }
 
 #[test]

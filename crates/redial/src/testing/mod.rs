@@ -119,6 +119,7 @@ mod sealed {
 ///
 /// # Panics
 /// An attempt started for which the script has nothing.
+#[track_caller]
 pub fn play(policy: &(impl Plays + ?Sized), attempts: impl IntoIterator<Item = Meets>) -> Played {
     Script::new(policy, attempts).play()
 }

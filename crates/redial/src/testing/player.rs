@@ -97,6 +97,7 @@ impl<'p> Play<'p> {
     }
 
     /// Plays the only call.
+    #[track_caller]
     pub(super) fn run_one(self) -> Played {
         let mut played = self.run();
         assert!(played.len() == 1, "one call was written");

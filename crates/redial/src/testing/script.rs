@@ -185,6 +185,7 @@ impl<'p> Script<'p> {
     ///
     /// # Panics
     /// An attempt started for which the script has nothing.
+    #[track_caller]
     pub fn play(self) -> Played {
         Play::new().call(self).run_one()
     }
