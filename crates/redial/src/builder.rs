@@ -39,18 +39,21 @@ impl<P> Builder<P> {
 
     /// How many attempts, the first included. The default budget pays for ten retries at the most;
     /// see [`Policy`].
+    #[doc(alias("max_attempts", "retries", "max_retries", "max_times"))]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.rules.attempts = Some(attempts);
         self
     }
 
     /// After how long the call must end, whatever it is doing.
+    #[doc(alias("timeout", "max_elapsed_time"))]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.rules.deadline = Some(deadline);
         self
     }
 
     /// After how long an attempt is cancelled and counts as a failure of kind timeout.
+    #[doc(alias("try_timeout", "per_try_timeout"))]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.rules.attempt_timeout = Some(timeout);
         self
@@ -67,6 +70,7 @@ impl<P> Builder<P> {
     }
 
     /// The throttle in place of the default budget.
+    #[doc(alias("budget", "circuit_breaker"))]
     pub const fn throttle(mut self, throttle: Throttle) -> Self {
         self.throttle = throttle;
         self.unnamed = false;
@@ -114,12 +118,14 @@ impl Builder<Policy> {
     }
 
     /// No bound on the attempts: a deadline or a limit must end the call.
+    #[doc(alias("forever", "infinite"))]
     pub const fn unlimited(mut self) -> Self {
         self.rules.attempts = None;
         self
     }
 
     /// No delay exceeds it, jitter included.
+    #[doc(alias("max_delay", "max_backoff", "max_interval"))]
     pub const fn cap(mut self, most: Duration) -> Self {
         self.rules.backoff = match self.rules.backoff {
             Backoff::Arithmetic { first, step, .. } => {
@@ -137,6 +143,7 @@ impl Builder<Policy> {
     }
 
     /// What each delay of an exponential series is multiplied by; any number above 0.
+    #[doc(alias = "multiplier")]
     pub const fn factor(mut self, factor: f64) -> Self {
         match self.rules.backoff {
             Backoff::Exponential { first, cap, .. } => {

@@ -32,6 +32,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Where the operation's own error is no [`std::error::Error`] (`Box<dyn Error>`, `anyhow::Error`, a
 /// string), `?` takes it [`boxed`](Error::boxed).
+///
+/// Its `source` is the last error itself, so that its type is found in the chain; what prints the
+/// whole chain, as `{:#}` of `anyhow` does, names it twice.
 pub struct Error<E, V = NoValue>(Box<Inner<E, V>>);
 
 struct Inner<E, V> {

@@ -48,7 +48,10 @@
 //! | expected `Policy`, found `Hedged` | hedged policies have a type of their own |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | each attempt needs what the closure gives away: clone it inside, before an `async move` block |
 //! | async closure does not implement `FnMut` because it captures state | an attempt borrows what the closure changes: lend it with [`Policy::retry_on`] |
-//! | `?` couldn't convert the error | the operation's error is no [`std::error::Error`]: [`Error::boxed`] makes it one |
+//! | `Result<..>` is not a future, in `retry_on` | what blocks borrows by itself: [`Policy::retry`] |
+//! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call's error says more than the operation's: `?`, or `map_err` |
+//! | `?` couldn't convert the error to `MyError` | one `From` is yours to write: see [`Error`] |
+//! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error is none: [`Error::boxed`] makes it one |
 //! | `tokio::spawn`: `Retry<..>` is not a future | only `.await` makes it one by itself: hand over `.into_future()` |
 //! | evaluation panicked: `attempts: 0 would never try` | the rules contradict each other, and the text says how |
 //!

@@ -9,7 +9,7 @@ use redial_core::throttle::Bucket;
 use crate::policy::{Hedged, Policy};
 use crate::throttle::Handle;
 
-/// A policy of either kind: what a written policy becomes.
+/// A policy of either kind: what a written policy becomes (`Written::load`, feature `serde`).
 #[derive(Clone, Debug)]
 pub enum Loaded {
     /// One that retries.

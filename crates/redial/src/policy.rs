@@ -155,13 +155,16 @@ impl Policy {
         })
     }
 
-    /// Each delay is the same.
+    /// Each delay is the same before jitter. With that of the default, full, it is drawn from zero up
+    /// to this; with [`Jitter::None`] the rhythm is kept.
+    #[doc(alias("fixed", "interval"))]
     #[track_caller]
     pub const fn constant(delay: Duration) -> Builder<Policy> {
         Builder::new(Rules { backoff: Backoff::Constant(delay), ..Rules::DEFAULT })
     }
 
     /// Each delay is longer than the one before it by the same step.
+    #[doc(alias = "linear")]
     #[track_caller]
     pub const fn arithmetic(first: Duration, step: Duration) -> Builder<Policy> {
         let backoff = Backoff::Arithmetic { first, step, cap: None };
@@ -277,7 +280,8 @@ impl Policy {
         Retry::new(self, Seeing(operation))
     }
 
-    /// Repeats an operation that borrows `target` mutably for each attempt.
+    /// Repeats an async operation that borrows `target` mutably for each attempt. (One that blocks
+    /// borrows what it needs by itself: [`Policy::retry`].)
     ///
     /// `when` is the last word, and what is awaited: options come before it. It is needed here even
     /// where the error judges itself; it is `.when(Transient::failure)` then.

@@ -141,6 +141,7 @@ where
     /// assert_eq!(page.ok(), Some("page"));
     /// ```
     #[inline]
+    #[doc(alias("retry_if", "retryable", "condition"))]
     pub fn when<W, F>(self, accepts: F) -> Retry<'p, G, O, K, When<F>, S, R, LIVE>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
