@@ -841,3 +841,15 @@ fn two_scenarios_of_one_name_are_a_mistake() {
         (Some(2), format!("{}:4:11: name: \"one\" is there twice\n", file.path()))
     );
 }
+
+/// Red: clap without its feature `wrap_help`.
+#[test]
+fn the_help_fits_a_narrow_terminal() {
+    for command in ["scenarios", "peer", "demo"] {
+        let mut help = Command::new(env!("CARGO_BIN_EXE_redial"));
+        let output = help.args([command, "--help"]).env("COLUMNS", "60").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest.is_some_and(|width| width <= 60), "{text}");
+    }
+}
