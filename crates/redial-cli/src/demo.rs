@@ -55,43 +55,52 @@ impl milvus::Status for Unavailable {
     }
 }
 
-/// Runs the demo.
+/// Where it is drawn.
+struct Page<'w, W> {
+    out: &'w mut W,
+    columns: usize,
+}
+
+impl<W: Write> Page<'_, W> {
+    fn show(&mut self, title: &str, about: &str, diary: &Diary) -> io::Result<()> {
+        writeln!(self.out, "{title}: {about}")?;
+        writeln!(self.out, "{}", timeline(diary.notes(), self.columns))?;
+        self.out.flush()
+    }
+}
+
+/// Runs the demo on a page of so many columns.
 ///
 /// # Errors
 /// The output cannot be written.
-pub async fn run(out: &mut impl Write) -> io::Result<()> {
+pub async fn run(out: &mut impl Write, columns: usize) -> io::Result<()> {
     writeln!(out, "Each row is an attempt: · waiting, █ running, ✓ ✗ ⧖ ╳ how it ended.\n")?;
-    defaults(out).await?;
-    limits(out).await?;
-    hedged(out).await?;
-    grpc(out).await?;
-    smithy(out).await?;
-    couchbase(out).await?;
-    milvus_interceptor(out).await?;
-    budget(out).await
+    let page = &mut Page { out, columns };
+    defaults(page).await?;
+    limits(page).await?;
+    hedged(page).await?;
+    grpc(page).await?;
+    smithy(page).await?;
+    couchbase(page).await?;
+    milvus_interceptor(page).await?;
+    budget(page).await
 }
 
-fn show(out: &mut impl Write, title: &str, about: &str, diary: &Diary) -> io::Result<()> {
-    writeln!(out, "{title}: {about}")?;
-    writeln!(out, "{}", timeline(diary.notes()))?;
-    out.flush()
-}
-
-async fn defaults(out: &mut impl Write) -> io::Result<()> {
+async fn defaults(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let (flaky, mut diary) = (Flaky::new(2, ms(40)), Diary::new());
     let call = redial::retry(|| flaky.answer(|| "connection refused"));
     let _ = call.when(|_| true).diary(&mut diary).await;
-    show(out, "redial::retry", "3 attempts, full jitter, a budget for this call site", &diary)
+    page.show("redial::retry", "3 attempts, full jitter, a budget for this call site", &diary)
 }
 
-async fn limits(out: &mut impl Write) -> io::Result<()> {
+async fn limits(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     static LIMITS: Policy = presets::limits().checked();
     let (flaky, mut diary) = (Flaky::new(9, ms(10)), Diary::new());
     let _ = LIMITS.retry(|| flaky.answer(|| "busy")).when(|_| true).diary(&mut diary).await;
-    show(out, "decision record", "retrying stops at a soft limit of 1 s, a hard one of 2 s", &diary)
+    page.show("decision record", "retrying stops at a soft limit of 1 s, a hard one of 2 s", &diary)
 }
 
-async fn hedged(out: &mut impl Write) -> io::Result<()> {
+async fn hedged(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     static READ: Hedged = Policy::hedged(ms(60)).attempts(3).checked();
     let (calls, mut diary) = (AtomicU32::new(0), Diary::new());
     let slow_at_first = || {
@@ -102,11 +111,11 @@ async fn hedged(out: &mut impl Write) -> io::Result<()> {
         }
     };
     let _ = READ.retry(slow_at_first).when(|_| true).diary(&mut diary).await;
-    show(out, "hedged", "another attempt every 60 ms, the first answer wins", &diary)
+    page.show("hedged", "another attempt every 60 ms, the first answer wins", &diary)
 }
 
 /// The server of this one is gRPC's own double, which fails as its request says.
-async fn grpc(out: &mut impl Write) -> io::Result<()> {
+async fn grpc(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     const CONFIG: &str = r#"{
       "methodConfig": [{
         "name": [{}],
@@ -122,38 +131,38 @@ async fn grpc(out: &mut impl Write) -> io::Result<()> {
     let (mut request, diary) = (tonic::Request::new(flaky), CallDiary::new());
     request.extensions_mut().insert(CallOptions::new().diary(&diary));
     let _ = client.unary(request).await;
-    show(out, "gRPC's A6", "a service config, and a server that says: in 50 ms", &diary.take())
+    page.show("gRPC's A6", "a service config, and a server that says: in 50 ms", &diary.take())
 }
 
-async fn smithy(out: &mut impl Write) -> io::Result<()> {
+async fn smithy(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let policy = presets::aws_2026().policy().map_err(io::Error::other)?;
     let (flaky, mut diary) = (Flaky::new(2, ms(20)), Diary::new());
     let call = policy.retry(|| flaky.answer(|| "internal error"));
     let _ = call.when(|_| Some(Failure::new(Kind::Server))).diary(&mut diary).await;
-    show(out, "smithy, aws-2026", "a retry costs 14 of 500 tokens, a success returns it", &diary)
+    page.show("smithy, aws-2026", "a retry costs 14 of 500 tokens, a success returns it", &diary)
 }
 
-async fn couchbase(out: &mut impl Write) -> io::Result<()> {
+async fn couchbase(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     const LOCKED: u16 = 0x09;
     let (flaky, mut diary) = (Flaky::new(6, ms(4)), Diary::new());
     let orchestrator = Orchestrator::new();
     let request = orchestrator.request(operation::KV_GET_AND_LOCK, s(2)).diary(&mut diary);
     let _ = request.run(|_| flaky.answer(|| Cause::from(Response::kv(LOCKED)))).await;
-    show(out, "couchbase", "best effort: 1, 2, 4, 8 ms ... until the timeout", &diary)
+    page.show("couchbase", "best effort: 1, 2, 4, 8 ms ... until the timeout", &diary)
 }
 
-async fn milvus_interceptor(out: &mut impl Write) -> io::Result<()> {
+async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let interceptor = milvus::Options::default().interceptor().map_err(io::Error::other)?;
     let (flaky, mut diary) = (Flaky::new(9, ms(15)), Diary::new());
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
     let judge =
         |error: &Unavailable| milvus::classify(milvus::Status::code(error), milvus::Message::Valid);
     let _ = call.when(judge).diary(&mut diary).await;
-    show(out, "milvus", "20, 40, 80 ms, then the error says how often it was tried", &diary)
+    page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &diary)
 }
 
 /// What a budget is for: the calls after the reserve is spent fail at once.
-async fn budget(out: &mut impl Write) -> io::Result<()> {
+async fn budget(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     static SHARED: Budget = match Budget::new(3.0, 0.1) {
         Ok(budget) => budget,
         Err(_) => panic!("a reserve of 3 is valid"),
@@ -168,7 +177,7 @@ async fn budget(out: &mut impl Write) -> io::Result<()> {
         let (flaky, mut diary) = (Flaky::new(9, ms(5)), Diary::new());
         let call = POLICY.retry(|| flaky.answer(|| "refused"));
         let _ = call.when(move |_| Some(down)).diary(&mut diary).await;
-        show(out, title, about, &diary)?;
+        page.show(title, about, &diary)?;
     }
     Ok(())
 }
@@ -178,7 +187,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_design_is_shown_with_its_end() {
         let mut out = Vec::new();
-        super::run(&mut out).await.expect("a vector takes everything");
+        super::run(&mut out, 80).await.expect("a vector takes everything");
         let text = String::from_utf8(out).expect("text");
         let shown = |title: &str, end: &str| {
             let part = text.split("\n\n").find(|part| part.contains(title));

@@ -50,5 +50,12 @@ fn main() -> ExitCode {
 /// Runs the demo on a clock of its own; each part is shown as it ends.
 fn demo(out: &mut impl Write) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    runtime.block_on(demo::run(out))
+    runtime.block_on(demo::run(out, columns()))
+}
+
+/// How wide the terminal is; where there is none, what `COLUMNS` says.
+fn columns() -> usize {
+    let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.or_else(told).unwrap_or(80)
 }

@@ -8,8 +8,12 @@ use std::fmt::Write as _;
 
 use redial::{Directive, Note, Ns, Why};
 
-/// How wide the axis is, in characters.
-const WIDTH: usize = 60;
+/// How wide the axis is at the most, in characters, and at the least, however narrow the page is.
+const WIDTH_MAX: usize = 60;
+const WIDTH_MIN: usize = 10;
+
+/// What a row has beside its bar and its word: number, mark and blanks.
+const MARGINS: usize = 8;
 
 /// One attempt as it is drawn.
 struct Row {
@@ -21,28 +25,31 @@ struct Row {
     text: String,
 }
 
-/// The diary of one call as text, with a last line that says why it ended.
+/// The diary of one call as text for a page of so many columns, with a last line that says why it
+/// ended.
 #[must_use]
-pub fn timeline(notes: &[(Ns, Note)]) -> String {
+pub fn timeline(notes: &[(Ns, Note)], columns: usize) -> String {
     let Some(&(begin, _)) = notes.first() else { return String::from("  nothing happened\n") };
     let end = notes.last().map_or(begin, |&(at, _)| at);
     let rows = rows(notes, begin, end);
+    let words = rows.iter().map(|row| row.text.chars().count()).max().unwrap_or(0);
+    let width = columns.saturating_sub(MARGINS + words).clamp(WIDTH_MIN, WIDTH_MAX);
     let mut text = String::new();
     let column = |at: Ns| {
         let span = (end - begin).max(1);
         // A share of the width: the product of two numbers that fit in 53 bits is near enough.
-        ((at.saturating_sub(begin)) as f64 / span as f64 * WIDTH as f64) as usize
+        ((at.saturating_sub(begin)) as f64 / span as f64 * width as f64) as usize
     };
     for row in &rows {
         let (from, start, stop) = (column(row.waits_from), column(row.start), column(row.end));
         let bar = "█".repeat((stop - start).max(1));
         let dots = "·".repeat(start.saturating_sub(from));
         let gap = " ".repeat(from);
-        let rest = " ".repeat((WIDTH + 1).saturating_sub(start + (stop - start).max(1)));
+        let rest = " ".repeat((width + 1).saturating_sub(start + (stop - start).max(1)));
         let Row { attempt, mark, text: word, .. } = row;
         let _ = writeln!(text, "  {attempt:>2} {gap}{dots}{bar}{mark}{rest} {word}");
     }
-    let _ = writeln!(text, "     {}", axis(end - begin));
+    let _ = writeln!(text, "     {}", axis(end - begin, width));
     let _ = writeln!(text, "     {}", ending(notes, begin, end));
     text
 }
@@ -85,12 +92,12 @@ fn rows(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> Vec<Row> {
     rows
 }
 
-/// Four ticks with their times.
-fn axis(span: Ns) -> String {
-    let ticks = 4;
+/// Up to four ticks with their times, as many as have room for them.
+fn axis(span: Ns, width: usize) -> String {
+    let ticks = (width / 10).clamp(1, 4);
     let mut line = String::new();
     for tick in 0..=ticks {
-        let at = tick * WIDTH / ticks;
+        let at = tick * width / ticks;
         let label = human(span / ticks as u64 * tick as u64);
         while line.chars().count() < at {
             line.push(' ');
@@ -129,20 +136,20 @@ fn human(span: Ns) -> String {
 #[cfg(test)]
 mod tests {
     use redial::testing;
-    use redial::{Hedged, Jitter, Policy, ms};
+    use redial::{Failure, Hedged, Jitter, Policy, Reason, ms};
 
     use super::*;
 
     #[test]
     fn nothing_is_drawn_of_an_empty_diary() {
-        assert_eq!(timeline(&[]), "  nothing happened\n");
+        assert_eq!(timeline(&[], 80), "  nothing happened\n");
     }
 
     #[test]
     fn a_retry_waits_as_dots_and_runs_as_a_bar() {
         static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).checked();
         let script = [testing::fails().after(ms(15)), testing::succeeds().after(ms(15))];
-        let text = timeline(testing::play(&POLICY, script).diary().notes());
+        let text = timeline(testing::play(&POLICY, script).diary().notes(), 80);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
         let count = |line: &str, mark: char| line.chars().filter(|c| *c == mark).count();
@@ -153,11 +160,31 @@ mod tests {
         assert!(lines[3].ends_with("succeeded after 2 attempts in 60 ms"), "{text}");
     }
 
+    /// Red: have `width` be `WIDTH_MAX`.
+    #[test]
+    fn rows_fit_the_page_down_to_the_narrowest() {
+        static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).checked();
+        let refused = Failure::client().because(Reason::new("CONNECTION_REFUSED"));
+        let script = || [testing::fails_with(refused).after(ms(15)), testing::succeeds()];
+        let played = testing::play(&POLICY, script());
+        let widest = |columns: usize| {
+            let text = timeline(played.diary().notes(), columns);
+            // The sentence at the end is a line like any other text.
+            let rows = text.lines().take(3).map(|line| line.chars().count());
+            rows.max().expect("there are rows")
+        };
+        let narrowest = MARGINS + WIDTH_MIN + "CONNECTION_REFUSED".len();
+        for columns in narrowest..=120 {
+            assert!(widest(columns) <= columns, "{columns}");
+        }
+        assert_eq!((widest(0), widest(80)), (narrowest, 80));
+    }
+
     #[test]
     fn a_losing_hedge_is_crossed_out() {
         static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(2).checked();
         let script = [testing::hangs(), testing::succeeds().after(ms(20))];
-        let text = timeline(testing::play(&HEDGED, script).diary().notes());
+        let text = timeline(testing::play(&HEDGED, script).diary().notes(), 80);
         assert!(text.lines().next().is_some_and(|line| line.contains('╳')), "{text}");
         assert!(text.contains("succeeded after 2 attempts in 40 ms"), "{text}");
     }
@@ -165,7 +192,7 @@ mod tests {
     #[test]
     fn the_end_says_why() {
         static ONCE: Policy = Policy::constant(ms(1)).attempts(1).checked();
-        let text = timeline(testing::play(&ONCE, [testing::fails()]).diary().notes());
+        let text = timeline(testing::play(&ONCE, [testing::fails()]).diary().notes(), 80);
         assert!(text.contains("ended after 1 attempt in 0: no attempt left"), "{text}");
     }
 }
