@@ -53,6 +53,7 @@
 //! | `?` couldn't convert the error to `MyError` | one `From` is yours to write: see [`Error`] |
 //! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error is none: [`Error::boxed`] makes it one |
 //! | `tokio::spawn`: `Retry<..>` is not a future | only `.await` makes it one by itself: hand over `.into_future()` |
+//! | any other `Retry<..>` is not a future | the feature `tokio` is off, and no sleeper is named: [`Retry::sleeping_on`] |
 //! | evaluation panicked: `attempts: 0 would never try` | the rules contradict each other, and the text says how |
 //!
 //! # Features

@@ -32,7 +32,7 @@ impl From<Ns> for Moment {
     }
 }
 
-/// The origin is the process's own, the one of [`Tokio`] and of blocking calls.
+/// The origin is the process's own, the one of `Tokio` and of blocking calls.
 impl From<Instant> for Moment {
     fn from(instant: Instant) -> Self {
         Moment(Shown::Instant(instant))
