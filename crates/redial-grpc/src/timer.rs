@@ -21,9 +21,13 @@ impl Clock {
     }
 
     fn at(self, moment: Ns) -> Instant {
-        // What no clock can show is as good as never.
-        self.0.checked_add(duration(moment)).unwrap_or_else(|| self.0 + FAR)
+        after(self.0, duration(moment))
     }
+}
+
+/// The end of this span; what no clock can show is as good as never.
+pub(crate) fn after(start: Instant, span: Duration) -> Instant {
+    start.checked_add(span).unwrap_or_else(|| start + FAR)
 }
 
 /// Thirty years: what tokio takes for a time that never comes.

@@ -19,10 +19,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redial_service_config::{Problem, ServiceConfig};
+use tokio::time::Instant;
 
 use crate::config_file::{self, ConfigFileError, Wrong};
 use crate::control::Control;
 use crate::shared::Shared;
+use crate::timer::after;
 
 /// The shortest time between two looks at a file; a shorter one becomes this.
 pub const WATCH_MIN: Duration = Duration::from_millis(10);
@@ -64,7 +66,8 @@ impl Control {
             path: path.into(),
             every: every.max(WATCH_MIN),
             told: None,
-            first: true,
+            due: None,
+            doubted: false,
         }
     }
 }
@@ -82,8 +85,11 @@ pub struct ConfigWatch {
     every: Duration,
     /// What the file held when it was last told of.
     told: Option<Held>,
-    /// The first look is at once.
-    first: bool,
+    /// When the file is looked at next; the first time at once. It is kept here, since whoever drops
+    /// a future before that would otherwise begin to wait anew each time, and never come to look.
+    due: Option<Instant>,
+    /// The last look found it bad, which is not told before the next one does.
+    doubted: bool,
 }
 
 /// What a file holds: bytes, or an error by its kind.
@@ -110,16 +116,15 @@ impl ConfigWatch {
     /// Dropping the future loses no change: the next one finds it.
     pub async fn changed(&mut self) -> Option<Result<Vec<Problem>, ConfigFileError>> {
         loop {
-            if !self.first {
-                tokio::time::sleep(self.every).await;
+            if let Some(due) = self.due {
+                tokio::time::sleep_until(due).await;
             }
-            let mut looked = self.look().await?;
-            if let Some((_, Err(_))) = looked {
-                tokio::time::sleep(SETTLE).await;
-                looked = self.look().await?;
-            }
-            self.first = false;
-            let Some((held, config)) = looked else { continue };
+            let looked = self.look().await?;
+            let is_bad = matches!(looked, Some((_, Err(_))));
+            self.doubted = is_bad && !self.doubted;
+            let wait = if self.doubted { SETTLE } else { self.every };
+            self.due = Some(after(Instant::now(), wait));
+            let Some((held, config)) = looked.filter(|_| !self.doubted) else { continue };
             let shared = self.shared.upgrade()?;
             self.told = Some(held);
             let change = config.map(|config| {

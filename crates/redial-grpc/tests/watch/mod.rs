@@ -69,6 +69,36 @@ async fn the_first_look_is_at_once_and_puts_the_file_in_force() {
     assert_eq!((began.elapsed(), seconds(&layer.control())), (Duration::ZERO, 7));
 }
 
+/// Who also has other things to do asks again and again, and each time for less than the interval.
+/// Red: `sleep(self.every)` in place of `sleep_until(due)` in `ConfigWatch::changed`; and
+/// `self.doubted = is_bad;`, which tells nothing.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_asked_for_less_than_its_interval_at_a_time_still_finds_a_change() {
+    let mut rig = Rig::new().await;
+    for (text, seconds) in [(config(2), 2), ("{".into(), 2), (config(3), 3)] {
+        fs::write(&rig.path, &text).unwrap();
+        let began = Instant::now();
+        let mut found = None;
+        while found.is_none() && began.elapsed() < 20 * EVERY {
+            found = timeout(EVERY / 40, rig.watch.changed()).await.ok();
+        }
+        let found = found.expect("nothing was found").expect("the layer is there");
+        assert_eq!((found.is_ok(), rig.in_force()), (text.len() > 1, seconds));
+        assert!(began.elapsed() < 2 * EVERY, "{:?}", began.elapsed());
+    }
+}
+
+/// Red: `unwrap_or(start)` in `after` of `timer.rs`.
+#[tokio::test(start_paused = true)]
+async fn an_interval_that_no_clock_can_show_looks_once() {
+    let rig = Rig::new().await;
+    let mut watch = rig.layer.control().watch_file(&rig.path, Duration::MAX);
+    assert!(watch.changed().await.unwrap().is_ok());
+    fs::write(&rig.path, config(2)).unwrap();
+    assert!(timeout(1000 * EVERY, watch.changed()).await.is_err());
+    assert_eq!(rig.in_force(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn warnings_are_for_the_options_of_the_layer() {
     let text = r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": { "maxAttempts": 8,
