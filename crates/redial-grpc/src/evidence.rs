@@ -30,7 +30,8 @@ pub(crate) enum Evidence {
     Unprocessed,
     /// There was no connection, and none could be made (G28).
     Unconnected,
-    /// A timeout below this layer, which is the caller's own doing (G5).
+    /// A timeout below this layer, which is the caller's own doing (G5): a timer, or the deadline of
+    /// another such layer.
     LocalTimeout,
     /// Nothing: it may have run.
     None,
@@ -130,6 +131,11 @@ fn of_tonic(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
         return Some((Evidence::Unconnected, Code::Unavailable));
     }
     if error.is::<tonic::TimeoutExpired>() {
+        return Some((Evidence::LocalTimeout, Code::DeadlineExceeded));
+    }
+    // No connection ends so: somebody below has said it, and what lies behind it is what that one
+    // waited for. (A server's own word is no error, but a response.)
+    if status_of(error) == Some(Code::DeadlineExceeded) {
         return Some((Evidence::LocalTimeout, Code::DeadlineExceeded));
     }
     None

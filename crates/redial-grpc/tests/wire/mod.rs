@@ -18,6 +18,7 @@ mod faults;
 mod latency;
 mod limits;
 mod metadata;
+mod nested;
 mod queues;
 mod throttle;
 
