@@ -29,7 +29,8 @@ pin_project! {
     /// A further attempt: waits until the service is ready, then runs.
     #[project = AttemptProject]
     pub(crate) enum Attempt<S, F, B> {
-        Readying { service: S, request: Option<Request<B>> },
+        // Once it has waited, its request no longer says what remains.
+        Readying { service: S, request: Option<Request<B>>, waited: bool },
         Running { #[pin] future: F },
     }
 }
@@ -38,17 +39,27 @@ impl<S, B> Attempt<S, S::Future, B>
 where
     S: Service<Request<B>>,
 {
+    /// Who has waited is stamped again; false if it is too late to start.
     pub(crate) fn poll(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
+        mut stamp: impl FnMut(&mut Request<B>) -> bool,
     ) -> Poll<Result<S::Response, S::Error>> {
         loop {
             let future = match self.as_mut().project() {
                 AttemptProject::Running { future } => return future.poll(cx),
-                AttemptProject::Readying { service, request } => {
-                    std::task::ready!(service.poll_ready(cx))?;
+                AttemptProject::Readying { service, request, waited } => {
+                    let Poll::Ready(ready) = service.poll_ready(cx) else {
+                        *waited = true;
+                        return Poll::Pending;
+                    };
+                    ready?;
                     // It is taken once: afterwards the attempt runs.
-                    let Some(request) = request.take() else { return Poll::Pending };
+                    let Some(mut request) = request.take() else { return Poll::Pending };
+                    if *waited && !stamp(&mut request) {
+                        // The deadline, which comes next, ends the call.
+                        return Poll::Pending;
+                    }
                     service.call(request)
                 }
             };

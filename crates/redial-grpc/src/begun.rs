@@ -183,7 +183,13 @@ impl Begun {
         with!(&self.machine, call => call.ledger().attempts)
     }
 
-    /// What remains of the deadline now.
+    /// What remains of the deadline now, whenever the machine was last told something.
+    pub(crate) fn remaining_now(&mut self) -> Option<Duration> {
+        self.look();
+        self.remaining()
+    }
+
+    /// What remained of the deadline when the machine was last told something.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let deadline = with!(&self.machine, call => call.deadline());
         (deadline != NEVER).then(|| duration(deadline.saturating_sub(self.seen)))

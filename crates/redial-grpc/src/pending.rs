@@ -184,7 +184,7 @@ where
         let request = state.request(running.number, body);
         debug_assert!(request.is_some(), "a start after the end");
         let service = lock(&self.spare).clone();
-        let attempt = Box::pin(Attempt::Readying { service, request });
+        let attempt = Box::pin(Attempt::Readying { service, request, waited: false });
         self.rare().others.push((running, attempt));
     }
 
@@ -237,7 +237,7 @@ where
                         let others = self.rare.iter_mut().flat_map(|rare| &mut rare.others);
                         let found = others.into_iter().find(|(running, _)| running.slot == slot);
                         let Some((running, future)) = found else { continue };
-                        (*running, future.as_mut().poll(cx))
+                        (*running, future.as_mut().poll(cx, |request| state.stamp(request)))
                     }
                 }
             };

@@ -7,6 +7,7 @@
 //! Invariant: nothing is decided here. Every start, delay, cancel and end is the core's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -22,8 +23,9 @@ use crate::options::CallDiary;
 use crate::shared::Shared;
 use crate::sizes::Sizes;
 use crate::tape::MayFail;
-use crate::template::Template;
+use crate::template::{TIMEOUT, Template};
 use crate::throttle::Throttle;
+use crate::timeout;
 
 /// What a call is begun with.
 pub(crate) struct Begin {
@@ -130,6 +132,16 @@ impl State {
             request.extensions_mut().insert(used.clone());
         }
         Some(request)
+    }
+
+    /// Writes into the request of an attempt what remains by now; false if nothing does, and nothing
+    /// starts any more (P4).
+    pub(crate) fn stamp<B>(&mut self, request: &mut Request<B>) -> bool {
+        let remaining = self.begun().remaining_now();
+        if let Some(remaining) = remaining {
+            request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
+        }
+        remaining != Some(Duration::ZERO)
     }
 
     /// The response of the attempt with this number has begun: the call belongs to it.

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use redial::Why;
 use redial_echo::EchoRequest;
+use redial_echo::echo_client::EchoClient;
 use redial_grpc::Late;
 use redial_peers::grpc::{Answer, Code as Peer, Door, How, Reason, Script, Server};
 use tokio::time::Instant;
 use tonic::{Code, Request};
+use tower::ServiceBuilder;
 
-use super::rig::{HEDGE, RETRY, Rig, endpoint, layer, message, ms};
+use super::rig::{HEDGE, RETRY, Rig, channel, endpoint, layer, message, ms};
 
 fn within(deadline: Duration) -> Request<EchoRequest> {
     let mut request = Request::new(message("x"));
@@ -44,6 +46,35 @@ async fn each_attempt_carries_what_remains() {
     let mut rig = Rig::new(RETRY, [busy(), Answer::echo()]);
     assert_eq!(rig.call().await.code(), Code::Ok);
     assert_eq!(timeouts(&rig), [None, None], "without a deadline there is none");
+}
+
+/// A retry that waits for a place below carries what remains when it has got it, and is not sent at
+/// all if that is nothing.
+/// Red: `if false && !stamp(&mut request)` in `Attempt::poll`.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_waits_until_the_service_is_ready_carries_what_remains_then() {
+    for (deadline, code) in [(500, Code::Ok), (150, Code::DeadlineExceeded)] {
+        let slow = Answer::headers().after(ms(200)).message("").trailers(Peer::OK);
+        let answers = [busy(), slow, Answer::echo()];
+        let rig = Rig::new(RETRY, answers);
+        let channel = channel(&endpoint(), &rig.server.connector());
+        let one_place = tower::limit::GlobalConcurrencyLimitLayer::new(1);
+        let service =
+            ServiceBuilder::new().layer(rig.layer.clone()).layer(one_place).service(channel);
+        let (mut client, mut other) = (EchoClient::new(service.clone()), EchoClient::new(service));
+        let call = tokio::spawn(async move { client.unary(within(ms(deadline))).await });
+        tokio::time::sleep(ms(10)).await;
+        // It takes the place from 10 to 210 ms; the retry is due at 50.
+        other.unary(message("x")).await.unwrap();
+        let answer = call.await.unwrap();
+        assert_eq!(answer.map_or_else(|status| status.code(), |_| Code::Ok), code);
+        rig.server.idle().await;
+        let sent = timeouts(&rig);
+        match code {
+            Code::Ok => assert_eq!(sent, [Some(ms(500)), None, Some(ms(290))]),
+            _ => assert_eq!(sent, [Some(ms(150)), None]),
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
