@@ -14,7 +14,7 @@ use crate::sizes::TooLarge;
 use crate::state::State;
 use crate::tape::Failure;
 use crate::template::{PREVIOUS, previous};
-use crate::wrap::Ended;
+use crate::wrap::{Ended, numbered_error};
 use crate::{BoxError, answer, evidence};
 
 /// The body of a response.
@@ -254,7 +254,7 @@ fn rare(call: &mut State, seen: Seen, polled: Polled) -> Rare {
         (_, Poll::Ready(Some(Err(error)))) => match lost(call, error) {
             _ if call.is_out_of_time() => out_of_time_text(),
             Lost::TooLarge(too_large) => too_large_text(too_large),
-            Lost::To(error) => return Rare::Fails(error),
+            Lost::To(error) => return Rare::Fails(numbered_error(error, call.number)),
         },
         _ => out_of_time_text(),
     };

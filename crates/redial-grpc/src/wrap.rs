@@ -137,6 +137,20 @@ fn numbered(mut status: tonic::Status, attempts: u32) -> BoxError {
     Box::new(status)
 }
 
+/// The same for the error of a response that had begun, if it is a status.
+#[cfg(feature = "tonic")]
+pub(crate) fn numbered_error(error: BoxError, attempts: u32) -> BoxError {
+    match error.downcast::<tonic::Status>() {
+        Ok(status) => numbered(*status, attempts),
+        Err(error) => error,
+    }
+}
+
+#[cfg(not(feature = "tonic"))]
+pub(crate) fn numbered_error(error: BoxError, _attempts: u32) -> BoxError {
+    error
+}
+
 /// Any other client: its bodies are made by a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapping<F>(pub(crate) F);

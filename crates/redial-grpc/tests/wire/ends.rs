@@ -12,7 +12,7 @@ use http_body::{Body, Frame};
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Code as Peer, How, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Close, Code as Peer, How, Reason, Script, Server};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};
@@ -200,6 +200,26 @@ async fn the_status_of_a_stream_that_fails_after_its_headers_has_the_number() {
     assert_eq!(status.code(), Code::Aborted);
     let number = status.metadata().get("grpc-previous-rpc-attempts").map(|it| it.to_str().unwrap());
     assert_eq!(number, Some("1"));
+}
+
+/// The same where no status comes, but the connection says that the stream is lost.
+/// Red: `Rare::Fails(error)` without `numbered_error` in `rare`.
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_stream_that_is_lost_after_its_headers_has_the_number() {
+    let lost = Answer::headers().message("").then_reset(Reason::INTERNAL_ERROR);
+    let closed = Answer::headers().message("").then_close(Close::Orderly);
+    for (answer, code) in [(lost, Code::Internal), (closed, Code::Unavailable)] {
+        let busy = Answer::trailers_only(Peer::UNAVAILABLE);
+        let mut rig = Rig::new(RETRY, [busy, answer.clone(), answer]);
+        for expected in [Some("1"), None] {
+            let mut stream = rig.client.server_stream(message("x")).await.unwrap().into_inner();
+            stream.message().await.unwrap().unwrap();
+            let status = stream.message().await.unwrap_err();
+            assert_eq!(status.code(), code);
+            let number = status.metadata().get("grpc-previous-rpc-attempts");
+            assert_eq!(number.map(|it| it.to_str().unwrap()), expected, "{code:?}");
+        }
+    }
 }
 
 /// A response's frame may hold a whole message and the beginning of one that is too large.
