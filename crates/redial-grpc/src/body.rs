@@ -110,8 +110,8 @@ where
     let Some(call) = call else { return convert(body.poll_frame(cx)) };
     if let Some(too_large) = call.response_sizes.as_ref().and_then(|sizes| sizes.found()) {
         // What came before it was handed on.
-        refuse(call);
-        return end(pooled, too_large_text(too_large));
+        let refused = refuse(call, too_large);
+        return end(pooled, refused);
     }
     let polled = {
         let _inside = call.inside();
@@ -197,10 +197,7 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
     if let Some(data) = frame.data_ref() {
         call.received(data);
         match call.response_sizes.as_mut().map(|sizes| sizes.look_up_to(data)) {
-            Some(Err(too_large)) => {
-                refuse(call);
-                Seen::TooLarge(too_large)
-            }
+            Some(Err(too_large)) => Seen::TooLarge(too_large),
             Some(Ok(wanted)) if wanted < data.len() => Seen::Before(wanted),
             _ => Seen::More,
         }
@@ -213,10 +210,11 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
     }
 }
 
-/// A message that is too large ends the call (G41).
+/// A message that is too large ends the call (G41), unless the deadline has.
 #[cold]
-fn refuse(call: &mut State) {
+fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
     call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
+    if call.is_out_of_time() { out_of_time_text() } else { too_large_text(too_large) }
 }
 
 /// A response that just stops: no status came.
@@ -250,7 +248,7 @@ fn rare(call: &mut State, seen: Seen, polled: Polled) -> Rare {
         (Seen::Before(wanted), Poll::Ready(Some(Ok(frame)))) => {
             return Rare::HandsOn(frame.map_data(|data| data.slice(..wanted)));
         }
-        (Seen::TooLarge(too_large), _) => too_large_text(too_large),
+        (Seen::TooLarge(too_large), _) => refuse(call, too_large),
         (_, Poll::Ready(Some(Err(error)))) => match lost(call, error) {
             _ if call.is_out_of_time() => out_of_time_text(),
             Lost::TooLarge(too_large) => too_large_text(too_large),

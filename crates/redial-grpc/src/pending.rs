@@ -350,7 +350,10 @@ where
             }
             None => begun.cancel(failure.code()),
         }
-        self.rare().local = Some(of_body(failure, attempts));
+        // Then that is what the application hears.
+        if !begun.is_out_of_time() {
+            self.rare().local = Some(of_body(failure, attempts));
+        }
     }
 
     /// The call's result.

@@ -8,7 +8,7 @@ use http::Response;
 use http_body_util::{BodyExt as _, StreamBody};
 use redial::Why;
 use redial_echo::{EchoRequest, EchoResponse};
-use redial_grpc::Retries;
+use redial_grpc::{CallDiary, CallOptions, Note, Retries};
 use redial_peers::grpc::{Answer, Code as Peer, How, Once, Reason, Server};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
@@ -182,6 +182,78 @@ async fn a_request_that_fails_between_two_attempts_ends_its_call() {
     let status = error.downcast_ref::<Status>().unwrap();
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, TEXT));
     assert_eq!((inner.0.lock().unwrap().len(), layer.control().bytes_kept()), (0, 0));
+}
+
+/// A call that nobody asks for a while may find a message that is too large after its deadline, which
+/// came first; what the application hears is what the diary says.
+/// Red: `if true` in place of `!begun.is_out_of_time()` in `Pending::body_failed`.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_grows_too_large_after_the_deadline_was_overtaken_by_it() {
+    for (wait, code, why) in
+        [(100, Code::ResourceExhausted, Why::Fatal), (101, Code::DeadlineExceeded, Why::Deadline)]
+    {
+        let (inner, layer) = (InHand::default(), layer(&fields(RETRY)).build());
+        let mut service = layer.layer(inner.clone());
+        let (send, receive) = mpsc::channel(4);
+        let frames = ReceiverStream::new(receive);
+        let frames = frames.map(|it: Bytes| Ok::<_, Status>(http_body::Frame::data(it)));
+        let diary = CallDiary::new();
+        let mut request = raw_of(Body::new(StreamBody::new(frames)));
+        request.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
+        request.extensions_mut().insert(CallOptions::new().diary(&diary));
+        let mut call = Box::pin(service.call(request));
+        assert!(now(&mut call).await.is_none());
+        let (mut body, _answer) = inner.0.lock().unwrap().remove(0);
+        tokio::time::sleep(ms(wait)).await;
+        send.send(framed(&[7; 21])).await.unwrap();
+        assert!(body.frame().await.unwrap().is_err());
+        let error = now(&mut call).await.expect("it ends at once").unwrap_err();
+        assert_eq!(error.downcast_ref::<Status>().unwrap().code(), code, "after {wait} ms");
+        let notes = diary.take();
+        let (_, last) = notes.notes().last().unwrap();
+        assert!(matches!(last, Note::Ended { why: it, .. } if *it == why), "{last:?}");
+    }
+}
+
+/// The same for a response.
+/// Red: `if false` in place of `call.is_out_of_time()` in `refuse` of `body.rs`.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_too_large_after_the_deadline_was_overtaken_by_it() {
+    // The second comes behind a message in the same frame.
+    let both = Bytes::from([framed(&response_of(1)), framed(&response_of(19))].concat());
+    for data in [framed(&response_of(19)), both] {
+        for (wait, code, why) in [
+            (99, Code::ResourceExhausted, Why::Fatal),
+            (101, Code::DeadlineExceeded, Why::Deadline),
+        ] {
+            let answer = Answer::headers().data(data.clone()).trailers(Peer::OK);
+            let mut rig = Rig::new(&fields(RETRY), [answer]);
+            let diary = CallDiary::new();
+            let mut request = Request::new(message("x"));
+            request.set_timeout(ms(100));
+            request.extensions_mut().insert(CallOptions::new().diary(&diary));
+            let mut stream = rig.client.server_stream(request).await.unwrap().into_inner();
+            tokio::time::sleep(ms(wait)).await;
+            let found = loop {
+                if let Err(status) = stream.message().await {
+                    break status.code();
+                }
+            };
+            assert_eq!(found, code, "after {wait} ms");
+            let notes = diary.take();
+            let (_, last) = notes.notes().last().unwrap();
+            assert!(matches!(last, Note::Ended { why: it, .. } if *it == why), "{last:?}");
+        }
+    }
+}
+
+/// What a call has to say now.
+async fn now<F: Future + Unpin>(call: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *call).poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 #[tokio::test(start_paused = true)]
