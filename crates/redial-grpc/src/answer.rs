@@ -18,8 +18,9 @@ pub(crate) enum Head {
     Begins,
     /// A status, and what the server wants of a retry.
     Status(Code, Pushback),
-    /// The answer of somebody who does not speak gRPC, and the status that it means.
-    Foreign(Code),
+    /// The answer of somebody who does not speak gRPC, the status that it means, and what is wanted of
+    /// a retry: who knows that header means it.
+    Foreign(Code, Pushback),
 }
 
 /// What the head of a response says.
@@ -29,7 +30,7 @@ pub(crate) fn head<B>(response: &Response<B>) -> Head {
     match said.status {
         Some(code) => Head::Status(code, said.pushback(response.headers())),
         None if response.status() == StatusCode::OK && said.grpc => Head::Begins,
-        None => Head::Foreign(of_http(response.status())),
+        None => Head::Foreign(of_http(response.status()), said.pushback(response.headers())),
     }
 }
 
@@ -153,7 +154,7 @@ mod tests {
         }
         for kind in ["", "application/grp", "application/json", "text/application/grpc"] {
             let answer = response(200, &[("content-type", kind)]);
-            assert_eq!(head(&answer), Head::Foreign(Code::Unknown), "{kind}");
+            assert_eq!(head(&answer), Head::Foreign(Code::Unknown, Pushback::None), "{kind}");
         }
     }
 
@@ -188,7 +189,7 @@ mod tests {
         ];
         for (status, code) in cases {
             let mut answer = response(status, &[("content-type", "text/html")]);
-            assert_eq!(head(&answer), Head::Foreign(code), "{status}");
+            assert_eq!(head(&answer), Head::Foreign(code, Pushback::None), "{status}");
             explain(&mut answer, code);
             assert_eq!(head(&answer), Head::Status(code, Pushback::None), "{status}");
             let text = format!("the answer is not gRPC: HTTP {status} with content type text/html");

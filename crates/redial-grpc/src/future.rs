@@ -129,7 +129,7 @@ fn unwatched<R>(response: Response<R>) -> Response<ResponseBody<R>> {
 /// Also without retries an answer that is not gRPC's is the status that it means (ruling G6).
 #[cold]
 fn explained<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
-    let Head::Foreign(code) = answer::head(&response) else {
+    let Head::Foreign(code, _) = answer::head(&response) else {
         return response.map(ResponseBody::pass);
     };
     answer::explain(&mut response, code);

@@ -281,10 +281,9 @@ where
             (Ok(response), Some(Head::Status(code, pushback))) => {
                 (code, state.plan().judge(code, pushback), Brought::Response(response))
             }
-            (Ok(mut response), Some(Head::Foreign(code))) => {
+            (Ok(mut response), Some(Head::Foreign(code, pushback))) => {
                 answer::explain(&mut response, code);
-                let judgement = state.plan().judge(code, Pushback::None);
-                (code, judgement, Brought::head(response))
+                (code, state.plan().judge(code, pushback), Brought::head(response))
             }
             (Ok(response), _) => {
                 (Code::Unknown, Judgement::from(Directive::Fail), Brought::Response(response))

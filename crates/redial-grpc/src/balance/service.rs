@@ -227,7 +227,7 @@ fn answered(
     response: Response<tonic::body::Body>,
     mut ticket: Option<Ticket>,
 ) -> Response<BalancedBody> {
-    if let Head::Status(code, _) | Head::Foreign(code) = answer::head(&response)
+    if let Head::Status(code, _) | Head::Foreign(code, _) = answer::head(&response)
         && let Some(ticket) = ticket.take()
     {
         ticket.end(Ending::Answered(code));

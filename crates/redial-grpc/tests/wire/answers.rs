@@ -123,6 +123,24 @@ async fn the_headers_of_an_answer_that_is_not_grpc_are_the_metadata_of_its_statu
     assert_eq!(told.status().message(), text);
 }
 
+/// Ruling G6: it is treated like a status, and so is what a gateway says of a retry beside it.
+/// Red: `judge(code, Pushback::None)` for `Head::Foreign` in `Pending::outcome`.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_grpc_may_have_pushback() {
+    let answer = |pushback: &str| {
+        Answer::http_empty(StatusCode::SERVICE_UNAVAILABLE).pushback(pushback.as_bytes())
+    };
+    let table = [("500", vec![0, 500], Code::Ok), ("-1", vec![0], Code::Unavailable)];
+    for (pushback, starts, code) in table {
+        let mut rig = Rig::new(RETRY, [answer(pushback), Answer::echo()]);
+        let told = rig.call().await;
+        assert_eq!((told.code(), told.starts()), (code, starts), "{pushback}");
+    }
+    // Whatever the policy, it drains the throttle.
+    let mut rig = Rig::new("", [answer("-1")]);
+    assert_eq!((rig.call().await.end().0, rig.tokens()), (Why::Fatal, 9_000));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_beats_the_http_status_and_the_content_type() {
     let answer = |code: Peer| {
