@@ -157,6 +157,12 @@ fn status_of(_error: &(dyn Error + 'static)) -> Option<Code> {
     None
 }
 
+/// The status that the application finds in an error of its own: the first in its chain. What that
+/// one was reading itself has nothing to do with our connection.
+pub(crate) fn of_application(error: &(dyn Error + 'static)) -> Code {
+    chain(error).find_map(status_of).unwrap_or(Code::Unknown)
+}
+
 /// The error of a response that had begun, as the application is to see it: the status that tonic
 /// made of it, with our code.
 #[cfg(feature = "tonic")]

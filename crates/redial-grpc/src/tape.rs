@@ -72,7 +72,7 @@ impl Failure {
     /// The status that it means.
     pub(crate) fn code(&self) -> Code {
         match self {
-            Failure::Body(error) => evidence::of(&**error).1,
+            Failure::Body(error) => evidence::of_application(&**error),
             Failure::TooLarge(_) => Code::ResourceExhausted,
         }
     }

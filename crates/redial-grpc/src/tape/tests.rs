@@ -32,6 +32,21 @@ fn data(bytes: &'static [u8]) -> Got {
     Poll::Ready(Some(Ok(Bytes::from_static(bytes))))
 }
 
+/// An application that sends what it reads elsewhere hears the status that it would without us.
+/// Red: `evidence::of(&**error).1` in `Failure::code`.
+#[test]
+fn the_status_of_a_body_that_fails_is_not_that_of_a_connection() {
+    let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    assert_eq!(Failure::Body(lost().into()).code(), Code::Unknown);
+    #[cfg(feature = "tonic")]
+    {
+        let unknown = tonic::Status::from_error(lost().into());
+        assert_eq!(unknown.code(), tonic::Code::Unknown);
+        assert_eq!(Failure::Body(unknown.into()).code(), Code::Unknown);
+        assert_eq!(Failure::Body(tonic::Status::aborted("").into()).code(), Code::Aborted);
+    }
+}
+
 /// The task of the caller.
 #[derive(Default)]
 struct Caller(Arc<Woken>);
