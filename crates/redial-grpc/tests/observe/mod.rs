@@ -4,6 +4,8 @@
 mod plays;
 
 #[cfg(feature = "metrics")]
+mod agreement;
+#[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;

@@ -1,0 +1,182 @@
+//! Goal: whoever tells of a call tells the same: the application's status, the diary, the metrics, the
+//! statistics and the server. Method: calls of three kinds against a server that answers at random, under
+//! random policies and deadlines, some of them dropped; each seed is one call.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use redial::{Note, Why};
+use redial_grpc::{CallDiary, CallOptions, Code, Retries};
+use redial_peers::grpc::{Answer, Close, Code as Peer, Reason, Server};
+use tokio_stream::StreamExt as _;
+use tonic::{Request, Status};
+
+use crate::common::wire::{HEDGE, RETRY, Rig, layer, message, ms};
+
+const CALLS: u64 = 600;
+
+fn code(random: &mut Rng) -> Peer {
+    let codes = [Peer::UNAVAILABLE, Peer::UNAVAILABLE, Peer::UNAVAILABLE, Peer::ABORTED];
+    codes[random.usize(..codes.len())]
+}
+
+fn answer(random: &mut Rng) -> Answer {
+    let begun = || Answer::headers().message("");
+    let answer = match random.u8(..20) {
+        0..=4 => Answer::trailers_only(code(random)),
+        5 => Answer::trailers_only(code(random)).pushback("30"),
+        6 => Answer::trailers_only(code(random)).pushback("-1"),
+        7 => begun().trailers(code(random)),
+        8 => begun().then_reset(Reason::INTERNAL_ERROR),
+        9 => begun().then_close(Close::Orderly),
+        10 => begun().then_end_stream(),
+        11 => Answer::reset(Reason::REFUSED_STREAM),
+        12 => Answer::reset(Reason::CANCEL),
+        13 => Answer::unsent(),
+        14 => Answer::unconnected(),
+        15 => Answer::http_empty(http::StatusCode::BAD_GATEWAY),
+        16 => Answer::hang(),
+        // Field 1 of the response is its payload, which is too large.
+        17 => {
+            Answer::headers().message([&b"\x0a\x28"[..], &[b'l'; 40]].concat()).trailers(Peer::OK)
+        }
+        _ => begun().trailers(Peer::OK),
+    };
+    answer.after(ms(random.u64(..30)))
+}
+
+/// What the application hears; CANCELLED if it drops the call.
+async fn hear(rig: &mut Rig, random: &mut Rng, options: CallOptions) -> Code {
+    let deadline = random.bool().then(|| ms(random.u64(..150)));
+    let drops = deadline.is_none() || random.u8(..4) == 0;
+    let patience = if drops { ms(random.u64(1..400)) } else { Duration::from_secs(3600) };
+    let (kind, pause, size) = (random.u8(..3), ms(random.u64(..20)), random.usize(..60));
+    let call = async {
+        let mut client = rig.client.clone();
+        let one = message(&"m".repeat(size));
+        let mut stream = match kind {
+            0 => return client.unary(requesting(one, deadline, options)).await.map(drop),
+            1 => client.server_stream(requesting(one, deadline, options)).await?.into_inner(),
+            _ => {
+                let all = tokio_stream::iter(vec![message(""), message("x"), one]);
+                let slow = all.then(move |it| async move {
+                    tokio::time::sleep(pause).await;
+                    it
+                });
+                let slow = Box::pin(slow);
+                client.bidi(requesting(slow, deadline, options)).await?.into_inner()
+            }
+        };
+        while stream.message().await?.is_some() {}
+        Ok::<(), Status>(())
+    };
+    let heard = match tokio::time::timeout(patience, call).await {
+        Ok(Ok(())) => tonic::Code::Ok,
+        Ok(Err(status)) => status.code(),
+        Err(_) => tonic::Code::Cancelled,
+    };
+    Code::from_number(heard as i64).unwrap()
+}
+
+fn requesting<T>(it: T, deadline: Option<Duration>, options: CallOptions) -> Request<T> {
+    let mut request = Request::new(it);
+    if let Some(deadline) = deadline {
+        request.set_timeout(deadline);
+    }
+    request.extensions_mut().insert(options);
+    request
+}
+
+/// The sum of each counter, and of each histogram how many values and their sum, by name and status.
+fn measured(snapshotter: &Snapshotter) -> BTreeMap<(String, String), (u64, u64)> {
+    let told = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
+        let key = key.key();
+        let status = key.labels().find(|label| label.key() == "grpc.status");
+        let status = status.map(|label| label.value().to_owned()).unwrap_or_default();
+        let value = match value {
+            DebugValue::Counter(number) => (number, number),
+            DebugValue::Histogram(values) => {
+                (values.len() as u64, values.iter().map(|it| it.0).sum::<f64>() as u64)
+            }
+            DebugValue::Gauge(_) => panic!("a gauge"),
+        };
+        ((key.name().to_owned(), status), value)
+    });
+    told.collect()
+}
+
+/// One call, and why it ended.
+async fn agree(seed: u64) -> Why {
+    let recorder = DebuggingRecorder::new();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let random = &mut Rng::with_seed(seed);
+    let policy = [RETRY, HEDGE, ""][random.usize(..3)];
+    let comma = if policy.is_empty() { "" } else { "," };
+    let wait = random.bool();
+    let limits = r#""maxResponseMessageBytes": 30, "maxRequestMessageBytes": 50"#;
+    let fields = format!(r#"{policy} {comma} {limits}, "waitForReady": {wait}"#);
+    let retries = [Retries::All, Retries::All, Retries::Transparent, Retries::Off];
+    let builder = layer(&fields).metrics().retries(retries[random.usize(..4)]);
+    let layer = builder.per_rpc_buffer_limit_in_bytes(random.u64(5..100)).build();
+    let answers: Vec<_> = (0..12).map(|_| answer(random)).collect();
+    let mut rig = Rig::of(layer, Server::new(answers.clone()));
+    let diary = CallDiary::new();
+    let heard = hear(&mut rig, random, CallOptions::new().diary(&diary)).await;
+    let diary = diary.take();
+    let said = format!("seed {seed}: {heard:?} of {fields} and {answers:#?}: {diary:#?}");
+
+    let notes: Vec<_> = diary.notes().iter().map(|(_, note)| *note).collect();
+    let ends = notes.iter().filter(|note| matches!(note, Note::Ended { .. })).count();
+    let Some(Note::Ended { why, .. }) = notes.last() else { panic!("it has no end, {said}") };
+    assert_eq!(ends, 1, "{said}");
+    let expected = match why {
+        Why::Succeeded => heard == Code::Ok,
+        Why::Deadline => heard == Code::DeadlineExceeded,
+        _ => heard != Code::Ok && heard != Code::DeadlineExceeded,
+    };
+    assert!(expected, "{said}");
+
+    let measured = measured(&recorder.snapshotter());
+    let counts = |name: &str| -> (u64, u64) {
+        let of = measured.iter().filter(|((it, _), _)| it == name);
+        of.fold((0, 0), |sum, (_, it)| (sum.0 + it.0, sum.1 + it.1))
+    };
+    let called: Vec<_> =
+        measured.keys().filter(|(name, _)| name == "grpc.client.call.duration").collect();
+    assert_eq!(called.len(), 1, "{said}");
+    assert_eq!(called[0].1, heard.name(), "{said}");
+    let started = notes.iter().filter(|note| matches!(note, Note::Started { .. })).count() as u64;
+    assert_eq!(counts("grpc.client.attempt.started").1, started, "{said}");
+    assert_eq!(counts("grpc.client.attempt.duration").0, started, "{said}");
+    assert_eq!(counts("grpc.client.attempt.sent_total_compressed_message_size").0, started);
+    let statistics = rig.control.statistics().into_values().next().unwrap();
+    let repeats = counts("grpc.client.call.retries").1 + counts("grpc.client.call.hedges").1;
+    assert_eq!(repeats, statistics.retries.retries, "{said}");
+    let transparent = counts("grpc.client.call.transparent_retries").1;
+    assert_eq!(transparent, statistics.retries.transparent, "{said}");
+    assert_eq!(started, repeats + transparent + u64::from(started > 0), "{said}");
+    assert!(statistics.retries.failed <= repeats, "{said}");
+    assert_eq!(counts("redial.grpc.call.throttled").1, statistics.throttled, "{said}");
+    assert_eq!(counts("redial.grpc.call.hedge_won").1, statistics.hedges_won, "{said}");
+    assert_eq!(counts("redial.grpc.call.buffer_full").1, statistics.buffers_full, "{said}");
+    assert_eq!(rig.control.bytes_kept(), 0, "{said}");
+    // What the server saw, it was sent.
+    let streams = rig.server.record().streams;
+    assert!(streams.len() as u64 <= started, "{said}");
+    let most = streams.iter().filter_map(redial_peers::grpc::Stream::previous_attempts).max();
+    assert!(most.unwrap_or(0) <= repeats, "{said}");
+    *why
+}
+
+/// Red: `call.ended(code, judgement);` left out in `lost` of `body.rs`.
+#[tokio::test(start_paused = true)]
+async fn whoever_tells_of_a_call_tells_the_same() {
+    let mut ends = BTreeMap::new();
+    for seed in 0..CALLS {
+        *ends.entry(agree(seed).await.name()).or_insert(0) += 1;
+    }
+    let kinds = ["attempts", "cancelled", "committed", "deadline", "fatal", "refused", "succeeded"];
+    assert!(kinds.iter().all(|kind| ends.contains_key(kind)), "seeds that show little: {ends:?}");
+}
