@@ -11,6 +11,7 @@ mod cancelling;
 mod clients;
 mod configs;
 mod connecting;
+mod crowded;
 mod deadlines;
 mod diaries;
 mod ends;
