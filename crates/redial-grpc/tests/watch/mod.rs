@@ -70,8 +70,7 @@ async fn the_first_look_is_at_once_and_puts_the_file_in_force() {
 }
 
 /// Who also has other things to do asks again and again, and each time for less than the interval.
-/// Red: `sleep(self.every)` in place of `sleep_until(due)` in `ConfigWatch::changed`; and
-/// `self.doubted = is_bad;`, which tells nothing.
+/// Red: `sleep(self.every)` in place of `sleep_until(due)` in `ConfigWatch::changed`.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_asked_for_less_than_its_interval_at_a_time_still_finds_a_change() {
     let mut rig = Rig::new().await;
