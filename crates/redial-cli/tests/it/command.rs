@@ -1,39 +1,11 @@
 //! Goal: the command says what is wrong, where, and with the right exit code. Method: the program
 //! itself is run on small files.
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// A file that is there as long as the test runs.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(text: &str) -> Self {
-        Temporary::of(text.as_bytes())
-    }
-
-    fn of(bytes: &[u8]) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("redial-{}-{number}.json", std::process::id()));
-        std::fs::write(&path, bytes).expect("the temporary folder can be written");
-        Temporary(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("it is text")
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use crate::temporary::Temporary;
 
 fn redial(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_redial")).args(arguments).output().expect("it runs")
@@ -138,7 +110,7 @@ fn a_policy_that_is_refused_may_have_an_empty_list_of_calls() {
 fn a_call_that_never_ends_fails_at_both_levels() {
     let fields = r#""policy": {"generic": {}}, "calls": [
         { "attempts": [{"outcome": "hang"}], "expect": {"end": {"at": 1, "outcome": "ok", "why": "succeeded", "attempt": 1}} }]"#;
-    let file = Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {fields} }}] }}"));
+    let file = Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {fields} }}] }}"));
     for level in [&[file.path()][..], &["--live", file.path()]] {
         let (code, out, _) = scenarios(level);
         assert_eq!(code, Some(1));
@@ -413,8 +385,8 @@ fn more_attempts_than_the_server_tells_apart_are_skipped() {
 #[test]
 fn several_files_are_counted_together() {
     let (one, other) = (
-        Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {HOLDS} }}] }}")),
-        Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}")),
+        Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {HOLDS} }}] }}")),
+        Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}")),
     );
     let (code, out, _) = scenarios(&[one.path(), other.path()]);
     assert_eq!((code, out.lines().last()), (Some(1), Some("1 passed, 1 failed")));
@@ -431,7 +403,7 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
-    let file = Temporary::of(b"{ \"about\":\n  \"\xc3\xbc \xfc\" }");
+    let file = Temporary::new(b"{ \"about\":\n  \"\xc3\xbc \xfc\" }");
     let (code, _, err) = scenarios(&[file.path()]);
     let expected = format!("{}:2:6: not UTF-8: save the text as UTF-8\n", file.path());
     assert_eq!((code, err), (Some(2), expected));
@@ -439,7 +411,7 @@ fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
 
 #[test]
 fn nothing_is_played_if_a_file_is_not_valid() {
-    let valid = Temporary::new(&format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}"));
+    let valid = Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}"));
     let invalid = Temporary::new("{ \"scenarios\": [}");
     let (code, out, err) = scenarios(&[valid.path(), invalid.path()]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
@@ -823,7 +795,7 @@ fn a_field_that_is_read_twice_is_one_mistake() {
 
 #[test]
 fn a_name_of_the_wrong_type_is_one_mistake() {
-    let file = Temporary::new(&format!("{{ \"scenarios\": [\n{{ \"name\": 1, {HOLDS} }}] }}"));
+    let file = Temporary::new(format!("{{ \"scenarios\": [\n{{ \"name\": 1, {HOLDS} }}] }}"));
     let (code, _, err) = scenarios(&[file.path()]);
     let expected = format!("{}:2:11: name: expected a string, found a number\n", file.path());
     assert_eq!((code, err), (Some(2), expected));

@@ -9,3 +9,4 @@ mod foreign;
 mod levels;
 mod loader;
 mod peer;
+mod temporary;

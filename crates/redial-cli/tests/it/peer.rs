@@ -3,38 +3,14 @@
 //! itself is run, and spoken to by a client on the raw `h2` crate.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use redial_cli::peer::SCRIPT_BYTES_MAX;
 use serde_json::{Value, json};
 
-/// A file that is there as long as the test runs.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(text: impl AsRef<[u8]>) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("redial-peer-{}-{number}.json", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, text).expect("the temporary folder can be written");
-        Temporary(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("it is text")
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use crate::temporary::Temporary;
 
 /// A peer that runs, and is ended with the test.
 struct Peer {
