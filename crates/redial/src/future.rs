@@ -251,6 +251,8 @@ where
                 };
                 if failure.asks_nothing() {
                     // Nothing else of the ledger matters, so that it need not be lent out.
+                    let binds = Ledger::ASKS | Ledger::NOT_IDEMPOTENT;
+                    debug_assert_eq!(cell.ledger().flags & binds, 0, "such a call has a machine");
                     decide(&mut Ledger { attempts: cell.ledger().attempts, ..Ledger::new(0) })
                 } else {
                     cell.with_ledger(decide)

@@ -277,10 +277,13 @@ async fn what_must_not_run_twice_is_repeated_only_with_proof() {
         let call = policy.retry(fails).when(move |_| Some(failure)).not_idempotent();
         let error = call.await.expect_err("always busy");
         assert_eq!((error.why(), error.attempts()), (why, attempts), "{failure:?}");
-        let call = Policy::immediate().build().expect("valid");
-        let call = call.retry(|| Err::<(), _>(())).when(|()| Some(failure)).not_idempotent();
+        let immediate = Policy::immediate().build().expect("valid");
+        let call = immediate.retry(|| Err::<(), _>(())).when(|()| Some(failure)).not_idempotent();
         let error = call.call().expect_err("always busy");
         assert_eq!((error.why(), error.attempts()), (why, attempts), "blocking, {failure:?}");
+        let call = immediate.retry(fails).when(move |_| Some(failure)).not_idempotent();
+        let error = call.await.expect_err("always busy");
+        assert_eq!((error.why(), error.attempts()), (why, attempts), "at once, {failure:?}");
     }
     let twice = policy.retry(fails).when(|_| true).await.expect_err("always busy");
     assert_eq!(twice.attempts(), 3, "`when` alone is the declaration");
