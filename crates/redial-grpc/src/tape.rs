@@ -53,7 +53,7 @@ pub(crate) const EMPTY_MAX: u32 = 32;
 pub(crate) enum Signal {
     /// Nothing.
     Quiet,
-    /// A frame does not fit; the attempt that was sent most, if one is open (G24).
+    /// A frame does not fit; the attempt to which most was written, if one is open (G24).
     Full(Option<u32>),
     /// The application's body ended before its end.
     Failed(Failure),
@@ -115,13 +115,23 @@ struct Inner<B> {
     beyond: Option<Bytes>,
     /// The attempt that the call belongs to.
     chosen: Option<u32>,
-    /// Who may read: attempt, and the index of its next frame.
-    open: Vec<(u32, u64)>,
+    /// The attempts that may read.
+    open: Vec<Progress>,
     end: Option<End>,
     failure: Option<Failure>,
     caller: Option<Waker>,
     held: Held,
     sizes: Option<Sizes>,
+}
+
+/// How far an attempt has read.
+struct Progress {
+    attempt: u32,
+    /// The index of its next frame.
+    next: u64,
+    /// How many frames its connection has written. A connection takes one frame before flow control
+    /// lets it write, so a frame counts when the connection asks for the next one.
+    written: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -170,7 +180,7 @@ where
     pub(crate) fn open(self: &Arc<Self>, attempt: u32) -> Replay<B> {
         let mut inner = lock(&self.inner);
         if inner.chosen.is_none() && inner.end != Some(End::Over) {
-            inner.open.push((attempt, 0));
+            inner.open.push(Progress { attempt, next: 0, written: 0 });
         }
         drop(inner);
         Replay::tape(self.clone(), attempt)
@@ -184,8 +194,8 @@ where
             return Signal::Failed(failure);
         }
         if inner.is_full() {
-            let most = inner.open.iter().max_by_key(|(attempt, next)| (*next, Reverse(*attempt)));
-            return Signal::Full(most.map(|(attempt, _)| *attempt));
+            let most = inner.open.iter().max_by_key(|it| (it.written, Reverse(it.attempt)));
+            return Signal::Full(most.map(|most| most.attempt));
         }
         let before = match &inner.caller {
             Some(waker) if waker.will_wake(cx.waker()) => None,
@@ -202,12 +212,13 @@ where
         // A frame that says something takes two turns: it is asked for, and handed out.
         for _ in 0..EMPTY_MAX + 2 {
             let inner = &mut *guard;
-            let Some(place) = inner.open.iter().position(|(other, _)| *other == attempt) else {
+            let Some(place) = inner.open.iter().position(|it| it.attempt == attempt) else {
                 return (Poll::Ready(Read::Early(Early::Over)), after);
             };
+            inner.open[place].written = *next;
             if let Some(bytes) = inner.frame(*next) {
                 *next += 1;
-                inner.open[place].1 = *next;
+                inner.open[place].next = *next;
                 let last = inner.end == Some(End::Closed) && *next == inner.written();
                 return (Poll::Ready(Read::Frame(bytes, last)), after);
             }
@@ -264,10 +275,10 @@ impl<B> Tape<B> {
         let mut freed = None;
         if inner.chosen.is_none() && inner.end != Some(End::Over) {
             inner.chosen = Some(attempt);
-            inner.open.retain(|(other, _)| *other == attempt);
+            inner.open.retain(|it| it.attempt == attempt);
             inner.held.release();
             freed = Some(match inner.open.first() {
-                Some((_, next)) => (None, inner.free_below(*next), None, None),
+                Some(chosen) => (None, inner.free_below(chosen.next), None, None),
                 None => inner.clear(),
             });
         }
@@ -290,7 +301,7 @@ impl<B> Tape<B> {
     /// This attempt reads no more.
     pub(crate) fn close(&self, attempt: u32) {
         let mut inner = lock(&self.inner);
-        inner.open.retain(|(other, _)| *other != attempt);
+        inner.open.retain(|it| it.attempt != attempt);
         let freed = (inner.chosen == Some(attempt)).then(|| inner.clear());
         drop(inner);
         // A body that waits in the hands of a connection would keep its stream open.

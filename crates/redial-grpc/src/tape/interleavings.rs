@@ -33,6 +33,7 @@ enum Written {
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     next: usize,
+    written: usize,
     open: bool,
     done: bool,
 }
@@ -79,6 +80,7 @@ impl Model {
         if !cursor.open {
             return Poll::Ready(Some(Err(ReplayError(Early::Over))));
         }
+        cursor.written = cursor.next;
         for _ in 0..EMPTY_MAX + 2 {
             let there = self.pulled.len() - usize::from(self.is_full());
             if cursor.next < there {
@@ -134,10 +136,10 @@ impl Model {
         self.readers.values_mut().for_each(|cursor| cursor.open = false);
     }
 
-    /// What the caller hears: a failure, or that it is full and who was sent most.
+    /// What the caller sees: a failure, or that it is full and to which attempt most was written.
     fn signal(&self) -> (bool, Option<Option<u32>>) {
         let open = self.readers.iter().filter(|(_, cursor)| cursor.open);
-        let most = open.max_by_key(|(attempt, cursor)| (cursor.next, u32::MAX - **attempt));
+        let most = open.max_by_key(|(attempt, cursor)| (cursor.written, u32::MAX - **attempt));
         let full = self.is_full() && !self.untold;
         (self.untold, full.then(|| most.map(|(attempt, _)| *attempt)))
     }
@@ -252,7 +254,7 @@ impl Play {
         self.attempt += 1;
         self.tasks.insert(self.attempt, (Task::open(&self.tape, self.attempt), false));
         let open = self.model.chosen.is_none() && !self.model.over;
-        self.model.readers.insert(self.attempt, Cursor { next: 0, open, done: false });
+        self.model.readers.insert(self.attempt, Cursor { next: 0, written: 0, open, done: false });
     }
 
     fn read(&mut self, attempt: u32) {

@@ -217,6 +217,22 @@ fn full_names_the_attempt_that_was_sent_most_and_of_equals_the_lowest() {
     }
 }
 
+/// hyper takes a frame before flow control lets it write one.
+#[test]
+fn buffer_full_ignores_the_frame_that_a_connection_holds() {
+    let (script, _, tape) = limited(1);
+    (0..2).for_each(|_| script.data("x"));
+    let (mut stalled, mut healthy) = (Task::open(&tape, 1), Task::open(&tape, 2));
+    assert_eq!(stalled.frame(), "x");
+    assert_eq!((healthy.frame(), healthy.poll()), ("x".into(), Poll::Pending));
+    assert!(matches!(Caller::default().signal(&tape), Signal::Full(Some(2))));
+    // Once it asks for more, it has written as much, and is the lower one.
+    assert_eq!(stalled.poll(), Poll::Pending);
+    assert!(matches!(Caller::default().signal(&tape), Signal::Full(Some(1))));
+    tape.choose(1);
+    assert_eq!(stalled.frame(), "x", "what it took is not sent again");
+}
+
 #[test]
 fn an_attempt_that_was_closed_is_not_the_one_that_was_sent_most() {
     let (script, _, tape) = limited(2);

@@ -173,6 +173,30 @@ async fn of_hedges_the_one_that_was_sent_most_is_kept_and_the_others_are_reset()
     assert_eq!(rig.control.bytes_kept(), 0);
 }
 
+/// Red: `it.next` in place of `it.written` in `Tape::signal`.
+#[tokio::test(start_paused = true)]
+async fn hedging_over_the_buffer_limit_cancels_the_stalled_attempt() {
+    let twice = HEDGE.replace(r#""maxAttempts": 3"#, r#""maxAttempts": 2"#);
+    // The first attempt's window stays shut after so many messages, and hyper takes one more for it.
+    // The second attempt takes all. One message more than that does not fit.
+    for (accepts, limit) in [(0, 40), (1, 100)] {
+        let script = [Answer::hang().accepts(accepts), Answer::echo().once(Once::Request)];
+        let mut rig = Rig::of(limited(&twice, limit, 10_000), Server::new(script));
+        let (send, receive) = stream();
+        tokio::spawn(async move {
+            for at in [0, 50, 100, 10] {
+                tokio::time::sleep(ms(at)).await;
+                send.send(of_size(40)).await.unwrap();
+            }
+        });
+        let call = rig.client.client_stream(receive);
+        let answer = tokio::time::timeout(ms(10_000), call).await.expect("it does not hang");
+        assert!(answer.is_ok(), "{answer:?}");
+        let streams = rig.server.record().streams;
+        assert_eq!((streams[0].messages, streams[1].messages), (accepts, 4));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_channels_room_is_shared_by_its_calls() {
     let script = Script::new().otherwise(Answer::trailers_only(Peer::UNAVAILABLE).after(ms(10)));
