@@ -23,6 +23,12 @@ pub(crate) enum Head {
     Foreign(Code, Pushback),
 }
 
+impl Head {
+    pub(crate) fn is_ok(self) -> bool {
+        matches!(self, Head::Status(Code::Ok, _))
+    }
+}
+
 /// What the head of a response says.
 pub(crate) fn head<B>(response: &Response<B>) -> Head {
     let said = Said::of(response.headers());
@@ -56,10 +62,16 @@ pub(crate) fn explain<B>(response: &mut Response<B>, code: Code) {
 }
 
 /// What the trailers of a response say; without a status it is UNKNOWN.
-#[inline]
+#[cfg(feature = "balance")]
 pub(crate) fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
+    trailers_or(trailers, Code::Unknown)
+}
+
+/// What the trailers of a response say; without a status it is this one.
+#[inline]
+pub(crate) fn trailers_or(trailers: &HeaderMap, unsaid: Code) -> (Code, Pushback) {
     let said = Said::of(trailers);
-    (said.status.unwrap_or(Code::Unknown), said.pushback(trailers))
+    (said.status.unwrap_or(unsaid), said.pushback(trailers))
 }
 
 /// The same names for comparing: a constant would be made and dropped each time.

@@ -4,11 +4,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use redial::code::Code;
 use redial_core::{Directive, Judgement};
 use redial_service_config::Pushback;
 
+use crate::answer::STATUS;
 use crate::pool::Pooled;
 use crate::sizes::TooLarge;
 use crate::state::State;
@@ -129,8 +131,11 @@ where
         Seen::More if !call.is_overtaken() => convert(polled),
         Seen::End(code) if !call.is_out_of_time() => {
             let number = if code == Code::Ok { 1 } else { call.number };
+            let in_headers = call.unsaid_status == Code::Ok;
             pooled.forget_state();
-            if number > 1 { numbered(convert(polled), number) } else { convert(polled) }
+            let polled = convert(polled);
+            let polled = if in_headers { with_ok(polled) } else { polled };
+            if number > 1 { numbered(polled, number) } else { polled }
         }
         seen => match rare(call, seen, convert(polled)) {
             Rare::HandsOn(frame) => Poll::Ready(Some(Ok(frame))),
@@ -202,7 +207,7 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
             _ => Seen::More,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
-        let (code, pushback) = answer::trailers(trailers);
+        let (code, pushback) = answer::trailers_or(trailers, call.unsaid_status);
         call.ended(code, call.plan().judge(code, pushback));
         Seen::End(code)
     } else {
@@ -217,11 +222,27 @@ fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
     if call.is_out_of_time() { out_of_time_text() } else { too_large_text(too_large) }
 }
 
-/// A response that just stops: no status came.
+/// A response that just stops: no trailers came.
 #[cold]
 fn cut_off(call: &mut State) -> Seen {
-    call.ended(Code::Unknown, call.plan().judge(Code::Unknown, Pushback::None));
-    Seen::End(Code::Unknown)
+    let code = call.unsaid_status;
+    call.ended(code, call.plan().judge(code, Pushback::None));
+    Seen::End(code)
+}
+
+/// Gives the application in the trailers the OK that was in the headers, unless they have a status.
+#[cold]
+fn with_ok(polled: Polled) -> Polled {
+    let mut trailers = match polled {
+        Poll::Ready(None) => HeaderMap::new(),
+        Poll::Ready(Some(Ok(frame))) => match frame.into_trailers() {
+            Ok(trailers) => trailers,
+            Err(data) => return Poll::Ready(Some(Ok(data))),
+        },
+        other => return other,
+    };
+    trailers.entry(STATUS).or_insert(HeaderValue::from_static("0"));
+    Poll::Ready(Some(Ok(Frame::trailers(trailers))))
 }
 
 /// Tells the application in a failure's status how many attempts came before (G30).

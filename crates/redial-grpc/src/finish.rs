@@ -49,28 +49,27 @@ impl Finish {
 }
 
 /// What an attempt that failed brought, and its number.
-pub(crate) struct Failed<R> {
+pub(crate) struct Failed {
     pub(crate) number: u32,
-    pub(crate) outcome: Brought<R>,
+    pub(crate) outcome: Brought,
 }
 
 /// What an attempt that failed brought.
-pub(crate) enum Brought<R> {
-    /// A response, with which the call ended.
-    Response(R),
-    /// The head of one. Its body is gone: a stream that nobody reads would stay open.
+pub(crate) enum Brought {
+    /// A response whose headers have a status. Its body is dropped: a stream that is not read would
+    /// stay open.
     Head(Response<()>),
     Nothing(Finish),
 }
 
-impl<R> Brought<Response<R>> {
-    pub(crate) fn head(response: Response<R>) -> Self {
+impl Brought {
+    pub(crate) fn head<R>(response: Response<R>) -> Self {
         Brought::Head(response.map(drop))
     }
 }
 
 /// The end of a call that no attempt's outcome ended.
-pub(crate) fn out_of_time<R>(why: Why, attempts: u32, last: Option<Failed<Response<R>>>) -> Ended {
+pub(crate) fn out_of_time(why: Why, attempts: u32, last: Option<Failed>) -> Ended {
     debug_assert!(why == Why::Deadline, "only the deadline ends a call without an outcome");
     let made = match attempts {
         1 => "1 attempt".to_owned(),
@@ -92,8 +91,7 @@ pub(crate) fn out_of_time<R>(why: Why, attempts: u32, last: Option<Failed<Respon
             source = ended.source;
         }
         Some(Brought::Nothing(Finish::Error(error, _))) => source = Some(error),
-        // With a whole response the call ended.
-        Some(Brought::Response(_)) | None => {}
+        None => {}
     }
     let mut ended = Ended::new(Code::DeadlineExceeded, text, attempts);
     ended.source = source;

@@ -17,7 +17,7 @@ use redial_service_config::Pushback;
 use tower_service::Service;
 
 use crate::BoxError;
-use crate::answer::{self, Head};
+use crate::answer::{self, Head, STATUS};
 use crate::attempt::{Attempt, FIRST, Running};
 use crate::body::ResponseBody;
 use crate::evidence::{self, Evidence};
@@ -54,7 +54,7 @@ where
 {
     others: Vec<Other<S, B>>,
     /// What the last attempt that failed brought.
-    last: Option<Failed<S::Response>>,
+    last: Option<Failed>,
     /// Why the call ends here, whatever its attempts bring.
     local: Option<Finish>,
 }
@@ -257,14 +257,22 @@ where
     ) -> Option<Response<ResponseBody<R>>> {
         let slot = running.slot;
         let head = result.as_ref().ok().map(answer::head);
-        if let Some(Head::Begins) = head {
+        // OK in headers that leave the stream open: messages may follow, and the deadline holds.
+        let open = head.is_some_and(Head::is_ok)
+            && result.as_ref().is_ok_and(|response| !response.body().is_end_stream());
+        if open || head == Some(Head::Begins) {
             self.call.state()?.committed(slot, running.number);
             // The others are cancelled, and the tape knows whose it is now; what is begun goes on in
             // the response's body.
             let _ = self.obey(first);
-            let (response, mut call) = (result.ok()?, self.call.take());
+            let (mut response, mut call) = (result.ok()?, self.call.take());
             if let (Some(tape), Some(state)) = (&self.tape, call.state()) {
                 state.body = Some(tape.clone());
+            }
+            if open && let Some(state) = call.state() {
+                // It goes into the trailers: a client that finds it here reads no trailers.
+                response.headers_mut().remove(STATUS);
+                state.unsaid_status = Code::Ok;
             }
             let response = numbered(response, running.number);
             return Some(response.map(|body| ResponseBody::of(body, call)));
@@ -279,14 +287,14 @@ where
         let state = self.call.state()?;
         let (code, judgement, outcome) = match (result, head) {
             (Ok(response), Some(Head::Status(code, pushback))) => {
-                (code, state.plan().judge(code, pushback), Brought::Response(response))
+                (code, state.plan().judge(code, pushback), Brought::head(response))
             }
             (Ok(mut response), Some(Head::Foreign(code, pushback))) => {
                 answer::explain(&mut response, code);
                 (code, state.plan().judge(code, pushback), Brought::head(response))
             }
             (Ok(response), _) => {
-                (Code::Unknown, Judgement::from(Directive::Fail), Brought::Response(response))
+                (Code::Unknown, Judgement::from(Directive::Fail), Brought::head(response))
             }
             (Err(error), _) => {
                 let (evidence, code) = evidence::of(&*error);
@@ -304,11 +312,10 @@ where
         };
         let begun = state.begun();
         begun.outcome(slot, code, judgement);
-        let outcome = match outcome {
-            Brought::Response(response) if begun.end().is_none() => Brought::head(response),
-            outcome => outcome,
-        };
-        self.rare().last = Some(Failed { number: running.number, outcome });
+        // What comes after the deadline is not what the call ends with, nor the last before it.
+        if begun.end().is_none_or(|end| end.attempt.is_some()) {
+            self.rare().last = Some(Failed { number: running.number, outcome });
+        }
         self.drop_attempt(slot, first);
         None
     }
@@ -367,9 +374,6 @@ where
         let finish = match (local, end.attempt, last) {
             (Some(local), ..) => local,
             (None, Some(_), Some(Failed { number, outcome })) => match outcome {
-                Brought::Response(response) => {
-                    return Ok(numbered(response, number).map(ResponseBody::pass));
-                }
                 Brought::Head(head) => {
                     return Ok(numbered(head, number).map(|()| ResponseBody::none()));
                 }

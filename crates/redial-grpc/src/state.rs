@@ -53,6 +53,9 @@ pub(crate) struct State {
     pub(crate) wait_for_ready: bool,
     /// The number of the attempt that the call belongs to, as the application was told.
     pub(crate) number: u32,
+    /// The status of a response that ends without one in its trailers: UNKNOWN, or the OK of headers
+    /// that left the stream open.
+    pub(crate) unsaid_status: Code,
     /// The application's body, as long as it may still fail after the call belongs to an attempt.
     pub(crate) body: Option<Arc<dyn MayFail>>,
     /// In a box: few configs have such a limit.
@@ -86,8 +89,18 @@ impl State {
                 Life::Begun(Box::new(begun))
             }
         };
-        let (number, body) = (0, None);
-        State { life, method, shared, template, used, wait_for_ready, number, body, response_sizes }
+        State {
+            life,
+            method,
+            shared,
+            template,
+            used,
+            wait_for_ready,
+            number: 0,
+            unsaid_status: Code::Unknown,
+            body: None,
+            response_sizes,
+        }
     }
 
     /// Whether the first attempt is to start. Otherwise the deadline has passed: the machine says

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use redial::Why;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
-use redial_grpc::Late;
+use redial_grpc::{Late, Retries};
 use redial_peers::grpc::{Answer, Code as Peer, Door, How, Reason, Script, Server};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;
+use tower_service::Service as _;
 
-use super::rig::{HEDGE, RETRY, Rig, channel, endpoint, layer, message, ms};
+use super::rig::{HEDGE, RETRY, Rig, channel, endpoint, layer, message, ms, raw_request};
 
 fn within(deadline: Duration) -> Request<EchoRequest> {
     let mut request = Request::new(message("x"));
@@ -219,4 +221,105 @@ async fn a_stream_that_is_read_past_the_deadline_ends_with_it() {
     rig.server.idle().await;
     assert_eq!(rig.server.record().streams[0].reset.unwrap().at, ms(100));
     assert_eq!(rig.tokens(), 10_000);
+}
+
+/// A status in the headers does not end a stream that stays open: the deadline does.
+/// Red: `ResponseBody::pass` for such a response.
+#[tokio::test(start_paused = true)]
+async fn deadline_holds_after_ok_in_headers_of_an_open_stream() {
+    let ok = || Answer::trailers_only(Peer::OK).without_end_stream();
+    for retries in [Retries::All, Retries::Transparent, Retries::Off] {
+        for policy in [RETRY, HEDGE, ""] {
+            let rig = || Rig::of(layer(policy).retries(retries).build(), Server::new(ok()));
+            let what = format!("{policy} {retries:?}");
+            let mut unary = rig();
+            let began = Instant::now();
+            let call = unary.call_with(within(ms(100)));
+            let told = tokio::time::timeout(ms(5_000), call).await.expect("it ends");
+            assert_eq!((told.code(), began.elapsed()), (Code::DeadlineExceeded, ms(100)), "{what}");
+            assert_eq!(told.end(), (Why::Deadline, 100), "{what}");
+            assert_eq!((unary.tokens(), unary.control.bytes_kept()), (10_000, 0), "{what}");
+
+            let mut streaming = rig();
+            let began = Instant::now();
+            let call = streaming.client.server_stream(within(ms(100)));
+            let mut stream = call.await.unwrap().into_inner();
+            let ended = tokio::time::timeout(ms(5_000), stream.message()).await.expect("it ends");
+            assert_eq!(ended.unwrap_err().code(), Code::DeadlineExceeded, "{what}");
+            assert_eq!(began.elapsed(), ms(100), "{what}");
+            streaming.server.idle().await;
+            let how = streaming.server.record().streams[0].end.unwrap().how;
+            assert_eq!(how, How::ResetByClient(Reason::CANCEL), "{what}");
+        }
+    }
+}
+
+/// In real time: 300 ms must pass, and a minute is the tolerance.
+#[cfg(feature = "balance")]
+#[tokio::test]
+async fn balanced_channel_deadline_holds_after_ok_in_headers() {
+    let answer = Answer::trailers_only(Peer::OK).without_end_stream();
+    let server = Server::new(vec![answer; 2]).listen("127.0.0.1:0").await.unwrap();
+    let channel = redial_grpc::balance::channel(&server.addr().to_string()).build().unwrap();
+    let mut client = EchoClient::new(channel);
+    let minute = Duration::from_secs(60);
+    let unary = tokio::time::timeout(minute, client.unary(within(ms(300)))).await;
+    assert_eq!(unary.expect("it ends").unwrap_err().code(), Code::DeadlineExceeded);
+    let mut stream = client.server_stream(within(ms(300))).await.unwrap().into_inner();
+    let message = tokio::time::timeout(minute, stream.message()).await;
+    assert_eq!(message.expect("it ends").unwrap_err().code(), Code::DeadlineExceeded);
+}
+
+/// What comes behind such headers reaches the application, and the call ends with their status
+/// unless the trailers have one.
+#[tokio::test(start_paused = true)]
+async fn ok_in_headers_counts_when_the_stream_ends() {
+    let open = || Answer::trailers_only(Peer::OK).without_end_stream().message("");
+    let unsaid = || open().trailers(Peer::OK).without("grpc-status").metadata("who", "me");
+    for (answer, code, tokens) in [
+        (open().then_end_stream(), Code::Ok, 9_100),
+        (unsaid(), Code::Ok, 9_100),
+        (open().trailers(Peer::OK), Code::Ok, 9_100),
+        (open().trailers(Peer::ABORTED), Code::Aborted, 9_000),
+    ] {
+        let what = format!("{answer:?}");
+        let mut rig = Rig::new(RETRY, [busy(), answer]);
+        let told = rig.call_with(within(ms(1_000))).await;
+        assert_eq!((told.code(), told.previous_told().as_deref()), (code, Some("1")), "{what}");
+        assert_eq!(rig.tokens(), tokens, "{what}");
+    }
+}
+
+/// A client that reads the body of a failure, too, is not kept waiting for its end.
+#[tokio::test(start_paused = true)]
+async fn deadline_holds_after_a_failure_in_headers_of_an_open_stream() {
+    let rig = Rig::new("", [busy().without_end_stream()]);
+    let mut service = rig.service();
+    std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+    let mut request = raw_request(b"x");
+    request.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
+    let response = service.call(request).await.unwrap();
+    assert_eq!(response.headers()["grpc-status"], "14");
+    let collected = tokio::time::timeout(ms(5_000), response.into_body().collect()).await;
+    assert!(collected.expect("it ends").unwrap().to_bytes().is_empty());
+}
+
+/// A server that keeps to `grpc-timeout` gives up when the client does, and a client that is polled
+/// late finds its answer. It came after the deadline and does not replace the failure before it.
+/// Red: keep what an attempt brought although the deadline has ended the call.
+#[tokio::test(start_paused = true)]
+async fn deadline_message_names_the_last_failure_before_the_deadline() {
+    let late = || Answer::trailers_only(Peer::DEADLINE_EXCEEDED).after(ms(70));
+    let lost = || Answer::close(redial_peers::grpc::Close::Orderly).after(ms(70));
+    for last in [Answer::hang(), late(), late().without_end_stream(), lost()] {
+        let what = format!("{last:?}");
+        let mut rig = Rig::new(RETRY, [busy(), last]);
+        let mut call = Box::pin(rig.client.unary(within(ms(100))));
+        assert!(tokio::time::timeout(ms(60), &mut call).await.is_err(), "the retry runs");
+        // The connection is polled meanwhile, the call is not.
+        tokio::time::sleep(ms(70)).await;
+        let status = call.await.unwrap_err();
+        let text = "the deadline passed (2 attempts); the last that ended did so with UNAVAILABLE";
+        assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, text), "{what}");
+    }
 }
