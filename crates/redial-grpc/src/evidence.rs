@@ -108,6 +108,11 @@ fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {
         let evidence = if remote { Evidence::Unprocessed } else { Evidence::None };
         return Some((evidence, Code::Unavailable));
     }
+    // h2 ends a connection of its own accord when too many streams were reset on this side, as lost
+    // hedges are: the connection is lost, and no server has asked for fewer requests.
+    if error.is_go_away() && reason == Reason::ENHANCE_YOUR_CALM {
+        return Some((Evidence::None, Code::Unavailable));
+    }
     // The table of gRPC's "HTTP2 Transport Mapping".
     let code = match reason {
         Reason::CANCEL => Code::Cancelled,

@@ -21,6 +21,7 @@ mod limits;
 mod metadata;
 mod nested;
 mod queues;
+mod resets;
 mod throttle;
 
 use crate::common::wire as rig;
