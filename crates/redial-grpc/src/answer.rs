@@ -10,6 +10,7 @@ use crate::wrap;
 pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(crate) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PUSHBACK: HeaderName = HeaderName::from_static(PUSHBACK_HEADER);
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// The head of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,22 +62,65 @@ pub(crate) fn explain<B>(response: &mut Response<B>, code: Code) {
     headers.insert(MESSAGE, wrap::message(&text));
 }
 
-/// What the trailers of a response say; without a status it is UNKNOWN.
-#[cfg(feature = "balance")]
-pub(crate) fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
-    trailers_or(trailers, Code::Unknown)
+/// What the trailers of a response say.
+pub(crate) struct Trailers {
+    pub(crate) code: Code,
+    pub(crate) pushback: Pushback,
+    /// Whether there are details to be checked.
+    pub(crate) details: bool,
 }
 
 /// What the trailers of a response say; without a status it is this one.
 #[inline]
-pub(crate) fn trailers_or(trailers: &HeaderMap, unsaid: Code) -> (Code, Pushback) {
+pub(crate) fn trailers_or(trailers: &HeaderMap, unsaid: Code) -> Trailers {
     let said = Said::of(trailers);
-    (said.status.unwrap_or(unsaid), said.pushback(trailers))
+    let code = said.status.unwrap_or(unsaid);
+    Trailers { code, pushback: said.pushback(trailers), details: said.details }
+}
+
+/// What the trailers of a response say; without a status it is UNKNOWN.
+#[cfg(feature = "balance")]
+pub(crate) fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
+    let Trailers { code, pushback, .. } = trailers_or(trailers, Code::Unknown);
+    (code, pushback)
+}
+
+/// Removes details that are not base64: tonic panics on them.
+#[cold]
+pub(crate) fn drop_invalid_details(headers: &mut HeaderMap) {
+    if headers.get_all(DETAILS).iter().any(|details| !is_base64(details.as_bytes())) {
+        headers.remove(DETAILS);
+    }
+}
+
+/// Whether these bytes are base64 as binary headers have it, where padding may be left out.
+fn is_base64(text: &[u8]) -> bool {
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    let digits = &text[..text.len() - padding];
+    let mut last = 0;
+    for digit in digits {
+        last = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return false,
+        };
+    }
+    // The bits of the last digit that belong to no byte are zero.
+    match digits.len() % 4 {
+        0 => padding == 0,
+        2 => padding <= 2 && last & 0b1111 == 0,
+        3 => padding <= 1 && last & 0b11 == 0,
+        _ => false,
+    }
 }
 
 /// The same names for comparing: a constant would be made and dropped each time.
 static STATUS_NAME: HeaderName = STATUS;
 static PUSHBACK_NAME: HeaderName = PUSHBACK;
+static DETAILS_NAME: HeaderName = DETAILS;
 
 /// What headers or trailers say to this layer. One look at each is cheaper than looking for any:
 /// there are few, and hashing a name costs more than comparing it.
@@ -84,6 +128,7 @@ static PUSHBACK_NAME: HeaderName = PUSHBACK;
 struct Said {
     status: Option<Code>,
     pushback: bool,
+    details: bool,
     grpc: bool,
 }
 
@@ -98,6 +143,7 @@ impl Said {
                     said.status = said.status.or_else(|| Some(status(value.as_bytes())));
                 }
                 ref name if *name == PUSHBACK_NAME => said.pushback = true,
+                ref name if *name == DETAILS_NAME => said.details = true,
                 _ => {}
             }
         }
@@ -206,6 +252,29 @@ mod tests {
             assert_eq!(head(&answer), Head::Status(code, Pushback::None), "{status}");
             let text = format!("the answer is not gRPC: HTTP {status} with content type text/html");
             assert_eq!(answer.headers()["grpc-message"], text);
+        }
+    }
+
+    /// Every short text of some digits, padding and bytes that are neither.
+    #[cfg(feature = "tonic")]
+    #[test]
+    fn details_are_valid_where_tonic_decodes_them() {
+        let mut texts = vec![Vec::new()];
+        for length in 1..=5_usize {
+            let longer = texts.iter().filter(|text| text.len() + 1 == length).cloned();
+            let longer = longer.flat_map(|text: Vec<u8>| {
+                b"AQgw/+9=-\xff".map(|byte| [&text[..], &[byte]].concat())
+            });
+            let longer: Vec<_> = longer.collect();
+            texts.extend(longer);
+        }
+        assert_eq!(texts.len(), 111_111);
+        for text in texts {
+            let mut headers = HeaderMap::new();
+            headers.insert(DETAILS, HeaderValue::from_bytes(&text).unwrap());
+            let metadata = tonic::metadata::MetadataMap::from_headers(headers);
+            let decoded = metadata.get_bin("grpc-status-details-bin").unwrap().to_bytes();
+            assert_eq!(is_base64(&text), decoded.is_ok(), "{text:?}");
         }
     }
 

@@ -129,13 +129,13 @@ where
     match seen {
         // One that always has something would never come to its timer.
         Seen::More if !call.is_overtaken() => convert(polled),
-        Seen::End(code) if !call.is_out_of_time() => {
+        Seen::End { code, details } if !call.is_out_of_time() => {
             let number = if code == Code::Ok { 1 } else { call.number };
             let in_headers = call.unsaid_status == Code::Ok;
             pooled.forget_state();
             let polled = convert(polled);
             let polled = if in_headers { with_ok(polled) } else { polled };
-            if number > 1 { numbered(polled, number) } else { polled }
+            if number > 1 || details { finished(polled, number) } else { polled }
         }
         seen => match rare(call, seen, convert(polled)) {
             Rare::HandsOn(frame) => Poll::Ready(Some(Ok(frame))),
@@ -191,7 +191,11 @@ enum Seen {
     More,
     /// So many bytes, and then a message that is too large.
     Before(usize),
-    End(Code),
+    /// This status, and whether there are details beside it.
+    End {
+        code: Code,
+        details: bool,
+    },
     TooLarge(TooLarge),
     /// The connection, or what the application wrote.
     Lost,
@@ -207,9 +211,9 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
             _ => Seen::More,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
-        let (code, pushback) = answer::trailers_or(trailers, call.unsaid_status);
-        call.ended(code, call.plan().judge(code, pushback));
-        Seen::End(code)
+        let said = answer::trailers_or(trailers, call.unsaid_status);
+        call.ended(said.code, call.plan().judge(said.code, said.pushback));
+        Seen::End { code: said.code, details: said.details }
     } else {
         Seen::More
     }
@@ -227,7 +231,7 @@ fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
 fn cut_off(call: &mut State) -> Seen {
     let code = call.unsaid_status;
     call.ended(code, call.plan().judge(code, Pushback::None));
-    Seen::End(code)
+    Seen::End { code, details: false }
 }
 
 /// Gives the application in the trailers the OK that was in the headers, unless they have a status.
@@ -245,13 +249,16 @@ fn with_ok(polled: Polled) -> Polled {
     Poll::Ready(Some(Ok(Frame::trailers(trailers))))
 }
 
-/// Tells the application in a failure's status how many attempts came before (G30).
+/// Writes into a status how many attempts came before (G30), and removes details that do not decode.
 #[cold]
-fn numbered(mut polled: Polled, number: u32) -> Polled {
+fn finished(mut polled: Polled, number: u32) -> Polled {
     if let Poll::Ready(Some(Ok(frame))) = &mut polled
-        && let (Some(previous), Some(trailers)) = (previous(number), frame.trailers_mut())
+        && let Some(trailers) = frame.trailers_mut()
     {
-        trailers.insert(PREVIOUS, previous);
+        answer::drop_invalid_details(trailers);
+        if let Some(previous) = previous(number) {
+            trailers.insert(PREVIOUS, previous);
+        }
     }
     polled
 }
@@ -323,7 +330,7 @@ fn poll_deadline(call: &mut State, cx: &mut Context<'_>) -> Poll<Seen> {
         std::task::ready!(begun.poll_due(cx));
     }
     // The deadline it was: nothing else is due once a call belongs to an attempt.
-    Poll::Ready(Seen::End(Code::DeadlineExceeded))
+    Poll::Ready(Seen::End { code: Code::DeadlineExceeded, details: false })
 }
 
 #[cfg(all(test, not(loom)))]

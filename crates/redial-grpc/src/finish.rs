@@ -64,7 +64,9 @@ pub(crate) enum Brought {
 
 impl Brought {
     pub(crate) fn head<R>(response: Response<R>) -> Self {
-        Brought::Head(response.map(drop))
+        let mut response = response.map(drop);
+        answer::drop_invalid_details(response.headers_mut());
+        Brought::Head(response)
     }
 }
 

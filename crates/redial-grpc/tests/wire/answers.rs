@@ -53,6 +53,33 @@ async fn a_status_in_the_headers_is_trailers_only_whether_or_not_they_end_the_st
     assert_eq!(resets, [ms(0), ms(50), ms(150)]);
 }
 
+/// tonic panics on details that are not base64, so those are dropped. With retries disabled and
+/// nothing to watch the response is passed on as it came.
+#[tokio::test(start_paused = true)]
+async fn status_details_that_do_not_decode_are_dropped() {
+    const DETAILS: &str = "grpc-status-details-bin";
+    let begun = || Answer::headers().message("").trailers(Peer::ABORTED);
+    let ok = || Answer::headers().message("").trailers(Peer::OK);
+    let open = || Answer::trailers_only(Peer::ABORTED).without_end_stream();
+    let answers = [Answer::trailers_only(Peer::ABORTED), open(), begun(), ok()];
+    for answer in answers {
+        for retries in [Retries::All, Retries::Transparent, Retries::Off] {
+            for fields in [RETRY, ""] {
+                for (details, kept) in [("CAM", &[8, 3][..]), ("CAM=", &[8, 3]), ("!garbage!", &[])]
+                {
+                    let answer = answer.clone().metadata(DETAILS, details).metadata("who", "me");
+                    let layer = layer(fields).retries(retries).build();
+                    // The call log makes the layer watch a call without retries.
+                    let told = Rig::of(layer, Server::new([answer])).call().await;
+                    let Err(status) = told.result else { continue };
+                    assert_eq!((status.code(), status.details()), (Code::Aborted, kept));
+                    assert_eq!(status.metadata().get("who").unwrap(), "me");
+                }
+            }
+        }
+    }
+}
+
 /// A failure whose stream stays open must not take the only place that its retry could have.
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_does_not_end_its_stream_leaves_room_for_the_retry() {
