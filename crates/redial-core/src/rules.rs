@@ -28,6 +28,11 @@ pub enum TimedOut {
     Retry,
     /// The end of the call (Milvus, ruling M4).
     End,
+    /// A failure that is final (gRPC, ruling G42).
+    Fail {
+        /// Whether it drains the throttle.
+        drains: bool,
+    },
 }
 
 /// How the delays of a series are numbered.

@@ -368,6 +368,9 @@ fn every_sequence_keeps_the_promises_before_every_deadline() {
         Row::new("an attempt's timeout ends", timeout(TimedOut::End))
             .letters(&[Letter::Hang])
             .sees(DEADLINE),
+        Row::new("an attempt's timeout is final", timeout(TimedOut::Fail { drains: true }))
+            .letters(&[Letter::Hang])
+            .sees(&[Why::Fatal]),
         Row::new(
             "an attempt may take no time",
             Rules { attempt_timeout: Some(Duration::ZERO), ..deadline },

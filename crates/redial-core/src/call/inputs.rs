@@ -7,7 +7,7 @@ use core::ops::Deref;
 
 use super::{Call, Live, Phase, slots};
 use crate::decide::Advice;
-use crate::time::Ns;
+use crate::time::{NEVER, Ns};
 use crate::{Directive, Grant, Judgement, Note, Policy, Why, World};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
@@ -35,11 +35,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.check();
     }
 
-    /// The response of the attempt in this slot has begun: the call belongs to it (ruling G6).
+    /// The response of the attempt in this slot has begun: the call belongs to it (ruling G6), and
+    /// the attempt's own timeout is over (ruling G42).
     pub fn committed(&mut self, slot: usize, now: Ns, world: &mut impl World) {
         if !self.is_running(slot) {
             return;
         }
+        self.live[slot].at = NEVER;
         self.commit(slot, now, world);
         self.check();
     }

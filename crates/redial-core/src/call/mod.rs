@@ -243,6 +243,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.deadline
     }
 
+    /// When the attempt that runs in this slot is cancelled by its own timeout; [`NEVER`] without one,
+    /// or once its response has begun.
+    #[must_use]
+    pub fn times_out_at(&self, slot: usize) -> Ns {
+        if self.is_running(slot) { self.live[slot].at } else { NEVER }
+    }
+
     /// What leads to its policy.
     #[must_use]
     pub const fn policy(&self) -> &P {

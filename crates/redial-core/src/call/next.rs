@@ -23,6 +23,12 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             TimedOut::Retry => {
                 self.retry_or_hedge((attempt, slot), Failure::timeout(), now, world);
             }
+            TimedOut::Fail { drains } => {
+                if drains {
+                    world.failed();
+                }
+                self.finish(Why::Fatal, Some((attempt, slot)), now, world);
+            }
         }
     }
 

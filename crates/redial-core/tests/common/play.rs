@@ -75,6 +75,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     }
 
     pub(crate) fn headers(&mut self, slot: usize) {
+        self.referee.began |= self.call.is_running(slot);
         self.call.committed(slot, self.now, &mut self.book);
         self.settle();
     }

@@ -123,7 +123,11 @@ fn any_rules() -> impl Strategy<Value = Rules> {
         option::weighted(0.3, any_span()),
         prop_oneof![Just(Expired::StartsOne), Just(Expired::StartsNone)],
         option::weighted(0.3, any_span()),
-        prop_oneof![4 => Just(TimedOut::Retry), 1 => Just(TimedOut::End)],
+        prop_oneof![
+            4 => Just(TimedOut::Retry),
+            1 => Just(TimedOut::End),
+            1 => prop::bool::ANY.prop_map(|drains| TimedOut::Fail { drains }),
+        ],
     );
     let hedge = option::weighted(0.4, (any_span(), 1..=LIVE_MAX as u32));
     let pay = prop_oneof![2 => Just(Pay::Deciding), 1 => Just(Pay::AfterBackoff)];

@@ -57,6 +57,8 @@ pub(crate) struct Referee<'p> {
     unsent: u32,
     unprocessed: u32,
     committed: Option<u32>,
+    /// The response of an attempt has begun.
+    pub(crate) began: bool,
     sealed: bool,
     pending: Option<Payment>,
     used: Option<Kind>,
@@ -102,6 +104,7 @@ impl<'p> Referee<'p> {
             unsent: 0,
             unprocessed: 0,
             committed: None,
+            began: false,
             sealed: false,
             pending: None,
             used: None,
@@ -195,8 +198,16 @@ impl<'p> Referee<'p> {
                 assert!(timeout.is_some(), "a timeout out of nowhere");
                 self.settle(attempt, Fate::TimedOut);
                 assert_eq!(next, Some(Note::Cancelled { attempt }), "it is stopped at once");
-                if self.policy.rules().timed_out == TimedOut::Retry {
-                    self.read_failure(attempt, Failure::timeout(), model);
+                assert!(!self.began, "a timeout after the response has begun");
+                match self.policy.rules().timed_out {
+                    TimedOut::Retry => self.read_failure(attempt, Failure::timeout(), model),
+                    TimedOut::End => {}
+                    TimedOut::Fail { drains } => {
+                        self.fatal = Some(attempt);
+                        if drains {
+                            self.count(model);
+                        }
+                    }
                 }
             }
             Note::Cancelled { attempt } => {

@@ -194,6 +194,78 @@ fn an_attempts_own_timeout_is_a_failure_of_kind_timeout_in_flight() {
     });
 }
 
+// G42.
+
+#[test]
+fn attempt_timeout_that_is_final_fails_the_call() {
+    for (drains, count) in [(false, 0), (true, 1)] {
+        let timed_out = TimedOut::Fail { drains };
+        let rules = Rules { attempt_timeout: Some(ms(3)), timed_out, ..BASE };
+        retry(rules, |play| {
+            assert_eq!(play.call.times_out_at(0), at(3));
+            play.reach(3);
+            play.wake();
+            assert_eq!(play.ended(), Some((Why::Fatal, Some(1))));
+            assert_eq!((play.cancels(), play.book.failed), (vec![(1, 3.0)], count));
+        });
+        // What still runs is cancelled, as after any failure that is final (G20).
+        hedge(Rules { hedge: Some(ms(2)), ..rules }, |play| {
+            play.reach(2);
+            play.wake();
+            play.reach(3);
+            play.wake();
+            assert_eq!(play.ended(), Some((Why::Fatal, Some(1))));
+            assert_eq!(play.cancels(), [(1, 3.0), (2, 3.0)]);
+        });
+    }
+}
+
+#[test]
+fn attempt_timeout_is_over_once_the_response_begins() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), ..BASE };
+    retry(rules, |play| {
+        play.reach(2);
+        play.headers(play.slot(1));
+        assert_eq!((play.call.times_out_at(0), play.call.wake_at()), (NEVER, None));
+        play.reach(10);
+        play.wake();
+        assert_eq!(play.ended(), None);
+    });
+    retry(Rules { deadline: Some(ms(5)), ..rules }, |play| {
+        play.headers(play.slot(1));
+        play.reach(5);
+        play.wake();
+        assert_eq!(play.ended(), Some((Why::Deadline, None)), "a deadline is not");
+    });
+}
+
+#[test]
+fn attempt_timeout_holds_for_an_attempt_that_a_full_buffer_chose() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), ..BASE };
+    retry(rules, |play| {
+        play.seal(Some(play.slot(1)));
+        assert!(play.call.is_committed());
+        play.reach(3);
+        play.wake();
+        assert_eq!(play.ended(), Some((Why::Committed, Some(1))));
+    });
+    retry(rules, |play| {
+        play.seal(Some(play.slot(1)));
+        play.headers(play.slot(1));
+        assert_eq!(play.call.wake_at(), None, "its response has begun");
+    });
+}
+
+#[test]
+fn attempt_timeout_begins_anew_for_a_replacement() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), replaces: true, ..BASE };
+    retry(rules, |play| {
+        play.reach(2);
+        play.outcome(play.slot(1), proven(Proof::Unprocessed));
+        assert_eq!((play.call.started(), play.call.wake_at()), (2, Some(at(5))));
+    });
+}
+
 // P8.
 
 #[test]
