@@ -39,7 +39,7 @@ impl<S, B> Attempt<S, S::Future, B>
 where
     S: Service<Request<B>>,
 {
-    /// Who has waited is stamped again; false if it is too late to start.
+    /// An attempt that has waited is stamped again; false if it is too late to send it.
     pub(crate) fn poll(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -57,7 +57,7 @@ where
                     // It is taken once: afterwards the attempt runs.
                     let Some(mut request) = request.take() else { return Poll::Pending };
                     if *waited && !stamp(&mut request) {
-                        // The deadline, which comes next, ends the call.
+                        // The deadline or the attempt's own timeout comes next.
                         return Poll::Pending;
                     }
                     service.call(request)

@@ -45,6 +45,8 @@ struct Book {
     hedged: bool,
     /// What the pace of its method hears of it, if there is one.
     lap: Option<Lap>,
+    /// The last attempt that ran into its own timeout.
+    timed_out: Option<u32>,
     diary: Option<CallDiary>,
     observer: Observer,
 }
@@ -55,7 +57,8 @@ impl Book {
             observer.has_no_clock();
         }
         let (method, hedged) = (method.clone(), method.plan().is_hedged());
-        Book { method, tally: CallTally::default(), hedged, lap: None, diary, observer }
+        let tally = CallTally::default();
+        Book { method, tally, hedged, lap: None, timed_out: None, diary, observer }
     }
 
     /// Whether somebody reads the notes.
@@ -72,6 +75,10 @@ impl Outside for Book {
     // Where a note is written it is known which, and most mean nothing here.
     #[inline]
     fn note(&mut self, at: Ns, note: Note) {
+        if let Note::TimedOut { attempt } = note {
+            self.timed_out = Some(attempt);
+            self.observer.saw(Code::DeadlineExceeded);
+        }
         let Book { method, tally, observer, .. } = self;
         tally.note(&note, self.hedged, |happened| {
             // Who makes one attempt whatever happens has no retries to lose.
@@ -114,8 +121,12 @@ impl Begun {
         clock: Clock,
     ) -> Self {
         let hedged = method.plan().is_hedged();
-        // Who runs against no clock and tells nobody needs none until something fails.
-        let timed = hedged || terms.deadline.is_some() || method.rules().deadline.is_some();
+        let rules = method.rules();
+        // A call without a timer that is not observed needs no clock until something fails.
+        let timed = hedged
+            || terms.deadline.is_some()
+            || rules.deadline.is_some()
+            || rules.attempt_timeout.is_some();
         let observed = diary.is_some() || observer.is_listened_to();
         let now = if timed || observed { clock.now() } else { 0 };
         let mut book = Book::new(&method, diary, observer);
@@ -183,25 +194,48 @@ impl Begun {
         with!(&self.machine, call => call.ledger().attempts)
     }
 
-    /// What remains of the deadline now, whenever the machine was last told something.
-    pub(crate) fn remaining_now(&mut self) -> Option<Duration> {
+    /// What remains now for the attempt in this slot, whenever the machine was last told something.
+    pub(crate) fn remaining_now(&mut self, slot: usize) -> Option<Duration> {
         self.look();
-        self.remaining()
+        self.remaining(slot)
     }
 
-    /// What remained of the deadline when the machine was last told something.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
-        let deadline = with!(&self.machine, call => call.deadline());
-        (deadline != NEVER).then(|| duration(deadline.saturating_sub(self.seen)))
+    /// What remained for the attempt in this slot when the machine was last told something.
+    pub(crate) fn remaining(&self, slot: usize) -> Option<Duration> {
+        let until = self.until(slot);
+        (until != NEVER).then(|| duration(until.saturating_sub(self.seen)))
     }
 
-    /// Whether a timer that was set to what remained may fire now: `grpc-timeout` is rounded down,
-    /// by less than one part in 50,000.
-    pub(crate) fn is_late(&mut self) -> bool {
-        let now = self.look();
-        let (began, deadline) =
-            with!(&self.machine, call => (call.ledger().start, call.deadline()));
-        deadline.saturating_sub(now) <= now.saturating_sub(began) / 50_000
+    /// When the attempt in this slot ends at the latest: the deadline, or its own timeout.
+    fn until(&self, slot: usize) -> Ns {
+        with!(&self.machine, call => call.deadline().min(call.times_out_at(slot)))
+    }
+
+    /// A timer below that was set to what remained for the attempt in this slot has fired, perhaps:
+    /// `grpc-timeout` is rounded down, by less than one part in 50,000. If so, the time is up.
+    pub(crate) fn is_time_up(&mut self, slot: usize) -> bool {
+        let (now, until) = (self.look(), self.until(slot));
+        let began = with!(&self.machine, call => call.ledger().start);
+        let is_up = until.saturating_sub(now) <= now.saturating_sub(began) / 50_000;
+        if is_up {
+            self.pass(slot, now.max(until));
+        }
+        is_up
+    }
+
+    /// Time has passed up to this moment, which is the last of the attempt in this slot.
+    fn pass(&mut self, slot: usize, now: Ns) {
+        self.seen = now;
+        // Another attempt's timer may come before its own.
+        while with!(&self.machine, call => call.is_running(slot))
+            && with!(&mut self.machine, call => call.wake_once(now, &mut self.world))
+        {}
+    }
+
+    /// After how long this attempt ran into its own timeout, if it did.
+    pub(crate) fn timed_out(&self, attempt: u32) -> Option<Duration> {
+        let outside = &self.world.outside;
+        outside.method.rules().attempt_timeout.filter(|_| outside.timed_out == Some(attempt))
     }
 
     /// Ends the call for a reason of the application's, while no attempt runs.
@@ -221,19 +255,21 @@ impl Begun {
         self.world.outside.observer.received(data);
     }
 
-    /// An attempt's outcome is there. A failure that comes after the deadline was overtaken by it: a
-    /// server that keeps to `grpc-timeout` gives up in the same moment, and may be heard first.
-    pub(crate) fn outcome(&mut self, slot: usize, code: Code, judgement: Judgement) {
+    /// An attempt's outcome is there; false if it does not count. A failure that comes after the
+    /// deadline, or after the attempt's own timeout, was overtaken by it: a server that keeps to
+    /// `grpc-timeout` gives up in the same moment, and its answer may be seen first.
+    pub(crate) fn outcome(&mut self, slot: usize, code: Code, judgement: Judgement) -> bool {
         if judgement.directive != Directive::Succeed {
             let now = self.look();
-            if now > with!(&self.machine, call => call.deadline()) {
-                with!(&mut self.machine, call => call.wake_once(now, &mut self.world));
-                return;
+            if now > self.until(slot) {
+                self.pass(slot, now);
+                return false;
             }
         }
         self.world.outside.observer.saw(code);
         let now = self.look_if_observed();
         with!(&mut self.machine, call => call.outcome(slot, judgement, now, &mut self.world));
+        true
     }
 
     /// The outcome of the attempt that the call belongs to.
@@ -268,13 +304,6 @@ impl Begun {
     pub(crate) fn sealed(&mut self, slot: Option<usize>) {
         let now = self.look();
         with!(&mut self.machine, call => call.sealed(slot, now, &mut self.world));
-    }
-
-    /// The deadline passed, whatever our own clock says: a timer below has told.
-    pub(crate) fn deadline_passed(&mut self) {
-        let deadline = with!(&self.machine, call => call.deadline());
-        self.seen = self.look().max(deadline);
-        with!(&mut self.machine, call => call.wake_once(self.seen, &mut self.world));
     }
 
     /// Does what is due; ready if something was.

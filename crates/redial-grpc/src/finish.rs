@@ -1,6 +1,8 @@
 //! How a call ends that belongs to no attempt: with what its last attempt brought, or with a status
 //! that was made here.
 
+use std::time::Duration;
+
 use http::Response;
 use redial::code::Code;
 use redial_core::Why;
@@ -98,6 +100,12 @@ pub(crate) fn out_of_time(why: Why, attempts: u32, last: Option<Failed>) -> Ende
     let mut ended = Ended::new(Code::DeadlineExceeded, text, attempts);
     ended.source = source;
     ended
+}
+
+/// The failure of an attempt that ran into its own timeout.
+pub(crate) fn attempt_timed_out(after: Duration, number: u32) -> Finish {
+    let text = format!("the attempt timed out after {after:?}");
+    Finish::Ended(Ended::new(Code::DeadlineExceeded, text, number))
 }
 
 /// The end of a call whose own body failed.

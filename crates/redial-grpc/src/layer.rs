@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use redial_core::HedgeAt;
-use redial_service_config::{Client, Jitter, Late, Problem, Problems, Retries, ServiceConfig};
+use redial_service_config::{
+    AttemptTimeout, Client, Jitter, Late, Problem, Problems, Retries, ServiceConfig,
+};
 use tower_layer::Layer;
 
 use crate::control::Control;
@@ -191,6 +193,22 @@ impl RetryLayerBuilder {
     /// The longest delay that a server may ask for; a longer one becomes this.
     pub const fn pushback_max(mut self, most: std::time::Duration) -> Self {
         self.client.pushback_max = Some(most);
+        self
+    }
+
+    /// The timeout of each attempt, whatever its method; none by default. A call's own
+    /// ([`CallOptions::attempt_timeout`](crate::CallOptions::attempt_timeout)) replaces it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use redial_grpc::{AttemptTimeout, RetryLayer};
+    ///
+    /// const QUICK: AttemptTimeout = AttemptTimeout::after(Duration::from_millis(250)).retryable();
+    /// let layer = RetryLayer::builder().attempt_timeout(QUICK).build();
+    /// ```
+    pub const fn attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
+        self.client.attempt_timeout = Some(timeout);
         self
     }
 

@@ -153,7 +153,8 @@ pub use options::{CallDiary, CallOptions};
 pub use redial::{BoxError, Diary, Note, Why};
 pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, PaceReading};
 pub use redial_service_config::{
-    BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig, Statistics,
+    AttemptTimeout, BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig,
+    Statistics,
 };
 pub use service::RetryService;
 pub use statistics::MethodStatistics;

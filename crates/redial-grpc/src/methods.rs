@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use redial_core::{HedgeAt, Pace, Policy};
-use redial_service_config::{Client, MethodConfig, Plan, Retries, ServiceConfig};
+use redial_service_config::{AttemptTimeout, Client, MethodConfig, Plan, Retries, ServiceConfig};
 
 use crate::statistics::MethodCounters;
 use crate::sync::{ArcSwap, Mutex, lock};
@@ -51,10 +51,13 @@ impl Plans {
         }
     }
 
-    /// Whether the config says something that holds without any retry.
+    /// Whether config or client say something that holds without any retry.
     fn has_terms(&self) -> bool {
-        let deadline = self.off.policy().rules().deadline;
-        deadline.is_some() || self.request_max.is_some() || self.response_max.is_some()
+        let rules = self.off.policy().rules();
+        rules.deadline.is_some()
+            || rules.attempt_timeout.is_some()
+            || self.request_max.is_some()
+            || self.response_max.is_some()
     }
 }
 
@@ -78,15 +81,26 @@ pub(crate) struct Method {
 pub(crate) struct PlanRef {
     method: Arc<Method>,
     retries: Retries,
+    /// In place of the method's, if the call has options that change it.
+    own: Option<Arc<Plan>>,
 }
 
 impl PlanRef {
     pub(crate) fn new(method: Arc<Method>, retries: Retries) -> Self {
-        PlanRef { method, retries }
+        PlanRef { method, retries, own: None }
+    }
+
+    /// The same plan, where each attempt has this timeout.
+    pub(crate) fn with_attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
+        self.own = Some(Arc::new(self.plan().clone().with_attempt_timeout(timeout)));
+        self
     }
 
     pub(crate) fn plan(&self) -> &Plan {
-        self.method.plans.plan(self.retries)
+        match &self.own {
+            Some(own) => own,
+            None => self.method.plans.plan(self.retries),
+        }
     }
 
     /// Which repetitions its call is allowed.
@@ -151,9 +165,9 @@ impl Methods {
         &self.active.config
     }
 
-    /// Whether the config says something that holds without any retry.
+    /// Whether config or client say something that holds without any retry.
     pub(crate) fn have_terms(&self) -> bool {
-        self.active.entries.iter().any(|plans| plans.has_terms())
+        self.active.others.has_terms() || self.active.entries.iter().any(|it| it.has_terms())
     }
 
     /// The methods that were called, for the models.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use redial::Diary;
 use redial_core::{Note, Ns};
-use redial_service_config::Retries;
+use redial_service_config::{AttemptTimeout, Retries};
 
 /// What one call says for itself. Put it into the extensions of its request.
 ///
@@ -22,6 +22,7 @@ pub struct CallOptions {
     pub(crate) retries: Option<Retries>,
     pub(crate) wait_for_ready: Option<bool>,
     pub(crate) diary: Option<CallDiary>,
+    pub(crate) attempt_timeout: Option<AttemptTimeout>,
 }
 
 impl CallOptions {
@@ -42,6 +43,13 @@ impl CallOptions {
     #[must_use]
     pub const fn wait_for_ready(mut self, wait: bool) -> Self {
         self.wait_for_ready = Some(wait);
+        self
+    }
+
+    /// The timeout of each attempt of this call, in place of the layer's.
+    #[must_use]
+    pub const fn attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
+        self.attempt_timeout = Some(timeout);
         self
     }
 

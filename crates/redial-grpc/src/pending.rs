@@ -21,7 +21,9 @@ use crate::answer::{self, Head, STATUS};
 use crate::attempt::{Attempt, FIRST, Running};
 use crate::body::ResponseBody;
 use crate::evidence::{self, Evidence};
-use crate::finish::{Answer, Brought, Failed, Finish, numbered, of_body, out_of_time};
+use crate::finish::{
+    Answer, Brought, Failed, Finish, attempt_timed_out, numbered, of_body, out_of_time,
+};
 use crate::pool::Pooled;
 use crate::state::State;
 use crate::sync::{Mutex, lock};
@@ -156,7 +158,10 @@ where
     fn obey(&mut self, mut first: First<'_, S, B>) -> Option<End> {
         while let Some(command) = self.call.state()?.begun().command() {
             match command {
-                Command::Cancel(slot) => self.drop_attempt(slot, first.as_mut()),
+                Command::Cancel(slot) => {
+                    let cancelled = self.drop_attempt(slot, first.as_mut());
+                    self.note_timeout(cancelled);
+                }
                 Command::Start(start) => self.start(start.into()),
                 Command::End(end) => return Some(end),
                 // No policy of gRPC asks anybody, and its throttle answers at once.
@@ -181,7 +186,7 @@ where
         };
         let Some(state) = self.call.state() else { return };
         let body = self.bodies.wrap(body.counted(state.sent(running.attempt)));
-        let request = state.request(running.number, body);
+        let request = state.request(running, body);
         debug_assert!(request.is_some(), "a start after the end");
         let service = lock(&self.spare).clone();
         let attempt = Box::pin(Attempt::Readying { service, request, waited: false });
@@ -189,19 +194,29 @@ where
     }
 
     /// The attempt in this slot runs no more.
-    fn drop_attempt(&mut self, slot: usize, mut first: First<'_, S, B>) {
+    fn drop_attempt(&mut self, slot: usize, mut first: First<'_, S, B>) -> Option<Running> {
         let running = if slot == FIRST.slot && first.is_some() {
             first.set(None);
             FIRST
         } else {
-            let Some(rare) = &mut self.rare else { return };
-            let place = rare.others.iter().position(|(running, _)| running.slot == slot);
-            let Some(place) = place else { return };
-            rare.others.swap_remove(place).0
+            let others = &mut self.rare.as_mut()?.others;
+            let place = others.iter().position(|(running, _)| running.slot == slot)?;
+            others.swap_remove(place).0
         };
         // Its body may still be in the hands of a connection, and must not take what comes next.
         if let Some(tape) = &self.tape {
             tape.close(running.attempt);
+        }
+        Some(running)
+    }
+
+    /// An attempt that was cancelled because of its own timeout is one that failed.
+    fn note_timeout(&mut self, cancelled: Option<Running>) {
+        if let (Some(Running { attempt, number, .. }), Some(state)) = (cancelled, self.call.state())
+            && let Some(after) = state.begun().timed_out(attempt)
+        {
+            let outcome = Brought::Nothing(attempt_timed_out(after, number));
+            self.rare().last = Some(Failed { number, outcome });
         }
     }
 
@@ -237,7 +252,7 @@ where
                         let others = self.rare.iter_mut().flat_map(|rare| &mut rare.others);
                         let found = others.into_iter().find(|(running, _)| running.slot == slot);
                         let Some((running, future)) = found else { continue };
-                        (*running, future.as_mut().poll(cx, |request| state.stamp(request)))
+                        (*running, future.as_mut().poll(cx, |request| state.stamp(slot, request)))
                     }
                 }
             };
@@ -301,8 +316,7 @@ where
                 // The timer of a client whose errors we do not know says nothing that we understand.
                 let unknown = evidence == Evidence::None && code == Code::Unknown;
                 let timer = evidence == Evidence::LocalTimeout || unknown;
-                if timer && state.begun().is_late() {
-                    state.begun().deadline_passed();
+                if timer && state.begun().is_time_up(slot) {
                     return None;
                 }
                 let judgement = judge_error(state, evidence, code);
@@ -310,13 +324,10 @@ where
                 (code, judgement, Brought::Nothing(finish))
             }
         };
-        let begun = state.begun();
-        begun.outcome(slot, code, judgement);
-        // What comes after the deadline is not what the call ends with, nor the last before it.
-        if begun.end().is_none_or(|end| end.attempt.is_some()) {
+        if state.begun().outcome(slot, code, judgement) {
             self.rare().last = Some(Failed { number: running.number, outcome });
+            self.drop_attempt(slot, first);
         }
-        self.drop_attempt(slot, first);
         None
     }
 
@@ -349,15 +360,13 @@ where
         let Some(state) = self.call.state() else { return };
         let begun = state.begun();
         let attempts = begun.attempts();
-        match begun.running_after(0) {
-            // Whichever attempt it is, the call ends with it and the others are cancelled.
-            Some((_, slot)) => {
-                begun.outcome(slot, failure.code(), Judgement::from(Directive::Fail));
-            }
-            None => begun.cancel(failure.code()),
-        }
-        // Then that is what the application hears.
-        if !begun.is_out_of_time() {
+        // Whichever attempt it is, the call ends with it and the others are cancelled.
+        let counts = begun.running_after(0).is_some_and(|(_, slot)| {
+            begun.outcome(slot, failure.code(), Judgement::from(Directive::Fail))
+        });
+        // It may have ended before, by its deadline or by an attempt's timeout.
+        if counts || begun.end().is_none() {
+            begun.cancel(failure.code());
             self.rare().local = Some(of_body(failure, attempts));
         }
     }

@@ -109,6 +109,7 @@ where
         let retries = self.shared.retries(options.retries, request.extensions());
         if retries == Retries::Off
             && options.diary.is_none()
+            && options.attempt_timeout.is_none()
             && !self.shared.has_terms()
             && !self.shared.observing.is_listened_to()
             && Said::is_nothing(request.headers())
@@ -128,7 +129,7 @@ impl<S, W> RetryService<S, W> {
         &mut self,
         mut request: Request<B>,
         retries: Retries,
-        CallOptions { wait_for_ready, diary, .. }: CallOptions,
+        CallOptions { wait_for_ready, diary, attempt_timeout, .. }: CallOptions,
     ) -> ResponseFuture<S, B, W, R>
     where
         S: Service<Request<B>, Response = Response<R>> + Clone,
@@ -146,22 +147,27 @@ impl<S, W> RetryService<S, W> {
             request.headers_mut().remove(PREVIOUS);
         }
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
+        let method = match attempt_timeout {
+            Some(timeout) => method.with_attempt_timeout(timeout),
+            None => method,
+        };
         let observer = self.shared.observing.call(&method, request.uri().path());
         let template = Template::of(&request, usual, method.usual_head());
         // Whose first attempt is its last has nothing to avoid.
         let distinct = self.shared.distinct && retries != Retries::Off;
         let used = distinct.then(|| UsedBackends::of(request.extensions_mut())).flatten();
         let plan = method.plan();
-        // The first attempt carries the config's deadline if that is the smaller one.
-        let config_deadline = plan.policy().rules().deadline;
-        if let Some(config) = config_deadline.filter(|it| deadline.is_none_or(|own| *it < own)) {
-            request.headers_mut().insert(TIMEOUT, timeout::format(config));
+        // The first attempt carries the config's deadline, or its own timeout, if that is smaller.
+        let rules = plan.policy().rules();
+        let shortest = [rules.deadline, rules.attempt_timeout].into_iter().flatten().min();
+        if let Some(shortest) = shortest.filter(|it| deadline.is_none_or(|own| *it < own)) {
+            request.headers_mut().insert(TIMEOUT, timeout::format(shortest));
         }
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
         let keeps = retries != Retries::Off;
         let mut sizes = method.request_max().map(Sizes::new);
         // At its deadline a call lets go of its body, which a connection would go on reading.
-        let bounded = deadline.is_some() || config_deadline.is_some();
+        let bounded = deadline.is_some() || shortest.is_some();
         let ahead = if keeps || observer.counts_bytes() || sizes.is_some() || bounded {
             match Ahead::read(request.body_mut(), &mut sizes) {
                 Ok(ahead) => Some(ahead),

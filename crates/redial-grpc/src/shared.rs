@@ -25,8 +25,8 @@ pub(crate) struct Shared {
     pub(crate) observing: Observing,
     /// Which repetitions are allowed now; publishes nothing but itself.
     retries: AtomicU8,
-    /// Whether the config says something that holds without any retry. Whoever reads it may see it
-    /// a moment before or after the config itself.
+    /// Whether config or client say something that holds without any retry. A call may see it a
+    /// moment before or after the config itself.
     terms: AtomicBool,
     depth: bool,
     /// Whether each attempt carries the backends that its call has used.
@@ -72,7 +72,7 @@ impl Shared {
         Methods::find(&self.methods, path, &self.counters)
     }
 
-    /// Whether the config says something that holds without any retry.
+    /// Whether config or client say something that holds without any retry.
     pub(crate) fn has_terms(&self) -> bool {
         self.terms.load(Ordering::Relaxed)
     }

@@ -15,6 +15,7 @@ use redial::code::Code;
 use redial_core::{Command, Directive, First, Judgement, Terms};
 use redial_service_config::{Plan, Retries};
 
+use crate::attempt::Running;
 use crate::backends::UsedBackends;
 use crate::begun::Begun;
 use crate::methods::PlanRef;
@@ -136,21 +137,21 @@ impl State {
         self.method.plan()
     }
 
-    /// The request of the attempt with this number.
-    pub(crate) fn request<B>(&mut self, number: u32, body: B) -> Option<Request<B>> {
-        let remaining = self.begun().remaining();
+    /// The request of this attempt.
+    pub(crate) fn request<B>(&mut self, running: Running, body: B) -> Option<Request<B>> {
+        let remaining = self.begun().remaining(running.slot);
         let usual = self.method.usual_head();
-        let mut request = self.template.request(usual, number, remaining, body)?;
+        let mut request = self.template.request(usual, running.number, remaining, body)?;
         if let Some(used) = &self.used {
             request.extensions_mut().insert(used.clone());
         }
         Some(request)
     }
 
-    /// Writes into the request of an attempt what remains by now; false if nothing does, and nothing
-    /// starts any more (P4).
-    pub(crate) fn stamp<B>(&mut self, request: &mut Request<B>) -> bool {
-        let remaining = self.begun().remaining_now();
+    /// Writes into the request of an attempt what remains by now; false if nothing does, and it is
+    /// not sent (P4).
+    pub(crate) fn stamp<B>(&mut self, slot: usize, request: &mut Request<B>) -> bool {
+        let remaining = self.begun().remaining_now(slot);
         if let Some(remaining) = remaining {
             request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
         }

@@ -23,6 +23,45 @@ pub enum Retries {
     Off,
 }
 
+/// A timeout for each attempt of a call: an extension of gRPC, which the service config does not
+/// have (ruling G42). It cancels an attempt that has no response headers by then, with
+/// DEADLINE_EXCEEDED.
+///
+/// An attempt that timed out may have run, so the call ends with that status, unless
+/// [`retryable`](AttemptTimeout::retryable) says otherwise and the policy lists DEADLINE_EXCEEDED.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use redial_service_config::{AttemptTimeout, Client};
+///
+/// let quick = AttemptTimeout::after(Duration::from_millis(250)).retryable();
+/// let client = Client::builder().attempt_timeout(quick).build()?;
+/// assert_eq!(client.attempt_timeout, Some(quick));
+/// # Ok::<(), redial::Problem>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptTimeout {
+    pub(crate) after: Duration,
+    pub(crate) retryable: bool,
+}
+
+impl AttemptTimeout {
+    /// Cancels an attempt that has no response headers after this long, which ends the call.
+    #[must_use]
+    pub const fn after(after: Duration) -> Self {
+        AttemptTimeout { after, retryable: false }
+    }
+
+    /// The same, where an attempt that timed out may be retried like one that failed with
+    /// DEADLINE_EXCEEDED: only use it for methods that are idempotent.
+    #[must_use]
+    pub const fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+}
+
 /// What a client says about retries. The config is the service owner's word, this the client's.
 ///
 /// | option | default | why |
@@ -34,6 +73,7 @@ pub enum Retries {
 /// | `retry_buffer_size_in_bytes` | 16 MiB | what a channel's calls keep together |
 /// | `retries` | [`Retries::All`] | |
 /// | `pushback_max` | none | a server is believed |
+/// | `attempt_timeout` | none | gRPC has no such timeout |
 ///
 /// ```
 /// use redial_service_config::{Client, Jitter};
@@ -61,6 +101,8 @@ pub struct Client {
     pub retries: Retries,
     /// The longest delay that a server may ask for; a longer one becomes this (ruling G9).
     pub pushback_max: Option<Duration>,
+    /// The timeout of each attempt (ruling G42).
+    pub attempt_timeout: Option<AttemptTimeout>,
 }
 
 impl Client {
@@ -72,6 +114,7 @@ impl Client {
         retry_buffer_size_in_bytes: RETRY_BUFFER_SIZE,
         retries: Retries::All,
         pushback_max: None,
+        attempt_timeout: None,
     };
 
     /// A client of your own.
@@ -136,6 +179,12 @@ impl ClientBuilder {
     /// The longest delay that a server may ask for.
     pub const fn pushback_max(mut self, most: Duration) -> Self {
         self.0.pushback_max = Some(most);
+        self
+    }
+
+    /// The timeout of each attempt.
+    pub const fn attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
+        self.0.attempt_timeout = Some(timeout);
         self
     }
 

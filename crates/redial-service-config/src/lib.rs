@@ -52,7 +52,8 @@ pub use choice::{
     ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, LANGUAGE, RECORD_NAME_PREFIX,
 };
 pub use client::{
-    ATTEMPTS_CAP, Client, ClientBuilder, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
+    ATTEMPTS_CAP, AttemptTimeout, Client, ClientBuilder, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE,
+    Retries,
 };
 pub use codes::Codes;
 pub use config::{LoadBalancing, ServiceConfig};

@@ -9,10 +9,10 @@ use redial::code::Code;
 use redial_core::throttle::{Bucket, Tokens};
 use redial_core::{
     Backoff, Cost, Directive, Expired, Failure, Grant, HintRule, Jitter, Judgement, Kind, LIVE_MAX,
-    Ns, Numbering, Policy, Proof, Reason, Rules, Stage, Taken,
+    Ns, Numbering, Policy, Proof, Reason, Rules, Stage, Taken, TimedOut,
 };
 
-use crate::{Client, Codes, MethodConfig, MethodPolicy, Pushback, Retries};
+use crate::{AttemptTimeout, Client, Codes, MethodConfig, MethodPolicy, Pushback, Retries};
 
 /// What a call of a method does: made once for an entry of a config, used by every call.
 ///
@@ -52,16 +52,15 @@ impl Client {
             Retries::All => method.and_then(|method| method.policy),
             Retries::Transparent | Retries::Off => None,
         };
-        let rules = self.rules(method, policy);
-        let core = Policy::new(rules).unwrap_or_else(|problem| {
-            debug_assert!(false, "rules of a checked config and client: {problem}");
-            Policy::checked(Rules { attempts: Some(1), ..Rules::DEFAULT })
-        });
-        Plan {
-            policy: core,
+        let plan = Plan {
+            policy: checked(self.rules(method, policy)),
             codes: policy.map_or(Codes::NONE, |policy| policy.codes()),
             retries: self.retries,
             wait_for_ready: method.and_then(|method| method.wait_for_ready).unwrap_or(false),
+        };
+        match self.attempt_timeout {
+            Some(timeout) => plan.with_attempt_timeout(timeout),
+            None => plan,
         }
     }
 
@@ -114,7 +113,30 @@ impl Client {
     }
 }
 
+/// Rules that have no contradiction, since the config and the client have none.
+fn checked(rules: Rules) -> Policy {
+    Policy::new(rules).unwrap_or_else(|problem| {
+        debug_assert!(false, "rules of a checked config and client: {problem}");
+        Policy::checked(Rules { attempts: Some(1), ..Rules::DEFAULT })
+    })
+}
+
 impl Plan {
+    /// The same plan, where each attempt has this timeout (ruling G42).
+    #[must_use]
+    pub fn with_attempt_timeout(self, timeout: AttemptTimeout) -> Plan {
+        let listed = self.codes.contains(Code::DeadlineExceeded);
+        let timed_out = match listed && timeout.retryable {
+            true => TimedOut::Retry,
+            false => TimedOut::Fail { drains: listed },
+        };
+        let rules = *self.policy.rules();
+        // A deadline that is not later ends the call before the attempt.
+        let is_reached = rules.deadline.is_none_or(|deadline| timeout.after < deadline);
+        let attempt_timeout = is_reached.then_some(timeout.after);
+        Plan { policy: checked(Rules { attempt_timeout, timed_out, ..rules }), ..self }
+    }
+
     /// The rules for the core.
     #[must_use]
     pub const fn policy(&self) -> &Policy {

@@ -74,6 +74,7 @@ impl Tally {
             {
                 self.failed = Some(attempt);
             }
+            Note::TimedOut { attempt } if attempt != self.first => self.failed = Some(attempt),
             _ => {}
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use redial::testing::{meets, play};
 use redial::throttles::Bucket;
 use redial::{Directive, Failure, Hint, Judgement, Kind, Problem, Reason, Stage, Why, ms, s};
-use redial_core::{Backoff, Expired, HintRule, Numbering, Proof, Rules};
+use redial_core::{Backoff, Expired, HintRule, Numbering, Proof, Rules, TimedOut};
 use redial_service_config::{
-    Client, Code, Jitter, Late, MethodConfig, Plan, Pushback, Retries, RetryThrottling,
-    ServiceConfig,
+    AttemptTimeout, Client, Code, Jitter, Late, MethodConfig, Plan, Pushback, Retries,
+    RetryThrottling, ServiceConfig,
 };
 
 const CONFIG: &str = r#"{"methodConfig": [
@@ -71,6 +71,33 @@ fn the_rules_are_the_configs_and_the_clients() {
     );
     let hedge = Rules { attempts: Some(32), hedge: Some(ms(20)), ..base };
     assert_eq!(rules(&client, "hedge"), hedge, "hedges are 32 at the most");
+}
+
+#[test]
+fn attempt_timeout_is_in_the_rules_with_what_it_means() {
+    let after = AttemptTimeout::after(ms(250));
+    let timed_out = |timeout, service: &str| {
+        let client = Client::builder().attempt_timeout(timeout).build().unwrap();
+        let rules = rules(&client, service);
+        (rules.attempt_timeout, rules.timed_out)
+    };
+    let timeout = Some(ms(250));
+    // `retry` lists DEADLINE_EXCEEDED, the others do not.
+    assert_eq!(timed_out(after.retryable(), "retry"), (timeout, TimedOut::Retry));
+    assert_eq!(timed_out(after, "retry"), (timeout, TimedOut::Fail { drains: true }));
+    for service in ["hedge", "none", "unknown"] {
+        let fails = TimedOut::Fail { drains: false };
+        assert_eq!(timed_out(after.retryable(), service), (timeout, fails), "{service}");
+    }
+    // The deadline of `none` is 2 s: a timeout that is not below it is never reached.
+    for (timeout, reached) in [(ms(1_999), Some(ms(1_999))), (s(2), None), (s(3), None)] {
+        assert_eq!(timed_out(AttemptTimeout::after(timeout), "none").0, reached);
+    }
+    let (layer, call) = (AttemptTimeout::after(s(1)).retryable(), AttemptTimeout::after(ms(9)));
+    let client = Client::builder().attempt_timeout(layer).build().unwrap();
+    let own = plan(&client, "retry").with_attempt_timeout(call);
+    assert_eq!(own.policy().rules().attempt_timeout, Some(ms(9)));
+    assert_eq!(own.policy().rules().timed_out, TimedOut::Fail { drains: true });
 }
 
 #[test]

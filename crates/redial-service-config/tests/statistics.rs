@@ -6,7 +6,8 @@ use std::thread;
 use redial::testing::{Meets, Played, Script, hangs, meets, play};
 use redial::{Judgement, ms};
 use redial_service_config::{
-    BUCKETS, Client, Code, Counted, Counters, Plan, Pushback, ServiceConfig, Statistics, Tally,
+    AttemptTimeout, BUCKETS, Client, Code, Counted, Counters, Plan, Pushback, ServiceConfig,
+    Statistics, Tally,
 };
 
 fn plan(policy: &str) -> Plan {
@@ -45,6 +46,16 @@ fn told(played: &Played) -> (u64, u64, [u64; 3], u64) {
 
 fn status(plan: &Plan, code: Code) -> Meets {
     meets(plan.judge(code, Pushback::None))
+}
+
+#[test]
+fn attempt_timeout_of_a_retry_counts_as_its_failure() {
+    let timeout = AttemptTimeout::after(ms(5));
+    let plan = retry().with_attempt_timeout(timeout);
+    let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
+    let busy = status(&plan, Code::Unavailable);
+    assert_eq!(of(vec![hangs()]), (0, 0, [0, 0, 0], 0), "the first is no retry");
+    assert_eq!(of(vec![busy, hangs()]), (1, 1, [1, 0, 0], 0));
 }
 
 #[test]

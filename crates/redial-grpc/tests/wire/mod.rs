@@ -6,6 +6,7 @@
 //! socket can show it; they are in real time and compare no times.
 
 mod answers;
+mod attempt_timeouts;
 mod buffers;
 mod cancelling;
 mod clients;

@@ -1,0 +1,292 @@
+//! The timeout of an attempt, an option of the client (ruling G42).
+
+use std::time::Duration;
+
+use redial::{Note, Why};
+use redial_echo::EchoRequest;
+use redial_grpc::{AttemptTimeout, CallDiary, CallOptions, Late, Retries, RetryLayerBuilder};
+use redial_peers::grpc::{Answer, Code as Peer, How, Reason, Script, Server};
+use tokio::time::Instant;
+use tonic::{Code, Request};
+use tower::ServiceBuilder;
+
+use super::rig::{HEDGE, RETRY, Rig, channel, endpoint, layer, message, ms};
+
+const TIMEOUT: AttemptTimeout = AttemptTimeout::after(ms_const(100));
+const RETRYABLE: AttemptTimeout = TIMEOUT.retryable();
+const TEXT: &str = "the attempt timed out after 100ms";
+
+const fn ms_const(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A policy that lists DEADLINE_EXCEEDED beside UNAVAILABLE.
+fn listing(policy: &str) -> String {
+    policy.replace(r#"["UNAVAILABLE"]"#, r#"["UNAVAILABLE", "DEADLINE_EXCEEDED"]"#)
+}
+
+fn with(fields: &str, timeout: AttemptTimeout) -> RetryLayerBuilder {
+    layer(fields).attempt_timeout(timeout)
+}
+
+fn rig(layer: RetryLayerBuilder, script: impl Into<Script>) -> Rig {
+    Rig::of(layer.build(), Server::new(script))
+}
+
+fn within(deadline: Duration) -> Request<EchoRequest> {
+    let mut request = Request::new(message("x"));
+    request.set_timeout(deadline);
+    request
+}
+
+fn timeouts(rig: &Rig) -> Vec<Option<Duration>> {
+    rig.server.record().streams.iter().map(redial_peers::grpc::Stream::timeout).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_is_retried_if_listed_and_retryable() {
+    let mut rig = rig(with(&listing(RETRY), RETRYABLE), [Answer::hang(), Answer::echo()]);
+    let told = rig.call().await;
+    // 100 ms, and a backoff of 50.
+    assert_eq!((told.code(), told.starts()), (Code::Ok, vec![0, 150]));
+    assert_eq!((rig.tokens(), rig.statistics()), (9_100, (1, 0, 0)));
+    assert_eq!(
+        (told.previous(), told.previous_told().as_deref()),
+        (vec![None, Some(1)], Some("1"))
+    );
+    assert_eq!(timeouts(&rig), [Some(ms(100)), Some(ms(100))]);
+    let first = &rig.server.record().streams[0];
+    assert_eq!(first.end.unwrap().how, How::ResetByClient(Reason::CANCEL));
+    assert_eq!(first.reset.unwrap().at, ms(100));
+}
+
+/// An attempt that timed out may have run: listing its code is not enough (P13).
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_is_final_unless_listed_and_retryable() {
+    let cases = [
+        (listing(RETRY), TIMEOUT, 9_000),
+        (RETRY.to_owned(), RETRYABLE, 10_000),
+        (RETRY.to_owned(), TIMEOUT, 10_000),
+        (listing(HEDGE), TIMEOUT, 9_000),
+        (HEDGE.to_owned(), RETRYABLE, 10_000),
+        (String::new(), RETRYABLE, 10_000),
+    ];
+    for (fields, timeout, tokens) in cases {
+        let mut rig = rig(with(&fields, timeout), vec![Answer::hang(); 3]);
+        let told = rig.call().await;
+        let status = told.status();
+        assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, TEXT), "{fields}");
+        assert_eq!(told.end(), (Why::Fatal, 100), "{fields}");
+        // A listed status drains the throttle whether or not it is retried (G13).
+        assert_eq!((rig.tokens(), rig.control.bytes_kept()), (tokens, 0), "{fields}");
+        tokio::time::timeout(ms(1), rig.server.idle()).await.expect("every stream is reset");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_of_every_attempt_hands_on_the_last() {
+    let mut rig = rig(with(&listing(RETRY), RETRYABLE), vec![Answer::hang(); 3]);
+    let told = rig.call().await;
+    assert_eq!((told.status().code(), told.status().message()), (Code::DeadlineExceeded, TEXT));
+    assert_eq!((told.starts(), told.end()), (vec![0, 150, 350], (Why::Attempts, 450)));
+    assert_eq!((rig.tokens(), rig.statistics()), (7_000, (2, 2, 0)));
+    assert_eq!(told.previous_told().as_deref(), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_holds_without_retries() {
+    for retries in [Retries::Transparent, Retries::Off] {
+        for call in [false, true] {
+            let layer = layer(RETRY).retries(retries);
+            let layer = if call { layer } else { layer.attempt_timeout(RETRYABLE) };
+            let mut rig = rig(layer, [Answer::hang()]);
+            let mut request = Request::new(message("x"));
+            if call {
+                let options = CallOptions::new().attempt_timeout(RETRYABLE);
+                request.extensions_mut().insert(options);
+            }
+            let began = Instant::now();
+            let status = rig.client.unary(request).await.unwrap_err();
+            assert_eq!((status.message(), began.elapsed()), (TEXT, ms(100)), "{retries:?}");
+            assert_eq!((timeouts(&rig), rig.tokens()), (vec![Some(ms(100))], 10_000));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_of_a_call_replaces_that_of_the_layer() {
+    let longer = AttemptTimeout::after(ms(300)).retryable();
+    for (layer, starts) in
+        [(with(&listing(RETRY), TIMEOUT), [0, 350]), (layer(&listing(RETRY)), [0, 350])]
+    {
+        let mut rig = rig(layer, [Answer::hang(), Answer::echo()]);
+        let mut request = Request::new(message("x"));
+        request.extensions_mut().insert(CallOptions::new().attempt_timeout(longer));
+        let told = rig.call_with(request).await;
+        assert_eq!((told.code(), told.starts()), (Code::Ok, starts.to_vec()));
+        assert_eq!(timeouts(&rig), [Some(ms(300)), Some(ms(300))]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_of_a_hedge_starts_the_next_one() {
+    let two = listing(HEDGE).replace(r#""0.02s""#, r#""0.08s""#);
+    // Hedges follow at 80 ms, and 80 ms after the one that the timeout at 100 ms starts.
+    let script = [Answer::hang(), Answer::hang(), Answer::echo().after(ms(40))];
+    let mut rig = rig(with(&two, RETRYABLE), script);
+    let told = rig.call().await;
+    assert_eq!((told.code(), told.starts()), (Code::Ok, vec![0, 80, 100]));
+    assert_eq!(told.end(), (Why::Succeeded, 140));
+    assert_eq!(timeouts(&rig), [Some(ms(100)); 3]);
+    assert_eq!(rig.tokens(), 9_100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_begins_anew_for_a_transparent_retry() {
+    let refused = Answer::reset(Reason::REFUSED_STREAM).after(ms(60));
+    let mut rig = rig(with(&listing(RETRY), TIMEOUT), [refused, Answer::echo().after(ms(90))]);
+    let told = rig.call().await;
+    assert_eq!((told.code(), told.end()), (Code::Ok, (Why::Succeeded, 150)));
+    assert_eq!(timeouts(&rig), [Some(ms(100)), Some(ms(100))]);
+}
+
+/// As Envoy's `per_try_timeout`: once the response has begun, only the deadline ends it.
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_is_over_with_response_headers() {
+    let slow = || Answer::headers().after(ms(90)).message("").after(ms(500)).trailers(Peer::OK);
+    let mut rig = rig(with(&listing(RETRY), RETRYABLE), [slow(), slow()]);
+    let told = rig.call().await;
+    assert_eq!((told.code(), told.end()), (Code::Ok, (Why::Succeeded, 500)));
+    let began = Instant::now();
+    let mut stream = rig.client.server_stream(within(ms(300))).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(began.elapsed(), ms(300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_and_deadline_the_smaller_travels() {
+    let mut rig = rig(with(&listing(RETRY), RETRYABLE), vec![Answer::hang(); 3]);
+    let told = rig.call_with(within(ms(200))).await;
+    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 200)));
+    assert_eq!(timeouts(&rig), [Some(ms(100)), Some(ms(50))]);
+    let text = "the deadline passed (2 attempts); \
+                the last that ended did so with DEADLINE_EXCEEDED: the attempt timed out after 100ms";
+    assert_eq!(told.status().message(), text);
+    assert_eq!(rig.tokens(), 9_000, "the deadline is no failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_not_below_the_deadline_is_never_reached() {
+    for (config, own, deadline) in
+        [(Some("0.1s"), None, 100), (None, Some(100), 100), (None, Some(60), 60)]
+    {
+        let timeout = config.map_or(String::new(), |it| format!(r#", "timeout": "{it}""#));
+        let fields = format!("{}{timeout}", listing(RETRY));
+        let mut rig = rig(with(&fields, RETRYABLE), vec![Answer::hang(); 3]);
+        let request = own.map_or_else(|| Request::new(message("x")), |own| within(ms(own)));
+        let told = rig.call_with(request).await;
+        assert_eq!(told.end(), (Why::Deadline, deadline));
+        assert_eq!((told.starts(), timeouts(&rig)), (vec![0], vec![Some(ms(deadline))]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_with_late_early_hands_on_the_timeout() {
+    let layer = with(&listing(RETRY), RETRYABLE).late(Late::Early);
+    let mut rig = rig(layer, vec![Answer::hang(); 3]);
+    let told = rig.call_with(within(ms(140))).await;
+    assert_eq!((told.status().message(), told.end()), (TEXT, (Why::Deadline, 100)));
+}
+
+/// A server that keeps to `grpc-timeout` answers in the same moment, and a client that is polled
+/// late finds the answer. What came first must not decide whether the call is retried.
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_beats_a_failure_that_came_after_it() {
+    let late = || Answer::trailers_only(Peer::DEADLINE_EXCEEDED).after(ms(120));
+    for (timeout, ended) in [(TIMEOUT, Some(TEXT)), (RETRYABLE, None)] {
+        let mut rig = rig(with(&listing(RETRY), timeout), [late(), Answer::echo()]);
+        let diary = CallDiary::new();
+        let mut request = Request::new(message("x"));
+        request.extensions_mut().insert(CallOptions::new().diary(&diary));
+        let mut call = Box::pin(rig.client.unary(request));
+        assert!(tokio::time::timeout(ms(50), &mut call).await.is_err());
+        // The connection is polled meanwhile, the call is not.
+        tokio::time::sleep(ms(100)).await;
+        let answer = call.await;
+        assert_eq!(answer.err().as_ref().map(|status| status.message()), ended);
+        let timed_out = |(_, note): &(u64, Note)| *note == Note::TimedOut { attempt: 1 };
+        assert!(diary.read().notes().iter().any(timed_out));
+    }
+}
+
+/// A stream whose buffer is full belongs to its attempt, which has no response yet.
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_after_a_full_buffer_ends_the_call() {
+    let layer = with(&listing(RETRY), RETRYABLE).per_rpc_buffer_limit_in_bytes(10);
+    let mut rig = rig(layer, [Answer::hang()]);
+    let told = rig.call_with(Request::new(message("more than ten bytes"))).await;
+    assert_eq!((told.status().message(), told.end()), (TEXT, (Why::Committed, 100)));
+}
+
+/// Red: leave out `saw` for `Note::TimedOut` in `Book::note`.
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_is_the_status_of_attempt_and_call_in_metrics() {
+    use metrics_util::debugging::DebuggingRecorder;
+
+    let recorder = DebuggingRecorder::new();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let busy = Answer::trailers_only(Peer::UNAVAILABLE);
+    let mut rig = rig(with(RETRY, TIMEOUT).metrics(), [busy, Answer::hang()]);
+    assert_eq!(rig.call().await.code(), Code::DeadlineExceeded);
+    let mut seen = Vec::new();
+    for (key, ..) in recorder.snapshotter().snapshot().into_vec() {
+        let key = key.key();
+        let status = key.labels().find(|label| label.key() == "grpc.status");
+        if let (Some((_, what)), Some(status)) = (key.name().split_once("client."), status)
+            && what.ends_with(".duration")
+        {
+            seen.push((what.to_owned(), status.value().to_owned()));
+        }
+    }
+    seen.sort();
+    let seen: Vec<_> = seen.iter().map(|(what, status)| (&**what, &**status)).collect();
+    assert_eq!(
+        seen,
+        [
+            ("attempt.duration", "DEADLINE_EXCEEDED"),
+            ("attempt.duration", "UNAVAILABLE"),
+            ("call.duration", "DEADLINE_EXCEEDED"),
+        ]
+    );
+}
+
+/// A retry that waits for a place below carries what remains of its own time, and is not sent if
+/// that is nothing.
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_counts_while_the_service_is_not_ready() {
+    for (busy_ms, code) in [(120, Code::Ok), (200, Code::DeadlineExceeded)] {
+        let slow = Answer::headers().after(ms(busy_ms)).message("").trailers(Peer::OK);
+        let answers = [Answer::trailers_only(Peer::UNAVAILABLE), slow, Answer::echo()];
+        let rig = rig(layer(RETRY), answers);
+        let channel = channel(&endpoint(), &rig.server.connector());
+        let one_place = tower::limit::GlobalConcurrencyLimitLayer::new(1);
+        let service =
+            ServiceBuilder::new().layer(rig.layer.clone()).layer(one_place).service(channel);
+        let mut client = redial_echo::echo_client::EchoClient::new(service);
+        let mut other = client.clone();
+        let mut request = Request::new(message("x"));
+        request.extensions_mut().insert(CallOptions::new().attempt_timeout(TIMEOUT));
+        let call = tokio::spawn(async move { client.unary(request).await });
+        tokio::time::sleep(ms(10)).await;
+        // The retry is due at 50 ms.
+        other.unary(message("x")).await.unwrap();
+        let answer = call.await.unwrap();
+        assert_eq!(answer.map_or_else(|status| status.code(), |_| Code::Ok), code);
+        let sent = timeouts(&rig);
+        match code {
+            Code::Ok => assert_eq!(sent, [Some(ms(100)), None, Some(ms(20))]),
+            _ => assert_eq!(sent, [Some(ms(100)), None]),
+        }
+    }
+}
