@@ -181,8 +181,20 @@ fn out_of_time_text() -> (Code, String) {
     (Code::DeadlineExceeded, "the deadline passed while the response came".to_owned())
 }
 
-pub(crate) fn too_large_text(TooLarge { size, limit }: TooLarge) -> (Code, String) {
-    let text = format!("a message of {size} bytes is larger than the {limit} that are allowed");
+/// The status of a call whose request has a message that is too large (G41).
+pub(crate) fn request_too_large(too_large: TooLarge) -> (Code, String) {
+    too_large_text("request", "maxRequestMessageBytes", too_large)
+}
+
+/// The status of a call whose response has one.
+fn response_too_large(too_large: TooLarge) -> (Code, String) {
+    too_large_text("response", "maxResponseMessageBytes", too_large)
+}
+
+fn too_large_text(what: &str, field: &str, TooLarge { size, limit }: TooLarge) -> (Code, String) {
+    let text = format!(
+        "the {what} has a message of {size} bytes, and {field} of the service config is {limit}"
+    );
     (Code::ResourceExhausted, text)
 }
 
@@ -223,7 +235,7 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
 #[cold]
 fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
     call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
-    if call.is_out_of_time() { out_of_time_text() } else { too_large_text(too_large) }
+    if call.is_out_of_time() { out_of_time_text() } else { response_too_large(too_large) }
 }
 
 /// A response that just stops: no trailers came.
@@ -279,7 +291,7 @@ fn rare(call: &mut State, seen: Seen, polled: Polled) -> Rare {
         (Seen::TooLarge(too_large), _) => refuse(call, too_large),
         (_, Poll::Ready(Some(Err(error)))) => match lost(call, error) {
             _ if call.is_out_of_time() => out_of_time_text(),
-            Lost::TooLarge(too_large) => too_large_text(too_large),
+            Lost::TooLarge(too_large) => request_too_large(too_large),
             Lost::To(error) => return Rare::Fails(numbered_error(error, call.number)),
         },
         _ => out_of_time_text(),

@@ -8,7 +8,7 @@ use redial::code::Code;
 use redial_core::Why;
 
 use crate::answer::{self, Head};
-use crate::body::{ResponseBody, too_large_text};
+use crate::body::{ResponseBody, request_too_large};
 use crate::evidence::Evidence;
 use crate::tape::Failure;
 use crate::template::{PREVIOUS, previous};
@@ -112,7 +112,7 @@ pub(crate) fn attempt_timed_out(after: Duration, number: u32) -> Finish {
 pub(crate) fn of_body(failure: Failure, attempts: u32) -> Finish {
     match failure {
         Failure::TooLarge(too_large) => {
-            let (code, message) = too_large_text(too_large);
+            let (code, message) = request_too_large(too_large);
             Finish::Ended(Ended::new(code, message, attempts))
         }
         Failure::Body(error) => Finish::Error(error, attempts),

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{CallDiary, CallOptions};
 use redial_peers::grpc::{Answer, Code as Peer, Reason, Script, Server};
+use tokio::time::Instant;
 use tonic::Request;
 use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
@@ -81,4 +82,32 @@ async fn of_many_calls_for_few_places_none_keeps_one_and_none_promises_time_that
     for seed in 0..CROWDS {
         crowd(seed).await;
     }
+}
+
+/// One thread, one connection and one place in the service below: a call that waits for its retry
+/// holds none of them (ruling L6).
+#[tokio::test(start_paused = true)]
+async fn sleeping_retry_does_not_delay_other_calls() {
+    let hour = "3600000";
+    let answers = [Answer::trailers_only(Peer::UNAVAILABLE).pushback(hour), Answer::reply("")];
+    let script = Script::new().call("sleeper", answers).otherwise(Answer::reply(""));
+    let server = Server::new(script).on_pipe();
+    let channel = channel(&endpoint(), &server.connector());
+    let place = GlobalConcurrencyLimitLayer::new(1);
+    let layer = layer(RETRY).build();
+    let service = ServiceBuilder::new().layer(layer).layer(place).service(channel);
+    let client = EchoClient::new(service);
+    let mut sleeper = client.clone();
+    let mut request = Request::new(message("x"));
+    request.metadata_mut().insert("x-redial-call", "sleeper".parse().unwrap());
+    let began = Instant::now();
+    let sleeping = tokio::spawn(async move { sleeper.unary(request).await });
+    server.until_counts(|counts| counts.streams == 1).await;
+    for _ in 0..100 {
+        client.clone().unary(message("x")).await.unwrap();
+    }
+    assert_eq!(began.elapsed(), ms(0), "no other call waited");
+    assert!(!sleeping.is_finished());
+    sleeping.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), ms(3_600_000));
 }

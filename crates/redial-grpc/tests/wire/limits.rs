@@ -35,7 +35,10 @@ fn too_large() -> EchoRequest {
     message(&"m".repeat(19))
 }
 
-const TEXT: &str = "a message of 21 bytes is larger than the 20 that are allowed";
+const REQUEST_TEXT: &str =
+    "the request has a message of 21 bytes, and maxRequestMessageBytes of the service config is 20";
+const RESPONSE_TEXT: &str = "the response has a message of 21 bytes, \
+                             and maxResponseMessageBytes of the service config is 20";
 
 #[tokio::test(start_paused = true)]
 async fn a_request_of_the_limit_passes_and_one_byte_more_is_never_sent() {
@@ -46,7 +49,7 @@ async fn a_request_of_the_limit_passes_and_one_byte_more_is_never_sent() {
             let told = rig.call_with(Request::new(largest())).await;
             assert_eq!(told.code(), Code::Ok, "{retries:?}");
             let status = rig.client.unary(too_large()).await.unwrap_err();
-            assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, TEXT));
+            assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, REQUEST_TEXT));
             assert_eq!(rig.server.counts().streams, 1, "{retries:?}");
             assert_eq!(rig.control.bytes_kept(), 0);
         }
@@ -96,7 +99,7 @@ async fn a_request_that_grows_too_large_ends_its_call_in_every_phase() {
                 assert_eq!(begun, once == Once::Headers, "{what}");
                 assert_eq!(
                     (status.code(), status.message()),
-                    (Code::ResourceExhausted, TEXT),
+                    (Code::ResourceExhausted, REQUEST_TEXT),
                     "{what}"
                 );
                 rig.server.idle().await;
@@ -180,7 +183,7 @@ async fn a_request_that_fails_between_two_attempts_ends_its_call() {
     answer.send(busy).unwrap();
     let error = tokio::time::timeout(ms(1), call).await.expect("it ends at once").unwrap_err();
     let status = error.downcast_ref::<Status>().unwrap();
-    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, TEXT));
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, REQUEST_TEXT));
     assert_eq!((inner.0.lock().unwrap().len(), layer.control().bytes_kept()), (0, 0));
 }
 
@@ -266,7 +269,10 @@ async fn a_response_that_is_too_large_ends_its_call_and_is_never_retried() {
 
             let mut rig = Rig::of(layer(), Server::new(vec![Answer::reply(response_of(19)); 3]));
             let told = rig.call().await;
-            assert_eq!((told.code(), told.status().message()), (Code::ResourceExhausted, TEXT));
+            assert_eq!(
+                (told.code(), told.status().message()),
+                (Code::ResourceExhausted, RESPONSE_TEXT)
+            );
             assert_eq!((told.end().0, told.starts().len()), (Why::Fatal, 1), "{retries:?}");
             assert_eq!((rig.tokens(), rig.control.bytes_kept()), (10_000, 0));
         }
