@@ -25,10 +25,11 @@ pub enum Retries {
 
 /// A timeout for each attempt of a call: an extension of gRPC, which the service config does not
 /// have (ruling G42). It cancels an attempt that has no response headers by then, with
-/// DEADLINE_EXCEEDED.
+/// `DEADLINE_EXCEEDED`.
 ///
 /// An attempt that timed out may have run, so the call ends with that status, unless
-/// [`retryable`](AttemptTimeout::retryable) says otherwise and the policy lists DEADLINE_EXCEEDED.
+/// [`retryable`](AttemptTimeout::retryable) says otherwise and the policy lists
+/// `DEADLINE_EXCEEDED`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,7 +55,7 @@ impl AttemptTimeout {
     }
 
     /// The same, where an attempt that timed out may be retried like one that failed with
-    /// DEADLINE_EXCEEDED: only use it for methods that are idempotent.
+    /// `DEADLINE_EXCEEDED`: only use it for methods that are idempotent.
     #[must_use]
     pub const fn retryable(mut self) -> Self {
         self.retryable = true;

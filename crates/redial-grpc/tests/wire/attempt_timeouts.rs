@@ -20,7 +20,7 @@ const fn ms_const(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A policy that lists DEADLINE_EXCEEDED beside UNAVAILABLE.
+/// A policy that lists `DEADLINE_EXCEEDED` too.
 fn listing(policy: &str) -> String {
     policy.replace(r#"["UNAVAILABLE"]"#, r#"["UNAVAILABLE", "DEADLINE_EXCEEDED"]"#)
 }
@@ -213,7 +213,7 @@ async fn attempt_timeout_beats_a_failure_that_came_after_it() {
         // The connection is polled meanwhile, the call is not.
         tokio::time::sleep(ms(100)).await;
         let answer = call.await;
-        assert_eq!(answer.err().as_ref().map(|status| status.message()), ended);
+        assert_eq!(answer.err().as_ref().map(tonic::Status::message), ended);
         let timed_out = |(_, note): &(u64, Note)| *note == Note::TimedOut { attempt: 1 };
         assert!(diary.read().notes().iter().any(timed_out));
     }
