@@ -69,7 +69,7 @@ fn rows(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> Vec<Row> {
             }
             Note::Outcome { attempt, judgement } => match judgement.directive {
                 Directive::Succeed => (attempt, '✓', String::from("succeeded")),
-                Directive::Fail => (attempt, '✗', String::from("failed for good")),
+                Directive::Fail => (attempt, '✗', String::from("failed, not retryable")),
                 Directive::Retry(failure) => {
                     let kind = format!("{:?}", failure.kind).to_lowercase();
                     let why = failure.reason.map_or(kind, |reason| reason.name().to_owned());

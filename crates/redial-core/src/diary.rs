@@ -93,9 +93,9 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Note::Began { deadline, idempotent } => {
-                let twice = if idempotent { "may" } else { "must not" };
-                write!(f, "the call began, and {twice} run twice")?;
-                deadline.map_or(Ok(()), |at| write!(f, ", with its deadline at {:?}", duration(at)))
+                let kind = if idempotent { "idempotent" } else { "not idempotent" };
+                write!(f, "call started ({kind})")?;
+                deadline.map_or(Ok(()), |at| write!(f, ", deadline at {:?}", duration(at)))
             }
             Note::Hedging(HedgeDelay::After(delay)) => {
                 write!(f, "its hedges follow after {:?}", duration(delay))
@@ -110,7 +110,8 @@ impl fmt::Display for Note {
             Note::Outcome { attempt, judgement: Judgement { directive, proof, drains } } => {
                 match directive {
                     Directive::Succeed => write!(f, "attempt {attempt} succeeded")?,
-                    Directive::Fail => write!(f, "attempt {attempt} failed for good")?,
+                    Directive::Fail if proof.is_some() => write!(f, "attempt {attempt} failed")?,
+                    Directive::Fail => write!(f, "attempt {attempt} failed, not retryable")?,
                     Directive::Retry(failure) => write!(f, "attempt {attempt} failed: {failure}")?,
                 }
                 proof.map_or(Ok(()), |proof| write!(f, ", {proof}"))?;
@@ -162,10 +163,10 @@ mod tests {
         let of = |directive, proof, drains| Judgement { directive, proof, drains };
         let judged = |judgement| Note::Outcome { attempt: 2, judgement };
         let table = [
-            (Note::Began { deadline: None, idempotent: true }, "the call began, and may run twice"),
+            (Note::Began { deadline: None, idempotent: true }, "call started (idempotent)"),
             (
                 Note::Began { deadline: Some(5_000_000_000), idempotent: false },
-                "the call began, and must not run twice, with its deadline at 5s",
+                "call started (not idempotent), deadline at 5s",
             ),
             (Note::Hedging(HedgeDelay::After(12_000_001)), "its hedges follow after 12.000001ms"),
             (Note::Hedging(HedgeDelay::Never), "its hedges follow failures alone"),
@@ -174,7 +175,11 @@ mod tests {
             (judged(Directive::Succeed.into()), "attempt 2 succeeded"),
             (
                 judged(of(Directive::Fail, None, true)),
-                "attempt 2 failed for good, at the throttle's cost",
+                "attempt 2 failed, not retryable, at the throttle's cost",
+            ),
+            (
+                judged(of(Directive::Fail, Some(Proof::Unprocessed), false)),
+                "attempt 2 failed, proven not to have been processed",
             ),
             (
                 judged(of(Directive::Retry(failure), Some(Proof::Unsent), false)),

@@ -2,6 +2,7 @@
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use percent_encoding::percent_decode;
 use redial::code::Code;
 use redial_service_config::{PUSHBACK_HEADER, Pushback};
 
@@ -60,6 +61,38 @@ pub(crate) fn explain<B>(response: &mut Response<B>, code: Code) {
     let headers = response.headers_mut();
     headers.insert(STATUS, HeaderValue::from(u16::from(code.number())));
     headers.insert(MESSAGE, wrap::message(&text));
+}
+
+/// The message of a status, as a log shows it; a pushback that cannot be read is added, since it
+/// means "do not retry" without saying so.
+pub(crate) fn message(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(MESSAGE).map(|value| percent_decode(value.as_bytes()));
+    match (text, malformed_pushback(headers)) {
+        (None, None) => None,
+        (Some(text), None) => Some(text.decode_utf8_lossy().into_owned()),
+        (None, Some(pushback)) => Some(pushback),
+        (Some(text), Some(pushback)) => Some(format!("{} ({pushback})", text.decode_utf8_lossy())),
+    }
+}
+
+/// What is wrong with the pushback, if it means "do not retry" only because it cannot be read.
+fn malformed_pushback(headers: &HeaderMap) -> Option<String> {
+    let values: Vec<_> = headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes).collect();
+    if Pushback::parse(values.iter().copied()) != Pushback::Stop {
+        return None;
+    }
+    let negative = |value: &[u8]| {
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        matches!(value, [b'-', b'1'..=b'9', ..]) && text.parse::<i32>().is_ok()
+    };
+    match &*values {
+        [value] if negative(value) => None,
+        [value] => {
+            let value = String::from_utf8_lossy(value);
+            Some(format!("malformed {PUSHBACK_HEADER} {value:?}: not retried"))
+        }
+        _ => Some(format!("{} values of {PUSHBACK_HEADER}: not retried", values.len())),
+    }
 }
 
 /// What the trailers of a response say.
@@ -201,6 +234,28 @@ mod tests {
             response = response.header(*name, *value);
         }
         response.body(()).unwrap()
+    }
+
+    #[test]
+    fn pushback_that_cannot_be_read_is_named_in_the_message() {
+        let of =
+            |headers: &[(&'static str, &'static str)]| message(response(200, headers).headers());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("grpc-message", "100%25 busy")]).as_deref(), Some("100% busy"));
+        for value in ["-1", "-2147483648", "0", "250"] {
+            assert_eq!(of(&[("grpc-retry-pushback-ms", value)]), None, "{value}");
+        }
+        let busy = ("grpc-message", "busy");
+        assert_eq!(
+            of(&[busy, ("grpc-retry-pushback-ms", "soon")]).as_deref(),
+            Some("busy (malformed grpc-retry-pushback-ms \"soon\": not retried)")
+        );
+        for value in ["-0", "-2147483649", "050", ""] {
+            assert!(of(&[("grpc-retry-pushback-ms", value)]).is_some(), "{value}");
+        }
+        let twice = [("grpc-retry-pushback-ms", "1"), ("grpc-retry-pushback-ms", "1")];
+        let text = "2 values of grpc-retry-pushback-ms: not retried";
+        assert_eq!(of(&twice).as_deref(), Some(text));
     }
 
     #[test]

@@ -120,7 +120,20 @@ impl BackendId {
 ///
 /// [`RetryLayerBuilder::distinct_backends`]: crate::RetryLayerBuilder::distinct_backends
 #[derive(Clone, Debug, Default)]
-pub struct UsedBackends(Arc<Mutex<Vec<BackendId>>>);
+pub struct UsedBackends {
+    uses: Arc<Mutex<Uses>>,
+    /// The attempt whose request carries this one; 0 if it is not known.
+    attempt: u32,
+}
+
+/// What a call has used so far.
+#[derive(Debug, Default)]
+struct Uses {
+    /// The least recently used one first.
+    ids: Vec<BackendId>,
+    /// The names of the backends that attempts went to.
+    names: Vec<(u32, Arc<str>)>,
+}
 
 impl UsedBackends {
     /// None yet.
@@ -129,24 +142,48 @@ impl UsedBackends {
         UsedBackends::default()
     }
 
-    /// Puts a new one among a request's extensions, unless the application has put its own there,
-    /// which further attempts carry then like everything else of its head.
-    pub(crate) fn of(extensions: &mut http::Extensions) -> Option<UsedBackends> {
-        if extensions.get::<UsedBackends>().is_some() {
-            return None;
+    /// The one that the application put among a request's extensions, or a new one.
+    pub(crate) fn of(extensions: &http::Extensions) -> UsedBackends {
+        if let Some(used) = extensions.get::<UsedBackends>() {
+            return used.clone();
         }
         let free = FREE.try_with(|free| free.try_borrow_mut().ok()?.pop()).ok().flatten();
-        let used = free.unwrap_or_default();
-        extensions.insert(used.clone());
-        Some(used)
+        free.unwrap_or_default()
+    }
+
+    /// The same for the request of this attempt.
+    pub(crate) fn for_attempt(&self, attempt: u32) -> UsedBackends {
+        UsedBackends { uses: self.uses.clone(), attempt }
+    }
+
+    /// The name of the backend that this attempt went to, if the balancer gave one.
+    pub(crate) fn name_of(&self, attempt: u32) -> Option<Arc<str>> {
+        let uses = lock(&self.uses);
+        let named = uses.names.iter().rev().find(|(other, _)| *other == attempt);
+        named.map(|(_, name)| name.clone())
+    }
+
+    /// Names the backend that this attempt goes to, as call reports, call logs and spans show it:
+    /// mostly its address.
+    pub fn set_name(&self, name: impl Into<Arc<str>>) {
+        let names = &mut lock(&self.uses).names;
+        if names.len() == USED_BACKENDS_MAX {
+            names.remove(0);
+        }
+        names.push((self.attempt, name.into()));
     }
 
     /// The call is over: a later one may use the list, unless somebody still holds it.
     pub(crate) fn give_back(mut self) {
-        if Arc::get_mut(&mut self.0).is_none() {
+        if Arc::get_mut(&mut self.uses).is_none() {
             return;
         }
-        lock(&self.0).clear();
+        self.attempt = 0;
+        {
+            let mut uses = lock(&self.uses);
+            uses.ids.clear();
+            uses.names.clear();
+        }
         // A thread that ends may have freed its lists already; then this one is freed too.
         let _ = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
@@ -165,8 +202,8 @@ impl UsedBackends {
         &self,
         pick: impl FnOnce(&[BackendId]) -> Option<(BackendId, T)>,
     ) -> Option<T> {
-        let mut used = lock(&self.0);
-        let (id, picked) = pick(&used)?;
+        let used = &mut lock(&self.uses).ids;
+        let (id, picked) = pick(used)?;
         used.retain(|other| *other != id);
         if used.len() == USED_BACKENDS_MAX {
             used.remove(0);
@@ -183,7 +220,7 @@ impl UsedBackends {
     /// The backends that the call has used, each once, the least recently used one first.
     #[must_use]
     pub fn to_vec(&self) -> Vec<BackendId> {
-        lock(&self.0).clone()
+        lock(&self.uses).ids.clone()
     }
 }
 
@@ -220,11 +257,11 @@ mod tests {
 
     #[test]
     fn a_list_is_used_again_once_nobody_holds_it_and_so_many_are_kept() {
-        let begin = || UsedBackends::of(&mut http::Extensions::new()).unwrap();
-        let is = |one: &UsedBackends, other: *const _| std::ptr::eq(&*one.0, other);
+        let begin = || UsedBackends::of(&http::Extensions::new());
+        let is = |one: &UsedBackends, other: *const _| std::ptr::eq(&*one.uses, other);
         let used = begin();
         used.record(BackendId::new(1));
-        let (first, held) = (Arc::as_ptr(&used.0), used.clone());
+        let (first, held) = (Arc::as_ptr(&used.uses), used.clone());
         used.give_back();
         assert!(!is(&begin(), first), "somebody holds it");
         assert_eq!(held.to_vec(), [BackendId::new(1)], "and what it says stays");
@@ -234,6 +271,19 @@ mod tests {
         let many: Vec<_> = (0..=KEPT_MAX).map(|_| begin()).collect();
         many.into_iter().for_each(UsedBackends::give_back);
         assert_eq!(FREE.with_borrow(Vec::len), KEPT_MAX, "one more than that is freed");
+    }
+
+    #[test]
+    fn backends_are_named_by_attempt_up_to_a_limit() {
+        let used = UsedBackends::new();
+        let most = USED_BACKENDS_MAX as u32;
+        (1..=most).for_each(|attempt| used.for_attempt(attempt).set_name("a"));
+        used.for_attempt(2).set_name("b");
+        assert_eq!(used.name_of(1), None, "the oldest is forgotten");
+        assert_eq!(used.name_of(2).as_deref(), Some("b"), "the most recent pick counts");
+        assert_eq!(used.name_of(most).as_deref(), Some("a"));
+        used.give_back();
+        assert_eq!(UsedBackends::of(&http::Extensions::new()).name_of(2), None);
     }
 
     #[test]

@@ -12,9 +12,11 @@ use redial_core::{
     Outside, Terms, Why, duration,
 };
 
+use crate::backends::UsedBackends;
 use crate::methods::PlanRef;
 use crate::observe::Observer;
 use crate::options::CallDiary;
+use crate::report::{self, AttemptHistory, CallReport, Content};
 use crate::statistics::{CallTally, Happened};
 use crate::throttle::Throttle;
 use crate::timer::{Clock, Timer};
@@ -38,6 +40,24 @@ macro_rules! with {
     };
 }
 
+/// What is recorded of a call, and for what.
+#[derive(Default)]
+pub(crate) struct Recording {
+    pub(crate) diary: Option<CallDiary>,
+    pub(crate) observer: Observer,
+    /// The backends that its attempts went to.
+    pub(crate) used: Option<UsedBackends>,
+    /// Whether its failure is reported.
+    pub(crate) reports: bool,
+}
+
+impl Recording {
+    /// Whether the notes are read by something that wants to know when.
+    fn is_timed(&self) -> bool {
+        self.reports || self.diary.is_some() || self.observer.is_listened_to()
+    }
+}
+
 /// Where draws come from, and who reads the notes.
 struct Book {
     method: PlanRef,
@@ -49,16 +69,25 @@ struct Book {
     timed_out: Option<u32>,
     diary: Option<CallDiary>,
     observer: Observer,
+    used: Option<UsedBackends>,
+    /// The status of the last outcome.
+    code: Code,
+    /// What each attempt did, for a report or a call log.
+    history: Option<AttemptHistory>,
 }
 
 impl Book {
-    fn new(method: &PlanRef, diary: Option<CallDiary>, mut observer: Observer) -> Self {
-        if diary.is_none() && !observer.is_listened_to() {
+    fn new(method: &PlanRef, recording: Recording) -> Self {
+        let timed = recording.is_timed();
+        let Recording { diary, mut observer, used, reports } = recording;
+        if !timed {
             observer.has_no_clock();
         }
+        let history = (reports || diary.is_some()).then(AttemptHistory::default);
         let (method, hedged) = (method.clone(), method.plan().is_hedged());
-        let tally = CallTally::default();
-        Book { method, tally, hedged, lap: None, timed_out: None, diary, observer }
+        let (tally, lap, timed_out) = (CallTally::default(), None, None);
+        let code = Code::Unknown;
+        Book { method, tally, hedged, lap, timed_out, diary, observer, used, code, history }
     }
 
     /// Whether somebody reads the notes.
@@ -91,9 +120,19 @@ impl Outside for Book {
         if let (Some(lap), Some(pace)) = (&mut self.lap, method.pace()) {
             lap.note(at, &note, pace);
         }
+        let history = self.history.as_mut();
+        let detail = history.and_then(|history| history.note(at, &note, self.used.as_ref()));
+        if let Note::Ended { why, attempt } = note {
+            let (code, message) = match &self.history {
+                Some(history) => history.end(why, attempt),
+                None if attempt.is_some() => (self.code, None),
+                None => (report::end_without_outcome(why), None),
+            };
+            self.observer.ended(at, &self.method, why, code, message);
+        }
         self.observer.note(at, &note);
         if let Some(diary) = &self.diary {
-            diary.push(at, note);
+            diary.push(at, note, detail);
         }
     }
 }
@@ -116,20 +155,18 @@ impl Begun {
         method: PlanRef,
         throttle: Throttle,
         mut terms: Terms,
-        diary: Option<CallDiary>,
-        observer: Observer,
+        recording: Recording,
         clock: Clock,
     ) -> Self {
         let hedged = method.plan().is_hedged();
         let rules = method.rules();
-        // A call without a timer that is not observed needs no clock until something fails.
+        // A call without a timer that is not recorded needs no clock until something fails.
         let timed = hedged
             || terms.deadline.is_some()
             || rules.deadline.is_some()
             || rules.attempt_timeout.is_some();
-        let observed = diary.is_some() || observer.is_listened_to();
-        let now = if timed || observed { clock.now() } else { 0 };
-        let mut book = Book::new(&method, diary, observer);
+        let now = if timed || recording.is_timed() { clock.now() } else { 0 };
+        let mut book = Book::new(&method, recording);
         if let Some(pace) = method.pace().filter(|_| hedged) {
             terms.hedge = pace.delay();
             book.lap = Some(Lap::new(terms.hedge));
@@ -149,21 +186,27 @@ impl Begun {
     pub(crate) fn unstarted(
         method: PlanRef,
         terms: Terms,
-        diary: Option<CallDiary>,
-        mut observer: Observer,
+        mut recording: Recording,
         clock: Clock,
         code: Code,
     ) {
-        observer.ends_with(code);
-        let mut world = Dealings::new(Throttle(None), Book::new(&method, diary, observer));
+        recording.observer.ends_with(code);
+        let mut world = Dealings::new(Throttle(None), Book::new(&method, recording));
         Call::<_, 1>::unstarted(method, terms, clock.now(), &mut world);
     }
 
-    /// A call whose first attempt runs, and that nobody reads.
-    pub(crate) fn late(method: &PlanRef, throttle: Throttle, first: First, clock: Clock) -> Self {
-        let mut world = Dealings::new(throttle, Book::new(method, None, Observer::nobody()));
-        let machine = Machine::Retry(first.begin(method.clone(), 0, &mut world));
-        Begun::of(machine, world, clock, 0)
+    /// A call whose first attempt runs since `start`, and that has no call log and no observer.
+    pub(crate) fn late(
+        method: &PlanRef,
+        throttle: Throttle,
+        first: First,
+        start: Ns,
+        recording: Recording,
+        clock: Clock,
+    ) -> Self {
+        let mut world = Dealings::new(throttle, Book::new(method, recording));
+        let machine = Machine::Retry(first.begin(method.clone(), start, &mut world));
+        Begun::of(machine, world, clock, start)
     }
 
     fn of(machine: Machine, world: Dealings<Throttle, Book>, clock: Clock, now: Ns) -> Self {
@@ -238,6 +281,45 @@ impl Begun {
         outside.method.rules().attempt_timeout.filter(|_| outside.timed_out == Some(attempt))
     }
 
+    /// The backends that the call has used.
+    pub(crate) fn used(&self) -> Option<&UsedBackends> {
+        self.world.outside.used.as_ref()
+    }
+
+    /// The same, when the call is over.
+    pub(crate) fn take_used(&mut self) -> Option<UsedBackends> {
+        self.world.outside.used.take()
+    }
+
+    /// Whether messages are recorded.
+    pub(crate) fn records_messages(&self) -> bool {
+        self.world.outside.history.is_some()
+    }
+
+    /// Why the call failed, and what its attempts did; the attempts are in one report only.
+    pub(crate) fn report(&mut self, end: End, is_answered: bool) -> CallReport {
+        let (history, omitted, began) = match &mut self.world.outside.history {
+            Some(history) => {
+                let (attempts, omitted) = history.take();
+                (attempts, omitted, history.began())
+            }
+            None => (Vec::new(), 0, self.seen),
+        };
+        let method = &self.world.outside.method;
+        CallReport::from(Content {
+            method: method.counters().path.clone(),
+            target: method.counters().target.clone(),
+            policy: method.policy_kind(),
+            stop_reason: end.why,
+            attempts: self.attempts(),
+            elapsed: duration(self.seen.saturating_sub(began)),
+            history,
+            omitted,
+            is_answered,
+            source: None,
+        })
+    }
+
     /// Ends the call for a reason of the application's, while no attempt runs.
     pub(crate) fn cancel(&mut self, code: Code) {
         self.world.outside.observer.ends_with(code);
@@ -258,7 +340,13 @@ impl Begun {
     /// An attempt's outcome is there; false if it does not count. A failure that comes after the
     /// deadline, or after the attempt's own timeout, was overtaken by it: a server that keeps to
     /// `grpc-timeout` gives up in the same moment, and its answer may be seen first.
-    pub(crate) fn outcome(&mut self, slot: usize, code: Code, judgement: Judgement) -> bool {
+    pub(crate) fn outcome(
+        &mut self,
+        slot: usize,
+        code: Code,
+        message: Option<Box<str>>,
+        judgement: Judgement,
+    ) -> bool {
         if judgement.directive != Directive::Succeed {
             let now = self.look();
             if now > self.until(slot) {
@@ -266,17 +354,22 @@ impl Begun {
                 return false;
             }
         }
-        self.world.outside.observer.saw(code);
+        let book = &mut self.world.outside;
+        book.code = code;
+        book.observer.saw(code);
+        if let Some(history) = &mut book.history {
+            history.outcome(code, message);
+        }
         let now = self.look_if_observed();
         with!(&mut self.machine, call => call.outcome(slot, judgement, now, &mut self.world));
         true
     }
 
     /// The outcome of the attempt that the call belongs to.
-    pub(crate) fn ended(&mut self, code: Code, judgement: Judgement) {
+    pub(crate) fn ended(&mut self, code: Code, message: Option<Box<str>>, judgement: Judgement) {
         // A call that belongs to an attempt has no other.
         if let Some((_, slot)) = self.running_after(0) {
-            self.outcome(slot, code, judgement);
+            self.outcome(slot, code, message, judgement);
         }
     }
 

@@ -224,7 +224,8 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
         }
     } else if let Some(trailers) = frame.trailers_ref() {
         let said = answer::trailers_or(trailers, call.unsaid_status);
-        call.ended(said.code, call.plan().judge(said.code, said.pushback));
+        let judgement = call.plan().judge(said.code, said.pushback);
+        call.ended(said.code, judgement, || answer::message(trailers));
         Seen::End { code: said.code, details: said.details }
     } else {
         Seen::More
@@ -234,7 +235,8 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
 /// A message that is too large ends the call (G41), unless the deadline has.
 #[cold]
 fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
-    call.ended(Code::ResourceExhausted, Judgement::from(Directive::Fail));
+    let (code, text) = response_too_large(too_large);
+    call.ended(code, Judgement::from(Directive::Fail), || Some(text));
     if call.is_out_of_time() { out_of_time_text() } else { response_too_large(too_large) }
 }
 
@@ -242,7 +244,8 @@ fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
 #[cold]
 fn cut_off(call: &mut State) -> Seen {
     let code = call.unsaid_status;
-    call.ended(code, call.plan().judge(code, Pushback::None));
+    let judgement = call.plan().judge(code, Pushback::None);
+    call.ended(code, judgement, || Some("the response ended without trailers".into()));
     Seen::End { code, details: false }
 }
 
@@ -317,7 +320,9 @@ fn lost(call: &mut State, error: BoxError) -> Lost {
             (code, call.plan().judge(code, Pushback::None))
         }
     };
-    call.ended(code, judgement);
+    call.ended(code, judgement, || {
+        Some(failure.as_ref().map_or_else(|| evidence::text(&*error), Failure::text))
+    });
     match failure {
         Some(Failure::TooLarge(too_large)) => Lost::TooLarge(too_large),
         Some(Failure::Body(failed)) => Lost::To(failed),

@@ -9,6 +9,9 @@ use std::io;
 
 use h2::Reason;
 use redial::code::Code;
+#[cfg(feature = "tonic")]
+use redial_service_config::PUSHBACK_HEADER;
+use redial_service_config::Pushback;
 
 use crate::BoxError;
 
@@ -159,6 +162,22 @@ fn status_of(error: &(dyn Error + 'static)) -> Option<Code> {
 
 #[cfg(not(feature = "tonic"))]
 fn status_of(_error: &(dyn Error + 'static)) -> Option<Code> {
+    None
+}
+
+/// A status that a server answered with, and its pushback, in the error of another retry layer below
+/// this one: by default that layer turns a failed response into an error with a report.
+#[cfg(feature = "tonic")]
+pub(crate) fn answered(error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
+    let status = error.downcast_ref::<tonic::Status>()?;
+    let report = crate::CallReport::of_status(status)?;
+    let pushback = status.metadata().get_all(PUSHBACK_HEADER).iter();
+    let pushback = Pushback::parse(pushback.map(tonic::metadata::MetadataValue::as_encoded_bytes));
+    report.is_answered().then(|| status_of(status).map(|code| (code, pushback))).flatten()
+}
+
+#[cfg(not(feature = "tonic"))]
+pub(crate) fn answered(_error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
     None
 }
 

@@ -9,7 +9,8 @@ use redial_core::Why;
 
 use crate::answer::{self, Head};
 use crate::body::{ResponseBody, request_too_large};
-use crate::evidence::Evidence;
+use crate::evidence::{self, Evidence};
+use crate::report::{CallReport, CallReports};
 use crate::tape::Failure;
 use crate::template::{PREVIOUS, previous};
 use crate::wrap::{Bodies, Ended};
@@ -42,18 +43,43 @@ impl Finish {
         }
     }
 
-    pub(crate) fn hand_on<B, R>(self, bodies: &impl Bodies<B>) -> Answer<R> {
+    pub(crate) fn hand_on<B, R>(
+        self,
+        report: Option<CallReport>,
+        bodies: &impl Bodies<B>,
+    ) -> Answer<R> {
         match self {
-            Finish::Ended(ended) => Ok(bodies.ended(ended)?.map(|()| ResponseBody::none())),
+            Finish::Ended(ended) => {
+                let ended = Ended { report, ..ended };
+                Ok(bodies.ended(ended)?.map(|()| ResponseBody::none()))
+            }
             Finish::Error(error, attempts) => Err(bodies.failed(error, attempts)),
         }
     }
+}
+
+/// A failed response, with its report where that is to go.
+pub(crate) fn failed_response<B, R>(
+    mut response: Response<ResponseBody<R>>,
+    report: Option<(CallReport, CallReports)>,
+    bodies: &impl Bodies<B>,
+) -> Answer<R> {
+    let Some((report, reports)) = report else { return Ok(response) };
+    if reports == CallReports::StatusSource
+        && let Some(error) = bodies.failed_response(response.headers(), &report)
+    {
+        return Err(error);
+    }
+    response.extensions_mut().insert(report);
+    Ok(response)
 }
 
 /// What an attempt that failed brought, and its number.
 pub(crate) struct Failed {
     pub(crate) number: u32,
     pub(crate) outcome: Brought,
+    /// Whether it is the server's answer.
+    pub(crate) is_answered: bool,
 }
 
 /// What an attempt that failed brought.
@@ -65,6 +91,15 @@ pub(crate) enum Brought {
 }
 
 impl Brought {
+    /// The message of its status, or the error of its connection.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Brought::Head(head) => answer::message(head.headers()),
+            Brought::Nothing(Finish::Ended(ended)) => Some(ended.message.clone()),
+            Brought::Nothing(Finish::Error(error, _)) => Some(evidence::text(&**error)),
+        }
+    }
+
     pub(crate) fn head<R>(response: Response<R>) -> Self {
         let mut response = response.map(drop);
         answer::drop_invalid_details(response.headers_mut());

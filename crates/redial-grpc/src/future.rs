@@ -113,7 +113,7 @@ where
             // It has nothing but its attempt.
             Kind::Pass(_) => Poll::Pending,
             Kind::Ended(finish, bodies) => match finish.take() {
-                Some(finish) => Poll::Ready(finish.hand_on(bodies)),
+                Some(finish) => Poll::Ready(finish.hand_on(None, bodies)),
                 None => Poll::Pending,
             },
         }
@@ -140,5 +140,5 @@ fn explained<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
 #[cold]
 fn lost<B, R>(error: BoxError, bodies: &impl Bodies<B>) -> Answer<R> {
     let (evidence, code) = evidence::of(&*error);
-    Finish::of_connection(error, evidence, code, 1).hand_on(bodies)
+    Finish::of_connection(error, evidence, code, 1).hand_on(None, bodies)
 }

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 
 use crate::control::Control;
 use crate::observe::Listeners;
+use crate::report::{CallReports, MessageFilter};
 use crate::service::RetryService;
 use crate::shared::Shared;
 use crate::tape::Replay;
@@ -98,10 +99,12 @@ pub struct RetryLayerBuilder {
     pub(crate) config: ServiceConfig,
     pub(crate) client: Client,
     pub(crate) server: Option<Box<str>>,
-    depth: bool,
-    distinct: bool,
-    hedge_at: Option<HedgeAt>,
+    pub(crate) depth: bool,
+    pub(crate) distinct: bool,
+    pub(crate) hedge_at: Option<HedgeAt>,
     pub(crate) listeners: Listeners,
+    pub(crate) reports: CallReports,
+    pub(crate) message_filter: MessageFilter,
 }
 
 impl RetryLayerBuilder {
@@ -251,13 +254,47 @@ impl RetryLayerBuilder {
         self
     }
 
+    /// Where the [`CallReport`] of a failed call goes: by default into the `source` of its status.
+    ///
+    /// Use [`CallReports::ResponseExtension`] where a layer around this one reads failed responses
+    /// (their HTTP headers, `grpc-status` among them): by default it gets an error in place of a
+    /// failed response.
+    ///
+    /// ```
+    /// use redial_grpc::{CallReports, RetryLayer};
+    ///
+    /// let layer = RetryLayer::builder().call_reports(CallReports::ResponseExtension).build();
+    /// ```
+    ///
+    /// [`CallReport`]: crate::CallReport
+    pub const fn call_reports(mut self, reports: CallReports) -> Self {
+        self.reports = reports;
+        self
+    }
+
+    /// Passes each message and error through this function before it goes into a call report, a call
+    /// log or a log line. The status that the application gets is not changed, and neither are spans
+    /// and events of the layers below.
+    ///
+    /// ```
+    /// use redial_grpc::RetryLayer;
+    ///
+    /// let layer = RetryLayer::builder()
+    ///     .redact_messages(|text| text.replace("password", "[redacted]"))
+    ///     .build();
+    /// ```
+    pub fn redact_messages(
+        mut self,
+        redact: impl Fn(&str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.message_filter = MessageFilter::redacting(redact);
+        self
+    }
+
     /// The layer.
     #[must_use]
     pub fn build(self) -> RetryLayer {
-        let RetryLayerBuilder { config, client, server, depth, distinct, hedge_at, listeners } =
-            self;
-        let shared = Shared::new(config, client, server, depth, distinct, hedge_at, &listeners);
-        RetryLayer { shared: Arc::new(shared), bodies: Tonic }
+        RetryLayer { shared: Arc::new(Shared::new(self)), bodies: Tonic }
     }
 
     /// What is legal in the config and surely not meant.

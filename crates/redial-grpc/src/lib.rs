@@ -124,6 +124,7 @@ mod observe;
 mod options;
 mod pending;
 mod pool;
+mod report;
 #[cfg(feature = "tonic")]
 pub mod server;
 mod service;
@@ -155,6 +156,9 @@ pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, PaceReading};
 pub use redial_service_config::{
     AttemptTimeout, BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig,
     Statistics,
+};
+pub use report::{
+    ATTEMPTS_REPORTED_MAX, AttemptReport, CallReport, CallReports, LOGGED_MESSAGE_MAX, PolicyKind,
 };
 pub use service::RetryService;
 pub use statistics::MethodStatistics;

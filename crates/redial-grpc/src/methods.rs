@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use redial_core::{HedgeAt, Pace, Policy};
 use redial_service_config::{AttemptTimeout, Client, MethodConfig, Plan, Retries, ServiceConfig};
 
+use crate::report::PolicyKind;
 use crate::statistics::MethodCounters;
 use crate::sync::{ArcSwap, Mutex, lock};
 use crate::template::UsualHead;
@@ -125,6 +126,17 @@ impl PlanRef {
         self.method.counters.pace.as_ref()
     }
 
+    /// Which policy its call is made under.
+    pub(crate) fn policy_kind(&self) -> PolicyKind {
+        let plan = self.plan();
+        match self.retries {
+            Retries::Transparent | Retries::Off => PolicyKind::Disabled,
+            Retries::All if plan.is_hedged() => PolicyKind::Hedging,
+            Retries::All if plan.codes().is_empty() => PolicyKind::None,
+            Retries::All => PolicyKind::Retry,
+        }
+    }
+
     pub(crate) fn usual_head(&self) -> &OnceLock<UsualHead> {
         &self.method.usual
     }
@@ -213,12 +225,13 @@ impl Methods {
 pub(crate) struct Counters {
     all: Mutex<HashMap<Box<str>, Arc<MethodCounters>>>,
     hedge_at: Option<HedgeAt>,
+    target: Option<Arc<str>>,
 }
 
 impl Counters {
-    /// Counters of methods whose hedges follow their latency.
-    pub(crate) fn new(hedge_at: Option<HedgeAt>) -> Self {
-        Counters { all: Mutex::default(), hedge_at }
+    /// Counters of the methods of this server, whose hedges may follow their latency.
+    pub(crate) fn new(hedge_at: Option<HedgeAt>, target: Option<&str>) -> Self {
+        Counters { all: Mutex::default(), hedge_at, target: target.map(Arc::from) }
     }
 
     /// The counters of this path, and whether they are its own.
@@ -231,7 +244,8 @@ impl Counters {
         let path = if own { path } else { OTHERS };
         // Methods that are counted together have no pace in common.
         let hedge_at = self.hedge_at.filter(|_| own);
-        let counters = || Arc::new(MethodCounters::named(path).paced(hedge_at));
+        let counters =
+            || Arc::new(MethodCounters::named(path, self.target.clone()).paced(hedge_at));
         (all.entry_ref(path).or_insert_with(counters).clone(), own)
     }
 
@@ -251,7 +265,7 @@ mod tests {
         let methods = Methods::new(ServiceConfig::default(), &Client::default());
         let methods = ArcSwap::from_pointee(methods);
         let at = HedgeAt::quantile(0.9).checked();
-        let counters = Counters::new(Some(at));
+        let counters = Counters::new(Some(at), None);
         for number in 0..METHODS_MAX {
             // Through the list alone: copying the table so often would take seconds.
             assert!(counters.of(&format!("/a.B/{number}")).1);

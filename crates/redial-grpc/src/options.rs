@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use redial::Diary;
+use redial::{Diary, NoteDetail};
 use redial_core::{Note, Ns};
 use redial_service_config::{AttemptTimeout, Retries};
 
@@ -84,8 +84,12 @@ impl CallDiary {
         self.lock().clone()
     }
 
-    pub(crate) fn push(&self, at: Ns, note: Note) {
-        self.lock().push(at, note);
+    pub(crate) fn push(&self, at: Ns, note: Note, detail: Option<NoteDetail>) {
+        let mut diary = self.lock();
+        diary.push(at, note);
+        if let Some(detail) = detail {
+            diary.annotate(detail);
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Diary> {

@@ -22,13 +22,14 @@ use crate::attempt::{Attempt, FIRST, Running};
 use crate::body::ResponseBody;
 use crate::evidence::{self, Evidence};
 use crate::finish::{
-    Answer, Brought, Failed, Finish, attempt_timed_out, numbered, of_body, out_of_time,
+    Answer, Brought, Failed, Finish, attempt_timed_out, failed_response, numbered, of_body,
+    out_of_time,
 };
 use crate::pool::Pooled;
 use crate::state::State;
 use crate::sync::{Mutex, lock};
 use crate::tape::{Failure, MayFail as _, Replay, Signal, Tape};
-use crate::wrap::Bodies;
+use crate::wrap::{Bodies, Ended};
 
 /// A call that belongs to no attempt yet. Its first attempt, if it runs, is in the future itself.
 pub(crate) struct Pending<S, B, W, R>
@@ -216,7 +217,7 @@ where
             && let Some(after) = state.begun().timed_out(attempt)
         {
             let outcome = Brought::Nothing(attempt_timed_out(after, number));
-            self.rare().last = Some(Failed { number, outcome });
+            self.rare().last = Some(Failed { number, outcome, is_answered: false });
         }
     }
 
@@ -300,18 +301,25 @@ where
             return None;
         }
         let state = self.call.state()?;
-        let (code, judgement, outcome) = match (result, head) {
-            (Ok(response), Some(Head::Status(code, pushback))) => {
+        let answered = result.as_ref().err().and_then(|error| evidence::answered(&**error));
+        let is_answered = result.is_ok() || answered.is_some();
+        let (code, judgement, outcome) = match (result, head, answered) {
+            (Ok(response), Some(Head::Status(code, pushback)), _) => {
                 (code, state.plan().judge(code, pushback), Brought::head(response))
             }
-            (Ok(mut response), Some(Head::Foreign(code, pushback))) => {
+            (Ok(mut response), Some(Head::Foreign(code, pushback)), _) => {
                 answer::explain(&mut response, code);
                 (code, state.plan().judge(code, pushback), Brought::head(response))
             }
-            (Ok(response), _) => {
+            (Ok(response), ..) => {
                 (Code::Unknown, Judgement::from(Directive::Fail), Brought::head(response))
             }
-            (Err(error), _) => {
+            (Err(error), _, Some((code, pushback))) => {
+                let ended = Ended::because(code, error, running.number);
+                let judgement = state.plan().judge(code, pushback);
+                (code, judgement, Brought::Nothing(Finish::Ended(ended)))
+            }
+            (Err(error), _, None) => {
                 let (evidence, code) = evidence::of(&*error);
                 // The timer of a client whose errors we do not know says nothing that we understand.
                 let unknown = evidence == Evidence::None && code == Code::Unknown;
@@ -324,8 +332,9 @@ where
                 (code, judgement, Brought::Nothing(finish))
             }
         };
-        if state.begun().outcome(slot, code, judgement) {
-            self.rare().last = Some(Failed { number: running.number, outcome });
+        let message = state.logged(|| outcome.message());
+        if state.begun().outcome(slot, code, message, judgement) {
+            self.rare().last = Some(Failed { number: running.number, outcome, is_answered });
             self.drop_attempt(slot, first);
         }
         None
@@ -358,11 +367,12 @@ where
     /// The application's body failed: the call ends, and nothing is repeated.
     fn body_failed(&mut self, failure: Failure) {
         let Some(state) = self.call.state() else { return };
+        let message = state.logged(|| Some(failure.text()));
         let begun = state.begun();
         let attempts = begun.attempts();
         // Whichever attempt it is, the call ends with it and the others are cancelled.
         let counts = begun.running_after(0).is_some_and(|(_, slot)| {
-            begun.outcome(slot, failure.code(), Judgement::from(Directive::Fail))
+            begun.outcome(slot, failure.code(), message, Judgement::from(Directive::Fail))
         });
         // It may have ended before, by its deadline or by an attempt's timeout.
         if counts || begun.end().is_none() {
@@ -373,24 +383,31 @@ where
 
     /// The call's result.
     fn finish(&mut self, end: End) -> Answer<R> {
-        let attempts = self.call.state().map_or(0, |state| state.begun().attempts());
+        let rare = self.rare.take().map(|rare| *rare);
+        let (local, last) = rare.map_or((None, None), |rare| (rare.local, rare.last));
+        let is_answered = local.is_none()
+            && end.attempt.is_some()
+            && last.as_ref().is_some_and(|last| last.is_answered);
+        let (attempts, report) = self
+            .call
+            .state()
+            .map_or((0, None), |state| (state.begun().attempts(), state.report(end, is_answered)));
         if let Some(tape) = self.tape.take() {
             tape.end();
         }
         self.call.clear();
-        let rare = self.rare.take().map(|rare| *rare);
-        let (local, last) = rare.map_or((None, None), |rare| (rare.local, rare.last));
         let finish = match (local, end.attempt, last) {
             (Some(local), ..) => local,
-            (None, Some(_), Some(Failed { number, outcome })) => match outcome {
+            (None, Some(_), Some(Failed { number, outcome, .. })) => match outcome {
                 Brought::Head(head) => {
-                    return Ok(numbered(head, number).map(|()| ResponseBody::none()));
+                    let response = numbered(head, number).map(|()| ResponseBody::none());
+                    return failed_response(response, report, &self.bodies);
                 }
                 Brought::Nothing(finish) => finish,
             },
             (None, _, last) => Finish::Ended(out_of_time(end.why, attempts, last)),
         };
-        finish.hand_on(&self.bodies)
+        finish.hand_on(report.map(|(report, _)| report), &self.bodies)
     }
 }
 

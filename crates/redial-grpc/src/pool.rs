@@ -183,28 +183,25 @@ mod tests {
     use std::sync::Arc;
 
     use redial_core::Terms;
-    use redial_service_config::{Client, Retries, ServiceConfig};
+    use redial_service_config::Retries;
 
     use super::*;
+    use crate::begun::Recording;
+    use crate::layer::RetryLayerBuilder;
     use crate::methods::PlanRef;
-    use crate::observe::{Listeners, Observer};
     use crate::shared::Shared;
     use crate::state::Begin;
     use crate::template::Template;
 
     fn state() -> State {
-        let (config, client) = (ServiceConfig::default(), Client::default());
-        let listeners = Listeners::default();
-        let shared = Arc::new(Shared::new(config, client, None, false, false, None, &listeners));
+        let shared = Arc::new(Shared::new(RetryLayerBuilder::default()));
         State::begin(Begin {
             method: PlanRef::new(shared.method("/a.B/C"), Retries::All),
             shared,
             template: Template::Usual,
-            used: None,
             terms: Terms::default(),
             wait_for_ready: false,
-            diary: None,
-            observer: Observer::nobody(),
+            recording: Recording::default(),
             writes: false,
         })
     }

@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::ahead::Ahead;
 use crate::attempt::FIRST;
 use crate::backends::UsedBackends;
-use crate::begun::Begun;
+use crate::begun::{Begun, Recording};
 use crate::body::ResponseBody;
 use crate::control::Control;
 use crate::finish::of_body;
@@ -24,6 +24,7 @@ use crate::observe::Sent;
 use crate::options::CallOptions;
 use crate::pending::Pending;
 use crate::pool::Pooled;
+use crate::report::{CallReports, PolicyKind};
 use crate::shared::Shared;
 use crate::sizes::Sizes;
 use crate::state::{Begin, State};
@@ -153,9 +154,14 @@ impl<S, W> RetryService<S, W> {
         };
         let observer = self.shared.observing.call(&method, request.uri().path());
         let template = Template::of(&request, usual, method.usual_head());
-        // Whose first attempt is its last has nothing to avoid.
+        // With retries disabled there is one attempt, so there is no backend to exclude.
         let distinct = self.shared.distinct && retries != Retries::Off;
-        let used = distinct.then(|| UsedBackends::of(request.extensions_mut())).flatten();
+        let used = distinct.then(|| UsedBackends::of(request.extensions()));
+        if let Some(used) = &used {
+            request.extensions_mut().insert(used.for_attempt(FIRST.attempt));
+        }
+        let reports = self.shared.reports != CallReports::Off;
+        let recording = Recording { diary, observer, used, reports };
         let plan = method.plan();
         // The first attempt carries the config's deadline, or its own timeout, if that is smaller.
         let rules = plan.policy().rules();
@@ -164,18 +170,20 @@ impl<S, W> RetryService<S, W> {
             request.headers_mut().insert(TIMEOUT, timeout::format(shortest));
         }
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
+        // In gRPC the policy is the declaration that a call may run twice (P8).
+        let idempotent = matches!(method.policy_kind(), PolicyKind::Retry | PolicyKind::Hedging);
         let keeps = retries != Retries::Off;
         let mut sizes = method.request_max().map(Sizes::new);
         // At its deadline a call lets go of its body, which a connection would go on reading.
         let bounded = deadline.is_some() || shortest.is_some();
-        let ahead = if keeps || observer.counts_bytes() || sizes.is_some() || bounded {
+        let ahead = if keeps || recording.observer.counts_bytes() || sizes.is_some() || bounded {
             match Ahead::read(request.body_mut(), &mut sizes) {
                 Ok(ahead) => Some(ahead),
                 Err(failure) => {
                     self.give_up_readiness();
                     let (terms, clock) =
-                        (Terms { deadline, ..Terms::default() }, self.shared.clock);
-                    Begun::unstarted(method, terms, diary, observer, clock, failure.code());
+                        (Terms { deadline, idempotent, ..Terms::default() }, self.shared.clock);
+                    Begun::unstarted(method, terms, recording, clock, failure.code());
                     let finish = Some(Box::new(of_body(failure, 0)));
                     return ResponseFuture::new(None, Kind::Ended(finish, self.bodies.clone()));
                 }
@@ -190,11 +198,9 @@ impl<S, W> RetryService<S, W> {
             method,
             shared: self.shared.clone(),
             template,
-            used,
-            terms: Terms { deadline, sealed: keeps && sealed, ..Terms::default() },
+            terms: Terms { deadline, idempotent, sealed: keeps && sealed, ..Terms::default() },
             wait_for_ready,
-            diary,
-            observer,
+            recording,
             writes: matches!(ahead, Some(Ahead::Part(_))),
         });
         let starts = state.starts();

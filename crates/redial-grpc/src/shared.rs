@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Extensions;
-use redial_core::HedgeAt;
 use redial_service_config::{Client, Retries, ServiceConfig};
 
+use crate::layer::RetryLayerBuilder;
 use crate::meter::Meter;
 use crate::methods::{Counters, Method, Methods};
-use crate::observe::{Listeners, Observing};
+use crate::observe::Observing;
+use crate::report::{CallReports, MessageFilter};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
 use crate::throttle::Server;
 use crate::timer::Clock;
@@ -31,21 +32,20 @@ pub(crate) struct Shared {
     depth: bool,
     /// Whether each attempt carries the backends that its call has used.
     pub(crate) distinct: bool,
+    /// Where the reports of failed calls go.
+    pub(crate) reports: CallReports,
+    /// What logs may show of messages and errors.
+    pub(crate) message_filter: MessageFilter,
     /// Held while a config is put in force: what is then in force is one config, not parts of two.
     configuring: Mutex<()>,
 }
 
 impl Shared {
-    pub(crate) fn new(
-        config: ServiceConfig,
-        client: Client,
-        server: Option<Box<str>>,
-        depth: bool,
-        distinct: bool,
-        hedge_at: Option<HedgeAt>,
-        listeners: &Listeners,
-    ) -> Self {
-        let observing = Observing::new(listeners, server.as_deref());
+    pub(crate) fn new(builder: RetryLayerBuilder) -> Self {
+        let RetryLayerBuilder { config, client, server, depth, distinct, hedge_at, .. } = builder;
+        let RetryLayerBuilder { listeners, reports, message_filter, .. } = builder;
+        let observing = Observing::new(&listeners, server.as_deref());
+        let counters = Counters::new(hedge_at, server.as_deref());
         let server = server.map_or_else(Arc::default, |name| Server::named(&name));
         // A layer that has nothing to say about it leaves alone what others with its name share.
         if let Some(throttling) = config.retry_throttling() {
@@ -55,7 +55,7 @@ impl Shared {
         Shared {
             terms: AtomicBool::new(methods.have_terms()),
             methods: ArcSwap::from_pointee(methods),
-            counters: Counters::new(hedge_at),
+            counters,
             meter: Arc::new(Meter::new(client.retry_buffer_size_in_bytes)),
             server,
             clock: Clock::new(),
@@ -63,6 +63,8 @@ impl Shared {
             retries: AtomicU8::new(number(client.retries)),
             depth,
             distinct,
+            reports,
+            message_filter,
             configuring: Mutex::default(),
             client,
         }

@@ -12,15 +12,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use redial::code::Code;
-use redial_core::{Command, Directive, First, Judgement, Terms};
+use redial_core::{Command, Directive, End, First, Judgement, Ns, Terms, Why};
 use redial_service_config::{Plan, Retries};
 
 use crate::attempt::Running;
 use crate::backends::UsedBackends;
-use crate::begun::Begun;
+use crate::begun::{Begun, Recording};
 use crate::methods::PlanRef;
 use crate::observe::{Inside, Observer, Sent};
-use crate::options::CallDiary;
+use crate::report::{CallReport, CallReports};
 use crate::shared::Shared;
 use crate::sizes::Sizes;
 use crate::tape::MayFail;
@@ -33,11 +33,9 @@ pub(crate) struct Begin {
     pub(crate) method: PlanRef,
     pub(crate) shared: Arc<Shared>,
     pub(crate) template: Template,
-    pub(crate) used: Option<UsedBackends>,
     pub(crate) terms: Terms,
     pub(crate) wait_for_ready: bool,
-    pub(crate) diary: Option<CallDiary>,
-    pub(crate) observer: Observer,
+    pub(crate) recording: Recording,
     /// Whether the application may still write.
     pub(crate) writes: bool,
 }
@@ -49,8 +47,6 @@ pub(crate) struct State {
     shared: Arc<Shared>,
     /// What further attempts are made of; it keeps nothing once there can be none.
     template: Template,
-    /// The backends that the attempts went to, if they are to know.
-    used: Option<UsedBackends>,
     pub(crate) wait_for_ready: bool,
     /// The number of the attempt that the call belongs to, as the application was told.
     pub(crate) number: u32,
@@ -64,8 +60,14 @@ pub(crate) struct State {
 }
 
 enum Life {
-    /// Nobody reads its notes, and nothing has happened but the start of its first attempt.
-    First(First),
+    /// It has no call log and no observer, and nothing has happened but the start of its first
+    /// attempt.
+    First {
+        first: First,
+        /// When that was; 0 if nothing needs to know.
+        start: Ns,
+        used: Option<UsedBackends>,
+    },
     Begun(Box<Begun>),
 }
 
@@ -78,15 +80,17 @@ impl std::fmt::Debug for State {
 impl State {
     #[inline]
     pub(crate) fn begin(begin: Begin) -> Self {
-        let Begin { method, shared, template, terms, wait_for_ready, diary, .. } = begin;
-        let Begin { observer, writes, used, .. } = begin;
+        let Begin { method, shared, template, terms, wait_for_ready, recording, writes } = begin;
         let response_sizes = method.response_max().map(|max| Box::new(Sizes::new(max)));
-        let alone = !writes && diary.is_none() && !observer.is_listened_to();
+        let observed = recording.diary.is_some() || recording.observer.is_listened_to();
         let life = match First::of(&method, terms) {
-            Some(first) if alone => Life::First(first),
+            Some(first) if !writes && !observed => {
+                let start = if recording.reports { shared.clock.now() } else { 0 };
+                Life::First { first, start, used: recording.used }
+            }
             _ => {
                 let (throttle, clock) = (throttle(&method, &shared), shared.clock);
-                let begun = Begun::now(method.clone(), throttle, terms, diary, observer, clock);
+                let begun = Begun::now(method.clone(), throttle, terms, recording, clock);
                 Life::Begun(Box::new(begun))
             }
         };
@@ -95,7 +99,6 @@ impl State {
             method,
             shared,
             template,
-            used,
             wait_for_ready,
             number: 0,
             unsaid_status: Code::Unknown,
@@ -108,7 +111,7 @@ impl State {
     /// that the call has ended, which is for the future to hear.
     pub(crate) fn starts(&mut self) -> bool {
         match &mut self.life {
-            Life::First(_) => true,
+            Life::First { .. } => true,
             Life::Begun(begun) => {
                 begun.end().is_none() && matches!(begun.command(), Some(Command::Start(_)))
             }
@@ -118,19 +121,42 @@ impl State {
     /// Whether nothing can happen but the outcome of the first attempt.
     #[inline]
     pub(crate) fn is_first(&self) -> bool {
-        matches!(self.life, Life::First(_))
+        matches!(self.life, Life::First { .. })
     }
 
     /// The call with its machine, which begins now if it has not.
     pub(crate) fn begun(&mut self) -> &mut Begun {
-        if let Life::First(first) = self.life {
+        if let Life::First { first, start, used } = &mut self.life {
             let (throttle, clock) = (throttle(&self.method, &self.shared), self.shared.clock);
-            self.life = Life::Begun(Box::new(Begun::late(&self.method, throttle, first, clock)));
+            let reports = self.shared.reports != CallReports::Off;
+            let recording = Recording { used: used.take(), reports, ..Recording::default() };
+            let begun = Begun::late(&self.method, throttle, *first, *start, recording, clock);
+            self.life = Life::Begun(Box::new(begun));
         }
         match &mut self.life {
             Life::Begun(begun) => begun,
-            Life::First(_) => unreachable!("it has just begun"),
+            Life::First { .. } => unreachable!("it has just begun"),
         }
+    }
+
+    /// A message or error as logs may show it, if this call records any.
+    pub(crate) fn logged(&mut self, text: impl FnOnce() -> Option<String>) -> Option<Box<str>> {
+        self.begun()
+            .records_messages()
+            .then(text)
+            .flatten()
+            .and_then(|text| self.shared.message_filter.apply(&text))
+    }
+
+    /// Why the call failed, if that is reported, and where the report goes.
+    pub(crate) fn report(
+        &mut self,
+        end: End,
+        is_answered: bool,
+    ) -> Option<(CallReport, CallReports)> {
+        let reports = self.shared.reports;
+        let reported = reports != CallReports::Off && end.why != Why::Succeeded;
+        reported.then(|| (self.begun().report(end, is_answered), reports))
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -142,8 +168,8 @@ impl State {
         let remaining = self.begun().remaining(running.slot);
         let usual = self.method.usual_head();
         let mut request = self.template.request(usual, running.number, remaining, body)?;
-        if let Some(used) = &self.used {
-            request.extensions_mut().insert(used.clone());
+        if let Some(used) = self.begun().used() {
+            request.extensions_mut().insert(used.for_attempt(running.attempt));
         }
         Some(request)
     }
@@ -162,7 +188,7 @@ impl State {
     #[inline]
     pub(crate) fn committed(&mut self, slot: usize, number: u32) {
         match &mut self.life {
-            Life::First(first) => first.committed(),
+            Life::First { first, .. } => first.committed(),
             Life::Begun(begun) => begun.committed(slot),
         }
         self.number = number;
@@ -171,14 +197,22 @@ impl State {
 
     /// The outcome of the attempt that the call belongs to.
     #[inline]
-    pub(crate) fn ended(&mut self, code: Code, judgement: Judgement) {
+    pub(crate) fn ended(
+        &mut self,
+        code: Code,
+        judgement: Judgement,
+        message: impl FnOnce() -> Option<String>,
+    ) {
         match &self.life {
-            Life::First(first) if judgement.directive == Directive::Succeed => {
+            Life::First { first, .. } if judgement.directive == Directive::Succeed => {
                 if self.method.retries() != Retries::Off {
                     first.succeeded(&self.shared.server.tokens);
                 }
             }
-            _ => self.begun().ended(code, judgement),
+            _ => {
+                let message = self.logged(message);
+                self.begun().ended(code, message, judgement);
+            }
         }
     }
 
@@ -186,7 +220,7 @@ impl State {
     #[inline]
     pub(crate) fn is_overtaken(&mut self) -> bool {
         match &mut self.life {
-            Life::First(_) => false,
+            Life::First { .. } => false,
             Life::Begun(begun) => begun.is_overtaken(),
         }
     }
@@ -214,7 +248,7 @@ impl State {
     /// What is told of the call while it runs, if anything is.
     fn observer(&self) -> Option<&Observer> {
         match &self.life {
-            Life::First(_) => None,
+            Life::First { .. } => None,
             Life::Begun(begun) => Some(begun.observer()),
         }
     }
@@ -250,7 +284,11 @@ impl Drop for State {
         {
             self.abandon_body();
         }
-        if let Some(used) = self.used.take() {
+        let used = match &mut self.life {
+            Life::First { used, .. } => used.take(),
+            Life::Begun(begun) => begun.take_used(),
+        };
+        if let Some(used) = used {
             used.give_back();
         }
     }

@@ -1,5 +1,6 @@
 //! The statistics of calls, per method (ruling G31), read from the notes of the machine.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redial_core::{Grant, HedgeAt, Note, Pace, Why};
@@ -26,6 +27,10 @@ pub struct MethodStatistics {
 // Each publishes nothing but itself, so every access is relaxed.
 #[derive(Debug)]
 pub(crate) struct MethodCounters {
+    /// `/package.Service/Method`, or `*` for those that are counted together.
+    pub(crate) path: Box<str>,
+    /// The name of the server, if the layer has one.
+    pub(crate) target: Option<Arc<str>>,
     retries: Counters,
     throttled: AtomicU64,
     hedges_won: AtomicU64,
@@ -38,10 +43,11 @@ pub(crate) struct MethodCounters {
 }
 
 impl MethodCounters {
-    /// Those of the method with this path.
-    #[cfg_attr(not(any(feature = "metrics", feature = "opentelemetry")), allow(unused_variables))]
-    pub(crate) fn named(path: &str) -> Self {
+    /// Those of the method with this path, of the server with this name.
+    pub(crate) fn named(path: &str, target: Option<Arc<str>>) -> Self {
         MethodCounters {
+            path: path.into(),
+            target,
             retries: Counters::default(),
             throttled: AtomicU64::new(0),
             hedges_won: AtomicU64::new(0),

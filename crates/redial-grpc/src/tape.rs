@@ -37,6 +37,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 use redial::code::Code;
 
+use crate::body::request_too_large;
 use crate::meter::Held;
 use crate::sizes::{Sizes, TooLarge};
 use crate::sync::{Mutex, lock};
@@ -74,6 +75,14 @@ impl Failure {
         match self {
             Failure::Body(error) => evidence::of_application(&**error),
             Failure::TooLarge(_) => Code::ResourceExhausted,
+        }
+    }
+
+    /// What happened, in words.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Failure::Body(error) => evidence::text(&**error),
+            Failure::TooLarge(too_large) => request_too_large(*too_large).1,
         }
     }
 }

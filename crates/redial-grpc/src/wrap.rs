@@ -1,12 +1,16 @@
 //! What depends on the client's own types: how an attempt's body becomes one that the channel
 //! takes, and how a call that ended here is told to the application.
 
+#[cfg(feature = "tonic")]
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
 use redial::code::Code;
 
 use crate::answer::{MESSAGE, STATUS};
+use crate::report::CallReport;
 use crate::tape::Replay;
 use crate::template::{PREVIOUS, previous};
 use crate::{BoxError, evidence};
@@ -24,6 +28,14 @@ pub trait Bodies<B>: Clone {
     /// The error that the client is to see instead.
     fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
         Ok(ended.into_response())
+    }
+
+    /// The error with which the application gets a failed response and its report, given the
+    /// response's headers. By default `None`: the response is passed on, with the report among its
+    /// extensions.
+    fn failed_response(&self, headers: &HeaderMap, report: &CallReport) -> Option<BoxError> {
+        let (_, _) = (headers, report);
+        None
     }
 
     /// An error that is not of a connection, and is handed on: so many attempts were made. By default
@@ -46,23 +58,28 @@ pub struct Ended {
     pub attempts: u32,
     /// The error behind it, if there is one.
     pub source: Option<BoxError>,
+    /// Why there was no further attempt, and what the attempts did; `None` if reports are off.
+    pub report: Option<CallReport>,
 }
 
 impl Ended {
     pub(crate) fn new(code: Code, message: String, attempts: u32) -> Self {
-        Ended { code, message, attempts, source: None }
+        Ended { code, message, attempts, source: None, report: None }
     }
 
     /// With an error behind it, whose whole chain is the message.
     pub(crate) fn because(code: Code, error: BoxError, attempts: u32) -> Self {
         let message = evidence::text(&*error);
-        Ended { code, message, attempts, source: Some(error) }
+        Ended { code, message, attempts, source: Some(error), report: None }
     }
 
-    /// As a Trailers-Only response.
+    /// As a Trailers-Only response, with the report among its extensions.
     #[must_use]
-    pub fn into_response(self) -> Response<()> {
+    pub fn into_response(mut self) -> Response<()> {
         let mut response = Response::new(());
+        if let Some(report) = self.report.take() {
+            response.extensions_mut().insert(report.with_source(self.source.take()));
+        }
         *response.headers_mut() = self.into_trailers();
         let grpc = HeaderValue::from_static("application/grpc");
         response.headers_mut().insert(header::CONTENT_TYPE, grpc);
@@ -110,14 +127,21 @@ impl Bodies<tonic::body::Body> for Tonic {
         // Whoever made a status meant it so: its message, metadata and details stay (G3).
         let meant = ended.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
         let meant = meant.filter(|status| status.code() == code).cloned();
-        let status = meant.unwrap_or_else(|| {
-            let mut status = tonic::Status::new(code, ended.message);
-            if let Some(source) = ended.source {
-                status.set_source(source.into());
-            }
-            status
-        });
+        let is_meant = meant.is_some();
+        let mut status = meant.unwrap_or_else(|| tonic::Status::new(code, ended.message));
+        match (ended.report, ended.source) {
+            (Some(report), source) => status.set_source(Arc::new(report.with_source(source))),
+            (None, Some(source)) if !is_meant => status.set_source(source.into()),
+            (None, _) => &mut status,
+        };
         Err(numbered(status, ended.attempts))
+    }
+
+    /// The [`tonic::Status`] that tonic reads from these headers, with the report as its source.
+    fn failed_response(&self, headers: &HeaderMap, report: &CallReport) -> Option<BoxError> {
+        let mut status = tonic::Status::from_header_map(headers)?;
+        status.set_source(Arc::new(report.clone()));
+        Some(Box::new(status))
     }
 
     /// The same error after one attempt; after more, the [`tonic::Status`] that tonic makes of it, so

@@ -254,7 +254,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             tokens: if throttled { self.world.throttle().tokens(now) } else { None },
             history: Report::history(ledger.start, history),
         };
-        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed));
+        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed), None);
         match (end.why, self.value.take()) {
             (Why::Succeeded, Some(value)) => Ok((value, report)),
             _ => Err(Error::new(self.last.take(), self.strategy_error.take(), report)),

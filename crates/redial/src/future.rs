@@ -347,7 +347,7 @@ where
     ) -> ResultOf<O, C, R> {
         let now = self.read_clock(cell.as_mut());
         let report = report(cell.ledger(), self.origin, now, why);
-        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed));
+        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed), None);
         Err(Error::new(Some(last), None, report))
     }
 

@@ -113,7 +113,7 @@ pub use builder::Builder;
 pub use classify::{Classified, Classify, Judge, Last, NoValue, Transient};
 #[cfg(feature = "serde")]
 pub use diary::DiaryError;
-pub use diary::{Diary, Divergence};
+pub use diary::{Diary, Divergence, NoteDetail};
 pub use draws::draw;
 pub use error::{AnyError, BoxError, Error};
 pub use lend::Lend;

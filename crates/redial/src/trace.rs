@@ -9,7 +9,7 @@
 //! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
 //! | `throttled` | DEBUG | |
 //! | `call ended` | DEBUG | `why`, `attempt` |
-//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed` |
+//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
 //!
 //! `gave up` is kept to 10 events a second in the whole process, so that an outage does not drown
 //! its own cause; the next one that is let through says how many were not (`suppressed`). Without a
@@ -17,6 +17,19 @@
 //!
 //! The functions are for drivers of the core outside of this crate, so that their calls tell the
 //! same; without the feature they do nothing.
+
+/// The fields of a gRPC call in the event `gave up`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rpc<'a> {
+    /// `package.Service/Method`.
+    pub method: &'a str,
+    /// The name of the server, if the client has one for it.
+    pub target: Option<&'a str>,
+    /// The name of the status code that the application gets.
+    pub status: &'a str,
+    /// The message of that status, as logs may show it.
+    pub message: Option<&'a str>,
+}
 
 #[cfg(feature = "tracing")]
 pub use on::{gave_up, is_wanted, note};
@@ -30,6 +43,8 @@ mod off {
 
     use redial_core::{Note, Why};
 
+    use super::Rpc;
+
     /// Whether anybody wants events of each attempt.
     #[inline(always)]
     #[must_use]
@@ -41,7 +56,7 @@ mod off {
     pub fn note(_note: &Note) {}
     /// A call ended; an event if it failed after it was worth retrying.
     #[inline(always)]
-    pub fn gave_up(_why: Why, _attempts: u32, _elapsed: Option<Duration>) {}
+    pub fn gave_up(_why: Why, _attempts: u32, _elapsed: Option<Duration>, _rpc: Option<Rpc<'_>>) {}
 }
 
 #[cfg(feature = "tracing")]
@@ -51,6 +66,8 @@ mod on {
 
     use redial_core::{Directive, Grant, Note, Reason, Why};
     use tracing::{Level, debug, enabled, trace, warn};
+
+    use super::Rpc;
 
     /// How many `gave up` events pass in one second.
     const RATE_MAX: u64 = 10;
@@ -101,7 +118,7 @@ mod on {
     }
 
     /// A call ended; an event if it failed after it was worth retrying.
-    pub fn gave_up(why: Why, attempts: u32, elapsed: Option<Duration>) {
+    pub fn gave_up(why: Why, attempts: u32, elapsed: Option<Duration>, rpc: Option<Rpc<'_>>) {
         let quiet = matches!(why, Why::Succeeded | Why::Fatal | Why::Cancelled);
         if quiet || !enabled!(target: "redial", Level::WARN) {
             return;
@@ -110,6 +127,10 @@ mod on {
             warn!(
                 target: "redial",
                 why = why.name(),
+                rpc.method = rpc.map(|rpc| rpc.method),
+                grpc.target = rpc.and_then(|rpc| rpc.target),
+                rpc.response.status_code = rpc.map(|rpc| rpc.status),
+                error = rpc.and_then(|rpc| rpc.message),
                 attempts,
                 elapsed_ms = elapsed.map(milliseconds),
                 suppressed,

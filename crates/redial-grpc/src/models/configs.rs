@@ -109,15 +109,7 @@ fn config(whole: bool) -> ServiceConfig {
 }
 
 fn shared() -> Arc<Shared> {
-    Arc::new(Shared::new(
-        config(false),
-        Client::default(),
-        None,
-        false,
-        false,
-        None,
-        &Default::default(),
-    ))
+    Arc::new(Shared::new(RetryLayerBuilder::default().config(config(false))))
 }
 
 // Breaks if `set_config` does not hold its lock.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use redial::code::Code;
-use redial_core::{Note, Ns};
+use redial_core::{Note, Ns, Why};
 
 use crate::methods::PlanRef;
 use crate::observe::{Listeners, Sent};
@@ -27,14 +27,10 @@ impl Observing {
 }
 
 /// What is told of one call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Observer;
 
 impl Observer {
-    #[inline(always)]
-    pub(crate) fn nobody() -> Self {
-        Observer
-    }
     #[inline(always)]
     pub(crate) fn is_listened_to(&self) -> bool {
         false
@@ -53,6 +49,16 @@ impl Observer {
     pub(crate) fn happened(&mut self, _happened: Happened) {}
     #[inline(always)]
     pub(crate) fn note(&mut self, _at: Ns, _note: &Note) {}
+    #[inline(always)]
+    pub(crate) fn ended(
+        &mut self,
+        _at: Ns,
+        _method: &PlanRef,
+        _why: Why,
+        _code: Code,
+        _message: Option<&str>,
+    ) {
+    }
     #[inline(always)]
     pub(crate) fn sent(&self, _attempt: u32) -> Sent {
         Sent::default()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use redial::code::Code;
-use redial_core::{Note, Ns};
+use redial_core::{Note, Ns, Why};
 use redial_service_config::Counted;
 
 use crate::methods::PlanRef;
@@ -62,12 +62,14 @@ struct Watched {
     spans: Option<Spans>,
 }
 
-impl Observer {
-    /// Of a call that nobody watches.
-    pub(crate) fn nobody() -> Self {
+/// The observer of a call that is not observed.
+impl Default for Observer {
+    fn default() -> Self {
         Observer { watched: None, events: Events::unwanted() }
     }
+}
 
+impl Observer {
     /// Whether anybody wants to know of this call.
     pub(crate) fn is_listened_to(&self) -> bool {
         self.watched.is_some() || self.events.wanted()
@@ -119,6 +121,22 @@ impl Observer {
         if let Some(spans) = &mut watched.spans {
             spans.event(event);
         }
+    }
+
+    /// The call ended with this status, and a message as logs may show it; its note comes next.
+    pub(crate) fn ended(
+        &mut self,
+        at: Ns,
+        method: &PlanRef,
+        why: Why,
+        code: Code,
+        message: Option<&str>,
+    ) {
+        let (counters, status) = (method.counters(), code.name());
+        let (path, target) = (&counters.path, counters.target.as_deref());
+        let method = path.strip_prefix('/').unwrap_or(path);
+        let rpc = redial::trace::Rpc { method, target, status, message };
+        self.events.ended(at, why, rpc, spans_of(self.watched.as_deref()));
     }
 
     /// Counts what this attempt is sent.

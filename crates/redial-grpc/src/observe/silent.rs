@@ -1,6 +1,7 @@
 //! Without `tracing` there are no spans and no events.
 
-use redial_core::{Note, Ns};
+use redial::trace::Rpc;
+use redial_core::{Note, Ns, Why};
 
 use crate::observe::story::Event;
 
@@ -39,6 +40,7 @@ impl Events {
     }
     pub(crate) fn has_no_clock(&mut self) {}
     pub(crate) fn note(&mut self, _at: Ns, _note: &Note, _spans: Option<&Spans>) {}
+    pub(crate) fn ended(&self, _at: Ns, _why: Why, _rpc: Rpc<'_>, _spans: Option<&Spans>) {}
 }
 
 /// What runs while this is held runs in a span.

@@ -5,7 +5,8 @@
 use std::fmt;
 
 use redial::code::Code;
-use redial_core::{Note, Ns, duration};
+use redial::trace::Rpc;
+use redial_core::{Note, Ns, Why, duration};
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span, info_span, span_enabled};
@@ -144,13 +145,15 @@ impl Events {
         match *note {
             Note::Began { .. } => self.began = at,
             Note::Started { number, .. } => self.attempts = self.attempts.max(number),
-            Note::Ended { why, .. } => {
-                let _inside = inside(spans);
-                let elapsed = self.timed.then(|| duration(at.saturating_sub(self.began)));
-                redial::trace::gave_up(why, self.attempts, elapsed);
-            }
             _ => {}
         }
+    }
+
+    /// The call ended.
+    pub(crate) fn ended(&self, at: Ns, why: Why, rpc: Rpc<'_>, spans: Option<&Spans>) {
+        let _inside = inside(spans);
+        let elapsed = self.timed.then(|| duration(at.saturating_sub(self.began)));
+        redial::trace::gave_up(why, self.attempts, elapsed, Some(rpc));
     }
 }
 

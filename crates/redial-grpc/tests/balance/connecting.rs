@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use redial_grpc::CallReport;
 use redial_grpc::balance::{
     self, BackendState, CONNECT_MAX_DEFAULT, Dial, Dialling, Io, Resolve, Resolving, Unreachable,
 };
@@ -96,7 +97,8 @@ async fn when_all_are_down_the_error_names_them_and_says_why() {
              10.0.0.2:50051: closed before the server said anything",
             "{balancing}"
         );
-        let source = status.source().and_then(|it| it.downcast_ref::<Unreachable>()).unwrap();
+        let source = CallReport::of_status(&status).and_then(CallReport::source);
+        let source = source.and_then(|it| it.downcast_ref::<Unreachable>()).unwrap();
         assert_eq!(source.backends().count(), 2);
     }
 }

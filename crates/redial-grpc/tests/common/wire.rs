@@ -12,7 +12,8 @@ use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_grpc::{
-    CallDiary, CallOptions, Control, RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig,
+    CallDiary, CallOptions, CallReport, Control, RetryLayer, RetryLayerBuilder, RetryService,
+    ServiceConfig,
 };
 use redial_peers::grpc::{Connector, Handle, Pipe, Record, Script, Server};
 use tonic::transport::{Channel, Endpoint};
@@ -198,6 +199,11 @@ impl Told {
         }
     }
 
+    /// The report that the application finds in the status.
+    pub(crate) fn report(&self) -> &CallReport {
+        CallReport::of_status(self.status()).expect("a failed call has a report")
+    }
+
     /// The chain of sources that the application finds, by type.
     pub(crate) fn chain(&self) -> Vec<String> {
         match &self.result {
@@ -209,12 +215,12 @@ impl Told {
 
 /// The sources of a status, by type. It is what evidence is read from, so that a version of hyper or
 /// h2 whose types are others than ours shows here. Whether a status of tonic's is among them depends
-/// on its features: it is passed over.
+/// on its features: it is passed over, and so is the report of the call.
 pub(crate) fn chain(status: &Status) -> Vec<String> {
     let mut chain = Vec::new();
     let mut next = status.source();
     while let Some(error) = next {
-        if !error.is::<Status>() {
+        if !error.is::<Status>() && !error.is::<CallReport>() {
             chain.push(link(error));
         }
         next = error.source();

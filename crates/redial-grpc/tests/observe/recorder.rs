@@ -30,7 +30,12 @@ struct Tree {
     /// In the order in which they were opened; 0 is the root.
     spans: Vec<Kept>,
     by_id: HashMap<u64, u64>,
+    /// Events with their fields, in order.
+    events: Vec<Fielded>,
 }
+
+/// The fields of an event.
+type Fielded = Vec<(&'static str, String)>;
 
 /// What was recorded; a clone is a view of the same.
 #[derive(Clone)]
@@ -43,7 +48,7 @@ impl Recorder {
     /// Records what this thread does from now on, up to a level.
     pub(crate) fn start(level: Level) -> (Recorder, DefaultGuard) {
         let spans = vec![Kept::default()];
-        let tree = Arc::new(Mutex::new(Tree { spans, by_id: HashMap::new() }));
+        let tree = Arc::new(Mutex::new(Tree { spans, ..Tree::default() }));
         let recorder = Recorder { tree, level };
         let guard = tracing::subscriber::set_default(Registry::default().with(recorder.clone()));
         (recorder, guard)
@@ -62,6 +67,17 @@ impl Recorder {
         let tree = self.lock();
         let kept = tree.spans.iter().find(|kept| kept.name == span)?;
         kept.fields.iter().find(|(name, _)| *name == field).map(|(_, value)| value.clone())
+    }
+
+    /// The fields of the events with this message, but for what is different each time.
+    pub(crate) fn events(&self, message: &str) -> Vec<Vec<(&'static str, String)>> {
+        let is = |fields: &&Fielded| fields.contains(&("message", message.to_owned()));
+        let of = |fields: &Fielded| {
+            let told =
+                |(name, _): &&(&'static str, String)| !["message", "suppressed"].contains(name);
+            fields.iter().filter(told).cloned().collect()
+        };
+        self.lock().events.iter().filter(is).map(of).collect()
     }
 
     pub(crate) fn all_closed(&self) -> bool {
@@ -134,6 +150,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
         let mut tree = self.lock();
         let parent = parent.map_or(0, |parent| tree.by_id[&parent.into_u64()]);
         tree.spans[parent as usize].children.push(Child::Event(text));
+        tree.events.push(fields);
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {

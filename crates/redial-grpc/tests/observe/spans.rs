@@ -136,6 +136,37 @@ async fn events_of_a_call_are_those_of_every_call_and_in_its_span() {
     assert_eq!(told(Play::Throttled, Level::WARN).await, ["gave up"], "without a span");
 }
 
+/// A subscriber at WARN has no spans, so the event itself says which call it is and how it failed.
+#[tokio::test(start_paused = true)]
+async fn gave_up_event_names_method_target_status_and_message() {
+    let (recorder, _guard) = Recorder::start(Level::WARN);
+    let throttled = retry_config(4).replacen(
+        '{',
+        r#"{ "retryThrottling": { "maxTokens": 2, "tokenRatio": 0.1 },"#,
+        1,
+    );
+    let config = redial_grpc::ServiceConfig::parse(&throttled).unwrap();
+    let layer = RetryLayer::builder().config(config).for_server("gave-up-event");
+    let layer = layer.redact_messages(|text| text.replace("fails", "***")).build();
+    let mut client = EchoClient::new(layer.layer(echo_channel()));
+    let request = EchoRequest { failures: 9, delay_ms: 3, ..EchoRequest::default() };
+    let status = client.unary(request).await.unwrap_err();
+    let message = status.message().replace("fails", "***");
+    let events = recorder.events("gave up");
+    let expected = [
+        ("why", "throttled"),
+        ("rpc.method", "redial.test.Echo/Unary"),
+        ("grpc.target", "gave-up-event"),
+        ("rpc.response.status_code", "UNAVAILABLE"),
+        ("error", &*message),
+        ("attempts", "1"),
+    ];
+    let expected = expected.map(|(name, value)| (name, value.to_owned()));
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0][..6], expected);
+    assert!(events[0][6].0 == "elapsed_ms" && events[0][6].1.parse::<f64>().unwrap() >= 3.0);
+}
+
 /// Says which span it is in whenever it is called or polled.
 #[derive(Clone)]
 struct Below<S>(S);

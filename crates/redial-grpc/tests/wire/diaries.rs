@@ -152,10 +152,13 @@ async fn a_call_whose_body_fails_before_its_first_attempt_has_an_end() {
                 let diary = diary.take();
                 let [(began, first), (ended, last)] = diary.notes() else { panic!("{diary:?}") };
                 let deadline = Some(began + 70_000_000);
-                assert_eq!(*first, Note::Began { deadline, idempotent: true });
+                let idempotent = retries == Retries::All;
+                assert_eq!(*first, Note::Began { deadline, idempotent });
                 assert_eq!(*last, Note::Ended { why: Why::Cancelled, attempt: None });
                 assert_eq!(began, ended);
-                let plan = Client::default().plan(config(&fields).method(UNARY));
+                let mut client = Client::default();
+                client.retries = retries;
+                let plan = client.plan(config(&fields).method(UNARY));
                 assert_eq!(diary.replay(plan.policy()), Ok(()));
                 assert_eq!((rig.tokens(), rig.statistics()), (10_000, (0, 0, 0)));
                 assert_eq!((rig.server.counts().streams, rig.control.bytes_kept()), (0, 0));

@@ -22,6 +22,7 @@ mod limits;
 mod metadata;
 mod nested;
 mod queues;
+mod reports;
 mod resets;
 mod throttle;
 

@@ -8,8 +8,8 @@ use std::fmt;
 use redial_core::{Note, Ns};
 use serde::{Deserialize, Serialize};
 
-use super::Diary;
 use super::note::Written;
+use super::{Diary, NoteDetail};
 
 /// The version that is written and read.
 const VERSION: u32 = 1;
@@ -45,6 +45,10 @@ struct Line {
     at: Ns,
     #[serde(flatten)]
     note: Written,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backend: Option<Box<str>>,
 }
 
 impl Diary {
@@ -52,9 +56,11 @@ impl Diary {
     #[must_use]
     pub fn to_json_lines(&self) -> String {
         let mut text = format!("{{\"redial_diary\":{VERSION}}}\n");
-        for &(at, note) in self.notes() {
+        for (index, &(at, note)) in self.notes().iter().enumerate() {
+            let NoteDetail { error, backend } = self.detail(index).cloned().unwrap_or_default();
+            let line = Line { at, note: Written::from(note), error, backend };
             // Plain data with string keys: there is nothing that JSON could refuse.
-            if let Ok(line) = serde_json::to_string(&Line { at, note: Written::from(note) }) {
+            if let Ok(line) = serde_json::to_string(&line) {
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -89,6 +95,7 @@ impl Diary {
                 serde_json::from_str(line).map_err(|error| wrong(number, error.to_string()))?;
             let note = Note::try_from(line.note).map_err(|text| wrong(number, text))?;
             diary.push(line.at, note);
+            diary.annotate(NoteDetail { error: line.error, backend: line.backend });
         }
         Ok(diary)
     }
@@ -97,6 +104,19 @@ impl Diary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn details_are_written_and_read_again() {
+        let mut diary = Diary::new();
+        diary.push(1, Note::Started { attempt: 1, number: 1 });
+        diary.push(2, Note::Cancelled { attempt: 1 });
+        diary.annotate(NoteDetail::new().error("busy").backend("a"));
+        let text = diary.to_json_lines();
+        let line = r#"{"at":2,"note":"cancelled","attempt":1,"error":"busy","backend":"a"}"#;
+        assert_eq!(text.lines().nth(2), Some(line));
+        assert_eq!(Diary::from_json_lines(&text), Ok(diary));
+        assert!(Diary::from_json_lines(&text.replace("backend", "bakend")).is_err());
+    }
 
     /// Red if the head counts as a note: `number > notes_max`.
     #[test]

@@ -1,0 +1,241 @@
+//! What is recorded of a call while it runs, so that its failure can be reported.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use redial::NoteDetail;
+use redial::code::Code;
+use redial_core::{Note, Ns, Why, duration};
+
+use super::{ATTEMPTS_REPORTED_MAX, AttemptReport, LOGGED_MESSAGE_MAX};
+use crate::backends::UsedBackends;
+
+/// The attempts of one call.
+///
+/// The first one is kept in place: a call that succeeds at once allocates nothing for it.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptHistory {
+    began: Ns,
+    first: Option<AttemptReport>,
+    later: Vec<AttemptReport>,
+    omitted: u32,
+    /// What is known about the next outcome, before the machine has it.
+    outcome: Option<(Code, Option<Box<str>>)>,
+}
+
+impl AttemptHistory {
+    /// The next outcome has this status and message.
+    pub(crate) fn outcome(&mut self, code: Code, message: Option<Box<str>>) {
+        self.outcome = Some((code, message));
+    }
+
+    /// Records a note; for the end of an attempt, returns what a call log shows beside it.
+    pub(crate) fn note(
+        &mut self,
+        at: Ns,
+        note: &Note,
+        used: Option<&UsedBackends>,
+    ) -> Option<NoteDetail> {
+        match *note {
+            Note::Began { .. } => self.began = at,
+            Note::Started { attempt, number } => self.started(at, attempt, number),
+            Note::Committed { attempt } => return self.named(attempt, used).map(backend_of),
+            Note::Outcome { attempt, .. } => {
+                let (code, message) = self.outcome.take().unwrap_or((Code::Unknown, None));
+                return self.ended(at, attempt, Some(code), message, used);
+            }
+            Note::TimedOut { attempt } => {
+                let code = Some(Code::DeadlineExceeded);
+                let message = "the attempt timed out".into();
+                return self.ended(at, attempt, code, Some(message), used);
+            }
+            Note::Cancelled { attempt } => return self.ended(at, attempt, None, None, used),
+            _ => {}
+        }
+        None
+    }
+
+    fn started(&mut self, at: Ns, attempt: u32, number: u32) {
+        let started = duration(at.saturating_sub(self.began));
+        let (elapsed, backend, status, message) = Default::default();
+        let report = AttemptReport { attempt, number, backend, started, elapsed, status, message };
+        if self.first.is_none() {
+            self.first = Some(report);
+            return;
+        }
+        if self.later.len() == ATTEMPTS_REPORTED_MAX - 1 {
+            self.later.remove(0);
+            self.omitted = self.omitted.saturating_add(1);
+        }
+        self.later.push(report);
+    }
+
+    /// The attempt, with the backend that it went to.
+    fn named(&mut self, attempt: u32, used: Option<&UsedBackends>) -> Option<&mut AttemptReport> {
+        let mut all = self.first.iter_mut().chain(&mut self.later);
+        let report = all.find(|report| report.attempt == attempt)?;
+        if report.backend.is_none() {
+            report.backend = used.and_then(|used| used.name_of(attempt));
+        }
+        Some(report)
+    }
+
+    fn ended(
+        &mut self,
+        at: Ns,
+        attempt: u32,
+        status: Option<Code>,
+        message: Option<Box<str>>,
+        used: Option<&UsedBackends>,
+    ) -> Option<NoteDetail> {
+        let since = duration(at.saturating_sub(self.began));
+        // An attempt that timed out is cancelled then: its end is known already.
+        let report = self.named(attempt, used).filter(|report| report.status.is_none())?;
+        report.elapsed = since.saturating_sub(report.started);
+        report.status = status;
+        report.message = message;
+        let detail = backend_of(report);
+        let failed = status.filter(|code| *code != Code::Ok);
+        Some(match (failed, &report.message) {
+            (Some(code), Some(message)) => detail.error(format!("{code}: {message}")),
+            (Some(code), None) => detail.error(code.name()),
+            (None, _) => detail,
+        })
+    }
+
+    /// The status and message that a call ended with which ended so.
+    pub(crate) fn end(&self, why: Why, attempt: Option<u32>) -> (Code, Option<&str>) {
+        let mut all = self.first.iter().chain(&self.later);
+        let ended = attempt.and_then(|attempt| all.find(|report| report.attempt == attempt));
+        match ended {
+            Some(report) => (report.status.unwrap_or(Code::Unknown), report.message()),
+            None => (end_without_outcome(why), None),
+        }
+    }
+
+    /// The attempts, and how many are left out.
+    pub(crate) fn take(&mut self) -> (Vec<AttemptReport>, u32) {
+        let all = self.first.take().into_iter().chain(self.later.drain(..)).collect();
+        (all, self.omitted)
+    }
+
+    /// When the call began.
+    pub(crate) fn began(&self) -> Ns {
+        self.began
+    }
+}
+
+/// The status of a call that no outcome ended.
+pub(crate) fn end_without_outcome(why: Why) -> Code {
+    if why == Why::Deadline { Code::DeadlineExceeded } else { Code::Cancelled }
+}
+
+fn backend_of(report: &mut AttemptReport) -> NoteDetail {
+    match report.backend() {
+        Some(backend) => NoteDetail::new().backend(backend),
+        None => NoteDetail::new(),
+    }
+}
+
+/// What logs may show of messages and errors.
+#[derive(Clone, Default)]
+pub(crate) struct MessageFilter(Option<Arc<Redact>>);
+
+type Redact = dyn Fn(&str) -> String + Send + Sync;
+
+impl MessageFilter {
+    pub(crate) fn redacting(redact: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        MessageFilter(Some(Arc::new(redact)))
+    }
+
+    /// The text as a log may show it; `None` if that is nothing.
+    pub(crate) fn apply(&self, text: &str) -> Option<Box<str>> {
+        let text = match &self.0 {
+            Some(redact) => Cow::Owned(redact(text)),
+            None => Cow::Borrowed(text),
+        };
+        match text.len() {
+            0 => None,
+            1..=LOGGED_MESSAGE_MAX => Some(text.into()),
+            _ => {
+                let end = (0..=LOGGED_MESSAGE_MAX).rev().find(|end| text.is_char_boundary(*end));
+                Some(format!("{}...", &text[..end.unwrap_or(0)]).into())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MessageFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageFilter").field("redacts", &self.0.is_some()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redial_core::Directive;
+
+    use super::*;
+
+    fn outcome(attempt: u32) -> Note {
+        Note::Outcome { attempt, judgement: Directive::Fail.into() }
+    }
+
+    fn began(history: &mut AttemptHistory) {
+        history.note(1_000, &Note::Began { deadline: None, idempotent: true }, None);
+    }
+
+    #[test]
+    fn report_keeps_the_first_and_the_most_recent_attempts() {
+        let last = ATTEMPTS_REPORTED_MAX as u32 + 2;
+        let mut history = AttemptHistory::default();
+        began(&mut history);
+        for attempt in 1..=last {
+            history.note(u64::from(attempt), &Note::Started { attempt, number: attempt }, None);
+            history.outcome(Code::Unavailable, Some("busy".into()));
+            history.note(u64::from(attempt), &outcome(attempt), None);
+            let at_limit = attempt as usize == ATTEMPTS_REPORTED_MAX;
+            assert!(!at_limit || history.omitted == 0, "the limit itself fits");
+        }
+        let (all, omitted) = history.take();
+        assert_eq!((all.len(), omitted), (ATTEMPTS_REPORTED_MAX, 2));
+        assert_eq!((all[0].attempt(), all[1].attempt()), (1, 4));
+        assert_eq!(all.last().map(AttemptReport::attempt), Some(last));
+    }
+
+    #[test]
+    fn report_times_an_attempt_from_its_own_start() {
+        let mut history = AttemptHistory::default();
+        began(&mut history);
+        history.note(1_000, &Note::Started { attempt: 1, number: 1 }, None);
+        history.note(3_000, &Note::Started { attempt: 2, number: 2 }, None);
+        history.outcome(Code::Aborted, None);
+        let detail = history.note(7_000, &outcome(2), None).unwrap();
+        assert_eq!(detail.error.as_deref(), Some("ABORTED"));
+        let cancelled = history.note(7_000, &Note::Cancelled { attempt: 1 }, None).unwrap();
+        assert!(cancelled.is_empty(), "a cancelled attempt has no error");
+        assert_eq!(history.end(Why::Fatal, Some(2)), (Code::Aborted, None));
+        assert_eq!(history.end(Why::Deadline, None), (Code::DeadlineExceeded, None));
+        let (all, _) = history.take();
+        assert_eq!(all[0].to_string(), "attempt 1: cancelled after 6.0µs");
+        assert_eq!((all[1].started().as_nanos(), all[1].elapsed().as_nanos()), (2_000, 4_000));
+        assert_eq!(all[1].to_string(), "attempt 2: ABORTED after 4.0µs");
+    }
+
+    #[test]
+    fn messages_are_cut_at_their_limit_and_redacted() {
+        let plain = MessageFilter::default();
+        let longest = "x".repeat(LOGGED_MESSAGE_MAX);
+        assert_eq!(plain.apply(&longest).as_deref(), Some(&*longest));
+        let cut = plain.apply(&format!("{longest}y")).unwrap();
+        assert_eq!(&*cut, format!("{longest}..."));
+        // A character of two bytes across the limit is left out whole.
+        let wide = format!("{}\u{e9}", &longest[1..]);
+        let cut = plain.apply(&wide).unwrap();
+        assert_eq!(&*cut, format!("{}...", &longest[1..]));
+        assert_eq!(plain.apply(""), None);
+        let redacting = MessageFilter::redacting(|text| text.replace("secret", "[redacted]"));
+        assert_eq!(redacting.apply("a secret").as_deref(), Some("a [redacted]"));
+    }
+}
