@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redial_core::PaceReading;
 use redial_service_config::{Problem, Problems, Retries, ServiceConfig};
 
-use crate::shared::Shared;
+use crate::shared::{BackendCounts, Shared};
 use crate::statistics::{MethodCounters, MethodStatistics};
 
 /// What can be changed and read while the calls of a layer run.
@@ -59,6 +59,26 @@ impl Control {
     #[must_use]
     pub fn tokens(&self) -> Option<f64> {
         self.shared.server.tokens()
+    }
+
+    /// How many backends the balanced channel has; `None` for a layer around another channel.
+    #[must_use]
+    pub fn backends(&self) -> Option<BackendCounts> {
+        self.shared.backends()
+    }
+
+    /// Fills the server's throttle, so that retries are allowed again at once: for an incident that
+    /// is over before enough calls have succeeded. Without a throttle it does nothing.
+    ///
+    /// ```
+    /// # use redial_grpc::RetryLayer;
+    /// # let layer = RetryLayer::from_json(
+    /// #     r#"{ "retryThrottling": { "maxTokens": 10, "tokenRatio": 0.1 } }"#).unwrap();
+    /// layer.control().refill_tokens();
+    /// assert_eq!(layer.control().tokens(), Some(10.0));
+    /// ```
+    pub fn refill_tokens(&self) {
+        self.shared.server.tokens.refill();
     }
 
     /// How long the attempts of each hedged method take, when its hedges follow, and whether they

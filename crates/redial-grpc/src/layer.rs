@@ -294,7 +294,12 @@ impl RetryLayerBuilder {
     /// The layer.
     #[must_use]
     pub fn build(self) -> RetryLayer {
-        RetryLayer { shared: Arc::new(Shared::new(self)), bodies: Tonic }
+        #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+        let listeners = self.listeners.clone();
+        let shared = Arc::new(Shared::new(self));
+        #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+        crate::observe::register_gauges(&listeners, &shared);
+        RetryLayer { shared, bodies: Tonic }
     }
 
     /// What is legal in the config and surely not meant.

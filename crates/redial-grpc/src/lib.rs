@@ -149,7 +149,7 @@ pub use future::ResponseFuture;
 pub use layer::{RetryLayer, RetryLayerBuilder};
 pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-pub use observe::Measure;
+pub use observe::{Gauge, Measure};
 pub use options::{CallDiary, CallOptions};
 pub use redial::{BoxError, Diary, Note, Why};
 pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, PaceReading};
@@ -161,6 +161,7 @@ pub use report::{
     ATTEMPTS_REPORTED_MAX, AttemptReport, CallReport, CallReports, LOGGED_MESSAGE_MAX, PolicyKind,
 };
 pub use service::RetryService;
+pub use shared::BackendCounts;
 pub use statistics::MethodStatistics;
 pub use tape::{Replay, ReplayError};
 pub use watch::{ConfigWatch, WATCH_MIN};

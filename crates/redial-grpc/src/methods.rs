@@ -234,6 +234,12 @@ impl Counters {
         Counters { all: Mutex::default(), hedge_at, target: target.map(Arc::from) }
     }
 
+    /// The name of the server.
+    #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+    pub(crate) fn target(&self) -> Option<&Arc<str>> {
+        self.target.as_ref()
+    }
+
     /// The counters of this path, and whether they are its own.
     fn of(&self, path: &str) -> (Arc<MethodCounters>, bool) {
         let mut all = lock(&self.all);

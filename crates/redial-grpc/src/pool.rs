@@ -36,8 +36,13 @@ impl<R> Place<R> {
     #[inline]
     fn forget_state(&mut self) {
         // To drop none is a call too, and a state has been dropped most times.
-        if self.state.is_some() {
-            self.state = None;
+        if let Some(state) = self.state.take() {
+            // Gauges show what is held once this call holds nothing more.
+            let gauges = state.sets_gauges();
+            drop(state);
+            if let Some(shared) = gauges {
+                shared.observing.set_gauges(&shared);
+            }
         }
     }
 }
@@ -165,8 +170,8 @@ impl<R> Drop for Pooled<R> {
 #[inline(never)]
 fn give_back<R: 'static>(mut place: Box<Place<R>>) {
     // What these drops do may begin and end other calls: the pool is not borrowed.
-    place.forget_state();
     place.message.forget();
+    place.forget_state();
     place.body = None;
     // A thread that ends may have freed its pool already; then the box is freed too.
     let _ = POOL.try_with(|pool| {

@@ -1,7 +1,7 @@
 //! What a layer, its clones and its services share.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::Extensions;
 use redial_service_config::{Client, Retries, ServiceConfig};
@@ -36,11 +36,39 @@ pub(crate) struct Shared {
     pub(crate) reports: CallReports,
     /// What logs may show of messages and errors.
     pub(crate) message_filter: MessageFilter,
+    /// How many backends there are, if the channel below knows.
+    backends: OnceLock<Box<CountBackends>>,
     /// Held while a config is put in force: what is then in force is one config, not parts of two.
     configuring: Mutex<()>,
 }
 
+/// How many backends a balanced channel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackendCounts {
+    /// In the list that the name resolves to.
+    pub known: usize,
+    /// With a connection that calls can use.
+    pub connected: usize,
+}
+
+type CountBackends = dyn Fn() -> Option<BackendCounts> + Send + Sync;
+
 impl Shared {
+    /// How many backends there are now; `None` without a channel that knows.
+    pub(crate) fn backends(&self) -> Option<BackendCounts> {
+        self.backends.get().and_then(|count| count())
+    }
+
+    /// The channel below counts its backends so; what was said first counts.
+    #[cfg(feature = "balance")]
+    pub(crate) fn count_backends(
+        &self,
+        count: impl Fn() -> Option<BackendCounts> + Send + Sync + 'static,
+    ) {
+        let _ = self.backends.set(Box::new(count));
+    }
+
     pub(crate) fn new(builder: RetryLayerBuilder) -> Self {
         let RetryLayerBuilder { config, client, server, depth, distinct, hedge_at, .. } = builder;
         let RetryLayerBuilder { listeners, reports, message_filter, .. } = builder;
@@ -65,6 +93,7 @@ impl Shared {
             distinct,
             reports,
             message_filter,
+            backends: OnceLock::new(),
             configuring: Mutex::default(),
             client,
         }

@@ -107,6 +107,11 @@ impl State {
         }
     }
 
+    /// What its layer shares, if gauges are set when the call ends.
+    pub(crate) fn sets_gauges(&self) -> Option<Arc<Shared>> {
+        self.shared.observing.sets_gauges().then(|| self.shared.clone())
+    }
+
     /// Whether the first attempt is to start. Otherwise the deadline has passed: the machine says
     /// that the call has ended, which is for the future to hear.
     pub(crate) fn starts(&mut self) -> bool {

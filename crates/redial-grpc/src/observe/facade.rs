@@ -8,7 +8,9 @@ use std::sync::Arc;
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 use redial::code::Code;
 
+use crate::observe::Gauge;
 use crate::observe::measure::{METHOD, Measure, STATUS, TARGET, Value};
+use crate::shared::Shared;
 
 static METADATA: Metadata<'_> =
     Metadata::new("redial_grpc", Level::INFO, Some("redial_grpc::observe"));
@@ -47,16 +49,31 @@ impl Keys {
     }
 }
 
+/// Sets the gauges of a layer to what it holds now.
+pub(crate) fn set_gauges(shared: &Shared) {
+    for gauge in Gauge::ALL {
+        let Some(value) = gauge.read(shared) else { continue };
+        let target = shared.counters.target().map(|target| Label::new(TARGET, target.clone()));
+        let key = Key::from_parts(gauge.name(), Vec::from_iter(target));
+        with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).set(value));
+    }
+}
+
 /// Tells the recorder of the process what there will be.
 pub(crate) fn describe() {
+    let described = |unit| match unit {
+        "s" => Unit::Seconds,
+        "By" => Unit::Bytes,
+        _ => Unit::Count,
+    };
     with_recorder(|recorder| {
+        for gauge in Gauge::ALL {
+            let (name, text) = (gauge.name().into(), gauge.description().into());
+            recorder.describe_gauge(name, Some(described(gauge.unit())), text);
+        }
         for measure in Measure::ALL {
             let name = measure.name().into();
-            let unit = match measure.unit() {
-                "s" => Unit::Seconds,
-                "By" => Unit::Bytes,
-                _ => Unit::Count,
-            };
+            let unit = described(measure.unit());
             let description = measure.description().into();
             if measure.buckets().is_empty() {
                 recorder.describe_counter(name, Some(unit), description);

@@ -13,6 +13,7 @@ use crate::observe::labels::Labels;
 use crate::observe::measure::{Measure, Value};
 use crate::observe::sent::{ByteCount, Sent};
 use crate::observe::story::Event;
+use crate::shared::Shared;
 use crate::sizes::Framing;
 use crate::statistics::Happened;
 
@@ -46,6 +47,16 @@ impl Sinks {
             return Some(Arc::new(sinks));
         }
         None
+    }
+
+    /// Sets the gauges of a layer, where the sink cannot read them itself.
+    pub(crate) fn set_gauges(&self, shared: &Shared) {
+        #[cfg(feature = "metrics")]
+        if self.facade {
+            super::facade::set_gauges(shared);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = shared;
     }
 
     /// The labels of a method's metrics, as each sink wants them.

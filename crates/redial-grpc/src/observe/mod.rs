@@ -9,6 +9,8 @@
 
 #[cfg(feature = "metrics")]
 mod facade;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod gauge;
 #[cfg(feature = "opentelemetry")]
 mod instruments;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
@@ -32,6 +34,10 @@ mod story;
 #[cfg(all(feature = "tracing", not(any(feature = "metrics", feature = "opentelemetry"))))]
 mod unmeasured;
 
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+pub use gauge::Gauge;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+pub(crate) use gauge::register as register_gauges;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub(crate) use labels::MethodLabels;
 pub(crate) use listeners::Listeners;

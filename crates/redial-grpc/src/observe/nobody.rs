@@ -6,6 +6,7 @@ use redial_core::{Note, Ns, Why};
 
 use crate::methods::PlanRef;
 use crate::observe::{Listeners, Sent};
+use crate::shared::Shared;
 use crate::statistics::Happened;
 
 /// What a layer tells of its calls.
@@ -20,6 +21,12 @@ impl Observing {
     pub(crate) fn is_listened_to(&self) -> bool {
         false
     }
+    #[inline(always)]
+    pub(crate) fn sets_gauges(&self) -> bool {
+        false
+    }
+    #[inline(always)]
+    pub(crate) fn set_gauges(&self, _shared: &Shared) {}
     #[inline(always)]
     pub(crate) fn call(&self, _method: &PlanRef, _path: &str) -> Observer {
         Observer

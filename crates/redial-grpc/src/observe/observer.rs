@@ -18,6 +18,7 @@ use crate::observe::story::Story;
 #[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
 use crate::observe::unmeasured::{Measures, Sinks};
 use crate::observe::{Listeners, Sent};
+use crate::shared::Shared;
 use crate::statistics::Happened;
 
 /// What a layer tells of its calls.
@@ -35,6 +36,18 @@ impl Observing {
     /// Whether anybody wants to know of calls.
     pub(crate) fn is_listened_to(&self) -> bool {
         self.sinks.is_some() || Spans::are_wanted() || Events::are_wanted()
+    }
+
+    /// Whether gauges are set when a call ends.
+    pub(crate) fn sets_gauges(&self) -> bool {
+        self.sinks.is_some()
+    }
+
+    /// Sets the gauges of a layer.
+    pub(crate) fn set_gauges(&self, shared: &Shared) {
+        if let Some(sinks) = &self.sinks {
+            sinks.set_gauges(shared);
+        }
     }
 
     /// What is told of a call that begins.

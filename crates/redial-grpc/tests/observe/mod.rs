@@ -5,6 +5,8 @@ mod plays;
 
 #[cfg(feature = "metrics")]
 mod agreement;
+#[cfg(all(feature = "metrics", feature = "opentelemetry"))]
+mod gauges;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "opentelemetry")]
