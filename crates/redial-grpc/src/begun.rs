@@ -106,6 +106,7 @@ impl Outside for Book {
     fn note(&mut self, at: Ns, note: Note) {
         if let Note::TimedOut { attempt } = note {
             self.timed_out = Some(attempt);
+            self.code = Code::DeadlineExceeded;
             self.observer.saw(Code::DeadlineExceeded);
         }
         let Book { method, tally, observer, .. } = self;

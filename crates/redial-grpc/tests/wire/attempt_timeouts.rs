@@ -290,3 +290,14 @@ async fn attempt_timeout_counts_while_the_service_is_not_ready() {
         }
     }
 }
+
+/// An attempt that timed out is not a cancelled one: its report says what ended it.
+#[tokio::test(start_paused = true)]
+async fn attempt_timeout_is_named_in_the_report() {
+    let layer = layer(RETRY).attempt_timeout(AttemptTimeout::after(ms(40))).build();
+    let mut rig = Rig::of(layer, Server::new([Answer::hang()]));
+    let told = rig.call().await;
+    let attempt = &told.report().history()[0];
+    assert_eq!(attempt.status(), Some(redial_grpc::Code::DeadlineExceeded));
+    assert_eq!((attempt.message(), attempt.elapsed()), (Some("the attempt timed out"), ms(40)));
+}

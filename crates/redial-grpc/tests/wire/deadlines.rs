@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use redial::Why;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
-use redial_grpc::{Late, Retries};
+use redial_grpc::{CallReports, Late, Retries};
 use redial_peers::grpc::{Answer, Code as Peer, Door, How, Reason, Script, Server};
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -293,7 +293,8 @@ async fn ok_in_headers_counts_when_the_stream_ends() {
 /// A client that reads the body of a failure, too, is not kept waiting for its end.
 #[tokio::test(start_paused = true)]
 async fn deadline_holds_after_a_failure_in_headers_of_an_open_stream() {
-    let rig = Rig::new("", [busy().without_end_stream()]);
+    let layer = layer("").call_reports(CallReports::ResponseExtension).build();
+    let rig = Rig::of(layer, Server::new([busy().without_end_stream()]));
     let mut service = rig.service();
     std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
     let mut request = raw_request(b"x");
