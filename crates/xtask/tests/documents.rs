@@ -7,7 +7,7 @@ use xtask::documents;
 use xtask::names::{self, Names};
 
 /// How many rulings are covered at least. It only grows; when it is all of them, it stays there.
-const COVERED_MIN: usize = 95;
+const COVERED_MIN: usize = 96;
 
 fn rulings() -> String {
     fs::read_to_string(xtask::root().join("docs/rulings.md")).expect("docs/rulings.md is there")
