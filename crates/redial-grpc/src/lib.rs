@@ -38,6 +38,7 @@
 //! | policies by method, every problem of a config at once | [`ServiceConfig`], [`Problems`] | [guide][config] |
 //! | one deadline for all attempts, waits and the response | `Request::set_timeout` of tonic, `timeout` of a config; never `Endpoint::timeout` | [guide][deadlines] |
 //! | what one call says for itself | [`CallOptions`] | [guide][call] |
+//! | why a call failed, and what each attempt did | [`CallReport`], [`CallReports`] | [guide][fails] |
 //! | what happened to one call, and why | [`CallDiary`], [`Attempts`] | [guide][diary] |
 //! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
 //! | addresses and service config by DNS | `dns` (feature `dns`) | [guide][dns] |
@@ -65,6 +66,7 @@
 //! [config]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-config
 //! [deadlines]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#deadlines
 //! [call]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#one-call
+//! [fails]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#when-a-call-fails
 //! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#reading-a-diary
 //! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#while-it-runs
 //! [dns]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#configuration-by-dns
@@ -79,7 +81,7 @@
 //! - [`Control::statistics`] has what A6 and the rulings count, always.
 //! - Feature `metrics`: `RetryLayerBuilder::metrics` tells the facade of that name. Feature
 //!   `opentelemetry`: `RetryLayerBuilder::meter` tells a meter. `Measure` lists the metrics, which
-//!   have the names, units and labels of gRPC's A66 and A96. Either way a call with retries disabled
+//!   have the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. Either way a call with retries disabled
 //!   is watched too, and then is not left as untouched as it is otherwise.
 //! - Feature `tracing`: a span `grpc.call` for each call and below it one `grpc.attempt` for each
 //!   attempt, at INFO under the target `redial::grpc`. What is below the layer runs in the span of
@@ -96,8 +98,8 @@
 //!
 //! Spans in `tracing` have fixed names; those that gRPC gives them (A45) are in `otel.name`, which
 //! exporters to OpenTelemetry take for the name. `otel.status_code` is `ERROR` unless the status is
-//! OK or CANCELLED: what this side cancelled has not failed. Who does not listen pays for nothing of
-//! this: no clock is read and nothing is allocated for it.
+//! OK or CANCELLED: what this side cancelled has not failed. Without the features, or a subscriber,
+//! no clock is read and nothing is allocated for it.
 
 mod ahead;
 mod answer;
