@@ -7,8 +7,9 @@
 //! end look at a few backends, however many there are: both happen under one lock.
 
 mod pick;
+mod rotation;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ use tokio::time::Instant;
 use super::health::{Connections, Health, Outcome, Outliers};
 use super::resolve::ADDRESSES_MAX;
 use crate::BackendId;
+
+use rotation::{Rotation, Turns};
 
 pub(crate) use pick::{Go, Pick};
 
@@ -57,8 +60,8 @@ pub(crate) struct Backend<C> {
     pub(crate) health: Health,
     pub(crate) in_flight: u64,
     connections: Connections,
-    /// When it was last picked, in picks.
-    turn: u64,
+    /// When it was last picked.
+    turns: Turns,
     wish: Wish,
     /// Wakes the one who dials it.
     keeper: Arc<Notify>,
@@ -151,9 +154,11 @@ pub(crate) struct Roster<C> {
     backends: Vec<Backend<C>>,
     /// Where each of them is in the list.
     places: HashMap<Serial, usize>,
-    /// Their places, whose last turn is longest ago first; those that had none in an order of this
-    /// channel's own.
-    order: VecDeque<usize>,
+    /// The order of first attempts.
+    first: Rotation,
+    /// The order of retries, hedges and transparent replacements: they prefer backends that their call
+    /// has not used, and would skew the order of first attempts.
+    further: Rotation,
     balancing: LoadBalancing,
     outliers: Outliers,
     /// The place of the backend that `pick_first` stays with.
@@ -162,7 +167,6 @@ pub(crate) struct Roster<C> {
     awaited: bool,
     /// So that not every client begins with the same backend.
     start: usize,
-    turns: u64,
     serials: u64,
     stirred: Stirred,
 }
@@ -173,13 +177,13 @@ impl<C: Connection> Roster<C> {
         Roster {
             backends: Vec::new(),
             places: HashMap::new(),
-            order: VecDeque::new(),
+            first: Rotation::default(),
+            further: Rotation::default(),
             balancing: LoadBalancing::default(),
             outliers,
             chosen: None,
             awaited: false,
             start: (draw * ADDRESSES_MAX as f64) as usize,
-            turns: 0,
             serials: 0,
             stirred: Stirred::default(),
         }
@@ -235,7 +239,7 @@ impl<C: Connection> Roster<C> {
                         health: Health::default(),
                         in_flight: 0,
                         connections: Connections::default(),
-                        turn: 0,
+                        turns: Turns::default(),
                         wish: Wish::default(),
                         keeper,
                     }
@@ -244,9 +248,10 @@ impl<C: Connection> Roster<C> {
             self.backends.push(backend);
         }
         let count = self.backends.len();
-        let turn = |place: &usize| (self.backends[*place].turn, (place + self.start) % count);
-        self.order = (0..count).collect();
-        self.order.make_contiguous().sort_unstable_by_key(turn);
+        // Those that had no turn yet are in an order of this channel's own.
+        let own = |place: usize| (place + self.start) % count;
+        self.first.arrange(count, |place| (self.backends[place].turns.first, own(place)));
+        self.further.arrange(count, |place| (self.backends[place].turns.further, own(place)));
         let places = self.backends.iter().enumerate().map(|(place, it)| (it.serial, place));
         self.places = places.collect();
         self.chosen = chosen.and_then(|serial| self.places.get(&serial).copied());

@@ -174,6 +174,55 @@ async fn round_robin_is_fair() {
     assert!(channel.view().backends.iter().all(|it| it.in_flight == 0));
 }
 
+/// The first attempts that each backend had.
+fn first_attempts(channel: &BalancedChannel, calls: &[UsedBackends]) -> Vec<usize> {
+    let first = |used: &UsedBackends| used.to_vec()[0];
+    let count = |it: Backend| calls.iter().filter(|used| first(used) == it.id).count();
+    channel.view().backends.into_iter().map(count).collect()
+}
+
+/// With one rotation for all attempts each hedge or retry takes the turn of the healthy backend, and
+/// the next first attempt goes to the bad one again.
+#[tokio::test(start_paused = true)]
+async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
+    const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.01s" }"#;
+    const RETRY_EXHAUSTED: &str = r#""retryPolicy": { "maxAttempts": 2, "initialBackoff": "0.01s",
+        "maxBackoff": "0.01s", "backoffMultiplier": 1,
+        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"] }"#;
+    for (servers, policy) in [(2, HEDGE), (3, HEDGE), (2, RETRY_EXHAUSTED), (3, RETRY_EXHAUSTED)] {
+        let (pipes, log) = (Pipes::default(), Log::default());
+        let manners: Vec<_> = (1..=servers).map(|nth| pipes.serve(nth, &log)).collect();
+        if policy == HEDGE {
+            manners[1].delay(Duration::from_millis(100));
+        } else {
+            manners[1].fail(tonic::Code::ResourceExhausted);
+        }
+        let channel = pipes.to(servers, &config("round_robin", policy)).build().unwrap();
+        all_ready(&channel).await;
+        let (mut client, mut calls) = (Client::new(channel.clone()), Vec::new());
+        for _ in 0..200 {
+            let (mut request, used) = (Request::new(failing(0)), UsedBackends::new());
+            request.extensions_mut().insert(used.clone());
+            client.unary(request).await.unwrap();
+            calls.push(used);
+        }
+        let counts = first_attempts(&channel, &calls);
+        let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
+        assert!(spread <= 1, "{servers} servers, {policy}: {counts:?}");
+        // Further attempts are spread over the others.
+        let further: BTreeMap<_, usize> = calls
+            .iter()
+            .filter_map(|it| it.to_vec().get(1).copied())
+            .fold(BTreeMap::new(), |mut counts, id| {
+                *counts.entry(id).or_default() += 1;
+                counts
+            });
+        assert_eq!(further.len(), servers - 1, "{further:?}");
+        let (least, most) = (further.values().min().unwrap(), further.values().max().unwrap());
+        assert!(most - least <= 1, "{further:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_application_can_ask_where_its_attempts_went() {
     let (replicas, log) = replicas(3);

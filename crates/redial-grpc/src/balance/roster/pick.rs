@@ -2,7 +2,8 @@
 //!
 //! Invariants: a pick is a backend of the list in force with an open connection. As long as a backend
 //! that the call has not used is open and not avoided, it is one of those. Avoidance never keeps a
-//! call from the last open backend.
+//! call from the last open backend. Under `round_robin` a retry, a hedge or a replacement does not
+//! move the order of first attempts.
 
 use std::time::Duration;
 
@@ -50,8 +51,9 @@ impl<C: Connection> Roster<C> {
             self.dial_another(&[], now);
         }
         let candidate = |it: &Backend<C>| if any_good { good(it) } else { open(it) };
-        if let Some(place) = self.best(|it| candidate(it) && unused(it)) {
-            return self.go(place, used.is_empty(), now);
+        let first = used.is_empty();
+        if let Some(place) = self.best(first, |it| candidate(it) && unused(it)) {
+            return self.go(place, first, now);
         }
         // What is open was used: another that is about to be is worth a moment.
         let until = self.dial_another(used, now).map(|until| until.min(asked + PATIENCE));
@@ -106,34 +108,26 @@ impl<C: Connection> Roster<C> {
     }
 
     /// The one of these whose turn it is.
-    fn best(&self, candidate: impl Fn(&Backend<C>) -> bool) -> Option<usize> {
-        let is_one = |place: &usize| candidate(&self.backends[*place]);
+    fn best(&self, first: bool, candidate: impl Fn(&Backend<C>) -> bool) -> Option<usize> {
+        let is_one = |place: usize| candidate(&self.backends[place]);
         if self.picks_first() {
-            return self.chosen.filter(is_one).or_else(|| (0..self.backends.len()).find(is_one));
+            let chosen = self.chosen.filter(|place| is_one(*place));
+            return chosen.or_else(|| (0..self.backends.len()).find(|place| is_one(*place)));
         }
-        self.order.iter().copied().find(is_one)
-    }
-
-    /// This one had its turn.
-    fn take_turn(&mut self, place: usize) {
-        self.turns += 1;
-        self.backends[place].turn = self.turns;
-        if self.order.back() != Some(&place)
-            && let Some(at) = self.order.iter().position(|it| *it == place)
-        {
-            self.order.remove(at);
-            self.order.push_back(place);
-        }
+        let rotation = if first { &self.first } else { &self.further };
+        rotation.next(is_one)
     }
 
     fn go(&mut self, place: usize, first: bool, now: Instant) -> Pick<C> {
         let State::Open(connection) = &self.backends[place].state else { return Pick::Fail };
         let connection = connection.clone();
-        self.take_turn(place);
         let backend = &mut self.backends[place];
         backend.in_flight += 1;
         if first {
             self.chosen = Some(place);
+            backend.turns.first = self.first.take_turn(place);
+        } else {
+            backend.turns.further = self.further.take_turn(place);
         }
         let mark = Mark {
             serial: backend.serial,

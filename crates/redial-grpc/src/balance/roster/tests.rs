@@ -464,12 +464,18 @@ fn check_wait(rig: &Rig, until: Option<Instant>) {
     }
 }
 
-/// The order is that of the turns.
+/// The orders are those of the turns.
 fn check_order(roster: &Roster<Fake>) {
     let count = roster.backends.len();
-    let mut places: Vec<_> = (0..count).collect();
-    places.sort_by_key(|place| (roster.backends[*place].turn, (place + roster.start) % count));
-    assert_eq!(roster.order, places);
+    let by = |turn: fn(Turns) -> u64| {
+        let mut places: Vec<_> = (0..count).collect();
+        let key =
+            |place: &usize| (turn(roster.backends[*place].turns), (place + roster.start) % count);
+        places.sort_by_key(key);
+        places
+    };
+    assert!(roster.first.order().eq(by(|turns| turns.first)));
+    assert!(roster.further.order().eq(by(|turns| turns.further)));
 }
 
 fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) -> Pick<Fake> {
@@ -554,6 +560,95 @@ fn round_robin_is_fair_over_any_set() {
             assert_eq!(seen.iter().filter(|count| **count == each + 1).count(), rest);
             assert!(seen.iter().all(|count| (each..=each + 1).contains(count)), "{seen:?}");
         });
+}
+
+/// Which backends first attempts may go to now, and how many each of them has had since that changed.
+#[derive(Default)]
+struct Spread {
+    ready: Vec<u16>,
+    counts: BTreeMap<u16, usize>,
+}
+
+impl Spread {
+    /// Picks for a first attempt; panics if over consecutive picks from the same backends one has had
+    /// two more than another.
+    fn pick(&mut self, rig: &mut Rig) -> Option<(u16, Mark)> {
+        let ready = |good: bool| -> Vec<u16> {
+            let all = rig.roster.backends().iter().filter(|it| it.is_open());
+            let good = all.filter(|it| !good || it.health.is_good(rig.now));
+            good.map(|it| it.address.port()).collect()
+        };
+        let ready =
+            Some(ready(true)).filter(|good| !good.is_empty()).unwrap_or_else(|| ready(false));
+        if ready != self.ready {
+            *self = Spread { counts: ready.iter().map(|port| (*port, 0)).collect(), ready };
+        }
+        if self.ready.is_empty() {
+            return None;
+        }
+        let (port, mark) = rig.go(&[]);
+        *self.counts.get_mut(&port).expect("one that is ready") += 1;
+        let (least, most) = (self.counts.values().min(), self.counts.values().max());
+        assert!(most.unwrap() - least.unwrap() <= 1, "{:?}", self.counts);
+        Some((port, mark))
+    }
+}
+
+/// Plays first attempts, further ones and changes of the ready set in any order.
+fn play_spread(bytes: &[u8]) {
+    const PORTS: u16 = 5;
+    let mut bytes = bytes.iter().copied();
+    let mut rig = Rig::connected(RoundRobin, 0..PORTS);
+    let (mut spread, mut running) = (Spread::default(), Vec::new());
+    while let (Some(step), Some(what)) = (bytes.next(), bytes.next()) {
+        let port = u16::from(what) % PORTS;
+        match step % 16 {
+            // A call, and as many further attempts as it likes.
+            0..8 => {
+                let mut used = Vec::new();
+                for _ in 0..=step % 4 {
+                    let picked = if used.is_empty() {
+                        spread.pick(&mut rig)
+                    } else if let Pick::Go(go) = rig.pick(&used) {
+                        let mut ports = 0..PORTS;
+                        Some((ports.find(|port| id(*port) == go.id).unwrap(), go.mark))
+                    } else {
+                        None
+                    };
+                    let Some((port, mark)) = picked else { break };
+                    used.retain(|it| *it != port);
+                    used.push(port);
+                    running.push(mark);
+                }
+            }
+            8..11 if !running.is_empty() => {
+                let mark = running.swap_remove(usize::from(what) % running.len());
+                let codes = [Code::Ok, Code::Ok, Code::Unavailable];
+                let ending = Ending::Answered(codes[usize::from(step) % 3]);
+                rig.roster.ended(mark, ending, rig.now);
+            }
+            11 => rig.now += Duration::from_secs(u64::from(what) / 4),
+            12 => {
+                let serial = rig.serial(port);
+                rig.roster.lost(serial, rig.now);
+            }
+            13..15 => {
+                let serial = rig.serial(port);
+                rig.roster.connected(serial, open());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The property that the guide promises of `round_robin`.
+#[test]
+fn round_robin_first_attempts_spread_within_one_whatever_further_ones_do() {
+    bolero::check!()
+        .with_test_time(Duration::from_secs(3))
+        .with_iterations(20_000)
+        .with_max_len(400)
+        .for_each(play_spread);
 }
 
 /// Who picks holds the lock of a channel. The numbers are exact: more backends change nothing.
