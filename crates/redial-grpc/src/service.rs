@@ -69,6 +69,17 @@ impl<S, W> RetryService<S, W> {
         &self.inner
     }
 
+    /// The timeout that the config in force has for a method.
+    #[cfg(feature = "balance")]
+    pub(crate) fn config_timeout(
+        &self,
+        path: &str,
+        retries: Retries,
+    ) -> Option<std::time::Duration> {
+        let method = PlanRef::new(self.shared.method(path), retries);
+        method.plan().policy().rules().deadline
+    }
+
     /// What was made ready and is not called: it may keep a place until it is called or dropped.
     fn give_up_readiness(&mut self)
     where

@@ -33,6 +33,15 @@ pub const CONNECT_CAP_DEFAULT: Duration = Duration::from_secs(120);
 /// How long a dial may take, unless the endpoint has a `connect_timeout`.
 pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(20);
 
+/// How many streams that were cancelled a connection remembers, for a second each: what the server
+/// still sends on them is ignored. Each costs some 400 bytes meanwhile. h2's own default of 50 is soon
+/// reached by hedges that lose.
+pub const RESET_STREAMS_MAX: usize = 4096;
+/// How many times in its life a connection accepts a frame for a cancelled stream that it no longer
+/// remembers, before h2 closes it (`too_many_internal_resets`). h2's own default of 1024, which guards
+/// against servers that misbehave, is reached within seconds by hedges that lose.
+pub const RESET_ERRORS_MAX: usize = 1 << 20;
+
 /// The growth of the delays between dials, and their jitter (the same document).
 const CONNECT_FACTOR: f64 = 1.6;
 const CONNECT_JITTER: f64 = 0.2;
@@ -50,7 +59,7 @@ pub struct ChannelBuilder {
     dial: Option<Arc<dyn Dial>>,
     outliers: Outliers,
     connect: (Duration, Duration),
-    resolve_min: Duration,
+    resolve_min: Option<Duration>,
     resolve_every: Option<Duration>,
 }
 
@@ -65,24 +74,27 @@ enum Wanted {
 /// For this origin; with `https`, TLS with the roots that tonic has, as for a generated client's
 /// `connect`. Where it has none the connection is refused, unless the application sets its own.
 fn endpoint(origin: Uri) -> Endpoint {
-    Endpoint::new(origin.clone()).unwrap_or_else(|_| Endpoint::from(origin))
+    Endpoint::new(origin.clone())
+        .unwrap_or_else(|_| Endpoint::from(origin))
+        .http2_max_concurrent_reset_streams(RESET_STREAMS_MAX)
+        .http2_max_local_error_reset_streams(RESET_ERRORS_MAX)
 }
 
 impl ChannelBuilder {
-    pub(crate) fn new(target: &str) -> Self {
-        let read = Target::read(target);
-        let wrong = |why| BuildError(Wrong::Target { target: target.to_owned(), why });
+    pub(crate) fn new(target: String) -> Self {
+        let read = Target::read(&target);
+        let wrong = |why| BuildError(Wrong::Target { target: target.clone(), why });
         ChannelBuilder {
-            name: target.to_owned(),
             name_server: read.as_ref().is_ok_and(|read| read.name_server.is_some()),
             target: read.map(|read| (endpoint(read.origin), read.place)).map_err(wrong),
+            name: target,
             source: None,
             layer: RetryLayerBuilder::default(),
             config: None,
             dial: None,
             outliers: Outliers::default(),
             connect: (CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT),
-            resolve_min: RESOLVE_MIN_DEFAULT,
+            resolve_min: None,
             resolve_every: None,
         }
     }
@@ -123,7 +135,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// What tonic has for a connection: TLS, keepalive, window sizes. Its `tls_config` is for targets
+    /// What tonic has for a connection: TLS, keepalive, window sizes, and h2's limits on cancelled
+    /// streams, which are [`RESET_STREAMS_MAX`] and [`RESET_ERRORS_MAX`] here. Its `tls_config` is for targets
     /// with `https`, and tonic leaves it aside for all others. Its `connect_timeout` bounds
     /// each dial (20 s otherwise); its `local_address` has no effect, and its `timeout` is to be
     /// left alone: deadlines are for calls and configs.
@@ -167,8 +180,11 @@ impl ChannelBuilder {
 
     /// How long after a resolution the next one may come, whatever happens; 30 s by default, 10 ms
     /// at the least. It may be a tenth more, so that not all clients ask at once.
+    ///
+    /// With `dns` (feature `dns`) it is also how long an answer is kept, unless `refresh_min` is set
+    /// there. A resolver of your own that keeps answers decides that for itself.
     pub fn resolve_min(mut self, interval: Duration) -> Self {
-        self.resolve_min = interval;
+        self.resolve_min = Some(interval);
         self
     }
 
@@ -197,7 +213,7 @@ impl ChannelBuilder {
         let source = match self.source {
             #[cfg(feature = "dns")]
             Some(Wanted::Dns(dns)) => {
-                let dns = dns.client(self.layer.client);
+                let dns = dns.client(self.layer.client).or_refresh_min(self.resolve_min);
                 let resolver = dns.build().map_err(|error| BuildError(Wrong::Dns(error)))?;
                 Source::Resolver(Arc::new(resolver))
             }
@@ -241,13 +257,13 @@ impl ChannelBuilder {
             connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_MAX_DEFAULT),
             connect: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
             resolve: backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT).map_err(wrong)?,
-            resolve_min: self.resolve_min,
+            resolve_min: self.resolve_min.unwrap_or(RESOLVE_MIN_DEFAULT),
             resolve_every: self.resolve_every,
             endpoint,
             default_config,
         };
         let roster = Roster::new(self.outliers, redial::draw());
         let hub = Hub::new(settings, layer.control(), roster);
-        Ok(layer.layer(Balanced::new(hub, source)))
+        Ok(BalancedChannel::new(layer.layer(Balanced::new(hub, source))))
     }
 }

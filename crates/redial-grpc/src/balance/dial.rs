@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -104,6 +105,8 @@ type Phases = Arc<watch::Sender<Phase>>;
 pub(crate) struct Link {
     pub(crate) channel: Channel,
     phase: watch::Receiver<Phase>,
+    /// Whether a request was answered on it: so that only the first answer is noted under a lock.
+    pub(crate) served: Arc<AtomicBool>,
 }
 
 impl Connection for Link {
@@ -136,7 +139,7 @@ pub(crate) async fn connect(
         let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::of)?;
         let heard = phase.wait_for(|phase| *phase != Phase::Silent).await.map(|phase| *phase);
         match heard {
-            Ok(Phase::Heard) => Ok(Link { channel, phase }),
+            Ok(Phase::Heard) => Ok(Link { channel, phase, served: Arc::default() }),
             _ => Err(DialError::closed()),
         }
     };

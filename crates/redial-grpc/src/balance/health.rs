@@ -122,10 +122,13 @@ pub(crate) enum Outcome {
     Nothing,
 }
 
-/// A failure of the connection counts once, however many attempts were on it.
+/// What the connections of a backend brought. A failure of one counts once, however many attempts
+/// were on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connections {
     made: u64,
+    /// The last one on which a request was answered.
+    served: u64,
     /// The last one whose loss was counted.
     lost: u64,
 }
@@ -138,6 +141,17 @@ impl Connections {
     /// The one that is used now.
     pub(crate) fn current(self) -> u64 {
         self.made
+    }
+
+    /// A request was answered on this connection; whether it is the current one.
+    pub(crate) fn serve(&mut self, connection: u64) -> bool {
+        self.served = self.served.max(connection);
+        connection == self.made
+    }
+
+    /// Whether a request was answered on the current one.
+    pub(crate) fn current_served(self) -> bool {
+        self.served == self.made && self.made > 0
     }
 
     /// An attempt says that this connection was lost.

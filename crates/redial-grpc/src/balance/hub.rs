@@ -12,14 +12,14 @@ use redial::Policy;
 use redial_service_config::{LoadBalancing, Problem, ServiceConfig};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use super::dial::{Dial, Link};
 use super::error::Unreachable;
 use super::resolve::{ConfigError, Resolution};
 use super::roster::{Added, Changes, Ending, Go, Mark, Pick, Roster, State, Wish};
 use super::tell;
-use super::view::{Backend, View};
+use super::view::{Backend, BackendCounts, View};
 use crate::backends::UsedBackends;
 use crate::control::Control;
 use crate::evidence;
@@ -49,7 +49,10 @@ pub(crate) struct Hub {
     changed: Notify,
     /// Somebody has reason to doubt the addresses.
     pub(crate) doubted: Notify,
-    /// Whether a resolution has ended, well or not; publishes nothing else.
+    /// A resolution that waits for its backoff is to be repeated now.
+    pub(crate) reset: Notify,
+    /// Whether a resolution has ended, well or not. Whoever sees it set sees the config that the
+    /// resolution put in force.
     settled: AtomicBool,
 }
 
@@ -74,6 +77,7 @@ impl Hub {
             news: Mutex::default(),
             changed: Notify::new(),
             doubted: Notify::new(),
+            reset: Notify::new(),
             settled: AtomicBool::new(false),
         }
     }
@@ -111,11 +115,11 @@ impl Hub {
     }
 
     pub(crate) fn is_settled(&self) -> bool {
-        self.settled.load(Ordering::Relaxed)
+        self.settled.load(Ordering::Acquire)
     }
 
     fn settle(&self) {
-        self.settled.store(true, Ordering::Relaxed);
+        self.settled.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 
@@ -151,10 +155,10 @@ impl Hub {
             None => look(&[]).map(|(_, go)| go),
         };
         match go {
-            Some(Go { connection, mark, .. }) => {
-                let ticket =
-                    Ticket { hub: self.clone(), mark, ending: Ending::Untold, deadline: None };
-                Ok(Picked { link: connection, ticket })
+            Some(Go { connection: Link { channel, served, .. }, mark, .. }) => {
+                let hub = self.clone();
+                let ticket = Ticket { hub, mark, served, ending: Ending::Untold, deadline: None };
+                Ok(Picked { channel, ticket })
             }
             None => Err(other.unwrap_or_else(|| self.nothing())),
         }
@@ -270,6 +274,18 @@ impl Hub {
         self.settle();
     }
 
+    /// Ends the backoff of dials and of resolutions.
+    pub(crate) fn reset_backoff(&self) {
+        self.with(|roster, now| roster.dial_failed_now(now));
+        self.reset.notify_waiters();
+    }
+
+    pub(crate) fn counts(&self) -> BackendCounts {
+        let roster = lock(&self.roster);
+        let connected = roster.backends().iter().filter(|it| it.is_open()).count();
+        BackendCounts { known: roster.backends().len(), connected }
+    }
+
     pub(crate) fn view(&self) -> View {
         let now = Instant::now();
         let backends =
@@ -305,7 +321,7 @@ pub(crate) enum Pending {
 
 /// A backend for one attempt.
 pub(crate) struct Picked {
-    pub(crate) link: Link,
+    pub(crate) channel: Channel,
     pub(crate) ticket: Ticket,
 }
 
@@ -314,6 +330,8 @@ pub(crate) struct Picked {
 pub(crate) struct Ticket {
     hub: Arc<Hub>,
     mark: Mark,
+    /// Whether a request was answered on its connection.
+    served: Arc<AtomicBool>,
     ending: Ending,
     /// When its silence is a failure of the backend's.
     deadline: Option<Instant>,
@@ -323,6 +341,14 @@ impl Ticket {
     /// Until then somebody waits for an answer.
     pub(crate) fn waits_until(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
+    }
+
+    /// A response has come: the connection serves.
+    pub(crate) fn answered(&self) {
+        // The flag publishes nothing: what the first answer means is noted under the lock.
+        if !self.served.load(Ordering::Relaxed) && !self.served.swap(true, Ordering::Relaxed) {
+            self.hub.with(|roster, now| roster.served(self.mark, now));
+        }
     }
 
     /// The backend has begun to answer.
@@ -340,7 +366,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Ticket { hub, mark, ending, deadline } = self;
+        let Ticket { hub, mark, ending, deadline, .. } = self;
         let avoided = hub.with(|roster, now| {
             let late = deadline.is_some_and(|deadline| now >= deadline);
             let ending = if late { Ending::Unanswered } else { *ending };

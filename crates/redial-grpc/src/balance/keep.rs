@@ -17,10 +17,10 @@ use super::foreign;
 use super::hub::Hub;
 use super::resolve::{Resolution, Resolve};
 use super::roster::{Added, Changes, Serial};
-use crate::{BoxError, evidence};
+use crate::evidence;
 
-/// How long a connection must live for the next dial to come at once when it is lost: without it a
-/// server that accepts and closes would be dialled in a tight circle.
+/// How long a connection that has answered nothing must live for the next dial to come at once when it
+/// is lost: without it a server that accepts and closes would be dialled in a tight loop.
 pub(crate) const STEADY: Duration = Duration::from_secs(1);
 
 /// How long one resolution may take.
@@ -64,7 +64,10 @@ pub(crate) fn follow(hub: Arc<Hub>, source: Source) -> impl Future<Output = ()> 
             }
             Source::Resolver(resolver) => loop {
                 let ask = || resolve(&hub, &*resolver);
-                let found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true).await;
+                let found = tokio::select! {
+                    found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true) => found,
+                    () = hub.reset.notified() => continue,
+                };
                 let mut good_for = None;
                 if let Ok(resolution) = found {
                     good_for = resolution.good_for;
@@ -98,15 +101,17 @@ async fn pause(hub: &Hub, good_for: Option<Duration>) {
 struct Unresolved;
 
 async fn resolve(hub: &Hub, resolver: &dyn Resolve) -> Result<Resolution, Unresolved> {
-    let resolving = foreign::run(|| resolver.resolve(), || Err("the resolver panicked".into()));
+    // With the error's text: its code is the application's too.
+    let asked = async { resolver.resolve().await.map_err(|error| evidence::text(&*error)) };
+    let resolving = foreign::run(|| Box::pin(asked), || Err("the resolver panicked".to_owned()));
     let resolving = tokio::time::timeout(RESOLVE_MAX, resolving).await;
-    let result = resolving.unwrap_or_else(|_| Err(format!("no answer in {RESOLVE_MAX:?}").into()));
+    let result = resolving.unwrap_or_else(|_| Err(format!("no answer in {RESOLVE_MAX:?}")));
     let result = result.and_then(|resolution| match resolution.addresses.is_empty() {
-        true => Err("the answer has no address".into()),
+        true => Err("the answer has no address".to_owned()),
         false => Ok(resolution),
     });
-    result.map_err(|error: BoxError| {
-        hub.unresolved(&evidence::text(&*error));
+    result.map_err(|error| {
+        hub.unresolved(&error);
         Unresolved
     })
 }
@@ -160,25 +165,29 @@ async fn keep(hub: Arc<Hub>, backend: Added) {
     }
 }
 
-/// Connects once; done when the connection has proved itself, while calls use it already.
+/// Connects once; done when the connection has proved itself (it lived for a while, or answered a
+/// request before it was closed), while calls use it already.
 async fn establish(hub: &Hub, serial: Serial, address: SocketAddr) -> Result<Link, DialError> {
     hub.with(|roster, now| roster.dialling(serial, now));
     let settings = &hub.settings;
     let (dial, most) = (settings.dial.clone(), settings.connect_max);
-    let result = match dial::connect(&settings.endpoint, dial, address, most).await {
+    let error = match dial::connect(&settings.endpoint, dial, address, most).await {
         Ok(mut link) => {
             hub.with(|roster, _| roster.connected(serial, link.clone()));
-            match tokio::time::timeout(STEADY, link.ended()).await {
-                Ok(()) => Err(DialError::lost()),
-                Err(_) => return Ok(link),
+            let lived = tokio::time::timeout(STEADY, link.ended()).await.is_err();
+            let error = DialError::lost();
+            let why = error.to_string();
+            if lived || hub.with(|roster, now| roster.closed_early(serial, &why, now)) {
+                return Ok(link);
             }
+            error
         }
-        Err(error) => Err(error),
+        Err(error) => {
+            let why = error.to_string();
+            hub.with(|roster, now| roster.failed(serial, &why, now));
+            error
+        }
     };
-    if let Err(error) = &result {
-        let why = error.to_string();
-        hub.with(|roster, now| roster.failed(serial, &why, now));
-        hub.doubted.notify_one();
-    }
-    result
+    hub.doubted.notify_one();
+    Err(error)
 }

@@ -17,9 +17,11 @@
 //!
 //! - Which backend: as `loadBalancingPolicy` of the config in force says, `pick_first` or
 //!   `round_robin`. Further attempts of a call prefer backends that it has not used, then the one
-//!   that it used least recently; under `pick_first` another address is connected for that.
+//!   that it used least recently; under `pick_first` another address is connected for that, under
+//!   `round_robin` they leave the turns of first attempts alone.
 //! - Backends that keep failing are avoided for a while ([`Outliers`]), never all of them.
-//! - Dials wait for gRPC's connection backoff. A call waits while a backend is being dialled; when
+//! - Dials wait for gRPC's connection backoff; a connection that has served and was closed is dialled
+//!   again at once. A call waits while a backend is being dialled; when
 //!   all of them wait for their backoff it is UNAVAILABLE ([`Unreachable`]), for its policy to judge.
 //! - Names are resolved again when a connection is lost or cannot be made ([`Resolve`]).
 //!
@@ -28,6 +30,7 @@
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
 
 mod builder;
+mod channel;
 mod dial;
 pub(crate) mod error;
 mod foreign;
@@ -43,20 +46,16 @@ mod view;
 
 pub use builder::{
     CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT, CONNECT_MAX_DEFAULT, ChannelBuilder,
-    RESOLVE_MIN_DEFAULT,
+    RESET_ERRORS_MAX, RESET_STREAMS_MAX, RESOLVE_MIN_DEFAULT,
 };
+pub use channel::{BalancedChannel, BalancedFuture};
 pub use dial::{Dial, Dialling, Io};
 pub use error::{BuildError, Unreachable};
 pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
 pub use resolve::{ADDRESSES_MAX, ConfigError, Resolution, Resolve, Resolving, SystemResolver};
 pub use service::{Balanced, BalancedBody, Calling};
 pub use target::PORT_DEFAULT;
-pub use view::{Backend, BackendState, View};
-
-use crate::RetryService;
-
-/// What generated clients take: retries and hedging over several backends.
-pub type BalancedChannel = RetryService<Balanced>;
+pub use view::{Backend, BackendCounts, BackendState, View};
 
 /// A channel to this target, to be built:
 ///
@@ -75,6 +74,6 @@ pub type BalancedChannel = RetryService<Balanced>;
 /// (`tls-native-roots`, `tls-webpki-roots`) or a config of your own
 /// ([`endpoint`](ChannelBuilder::endpoint)). Without it no connection is made to `https`. Certificates
 /// must be for the target's host, whatever its addresses are.
-pub fn channel(target: &str) -> ChannelBuilder {
-    ChannelBuilder::new(target)
+pub fn channel(target: impl Into<String>) -> ChannelBuilder {
+    ChannelBuilder::new(target.into())
 }

@@ -53,8 +53,8 @@ pub trait Resolve: fmt::Debug + Send + Sync + 'static {
     /// Asks once. An answer without any address counts as failed.
     fn resolve(&self) -> Resolving<'_>;
 
-    /// Whether its answers may bring a service config. If so, the first calls of a channel wait up to
-    /// 5 s for the first answer before their deadlines begin, since it may say what these are.
+    /// Whether its answers may bring a service config. If so, calls of the channel's first 5 s wait for
+    /// the first answer, no longer than their deadlines allow, since it says how they are retried.
     fn may_bring_config(&self) -> bool {
         true
     }

@@ -68,7 +68,7 @@ pub(crate) struct Backend<C> {
 }
 
 impl<C: Connection> Backend<C> {
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(&self.state, State::Open(connection) if connection.is_open())
     }
 
@@ -336,6 +336,36 @@ impl<C: Connection> Roster<C> {
             backend.state = State::Open(connection);
             backend.connections.add();
             self.stirred.picks = true;
+        }
+    }
+
+    /// A connection was closed within its first second. If it has answered a request that is no
+    /// failed dial (true): the next dial comes at once. If not, connection backoff follows.
+    pub(crate) fn closed_early(&mut self, serial: Serial, why: &str, now: Instant) -> bool {
+        let served = self.at(serial).is_some_and(|it| it.connections.current_served());
+        if !served {
+            self.failed(serial, why, now);
+        }
+        served
+    }
+
+    /// The first answer on a connection has come; it may be known only after the connection was
+    /// closed, and has been taken for a failed dial.
+    pub(crate) fn served(&mut self, mark: Mark, now: Instant) {
+        let Some(place) = self.place(mark) else { return };
+        let backend = &mut self.backends[place];
+        let current = backend.connections.serve(mark.connection);
+        if current && matches!(backend.state, State::Failed { .. }) {
+            backend.wake(&mut self.stirred, now);
+        }
+    }
+
+    /// Ends the connection backoff of every backend: those that wait for it are dialled now.
+    pub(crate) fn dial_failed_now(&mut self, now: Instant) {
+        for backend in &mut self.backends {
+            if matches!(backend.state, State::Failed { .. }) {
+                backend.wake(&mut self.stirred, now);
+            }
         }
     }
 

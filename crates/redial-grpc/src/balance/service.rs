@@ -1,7 +1,8 @@
 //! The service below the retry layer: each attempt goes to a backend of its own.
 //!
-//! Rule: it is always ready, so that an attempt that has to wait for a backend waits under its call's
-//! deadline. Only a first resolution that may bring the config is waited for before.
+//! Rules: it is always ready, so that an attempt that has to wait for a backend waits under its call's
+//! deadline. An attempt that fails yields to the runtime at least once: a loop of calls that fail at
+//! once would otherwise starve timers and the channel's own dials.
 
 use std::fmt;
 use std::future::Future;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use redial::code::Code;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -24,60 +26,90 @@ use super::error::Unreachable;
 use super::hub::{Hub, Pending, Picked, Ticket};
 use super::keep::{self, Source};
 use super::roster::Ending;
-use super::view::View;
 use crate::answer::{self, Head};
 use crate::backends::UsedBackends;
 use crate::evidence::{self, Evidence};
 use crate::template::TIMEOUT;
-use crate::{BoxError, RetryService, timeout};
+use crate::{BoxError, timeout};
 
-/// How long the first resolution is waited for before a call; after that under its deadline.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
+/// How long after the channel's start calls wait for its first resolution, which may bring the config.
+const CONFIG_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A channel over several backends, without retries: what
 /// [`BalancedChannel`](super::BalancedChannel) has below its layer.
 ///
 /// Its clones share the backends and their connections, which end with the last of them.
+#[derive(Clone)]
 pub struct Balanced {
     inner: Arc<Inner>,
-    settling: Option<Settling>,
 }
-
-type Settling = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 struct Inner {
     hub: Arc<Hub>,
     source: Source,
-    task: OnceLock<AbortHandle>,
+    started: OnceLock<Started>,
+}
+
+/// The task of a channel, and when it was started.
+struct Started {
+    task: AbortHandle,
+    at: Instant,
 }
 
 impl Inner {
-    /// The task needs a runtime, which there is once somebody calls.
-    fn start(&self) {
-        self.task.get_or_init(|| {
-            tokio::spawn(keep::follow(self.hub.clone(), self.source.clone())).abort_handle()
-        });
+    /// The task needs a runtime, which there is once the channel is used.
+    fn start(&self) -> &Started {
+        self.started.get_or_init(|| {
+            // Before the task is made: without a runtime this panics, and a task that is dropped
+            // marks the channel as ended for all clones.
+            let runtime = Handle::current();
+            let task = runtime.spawn(keep::follow(self.hub.clone(), self.source.clone()));
+            Started { task: task.abort_handle(), at: Instant::now() }
+        })
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(task) = self.task.get() {
-            task.abort();
+        if let Some(started) = self.started.get() {
+            started.task.abort();
         }
     }
 }
 
+/// Ends when the first config may be in force.
+pub(super) type ConfigWait = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl Balanced {
     pub(crate) fn new(hub: Hub, source: Source) -> Self {
-        let inner = Inner { hub: Arc::new(hub), source, task: OnceLock::new() };
-        Balanced { inner: Arc::new(inner), settling: None }
+        let inner = Inner { hub: Arc::new(hub), source, started: OnceLock::new() };
+        Balanced { inner: Arc::new(inner) }
     }
-}
 
-impl Clone for Balanced {
-    fn clone(&self) -> Self {
-        Balanced { inner: self.inner.clone(), settling: None }
+    pub(super) fn hub(&self) -> &Hub {
+        &self.inner.hub
+    }
+
+    pub(super) fn start(&self) {
+        self.inner.start();
+    }
+
+    /// Whether a first resolution that may bring the config has not ended yet.
+    pub(super) fn may_wait_for_config(&self) -> bool {
+        !self.inner.hub.is_settled() && self.inner.source.may_bring_config()
+    }
+
+    /// What to wait for then, until this moment at the latest; `None`: the channel has waited long
+    /// enough.
+    pub(super) fn config_wait(&self, deadline: Option<Instant>) -> Option<ConfigWait> {
+        let end = self.inner.start().at + CONFIG_WAIT_MAX;
+        if Instant::now() >= end {
+            return None;
+        }
+        let (inner, end) = (self.inner.clone(), deadline.map_or(end, |deadline| deadline.min(end)));
+        Some(Box::pin(async move {
+            let _settled = tokio::time::timeout_at(end, inner.hub.settled()).await;
+        }))
     }
 }
 
@@ -87,42 +119,12 @@ impl fmt::Debug for Balanced {
     }
 }
 
-impl RetryService<Balanced> {
-    /// The backends as they are now.
-    #[must_use]
-    pub fn view(&self) -> View {
-        self.inner().inner.hub.view()
-    }
-
-    /// Starts to resolve and to connect, so that the first call finds a connection. Without it the
-    /// first call does.
-    ///
-    /// # Panics
-    /// There is no Tokio runtime.
-    pub fn start(&self) {
-        self.inner().inner.start();
-    }
-}
-
 impl Service<Request<tonic::body::Body>> for Balanced {
     type Response = Response<BalancedBody>;
     type Error = BoxError;
     type Future = Calling;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if self.inner.hub.is_settled() || !self.inner.source.may_bring_config() {
-            self.settling = None;
-            return Poll::Ready(Ok(()));
-        }
-        self.inner.start();
-        let settling = self.settling.get_or_insert_with(|| {
-            let hub = self.inner.hub.clone();
-            Box::pin(async move {
-                let _settled = tokio::time::timeout(SETTLE_MAX, hub.settled()).await;
-            })
-        });
-        ready!(settling.as_mut().poll(cx));
-        self.settling = None;
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -132,7 +134,7 @@ impl Service<Request<tonic::body::Body>> for Balanced {
         let asked = Instant::now();
         let stage = match self.inner.hub.try_pick(used.as_ref(), asked) {
             Ok(picked) => Stage::of(picked, request, asked),
-            Err(Pending::Fail(unreachable)) => Stage::Failed(Some(unreachable)),
+            Err(Pending::Fail(unreachable)) => Stage::Failed(Some(unreachable.into())),
             Err(Pending::Wait(_)) => {
                 // With the channel itself: as long as somebody waits, somebody dials.
                 let inner = self.inner.clone();
@@ -140,7 +142,7 @@ impl Service<Request<tonic::body::Body>> for Balanced {
                 Stage::Picking { pick, request: Some(request), asked }
             }
         };
-        Calling { stage }
+        Calling { stage, yielded: false }
     }
 }
 
@@ -151,6 +153,8 @@ impl Service<Request<tonic::body::Body>> for Balanced {
 /// `grpc-timeout` is over by then: that counts as a failure ([`Outliers`](super::Outliers)).
 pub struct Calling {
     stage: Stage,
+    /// Whether the runtime had a turn since this was first polled.
+    yielded: bool,
 }
 
 type Ask = Request<tonic::body::Body>;
@@ -170,15 +174,15 @@ enum Stage {
         future: ResponseFuture,
         ticket: Option<Ticket>,
     },
-    Failed(Option<Unreachable>),
+    Failed(Option<BoxError>),
 }
 
 impl Stage {
     fn of(picked: Picked, request: Ask, asked: Instant) -> Self {
-        let Picked { link, mut ticket } = picked;
+        let Picked { channel, mut ticket } = picked;
         let timeout = request.headers().get(TIMEOUT).and_then(timeout::parse);
         ticket.waits_until(timeout.and_then(|timeout| asked.checked_add(timeout)));
-        Stage::Readying { channel: link.channel, request: Some(request), ticket: Some(ticket) }
+        Stage::Readying { channel, request: Some(request), ticket: Some(ticket) }
     }
 }
 
@@ -192,19 +196,36 @@ impl Future for Calling {
     type Output = Result<Response<BalancedBody>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.stage.poll(cx) {
+            Poll::Ready(Err(error)) if !self.yielded => {
+                (self.stage, self.yielded) = (Stage::Failed(Some(error)), true);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Pending => {
+                self.yielded = true;
+                Poll::Pending
+            }
+            ready => ready,
+        }
+    }
+}
+
+impl Stage {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<BalancedBody>, BoxError>> {
         loop {
-            match &mut self.stage {
+            match self {
                 Stage::Picking { pick, request, asked } => {
                     let picked = ready!(pick.as_mut().poll(cx))?;
                     let Some(request) = request.take() else { return Poll::Pending };
-                    self.stage = Stage::of(picked, request, *asked);
+                    *self = Stage::of(picked, request, *asked);
                 }
                 Stage::Readying { channel, request, ticket } => {
                     // Where the connection has ended the error says so, and the attempt is replaced.
                     ready!(channel.poll_ready(cx))?;
                     let Some(request) = request.take() else { return Poll::Pending };
                     let (future, ticket) = (channel.call(request), ticket.take());
-                    self.stage = Stage::Running { future, ticket };
+                    *self = Stage::Running { future, ticket };
                 }
                 Stage::Running { future, ticket } => {
                     let result = ready!(Pin::new(future).poll(cx));
@@ -214,9 +235,9 @@ impl Future for Calling {
                         Err(error) => Err(lost(error.into(), ticket)),
                     });
                 }
-                Stage::Failed(unreachable) => {
-                    let Some(unreachable) = unreachable.take() else { return Poll::Pending };
-                    return Poll::Ready(Err(unreachable.into()));
+                Stage::Failed(error) => {
+                    let Some(error) = error.take() else { return Poll::Pending };
+                    return Poll::Ready(Err(error));
                 }
             }
         }
@@ -227,6 +248,9 @@ fn answered(
     response: Response<tonic::body::Body>,
     mut ticket: Option<Ticket>,
 ) -> Response<BalancedBody> {
+    if let Some(ticket) = &ticket {
+        ticket.answered();
+    }
     if let Head::Status(code, _) | Head::Foreign(code, _) = answer::head(&response)
         && let Some(ticket) = ticket.take()
     {

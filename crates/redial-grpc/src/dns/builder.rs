@@ -39,7 +39,7 @@ pub struct DnsResolverBuilder {
     hostname: Option<Box<str>>,
     draw: Option<u8>,
     client: Client,
-    refresh_min: Duration,
+    refresh_min: Option<Duration>,
     timeout: Duration,
 }
 
@@ -52,7 +52,7 @@ impl DnsResolverBuilder {
             hostname: None,
             draw: None,
             client: Client::default(),
-            refresh_min: REFRESH_MIN,
+            refresh_min: None,
             timeout: TIMEOUT,
         }
     }
@@ -95,12 +95,23 @@ impl DnsResolverBuilder {
         self
     }
 
-    /// How long an answer is kept, whatever its TTL says; [`REFRESH_MIN`] by default. Who asks earlier
-    /// gets the same answer, and no name server hears of it. Who asks later asks the name servers: a
-    /// channel does so when the TTL is over, or when it has lost a connection.
+    /// How long an answer is kept, whatever its TTL says; [`REFRESH_MIN`] by default, or what the
+    /// channel has as [`resolve_min`](crate::balance::ChannelBuilder::resolve_min). A lookup before that
+    /// time gets the same answer without a query. A later one queries the name servers: a channel does so
+    /// when the TTL is over, or when it has lost a connection.
     pub const fn refresh_min(mut self, time: Duration) -> Self {
-        self.refresh_min = time;
+        self.refresh_min = Some(time);
         self
+    }
+
+    /// The same for a builder that has none.
+    pub(crate) fn or_refresh_min(mut self, time: Option<Duration>) -> Self {
+        self.refresh_min = self.refresh_min.or(time);
+        self
+    }
+
+    fn kept_min(&self) -> Duration {
+        self.refresh_min.unwrap_or(REFRESH_MIN)
     }
 
     /// How long one question to one name server may take, its repetitions by UDP included;
@@ -139,7 +150,7 @@ impl DnsResolverBuilder {
         };
         let v6 = family(LookupIpStrategy::Ipv6Only)?;
         let v4 = family(LookupIpStrategy::Ipv4Only)?;
-        let refresh_min = self.refresh_min.min(DAY);
+        let refresh_min = self.kept_min().min(DAY);
         let named = Named { port, v6, v4, txt, refresh_min, asked: Mutex::default() };
         Ok(DnsResolver(Arc::new(Inner { host, asks: Asks::Name(Box::new(named)) })))
     }
@@ -152,7 +163,7 @@ impl DnsResolverBuilder {
             Some(name) => chooser.hostname(name),
             None => chooser,
         };
-        Txt { name, chooser, refresh_min: self.refresh_min.min(DAY), last: Mutex::new(None) }
+        Txt { name, chooser, refresh_min: self.kept_min().min(DAY), last: Mutex::new(None) }
     }
 
     fn resolver(
@@ -182,7 +193,7 @@ impl DnsResolverBuilder {
         // Hickory counts those after the first.
         options.attempts = TRIES - 1;
         options.cache_size = ANSWERS_MAX;
-        let (least, most) = (Some(self.refresh_min.min(DAY)), Some(DAY));
+        let (least, most) = (Some(self.kept_min().min(DAY)), Some(DAY));
         (options.positive_min_ttl, options.positive_max_ttl) = (least, most);
         (options.negative_min_ttl, options.negative_max_ttl) = (least, most);
     }

@@ -132,8 +132,7 @@ async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
     let status = client.unary(request).await.unwrap_err();
-    // 5 s before the call, for a config that may come, and 2 s of its own.
-    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(7)));
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(2)));
     let status = client.unary(failing(0)).await.unwrap_err();
     assert!(
         status.message().ends_with("the name cannot be resolved: no answer in 20s"),
@@ -141,6 +140,60 @@ async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
     );
     // A timer's grain is a millisecond.
     assert!(began.elapsed() - s(20) < Duration::from_millis(10), "{:?}", began.elapsed());
+}
+
+/// The wait for a config that may come ends with the call's deadline, its own or that of the config
+/// in force, and what remains of the deadline is what is left after the wait.
+#[tokio::test(start_paused = true)]
+async fn deadline_bounds_the_wait_for_the_first_config() {
+    let ms = Duration::from_millis;
+    let timeout = config("pick_first", r#""timeout": "0.3s""#);
+    for (own, default, expected) in [
+        (Some(ms(200)), "{}", ms(200)),
+        (None, &*timeout, ms(300)),
+        (Some(ms(200)), &timeout, ms(200)),
+        (Some(s(8)), "{}", s(8)),
+    ] {
+        let channel = Pipes::default().dialled(default).resolver(Mute(true)).build().unwrap();
+        let mut client = Client::new(channel);
+        for _ in 0..2 {
+            let began = Instant::now();
+            let mut request = Request::new(failing(0));
+            if let Some(own) = own {
+                request.set_timeout(own);
+            }
+            let status = client.unary(request).await.unwrap_err();
+            assert_eq!(status.code(), Code::DeadlineExceeded);
+            // A timer's grain is a millisecond.
+            let late = began.elapsed() - expected;
+            assert!(late <= ms(2), "{own:?} {default}: {:?}", began.elapsed());
+        }
+    }
+}
+
+/// A resolver that takes its time.
+#[derive(Debug)]
+struct Slow(Duration, String);
+
+impl Resolve for Slow {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(async move {
+            tokio::time::sleep(self.0).await;
+            Ok(found(&[1]).with_config(&self.1))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadline_of_a_resolvers_config_includes_the_wait_for_it() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log).delay(s(60));
+    let config = config("pick_first", r#""timeout": "3s""#);
+    let channel = pipes.dialled("{}").resolver(Slow(s(1), config)).build().unwrap();
+    let began = Instant::now();
+    let status = Client::new(channel).unary(failing(0)).await.unwrap_err();
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
+    assert_eq!(log.take(), [1]);
 }
 
 #[tokio::test(start_paused = true)]

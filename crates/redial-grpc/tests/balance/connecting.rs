@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::rig::{
-    Client, Log, Pipes, RETRY, Replica, address, answered_by, config, failing, until,
+    Client, Log, Pipes, RETRY, Replica, Told, address, answered_by, config, failing, until,
 };
 
 fn s(seconds: u64) -> Duration {
@@ -438,4 +438,175 @@ async fn a_channel_that_is_dropped_while_it_dials_leaves_nothing_behind() {
         tokio::time::sleep(s(1)).await;
         assert_eq!(tasks(), before, "{balancing}");
     }
+}
+
+/// Whether a task beside a loop of failing calls has its turns.
+async fn others_run_beside(client: &mut Client) -> bool {
+    let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counter.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    for _ in 0..100 {
+        client.unary(failing(0)).await.unwrap_err();
+    }
+    other.abort();
+    turns.load(Ordering::Relaxed) >= 100
+}
+
+/// A loop of calls that fail at once must not starve the runtime: its timers, and the channel's own
+/// dials, would never run.
+#[tokio::test(start_paused = true)]
+async fn failed_call_yields_to_the_runtime() {
+    let pipes = Pipes::default();
+    for balancing in ["round_robin", "pick_first"] {
+        let mut refused = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
+        refused.unary(failing(0)).await.unwrap_err();
+        assert!(others_run_beside(&mut refused).await, "{balancing}: no backend can be reached");
+    }
+    let channel = balance::channel("http://panics.test").resolver(Panics).build().unwrap();
+    let mut unresolved = Client::new(channel);
+    unresolved.unary(failing(0)).await.unwrap_err();
+    assert!(others_run_beside(&mut unresolved).await, "the name cannot be resolved");
+    let ended = pipes.to(1, "{}").build().unwrap();
+    let start = ended.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { start.start() });
+    })
+    .join()
+    .unwrap();
+    assert!(others_run_beside(&mut Client::new(ended)).await, "the channel has ended");
+}
+
+/// The same with sockets and a real clock: a client that loops until its server is there.
+#[test]
+fn failing_calls_in_a_loop_recover_when_the_port_opens() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        Replica::start_at(port, 0, &Log::default(), None)
+    });
+    let (done, answered) = std::sync::mpsc::channel();
+    // A thread of its own: in a starved runtime no timeout fires.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let channel = balance::channel(&format!("http://{port}")).build().unwrap();
+            let mut client = Client::new(channel);
+            while client.unary(failing(0)).await.is_err() {}
+        });
+        done.send(()).unwrap();
+    });
+    let server = server.join().unwrap();
+    // It takes about a second: the first delay between two dials.
+    answered.recv_timeout(s(60)).expect("the calls find the server");
+    drop(server);
+}
+
+/// Without a runtime nothing can be started, and the channel stays what it was.
+#[test]
+fn channel_first_used_outside_a_runtime_still_works_inside_one() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pipes = Pipes::default();
+    let channel = pipes.to(1, "{}").build().unwrap();
+    let outside = channel.clone();
+    let start = std::panic::AssertUnwindSafe(|| outside.start());
+    assert!(std::panic::catch_unwind(start).is_err(), "there is no runtime");
+    runtime.block_on(async {
+        pipes.serve(1, &Log::default());
+        Client::new(channel).unary(failing(0)).await.unwrap();
+    });
+}
+
+/// A dial or a resolution that never ends, and panics when it is dropped.
+#[derive(Debug)]
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("the test's own");
+    }
+}
+
+/// The first dial and the first resolution never end and panic when dropped; later ones succeed.
+#[derive(Clone, Debug)]
+struct PanicsFirst(Pipes, std::sync::Arc<AtomicBool>);
+
+impl PanicsFirst {
+    fn new(pipes: &Pipes) -> Self {
+        PanicsFirst(pipes.clone(), std::sync::Arc::default())
+    }
+
+    async fn hang_once(&self) {
+        if !self.1.swap(true, Ordering::Relaxed) {
+            let _panics = PanicsOnDrop;
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Dial for PanicsFirst {
+    fn dial(&self, address: std::net::SocketAddr) -> Dialling<'_> {
+        Box::pin(async move {
+            self.hang_once().await;
+            self.0.dial(address).await
+        })
+    }
+}
+
+impl Resolve for PanicsFirst {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(async move {
+            self.hang_once().await;
+            Ok(balance::Resolution::new(vec![address(1)]))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let dials = pipes.to(1, "{}").dial(PanicsFirst::new(&pipes));
+    let resolves = pipes.dialled("{}").resolver(PanicsFirst::new(&pipes));
+    for (channel, text) in [(dials, "not connected within 20s"), (resolves, "no answer in 20s")] {
+        let mut client = Client::new(channel.build().unwrap());
+        let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
+        let status = call.await.expect("it does not wait for ever").unwrap_err();
+        assert!(status.message().ends_with(text), "{status}");
+        tokio::time::sleep(s(2)).await;
+        client.unary(failing(0)).await.expect("the next one succeeds");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_connect_backoff_dials_and_resolves_at_once() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let listed = pipes.to(2, &config("round_robin", "")).connect_backoff(s(100), s(100));
+    let resolved = pipes.dialled(&config("round_robin", "")).resolver(told.clone());
+    let (listed, resolved) = (listed.build().unwrap(), resolved.build().unwrap());
+    for channel in [&listed, &resolved] {
+        Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
+    }
+    let counts = |channel: &balance::BalancedChannel| {
+        let counts = channel.counts();
+        (counts.known, counts.connected)
+    };
+    assert_eq!((counts(&listed), counts(&resolved)), ((2, 0), (0, 0)));
+    pipes.serve(1, &log);
+    told.tell(balance::Resolution::new(vec![address(1)]));
+    let began = Instant::now();
+    for channel in [&listed, &resolved] {
+        channel.reset_connect_backoff();
+        // A turn for the task that resolves.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Client::new(channel.clone()).unary(failing(0)).await.unwrap();
+    }
+    // Otherwise it is 100 s for the dials, and 1 s for the resolution.
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_eq!((counts(&listed), counts(&resolved)), ((2, 1), (1, 1)));
 }

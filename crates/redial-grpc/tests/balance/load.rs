@@ -8,7 +8,8 @@ use redial_echo::EchoRequest;
 use redial_grpc::balance::{BackendState, BalancedChannel};
 use tokio::task::JoinHandle;
 
-use super::rig::{Client, RETRY, answered_by, config, failing, replicas, to, until};
+use super::faulty::{Behaviour, Closing};
+use super::rig::{Client, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
 /// Calls that go on until they are stopped; each result is counted.
 struct Load {
@@ -123,4 +124,80 @@ async fn a_connection_that_said_goodbye_finishes_its_calls_and_takes_no_more() {
         messages += 1;
     }
     assert_eq!(messages, 3);
+}
+
+/// Calls of eight tasks at once, so many each; what failed.
+async fn calls_at_once(channel: &BalancedChannel, calls: usize) -> Vec<tonic::Status> {
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = Client::new(channel.clone());
+            tokio::spawn(async move {
+                let mut failed = Vec::new();
+                for _ in 0..calls {
+                    failed.extend(client.unary(failing(0)).await.err());
+                }
+                failed
+            })
+        })
+        .collect();
+    let mut failed = Vec::new();
+    for task in tasks {
+        failed.extend(task.await.unwrap());
+    }
+    failed
+}
+
+/// Proxies close connections after so many requests. Where that counts as a failed dial, the calls of
+/// the next second fail, and then those of 1.6 s.
+#[tokio::test(start_paused = true)]
+async fn reconnect_is_immediate_after_a_connection_that_served() {
+    for closing in [Closing::GoAway, Closing::Abrupt] {
+        for (balancing, backends) in [("round_robin", 1), ("pick_first", 1), ("round_robin", 2)] {
+            let pipes = Pipes::default();
+            for nth in 1..=backends {
+                let requests_max = Some((30, closing));
+                let delay = Duration::from_millis(1);
+                pipes.misbehave_at(nth, Behaviour { requests_max, delay, ..Behaviour::HEALTHY });
+            }
+            let channel = pipes.to(backends, &config(balancing, RETRY)).build().unwrap();
+            let began = tokio::time::Instant::now();
+            let failed = calls_at_once(&channel, 250).await;
+            let what = format!("{closing:?} {balancing} {backends}");
+            assert!(failed.is_empty(), "{what}: {} failed: {:?}", failed.len(), failed[0]);
+            let dials = pipes.dials(1).len();
+            assert!(dials >= 20, "{what}: only {dials} dials");
+            // 250 calls of 1 ms, each of them perhaps with a retry of up to 50 ms; no second of
+            // connection backoff.
+            assert!(began.elapsed() < Duration::from_secs(10), "{what}: {:?}", began.elapsed());
+        }
+    }
+}
+
+/// Each lost hedge resets its stream, and what its server still sends counts against a limit of h2's
+/// (`too_many_internal_resets`, 1024 by default), at which the connection ends and its calls fail.
+#[tokio::test(start_paused = true)]
+async fn hedging_losers_that_are_answered_late_keep_their_connections() {
+    const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s" }"#;
+    let pipes = Pipes::default();
+    for nth in 1..=3 {
+        pipes.answer_cancelled_at(nth, Duration::from_millis(nth as u64));
+    }
+    let channel = pipes.to(3, &config("round_robin", HEDGE_AT_ONCE)).build().unwrap();
+    let failed = calls_at_once(&channel, 300).await;
+    assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed[0]);
+    assert_eq!([1, 2, 3].map(|nth| pipes.dials(nth).len()), [1, 1, 1], "no connection ended");
+}
+
+/// The same under load, with replicas over sockets that answer in 3 ms.
+#[tokio::test]
+async fn hedging_under_load_fails_no_call() {
+    for delay in ["0.003s", "0s"] {
+        let hedge =
+            format!(r#""hedgingPolicy": {{ "maxAttempts": 3, "hedgingDelay": "{delay}" }}"#);
+        let (replicas, _) = replicas(3);
+        replicas.iter().for_each(|it| it.manner.delay(Duration::from_millis(3)));
+        let channel = to(&replicas, &config("round_robin", &hedge)).build().unwrap();
+        let failed = calls_at_once(&channel, 150).await;
+        assert!(failed.is_empty(), "{delay}: {} failed: {:?}", failed.len(), failed[0]);
+    }
 }

@@ -4,8 +4,10 @@
 
 mod addresses;
 mod connecting;
+mod faulty;
 mod load;
 mod many;
+mod model;
 mod outliers;
 mod places;
 mod rig;

@@ -23,6 +23,8 @@ use tonic::codegen::BoxStream;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::faulty::{Behaviour, Faulty, serve_cancelled_too};
+
 pub(crate) type Client = EchoClient<BalancedChannel>;
 
 /// The server that answered, in the response's metadata.
@@ -175,7 +177,10 @@ impl Replica {
         listener.set_nonblocking(true).expect("a listener");
         let (goodbye, heard) = tokio::sync::oneshot::channel();
         let service = EchoServer::new(self.service.clone());
-        let mut server = Server::builder();
+        // Cancelled hedges are not to look like an attack to a server that is slow to accept them.
+        let mut server = Server::builder()
+            .http2_max_pending_accept_reset_streams(Some(100_000))
+            .http2_max_local_error_reset_streams(None);
         if let Some(tls) = &self.tls {
             server = server.tls_config(tls.clone()).expect("a certificate and its key");
         }
@@ -236,6 +241,10 @@ struct Network {
 #[derive(Debug)]
 enum Listener {
     Serves(mpsc::UnboundedSender<io::Result<DuplexStream>>),
+    /// Serves as it is told.
+    Misbehaves(Faulty),
+    /// Answers after this time what was cancelled too.
+    AnswersCancelled(Duration),
     /// Takes connections, reads a little and closes them.
     Closes,
     /// Greets as a server does, lives this long and closes.
@@ -262,6 +271,26 @@ impl Pipes {
         });
         self.listen(nth, Listener::Serves(connections));
         manner
+    }
+
+    /// Serves at this address as it is told from now on.
+    pub(crate) fn misbehave_at(&self, nth: usize, behaviour: Behaviour) -> Faulty {
+        let faulty = Faulty::new(nth as u64, behaviour);
+        self.let_misbehave_at(nth, &faulty);
+        faulty
+    }
+
+    pub(crate) fn let_misbehave_at(&self, nth: usize, faulty: &Faulty) {
+        self.listen(nth, Listener::Misbehaves(faulty.clone()));
+    }
+
+    /// Refuses connections at this address.
+    pub(crate) fn refuse_at(&self, nth: usize) {
+        self.0.listeners.lock().unwrap().remove(&address(nth));
+    }
+
+    pub(crate) fn answer_cancelled_at(&self, nth: usize, delay: Duration) {
+        self.listen(nth, Listener::AnswersCancelled(delay));
     }
 
     pub(crate) fn close_all_at(&self, nth: usize) {
@@ -321,6 +350,12 @@ impl Dial for Pipes {
                 Some(Listener::Serves(connections)) => connections
                     .send(Ok(theirs))
                     .map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?,
+                Some(Listener::Misbehaves(faulty)) => {
+                    tokio::spawn(faulty.clone().serve(theirs));
+                }
+                Some(Listener::AnswersCancelled(delay)) => {
+                    tokio::spawn(serve_cancelled_too(theirs, *delay));
+                }
                 Some(Listener::Closes | Listener::Holds) => {
                     tokio::spawn(async move { theirs.read(&mut [0; 16]).await });
                 }

@@ -202,6 +202,38 @@ async fn a_channel_follows_addresses_that_are_added_and_removed() {
     assert_eq!(world.reached(), [6, 6]);
 }
 
+/// A name server that never answers: the call's deadline bounds the wait for its config.
+#[tokio::test]
+async fn deadline_bounds_the_wait_for_a_silent_name_server() {
+    let world = World::new().await;
+    for kind in [RecordType::A, RecordType::AAAA] {
+        world.names.say("echo.test", kind, Answer::Silence);
+    }
+    world.names.say(NAME, RecordType::TXT, Answer::Silence);
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    let mut client = EchoClient::new(channel);
+    let mut request = Request::new(EchoRequest::default());
+    request.set_timeout(Duration::from_millis(200));
+    let began = std::time::Instant::now();
+    let status = client.unary(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    // Without the bound it is 5 s; the machine may be busy.
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+/// The channel's own interval is the resolver's, unless that has one: with the resolver's default the
+/// channel would ask and get the kept answer for 30 s.
+#[tokio::test]
+async fn resolve_min_of_the_channel_bounds_dns_lookups() {
+    let world = World::new().await;
+    let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
+    let channel = world.build(balance::channel(&target).dns(|dns| dns));
+    let began = std::time::Instant::now();
+    call(&channel, 0).await.unwrap();
+    world.resolved_anew().await;
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
     let world = World::new().await;

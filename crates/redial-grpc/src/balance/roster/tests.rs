@@ -651,6 +651,44 @@ fn round_robin_first_attempts_spread_within_one_whatever_further_ones_do() {
         .for_each(play_spread);
 }
 
+#[test]
+fn reconnect_is_immediate_only_after_a_connection_that_served() {
+    let mut rig = Rig::new(RoundRobin, [1]);
+    let serial = rig.serial(1);
+    for (served, state) in [(false, "f"), (true, "o")] {
+        rig.roster.connected(serial, open());
+        let (_, mark) = rig.go(&[]);
+        if served {
+            rig.roster.served(mark, rig.now);
+        }
+        assert_eq!(rig.roster.closed_early(serial, "closed", rig.now), served);
+        assert_eq!(rig.states(), state);
+    }
+    // That of the connection before says nothing about the next.
+    rig.roster.connected(serial, open());
+    assert!(!rig.roster.closed_early(serial, "closed", rig.now));
+    assert_eq!(rig.states(), "f");
+}
+
+/// The task of a call may learn of its answer after the task that dials has seen the end.
+#[test]
+fn answer_that_is_seen_after_the_close_ends_the_backoff() {
+    let mut rig = Rig::new(RoundRobin, [1]);
+    let serial = rig.serial(1);
+    rig.roster.connected(serial, open());
+    let (_, old) = rig.go(&[]);
+    rig.roster.connected(serial, open());
+    let (_, mark) = rig.go(&[]);
+    let wish = rig.roster.wish(serial).unwrap();
+    assert!(!rig.roster.closed_early(serial, "closed", rig.now));
+    rig.roster.take_stirred();
+    rig.roster.served(old, rig.now);
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("f", (false, vec![])), "an earlier one's");
+    rig.roster.served(mark, rig.now);
+    assert_eq!((rig.states().as_str(), rig.stirred()), ("c", (false, vec![1])));
+    assert!(rig.roster.is_over(serial, wish), "the wait for the backoff is over");
+}
+
 /// Who picks holds the lock of a channel. The numbers are exact: more backends change nothing.
 ///
 /// Red: `min_by_key` over all turns in place of `order` in `best` looks at all of them.
