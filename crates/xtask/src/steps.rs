@@ -231,6 +231,18 @@ pub(crate) const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "model",
+        why: "the balanced channel keeps its promises in a hundred random histories of its servers",
+        when: When::Long,
+        needs: &[],
+        lines: |_| {
+            let line = CommandLine::new(
+                "cargo test --package redial-grpc --all-features --test it -- channel_keeps_its_promises",
+            );
+            Ok(vec![line.env("REDIAL_MODEL_RUNS", "100").env("REDIAL_MODEL_SEED", "1000")])
+        },
+    },
+    Step {
         name: "generated",
         why: "the checked-in code is what the proto files give",
         when: When::Long,

@@ -276,7 +276,7 @@ impl Hub {
 
     /// Ends the backoff of dials and of resolutions.
     pub(crate) fn reset_backoff(&self) {
-        self.with(|roster, now| roster.dial_failed_now(now));
+        self.with(Roster::dial_failed_now);
         self.reset.notify_waiters();
     }
 

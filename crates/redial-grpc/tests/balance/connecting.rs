@@ -495,7 +495,7 @@ fn failing_calls_in_a_loop_recover_when_the_port_opens() {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let channel = balance::channel(&format!("http://{port}")).build().unwrap();
+            let channel = balance::channel(format!("http://{port}")).build().unwrap();
             let mut client = Client::new(channel);
             while client.unary(failing(0)).await.is_err() {}
         });

@@ -17,7 +17,7 @@ use super::rig::SERVER;
 /// How a connection ends after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// GOAWAY with NO_ERROR and the last stream that it answers, as proxies do; running requests
+    /// GOAWAY with `NO_ERROR` and the last stream that it answers, as proxies do; running requests
     /// are finished.
     GoAway,
     /// The socket is closed under whatever runs.

@@ -32,7 +32,7 @@ use tonic::{Code, Request, Status};
 use super::faulty::{Behaviour, Closing, Faulty, Treatment};
 use super::rig::{Client, Pipes, SERVER, config, failing};
 
-const RUNS: u64 = 5;
+const RUNS: u64 = 4;
 const BACKENDS: usize = 4;
 const CALLERS: usize = 6;
 const CHAOS: Duration = Duration::from_secs(1);
