@@ -264,6 +264,10 @@ impl ChannelBuilder {
         };
         let roster = Roster::new(self.outliers, redial::draw());
         let hub = Hub::new(settings, layer.control(), roster);
-        Ok(BalancedChannel::new(layer.layer(Balanced::new(hub, source))))
+        let control = layer.control();
+        let balanced = Balanced::new(hub, source);
+        let counted = balanced.downgrade();
+        control.shared.count_backends(move || counted.upgrade().map(|hub| hub.counts()));
+        Ok(BalancedChannel::new(layer.layer(balanced)))
     }
 }

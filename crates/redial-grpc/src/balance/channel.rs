@@ -16,10 +16,12 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use super::service::{Balanced, BalancedBody, ConfigWait};
-use super::view::{BackendCounts, View};
+use super::view::View;
 use crate::template::TIMEOUT;
 use crate::wrap::Tonic;
-use crate::{BoxError, Control, ResponseBody, ResponseFuture, RetryService, timeout};
+use crate::{
+    BackendCounts, BoxError, Control, ResponseBody, ResponseFuture, RetryService, timeout,
+};
 
 /// A channel with retries and hedging over several backends, for generated clients; see
 /// [`channel`](super::channel).
@@ -61,7 +63,7 @@ impl BalancedChannel {
     }
 
     /// How many backends are known and connected now, without the cost of a whole
-    /// [`view`](Self::view).
+    /// [`view`](Self::view): one lock, and nothing is copied. [`Control::backends`] has the same.
     ///
     /// ```no_run
     /// # let channel = redial_grpc::balance::channel("dns:///orders.internal:50051").build().unwrap();

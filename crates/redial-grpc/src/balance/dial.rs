@@ -107,6 +107,8 @@ pub(crate) struct Link {
     phase: watch::Receiver<Phase>,
     /// Whether a request was answered on it: so that only the first answer is noted under a lock.
     pub(crate) served: Arc<AtomicBool>,
+    /// The address of the backend, as reports and logs show it.
+    pub(crate) name: Arc<str>,
 }
 
 impl Connection for Link {
@@ -139,7 +141,10 @@ pub(crate) async fn connect(
         let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::of)?;
         let heard = phase.wait_for(|phase| *phase != Phase::Silent).await.map(|phase| *phase);
         match heard {
-            Ok(Phase::Heard) => Ok(Link { channel, phase, served: Arc::default() }),
+            Ok(Phase::Heard) => {
+                let name = address.to_string().into();
+                Ok(Link { channel, phase, served: Arc::default(), name })
+            }
             _ => Err(DialError::closed()),
         }
     };

@@ -19,10 +19,11 @@ use super::error::Unreachable;
 use super::resolve::{ConfigError, Resolution};
 use super::roster::{Added, Changes, Ending, Go, Mark, Pick, Roster, State, Wish};
 use super::tell;
-use super::view::{Backend, BackendCounts, View};
+use super::view::{Backend, View};
 use crate::backends::UsedBackends;
 use crate::control::Control;
 use crate::evidence;
+use crate::shared::BackendCounts;
 use crate::sync::{Mutex, lock};
 
 /// What a channel is built with.
@@ -155,7 +156,10 @@ impl Hub {
             None => look(&[]).map(|(_, go)| go),
         };
         match go {
-            Some(Go { connection: Link { channel, served, .. }, mark, .. }) => {
+            Some(Go { connection: Link { channel, served, name, .. }, mark, .. }) => {
+                if let Some(used) = used {
+                    used.set_name(name);
+                }
                 let hub = self.clone();
                 let ticket = Ticket { hub, mark, served, ending: Ending::Untold, deadline: None };
                 Ok(Picked { channel, ticket })

@@ -55,7 +55,7 @@ pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, O
 pub use resolve::{ADDRESSES_MAX, ConfigError, Resolution, Resolve, Resolving, SystemResolver};
 pub use service::{Balanced, BalancedBody, Calling};
 pub use target::PORT_DEFAULT;
-pub use view::{Backend, BackendCounts, BackendState, View};
+pub use view::{Backend, BackendState, View};
 
 /// A channel to this target, to be built:
 ///

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -88,6 +88,11 @@ impl Balanced {
 
     pub(super) fn hub(&self) -> &Hub {
         &self.inner.hub
+    }
+
+    /// What the channel's tasks share, as long as they live.
+    pub(super) fn downgrade(&self) -> Weak<Hub> {
+        Arc::downgrade(&self.inner.hub)
     }
 
     pub(super) fn start(&self) {

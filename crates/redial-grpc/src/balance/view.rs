@@ -26,19 +26,6 @@ pub struct View {
     pub config_warnings: Vec<Problem>,
 }
 
-/// How many backends a channel has, for gauges: [`BalancedChannel::counts`] takes one lock and copies
-/// nothing, unlike a whole [`View`].
-///
-/// [`BalancedChannel::counts`]: super::BalancedChannel::counts
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BackendCounts {
-    /// The backends of the list in force.
-    pub known: usize,
-    /// Those of them that are connected.
-    pub connected: usize,
-}
-
 /// One backend in one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -9,7 +9,9 @@ use redial_echo::Responder;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_grpc::balance::{Backend, BackendState, BalancedChannel};
-use redial_grpc::{BackendId, RetryLayer, ServiceConfig, UsedBackends};
+use redial_grpc::{
+    BackendId, CallDiary, CallOptions, CallReport, RetryLayer, ServiceConfig, UsedBackends,
+};
 use tonic::Request;
 use tower::{Service as _, ServiceBuilder, service_fn};
 
@@ -283,4 +285,38 @@ async fn one_slow_replica_does_not_hold_up_hedged_calls() {
     until("the attempts there were cancelled", idle).await;
     let slow = &channel.view().backends[1];
     assert_eq!((slow.failures, slow.avoided_for), (0, None), "a losing hedge is not a failure");
+}
+
+#[tokio::test]
+async fn report_and_call_log_name_the_address_of_each_attempt() {
+    let (replicas, _log) = replicas(3);
+    let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
+    all_ready(&channel).await;
+    let mut client = Client::new(channel.clone());
+    let diary = CallDiary::new();
+    let mut request = Request::new(failing(99));
+    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    let status = client.unary(request).await.unwrap_err();
+    let report = CallReport::of_status(&status).unwrap();
+    let named: Vec<_> = report.history().iter().map(|it| it.backend().unwrap()).collect();
+    assert_eq!(named.len(), 5, "{report}");
+    let addresses: Vec<_> = replicas.iter().map(|it| it.address.to_string()).collect();
+    assert!(named.iter().all(|name| addresses.contains(&(*name).to_owned())), "{named:?}");
+    assert_eq!(named[..3].iter().collect::<BTreeSet<_>>().len(), 3, "{named:?}");
+    let log = diary.take().to_string();
+    assert!(named.iter().all(|name| log.contains(&format!("(backend {name})"))), "{log}");
+}
+
+#[tokio::test]
+async fn control_counts_backends_as_long_as_the_channel_lives() {
+    let (replicas, _log) = replicas(2);
+    let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
+    let control = channel.control();
+    assert_eq!(control.backends().map(|it| it.connected), Some(0));
+    all_ready(&channel).await;
+    let counts = control.backends().unwrap();
+    assert_eq!((counts.known, counts.connected), (2, 2));
+    assert_eq!(Some(channel.counts()), control.backends());
+    drop(channel);
+    until("the channel is gone", || control.backends().is_none()).await;
 }
