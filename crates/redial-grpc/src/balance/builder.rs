@@ -34,8 +34,7 @@ pub const CONNECT_CAP_DEFAULT: Duration = Duration::from_secs(120);
 pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(20);
 
 /// How many streams that were cancelled a connection remembers, for a second each: what the server
-/// still sends on them is ignored. Each costs some 400 bytes meanwhile. h2's own default of 50 is soon
-/// reached by hedges that lose.
+/// still sends on them is ignored. h2's own default of 50 is soon reached by hedges that lose.
 pub const RESET_STREAMS_MAX: usize = 4096;
 /// How many times in its life a connection accepts a frame for a cancelled stream that it no longer
 /// remembers, before h2 closes it (`too_many_internal_resets`). h2's own default of 1024, which guards
