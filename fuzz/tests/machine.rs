@@ -230,8 +230,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn follow(&mut self, call: &mut Call<&Policy, LIVE_MAX>) {
-        while let Some(command) = call.command() {
+    fn follow(&mut self, call: &mut Call<&Policy, LIVE_MAX>, world: &mut Dealings<&Any, Process>) {
+        while let Some(command) = call.command(world) {
             assert!(!self.ended, "{command:?} after the end");
             match command {
                 Command::Start(start) => {
@@ -279,7 +279,7 @@ fn play(input: &[u8]) {
     let mut now: Ns = u64::from(bytes.next());
     let mut call = Call::<_, LIVE_MAX>::begin(&policy, terms, now, &mut world);
     let mut seen = Seen::default();
-    seen.follow(&mut call);
+    seen.follow(&mut call, &mut world);
     let mut steps = 0;
     while !seen.ended && steps < STEPS_MAX {
         steps += 1;
@@ -318,12 +318,16 @@ fn play(input: &[u8]) {
                 }
             }
         }
-        seen.follow(&mut call);
-        call.wake(now, &mut world);
-        seen.follow(&mut call);
+        seen.follow(&mut call, &mut world);
+        // What starts now is not due now: each slot is once, and so is what it brings about.
+        let mut due = 2 * LIVE_MAX + 2;
+        while call.wake_once(now, &mut world) {
+            seen.follow(&mut call, &mut world);
+            due = due.checked_sub(1).expect("something is due again and again");
+        }
     }
     call.cancel(now, &mut world);
-    seen.follow(&mut call);
+    seen.follow(&mut call, &mut world);
     assert!(seen.ended && call.wake_at().is_none(), "a call that was cancelled has not ended");
     let diary = &world.outside.diary;
     let read = Diary::from_json_lines(&diary.to_json_lines()).expect("it can be read again");

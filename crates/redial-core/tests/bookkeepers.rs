@@ -131,7 +131,7 @@ fn play(
 ) -> Shown {
     let mut attempts = attempts.iter();
     loop {
-        match call.command() {
+        match call.command(&mut book) {
             Some(Command::Start(started)) => match attempts.next() {
                 Some(&(takes, judgement)) => {
                     now += takes;
@@ -149,7 +149,7 @@ fn play(
                 }
                 Some(at) => {
                     now = at;
-                    call.wake(now, &mut book);
+                    call.wake_once(now, &mut book);
                 }
                 None => call.cancel(now, &mut book),
             },
@@ -186,7 +186,7 @@ fn begun_at_once<'p>(
     book: &mut Book<'_>,
 ) -> Call<&'p Policy, 1> {
     let mut call = Call::begin(policy, terms, start, book);
-    assert!(matches!(call.command(), Some(Command::Start(_))));
+    assert!(matches!(call.command(book), Some(Command::Start(_))));
     if commits {
         call.committed(0, start, book);
     }
@@ -253,7 +253,7 @@ proptest! {
         call.outcome(0, judgement, takes, &mut book);
         if judgement.directive == Directive::Succeed {
             first.succeeded(&late);
-            prop_assert!(matches!(call.command(), Some(Command::End(end)) if end.why == Why::Succeeded));
+            prop_assert!(matches!(call.command(&mut book), Some(Command::End(end)) if end.why == Why::Succeeded));
         } else {
             let mut begun: Call<_, 1> = first.begin(&policy, 0, &mut other);
             begun.outcome(0, judgement, takes, &mut other);
@@ -283,10 +283,11 @@ proptest! {
         let mut book = Book::new(&spec, &shared, 1);
         let mut call: Call<_, LIVE_MAX> =
             Call::begin(&policy, Terms::default(), start, &mut book);
+        prop_assert!(matches!(call.command(&mut book), Some(Command::Start(_))));
         prop_assert_eq!(call.wake_at().unwrap_or(NEVER), first);
         let began = matches!(book.diary[..], [(_, Note::Began { .. }), (_, Note::Started { .. })]);
         prop_assert!(began, "{:?}", book.diary);
-        prop_assert!(matches!(call.command(), Some(Command::Start(_))));
+        prop_assert_eq!(call.command(&mut book), None);
         let before = first - 1;
         prop_assert!(!call.wake_once(before, &mut book));
         prop_assert!(first == NEVER || call.wake_once(first, &mut book));

@@ -10,7 +10,7 @@
 
 mod common;
 
-use common::{Book, Model, Play, Spec, any_judgement, any_policy, any_span, any_throttle};
+use common::{Book, Model, Play, Spec, Starts, any_judgement, any_policy, any_span, any_throttle};
 use proptest::option;
 use proptest::prelude::*;
 use redial_core::{Advice, Directive, Failure, HedgeDelay, Judgement, Ns, Policy, Terms, ns, s};
@@ -55,6 +55,7 @@ struct Script {
     later: Vec<bool>,
     events: Vec<Event>,
     finish: Finish,
+    starts: Starts,
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -111,9 +112,17 @@ fn any_script() -> impl Strategy<Value = Script> {
         1 => prop::collection::vec(any::<bool>(), 0..6),
     ];
     let events = prop::collection::vec(any_event(), 0..20);
-    (terms, any::<u64>(), later, events, finish).prop_map(|(terms, seed, later, events, finish)| {
-        Script { terms, seed, later, events, finish }
-    })
+    let starts = prop_oneof![2 => Just(Starts::All), 1 => Just(Starts::One)];
+    (terms, any::<u64>(), later, events, finish, starts).prop_map(
+        |(terms, seed, later, events, finish, starts)| Script {
+            terms,
+            seed,
+            later,
+            events,
+            finish,
+            starts,
+        },
+    )
 }
 
 /// Plays one call; returns when it was over.
@@ -132,7 +141,7 @@ fn play<const LIVE: usize>(
         ..script.terms
     };
     let book = Book::with_later(spec, shared, script.seed, &script.later);
-    let mut play = Play::<LIVE>::begin(policy, terms, now, book, model);
+    let mut play = Play::<LIVE>::begin_taking(script.starts, policy, terms, now, book, model);
     for event in &script.events {
         if play.end.is_some() {
             break;

@@ -17,7 +17,7 @@ mod replacements;
 #[path = "rulings/throttles.rs"]
 mod throttles;
 
-use common::{Book, Model, Play, Shared, Spec, at, policy};
+use common::{Book, Model, Play, Shared, Spec, Starts, at, policy};
 use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
 use redial_core::{
     Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, HedgeDelay,

@@ -217,7 +217,7 @@ impl Begun {
     }
 
     pub(crate) fn command(&mut self) -> Option<Command> {
-        with!(&mut self.machine, call => call.command())
+        with!(&mut self.machine, call => call.command(&mut self.world))
     }
 
     pub(crate) fn end(&self) -> Option<End> {

@@ -118,7 +118,7 @@ where
         Engine::<T, E, C::Kept, 1>::begin(policy, handle, options, clock::moment(start));
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
-        while let Some(command) = engine.call.command() {
+        while let Some(command) = engine.command() {
             match command {
                 // A blocking attempt has returned before anything can cancel it.
                 Command::Cancel(_) => {}

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Lap, Ledger, NEVER,
-    Note, Ns, Outside, Pace, Random, Reason, Start, Terms, Why, duration, ns,
+    Advice, Call, Command, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Lap, Ledger,
+    NEVER, Note, Ns, Outside, Pace, Random, Reason, Start, Terms, Why, duration, ns,
 };
 
 use crate::attempt::Attempt;
@@ -73,8 +73,6 @@ pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
     strategy_error: Option<BoxError>,
     data: Vec<Box<dyn Any + Send + Sync>>,
     idempotent: bool,
-    /// When the machine was last told something.
-    seen: Ns,
     reasons: Vec<Reason>,
     question: Option<Question>,
     value: Option<T>,
@@ -119,12 +117,16 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             strategy_error: None,
             data: options.data,
             idempotent: terms.idempotent,
-            seen: start,
             reasons: Vec::new(),
             question: None,
             value: None,
             last: None,
         }
+    }
+
+    /// The machine's next command, until there is none.
+    pub(crate) fn command(&mut self) -> Option<Command> {
+        self.call.command(&mut self.world)
     }
 
     /// What an attempt that starts now may know.
@@ -138,7 +140,6 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
     /// An attempt's outcome is there.
     pub(crate) fn outcome(&mut self, slot: usize, outcome: Classified<T, E, V>, now: Ns) {
-        self.seen = now;
         let directive = match outcome {
             Classified::Succeed(value) => {
                 self.value = Some(value);
@@ -169,7 +170,6 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
     /// Time has passed.
     pub(crate) fn wake(&mut self, now: Ns) {
-        self.seen = now;
         // One thing at a time: what it starts may answer at once, and outcomes come first (P4).
         self.call.wake_once(now, &mut self.world);
     }
@@ -204,7 +204,6 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     }
 
     fn answer(&mut self, answer: Answered, now: Ns) {
-        self.seen = now;
         let advice = match answer {
             Ok(Some(delay)) => Advice::After(ns(delay)),
             Ok(None) => Advice::Decline,
@@ -232,8 +231,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };
                 self.question = None;
-                self.seen = now();
-                self.call.granted(grant, self.seen, &mut self.world);
+                self.call.granted(grant, now(), &mut self.world);
             }
         }
         Poll::Ready(())
@@ -242,7 +240,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     /// The call's result, once the machine says that it ended.
     pub(crate) fn result(&mut self, end: End) -> Result<(T, Report), Error<E, V>> {
         // The end was decided when the machine was last told something.
-        let now = self.seen;
+        let now = self.call.seen();
         let ledger: Ledger = *self.call.ledger();
         let throttled = end.why == Why::Throttled;
         let history = self.world.outside.history.as_deref().unwrap_or(&[]);
@@ -267,7 +265,7 @@ impl<T, E, V, const LIVE: usize> Drop for Engine<'_, T, E, V, LIVE> {
         // A call that is dropped before its end is cancelled; nobody reads a clock for that, so the
         // diary's last note has the moment at which the call was last looked at.
         if self.call.end().is_none() {
-            self.call.cancel(self.seen, &mut self.world);
+            self.call.cancel(self.call.seen(), &mut self.world);
         }
     }
 }

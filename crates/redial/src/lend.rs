@@ -147,7 +147,7 @@ impl<'a, S: Sleeper, T, E, V> Watch<'a, S, T, E, V> {
     /// Carries out commands until an attempt starts or the call ends.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, ResultOf<T, E, V>>> {
         loop {
-            while let Some(command) = self.engine.call.command() {
+            while let Some(command) = self.engine.command() {
                 match command {
                     Command::Cancel(_) => {}
                     Command::Start(start) => return Poll::Ready(Ok(start)),
@@ -192,10 +192,8 @@ impl<'a, S: Sleeper, T, E, V> Watch<'a, S, T, E, V> {
                 return Poll::Pending;
             }
             self.looked = false;
-            let started = self.engine.call.started();
             self.engine.wake(self.sleeper.now().max(at));
-            // Without a delay the next attempt starts in the moment that cancels this one.
-            if !self.engine.call.is_running(0) || self.engine.call.started() != started {
+            if !self.engine.call.is_running(0) {
                 return Poll::Ready(None);
             }
         }

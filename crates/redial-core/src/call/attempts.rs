@@ -2,17 +2,18 @@
 
 use core::ops::Deref;
 
-use super::{Call, End, Live, Phase, Question, slots};
+use super::{Call, End, Live, Phase, Question, Start, slots};
 use crate::time::{NEVER, Ns, ns};
 use crate::{Ledger, Note, Policy, Why, World};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// Starts the next attempt that counts.
-    pub(super) fn start_next(&mut self, now: Ns, world: &mut impl World) {
+    /// Starts the next attempt that counts, and arranges the hedge that follows it.
+    pub(super) fn start_next(&mut self, world: &mut impl World) -> Option<Start> {
+        self.phase = Phase::Idle;
         let slot = (self.running | self.waiting).trailing_ones() as usize;
         if slot >= LIVE {
             debug_assert!(false, "no slot for another attempt");
-            return;
+            return None;
         }
         let number = self.ledger.count();
         if self.started > 0 {
@@ -21,23 +22,27 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.policy.rules().hedge.is_some() && number >= self.attempts_max {
             self.stopped.get_or_insert(Why::Attempts);
         }
-        self.start(slot, number, now, world);
+        let start = self.start(slot, number, world);
+        self.schedule_hedge();
+        Some(start)
     }
 
-    pub(super) fn start(&mut self, slot: usize, number: u32, now: Ns, world: &mut impl World) {
+    /// The driver takes the command to start an attempt in this slot.
+    pub(super) fn start(&mut self, slot: usize, number: u32, world: &mut impl World) -> Start {
         debug_assert!(self.end.is_none() && !self.is_committed(), "a start after commit or end");
+        let now = self.seen;
         self.started = self.started.saturating_add(1);
         let timeout = self.policy.rules().attempt_timeout;
         let at = timeout.map_or(NEVER, |timeout| now.saturating_add(ns(timeout)));
         let attempt = self.started;
         self.live[slot] = Live { at, attempt, number };
+        self.free(slot);
         self.running |= 1 << slot;
-        self.waiting &= !(1 << slot);
-        self.starts |= 1 << slot;
         world.note(now, Note::Started { attempt, number });
         if self.sealed {
             self.commit(slot, now, world);
         }
+        Start { slot, attempt, number }
     }
 
     pub(super) fn commit(&mut self, slot: usize, now: Ns, world: &mut impl World) {
@@ -68,11 +73,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     pub(super) fn stop(&mut self, slot: usize, now: Ns, world: &mut impl World) {
         if self.running & 1 << slot != 0 {
             world.note(now, Note::Cancelled { attempt: self.live[slot].attempt });
-            // An attempt that the driver has not even been told of needs no cancelling.
-            if self.starts & 1 << slot == 0 {
-                self.cancels |= 1 << slot;
-            }
-            self.starts &= !(1 << slot);
+            self.cancels |= 1 << slot;
         }
         self.free(slot);
     }
@@ -80,6 +81,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     pub(super) fn free(&mut self, slot: usize) {
         self.running &= !(1 << slot);
         self.waiting &= !(1 << slot);
+        self.starts &= !(1 << slot);
     }
 
     pub(super) fn finish(

@@ -2,15 +2,15 @@
 
 use core::ops::Deref;
 
-use super::{Call, Live, Question, slots};
-use crate::{Cost, Failure, Policy, Why};
+use super::{Call, Phase, Question, slots};
+use crate::{Cost, Failure, Kind, Policy, Why, World};
 
 /// What the driver must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Stop the attempt in this slot.
     Cancel(usize),
-    /// Start an attempt.
+    /// Start an attempt. It counts from now on.
     Start(Start),
     /// Ask the strategy about this failure, and report what it says to [`Call::answered`].
     Ask(Failure),
@@ -45,17 +45,31 @@ pub struct End {
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The next command, until there is none.
-    pub fn command(&mut self) -> Option<Command> {
+    ///
+    /// An attempt starts when its command is taken: what has not been taken when the call ends was
+    /// never started. Of hedges without a delay (ruling G16) each is decided when the one before it
+    /// has been taken.
+    pub fn command(&mut self, world: &mut impl World) -> Option<Command> {
+        let command = self.next_command(world);
+        self.check();
+        command
+    }
+
+    fn next_command(&mut self, world: &mut impl World) -> Option<Command> {
         if self.cancels != 0 {
             let slot = self.cancels.trailing_zeros() as usize;
             self.cancels &= self.cancels - 1;
             return Some(Command::Cancel(slot));
         }
-        // Slots are reused: the lowest one need not be that of the earliest start.
-        if let Some(slot) = slots(self.starts).min_by_key(|&slot| self.live[slot].attempt) {
-            self.starts &= !(1 << slot);
-            let Live { attempt, number, .. } = self.live[slot];
-            return Some(Command::Start(Start { slot, attempt, number }));
+        if let Some(slot) = slots(self.starts).next() {
+            let number = self.live[slot].number;
+            return Some(Command::Start(self.start(slot, number, world)));
+        }
+        if self.phase == Phase::HedgeNow {
+            self.hedge(Kind::Timeout, self.seen, world);
+        }
+        if self.phase == Phase::StartNow {
+            return self.start_next(world).map(Command::Start);
         }
         match core::mem::replace(&mut self.question, Question::None) {
             Question::None => {}

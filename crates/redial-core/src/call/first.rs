@@ -72,7 +72,7 @@ impl First {
         P: Deref<Target = Policy>,
     {
         let mut call = Call::begin(policy, self.terms, now, world);
-        let started = call.command();
+        let started = call.command(world);
         debug_assert!(matches!(started, Some(Command::Start(_))), "a call that starts nothing");
         if self.committed {
             call.committed(0, now, world);
@@ -114,7 +114,7 @@ mod tests {
         let mut call: Call<_, 1> = first.begin(&policy, 0, &mut world);
         assert!(call.is_committed());
         assert_eq!(call.running_after(0), Some((1, 0)));
-        assert_eq!(call.command(), None, "the first attempt runs already");
+        assert_eq!(call.command(&mut world), None, "the first attempt runs already");
     }
 
     const COST: crate::Cost = crate::Cost { kind: crate::Kind::Server };

@@ -39,7 +39,10 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         // A hedge that the throttle has in hand, or that a server wants later, is not shortened.
         let fixed = matches!(
             self.phase,
-            Phase::Hedge { pushback: true } | Phase::Lent { .. } | Phase::Granting(_)
+            Phase::Hedge { pushback: true }
+                | Phase::Lent { .. }
+                | Phase::StartNow
+                | Phase::Granting(_)
         );
         match failure.hint {
             _ if self.stopped.is_some() => {}
@@ -56,6 +59,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                 match &mut self.phase {
                     Phase::Granting(wanted) => wanted.not_before = at,
                     Phase::Lent { ready } => self.at = at.max(*ready),
+                    Phase::StartNow => (self.phase, self.at) = (Phase::Lent { ready: now }, at),
                     phase => {
                         *phase = Phase::Hedge { pushback: true };
                         self.at = at;
@@ -90,8 +94,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// Arms the next hedge, or sends it at once if hedges have no delay.
-    pub(super) fn schedule_hedge(&mut self, now: Ns, world: &mut impl World) {
+    /// Arms the next hedge, which follows at once if hedges have no delay.
+    pub(super) fn schedule_hedge(&mut self) {
         if self.policy.rules().hedge.is_none() {
             return;
         }
@@ -100,11 +104,11 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
         match self.hedge_after {
             NEVER => {}
-            // G16: without a delay all start in the same moment; each asks for the next.
-            0 if now < self.deadline => self.hedge(Kind::Timeout, now, world),
+            // G16: without a delay all start in the same moment, one command after the other.
+            0 if self.seen < self.deadline => self.phase = Phase::HedgeNow,
             delay => {
                 self.phase = Phase::Hedge { pushback: false };
-                self.at = now.saturating_add(delay);
+                self.at = self.seen.saturating_add(delay);
             }
         }
     }

@@ -18,6 +18,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             debug_assert!(self.end.is_some(), "an outcome without an attempt");
             return;
         }
+        self.seen = now;
         let Live { attempt, number, .. } = self.live[slot];
         world.note(now, Note::Outcome { attempt, judgement });
         self.free(slot);
@@ -42,6 +43,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             return;
         }
         self.live[slot].at = NEVER;
+        self.seen = now;
         self.commit(slot, now, world);
         self.check();
     }
@@ -52,6 +54,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.end.is_some() || self.is_committed() || self.sealed {
             return;
         }
+        self.seen = now;
         world.note(now, Note::Sealed);
         match slot {
             Some(slot) if self.is_running(slot) => self.commit(slot, now, world),
@@ -62,18 +65,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.check();
     }
 
-    /// Time has passed: the deadline, attempts' own timeouts, replacements, retries and hedges that
-    /// are due happen now.
-    pub fn wake(&mut self, now: Ns, world: &mut impl World) {
-        let mut steps = 0;
-        while self.wake_once(now, world) {
-            steps += 1;
-            // What starts now is not due now: each slot is once, and so is what it brings about.
-            debug_assert!(steps <= 2 * LIVE + 2, "something is due again and again");
-        }
-    }
-
-    /// Of all that is due now, the first thing happens; false if nothing is due.
+    /// Time has passed. Of all that is due now (the deadline, attempts' own timeouts, replacements,
+    /// retries and hedges), the first thing happens; false if nothing is due.
     ///
     /// A driver that can know the outcome of what this starts at the same moment reports it before
     /// it goes on: outcomes come before timers (P4).
@@ -81,14 +74,14 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.end.is_some() {
             return false;
         }
+        self.seen = now;
         if now >= self.deadline {
             self.finish(Why::Deadline, None, now, world);
             self.check();
             return true;
         }
         // The earliest first; among equals the lower number, and the next retry or hedge last.
-        // What the driver has not been told to start cannot have taken its time: outcomes come
-        // before timers, even where an attempt may take no time at all (P4).
+        // A replacement that is to start is a command, and no timer any more.
         let due = slots((self.running | self.waiting) & !self.starts)
             .filter(|&slot| self.live[slot].at <= now)
             .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
@@ -107,6 +100,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.phase != Phase::Asking {
             return;
         }
+        self.seen = now;
         world.note(now, Note::Answered(advice));
         self.phase = Phase::Idle;
         self.judge(advice, now, world);
@@ -123,6 +117,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             }
             return;
         };
+        self.seen = now;
         world.granted(grant);
         world.note(now, Note::Granted(grant));
         self.phase = Phase::Idle;
@@ -133,6 +128,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The application dropped the call: never a failure (ruling P6).
     pub fn cancel(&mut self, now: Ns, world: &mut impl World) {
         if self.end.is_none() {
+            self.seen = now;
             self.finish(Why::Cancelled, None, now, world);
         }
         self.check();

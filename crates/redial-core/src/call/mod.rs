@@ -1,16 +1,21 @@
 //! The machine: one call, from its first attempt to its one end, with everything that can happen
 //! to it. Retry and hedging, for all designs, are this machine.
 //!
-//! Inputs come in as methods, each with the moment at which it happens. Commands come out of
-//! [`Call::command`], until there are none; then [`Call::wake_at`] says when to come back. The
-//! machine holds no value, no error and no future: those are the driver's, filed under a slot.
+//! Inputs come in as methods, each with the moment at which it happens. After each of them the
+//! driver takes commands from [`Call::command`] until there are none; then [`Call::wake_at`] says
+//! when to come back. The machine holds no value, no error and no future: those are the driver's,
+//! filed under a slot.
 //!
 //! At one moment the driver reports outcomes first, then what the application wrote, then calls
-//! [`Call::wake`], which judges the deadline before the timers, and cancels last (ruling P4).
+//! [`Call::wake_once`], which judges the deadline before the timers, and cancels last (ruling P4).
+//!
+//! An attempt starts when the driver takes its command, and not before: then it is counted, noted
+//! and has used what was paid for it. A start that the driver never takes, because an outcome, a
+//! panic or a drop came first, is no attempt, and what was paid for it is given back (ruling P6).
 //!
 //! Invariants, asserted after every step: one end; nothing starts after commit, end or cancel;
-//! attempts stay within the limit; a running attempt is settled or cancelled before the end;
-//! whoever waits has a timer or a question under way, and an ended call has neither.
+//! attempts stay within the limit; a running attempt is settled or cancelled before the end; a call
+//! that waits has a timer, a question or a command under way, and an ended call has none of them.
 
 mod attempts;
 mod command;
@@ -75,6 +80,10 @@ enum Phase {
     Hedge { pushback: bool },
     /// A hedge that is paid for is due at `at`, and not before `ready`, when its debt is over.
     Lent { ready: Ns },
+    /// The throttle is asked for the next hedge when the driver takes the next command.
+    HedgeNow,
+    /// A retry or hedge that is paid for starts when the driver takes the next command.
+    StartNow,
     /// The strategy is being asked.
     Asking,
     /// The throttle will answer.
@@ -97,7 +106,7 @@ impl Wanted {
     }
 }
 
-/// What asks for the throttle's grant or for a slot.
+/// What the driver is to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     None,
@@ -116,13 +125,16 @@ pub struct Call<P, const LIVE: usize> {
     running: u32,
     /// Slots whose attempt provably did not run, and whose replacement waits.
     waiting: u32,
-    /// Slots to cancel and to start, as bits: pending commands are state, not a queue.
+    /// Slots to cancel, and waiting slots whose replacement is to start, as bits: pending commands
+    /// are state, not a queue.
     cancels: u32,
     starts: u32,
     question: Question,
     phase: Phase,
     /// When the phase's timer is due.
     at: Ns,
+    /// The moment of the last input, at which commands are taken.
+    seen: Ns,
     deadline: Ns,
     /// How long after an attempt its hedge follows; [`NEVER`]: only failures start one.
     hedge_after: Ns,
@@ -152,8 +164,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if call.deadline <= now && call.policy.rules().expired == Expired::StartsNone {
             call.finish(Why::Deadline, None, now, world);
         } else {
-            call.start_next(now, world);
-            call.schedule_hedge(now, world);
+            call.phase = Phase::StartNow;
         }
         call.check();
         call
@@ -190,6 +201,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             question: Question::None,
             phase: Phase::Idle,
             at: NEVER,
+            seen: now,
             deadline: until,
             hedge_after,
             attempts_max,
@@ -220,13 +232,16 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         call
     }
 
-    /// When [`Call::wake`] has something to do, if nothing happens before; `None`: never.
+    /// When [`Call::wake_once`] has something to do, if nothing happens before; `None`: never.
+    ///
+    /// What is to start now is a command, and has no timer.
     #[must_use]
     pub fn wake_at(&self) -> Option<Ns> {
         if self.end.is_some() {
             return None;
         }
-        let timers = slots(self.running | self.waiting).map(|slot| self.live[slot].at);
+        let timers =
+            slots((self.running | self.waiting) & !self.starts).map(|slot| self.live[slot].at);
         let at = timers.fold(self.at.min(self.deadline), Ns::min);
         (at != NEVER).then_some(at)
     }
@@ -235,6 +250,12 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     #[must_use]
     pub const fn end(&self) -> Option<End> {
         self.end
+    }
+
+    /// The moment of the last input.
+    #[must_use]
+    pub const fn seen(&self) -> Ns {
+        self.seen
     }
 
     /// When the call must end; [`NEVER`] without a deadline.
@@ -262,7 +283,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         &self.ledger
     }
 
-    /// How many attempts have started, replacements included.
+    /// How many attempts the driver has started, replacements included.
     #[must_use]
     pub const fn started(&self) -> u32 {
         self.started
@@ -306,6 +327,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     fn check(&self) {
         let running = (self.running | self.waiting).count_ones();
         debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
+        debug_assert!(self.starts & !self.waiting == 0, "a replacement of what does not wait");
         debug_assert!(self.ledger.attempts <= self.attempts_max, "attempts above the limit");
         debug_assert!(
             self.at == NEVER

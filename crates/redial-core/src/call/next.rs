@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use super::{Call, Live, Phase, Question, Wanted};
+use super::{Call, Phase, Question, Wanted};
 use crate::decide::{self, Advice, Verdict, decide};
 use crate::rules::TimedOut;
 use crate::time::{NEVER, Ns};
@@ -11,9 +11,9 @@ use crate::{Failure, Grant, Kind, Note, Policy, Why, World};
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// An attempt's own timeout, or a replacement.
     pub(super) fn slot_due(&mut self, slot: usize, now: Ns, world: &mut impl World) {
-        let Live { attempt, number, .. } = self.live[slot];
+        let attempt = self.live[slot].attempt;
         if self.waiting & 1 << slot != 0 {
-            self.start(slot, number, now, world);
+            self.starts |= 1 << slot;
             return;
         }
         world.note(now, Note::TimedOut { attempt });
@@ -35,19 +35,21 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A retry or hedge is due.
     pub(super) fn phase_due(&mut self, now: Ns, world: &mut impl World) {
         self.at = NEVER;
-        match core::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Retry { paid: true } => self.start_next(now, world),
+        match self.phase {
+            Phase::Retry { paid: true } | Phase::Lent { .. } => self.phase = Phase::StartNow,
             Phase::Retry { paid: false } => {
+                self.phase = Phase::Idle;
                 let wanted = Wanted::new(self.failure.kind, 0);
                 let grant = decide::ask(world, wanted.cost, now);
                 self.use_grant(grant, wanted, now, world);
             }
             Phase::Hedge { .. } => self.hedge(Kind::Timeout, now, world),
-            Phase::Lent { .. } => {
-                self.start_next(now, world);
-                self.schedule_hedge(now, world);
-            }
-            Phase::Idle | Phase::Asking | Phase::Granting(_) => {}
+            // These have no timer.
+            Phase::Idle
+            | Phase::HedgeNow
+            | Phase::StartNow
+            | Phase::Asking
+            | Phase::Granting(_) => {}
         }
     }
 

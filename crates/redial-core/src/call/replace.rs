@@ -46,7 +46,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.live[slot] = Live { at, attempt, number };
         self.waiting |= 1 << slot;
         if after == 0 && now < self.deadline {
-            self.start(slot, number, now, world);
+            self.starts |= 1 << slot;
         }
         true
     }

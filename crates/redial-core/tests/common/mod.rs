@@ -11,7 +11,7 @@ mod series;
 mod world;
 
 pub(crate) use model::Model;
-pub(crate) use play::Play;
+pub(crate) use play::{Play, Starts};
 pub(crate) use policies::{
     any_directive, any_failure, any_judgement, any_policy, any_span, any_throttle,
     any_throttle_that_never_waits, plain_policy,

@@ -32,11 +32,33 @@ pub(crate) struct Play<'p, 't, 'm, const LIVE: usize> {
     pub(crate) asking: Option<Failure>,
     pub(crate) awaiting: Option<Cost>,
     pub(crate) end: Option<End>,
+    starts: Starts,
+}
+
+/// How a driver takes the starts of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starts {
+    /// All of them, before anything else happens.
+    All,
+    /// One; then something else happens before the next.
+    One,
 }
 
 impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     /// Begins a call.
     pub(crate) fn begin(
+        policy: &'p Policy,
+        terms: Terms,
+        now: Ns,
+        book: Book<'t>,
+        model: &'m mut Model,
+    ) -> Self {
+        Play::begin_taking(Starts::All, policy, terms, now, book, model)
+    }
+
+    /// Begins a call whose driver takes the starts of one moment like this.
+    pub(crate) fn begin_taking(
+        starts: Starts,
         policy: &'p Policy,
         terms: Terms,
         now: Ns,
@@ -58,7 +80,9 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
             asking: None,
             awaiting: None,
             end: None,
+            starts,
         };
+        play.referee.punctual = starts == Starts::All;
         play.settle();
         play
     }
@@ -87,13 +111,15 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     }
 
     pub(crate) fn wake(&mut self) {
-        self.call.wake(self.now, &mut self.book);
-        self.settle();
-        if let Some(at) = self.call.wake_at() {
-            // Only an attempt that may take no time at all has a timer for this very moment.
-            let at_once = self.policy.rules().attempt_timeout == Some(Duration::ZERO);
-            assert!(at > self.now || (at_once && at == self.now), "a timer that is over");
+        // What starts now is not due now: each slot is once, and so is what it brings about. Only an
+        // attempt that may take no time at all has a timer for this very moment.
+        let at_once = self.policy.rules().attempt_timeout == Some(Duration::ZERO);
+        for _ in 0..2 * LIVE + 2 {
+            if !self.wake_once() {
+                return;
+            }
         }
+        assert!(at_once || self.end.is_some(), "something is due again and again");
     }
 
     /// Of all that is due, one thing happens; false if nothing is due.
@@ -254,9 +280,9 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
             self.call.sealed(Some(slot), self.now, &mut self.book);
         }
         self.call.answered(Advice::After(0), self.now, &mut self.book);
-        self.call.wake(self.now.saturating_add(1), &mut self.book);
+        assert!(!self.call.wake_once(self.now.saturating_add(1), &mut self.book));
         self.call.cancel(self.now, &mut self.book);
-        assert_eq!(self.call.command(), None, "a command after the end");
+        assert_eq!(self.call.command(&mut self.book), None, "a command after the end");
         assert_eq!(self.book.diary.len(), length, "a note after the end");
         assert_eq!(self.call.end(), Some(end));
         assert_tokens(self.book.shared(), self.model, self.now);
@@ -264,13 +290,23 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// Carries out the commands, and has everything checked.
     fn settle(&mut self) {
+        while let Some(command) = self.call.command(&mut self.book) {
+            assert_eq!(self.end, None, "{command:?} after the end");
+            self.obey(command);
+            let waits = self.starts == Starts::One && matches!(command, Command::Start(_));
+            // What the commit of a sealed call cancels is cancelled at once.
+            if waits && !self.call.is_committed() {
+                break;
+            }
+        }
+        self.check();
+    }
+
+    /// The referee reads what was noted, and compares it with the machine and the throttle.
+    fn check(&mut self) {
         let notes = &self.book.diary[self.read..];
         self.referee.read(notes, &mut self.book.asked, self.model);
         self.read = self.book.diary.len();
-        while let Some(command) = self.call.command() {
-            assert_eq!(self.end, None, "{command:?} after the end");
-            self.obey(command);
-        }
         let referee = &self.referee;
         assert_eq!(self.book.failed, referee.counted, "each failure is counted once (G13)");
         let paid = referee.numbers.saturating_sub(1);
@@ -281,11 +317,8 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
             assert_eq!(self.call.is_running(slot), self.running[slot].is_some(), "slot {slot}");
         }
         assert_eq!(self.call.started() as usize, referee.started());
-        for attempt in 1..=self.call.started() {
-            // One that was cancelled in the step that started it need not be handed out.
-            let seen = self.handed_out.binary_search(&attempt).is_ok();
-            assert!(seen || referee.was_cancelled(attempt), "a start that nobody saw");
-        }
+        let all = (1..=self.call.started()).eq(self.handed_out.iter().copied());
+        assert!(all, "a start that the driver never took");
         assert_eq!(self.call.ledger().attempts, referee.numbers);
         assert_tokens(self.book.shared(), self.model, self.now);
         match (self.call.end(), referee.end) {

@@ -136,11 +136,6 @@ impl<'p> Referee<'p> {
         self.fates.iter().filter(|fate| **fate == Fate::Running).count()
     }
 
-    /// Whether the machine cancelled this attempt.
-    pub(crate) fn was_cancelled(&self, attempt: u32) -> bool {
-        self.fates[attempt as usize - 1] == Fate::Cancelled
-    }
-
     /// Reads what was written; `costs` are what the throttle was asked for.
     pub(crate) fn read(
         &mut self,

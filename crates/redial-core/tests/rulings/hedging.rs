@@ -293,18 +293,18 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
     let (policy, shared) = (policy(rules), Spec::Free.build());
     let mut book = Book::with_later(&Spec::Free, &shared, 1, &[false, true]);
     let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
-    while call.command().is_some() {}
+    while call.command(&mut book).is_some() {}
     // The second waits for its replacement, the first has failed: its slot is free.
     call.outcome(1, proven(Proof::Unsent), 0, &mut book);
-    while call.command().is_some() {}
+    while call.command(&mut book).is_some() {}
     call.outcome(1, proven(Proof::Unsent), 0, &mut book);
     call.outcome(0, FAILED.into(), 0, &mut book);
-    while call.command().is_some() {}
-    call.wake(at(10), &mut book);
+    while call.command(&mut book).is_some() {}
+    call.wake_once(at(10), &mut book);
     call.granted(Grant::Now(redial_core::Taken(0)), at(10), &mut book);
     let mut attempts = Vec::new();
     let mut slots = Vec::new();
-    while let Some(command) = call.command() {
+    while let Some(command) = call.command(&mut book) {
         if let Command::Start(start) = command {
             attempts.push(start.attempt);
             slots.push(start.slot);

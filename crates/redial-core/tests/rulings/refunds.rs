@@ -121,3 +121,95 @@ fn a_hedge_that_waits_for_its_debt_is_given_back_when_another_attempt_decides_th
         });
     }
 }
+
+/// A hedged call whose driver takes one start of a moment, so that something else comes before the
+/// next one; the budget holds four.
+fn one_at_a_time(delay: Duration, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
+    let spec = Spec::Budget { reserve: 4.0, ratio: 0.0 };
+    let rules = Rules { hedge: Some(delay), deadline: Some(ms(100)), ..BASE };
+    let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
+    let book = Book::new(&spec, &shared, 1);
+    let mut play = Play::begin_taking(Starts::One, &policy, Terms::default(), 0, book, &mut model);
+    story(&mut play);
+    play.drop_it();
+}
+
+/// Every way in which a call can end before the driver takes the next start.
+const ENDS: [fn(&mut Play<'_, '_, '_, 4>); 4] = [
+    |play| play.report(1, Directive::Succeed),
+    |play| play.report(1, Directive::Fail),
+    |play| play.cancel(),
+    |play| {
+        play.reach(100);
+        play.wake();
+    },
+];
+
+#[test]
+fn hedging_without_delay_starts_and_pays_only_what_is_taken() {
+    for (i, end) in ENDS.into_iter().enumerate() {
+        one_at_a_time(Duration::ZERO, |play| {
+            assert_eq!((play.starts(), play.tokens()), (vec![0.0], 4.0), "the first is free");
+            end(play);
+            assert!(play.end.is_some(), "way {i}");
+            assert_eq!((play.starts(), play.tokens()), (vec![0.0], 4.0), "way {i}");
+            assert_eq!((play.call.started(), play.call.ledger().attempts), (1, 1), "way {i}");
+        });
+    }
+    one_at_a_time(Duration::ZERO, |play| {
+        play.oversleep(0);
+        assert!(!play.wake_once(), "nothing is due; the second is taken");
+        assert_eq!((play.starts().len(), play.tokens()), (2, 3.0));
+        play.report(2, Directive::Fail);
+        assert_eq!((play.starts().len(), play.tokens()), (2, 3.0));
+        assert_eq!(play.cancels(), [(1, 0.0)], "what never started is not cancelled");
+    });
+}
+
+#[test]
+fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
+    // The second attempt fails, and the hedge that answers it is paid for and not taken.
+    let policy = policy(Rules { hedge: Some(ms(10)), deadline: Some(ms(100)), ..BASE });
+    let shared = Shared::Budget(Budget::new(4.0, 0.0).unwrap());
+    let ends: [fn(&mut Call<&Policy, 4>, &mut Book<'_>); 4] = [
+        |call, book| call.outcome(0, Directive::Succeed.into(), at(11), book),
+        |call, book| call.outcome(0, Directive::Fail.into(), at(11), book),
+        |call, book| call.cancel(at(11), book),
+        |call, book| assert!(call.wake_once(at(100), book)),
+    ];
+    for (i, end) in ends.into_iter().enumerate() {
+        let mut book = Book::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+        let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+        while call.command(&mut book).is_some() {}
+        assert!(call.wake_once(at(10), &mut book));
+        while call.command(&mut book).is_some() {}
+        assert_eq!((call.started(), shared.tokens(0)), (2, Some(3.0)));
+        call.outcome(1, FAILED.into(), at(11), &mut book);
+        assert_eq!((call.started(), shared.tokens(0)), (2, Some(2.0)), "paid, and to be taken");
+        end(&mut call, &mut book);
+        assert_eq!((call.started(), shared.tokens(0)), (2, Some(3.0)), "way {i}");
+        let command = call.command(&mut book);
+        assert!(matches!(command, Some(Command::Cancel(0) | Command::End(_))), "way {i}");
+        drop(book);
+        // The second attempt was used; the next call finds a full budget again.
+        shared.give_back(redial_core::Taken(1000));
+    }
+}
+
+#[test]
+fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
+    let policy = policy(HEDGED);
+    let shared = Shared::Budget(Budget::new(4.0, 0.0).unwrap());
+    let mut book = Book::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+    while call.command(&mut book).is_some() {}
+    assert!(call.wake_once(at(10), &mut book));
+    while call.command(&mut book).is_some() {}
+    // A driver may report two outcomes before it takes what the first one commanded.
+    call.outcome(0, FAILED.into(), at(11), &mut book);
+    call.outcome(1, failed_with(Failure::server().retry_after(ms(5))), at(11), &mut book);
+    assert_eq!((call.command(&mut book), call.wake_at()), (None, Some(at(16))));
+    assert!(call.wake_once(at(16), &mut book));
+    assert!(matches!(call.command(&mut book), Some(Command::Start(start)) if start.number == 3));
+    assert_eq!(shared.tokens(0), Some(2.0), "paid once");
+}

@@ -126,13 +126,6 @@ impl Diary {
         let mut slots = vec![0; written.len() + 1];
         let mut checked = 0;
         loop {
-            while let Some(command) = call.command() {
-                if let Command::Start(started) = command
-                    && let Some(slot) = slots.get_mut(started.attempt as usize)
-                {
-                    *slot = started.slot;
-                }
-            }
             while let Some(&played) = world.notes.get(checked) {
                 match written.get(checked) {
                     None => return Ok(()),
@@ -167,8 +160,22 @@ impl Diary {
                     call.cancel(at, &mut world);
                 }
                 Note::Granted(grant) if call.awaits_grant() => call.granted(grant, at, &mut world),
+                // The driver took the next command, or came back to a timer and took what that
+                // commanded. It may have reported an outcome before it took all commands, so no
+                // command is taken before the diary shows it.
                 _ => {
-                    call.wake_once(at, &mut world);
+                    let command = call.command(&mut world).or_else(|| {
+                        call.wake_once(at, &mut world);
+                        call.command(&mut world)
+                    });
+                    if let Some(Command::Start(started)) = command
+                        && let Some(slot) = slots.get_mut(started.attempt as usize)
+                    {
+                        *slot = started.slot;
+                    }
+                    if command.is_some() {
+                        continue;
+                    }
                 }
             }
             if world.notes.len() == checked {

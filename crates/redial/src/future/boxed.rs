@@ -197,7 +197,7 @@ where
         let (policy, handle) = (self.origin.policy(), self.origin.handle());
         let timer_at = policy.core.first_wake_at(start);
         let mut begun = Begun::new(policy, handle, Options::default(), start, timer_at);
-        let first = begun.engine.call.command();
+        let first = begun.engine.command();
         debug_assert!(matches!(first, Some(Command::Start(_))), "the first attempt runs already");
         let (rare, _) = self.open_box(cell, Rare::late).parts();
         match &mut **rare.machine.insert(Box::new(Machine::Begun(begun))) {
@@ -227,8 +227,10 @@ where
             unreachable!("it has begun")
         };
         let mut rounds = 0;
+        // Whether what runs was polled since the last start, and whether anything ran then.
+        let (mut polled, mut running) = (false, false);
         loop {
-            while let Some(command) = engine.call.command() {
+            while let Some(command) = engine.command() {
                 match command {
                     Command::Cancel(0) => cell.as_mut().clear(),
                     Command::Cancel(slot) => others[slot - 1] = None,
@@ -243,6 +245,9 @@ where
                             }
                             others[start.slot - 1] = Some(Box::pin(attempt));
                         }
+                        // P4: an outcome of this moment comes before the next start.
+                        polled = false;
+                        break;
                     }
                     Command::Ask(failure) => engine.ask(failure, sleeper.now()),
                     Command::Await(cost) => engine.await_grant(cost),
@@ -256,39 +261,43 @@ where
                     }
                 }
             }
-            rounds += 1;
-            if rounds == IMMEDIATE_MAX {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-
-            let mut running = false;
-            let mut ready = None;
-            let mut earlier = 0;
-            while let Some((attempt, slot)) = engine.call.running_after(earlier) {
-                earlier = attempt;
-                running = true;
-                let polled = match slot {
-                    0 => cell.as_mut().poll_run(cx),
-                    _ => match &mut others[slot - 1] {
-                        Some(attempt) => attempt.as_mut().poll(cx),
-                        None => Poll::Pending,
-                    },
-                };
-                if let Poll::Ready(result) = polled {
-                    ready = Some((slot, result));
-                    break;
+            if !polled {
+                rounds += 1;
+                if rounds == IMMEDIATE_MAX {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
-            }
-            if let Some((slot, result)) = ready {
-                if slot > 0 {
-                    others[slot - 1] = None;
+                running = false;
+                let mut ready = None;
+                let mut earlier = 0;
+                while let Some((attempt, slot)) = engine.call.running_after(earlier) {
+                    earlier = attempt;
+                    running = true;
+                    let result = match slot {
+                        0 => cell.as_mut().poll_run(cx),
+                        _ => match &mut others[slot - 1] {
+                            Some(attempt) => attempt.as_mut().poll(cx),
+                            None => Poll::Pending,
+                        },
+                    };
+                    if let Poll::Ready(result) = result {
+                        ready = Some((slot, result));
+                        break;
+                    }
                 }
-                engine.outcome(slot, classify.classify(result), sleeper.now());
-                *looked = false;
+                if let Some((slot, result)) = ready {
+                    if slot > 0 {
+                        others[slot - 1] = None;
+                    }
+                    engine.outcome(slot, classify.classify(result), sleeper.now());
+                    *looked = false;
+                } else {
+                    polled = true;
+                }
                 continue;
             }
             if engine.poll_question(cx, || sleeper.now()).is_ready() {
+                polled = false;
                 continue;
             }
             let Some(at) = engine.call.wake_at() else { return Poll::Pending };
@@ -307,6 +316,7 @@ where
             }
             *looked = false;
             engine.wake(sleeper.now().max(at));
+            polled = false;
         }
     }
 }

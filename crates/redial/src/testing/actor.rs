@@ -236,7 +236,9 @@ impl<'a> Actor<'a> {
     }
 
     fn obey(&mut self, now: Ns, agenda: &mut Agenda) {
-        while let Some(command) = self.call.as_mut().and_then(Call::command) {
+        while let Some(call) = &mut self.call
+            && let Some(command) = call.command(&mut self.world)
+        {
             match command {
                 Command::Cancel(slot) => {
                     let written = self.messages.written;

@@ -1,5 +1,7 @@
 //! Hedged calls: who wins, when the losers go, and what the hedges cost.
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -259,4 +261,65 @@ fn a_hedged_call_on_a_clock_of_ones_own_counts_from_its_first_poll_too() {
     hand.pass(ms(7));
     let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it has failed") };
     assert_eq!(error.elapsed(), ms(7));
+}
+
+/// Runs an operation that fails for good at its first poll; how often it ran, what the report and
+/// the throttle say.
+fn run_final(call: impl FnOnce(&Hedged, &Cell<u32>) -> u32) -> (u32, u32, Option<f64>) {
+    let policy = hedged(Duration::ZERO, 5);
+    let ran = Cell::new(0);
+    let attempts = call(&policy, &ran);
+    (ran.get(), attempts, policy.tokens(0))
+}
+
+#[test]
+fn hedging_does_not_pay_for_hedges_that_never_start() {
+    let fails = |ran: &Cell<u32>| {
+        ran.set(ran.get() + 1);
+        Err::<(), _>(())
+    };
+    let plain = run_final(|policy, ran| {
+        let call = policy.retry(|| async { fails(ran) }).when(|()| false);
+        let mut call = Box::pin(call.sleeping_on(Hand::default()).into_future());
+        let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it fails at once") };
+        assert_eq!(error.why(), Why::Fatal);
+        error.attempts()
+    });
+    assert_eq!(plain, (1, 1, Some(10.0)));
+    // The same with an event log, which needs the state machine from the start.
+    let logged = run_final(|policy, ran| {
+        let mut diary = Diary::new();
+        let call = policy.retry(|| async { fails(ran) }).when(|()| false).diary(&mut diary);
+        let mut call = Box::pin(call.sleeping_on(Hand::default()).into_future());
+        let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it fails at once") };
+        drop(call);
+        let started = diary.notes().iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+        assert_eq!(started.count(), 1);
+        assert_eq!(diary.replay(policy), Ok(()), "the outcome came before the next start");
+        error.attempts()
+    });
+    assert_eq!(logged, (1, 1, Some(10.0)));
+}
+
+#[test]
+fn hedging_gives_back_hedges_queued_behind_a_panic() {
+    for logged in [false, true] {
+        let (policy, mut calls) = (hedged(Duration::ZERO, 5), 0);
+        let mut diary = Diary::new();
+        let call = policy.retry(|| {
+            calls += 1;
+            assert!(calls < 3, "as told");
+            std::future::pending::<Result<(), ()>>()
+        });
+        let call = call.when(|()| true).sleeping_on(Hand::default());
+        let call = if logged { call.diary(&mut diary) } else { call };
+        let mut call = Box::pin(call.into_future());
+        let polled = catch_unwind(AssertUnwindSafe(|| poll(call.as_mut()).is_pending()));
+        assert!(polled.is_err());
+        drop(call);
+        // The second and the third were started; the fourth and the fifth never.
+        assert_eq!((calls, policy.tokens(0)), (3, Some(8.0)), "logged: {logged}");
+        let started = diary.notes().iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+        assert_eq!(started.count(), if logged { 3 } else { 0 });
+    }
 }
