@@ -2,8 +2,9 @@
 //!
 //! Invariant: a purse holds at most one payment that its retry or hedge has used, the last, and at
 //! most one that waits for its start. Every way out resolves both: a start uses what waits and
-//! consumes what was used before, a success hands what was used back to the throttle, the end of
-//! the call in any other way consumes it, and what never started is refunded, dropped or not.
+//! consumes what was used before, a success hands what was used back to the throttle, a failure or
+//! a cancelled call consumes it, and what never started is refunded, dropped or not.
+//! Invariant: a call that started is reported as succeeded, failed or cancelled exactly once.
 
 use crate::time::Ns;
 use crate::{Bucket, Cost, Grant, Taken};
@@ -16,19 +17,35 @@ pub struct Purse<T: Bucket> {
     used: Option<Taken>,
     /// What was taken for the next one.
     waiting: Option<Taken>,
+    call: Reported,
+}
+
+/// What the throttle knows of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    Started,
+    Ended,
 }
 
 impl<T: Bucket> Purse<T> {
     /// An empty purse.
     #[must_use]
     pub const fn new(throttle: T) -> Self {
-        Purse { throttle, used: None, waiting: None }
+        Purse { throttle, used: None, waiting: None, call: Reported::Nothing }
     }
 
     /// The throttle behind it.
     #[must_use]
     pub const fn throttle(&self) -> &T {
         &self.throttle
+    }
+
+    /// The first attempt is about to start.
+    pub fn call_started(&mut self) {
+        debug_assert!(self.call == Reported::Nothing, "a call starts once");
+        self.call = Reported::Started;
+        self.throttle.call_started();
     }
 
     /// Counts a failure.
@@ -43,11 +60,14 @@ impl<T: Bucket> Purse<T> {
         grant
     }
 
-    /// Holds what a later answer granted.
+    /// Holds what a later answer granted. What comes after the end goes back at once.
     pub fn hold(&mut self, grant: Grant) {
         if let Grant::Now(taken) | Grant::After(_, taken) = grant {
             debug_assert!(self.waiting.is_none(), "paid twice for one retry");
             self.waiting = Some(taken);
+            if self.call == Reported::Ended {
+                self.refund();
+            }
         }
     }
 
@@ -61,13 +81,28 @@ impl<T: Bucket> Purse<T> {
     /// The call succeeded: what its last retry took goes back by the throttle's own rule.
     pub fn succeeded(&mut self) {
         self.refund();
-        self.throttle.succeeded(self.used.take());
+        if self.call != Reported::Ended {
+            self.call = Reported::Ended;
+            self.throttle.succeeded(self.used.take());
+        }
     }
 
-    /// The call ended in any other way: what was taken for a retry that never started goes back.
-    pub fn ended(&mut self) {
+    /// The call failed for good: what was taken for a retry that never started goes back.
+    pub fn call_failed(&mut self) {
+        self.end(T::call_failed);
+    }
+
+    /// The application dropped the call: what was taken for a retry that never started goes back.
+    pub fn call_cancelled(&mut self) {
+        self.end(T::call_cancelled);
+    }
+
+    fn end(&mut self, report: fn(&T, Option<Taken>)) {
         self.refund();
-        self.used = None;
+        let used = self.used.take();
+        if core::mem::replace(&mut self.call, Reported::Ended) == Reported::Started {
+            report(&self.throttle, used);
+        }
     }
 
     fn refund(&mut self) {
@@ -79,7 +114,7 @@ impl<T: Bucket> Purse<T> {
 
 impl<T: Bucket> Drop for Purse<T> {
     fn drop(&mut self) {
-        self.ended();
+        self.call_cancelled();
     }
 }
 
@@ -114,8 +149,8 @@ mod tests {
         assert_eq!(dropped, 15.0);
         let ended = left(|purse| {
             purse.take(COST, 0);
-            purse.ended();
-            purse.ended();
+            purse.call_failed();
+            purse.call_failed();
         });
         assert_eq!(ended, 15.0);
         let won = left(|purse| {
@@ -136,13 +171,13 @@ mod tests {
         };
         assert_eq!(used(|_dropped| {}), 10.0);
         let ended_twice = used(|purse| {
-            purse.ended();
-            purse.ended();
+            purse.call_failed();
+            purse.call_failed();
         });
         assert_eq!(ended_twice, 10.0);
         let won_and_ended = used(|purse| {
             purse.succeeded();
-            purse.ended();
+            purse.call_failed();
         });
         assert_eq!(won_and_ended, 15.0, "the retry's 5 are back, and no more");
     }
@@ -180,6 +215,72 @@ mod tests {
             purse.succeeded();
         });
         assert_eq!(refused, 5.0);
+    }
+
+    /// A throttle that keeps what it is told of a call.
+    #[derive(Default)]
+    struct Calls(core::cell::RefCell<alloc::vec::Vec<(&'static str, Option<Taken>)>>);
+
+    impl Bucket for Calls {
+        fn call_started(&self) {
+            self.0.borrow_mut().push(("started", None));
+        }
+        fn take(&self, _cost: Cost, _now: Ns) -> Grant {
+            Grant::Now(Taken(5))
+        }
+        fn give_back(&self, taken: Taken) {
+            self.0.borrow_mut().push(("back", Some(taken)));
+        }
+        fn succeeded(&self, taken: Option<Taken>) {
+            self.0.borrow_mut().push(("succeeded", taken));
+        }
+        fn call_failed(&self, taken: Option<Taken>) {
+            self.0.borrow_mut().push(("failed", taken));
+        }
+        fn call_cancelled(&self, taken: Option<Taken>) {
+            self.0.borrow_mut().push(("cancelled", taken));
+        }
+        fn tokens(&self, _now: Ns) -> Option<f64> {
+            None
+        }
+    }
+
+    #[test]
+    fn call_is_reported_once_with_what_its_last_retry_took() {
+        type End = fn(&mut Purse<&Calls>);
+        let ends: [(&str, End); 3] = [
+            ("succeeded", |purse| purse.succeeded()),
+            ("failed", |purse| purse.call_failed()),
+            ("cancelled", |purse| purse.call_cancelled()),
+        ];
+        for (name, end) in ends {
+            for (retried, used) in [(false, None), (true, Some(Taken(5)))] {
+                let calls = Calls::default();
+                let mut purse = Purse::new(&calls);
+                purse.call_started();
+                if retried {
+                    purse.take(COST, 0);
+                    purse.started();
+                }
+                purse.take(COST, 0);
+                end(&mut purse);
+                purse.call_failed();
+                purse.succeeded();
+                purse.hold(Grant::Now(Taken(7)));
+                drop(purse);
+                let told = calls.0.take();
+                let [start, back, ended, late] = told[..] else { panic!("{told:?}") };
+                assert_eq!((start, back), (("started", None), ("back", Some(Taken(5)))));
+                assert_eq!((ended, late), ((name, used), ("back", Some(Taken(7)))));
+            }
+        }
+        // A call that never starts its first attempt is not reported.
+        let calls = Calls::default();
+        Purse::new(&calls).call_failed();
+        assert_eq!(calls.0.take(), []);
+        let calls = Calls::default();
+        Purse::new(&calls).call_started();
+        assert_eq!(calls.0.take(), [("started", None), ("cancelled", None)], "dropped");
     }
 
     #[test]

@@ -36,13 +36,17 @@ pub trait World {
     /// The next draw in `[0, 1)`.
     fn draw(&mut self) -> f64;
 
+    /// The call is about to start its first attempt.
+    fn call_started(&mut self) {}
+
     /// Counts a failure that drains throttles (ruling G11); before the first `take` for it.
     fn failed(&mut self) {}
 
     /// Asks the throttle for a retry or hedge. What was taken before is then settled.
     fn take(&mut self, cost: Cost, now: Ns) -> Grant;
 
-    /// The answer that was announced as [`Grant::Later`] is here.
+    /// The answer that was announced as [`Grant::Later`] is here; what it grants after the end of the
+    /// call is given back.
     fn granted(&mut self, _grant: Grant) {}
 
     /// What was taken is being used: its retry or hedge starts.
@@ -51,8 +55,11 @@ pub trait World {
     /// The call succeeded.
     fn succeeded(&mut self) {}
 
-    /// The call ended in any other way.
-    fn ended(&mut self) {}
+    /// The call failed for good.
+    fn call_failed(&mut self) {}
+
+    /// The application dropped the call.
+    fn call_cancelled(&mut self) {}
 
     /// The delay before this one, if the backoff made one: for decorrelated jitter and functions.
     fn previous(&self) -> Option<Ns> {
@@ -110,6 +117,9 @@ impl<T: Bucket, O: Outside> World for Dealings<T, O> {
     fn draw(&mut self) -> f64 {
         self.outside.draw()
     }
+    fn call_started(&mut self) {
+        self.purse.call_started();
+    }
     fn failed(&mut self) {
         self.purse.failed();
     }
@@ -125,8 +135,11 @@ impl<T: Bucket, O: Outside> World for Dealings<T, O> {
     fn succeeded(&mut self) {
         self.purse.succeeded();
     }
-    fn ended(&mut self) {
-        self.purse.ended();
+    fn call_failed(&mut self) {
+        self.purse.call_failed();
+    }
+    fn call_cancelled(&mut self) {
+        self.purse.call_cancelled();
     }
     fn previous(&self) -> Option<Ns> {
         self.previous

@@ -107,7 +107,8 @@ fn by_ledger(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, sta
     };
     match why {
         Why::Succeeded => book.succeeded(),
-        _ => book.ended(),
+        Why::Cancelled => book.call_cancelled(),
+        _ => book.call_failed(),
     }
     book.note(now, Note::Ended { why, attempt });
     Shown { diary: std::mem::take(&mut book.diary), ledger, now }

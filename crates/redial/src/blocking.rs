@@ -58,7 +58,8 @@ where
         let rules = origin.policy().rules();
         // What a deadline that has passed already leaves of a call is the machine's to say (P10).
         let expired = rules.deadline == Some(Duration::ZERO);
-        if options.is_none() && !expired && !crate::trace::is_wanted() {
+        let machine = expired || crate::trace::is_wanted() || origin.watches_calls();
+        if options.is_none() && !machine {
             let remaining = shorter(rules.deadline, rules.attempt_timeout);
             let attempt = Attempt { number: 1, remaining, last: None };
             let outcome = classify.classify(operation.start(attempt));

@@ -29,6 +29,22 @@ impl Funded {
 const FLAT: Taken = Taken(0);
 
 impl Bucket for Funded {
+    fn call_started(&self) {
+        self.throttle.call_started();
+    }
+
+    fn watches_calls(&self) -> bool {
+        self.throttle.watches_calls()
+    }
+
+    fn call_failed(&self, taken: Option<Taken>) {
+        self.throttle.call_failed(taken);
+    }
+
+    fn call_cancelled(&self, taken: Option<Taken>) {
+        self.throttle.call_cancelled(taken);
+    }
+
     fn failed(&self) {
         self.throttle.failed();
     }

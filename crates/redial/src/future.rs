@@ -151,10 +151,13 @@ where
         !O::SEES && self.origin.policy().core.fits_ledger() && self.origin.is_flat()
     }
 
-    /// Whether the clock is read before the first attempt.
+    /// Whether the clock is read before the first attempt, or there is a machine from the start.
     #[inline(always)]
     fn is_timed(&self) -> bool {
-        O::SEES || R::TIMED || self.origin.policy().rules().deadline.is_some()
+        O::SEES
+            || R::TIMED
+            || self.origin.policy().rules().deadline.is_some()
+            || self.origin.watches_calls()
     }
 
     /// The first poll of a call without options: the operation starts.
@@ -174,7 +177,7 @@ where
     ) -> Poll<ResultOf<O, C, R>> {
         // What a deadline that has passed already leaves of a call is the machine's to say (P10).
         let expired = self.origin.policy().rules().deadline == Some(Duration::ZERO);
-        if expired || crate::trace::is_wanted() {
+        if expired || crate::trace::is_wanted() || self.origin.watches_calls() {
             self.open_box(cell.as_mut(), || Rare::told(Box::default()));
             return self.drive(cell, cx);
         }

@@ -52,6 +52,11 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
     #[doc(hidden)]
     fn is_flat(self) -> bool;
 
+    /// Whether the throttle is told when calls start and end, so that a call needs its machine from
+    /// the start.
+    #[doc(hidden)]
+    fn watches_calls(self) -> bool;
+
     /// Asks for a retry.
     #[doc(hidden)]
     fn take(self, cost: Cost, now: Ns) -> Grant;
@@ -78,6 +83,10 @@ impl<'p> Origin<'p> for &'p Policy {
     #[inline]
     fn is_flat(self) -> bool {
         self.handle.is_flat()
+    }
+    #[inline(always)]
+    fn watches_calls(self) -> bool {
+        self.handle.watches_calls()
     }
     #[inline]
     fn take(self, cost: Cost, now: Ns) -> Grant {
@@ -108,6 +117,10 @@ impl<'p> Origin<'p> for Site {
     #[inline]
     fn is_flat(self) -> bool {
         true
+    }
+    #[inline(always)]
+    fn watches_calls(self) -> bool {
+        false
     }
     #[inline]
     fn take(self, cost: Cost, now: Ns) -> Grant {

@@ -107,6 +107,18 @@ impl Handle {
         }
     }
 
+    /// The throttle, if the start and the end of calls are reported to it.
+    #[inline]
+    fn watching(&self) -> Option<&dyn Bucket> {
+        let bucket: &dyn Bucket = match self {
+            Handle::Static(bucket) => *bucket,
+            Handle::Shared(bucket) => &**bucket,
+            // Budgets do not watch calls.
+            Handle::None | Handle::Place(_) | Handle::Budget(_) | Handle::Own(_) => return None,
+        };
+        bucket.watches_calls().then_some(bucket)
+    }
+
     fn bucket(&self) -> Option<&dyn Bucket> {
         match self {
             Handle::None => None,
@@ -132,6 +144,29 @@ impl fmt::Debug for Handle {
 }
 
 impl Bucket for Handle {
+    fn call_started(&self) {
+        if let Some(bucket) = self.watching() {
+            bucket.call_started();
+        }
+    }
+
+    #[inline]
+    fn watches_calls(&self) -> bool {
+        self.watching().is_some()
+    }
+
+    fn call_failed(&self, taken: Option<Taken>) {
+        if let Some(bucket) = self.watching() {
+            bucket.call_failed(taken);
+        }
+    }
+
+    fn call_cancelled(&self, taken: Option<Taken>) {
+        if let Some(bucket) = self.watching() {
+            bucket.call_cancelled(taken);
+        }
+    }
+
     fn failed(&self) {
         if let Handle::Static(_) | Handle::Shared(_) = self
             && let Some(bucket) = self.bucket()

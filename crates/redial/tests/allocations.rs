@@ -102,6 +102,13 @@ fn a_plain_call_that_succeeds_in_the_end_allocates_nothing() {
 }
 
 #[test]
+fn smithy_bucket_costs_no_allocation_on_success() {
+    let policy = redial::smithy::Standard::standard().policy().expect("valid");
+    assert_eq!(count(&policy, 0, 0), 0);
+    assert_eq!(count(&policy, 3, 0), 0);
+}
+
+#[test]
 fn a_call_with_a_deadline_allocates_one_box_if_it_pends_and_one_if_it_fails() {
     assert_eq!(count(&LIMITED, 0, 0), 0);
     assert_eq!(count(&LIMITED, 1, 0), 1, "the timer");

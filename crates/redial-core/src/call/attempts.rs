@@ -16,8 +16,9 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             return None;
         }
         let number = self.ledger.count();
-        if self.started > 0 {
-            world.started();
+        match self.started {
+            0 => world.call_started(),
+            _ => world.started(),
         }
         if self.policy.rules().hedge.is_some() && number >= self.attempts_max {
             self.stopped.get_or_insert(Why::Attempts);
@@ -93,10 +94,10 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     ) {
         self.drop_what_waits();
         self.stop_all_but(None, now, world);
-        if why == Why::Succeeded {
-            world.succeeded();
-        } else {
-            world.ended();
+        match why {
+            Why::Succeeded => world.succeeded(),
+            Why::Cancelled => world.call_cancelled(),
+            _ => world.call_failed(),
         }
         let attempt = who.map(|(attempt, _)| attempt);
         self.end = Some(End { why, attempt, slot: who.map_or(0, |(_, slot)| slot) });

@@ -111,6 +111,7 @@ mod tests {
         let call: Call<_, 1> = first.begin(&policy, 0, &mut world);
         assert!(!call.is_committed());
         first.committed();
+        let mut world = Dealings::new(&budget, Random::new(1));
         let mut call: Call<_, 1> = first.begin(&policy, 0, &mut world);
         assert!(call.is_committed());
         assert_eq!(call.running_after(0), Some((1, 0)));

@@ -110,11 +110,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The throttle answered what it had announced.
     pub fn granted(&mut self, grant: Grant, now: Ns, world: &mut impl World) {
         let Phase::Granting(wanted) = self.phase else {
-            // Nobody waits for it any more, so that it never starts: the end gives it back (P6).
+            // Nothing waits for it any more, so that it never starts: the end gives it back (P6).
             world.granted(grant);
-            if self.end.is_some() {
-                world.ended();
-            }
             return;
         };
         self.seen = now;

@@ -170,6 +170,9 @@ impl Costs {
 }
 
 impl Bucket for Costs {
+    fn watches_calls(&self) -> bool {
+        false
+    }
     fn take(&self, cost: Cost, now: Ns) -> Grant {
         let cost = to_units(self.cost(cost.kind), self.unit);
         let full = self.full(now);

@@ -27,8 +27,57 @@ use crate::time::Ns;
 use crate::{Cost, Grant, Taken};
 
 /// What calls share to hold retries back.
+///
+/// A throttle of your own hears of each call in this order: [`call_started`](Bucket::call_started)
+/// before its first attempt, then [`take`](Bucket::take) for each retry and hedge, and at the end
+/// exactly one of [`succeeded`](Bucket::succeeded), [`call_failed`](Bucket::call_failed) and
+/// [`call_cancelled`](Bucket::call_cancelled). These are the `acquireToken`, `scheduleRetry`,
+/// `notifySuccess` and `notifyFailure` of Smithy's `RetryTokenBucket`.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+/// use redial_core::throttle::Bucket;
+/// use redial_core::{Cost, Grant, Ns, Taken};
+///
+/// /// No retries while more than a hundred calls are in flight.
+/// #[derive(Default)]
+/// struct InFlight(AtomicU32);
+///
+/// impl Bucket for InFlight {
+///     fn call_started(&self) {
+///         self.0.fetch_add(1, Relaxed);
+///     }
+///     fn take(&self, _cost: Cost, _now: Ns) -> Grant {
+///         if self.0.load(Relaxed) > 100 { Grant::Refused } else { Grant::Now(Taken(0)) }
+///     }
+///     fn give_back(&self, _taken: Taken) {}
+///     fn succeeded(&self, _taken: Option<Taken>) {
+///         self.0.fetch_sub(1, Relaxed);
+///     }
+///     fn call_failed(&self, _taken: Option<Taken>) {
+///         self.0.fetch_sub(1, Relaxed);
+///     }
+///     fn call_cancelled(&self, _taken: Option<Taken>) {
+///         self.0.fetch_sub(1, Relaxed);
+///     }
+///     fn tokens(&self, _now: Ns) -> Option<f64> {
+///         None
+///     }
+/// }
+/// ```
 pub trait Bucket {
-    /// Counts a failure that may be retried. Only throttles that failures drain heed it.
+    /// A call is about to start its first attempt, which no throttle delays or refuses (ruling P10).
+    fn call_started(&self) {}
+
+    /// Whether the start, failure and cancelling of calls are reported to this throttle. Where they
+    /// are not, [`call_started`](Bucket::call_started), [`call_failed`](Bucket::call_failed) and
+    /// [`call_cancelled`](Bucket::call_cancelled) may be left out, and a call that succeeds at its
+    /// first attempt allocates nothing. The throttles of this crate do not need them.
+    fn watches_calls(&self) -> bool {
+        true
+    }
+
+    /// Counts a failure that may be retried. Only throttles that failures drain use it.
     fn failed(&self) {}
 
     /// Asks for a retry or hedge.
@@ -45,11 +94,31 @@ pub trait Bucket {
     /// A call succeeded; `taken` is what its last retry or hedge took, if there was one.
     fn succeeded(&self, taken: Option<Taken>);
 
+    /// A call failed for good: fatally, or because no attempt, time or token is left. `taken` is what
+    /// its last retry or hedge took, if one started.
+    fn call_failed(&self, _taken: Option<Taken>) {}
+
+    /// The application dropped a call, which is not a failure (ruling P6). `taken` is what its last
+    /// retry or hedge took, if one started.
+    fn call_cancelled(&self, _taken: Option<Taken>) {}
+
     /// What is left, for people to read; a debt is negative.
     fn tokens(&self, now: Ns) -> Option<f64>;
 }
 
 impl<T: Bucket + ?Sized> Bucket for &T {
+    fn call_started(&self) {
+        (**self).call_started();
+    }
+    fn watches_calls(&self) -> bool {
+        (**self).watches_calls()
+    }
+    fn call_failed(&self, taken: Option<Taken>) {
+        (**self).call_failed(taken);
+    }
+    fn call_cancelled(&self, taken: Option<Taken>) {
+        (**self).call_cancelled(taken);
+    }
     fn failed(&self) {
         (**self).failed();
     }
@@ -75,6 +144,9 @@ impl<T: Bucket + ?Sized> Bucket for &T {
 pub struct Free;
 
 impl Bucket for Free {
+    fn watches_calls(&self) -> bool {
+        false
+    }
     fn take(&self, _cost: Cost, _now: Ns) -> Grant {
         Grant::Now(Taken(0))
     }
@@ -103,6 +175,18 @@ mod tests {
     struct Told(RefCell<alloc::vec::Vec<&'static str>>);
 
     impl Bucket for Told {
+        fn call_started(&self) {
+            self.0.borrow_mut().push("call_started");
+        }
+        fn watches_calls(&self) -> bool {
+            false
+        }
+        fn call_failed(&self, _taken: Option<Taken>) {
+            self.0.borrow_mut().push("call_failed");
+        }
+        fn call_cancelled(&self, _taken: Option<Taken>) {
+            self.0.borrow_mut().push("call_cancelled");
+        }
         fn failed(&self) {
             self.0.borrow_mut().push("failed");
         }
@@ -132,20 +216,27 @@ mod tests {
     fn a_reference_to_a_throttle_is_that_throttle() {
         let told = Told::default();
         let by_reference = |throttle: &dyn Bucket| {
+            assert!(!throttle.watches_calls());
+            throttle.call_started();
             throttle.failed();
             assert_eq!(throttle.take(COST, 5), Grant::After(5, Taken(3)));
             throttle.give_back(Taken(3));
             throttle.succeeded(None);
+            throttle.call_failed(None);
+            throttle.call_cancelled(None);
             assert_eq!(throttle.tokens(7), Some(7.0));
         };
         by_reference(&&told);
-        assert_eq!(*told.0.borrow(), ["failed", "take", "give_back", "succeeded"]);
+        let all = ["call_started", "failed", "take", "give_back", "succeeded"];
+        let ends = ["call_failed", "call_cancelled"];
+        assert_eq!(*told.0.borrow(), [&all[..], &ends].concat());
         assert_eq!(answer(&told), Poll::Ready(Grant::Now(Taken(4))));
     }
 
     #[test]
     fn no_throttle_holds_nothing_back_and_counts_nothing() {
         Free.failed();
+        assert!(!Free.watches_calls());
         assert_eq!(Free.take(COST, 0), Grant::Now(Taken(0)));
         assert_eq!(Free.tokens(0), None);
     }

@@ -59,6 +59,9 @@ pub fn places_are_shared() -> bool {
 }
 
 impl Bucket for Place {
+    fn watches_calls(&self) -> bool {
+        false
+    }
     #[inline]
     fn take(&self, cost: Cost, now: Ns) -> Grant {
         self.budget().take(cost, now)

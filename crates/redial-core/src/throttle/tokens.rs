@@ -123,6 +123,9 @@ impl Tokens {
 }
 
 impl Bucket for Tokens {
+    fn watches_calls(&self) -> bool {
+        false
+    }
     fn failed(&self) {
         self.change(Level::failed);
     }

@@ -154,8 +154,16 @@ impl World for Book<'_> {
         self.dealings.succeeded();
     }
 
-    fn ended(&mut self) {
-        self.dealings.ended();
+    fn call_failed(&mut self) {
+        self.dealings.call_failed();
+    }
+
+    fn call_cancelled(&mut self) {
+        self.dealings.call_cancelled();
+    }
+
+    fn call_started(&mut self) {
+        self.dealings.call_started();
     }
 
     fn previous(&self) -> Option<Ns> {

@@ -35,7 +35,8 @@
 //! | `TerminateAndFail` | [`Directive::Fail`](crate::Directive::Fail) |
 //! | `RetryError(reason)` | [`Directive::Retry`](crate::Directive::Retry) with a [`Failure`](crate::Failure) |
 //! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](crate::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
-//! | `RetryTokenBucket.acquireToken` | [`Token::acquire`] on a [`Costs`](crate::throttles::Costs) |
+//! | `RetryTokenBucket`, one of your own | [`Bucket`](crate::throttles::Bucket), with [`Policy::sharing`](crate::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
+//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`Costs`](crate::throttles::Costs) |
 //! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`Token`]: `success`, `failure`, `retry` |
 //! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`Standard::policy_with`] |
 

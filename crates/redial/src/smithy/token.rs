@@ -55,7 +55,7 @@ impl<'b> Token<'b> {
 
     /// The try failed, and no other follows: nothing goes back.
     pub fn failure(mut self) {
-        self.purse.ended();
+        self.purse.call_failed();
     }
 
     /// The try failed with this kind of failure, and another is wanted. `now` is in nanoseconds

@@ -1,5 +1,7 @@
 //! What the bucket does: costs, refunds, debts, sharing (S3, S4, S5, S10, B).
 
+use std::sync::Mutex;
+
 use redial::throttles::{Cost, Grant, Taken, Tokens};
 
 use super::*;
@@ -271,4 +273,172 @@ fn a_bucket_that_answers_later_keeps_the_budgets_retry_until_then() {
     assert_eq!(funded.take(cost, 0), Grant::Later);
     drop(funded.later(cost));
     assert_eq!(budget.tokens(0), Some(10.0), "a call that is dropped meanwhile");
+}
+
+/// A bucket of a user's own: what it is told, in order.
+#[derive(Default)]
+struct Watching(Mutex<Vec<String>>);
+
+impl Watching {
+    fn push(&self, what: impl Into<String>) {
+        self.0.lock().expect("whole").push(what.into());
+    }
+
+    fn take_all(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().expect("whole"))
+    }
+}
+
+impl redial::throttles::Bucket for Watching {
+    fn call_started(&self) {
+        self.push("acquire");
+    }
+    fn take(&self, cost: Cost, _: u64) -> Grant {
+        self.push(format!("retry {:?}", cost.kind));
+        Grant::Now(Taken(7))
+    }
+    fn give_back(&self, _: Taken) {
+        self.push("give back");
+    }
+    fn succeeded(&self, taken: Option<Taken>) {
+        self.push(format!("success {:?}", taken.map(|taken| taken.0)));
+    }
+    fn call_failed(&self, taken: Option<Taken>) {
+        self.push(format!("failure {:?}", taken.map(|taken| taken.0)));
+    }
+    fn call_cancelled(&self, taken: Option<Taken>) {
+        self.push(format!("cancelled {:?}", taken.map(|taken| taken.0)));
+    }
+    fn tokens(&self, _: u64) -> Option<f64> {
+        None
+    }
+}
+
+/// Runs a call whose attempts end like this, the last outcome again and again.
+fn drive(driver: &str, policy: &Policy, bucket: &Watching, outcomes: &[Outcome]) {
+    let (clock, mut tries) = (Clock::default(), 0);
+    let mut next = || {
+        bucket.push("run");
+        tries += 1;
+        outcomes[(tries - 1).min(outcomes.len() - 1)]
+    };
+    let is_err = match driver {
+        "blocking" => policy.retry(next).when(is_retryable).call().is_err(),
+        "lending" => {
+            let mut lent = ();
+            let call = policy.retry_on(&mut lent, async |()| next()).sleeping_on(clock);
+            clock.run(call.when(is_retryable)).is_err()
+        }
+        "logged" => {
+            let call = policy.retry(|| std::future::ready(next())).when(is_retryable);
+            clock.run(call.sleeping_on(clock).history().into_future()).is_err()
+        }
+        _ => {
+            let call = policy.retry(|| std::future::ready(next())).when(is_retryable);
+            clock.run(call.sleeping_on(clock).into_future()).is_err()
+        }
+    };
+    assert_eq!(is_err, *outcomes.last().expect("one at least") != OK);
+}
+
+#[test]
+fn bucket_is_told_of_the_first_try_and_of_the_end() {
+    let cases: [(&[Outcome], &[&str]); 5] = [
+        (&[OK], &["acquire", "run", "success None"]),
+        (&[FATAL], &["acquire", "run", "failure None"]),
+        (&[SERVER, OK], &["acquire", "run", "retry Server", "run", "success Some(7)"]),
+        (&[SERVER, FATAL], &["acquire", "run", "retry Server", "run", "failure Some(7)"]),
+        (
+            &[THROTTLING, TIMEOUT, SERVER],
+            &[
+                "acquire",
+                "run",
+                "retry Throttling",
+                "run",
+                "retry Timeout",
+                "run",
+                "failure Some(7)",
+            ],
+        ),
+    ];
+    for (outcomes, told) in cases {
+        for driver in ["async", "logged", "lending", "blocking"] {
+            let bucket = Arc::new(Watching::default());
+            let funded = Funded::new(bucket.clone(), Arc::new(Budget::standard()));
+            for policy in
+                [policy(STILL).sharing(bucket.clone()), policy(STILL).sharing(Arc::new(funded))]
+            {
+                drive(driver, &policy, &bucket, outcomes);
+                assert_eq!(bucket.take_all(), told, "{driver}, {outcomes:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bucket_is_told_of_a_call_that_is_dropped() {
+    let bucket = Arc::new(Watching::default());
+    let policy = policy(STILL).sharing(bucket.clone());
+    let clock = Clock::default();
+    // Dropped while the first attempt runs, while the retry waits, and while the retry runs.
+    let waits: [(&[(u64, Outcome)], u64, &[&str]); 3] = [
+        (&[(5, OK)], 1, &["acquire", "cancelled None"]),
+        (&[(0, SERVER), (5, OK)], 1, &["acquire", "cancelled None"]),
+        (&[(0, SERVER), (5, OK)], 11, &["acquire", "retry Server", "cancelled Some(7)"]),
+    ];
+    for (steps, after, told) in waits {
+        let script = Script::new(&clock, steps);
+        let call = policy.retry(|| script.attempt()).when(is_retryable).sleeping_on(clock);
+        let mut call = Box::pin(call.into_future());
+        let mut timer = Box::pin(redial::testing::Clock.sleep(ms(after)));
+        clock.run(std::future::poll_fn(|cx| {
+            assert!(call.as_mut().poll(cx).is_pending(), "it is dropped before it ends");
+            timer.as_mut().poll(cx)
+        }));
+        drop(call);
+        assert_eq!(bucket.take_all(), told, "after {after} ms");
+    }
+    // A call that is never polled never starts.
+    drop(policy.retry(|| std::future::ready(OK)).when(is_retryable).into_future());
+    assert_eq!(bucket.take_all(), Vec::<String>::new());
+}
+
+#[test]
+fn bucket_that_asks_not_to_watch_calls_is_not_told() {
+    /// Counts what it is told beside the retries.
+    #[derive(Default)]
+    struct Blind(Watching);
+    impl redial::throttles::Bucket for Blind {
+        fn watches_calls(&self) -> bool {
+            false
+        }
+        fn call_started(&self) {
+            self.0.call_started();
+        }
+        fn take(&self, cost: Cost, now: u64) -> Grant {
+            self.0.take(cost, now)
+        }
+        fn give_back(&self, taken: Taken) {
+            self.0.give_back(taken);
+        }
+        fn succeeded(&self, taken: Option<Taken>) {
+            self.0.succeeded(taken);
+        }
+        fn call_failed(&self, taken: Option<Taken>) {
+            self.0.call_failed(taken);
+        }
+        fn tokens(&self, _: u64) -> Option<f64> {
+            None
+        }
+    }
+    let bucket = Arc::new(Blind::default());
+    let policy = policy(STILL).sharing(bucket.clone());
+    let outcomes: [(&[Outcome], &[&str]); 2] =
+        [(&[OK], &["run", "success None"]), (&[SERVER, FATAL], &["run", "retry Server", "run"])];
+    for (outcomes, told) in outcomes {
+        for driver in ["async", "logged", "lending", "blocking"] {
+            drive(driver, &policy, &bucket.0, outcomes);
+            assert_eq!(bucket.0.take_all(), told, "{driver}");
+        }
+    }
 }
