@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use redial::{Decision, Request, Strategy, ms};
 use redial_couchbase::{
-    Attempt, BestEffort, Cause, CollectionMap, Error, Operation, Orchestrator, Response, Target,
-    TerminalState, operation, reason,
+    Attempt, BestEffort, Cause, CollectionMap, Error, Operation, Orchestrator, Reason, Response,
+    Target, TerminalState, operation, reason,
 };
+
+/// Why the application wants a replace that finds nothing to be retried: nothing was changed, and the
+/// document will be there soon.
+const NOT_THERE_YET: Reason = Reason::new("NOT_THERE_YET").allow_non_idempotent();
 
 /// The double: it answers with what its script says, each after 2 ms.
 struct Double(Mutex<Vec<Result<&'static str, Cause>>>);
@@ -69,6 +73,20 @@ async fn main() {
         state.terminal_for(target).map_or(Ok("sent"), |terminal| Err(Cause::from(terminal)))
     };
     tell(request(operation::KV_INSERT, ms(2500)).run(send).await);
+
+    println!("The document is unlocked with the wrong CAS: that is never retried.");
+    let double = Double::new([status(0x09)]);
+    tell(request(operation::KV_UNLOCK, ms(2500)).run(|attempt| double.answer(attempt)).await);
+
+    println!("The document to replace is about to be written: only the application knows that.");
+    let double = Double::new([status(0x01), status(0x01), Ok("replaced")]);
+    let replace = |attempt: Attempt| async {
+        double.answer(attempt).await.map_err(|cause| match cause {
+            Cause::Response(Response::Kv { status: 0x01, .. }) => NOT_THERE_YET.into(),
+            cause => cause,
+        })
+    };
+    tell(request(operation::KV_REPLACE, ms(2500)).run(replace).await);
 
     println!("A strategy of one's own: at most two retries, and best effort otherwise.");
     let twice = |request: &Request<'_>| match request.retry_attempts() {

@@ -75,8 +75,8 @@ impl Context {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_last_response(&self, response: Option<&Response>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = response.cloned();
+    pub(crate) fn set_last_response(&self, response: Option<Response>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = response;
     }
 
     pub(crate) fn is_sent(&self) -> bool {

@@ -36,7 +36,23 @@ struct Inner<E> {
     reasons: Vec<Reason>,
     last: Option<Reason>,
     timeout: Option<Timeout>,
+    cas_mismatch: Option<CasMismatch>,
 }
+
+/// The document was unlocked with the wrong CAS, or is not locked any more: the server answers
+/// LOCKED to `unlock`, which is never retried (ruling C5). Found with
+/// [`Error::cas_mismatch`](crate::Error::cas_mismatch).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct CasMismatch;
+
+impl fmt::Display for CasMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CAS mismatch")
+    }
+}
+
+impl std::error::Error for CasMismatch {}
 
 /// What the orchestrator saw of a call, besides its result.
 pub(crate) struct Seen {
@@ -52,7 +68,9 @@ impl<E> Error<E> {
             let ambiguous = may_have_run && !context.operation().is_idempotent();
             if ambiguous { Timeout::Ambiguous } else { Timeout::Unambiguous }
         });
-        Error(Box::new(Inner { call, context, reasons, last, timeout }))
+        let mismatch = context.last_response().is_some_and(|response| response.is_cas_mismatch());
+        let cas_mismatch = (mismatch && call.why() == Why::Fatal).then_some(CasMismatch);
+        Error(Box::new(Inner { call, context, reasons, last, timeout, cas_mismatch }))
     }
 
     /// Why it ended.
@@ -78,6 +96,23 @@ impl<E> Error<E> {
     #[must_use]
     pub fn terminal(&self) -> Option<TerminalError> {
         self.0.call.strategy_error().and_then(|error| error.downcast_ref()).copied()
+    }
+
+    /// The CAS mismatch that ended the request, if one did.
+    ///
+    /// ```
+    /// use redial::s;
+    /// use redial_couchbase::{Cause, Orchestrator, Response, operation};
+    ///
+    /// let request = Orchestrator::new();
+    /// let request = request.request(operation::KV_UNLOCK, s(2)).about("airline_10");
+    /// let error = request.call(|_| Err::<(), _>(Cause::from(Response::kv(0x09)))).unwrap_err();
+    /// assert!(error.cas_mismatch().is_some());
+    /// assert_eq!(error.attempts(), 1);
+    /// ```
+    #[must_use]
+    pub fn cas_mismatch(&self) -> Option<CasMismatch> {
+        self.0.cas_mismatch
     }
 
     /// The last error of an attempt: the cause. There may be none: the timeout can come first.
@@ -154,6 +189,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
         if let (Some(_), Some(reason)) = (self.terminal(), self.reason()) {
             write!(f, "{reason}, ")?;
         }
+        if let Some(mismatch) = self.0.cas_mismatch {
+            write!(f, "{mismatch}, ")?;
+        }
         self.0.call.fmt(f)
     }
 }
@@ -166,6 +204,7 @@ impl<E: fmt::Debug> fmt::Debug for Error<E> {
             .field("reasons", &self.0.reasons)
             .field("terminal", &self.terminal())
             .field("timeout", &self.0.timeout)
+            .field("cas_mismatch", &self.0.cas_mismatch)
             .finish()
     }
 }

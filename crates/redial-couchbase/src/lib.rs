@@ -63,6 +63,44 @@
 //! });
 //! ```
 //!
+//! # Failures that only the application can judge
+//!
+//! A response that the document does not list is final: a replace that finds no document, for
+//! instance. An application that knows that the document is about to appear ("retryable with
+//! application context") gives that failure a reason of its own. A reason that proves that nothing was
+//! changed is retried for writes too:
+//!
+//! ```
+//! use redial::s;
+//! use redial_couchbase::response::status;
+//! use redial_couchbase::{Cause, Orchestrator, Reason, Response, operation};
+//!
+//! const NOT_THERE_YET: Reason = Reason::new("NOT_THERE_YET").allow_non_idempotent();
+//!
+//! # #[cfg(not(feature = "tokio"))] fn main() {}
+//! # #[cfg(feature = "tokio")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), redial_couchbase::Error<Cause>> {
+//! # let mut answers = vec![Ok(7), Err(Response::kv(0x01)), Err(Response::kv(0x01))];
+//! # let mut replace = |_key| { let answer = answers.pop().unwrap(); async move { answer } };
+//! let orchestrator = Orchestrator::new();
+//! let cas = orchestrator
+//!     .request(operation::KV_REPLACE, s(2))
+//!     .run(|_attempt| {
+//!         let replaced = replace("airline_10");
+//!         async move {
+//!             replaced.await.map_err(|response| match response {
+//!                 Response::Kv { status: status::NOT_FOUND, .. } => Cause::Reason(NOT_THERE_YET),
+//!                 response => Cause::Response(response),
+//!             })
+//!         }
+//!     })
+//!     .await?;
+//! # assert_eq!(cas, 7);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What is not promised
 //!
 //! No order between requests: a request that is retried may end after one that was sent later, even
@@ -95,7 +133,7 @@ mod terminal;
 mod trace;
 
 pub use context::{Attempt, Context};
-pub use error::{Error, Timeout};
+pub use error::{CasMismatch, Error, Timeout};
 #[cfg(feature = "serde")]
 pub use error_map::{ERROR_MAP_BYTES_MAX, ErrorMapError};
 pub use error_map::{ErrorMap, Growth, MapEntry, RETRY_ATTRIBUTES, RetrySpec};

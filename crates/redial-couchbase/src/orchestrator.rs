@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use redial::throttles::Bucket;
 use redial::{
-    Decision, DefaultSleeper, Diary, Directive, Jitter, Late, Note, Ns, Policy, Reason, Request,
-    Retry, Rules, Sleeper, Strategy, Throttle,
+    Decision, DefaultSleeper, Diary, Directive, Failure, Jitter, Late, Note, Ns, Policy, Reason,
+    Request, Retry, Rules, Sleeper, Strategy, Throttle,
 };
 use redial_core::{CONTROLLED, Numbering};
 
@@ -27,6 +27,8 @@ use crate::context::{Attempt, Context};
 use crate::error::{Error, Seen};
 use crate::log::{Log, LogLine};
 use crate::operation::Operation;
+use crate::reason;
+use crate::response::Judged;
 use crate::setback::Setback;
 use crate::strategy::{self, FastFailOnTerminalError};
 
@@ -252,9 +254,23 @@ impl<S, D> std::fmt::Debug for Dispatch<'_, S, D> {
 }
 
 /// What an error means, while its response is put where strategies find it.
-fn judge<E: Setback>(error: &E, context: &Context) -> Option<redial::Failure> {
-    context.set_last_response(error.response());
-    error.failure()
+///
+/// A response that names no command answers the request's operation. Where that makes a difference
+/// (LOCKED on unlock, 0x88 on get-collection-id, DCP), it decides, whatever the error says (ruling
+/// C5); otherwise the error does, which may know more than its response.
+fn judge<E: Setback>(error: &E, context: &Context) -> Option<Failure> {
+    let Some(response) = error.response() else {
+        context.set_last_response(None);
+        return error.failure();
+    };
+    let answer = response.clone().answering(context.operation().name());
+    let judged = answer.judge();
+    context.set_last_response(Some(answer));
+    match judged {
+        _ if judged == response.judge() => error.failure(),
+        Judged::Retry(reason) => Some(reason::failure(reason)),
+        Judged::Ok | Judged::Failed => None,
+    }
 }
 
 /// What the call borrows.

@@ -51,7 +51,8 @@ pub enum Response {
     Kv {
         /// The status in the header.
         status: u16,
-        /// The command that was sent, in lower case: `get`, `unlock`, `dcp_open`; empty: any.
+        /// The command that was sent, in lower case: `get`, `unlock`, `dcp_open`; empty: that of the
+        /// request's operation ([`Response::answering`]).
         command: Cow<'static, str>,
         /// What the server's error map says about the status.
         error_map: Option<Arc<MapEntry>>,
@@ -106,7 +107,7 @@ impl Judged {
 }
 
 impl Response {
-    /// A response of the KV service to any command.
+    /// A response of the KV service, to the command of the request's operation.
     #[must_use]
     pub const fn kv(status: u16) -> Self {
         Response::Kv { status, command: Cow::Borrowed(""), error_map: None }
@@ -143,6 +144,38 @@ impl Response {
             *command = name.into();
         }
         self
+    }
+
+    /// The same response as the answer to the operation of this name: a response of the KV service
+    /// that names no command answers the operation's (ruling C5). The
+    /// [`Orchestrator`](crate::Orchestrator) does this by itself.
+    ///
+    /// ```
+    /// use redial_couchbase::{Judged, Response, operation, reason};
+    ///
+    /// let locked = Response::kv(0x09);
+    /// let get = locked.clone().answering(operation::KV_GET_AND_LOCK.name());
+    /// assert_eq!(get.judge(), Judged::Retry(reason::KV_LOCKED));
+    /// let unlock = locked.answering(operation::KV_UNLOCK.name());
+    /// assert_eq!(unlock.judge(), Judged::Failed);
+    /// assert!(unlock.is_cas_mismatch());
+    /// ```
+    #[must_use]
+    pub fn answering(mut self, operation: &str) -> Self {
+        if let Response::Kv { command, .. } = &mut self
+            && command.is_empty()
+            && let Some(name) = operation.strip_prefix("kv.")
+        {
+            *command = Cow::Owned(name.to_owned());
+        }
+        self
+    }
+
+    /// Whether it says that a document was unlocked with the wrong CAS: LOCKED, as the answer to
+    /// `unlock`.
+    #[must_use]
+    pub fn is_cas_mismatch(&self) -> bool {
+        matches!(self, Response::Kv { status: status::LOCKED, command, .. } if command == "unlock")
     }
 
     /// The same response of the KV service, with what the error map says about it; others are left

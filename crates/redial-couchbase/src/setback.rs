@@ -36,7 +36,9 @@ pub trait Setback {
     fn failure(&self) -> Option<Failure>;
 
     /// The response that it came with, for strategies to read
-    /// ([`Context::last_response`](crate::Context::last_response)).
+    /// ([`Context::last_response`](crate::Context::last_response)). A response of the KV service that
+    /// names no command is the answer to the request's operation, and what is never retried for that
+    /// operation is final, whatever [`failure`](Setback::failure) says (ruling C5).
     fn response(&self) -> Option<&Response> {
         None
     }

@@ -4,7 +4,8 @@
 use redial::{Directive, Why};
 use redial_couchbase::response::{KNOWN_STATUSES, is_known};
 use redial_couchbase::{
-    Cause, ErrorMap, Judged, MapEntry, Orchestrator, Reason, Response, Setback, operation, reason,
+    Cause, ErrorMap, Judged, MapEntry, Operation, Orchestrator, Reason, Response, Setback,
+    operation, reason,
 };
 
 /// The statuses that are retried for every command but those that are excluded.
@@ -46,6 +47,105 @@ fn locked_on_unlock_and_outdated_on_get_collection_id_never_reach_the_orchestrat
     check(&Response::kv(0x88).to("unlock"), Judged::Retry(reason::KV_COLLECTION_OUTDATED));
     check(&Response::kv(0x09).to("get_collection_id"), Judged::Retry(reason::KV_LOCKED));
     check(&Response::kv(0x09).to("get_and_lock"), Judged::Retry(reason::KV_LOCKED));
+}
+
+/// A client's own error, which judges its response without knowing the operation.
+#[derive(Debug)]
+struct Own(Response);
+
+impl Setback for Own {
+    fn failure(&self) -> Option<redial::Failure> {
+        self.0.failure()
+    }
+    fn response(&self) -> Option<&Response> {
+        Some(&self.0)
+    }
+}
+
+/// How often a request of this operation is sent, and how it ends, if the server always says this.
+async fn ask(operation: Operation, status: u16) -> (u32, Why, bool) {
+    let orchestrator = Orchestrator::new();
+    let request = || orchestrator.request(operation, redial::ms(500));
+    let response = || Response::kv(status);
+    let error = request().run(async |_| Err::<(), _>(response())).await.unwrap_err();
+    let cause = request().run(async |_| Err::<(), _>(Cause::from(response()))).await.unwrap_err();
+    let own = request().run(async |_| Err::<(), _>(Own(response()))).await.unwrap_err();
+    let both = [(cause.why(), cause.attempts() > 1), (own.why(), own.attempts() > 1)];
+    assert_eq!(both, [(error.why(), error.attempts() > 1); 2], "{operation} {status:#x}");
+    let mismatch = error.cas_mismatch().is_some();
+    assert_eq!(cause.cas_mismatch().is_some(), mismatch);
+    assert_eq!(own.cas_mismatch().is_some(), mismatch);
+    (error.attempts(), error.why(), mismatch)
+}
+
+#[tokio::test(start_paused = true)]
+async fn response_without_command_answers_the_requests_operation() {
+    // C5: neither is retried, and LOCKED on unlock is a CAS mismatch.
+    assert_eq!(ask(operation::KV_UNLOCK, 0x09).await, (1, Why::Fatal, true));
+    assert_eq!(ask(operation::KV_GET_COLLECTION_ID, 0x88).await, (1, Why::Fatal, false));
+    for (status, _) in KV {
+        assert_eq!(
+            ask(Operation::new("kv.dcp_open"), status).await,
+            (1, Why::Fatal, false),
+            "{status}"
+        );
+    }
+    // The same statuses are retried for other operations, until the timeout.
+    for (operation, status) in [
+        (operation::KV_GET_AND_LOCK, 0x09),
+        (operation::KV_GET, 0x88),
+        (operation::KV_UNLOCK, 0x86),
+    ] {
+        let (attempts, why, mismatch) = ask(operation, status).await;
+        assert!(attempts > 1, "{operation} {status:#x}");
+        assert_eq!((why, mismatch), (Why::Deadline, false));
+    }
+    // An operation that sets a connection up means what its command means.
+    let bucket = ask(Operation::new("kv.select_bucket"), 0x24).await;
+    assert_eq!(bucket, (1, Why::Strategy, false), "BUCKET_ACCESS_ERROR is terminal");
+}
+
+#[test]
+fn response_that_names_its_command_keeps_it() {
+    let named = Response::kv(0x09).to("get").answering("kv.unlock");
+    check(&named, Judged::Retry(reason::KV_LOCKED));
+    assert!(!named.is_cas_mismatch());
+    // Only operations of the KV service have a command.
+    check(&Response::kv(0x09).answering("query"), Judged::Retry(reason::KV_LOCKED));
+    let query = Response::query(4040, "");
+    assert_eq!(query.clone().answering("kv.unlock"), query);
+}
+
+#[test]
+fn response_that_the_application_judges_itself_is_retried() {
+    /// A replace that finds nothing, of which the application knows that it soon will.
+    #[derive(Debug)]
+    struct NotThereYet(Response);
+    impl Setback for NotThereYet {
+        fn failure(&self) -> Option<redial::Failure> {
+            Some(reason::failure(Reason::new("NOT_THERE_YET").allow_non_idempotent()))
+        }
+        fn response(&self) -> Option<&Response> {
+            Some(&self.0)
+        }
+    }
+    let orchestrator = Orchestrator::new();
+    let request = orchestrator.request(operation::KV_REPLACE, redial::s(60));
+    let attempts = request.call(|attempt| match attempt.number() {
+        3 => Ok(3),
+        _ => Err(NotThereYet(Response::kv(0x01))),
+    });
+    assert_eq!(attempts.ok(), Some(3));
+}
+
+#[test]
+fn cas_mismatch_is_named_in_the_error() {
+    let orchestrator = Orchestrator::new();
+    let request = orchestrator.request(operation::KV_UNLOCK, redial::s(2)).about("airline_10");
+    let error = request.call(|_| Err::<(), _>(Cause::from(Response::kv(0x09)))).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("kv.unlock airline_10: CAS mismatch, kv status 0x09"), "{text}");
+    assert_eq!(error.cas_mismatch().map(|it| it.to_string()).as_deref(), Some("CAS mismatch"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use redial_core::throttle::Bucket;
 use redial_core::{
     Advice, Call, Command, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Lap, Ledger,
-    NEVER, Note, Ns, Outside, Pace, Random, Reason, Start, Terms, Why, duration, ns,
+    NEVER, Note, Ns, Outside, Pace, Random, Start, Terms, Why, duration, ns,
 };
 
 use crate::attempt::Attempt;
@@ -22,7 +22,7 @@ use crate::error::{BoxError, Error};
 use crate::options::{Hook, Options};
 use crate::policy::Policy;
 use crate::report::Report;
-use crate::strategy::{Answered, Decision, Request, Strategy};
+use crate::strategy::{Decision, Reasons, Request, Strategy};
 use crate::throttle::Handle;
 
 /// Where a call's draws come from in a process, and who reads its notes.
@@ -60,7 +60,7 @@ impl Outside for Process<'_> {
 
 /// A question under way, and who will answer it.
 enum Question {
-    Strategy(Pin<Box<dyn Future<Output = Answered> + Send>>),
+    Strategy(Pin<Box<dyn Future<Output = Decision> + Send>>),
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
     strategy_error: Option<BoxError>,
     data: Vec<Box<dyn Any + Send + Sync>>,
     idempotent: bool,
-    reasons: Vec<Reason>,
+    reasons: Reasons,
     question: Option<Question>,
     value: Option<T>,
     last: Option<Last<E, V>>,
@@ -117,7 +117,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             strategy_error: None,
             data: options.data,
             idempotent: terms.idempotent,
-            reasons: Vec::new(),
+            reasons: Reasons::default(),
             question: None,
             value: None,
             last: None,
@@ -155,12 +155,8 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             }
             Classified::Retry(failure, last) => {
                 self.last = Some(last);
-                // A strategy sees the reasons about which it was never asked, too (C9, C10).
-                if let Some(reason) = failure.reason
-                    && self.strategy.is_some()
-                    && !self.reasons.contains(&reason)
-                {
-                    self.reasons.push(reason);
+                if self.strategy.is_some() {
+                    self.reasons.failed(failure.reason);
                 }
                 Directive::Retry(failure)
             }
@@ -181,21 +177,16 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         let request = Request {
             idempotent: self.idempotent,
             attempts: ledger.attempts,
-            reasons: &self.reasons,
+            reasons: self.reasons.before(),
             failure,
             elapsed: duration(now.saturating_sub(ledger.start)),
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
             data: &self.data,
         };
-        // Rules that ask (`Policy::from_rules`) may come without a strategy: then nobody says yes.
+        // Rules that ask (`Policy::from_rules`) may come without a strategy, which declines.
         let decision =
             self.strategy.as_ref().map_or(Decision::Decline, |it| it.retry_after(&request));
-        match decision {
-            Decision::Retry(delay) => self.answer(Ok(Some(delay)), now),
-            Decision::Decline => self.answer(Ok(None), now),
-            Decision::Fail(error) => self.answer(Err(error), now),
-            Decision::Later(answer) => self.question = Some(Question::Strategy(answer)),
-        }
+        self.decided(decision, now);
     }
 
     /// Waits for the throttle's later answer.
@@ -203,13 +194,17 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         self.question = Some(Question::Throttle(self.world.throttle().later(cost)));
     }
 
-    fn answer(&mut self, answer: Answered, now: Ns) {
-        let advice = match answer {
-            Ok(Some(delay)) => Advice::After(ns(delay)),
-            Ok(None) => Advice::Decline,
-            Err(error) => {
+    fn decided(&mut self, decision: Decision, now: Ns) {
+        let advice = match decision {
+            Decision::Retry(delay) => Advice::After(ns(delay)),
+            Decision::Decline => Advice::Decline,
+            Decision::Fail(error) => {
                 self.strategy_error = Some(error);
                 Advice::Decline
+            }
+            Decision::Later(decision) => {
+                self.question = Some(Question::Strategy(decision));
+                return;
             }
         };
         self.call.answered(advice, now, &mut self.world);
@@ -223,10 +218,12 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     ) -> Poll<()> {
         match &mut self.question {
             None => return Poll::Pending,
-            Some(Question::Strategy(answer)) => {
-                let Poll::Ready(answer) = answer.as_mut().poll(cx) else { return Poll::Pending };
+            Some(Question::Strategy(decision)) => {
+                let Poll::Ready(decision) = decision.as_mut().poll(cx) else {
+                    return Poll::Pending;
+                };
                 self.question = None;
-                self.answer(answer, now());
+                self.decided(decision, now());
             }
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };

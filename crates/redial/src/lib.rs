@@ -124,7 +124,7 @@ pub use retry::{Retry, retry};
 #[cfg(feature = "tokio")]
 pub use sleeper::Tokio;
 pub use sleeper::{DefaultSleeper, Moment, Sleeper};
-pub use strategy::{Answered, Decision, Request, Strategy};
+pub use strategy::{Decision, Request, Strategy};
 pub use throttle::Throttle;
 #[cfg(feature = "serde")]
 pub use written::Written;

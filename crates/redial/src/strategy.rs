@@ -1,4 +1,4 @@
-//! Strategies in Couchbase's sense: somebody outside decides about each failure (ruling C9).
+//! Strategies in Couchbase's sense: the application decides about each failure (ruling C9).
 
 use std::any::Any;
 use std::fmt;
@@ -34,7 +34,8 @@ impl Request<'_> {
         self.attempts.saturating_sub(1)
     }
 
-    /// The different reasons of the failures so far, this one included.
+    /// The different reasons of the retries before, in order. The present one is
+    /// [`reason`](Request::reason), and is among them only if it caused a retry before.
     #[must_use]
     pub const fn reasons(&self) -> &[Reason] {
         self.reasons
@@ -84,11 +85,32 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// What a later answer brings: `Ok(None)` declines, a duration of zero retries at once, an error
-/// fails the call with it as the source.
-pub type Answered = Result<Option<Duration>, BoxError>;
+/// The reasons of a call's failures, for its strategy: even those about which no strategy is asked
+/// (rulings C9, C10).
+#[derive(Debug, Default)]
+pub(crate) struct Reasons {
+    before: Vec<Reason>,
+    present: Option<Reason>,
+}
 
-/// What a strategy decides about a failed attempt.
+impl Reasons {
+    /// An attempt failed. The failure before it was retried.
+    pub(crate) fn failed(&mut self, reason: Option<Reason>) {
+        if let Some(before) = std::mem::replace(&mut self.present, reason)
+            && !self.before.contains(&before)
+        {
+            self.before.push(before);
+        }
+    }
+
+    /// The reasons of the retries before.
+    pub(crate) fn before(&self) -> &[Reason] {
+        &self.before
+    }
+}
+
+/// What a strategy decides about a failed attempt. More kinds of decisions may be added.
+#[non_exhaustive]
 pub enum Decision {
     /// Try again after this long; zero: at once.
     Retry(Duration),
@@ -96,13 +118,43 @@ pub enum Decision {
     Decline,
     /// Fail the call, with this as the source.
     Fail(BoxError),
-    /// The answer comes later, for instance from another system.
-    Later(Pin<Box<dyn Future<Output = Answered> + Send>>),
+    /// The decision comes later, for instance from another system; made by [`Decision::later`].
+    Later(Pin<Box<dyn Future<Output = Decision> + Send>>),
 }
 
+impl Decision {
+    /// A decision that takes time. The future may bring a decision, or just the delay: none declines,
+    /// zero retries at once, and an error fails the call with that error as its source.
+    ///
+    /// ```
+    /// use redial::{Decision, Request, ms};
+    /// # async fn ask_operator(_attempts: u32) -> bool { true }
+    ///
+    /// let strategy = |request: &Request<'_>| {
+    ///     let retries = request.retry_attempts();
+    ///     Decision::later(async move { ask_operator(retries).await.then_some(ms(20)) })
+    /// };
+    /// # let _: &dyn redial::Strategy = &strategy;
+    /// ```
+    pub fn later<F>(decision: F) -> Self
+    where
+        F: Future<Output: Into<Decision>> + Send + 'static,
+    {
+        Decision::Later(Box::pin(async move { decision.await.into() }))
+    }
+}
+
+/// `None` declines.
 impl From<Option<Duration>> for Decision {
     fn from(delay: Option<Duration>) -> Self {
         delay.map_or(Decision::Decline, Decision::Retry)
+    }
+}
+
+/// An error fails the call.
+impl From<Result<Option<Duration>, BoxError>> for Decision {
+    fn from(answer: Result<Option<Duration>, BoxError>) -> Self {
+        answer.map_or_else(Decision::Fail, Decision::from)
     }
 }
 
@@ -140,7 +192,7 @@ impl fmt::Debug for Decision {
 /// # }
 /// ```
 pub trait Strategy: Send + Sync {
-    /// Decides. It must not block: what takes time answers [`Decision::Later`].
+    /// Decides. It must not block: what takes time returns [`Decision::later`].
     fn retry_after(&self, request: &Request<'_>) -> Decision;
 }
 

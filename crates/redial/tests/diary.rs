@@ -136,10 +136,10 @@ async fn a_strategy_that_answers_later_replays_from_its_answers() {
     let policy = Policy::constant(ms(1)).unlimited().deadline(s(1)).build().expect("valid");
     let strategy = |request: &Request<'_>| {
         let again = request.retry_attempts() < 2;
-        Decision::Later(Box::pin(async move {
+        Decision::later(async move {
             tokio::time::sleep(ms(2)).await;
-            Ok(again.then_some(ms(3)))
-        }))
+            again.then_some(ms(3))
+        })
     };
     let mut diary = Diary::new();
     let result = policy

@@ -235,7 +235,7 @@ fn call<A: Body, Z: Body>(policy: &Policy, said: Said) -> Call<'_> {
                 .strategy(|request: &Request<'_>| {
                     assert_eq!(request.data::<Vec<u8>>(), Some(&vec![1, 2, 3]));
                     let later = vec![10];
-                    Decision::Later(Box::pin(async move { Ok(Some(ms(later[0]))) }))
+                    Decision::later(async move { Some(ms(later[0])) })
                 });
             Box::pin(call.into_future())
         }

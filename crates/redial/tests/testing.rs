@@ -244,10 +244,10 @@ fn a_strategy_is_asked_and_sees_the_data_of_the_call() {
 #[test]
 fn a_strategy_that_answers_later_is_looked_at_when_something_happens() {
     let policy = rules(Rules { attempts: None, deadline: Some(s(1)), ..Rules::DEFAULT });
-    let ready = |_: &Request<'_>| Decision::Later(Box::pin(async { Ok(Some(ms(3))) }));
+    let ready = |_: &Request<'_>| Decision::later(async { Some(ms(3)) });
     let played = Script::new(&policy, [fails(), succeeds()]).strategy(ready).play();
     assert_eq!(played.starts(), [ms(0), ms(3)]);
-    let never = |_: &Request<'_>| Decision::Later(Box::pin(std::future::pending()));
+    let never = |_: &Request<'_>| Decision::later(std::future::pending::<Decision>());
     let played = Script::new(&policy, [fails()]).strategy(never).play();
     assert_eq!(played.end(), ended(s(1), Why::Deadline, None));
     let failing = |_: &Request<'_>| Decision::Fail("no more".into());

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Command, Dealings, Directive, Failure, Grant, LIVE_MAX, NEVER, Ns, Reason, Start,
-    Terms, duration, ns,
+    Advice, Call, Command, Dealings, Directive, Failure, Grant, LIVE_MAX, NEVER, Ns, Start, Terms,
+    duration, ns,
 };
 
 use super::messages::{Channel, Messages};
@@ -17,12 +17,12 @@ use super::player::{Agenda, What};
 use super::script::{Meets, Script};
 use super::stage::{Draws, Stage};
 use crate::error::BoxError;
-use crate::strategy::{Answered, Decision, Request};
+use crate::strategy::{Decision, Reasons, Request};
 use crate::throttle::Handle;
 
 /// What was asked and is not answered yet.
 enum Question {
-    Strategy(Pin<Box<dyn Future<Output = Answered> + Send>>),
+    Strategy(Pin<Box<dyn Future<Output = Decision> + Send>>),
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Actor<'a> {
     began: Ns,
     /// The attempt in each slot.
     running: [Option<u32>; LIVE_MAX],
-    reasons: Vec<Reason>,
+    reasons: Reasons,
     question: Option<Question>,
     messages: Messages<'a>,
     sent: Vec<u64>,
@@ -62,7 +62,7 @@ impl<'a> Actor<'a> {
             world: Dealings::new(throttle, Stage::new(draws)),
             began: ns(script.at),
             running: [None; LIVE_MAX],
-            reasons: Vec::new(),
+            reasons: Reasons::default(),
             question: None,
             messages: Messages::new(channel, script.buffer_max.unwrap_or(u64::MAX)),
             sent: Vec::new(),
@@ -114,17 +114,17 @@ impl<'a> Actor<'a> {
         let Some(call) = &mut self.call else { return };
         match &mut self.question {
             None => return,
-            Some(Question::Strategy(answer)) => {
-                let Poll::Ready(answer) = answer.as_mut().poll(context) else { return };
-                let advice = advice(answer, &mut self.strategy_error);
-                call.answered(advice, now, &mut self.world);
+            Some(Question::Strategy(decision)) => {
+                let Poll::Ready(decision) = decision.as_mut().poll(context) else { return };
+                self.question = None;
+                self.decided(decision, now);
             }
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(context) else { return };
+                self.question = None;
                 call.granted(grant, now, &mut self.world);
             }
         }
-        self.question = None;
         self.settle(now, agenda);
     }
 
@@ -166,10 +166,8 @@ impl<'a> Actor<'a> {
         else {
             return;
         };
-        if let Directive::Retry(Failure { reason: Some(reason), .. }) = judgement.directive
-            && !self.reasons.contains(&reason)
-        {
-            self.reasons.push(reason);
+        if let Directive::Retry(failure) = judgement.directive {
+            self.reasons.failed(failure.reason);
         }
         let written = self.messages.written;
         stopped(&mut self.running, &mut self.sent, self.script, written, slot);
@@ -277,12 +275,12 @@ impl<'a> Actor<'a> {
     }
 
     fn ask(&mut self, failure: Failure, now: Ns) {
-        let Some(call) = &mut self.call else { return };
+        let Some(call) = &self.call else { return };
         let deadline = call.deadline();
         let request = Request {
             idempotent: self.script.idempotent,
             attempts: call.ledger().attempts,
-            reasons: &self.reasons,
+            reasons: self.reasons.before(),
             failure,
             elapsed: duration(now.saturating_sub(self.began)),
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
@@ -293,17 +291,25 @@ impl<'a> Actor<'a> {
             (None, Some(strategy)) => strategy.retry_after(&request),
             (None, None) => Decision::Decline,
         };
-        let answer = match decision {
-            Decision::Retry(delay) => Ok(Some(delay)),
-            Decision::Decline => Ok(None),
-            Decision::Fail(error) => Err(error),
-            Decision::Later(answer) => {
-                self.question = Some(Question::Strategy(answer));
+        self.decided(decision, now);
+    }
+
+    fn decided(&mut self, decision: Decision, now: Ns) {
+        let advice = match decision {
+            Decision::Retry(delay) => Advice::After(ns(delay)),
+            Decision::Decline => Advice::Decline,
+            Decision::Fail(error) => {
+                self.strategy_error = Some(error);
+                Advice::Decline
+            }
+            Decision::Later(decision) => {
+                self.question = Some(Question::Strategy(decision));
                 return;
             }
         };
-        let advice = advice(answer, &mut self.strategy_error);
-        call.answered(advice, now, &mut self.world);
+        if let Some(call) = &mut self.call {
+            call.answered(advice, now, &mut self.world);
+        }
     }
 }
 
@@ -325,16 +331,4 @@ fn stopped(
         sent.resize(index + 1, 0);
     }
     sent[index] = scripted(script, attempt).map_or(0, |meets| meets.accepts.min(written));
-}
-
-/// The answer as the machine takes it; what a strategy fails with is kept.
-fn advice(answer: Answered, failed_with: &mut Option<BoxError>) -> Advice {
-    match answer {
-        Ok(Some(delay)) => Advice::After(ns(delay)),
-        Ok(None) => Advice::Decline,
-        Err(error) => {
-            *failed_with = Some(error);
-            Advice::Decline
-        }
-    }
 }

@@ -151,10 +151,10 @@ fn a_strategy_that_has_not_answered_is_dropped_with_its_call() {
             .when(|()| true)
             .strategy(move |_: &Request<'_>| {
                 let owned = seen.clone();
-                Decision::Later(Box::pin(async move {
+                Decision::later(async move {
                     let _owned = owned;
-                    std::future::pending().await
-                }))
+                    std::future::pending::<Decision>().await
+                })
             })
             .diary(&mut diary)
             .sleeping_on(hand.clone())

@@ -236,18 +236,36 @@ fn a_strategy_that_answers_later_unparks_the_blocking_driver() {
     let later = |request: &Request<'_>| {
         let again = request.retry_attempts() == 0;
         let mut thread = None;
-        Decision::Later(Box::pin(std::future::poll_fn(move |cx| {
+        Decision::later(std::future::poll_fn(move |cx| {
             if thread.is_some() {
-                return std::task::Poll::Ready(Ok(again.then_some(ms(0))));
+                return std::task::Poll::Ready(again.then_some(ms(0)));
             }
             let waker = cx.waker().clone();
             thread = Some(std::thread::spawn(move || waker.wake()));
             std::task::Poll::Pending
-        })))
+        }))
     };
     let call = policy.retry(|| Err::<(), _>(())).when(|()| true).strategy(later);
     let error = call.call().expect_err("it declines");
     assert_eq!((error.why(), error.attempts()), (Why::Strategy, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn strategy_may_decide_later_again_and_again() {
+    let policy = free(9);
+    let twice = |request: &Request<'_>| {
+        let again = request.retry_attempts() == 0;
+        Decision::later(async move {
+            tokio::time::sleep(ms(5)).await;
+            Decision::later(async move {
+                tokio::time::sleep(ms(5)).await;
+                again.then_some(ms(1))
+            })
+        })
+    };
+    let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true).strategy(twice);
+    let error = call.await.expect_err("it declines");
+    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Strategy, 2, ms(21)));
 }
 
 #[tokio::test(start_paused = true)]

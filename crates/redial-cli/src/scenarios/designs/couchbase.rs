@@ -117,7 +117,7 @@ pub(super) fn outcome<'t>(
 ) -> Option<Outcome> {
     let value = reader.needs(attempt, "outcome", "an attempt")?;
     let judged = match value {
-        Value::Object(_) => response(reader, value, command(call))?.judge(),
+        Value::Object(_) => response(reader, value)?.answering(operation(call)).judge(),
         value => match reader.string(value, "outcome (a reason, or an object for a response)")? {
             "ok" => Judged::Ok,
             "hang" => return Some(Outcome::Hang),
@@ -146,16 +146,15 @@ fn mistaken(field: &str, unknown: &UnknownName, expected: &str) -> String {
     }
 }
 
-/// The command that a call of the KV service sends, where its operation says it: what a response
-/// answers that does not say more.
-fn command<'t>(call: &Fields<'t>) -> &'t str {
+/// The name of the call's operation; empty if it only says whether it is idempotent.
+fn operation<'t>(call: &Fields<'t>) -> &'t str {
     match call.get("operation") {
-        Some(Value::StringLit(operation)) => operation.value.strip_prefix("kv.").unwrap_or(""),
+        Some(Value::StringLit(operation)) => &operation.value,
         _ => "",
     }
 }
 
-fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>, command: &str) -> Option<Response> {
+fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {
     let fields = reader.object(value, "a response", &RESPONSE)?;
     let service = reader.needs(&fields, "service", "a response")?;
     let name = reader.string(service, "service")?;
@@ -186,9 +185,7 @@ fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>, command: &str) -> Opt
     };
     Some(match name {
         "kv" => {
-            let said =
-                fields.get("command").map_or(Some(command), |it| reader.string(it, "command"));
-            let response = Response::kv(small).to(said?.to_owned());
+            let response = Response::kv(small).to(text("command")?);
             match fields.get("error_map") {
                 None => response,
                 Some(value) => response.mapped(MapEntry::of(attributes(reader, value)?)),
