@@ -57,28 +57,66 @@ impl Malformed {
 /// # Errors
 /// It is not JSON, or nested too deep.
 pub fn parse(text: &str) -> Result<Value<'_>, Malformed> {
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT).map_err(|error| {
-        let range = error.range().start..error.range().end;
-        match words(error.kind()) {
-            _ if matches!(error.kind(), ParseErrorKind::NestingDepthExceeded) => {
-                Malformed::too_deep(range)
-            }
-            (what, hint) => Malformed::new(range, what, hint),
-        }
-    });
-    // A byte order mark is the first thing that is wrong, and the one that nobody sees.
+    // A byte order mark is the first thing that is wrong, and the one that is invisible.
     if text.starts_with('\u{feff}') {
         let hint = "save the text without it";
         return Err(Malformed::new(0..3, "a byte order mark before the JSON", Some(hint)));
     }
+    check_depth(text)?;
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT).map_err(|error| {
+        let range = error.range().start..error.range().end;
+        let (what, hint) = words(error.kind());
+        let yaml = "this looks like YAML, and JSON is needed: convert it to JSON";
+        Malformed::new(range, what, if is_yaml(text) { Some(yaml) } else { hint })
+    });
     let value = parsed?.value.ok_or_else(|| Malformed::new(0..0, "the text is empty", None))?;
     look(text)?;
     Ok(value)
 }
 
+/// Refuses what is nested too deep before the parser descends into it: the parser recurses, and has a
+/// limit that is too high for small stacks.
+///
+/// As far as a text is JSON, the brackets that are counted are those that nest. Beyond that the
+/// parser does not descend.
+fn check_depth(text: &str) -> Result<(), Malformed> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Err(Malformed::too_deep(at..at + 1));
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a text that is not JSON looks like YAML: its first line of content is a key without quotes,
+/// an item of a list or the start of a document.
+fn is_yaml(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let Some(line) = lines.find(|line| !line.starts_with('#')) else { return false };
+    let is_key = |key: &str| {
+        !key.is_empty()
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+    };
+    let has_key = line
+        .split_once(':')
+        .is_some_and(|(key, rest)| is_key(key) && (rest.is_empty() || rest.starts_with(' ')));
+    has_key || line == "---" || line.starts_with("- ")
+}
+
 /// Looks for what the parser's switches do not cover, in a text that it has accepted.
 fn look(text: &str) -> Result<(), Malformed> {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    let (mut in_string, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             0..0x20 if in_string => {
@@ -90,13 +128,6 @@ fn look(text: &str) -> Result<(), Malformed> {
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
             _ if in_string => {}
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > DEPTH_MAX {
-                    return Err(Malformed::too_deep(at..at + 1));
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
             b' ' | b'\t' | b'\n' | b'\r' => {}
             0..0x20 | 0x80.. => {
                 let end = (at + 1..).find(|&end| text.is_char_boundary(end)).unwrap_or(text.len());

@@ -44,6 +44,26 @@ fn values_are_nested_at_most_a_hundred_deep() {
     assert_eq!(rules(&format!("{{\"{}\": \"\\\"{}\"}}", "[".repeat(500), "{".repeat(500))), []);
 }
 
+/// The stack of a thread that a debug build needs for the deepest config.
+const SMALL_STACK: usize = 512 << 10;
+
+#[test]
+fn depth_limit_holds_on_a_small_stack() {
+    let read = || {
+        for open in ["[", "{\"x\":"] {
+            for depth in [DEPTH_MAX, DEPTH_MAX + 1, 511, 512, 513, 1_000, 100_000] {
+                let closed = if open == "[" { "]" } else { "}" };
+                let text = format!("{}1{}", open.repeat(depth), closed.repeat(depth));
+                let limited = rules(&text) == [Rule::Limit];
+                assert_eq!(limited, depth > DEPTH_MAX, "{depth}");
+                assert_eq!(rules(&open.repeat(depth)) == [Rule::Limit], depth > DEPTH_MAX);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
+    thread.spawn(read).expect("a thread").join().expect("no overflow");
+}
+
 #[test]
 fn a_config_has_at_most_ten_thousand_entries() {
     let entries = |count: usize| format!("{{\"methodConfig\": [{}]}}", vec!["{}"; count].join(","));

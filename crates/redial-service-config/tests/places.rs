@@ -88,7 +88,7 @@ fn a_message_reads_like_a_compilers() {
   "waitForReady": "yes", "maxRequestMessageBytes": [1]}],
   "retryThrottling": {"maxTokens": 1001}, "loadBalancingPolicy": 5}"#;
     let problems = ServiceConfig::parse(text).unwrap_err();
-    let expected = r#"2:34: error[max-attempts]: methodConfig[0].retryPolicy.maxAttempts: expected a whole number above 1, found "4"
+    let expected = r#"2:34: error[max-attempts]: methodConfig[0].retryPolicy.maxAttempts: expected a whole number above 1, found "4"; write 4 without quotes
 2:57: error[backoff]: methodConfig[0].retryPolicy.initialBackoff: expected a duration above 0 like "0.1s", found "100ms"; write "0.1s"
 2:80: error[backoff]: methodConfig[0].retryPolicy.maxBackoff: expected a duration above 0 like "0.1s", found 5; write "5s"
 3:26: error[multiplier]: methodConfig[0].retryPolicy.backoffMultiplier: expected a number above 0, found -1
@@ -101,4 +101,105 @@ fn a_message_reads_like_a_compilers() {
 5:36: error[max-tokens]: retryThrottling.maxTokens: expected a whole number from 1 to 1000, found 1001
 5:66: error[type]: loadBalancingPolicy: expected a string, found 5"#;
     assert_eq!(problems.to_string(), expected);
+}
+
+/// The only problem of a text, as it is printed.
+fn only(text: &str) -> String {
+    let problems = ServiceConfig::parse(text).unwrap_err();
+    let [problem] = problems.as_slice() else { panic!("{problems}") };
+    problem.to_string()
+}
+
+/// A config with a retry policy, in which this field has another value.
+fn with_field(name: &str, value: &str) -> String {
+    let fields = [
+        ("maxAttempts", "3"),
+        ("initialBackoff", "\"0.1s\""),
+        ("maxBackoff", "\"1s\""),
+        ("backoffMultiplier", "2"),
+        ("retryableStatusCodes", "[\"UNAVAILABLE\"]"),
+    ];
+    let fields = fields.map(|(field, usual)| {
+        format!("\"{field}\": {}", if field == name { value } else { usual })
+    });
+    format!(
+        "{{\"methodConfig\": [{{\"name\": [{{}}], \"retryPolicy\": {{{}}}}}]}}",
+        fields.join(", ")
+    )
+}
+
+#[test]
+fn hint_for_a_number_in_quotes_says_to_leave_them_out() {
+    let throttling = |max: &str, ratio: &str| {
+        format!("{{\"retryThrottling\": {{\"maxTokens\": {max}, \"tokenRatio\": {ratio}}}}}")
+    };
+    for (text, number) in [
+        (with_field("maxAttempts", "\"3\""), "3"),
+        (with_field("backoffMultiplier", "\"1.5\""), "1.5"),
+        (with_field("retryableStatusCodes", "[\"14\"]"), "14"),
+        (throttling("\"10\"", "0.1"), "10"),
+        (throttling("10", "\"0.1\""), "0.1"),
+        ("{\"methodConfig\": [{\"name\": [{}], \"waitForReady\": \"true\"}]}".into(), "true"),
+    ] {
+        let printed = only(&text);
+        let hint = format!("; write {number} without quotes");
+        assert!(printed.ends_with(&hint), "{printed}");
+    }
+    // What would be refused without quotes too has no such hint.
+    for text in [
+        with_field("maxAttempts", "\"1\""),
+        with_field("maxAttempts", "\"three\""),
+        with_field("maxAttempts", "\"03\""),
+        with_field("backoffMultiplier", "\"-1\""),
+        with_field("retryableStatusCodes", "[\"17\"]"),
+        throttling("\"1001\"", "0.1"),
+        throttling("10", "\"0\""),
+    ] {
+        assert!(!only(&text).contains("quotes"), "{}", only(&text));
+    }
+}
+
+#[test]
+fn duration_beyond_the_bound_is_not_called_too_small() {
+    for value in ["\"315576000001s\"", "\"99999999999999999999s\"", "\"-315576000001s\""] {
+        let printed = only(&with_field("maxBackoff", value));
+        let expected = format!(
+            "methodConfig[0].retryPolicy.maxBackoff: expected a duration of at most \
+             \"315576000000s\", found {value}"
+        );
+        assert!(printed.ends_with(&expected), "{printed}");
+    }
+    assert!(ServiceConfig::parse(&with_field("maxBackoff", "\"315576000000s\"")).is_ok());
+}
+
+#[test]
+fn duration_with_a_leading_zero_is_refused_with_what_to_write() {
+    for (written, meant) in [("00.1s", "0.1s"), ("01s", "1s"), ("010s", "10s")] {
+        let printed = only(&with_field("maxBackoff", &format!("{written:?}")));
+        assert!(printed.ends_with(&format!("; write {meant:?}")), "{printed}");
+    }
+    assert!(only(&with_field("maxBackoff", "\"00s\"")).contains("error[backoff]"));
+}
+
+#[test]
+fn hint_for_yaml_says_that_json_is_needed() {
+    for text in [
+        "methodConfig:\n  - name:\n      - service: a.B\n",
+        "# retries\n\nmethodConfig: []\n",
+        "---\nretryThrottling:\n  maxTokens: 10\n",
+        "- clientLanguage: [go]\n",
+    ] {
+        let printed = only(text);
+        assert!(printed.contains("error[json]"), "{printed}");
+        assert!(
+            printed.ends_with("this looks like YAML, and JSON is needed: convert it to JSON"),
+            "{printed}"
+        );
+    }
+    for text in
+        ["{methodConfig: []}", "retry", "{\"a\": 1,}", "// a: b\n{}", "\"a\": 1", "http://a.b"]
+    {
+        let printed = only(text);
+        assert!(!printed.contains("YAML"), "{printed}");
+    }
 }

@@ -177,14 +177,17 @@ fn names<'v>(
 
 fn percentage(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> u8 {
     let Some(value) = fields.get("percentage") else { return 100 };
-    let number = match value {
-        Value::NumberLit(number) => Decimal::new(number.value).whole(),
+    let percentage = |value: &Value<'_>| match value {
+        Value::NumberLit(number) => {
+            let number = Decimal::new(number.value).whole();
+            number.and_then(|number| u8::try_from(number).ok()).filter(|number| *number <= 100)
+        }
         _ => None,
     };
-    let percentage = number.and_then(|number| u8::try_from(number).ok());
-    percentage.filter(|percentage| *percentage <= 100).unwrap_or_else(|| {
+    percentage(value).unwrap_or_else(|| {
         let (path, expected) = (path.field("percentage"), "a whole number from 0 to 100");
-        reader.unexpected::<()>(Rule::Percentage, value, &path, expected, None);
+        let hint = fields::unquoted(value, |number| percentage(number).is_some());
+        reader.unexpected::<()>(Rule::Percentage, value, &path, expected, hint);
         0
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The longest duration in seconds: some 10,000 years.
-const SECONDS_MAX: u64 = 315_576_000_000;
+pub(super) const SECONDS_MAX: u64 = 315_576_000_000;
 
 /// A duration with its sign; zero has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,9 +11,12 @@ pub(super) enum Span {
     Positive(Duration),
     Zero,
     Negative,
+    /// Beyond the bound, in either direction.
+    TooLong,
 }
 
-/// The duration that a text of the form `-?digits(.1 to 9 digits)s` is.
+/// The duration that a text of the form `-?digits(.1 to 9 digits)s` is, whose number has no leading
+/// zeros, as in JSON.
 pub(super) fn parse(text: &str) -> Option<Span> {
     let number = text.strip_suffix('s')?;
     let (minus, number) = match number.strip_prefix('-') {
@@ -26,15 +29,16 @@ pub(super) fn parse(text: &str) -> Option<Span> {
         None => (number, ""),
     };
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
+    let leading_zero = whole.len() > 1 && whole.starts_with('0');
+    let in_form = !whole.is_empty() && !leading_zero && fraction.len() <= 9;
+    if !in_form || !digits(whole) || !digits(fraction) {
         return None;
     }
-    // What does not fit is above the bound; leading zeros are none of its business.
-    let seconds = whole.trim_start_matches('0');
-    let seconds = if seconds.is_empty() { 0 } else { seconds.parse().unwrap_or(u64::MAX) };
+    // What does not fit is above the bound.
+    let seconds = whole.parse().unwrap_or(u64::MAX);
     let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
     if seconds > SECONDS_MAX || seconds == SECONDS_MAX && nanos > 0 {
-        return None;
+        return Some(Span::TooLong);
     }
     let span = Duration::new(seconds, nanos);
     Some(match minus {
@@ -44,9 +48,9 @@ pub(super) fn parse(text: &str) -> Option<Span> {
     })
 }
 
-/// What somebody who wrote this meant, as a duration should be written.
+/// What the author of this text meant, as a duration should be written.
 pub(super) fn meant(text: &str) -> Option<String> {
-    const UNITS: [(&str, f64); 9] = [
+    const UNITS: [(&str, f64); 10] = [
         ("ms", 1e-3),
         ("us", 1e-6),
         ("µs", 1e-6),
@@ -55,6 +59,7 @@ pub(super) fn meant(text: &str) -> Option<String> {
         ("min", 60.0),
         ("m", 60.0),
         ("h", 3600.0),
+        ("s", 1.0),
         ("", 1.0),
     ];
     let text = text.trim();
@@ -64,7 +69,7 @@ pub(super) fn meant(text: &str) -> Option<String> {
         plain.then(|| number.parse::<f64>().ok()).flatten().map(|number| (number, unit))
     })?;
     let span = Duration::try_from_secs_f64(number * unit).ok()?;
-    Some(written(span)).filter(|written| parse(written).is_some())
+    Some(written(span)).filter(|written| parse(written) != Some(Span::TooLong))
 }
 
 /// The duration as a config writes it.
@@ -90,14 +95,17 @@ mod tests {
             ("1.5s", positive(1, 500_000_000)),
             ("0.000000001s", positive(0, 1)),
             ("1.123456789s", positive(1, 123_456_789)),
-            ("007s", positive(7, 0)),
-            ("000000000000000000000000000001.50s", positive(1, 500_000_000)),
+            ("10.050s", positive(10, 50_000_000)),
             ("315576000000s", positive(SECONDS_MAX, 0)),
             ("315575999999.999999999s", positive(SECONDS_MAX - 1, 999_999_999)),
             ("0s", Some(Span::Zero)),
             ("-0.000000000s", Some(Span::Zero)),
             ("-0.000000001s", Some(Span::Negative)),
             ("-315576000000s", Some(Span::Negative)),
+            ("315576000001s", Some(Span::TooLong)),
+            ("315576000000.000000001s", Some(Span::TooLong)),
+            ("99999999999999999999999999s", Some(Span::TooLong)),
+            ("-315576000001s", Some(Span::TooLong)),
         ] {
             assert_eq!(parse(text), span, "{text:?}");
         }
@@ -129,10 +137,11 @@ mod tests {
             "infs",
             "1.0000000001s",
             "1.0000000000s",
-            "315576000001s",
-            "315576000000.000000001s",
-            "-315576000001s",
-            "99999999999999999999999999s",
+            "00.1s",
+            "007s",
+            "-01s",
+            "00s",
+            "000000000000000000000000000001.50s",
             "١s",
             "1\u{a0}s",
         ] {
@@ -150,7 +159,10 @@ mod tests {
             ("2m", Some("120s")),
             ("1h", Some("3600s")),
             ("0.25", Some("0.25s")),
-            ("1 s", None),
+            ("1 s", Some("1s")),
+            ("00.1s", Some("0.1s")),
+            ("007s", Some("7s")),
+            ("315576000001s", None),
             ("soon", None),
             ("", None),
             (".", None),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jsonc_parser::ast::Value;
 
 use super::duration::{self, Span};
-use super::reader::{Path, Reader};
+use super::reader::{Path, Reader, shown};
 use crate::Rule;
-use crate::json::Decimal;
+use crate::json::{self, Decimal};
 
 pub(super) fn array<'v>(
     reader: &mut Reader<'_>,
@@ -34,8 +34,30 @@ pub(super) fn string<'v>(
 pub(super) fn boolean(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<bool> {
     match value {
         Value::BooleanLit(boolean) => Some(boolean.value),
-        other => reader.unexpected(Rule::Type, other, path, "true or false", None),
+        other => {
+            let text = match other {
+                Value::StringLit(text) => Some(&*text.value),
+                _ => None,
+            };
+            let hint = text.filter(|text| matches!(*text, "true" | "false")).map(without_quotes);
+            reader.unexpected(Rule::Type, other, path, "true or false", hint)
+        }
     }
+}
+
+/// What to write in place of a number in quotes, if that number is accepted.
+pub(super) fn unquoted(
+    value: &Value<'_>,
+    accepts: impl FnOnce(&Value<'_>) -> bool,
+) -> Option<String> {
+    let Value::StringLit(text) = value else { return None };
+    let number = json::parse(text.value.trim()).ok()?;
+    let is_number = matches!(number, Value::NumberLit(_));
+    (is_number && accepts(&number)).then(|| without_quotes(text.value.trim()))
+}
+
+fn without_quotes(text: &str) -> String {
+    format!("write {} without quotes", shown(text))
 }
 
 /// A message size: a whole number, or one in a string as proto3 JSON has it.
@@ -74,6 +96,10 @@ pub(super) fn span(
     match (span, least) {
         (Some(Span::Positive(span)), _) => return Some(span),
         (Some(Span::Zero), Least::Zero) => return Some(Duration::ZERO),
+        (Some(Span::TooLong), _) => {
+            let expected = format!("a duration of at most \"{}s\"", duration::SECONDS_MAX);
+            return reader.unexpected(rule, value, path, &expected, None);
+        }
         _ => {}
     }
     let hint = meant.filter(|_| span.is_none()).map(|meant| format!("write {meant:?}"));

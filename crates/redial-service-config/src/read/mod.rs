@@ -102,33 +102,36 @@ fn retry_throttling(
     const MAX: &str = "a whole number from 1 to 1000";
     const RATIO: &str = "a number of at least 0.001";
     let fields = reader.object(value, path, &THROTTLING)?;
-    let number = |value: &Value<'_>| match value {
-        Value::NumberLit(number) => Some(Decimal::new(number.value).whole()).flatten(),
+    let tokens = |value: &Value<'_>| match value {
+        Value::NumberLit(number) => {
+            let max = Decimal::new(number.value).whole().and_then(|max| u32::try_from(max).ok());
+            max.filter(|max| (1..=RetryThrottling::MAX_TOKENS).contains(max))
+        }
         _ => None,
     };
     let max = {
         let path = path.field("maxTokens");
         match fields.get("maxTokens") {
             None => reader.missing(Rule::MaxTokens, &fields, "maxTokens", &path, MAX),
-            Some(value) => match number(value).and_then(|max| u32::try_from(max).ok()) {
-                Some(max @ 1..=RetryThrottling::MAX_TOKENS) => Some(max),
-                _ => reader.unexpected(Rule::MaxTokens, value, &path, MAX, None),
-            },
+            Some(value) => tokens(value).or_else(|| {
+                let hint = fields::unquoted(value, |number| tokens(number).is_some());
+                reader.unexpected(Rule::MaxTokens, value, &path, MAX, hint)
+            }),
         }
     };
     let ratio = {
         let path = path.field("tokenRatio");
         match fields.get("tokenRatio") {
             None => reader.missing(Rule::TokenRatio, &fields, "tokenRatio", &path, RATIO),
-            Some(value) => match thousandths(value) {
-                Some(ratio) => Some(ratio),
-                None => reader.unexpected(Rule::TokenRatio, value, &path, RATIO, None),
-            },
+            Some(value) => thousandths(value).or_else(|| {
+                let hint = fields::unquoted(value, |number| thousandths(number).is_some());
+                reader.unexpected(Rule::TokenRatio, value, &path, RATIO, hint)
+            }),
         }
     };
     let throttling = RetryThrottling::new(max?, ratio?);
-    let tokens = fields.get("maxTokens").filter(|_| max.is_some_and(|max| max <= 2));
-    if let Some(value) = tokens {
+    let few = fields.get("maxTokens").filter(|_| max.is_some_and(|max| max <= 2));
+    if let Some(value) = few {
         let what = "after one failure no more than half is left, so nothing is ever retried";
         let hint = Some("write 3 or more".to_owned());
         let path = path.field("maxTokens");

@@ -62,14 +62,17 @@ fn attempts(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> Op
     let Some(value) = fields.get("maxAttempts") else {
         return reader.missing(Rule::MaxAttempts, fields, "maxAttempts", &path, EXPECTED);
     };
-    let number = match value {
+    let whole = |value: &Value<'_>| match value {
         Value::NumberLit(number) => Decimal::new(number.value).whole(),
         _ => None,
     };
-    match number {
+    match whole(value) {
         Some(number @ 2..) => Some(u32::try_from(number).unwrap_or(u32::MAX)),
         one => {
-            let hint = (one == Some(1)).then(|| "leave the policy out for one attempt".to_owned());
+            let hint = match one {
+                Some(1) => Some("leave the policy out for one attempt".to_owned()),
+                _ => fields::unquoted(value, |number| whole(number).is_some_and(|it| it > 1)),
+            };
             reader.unexpected(Rule::MaxAttempts, value, &path, EXPECTED, hint)
         }
     }
@@ -92,15 +95,21 @@ fn multiplier(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> 
     const EXPECTED: &str = "a number above 0";
     let (rule, name) = (Rule::Multiplier, "backoffMultiplier");
     let path = path.field(name);
-    match fields.get(name) {
-        None => reader.missing(rule, fields, name, &path, EXPECTED),
-        // What is too large or too small for a float is the largest or smallest one.
-        Some(Value::NumberLit(number)) if Decimal::new(number.value).is_positive() => {
+    let positive = |value: &Value<'_>| match value {
+        Value::NumberLit(number) if Decimal::new(number.value).is_positive() => {
+            // What is too large or too small for a float is the largest or smallest one.
             let number: f64 = number.value.parse().unwrap_or(f64::MAX);
             Some(number.clamp(f64::MIN_POSITIVE, f64::MAX))
         }
-        Some(value) => reader.unexpected(rule, value, &path, EXPECTED, None),
-    }
+        _ => None,
+    };
+    let Some(value) = fields.get(name) else {
+        return reader.missing(rule, fields, name, &path, EXPECTED);
+    };
+    positive(value).or_else(|| {
+        let hint = fields::unquoted(value, |number| positive(number).is_some());
+        reader.unexpected(rule, value, &path, EXPECTED, hint)
+    })
 }
 
 fn retryable(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> Option<Codes> {
@@ -150,22 +159,25 @@ fn codes(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<
 }
 
 fn code(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<Code> {
-    let (code, meant) = match value {
+    let numbered = |value: &Value<'_>| match value {
+        Value::NumberLit(number) => {
+            let number = Decimal::new(number.value).whole();
+            number.and_then(|number| i64::try_from(number).ok()).and_then(Code::from_number)
+        }
+        _ => None,
+    };
+    let (code, hint) = match value {
         Value::StringLit(text) => {
             let code = Code::from_name(&text.value);
             let wanted = code.is_none() && reader.keeps(Severity::Error);
-            let meant = wanted.then(|| nearest(&text.value, Code::ALL.map(Code::name)));
-            (code, meant.flatten())
+            let meant = || nearest(&text.value, Code::ALL.map(Code::name)).map(did_you_mean);
+            let number = || fields::unquoted(value, |number| numbered(number).is_some());
+            (code, wanted.then(|| meant().or_else(number)).flatten())
         }
-        Value::NumberLit(number) => {
-            let number = Decimal::new(number.value).whole();
-            let number = number.and_then(|number| i64::try_from(number).ok());
-            (number.and_then(Code::from_number), None)
-        }
-        _ => (None, None),
+        value => (numbered(value), None),
     };
     code.or_else(|| {
         let expected = "the name of a status code, or a number from 0 to 16";
-        reader.unexpected(Rule::Code, value, path, expected, meant.map(did_you_mean))
+        reader.unexpected(Rule::Code, value, path, expected, hint)
     })
 }
