@@ -47,7 +47,7 @@ fn every_design_does_what_its_scenarios_say() {
         ("milvus", 15),
         ("refused", 9),
         ("grpc-buffer", 5),
-        ("grpc-config", 61),
+        ("grpc-config", 62),
         ("grpc-hedging", 13),
         ("grpc-refused", 1),
         ("grpc-retry", 19),
@@ -71,7 +71,7 @@ fn so_many_scenarios_of_each_file_play_live() {
         ("milvus", counts(0, 0, 15)),
         ("refused", counts(9, 0, 0)),
         ("grpc-buffer", counts(5, 0, 0)),
-        ("grpc-config", counts(61, 0, 0)),
+        ("grpc-config", counts(62, 0, 0)),
         ("grpc-hedging", counts(13, 0, 0)),
         ("grpc-refused", counts(1, 0, 0)),
         ("grpc-retry", counts(19, 0, 0)),
@@ -94,7 +94,7 @@ fn what_the_rulings_say_beyond_the_examples_holds_at_both_levels() {
         ("milvus", counts(30, 0, 0), counts(0, 0, 30)),
         ("refused", counts(73, 0, 0), counts(73, 0, 0)),
         ("grpc", counts(146, 0, 0), counts(133, 0, 13)),
-        ("grpc-config", counts(98, 0, 0), counts(98, 0, 0)),
+        ("grpc-config", counts(99, 0, 0), counts(99, 0, 0)),
         ("combined", counts(39, 0, 0), counts(9, 0, 30)),
     ] {
         let path = format!("{}/tests/rulings/{name}.json", env!("CARGO_MANIFEST_DIR"));

@@ -215,7 +215,7 @@ fn who_interrupts_a_run_leaves_no_program_behind() {
 fn what_clients_of_other_languages_play_is_pinned() {
     for (file, played, skipped) in [
         ("buffer", 5, 0),
-        ("config", 61, 0),
+        ("config", 62, 0),
         ("hedging", 12, 1),
         ("refused", 1, 0),
         ("retry", 18, 1),
