@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use redial::{Jitter, Ns, Policy, Sleeper, Throttle, Why, ms, s};
 
@@ -172,6 +173,63 @@ fn sleeps_that_are_over_at_once_let_others_run_too() {
     let mut call = Box::pin(call.into_future());
     let turns = (1..).find(|_| poll(call.as_mut()).is_ready());
     assert_eq!(turns, Some(4), "after 32, 64 and 96 attempts it was others' turn");
+}
+
+/// One thread, and a call in each driver that sleeps for an hour of virtual time before its retry. All
+/// other calls, which sleep themselves, come to their end meanwhile.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn waiting_retry_leaves_other_calls_alone() {
+    const HOUR: Duration = s(3600);
+    let waits = || Policy::constant(HOUR).jitter(Jitter::None).throttle(Throttle::none());
+    let plain = waits().attempts(2).build().expect("valid");
+    let machine = waits().attempts(2).deadline(HOUR * 2).build().expect("valid");
+    let hedged = Policy::hedged(HOUR).attempts(2).build().expect("valid");
+    let began = tokio::time::Instant::now();
+
+    // Each of them starts a second attempt after an hour, which succeeds.
+    let tries = |failing: bool| {
+        let mut attempts = 0;
+        move || {
+            attempts += 1;
+            let first = attempts == 1;
+            async move {
+                match first {
+                    true if failing => Err(()),
+                    true => std::future::pending().await,
+                    false => Ok(()),
+                }
+            }
+        }
+    };
+    let lends = plain.clone();
+    let waiting = [
+        tokio::spawn(async move { plain.retry(tries(true)).when(|()| true).await.is_ok() }),
+        tokio::spawn(async move { machine.retry(tries(true)).when(|()| true).await.is_ok() }),
+        tokio::spawn(async move { hedged.retry(tries(false)).when(|()| true).await.is_ok() }),
+        tokio::spawn(async move {
+            let mut target = tries(true);
+            lends.retry_on(&mut target, async |it| it().await).when(|()| true).await.is_ok()
+        }),
+    ];
+
+    let others = (0..100).map(|_| {
+        tokio::spawn(async {
+            let policy = Policy::constant(ms(10)).jitter(Jitter::None).throttle(Throttle::none());
+            let policy = policy.attempts(3).build().expect("valid");
+            let mut failing = failing(2);
+            policy.retry(|| failing()).when(|_| true).await.is_ok()
+        })
+    });
+    for other in others.collect::<Vec<_>>() {
+        assert!(other.await.expect("no panic"));
+    }
+    let took = began.elapsed();
+    assert!(took < s(1), "others waited for {took:?}");
+    assert!(waiting.iter().all(|call| !call.is_finished()), "they wait for an hour");
+    for call in waiting {
+        assert!(call.await.expect("no panic"));
+    }
+    assert!(began.elapsed() >= HOUR);
 }
 
 /// Two tasks on one thread: one retries without a delay until the other says stop. If it kept the
