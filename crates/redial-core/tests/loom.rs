@@ -15,12 +15,14 @@ use loom::thread;
 use redial_core::throttle::{
     Budget, Costs, CostsSpec, Empty, Place, Tokens, place_cell, places_are_shared,
 };
-use redial_core::{Bucket, Cost, Grant, HedgeAt, Kind, Pace, PaceReading, Purse};
+use redial_core::{Bucket, Cost, Grant, HedgeAt, Kind, Ns, Pace, PaceReading, Purse};
 
 /// How often three users may be interrupted, all together.
 const PREEMPTIONS: usize = 5;
 
 const COST: Cost = Cost { kind: Kind::Server };
+
+const SECOND: Ns = 1_000_000_000;
 
 /// Ten tokens, 5 for a retry, 1 for a success at the first try; nothing refills them.
 const FIXED: CostsSpec =
@@ -28,6 +30,15 @@ const FIXED: CostsSpec =
 
 /// Runs the users at once on a throttle, and returns what is left when all are done.
 fn left<T: Bucket + Send + Sync + 'static, R: 'static>(
+    throttle: T,
+    users: Vec<Box<dyn FnOnce(&T) -> R + Send>>,
+) -> (Vec<R>, f64) {
+    left_at(0, throttle, users)
+}
+
+/// The same, and what is left is that of this moment.
+fn left_at<T: Bucket + Send + Sync + 'static, R: 'static>(
+    now: Ns,
     throttle: T,
     users: Vec<Box<dyn FnOnce(&T) -> R + Send>>,
 ) -> (Vec<R>, f64) {
@@ -42,7 +53,7 @@ fn left<T: Bucket + Send + Sync + 'static, R: 'static>(
         .collect();
     let mut results = vec![mine(&throttle)];
     results.extend(others.into_iter().map(|other| other.join().expect("no user panics")));
-    let left = throttle.tokens(0).expect("this throttle counts");
+    let left = throttle.tokens(now).expect("this throttle counts");
     (results, left)
 }
 
@@ -247,6 +258,86 @@ fn three_that_borrow_are_served_one_after_the_other() {
     });
 }
 
+/// Ten tokens that were all taken at moment 0, and of which one comes back per second.
+fn refilling() -> Costs {
+    let costs = costs(CostsSpec { refill_per_second: 1.0, ..FIXED });
+    for _ in 0..2 {
+        assert!(matches!(costs.take(COST, 0), Grant::Now(_)));
+    }
+    costs
+}
+
+// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded, or if a
+// retry at an earlier moment forgets what one at a later moment took.
+#[test]
+fn cost_refill_pays_one_of_two_retries_at_different_moments() {
+    two(|| {
+        let (grants, left) = left_at(
+            6 * SECOND,
+            refilling(),
+            vec![
+                Box::new(|c: &Costs| c.take(COST, 5 * SECOND)),
+                Box::new(|c| c.take(COST, 6 * SECOND)),
+            ],
+        );
+        assert_eq!((granted(&grants), left), (1, 1.0));
+    });
+}
+
+// Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn cost_refill_counts_a_success_that_reads_no_clock() {
+    two(|| {
+        let (grants, left) = left_at(
+            5 * SECOND,
+            refilling(),
+            vec![
+                Box::new(|c: &Costs| Some(c.take(COST, 5 * SECOND))),
+                Box::new(|c| {
+                    c.succeeded(None);
+                    None
+                }),
+            ],
+        );
+        // Five came back, one is added, and the retry takes five, in either order.
+        assert!(matches!(grants[0], Some(Grant::Now(_))));
+        assert_eq!(left, 1.0);
+    });
+}
+
+// Breaks if `Costs::take` counts from what a success left below the present moment.
+#[test]
+fn cost_refill_never_passes_the_capacity() {
+    two(|| {
+        let (_, left) = left_at(
+            20 * SECOND,
+            refilling(),
+            vec![
+                Box::new(|c: &Costs| assert!(matches!(c.take(COST, 20 * SECOND), Grant::Now(_)))),
+                Box::new(|c| c.succeeded(None)),
+            ],
+        );
+        // A success that found the bucket full added nothing.
+        assert!(left == 5.0 || left == 6.0, "{left}");
+    });
+}
+
+// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded.
+#[test]
+fn cost_refill_gives_back_what_three_calls_did_not_use() {
+    three(|| {
+        let takes = |c: &Costs| u32::from(matches!(c.take(COST, 5 * SECOND), Grant::Now(_)));
+        let drops = |c: &Costs| {
+            Purse::new(c).take(COST, 5 * SECOND);
+            0
+        };
+        let users: Vec<Box<dyn FnOnce(&Costs) -> u32 + Send>> =
+            vec![Box::new(takes), Box::new(drops), Box::new(drops)];
+        let (granted, left) = left_at(5 * SECOND, refilling(), users);
+        assert_eq!(left, 5.0 - 5.0 * f64::from(granted[0]));
+    });
+}
+
 // Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_grant_and_a_success_of_a_bucket_both_count() {
@@ -277,7 +368,7 @@ fn failed<T: Bucket>(throttle: &T) {
     let mut purse = Purse::new(throttle);
     purse.take(COST, 0);
     purse.started();
-    purse.ended();
+    purse.call_failed();
 }
 
 /// A call that pays for a retry, starts it, and succeeds.
@@ -305,7 +396,7 @@ fn a_refund_is_made_once_beside_one_that_fails() {
         let ended = |b: &Budget| {
             let mut purse = Purse::new(b);
             purse.take(COST, 0);
-            purse.ended();
+            purse.call_failed();
         };
         let (_, left) = left(budget(3.0, 0.0), vec![Box::new(ended), Box::new(failed)]);
         assert_eq!(left, 2.0);
