@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::compare::Difference;
 use super::json::{Fields, Reader, quoted};
-use super::load::unique_name;
+use super::load::{not_empty, unique_name};
 
 const CASE: [&str; 6] = ["name", "from", "text", "valid", "problems", "lookup"];
 const RETRY: [&str; 5] = ["attempts", "first", "cap", "factor", "codes"];
@@ -69,7 +69,7 @@ pub(super) struct Judged {
 pub(super) fn read<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Case>> {
     let mut names = HashSet::new();
     // All are read before one that is wrong ends it, so that every mistake is found.
-    let list = reader.array(list, "configs")?;
+    let list = not_empty(reader, list, "configs")?;
     let cases: Vec<_> = list.iter().map(|value| case(reader, value, &mut names)).collect();
     cases.into_iter().collect()
 }

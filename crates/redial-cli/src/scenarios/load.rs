@@ -63,12 +63,26 @@ fn file<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<(Vec<Scenario>,
 fn scenarios<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenario>> {
     let mut names = HashSet::new();
     let mut loaded = Vec::new();
-    for value in reader.array(list, "scenarios")? {
+    for value in not_empty(reader, list, "scenarios")? {
         let Some(fields) = reader.object(value, "a scenario", &SCENARIO) else { continue };
         let name = unique_name(reader, &fields, "a scenario", &mut names);
         loaded.extend(scenario(reader, &fields, name));
     }
     Some(loaded)
+}
+
+/// The list of a file, which has something to check.
+pub(super) fn not_empty<'t>(
+    reader: &Reader<'t>,
+    value: &'t Value<'t>,
+    name: &str,
+) -> Option<&'t [Value<'t>]> {
+    let list = reader.array(value, name)?;
+    if list.is_empty() {
+        let text = "the list is empty, so that this file checks nothing; at least one is needed";
+        return reader.mistake(value.start(), format!("{name}: {text}"));
+    }
+    Some(list)
 }
 
 /// The name, which is there and unique in its file.

@@ -418,6 +418,32 @@ fn nothing_is_played_if_a_file_is_not_valid() {
     assert_eq!(err, format!("{}:1:17: not JSON: unexpected close brace\n", invalid.path()));
 }
 
+#[test]
+fn empty_scenario_file_is_a_mistake_and_not_a_success() {
+    for (text, column, list) in [
+        ("{ \"scenarios\": [] }", 16, "scenarios"),
+        ("{ \"about\": \"none yet\", \"scenarios\": [ ] }", 37, "scenarios"),
+        ("{ \"configs\": [] }", 14, "configs"),
+    ] {
+        for arguments in [&[][..], &["--live"], &["--json"]] {
+            let file = Temporary::new(text);
+            let (code, out, err) = scenarios(&[arguments, &[file.path()]].concat());
+            assert_eq!((code, out.as_str()), (Some(2), ""), "{text} {arguments:?}");
+            let expected = format!(
+                "{}:1:{column}: {list}: the list is empty, so that this file checks nothing; at \
+                 least one is needed\n",
+                file.path()
+            );
+            assert_eq!(err, expected);
+        }
+    }
+    let neither = Temporary::new("{ \"about\": \"nothing\" }");
+    let (code, _, err) = scenarios(&[neither.path()]);
+    assert_eq!(code, Some(2));
+    let expected = ":1:1: a file has either \"scenarios\", or \"configs\" for the validator\n";
+    assert_eq!(err, format!("{}{expected}", neither.path()));
+}
+
 /// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
 const MISTAKES: [(&str, &str); 65] = [
     (
