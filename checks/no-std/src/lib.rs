@@ -47,7 +47,7 @@ pub extern "C" fn redial_play(failures: u32) -> u32 {
     let mut now = 0;
     let mut call = Call::<_, 4>::begin(&POLICY, Terms::default(), now, &mut *world);
     loop {
-        match call.command() {
+        match call.command(&mut *world) {
             Some(Command::Start(start)) if start.attempt <= failures => {
                 let failed = Directive::Retry(Failure::server());
                 call.outcome(start.slot, failed.into(), now, &mut *world);
@@ -60,7 +60,7 @@ pub extern "C" fn redial_play(failures: u32) -> u32 {
             None => {
                 let Some(at) = call.wake_at() else { return call.started() };
                 now = at;
-                call.wake(now, &mut *world);
+                call.wake_once(now, &mut *world);
             }
         }
     }

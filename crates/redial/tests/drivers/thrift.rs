@@ -216,8 +216,7 @@ async fn waiting_retry_leaves_other_calls_alone() {
         tokio::spawn(async {
             let policy = Policy::constant(ms(10)).jitter(Jitter::None).throttle(Throttle::none());
             let policy = policy.attempts(3).build().expect("valid");
-            let mut failing = failing(2);
-            policy.retry(|| failing()).when(|_| true).await.is_ok()
+            policy.retry(failing(2)).when(|_| true).await.is_ok()
         })
     });
     for other in others.collect::<Vec<_>>() {

@@ -381,7 +381,8 @@ fn bucket_is_told_of_a_call_that_is_dropped() {
     let policy = policy(STILL).sharing(bucket.clone());
     let clock = Clock::default();
     // Dropped while the first attempt runs, while the retry waits, and while the retry runs.
-    let waits: [(&[(u64, Outcome)], u64, &[&str]); 3] = [
+    type Case<'a> = (&'a [(u64, Outcome)], u64, &'a [&'a str]);
+    let waits: [Case<'_>; 3] = [
         (&[(5, OK)], 1, &["acquire", "cancelled None"]),
         (&[(0, SERVER), (5, OK)], 1, &["acquire", "cancelled None"]),
         (&[(0, SERVER), (5, OK)], 11, &["acquire", "retry Server", "cancelled Some(7)"]),
