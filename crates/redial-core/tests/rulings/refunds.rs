@@ -213,3 +213,20 @@ fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
     assert!(matches!(call.command(&mut book), Some(Command::Start(start)) if start.number == 3));
     assert_eq!(shared.tokens(0), Some(2.0), "paid once");
 }
+
+#[test]
+fn hedging_start_that_is_paid_and_not_taken_is_paid_once() {
+    let policy = policy(HEDGED);
+    let shared = Shared::Budget(Budget::new(4.0, 0.0).unwrap());
+    let mut book = Book::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+    while call.command(&mut book).is_some() {}
+    assert!(call.wake_once(at(10), &mut book));
+    while call.command(&mut book).is_some() {}
+    // Both failures are answered by the hedge that waits to be taken; the rhythm goes on from there.
+    call.outcome(0, FAILED.into(), at(11), &mut book);
+    call.outcome(1, FAILED.into(), at(11), &mut book);
+    assert_eq!(shared.tokens(0), Some(2.0), "the second attempt, and one hedge");
+    assert!(matches!(call.command(&mut book), Some(Command::Start(start)) if start.number == 3));
+    assert_eq!((call.command(&mut book), call.wake_at()), (None, Some(at(21))));
+}

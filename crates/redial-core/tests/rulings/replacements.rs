@@ -189,3 +189,22 @@ fn a_replacement_of_what_must_not_run_twice_is_allowed() {
         assert_eq!(play.ended(), Some((Why::Succeeded, Some(2))));
     });
 }
+
+#[test]
+fn replacement_that_is_to_start_has_no_timer() {
+    let (policy, shared) = (policy(Rules { replaces: true, ..BASE }), Spec::Free.build());
+    let mut book = Book::new(&Spec::Free, &shared, 1);
+    let mut call = Call::<_, 1>::begin(&policy, Terms::default(), 0, &mut book);
+    assert!(matches!(call.command(&mut book), Some(Command::Start(_))));
+    call.outcome(0, proven(Proof::Unsent), at(5), &mut book);
+    assert_eq!((call.started(), call.wake_at()), (1, None), "it is a command");
+    assert!(matches!(call.command(&mut book), Some(Command::Start(start)) if start.number == 1));
+    call.outcome(0, proven(Proof::Unsent), at(6), &mut book);
+    assert_eq!((call.command(&mut book), call.wake_at()), (None, Some(at(16))), "it waits");
+    assert!(call.wake_once(at(16), &mut book));
+    assert_eq!((call.started(), call.wake_at()), (2, None));
+    assert!(!call.wake_once(at(17), &mut book), "nothing is due twice");
+    call.cancel(at(17), &mut book);
+    assert_eq!((call.started(), call.command(&mut book).is_some()), (2, true), "the end alone");
+    assert_eq!(call.command(&mut book), None);
+}
