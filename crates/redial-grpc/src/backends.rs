@@ -133,6 +133,8 @@ struct Uses {
     ids: Vec<BackendId>,
     /// The names of the backends that attempts went to.
     names: Vec<(u32, Arc<str>)>,
+    /// What attempts that have no backend yet wait for.
+    waits: Vec<(u32, Box<str>)>,
 }
 
 impl UsedBackends {
@@ -163,10 +165,28 @@ impl UsedBackends {
         named.map(|(_, name)| name.clone())
     }
 
+    /// What this attempt waits for, if it has no backend yet.
+    pub(crate) fn wait_of(&self, attempt: u32) -> Option<Box<str>> {
+        let uses = lock(&self.uses);
+        uses.waits.iter().find(|(other, _)| *other == attempt).map(|(_, text)| text.clone())
+    }
+
+    /// This attempt waits for a backend.
+    #[cfg(feature = "balance")]
+    pub(crate) fn set_wait(&self, text: String) {
+        let waits = &mut lock(&self.uses).waits;
+        waits.retain(|(attempt, _)| *attempt != self.attempt);
+        if waits.len() < USED_BACKENDS_MAX {
+            waits.push((self.attempt, text.into()));
+        }
+    }
+
     /// Names the backend that this attempt goes to, as call reports, call logs and spans show it:
     /// mostly its address.
     pub fn set_name(&self, name: impl Into<Arc<str>>) {
-        let names = &mut lock(&self.uses).names;
+        let mut uses = lock(&self.uses);
+        uses.waits.retain(|(attempt, _)| *attempt != self.attempt);
+        let names = &mut uses.names;
         if names.len() == USED_BACKENDS_MAX {
             names.remove(0);
         }
@@ -183,6 +203,7 @@ impl UsedBackends {
             let mut uses = lock(&self.uses);
             uses.ids.clear();
             uses.names.clear();
+            uses.waits.clear();
         }
         // A thread that ends may have freed its lists already; then this one is freed too.
         let _ = FREE.try_with(|free| {

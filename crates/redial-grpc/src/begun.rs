@@ -49,6 +49,8 @@ pub(crate) struct Recording {
     pub(crate) used: Option<UsedBackends>,
     /// Whether its failure is reported.
     pub(crate) reports: bool,
+    /// When it began, if it has waited since then.
+    pub(crate) began: Option<Ns>,
 }
 
 impl Recording {
@@ -79,7 +81,7 @@ struct Book {
 impl Book {
     fn new(method: &PlanRef, recording: Recording) -> Self {
         let timed = recording.is_timed();
-        let Recording { diary, mut observer, used, reports } = recording;
+        let Recording { diary, mut observer, used, reports, .. } = recording;
         if !timed {
             observer.has_no_clock();
         }
@@ -166,7 +168,12 @@ impl Begun {
             || terms.deadline.is_some()
             || rules.deadline.is_some()
             || rules.attempt_timeout.is_some();
-        let now = if timed || recording.is_timed() { clock.now() } else { 0 };
+        let waited = recording.began.is_some();
+        let now = match recording.began {
+            Some(began) => began,
+            None if timed || recording.is_timed() => clock.now(),
+            None => 0,
+        };
         let mut book = Book::new(&method, recording);
         if let Some(pace) = method.pace().filter(|_| hedged) {
             terms.hedge = pace.delay();
@@ -178,7 +185,13 @@ impl Begun {
         } else {
             Machine::Retry(Call::begin(method, terms, now, &mut world))
         };
-        Begun::of(machine, world, clock, now)
+        let mut begun = Begun::of(machine, world, clock, now);
+        if waited {
+            // The deadline may have passed meanwhile; nothing else can be due before the first start.
+            let now = begun.look();
+            with!(&mut begun.machine, call => call.wake_once(now, &mut begun.world));
+        }
+        begun
     }
 
     /// A call that ends before anything starts, since what the application wanted to send failed: it
@@ -290,6 +303,11 @@ impl Begun {
     /// The same, when the call is over.
     pub(crate) fn take_used(&mut self) -> Option<UsedBackends> {
         self.world.outside.used.take()
+    }
+
+    /// What the last attempt waited for, if it found no backend.
+    pub(crate) fn waited(&self) -> Option<String> {
+        self.world.outside.history.as_ref()?.waited().map(ToOwned::to_owned)
     }
 
     /// Whether messages are recorded.

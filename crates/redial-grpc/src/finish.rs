@@ -108,7 +108,12 @@ impl Brought {
 }
 
 /// The end of a call that no attempt's outcome ended.
-pub(crate) fn out_of_time(why: Why, attempts: u32, last: Option<Failed>) -> Ended {
+pub(crate) fn out_of_time(
+    why: Why,
+    attempts: u32,
+    last: Option<Failed>,
+    waited: Option<String>,
+) -> Ended {
     debug_assert!(why == Why::Deadline, "only the deadline ends a call without an outcome");
     let made = match attempts {
         1 => "1 attempt".to_owned(),
@@ -131,6 +136,10 @@ pub(crate) fn out_of_time(why: Why, attempts: u32, last: Option<Failed>) -> Ende
         }
         Some(Brought::Nothing(Finish::Error(error, _))) => source = Some(error),
         None => {}
+    }
+    if let Some(waited) = waited {
+        text.push_str("; ");
+        text.push_str(&waited);
     }
     let mut ended = Ended::new(Code::DeadlineExceeded, text, attempts);
     ended.source = source;

@@ -274,7 +274,7 @@ impl RetryLayerBuilder {
 
     /// Passes each message and error through this function before it goes into a call report, a call
     /// log or a log line. The status that the application gets is not changed, and neither are spans
-    /// and events of the layers below.
+    /// and events of the layers below. It runs in the task of the call, which a panic in it ends.
     ///
     /// ```
     /// use redial_grpc::RetryLayer;

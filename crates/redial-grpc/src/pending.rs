@@ -388,10 +388,10 @@ where
         let is_answered = local.is_none()
             && end.attempt.is_some()
             && last.as_ref().is_some_and(|last| last.is_answered);
-        let (attempts, report) = self
-            .call
-            .state()
-            .map_or((0, None), |state| (state.begun().attempts(), state.report(end, is_answered)));
+        let (attempts, waited, report) = self.call.state().map_or((0, None, None), |state| {
+            let (attempts, waited) = (state.begun().attempts(), state.begun().waited());
+            (attempts, waited, state.report(end, is_answered))
+        });
         if let Some(tape) = self.tape.take() {
             tape.end();
         }
@@ -405,7 +405,7 @@ where
                 }
                 Brought::Nothing(finish) => finish,
             },
-            (None, _, last) => Finish::Ended(out_of_time(end.why, attempts, last)),
+            (None, _, last) => Finish::Ended(out_of_time(end.why, attempts, last, waited)),
         };
         finish.hand_on(report.map(|(report, _)| report), &self.bodies)
     }

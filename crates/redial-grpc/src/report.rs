@@ -146,6 +146,13 @@ impl CallReport {
         self.0.attempts
     }
 
+    /// How many attempts replaced one that provably did not run; they do not count as attempts.
+    #[must_use]
+    pub fn transparent_retries(&self) -> u32 {
+        let started = self.0.history.len() as u32 + self.0.omitted;
+        started.saturating_sub(self.0.attempts)
+    }
+
     /// How long the call took, waits included.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -184,9 +191,19 @@ impl CallReport {
 impl fmt::Display for CallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Content { attempts, elapsed, history, omitted, .. } = &*self.0;
-        let plural = if *attempts == 1 { "" } else { "s" };
-        write!(f, "gave up after {attempts} attempt{plural} in {elapsed:.1?}: ")?;
+        let plural = |count: u32| if count == 1 { "" } else { "s" };
+        write!(f, "gave up after {attempts} attempt{}", plural(*attempts))?;
+        match self.transparent_retries() {
+            0 => {}
+            1 => f.write_str(" and 1 transparent retry")?,
+            more => write!(f, " and {more} transparent retries")?,
+        }
+        write!(f, " in {elapsed:.1?}: ")?;
         match (self.stop_reason(), self.policy()) {
+            // After response headers there is no report, so the request itself is the reason.
+            (Why::Committed, _) => {
+                f.write_str("the request did not fit into the retry buffer")?;
+            }
             (Why::Fatal, PolicyKind::None) => f.write_str("no retry policy for this method")?,
             (Why::Fatal, PolicyKind::Disabled) => f.write_str("retries are disabled")?,
             (Why::Fatal, PolicyKind::Retry | PolicyKind::Hedging) => {
@@ -216,6 +233,7 @@ impl Error for CallReport {
 pub struct AttemptReport {
     attempt: u32,
     number: u32,
+    is_transparent: bool,
     backend: Option<Arc<str>>,
     started: Duration,
     elapsed: Duration,
@@ -235,6 +253,12 @@ impl AttemptReport {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether it is a transparent retry: it replaces an attempt that provably did not run.
+    #[must_use]
+    pub fn is_transparent(&self) -> bool {
+        self.is_transparent
     }
 
     /// The backend that it went to, where the channel below names its backends, as the balanced
@@ -273,7 +297,10 @@ impl AttemptReport {
 
 impl fmt::Display for AttemptReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "attempt {}", self.attempt)?;
+        write!(f, "attempt {}", self.number)?;
+        if self.is_transparent {
+            f.write_str(" (transparent retry)")?;
+        }
         if let Some(backend) = &self.backend {
             write!(f, " to {backend}")?;
         }

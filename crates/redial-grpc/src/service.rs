@@ -34,6 +34,11 @@ use crate::template::{PREVIOUS, Said, TIMEOUT, Template};
 use crate::wrap::{Bodies, Tonic};
 use crate::{BoxError, timeout};
 
+/// When a call began that has waited for its config since then: an extension of its request, whose
+/// `grpc-timeout` is what remains.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallBegan(pub(crate) tokio::time::Instant);
+
 /// A channel with retry and hedging around it.
 #[derive(Debug)]
 pub struct RetryService<S, W = Tonic> {
@@ -151,8 +156,14 @@ impl<S, W> RetryService<S, W> {
         R: 'static,
         W: Bodies<B>,
     {
+        let began = request.extensions_mut().remove::<CallBegan>().map(|CallBegan(at)| at);
         let said = Said::of(request.headers());
         let Said { deadline, previous, .. } = said;
+        // What the request says is what remains.
+        let deadline = match began {
+            Some(began) => deadline.map(|remaining| remaining.saturating_add(began.elapsed())),
+            None => deadline,
+        };
         let usual = said.is_usual();
         if previous {
             // What the application set under this name would be taken for ours (G30).
@@ -172,7 +183,8 @@ impl<S, W> RetryService<S, W> {
             request.extensions_mut().insert(used.for_attempt(FIRST.attempt));
         }
         let reports = self.shared.reports != CallReports::Off;
-        let recording = Recording { diary, observer, used, reports };
+        let began = began.map(|began| self.shared.clock.moment(began));
+        let recording = Recording { diary, observer, used, reports, began };
         let plan = method.plan();
         // The first attempt carries the config's deadline, or its own timeout, if that is smaller.
         let rules = plan.policy().rules();

@@ -85,7 +85,11 @@ impl State {
         let observed = recording.diary.is_some() || recording.observer.is_listened_to();
         let life = match First::of(&method, terms) {
             Some(first) if !writes && !observed => {
-                let start = if recording.reports { shared.clock.now() } else { 0 };
+                let start = match recording.began {
+                    Some(began) => began,
+                    None if recording.reports => shared.clock.now(),
+                    None => 0,
+                };
                 Life::First { first, start, used: recording.used }
             }
             _ => {

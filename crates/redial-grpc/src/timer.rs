@@ -20,6 +20,11 @@ impl Clock {
         ns(Instant::now().saturating_duration_since(self.0))
     }
 
+    /// When this was.
+    pub(crate) fn moment(self, at: Instant) -> Ns {
+        ns(at.saturating_duration_since(self.0))
+    }
+
     fn at(self, moment: Ns) -> Instant {
         after(self.0, duration(moment))
     }

@@ -26,10 +26,13 @@ use crate::dns::{DnsResolver, DnsResolverBuilder};
 
 /// How long after a resolution the next one may come.
 pub const RESOLVE_MIN_DEFAULT: Duration = Duration::from_secs(30);
-/// The first delay between two dials (gRPC, "Connection Backoff Protocol").
-pub const CONNECT_FIRST_DEFAULT: Duration = Duration::from_secs(1);
+/// The first delay between two dials. gRPC's "Connection Backoff Protocol" has 1 s, which turns a
+/// restart of 50 ms into a second of failures; tonic alone dials again for every call.
+pub const CONNECT_FIRST_DEFAULT: Duration = Duration::from_millis(50);
 /// The longest delay between two dials (gRPC, "Connection Backoff Protocol").
 pub const CONNECT_CAP_DEFAULT: Duration = Duration::from_secs(120);
+/// The first delay between two resolutions that fail.
+const RESOLVE_FIRST: Duration = Duration::from_secs(1);
 /// How long a dial may take, unless the endpoint has a `connect_timeout`.
 pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(20);
 
@@ -255,7 +258,7 @@ impl ChannelBuilder {
             dial: self.dial.unwrap_or_else(|| Arc::new(Tcp::of(&endpoint))),
             connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_MAX_DEFAULT),
             connect: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
-            resolve: backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT).map_err(wrong)?,
+            resolve: backoff(RESOLVE_FIRST, CONNECT_CAP_DEFAULT).map_err(wrong)?,
             resolve_min: self.resolve_min.unwrap_or(RESOLVE_MIN_DEFAULT),
             resolve_every: self.resolve_every,
             endpoint,

@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use super::service::{Balanced, BalancedBody, ConfigWait};
 use super::view::View;
+use crate::service::CallBegan;
 use crate::template::TIMEOUT;
 use crate::wrap::Tonic;
 use crate::{
@@ -181,6 +182,8 @@ impl Future for BalancedFuture {
                         let remaining = deadline.saturating_sub(began.elapsed());
                         request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
                     }
+                    // The wait is part of the call, for its deadline and for all that measures it.
+                    request.extensions_mut().insert(CallBegan(*began));
                     service.call(request)
                 }
             };

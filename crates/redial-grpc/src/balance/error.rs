@@ -38,8 +38,8 @@ impl DialError {
         DialError("closed before the server said anything".to_owned())
     }
 
-    pub(crate) fn lost() -> Self {
-        DialError("connected, and closed at once".to_owned())
+    pub(crate) fn closed_early(after: Duration) -> Self {
+        DialError(format!("closed {after:.0?} after it was connected, before any response"))
     }
 
     pub(crate) fn panicked() -> Self {
@@ -60,7 +60,7 @@ impl fmt::Display for DialError {
 impl Error for DialError {}
 
 /// How many backends an error names.
-const NAMED_MAX: usize = 8;
+pub(crate) const NAMED_MAX: usize = 8;
 
 /// No backend can be reached: the source of the status UNAVAILABLE that a call ends with, or with
 /// which it is retried as its policy says. With `waitForReady` the call waits instead.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use super::dial::{Dial, Link};
-use super::error::Unreachable;
+use super::error::{NAMED_MAX, Unreachable};
 use super::resolve::{ConfigError, Resolution};
 use super::roster::{Added, Changes, Ending, Go, Mark, Pick, Roster, State, Wish};
 use super::tell;
@@ -181,11 +181,17 @@ impl Hub {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.try_pick(used.as_ref(), asked) {
+            let until = match self.try_pick(used.as_ref(), asked) {
                 Ok(picked) => return Ok(picked),
                 Err(Pending::Fail(unreachable)) => return Err(unreachable),
-                Err(Pending::Wait(None)) => changed.await,
-                Err(Pending::Wait(Some(until))) => {
+                Err(Pending::Wait(until)) => until,
+            };
+            if let Some(used) = &used {
+                used.set_wait(self.waits_for());
+            }
+            match until {
+                None => changed.await,
+                Some(until) => {
                     let _either = tokio::time::timeout_at(until, changed).await;
                 }
             }
@@ -209,6 +215,24 @@ impl Hub {
         }
         let unresolved = news.unresolved.clone();
         Pending::Fail(Unreachable { backends, unresolved, ended: news.ended })
+    }
+
+    /// What an attempt that has no backend yet waits for.
+    pub(crate) fn waits_for(&self) -> String {
+        let roster = lock(&self.roster);
+        let dialled = roster.backends().iter().filter(|it| !it.is_open()).map(|it| it.address);
+        let (named, known) = (dialled.take(NAMED_MAX).collect::<Vec<_>>(), roster.backends().len());
+        drop(roster);
+        if known == 0 {
+            let why = lock(&self.news).unresolved.clone();
+            return match why {
+                Some(why) => format!("no address was known: {why}"),
+                None => "no address was known: the name was being resolved".to_owned(),
+            };
+        }
+        let named: Vec<_> = named.iter().map(ToString::to_string).collect();
+        let more = if known > NAMED_MAX { ", ..." } else { "" };
+        format!("no connection was ready: dialling {}{more}", named.join(", "))
     }
 
     /// A resolution failed; the addresses in force stay.

@@ -174,8 +174,9 @@ async fn establish(hub: &Hub, serial: Serial, address: SocketAddr) -> Result<Lin
     let error = match dial::connect(&settings.endpoint, dial, address, most).await {
         Ok(mut link) => {
             hub.with(|roster, _| roster.connected(serial, link.clone()));
+            let connected = tokio::time::Instant::now();
             let lived = tokio::time::timeout(STEADY, link.ended()).await.is_err();
-            let error = DialError::lost();
+            let error = DialError::closed_early(connected.elapsed());
             let why = error.to_string();
             if lived || hub.with(|roster, now| roster.closed_early(serial, &why, now)) {
                 return Ok(link);

@@ -7,6 +7,7 @@ use redial_core::throttle::Bucket;
 use redial_service_config::{Client, RetryThrottling, ServiceConfig};
 
 use super::model;
+use crate::layer::RetryLayerBuilder;
 use crate::methods::{Counters, Methods};
 use crate::shared::Shared;
 use crate::sync::ArcSwap;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redial::NoteDetail;
 use redial::code::Code;
@@ -50,16 +51,27 @@ impl AttemptHistory {
                 let message = "the attempt timed out".into();
                 return self.ended(at, attempt, code, Some(message), used);
             }
-            Note::Cancelled { attempt } => return self.ended(at, attempt, None, None, used),
+            Note::Cancelled { attempt } => {
+                let waited = used.and_then(|used| used.wait_of(attempt));
+                return self.ended(at, attempt, None, waited, used);
+            }
             _ => {}
         }
         None
     }
 
     fn started(&mut self, at: Ns, attempt: u32, number: u32) {
-        let started = duration(at.saturating_sub(self.began));
-        let (elapsed, backend, status, message) = Default::default();
-        let report = AttemptReport { attempt, number, backend, started, elapsed, status, message };
+        let mut before = self.first.iter().chain(&self.later);
+        let report = AttemptReport {
+            attempt,
+            number,
+            is_transparent: before.any(|it| it.number == number),
+            backend: None,
+            started: duration(at.saturating_sub(self.began)),
+            elapsed: Duration::ZERO,
+            status: None,
+            message: None,
+        };
         if self.first.is_none() {
             self.first = Some(report);
             return;
@@ -100,6 +112,7 @@ impl AttemptHistory {
         Some(match (failed, &report.message) {
             (Some(code), Some(message)) => detail.error(format!("{code}: {message}")),
             (Some(code), None) => detail.error(code.name()),
+            (None, Some(message)) if status.is_none() => detail.error(message.clone()),
             (None, _) => detail,
         })
     }
@@ -110,8 +123,14 @@ impl AttemptHistory {
         let ended = attempt.and_then(|attempt| all.find(|report| report.attempt == attempt));
         match ended {
             Some(report) => (report.status.unwrap_or(Code::Unknown), report.message()),
-            None => (end_without_outcome(why), None),
+            None => (end_without_outcome(why), self.waited()),
         }
+    }
+
+    /// What the last attempt that has no outcome waited for.
+    pub(crate) fn waited(&self) -> Option<&str> {
+        let mut all = self.first.iter().chain(&self.later).rev();
+        all.find(|report| report.status.is_none()).and_then(AttemptReport::message)
     }
 
     /// The attempts, and how many are left out.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial_echo::EchoRequest;
+use redial_grpc::CallReport;
 use redial_grpc::balance::{RESOLVE_MIN_DEFAULT, Resolution, Resolve, Resolving};
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -194,6 +195,22 @@ async fn deadline_of_a_resolvers_config_includes_the_wait_for_it() {
     let status = Client::new(channel).unary(failing(0)).await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
     assert_eq!(log.take(), [1]);
+    // What measures the call counts the wait, too.
+    let report = CallReport::of_status(&status).unwrap();
+    let attempt = &report.history()[0];
+    assert_eq!((report.elapsed(), attempt.started(), attempt.elapsed()), (s(3), s(1), s(2)));
+}
+
+/// A call that its deadline ends before the config is there makes no attempt, and took as long.
+#[tokio::test(start_paused = true)]
+async fn report_counts_the_wait_for_a_config_that_never_comes() {
+    let pipes = Pipes::default();
+    let channel = pipes.dialled("{}").resolver(Slow(s(60), "{}".to_owned())).build().unwrap();
+    let mut request = Request::new(failing(0));
+    request.set_timeout(Duration::from_millis(500));
+    let status = Client::new(channel).unary(request).await.unwrap_err();
+    let report = CallReport::of_status(&status).unwrap();
+    assert_eq!((report.attempts(), report.elapsed()), (0, Duration::from_millis(500)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use redial_grpc::CallReport;
 use redial_grpc::balance::{
-    self, BackendState, CONNECT_MAX_DEFAULT, Dial, Dialling, Io, Resolve, Resolving, Unreachable,
+    self, BackendState, CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT, CONNECT_MAX_DEFAULT, Dial,
+    Dialling, Io, Resolve, Resolving, Unreachable,
 };
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -23,22 +24,66 @@ fn s(seconds: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dials_follow_grpcs_backoff() {
+async fn dials_back_off_exponentially_with_jitter() {
     let pipes = Pipes::default();
-    let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
+    let channel = pipes.to(1, &config("round_robin", ""));
+    let channel = channel.connect_backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT);
+    let channel = channel.build().unwrap();
     channel.start();
     tokio::time::sleep(s(1200)).await;
     let dials = pipes.dials(1);
     let gaps: Vec<_> = dials.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
     assert!(gaps.len() > 15, "{gaps:?}");
     for (nth, gap) in gaps.iter().enumerate() {
-        let base = 1.6_f64.powi(nth as i32).min(120.0);
+        let base = (0.05 * 1.6_f64.powi(nth as i32)).min(120.0);
         // A millisecond is the grain of the timer.
         let range = base * 0.8 - 0.001..=(base * 1.2).min(120.0) + 0.002;
         assert!(range.contains(gap), "dial {}: {gap} s is not in {range:?}", nth + 2);
     }
     let even = gaps.windows(2).all(|pair| (pair[1] / pair[0] - 1.6).abs() < 1e-3);
     assert!(!even, "there is jitter");
+}
+
+/// A deadline that ends the wait for a connection says so, and which addresses were dialled.
+#[tokio::test(start_paused = true)]
+async fn deadline_while_connecting_names_the_addresses() {
+    let pipes = Pipes::default();
+    pipes.hold_at(1);
+    pipes.be_silent_at(2);
+    let channel = pipes.to(2, &config("round_robin", RETRY)).build().unwrap();
+    let mut request = Request::new(failing(0));
+    request.set_timeout(Duration::from_millis(500));
+    let status = Client::new(channel).unary(request).await.unwrap_err();
+    let waited = "no connection was ready: dialling 10.0.0.1:50051, 10.0.0.2:50051";
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(status.message(), format!("the deadline passed (1 attempt); {waited}"));
+    let report = CallReport::of_status(&status).unwrap();
+    assert_eq!(report.history()[0].message(), Some(waited), "{report}");
+}
+
+/// The same while the name has no address yet.
+#[tokio::test(start_paused = true)]
+async fn deadline_while_resolving_is_explained() {
+    let pipes = Pipes::default();
+    let channel = pipes.dialled("{}").resolver(Never).build().unwrap();
+    let mut request = Request::new(failing(0));
+    request.set_timeout(Duration::from_millis(500));
+    let status = Client::new(channel).unary(request).await.unwrap_err();
+    assert!(status.message().ends_with("the name was being resolved"), "{}", status.message());
+}
+
+/// A resolver that never answers, and brings no config.
+#[derive(Debug)]
+struct Never;
+
+impl Resolve for Never {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(std::future::pending())
+    }
+
+    fn may_bring_config(&self) -> bool {
+        false
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redial_echo::EchoRequest;
-use redial_grpc::balance::{BackendState, BalancedChannel};
+use redial_grpc::balance::{
+    BackendState, BalancedChannel, CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT,
+};
 use tokio::task::JoinHandle;
 
-use super::faulty::{Behaviour, Closing};
+use super::faulty::{Behaviour, Closing, Faulty};
 use super::rig::{Client, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
 /// Calls that go on until they are stopped; each result is counted.
@@ -171,6 +173,36 @@ async fn reconnect_is_immediate_after_a_connection_that_served() {
             assert!(began.elapsed() < Duration::from_secs(10), "{what}: {:?}", began.elapsed());
         }
     }
+}
+
+/// All backends restart at once and are back in 50 ms. With gRPC's own first backoff of 1 s calls would
+/// fail for most of a second, whatever their retry policy.
+#[tokio::test(start_paused = true)]
+async fn reconnect_bridges_a_short_outage_of_all_backends() {
+    const POLICY: &str = r#""retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.1s",
+        "maxBackoff": "2s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }"#;
+    // Delays of 50, 100 and 200 ms.
+    let _draws = redial::testing::draws([0.5]);
+    let pipes = Pipes::default();
+    let behaviour = Behaviour { delay: Duration::from_millis(1), ..Behaviour::HEALTHY };
+    let servers: Vec<_> = (1..=3).map(|nth| pipes.misbehave_at(nth, behaviour)).collect();
+    let channel = pipes.to(3, &config("round_robin", POLICY));
+    let channel = channel.connect_backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT);
+    let channel = channel.build().unwrap();
+    let calls = {
+        let channel = channel.clone();
+        tokio::spawn(async move { calls_at_once(&channel, 1000).await })
+    };
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    (1..=3).for_each(|nth| pipes.refuse_at(nth));
+    servers.iter().for_each(Faulty::cut_connections);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for (index, server) in servers.iter().enumerate() {
+        pipes.let_misbehave_at(index + 1, server);
+    }
+    let failed = calls.await.unwrap();
+    assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed[0]);
+    assert!(pipes.dials(1).len() >= 3, "there was an outage");
 }
 
 /// Each lost hedge resets its stream, and what its server still sends counts against a limit of h2's

@@ -335,6 +335,8 @@ impl Pipes {
             .default_service_config(config)
             .layer(redial_grpc::RetryLayer::builder().for_server(format!("{:p}", self.0)))
             .dial(self.clone())
+            // Long enough that a test can look at a channel that waits for it.
+            .connect_backoff(Duration::from_secs(1), Duration::from_secs(120))
     }
 }
 

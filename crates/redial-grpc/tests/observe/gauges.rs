@@ -8,7 +8,7 @@ use crate::common::{echo, retry_config};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::data::{
-    AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics,
+    AggregatedMetrics, GaugeDataPoint, MetricData, ResourceMetrics, ScopeMetrics,
 };
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use redial_echo::EchoRequest;
@@ -77,7 +77,7 @@ async fn gauges_are_read_by_opentelemetry_as_long_as_the_layer_lives() {
         let metrics = scopes.flat_map(ScopeMetrics::metrics).filter(|it| it.name() == name);
         let values = metrics.flat_map(|metric| match metric.data() {
             AggregatedMetrics::F64(MetricData::Gauge(gauge)) => {
-                gauge.data_points().map(|point| point.value()).collect::<Vec<_>>()
+                gauge.data_points().map(GaugeDataPoint::value).collect::<Vec<_>>()
             }
             _ => panic!("{name} is no gauge"),
         });

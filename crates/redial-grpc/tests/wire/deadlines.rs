@@ -260,7 +260,7 @@ async fn deadline_holds_after_ok_in_headers_of_an_open_stream() {
 async fn balanced_channel_deadline_holds_after_ok_in_headers() {
     let answer = Answer::trailers_only(Peer::OK).without_end_stream();
     let server = Server::new(vec![answer; 2]).listen("127.0.0.1:0").await.unwrap();
-    let channel = redial_grpc::balance::channel(&server.addr().to_string()).build().unwrap();
+    let channel = redial_grpc::balance::channel(server.addr().to_string()).build().unwrap();
     let mut client = EchoClient::new(channel);
     let minute = Duration::from_secs(60);
     let unary = tokio::time::timeout(minute, client.unary(within(ms(300)))).await;

@@ -1,7 +1,7 @@
 //! A failed call explains itself: its status has a report as its source, and so have other clients
 //! and layers around this one by other ways.
 
-use std::error::Error as _;
+use std::error::Error;
 
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{
@@ -172,7 +172,7 @@ async fn report_of_a_lost_connection_has_its_error_as_source() {
         let told = rig.call().await;
         let report = told.report();
         assert!(!report.is_answered());
-        assert!(report.source().is_some_and(|it| it.is::<tonic::transport::Error>()));
+        assert!(report.source().is_some_and(<dyn Error>::is::<tonic::transport::Error>));
     }
 }
 
