@@ -123,8 +123,9 @@ impl Outside for Book {
         if let (Some(lap), Some(pace)) = (&mut self.lap, method.pace()) {
             lap.note(at, &note, pace);
         }
-        let history = self.history.as_mut();
-        let detail = history.and_then(|history| history.note(at, &note, self.used.as_ref()));
+        if let Some(history) = &mut self.history {
+            history.note(at, &note, self.used.as_ref());
+        }
         if let Note::Ended { why, attempt } = note {
             let (code, message) = match &self.history {
                 Some(history) => history.end(why, attempt),
@@ -135,7 +136,8 @@ impl Outside for Book {
         }
         self.observer.note(at, &note);
         if let Some(diary) = &self.diary {
-            diary.push(at, note, detail);
+            let detail = self.history.as_ref().map(|history| history.detail(&note));
+            diary.push(at, note, detail.unwrap_or_default());
         }
     }
 }

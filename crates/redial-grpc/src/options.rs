@@ -84,12 +84,10 @@ impl CallDiary {
         self.lock().clone()
     }
 
-    pub(crate) fn push(&self, at: Ns, note: Note, detail: Option<NoteDetail>) {
+    pub(crate) fn push(&self, at: Ns, note: Note, detail: NoteDetail) {
         let mut diary = self.lock();
         diary.push(at, note);
-        if let Some(detail) = detail {
-            diary.annotate(detail);
-        }
+        diary.annotate(detail);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Diary> {

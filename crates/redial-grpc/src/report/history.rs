@@ -31,33 +31,55 @@ impl AttemptHistory {
         self.outcome = Some((code, message));
     }
 
-    /// Records a note; for the end of an attempt, returns what a call log shows beside it.
-    pub(crate) fn note(
-        &mut self,
-        at: Ns,
-        note: &Note,
-        used: Option<&UsedBackends>,
-    ) -> Option<NoteDetail> {
+    /// Records a note.
+    pub(crate) fn note(&mut self, at: Ns, note: &Note, used: Option<&UsedBackends>) {
         match *note {
             Note::Began { .. } => self.began = at,
             Note::Started { attempt, number } => self.started(at, attempt, number),
-            Note::Committed { attempt } => return self.named(attempt, used).map(backend_of),
+            Note::Committed { attempt } => {
+                self.named(attempt, used);
+            }
             Note::Outcome { attempt, .. } => {
                 let (code, message) = self.outcome.take().unwrap_or((Code::Unknown, None));
-                return self.ended(at, attempt, Some(code), message, used);
+                self.ended(at, attempt, Some(code), message, used);
             }
             Note::TimedOut { attempt } => {
                 let code = Some(Code::DeadlineExceeded);
                 let message = "the attempt timed out".into();
-                return self.ended(at, attempt, code, Some(message), used);
+                self.ended(at, attempt, code, Some(message), used);
             }
             Note::Cancelled { attempt } => {
                 let waited = used.and_then(|used| used.wait_of(attempt));
-                return self.ended(at, attempt, None, waited, used);
+                self.ended(at, attempt, None, waited, used);
             }
             _ => {}
         }
-        None
+    }
+
+    /// What a call log shows beside a note that was recorded.
+    pub(crate) fn detail(&self, note: &Note) -> NoteDetail {
+        let (attempt, ended) = match *note {
+            Note::Committed { attempt } => (attempt, false),
+            Note::Outcome { attempt, .. }
+            | Note::TimedOut { attempt }
+            | Note::Cancelled { attempt } => (attempt, true),
+            _ => return NoteDetail::new(),
+        };
+        let mut all = self.first.iter().chain(&self.later);
+        let Some(report) = all.find(|report| report.attempt == attempt) else {
+            return NoteDetail::new();
+        };
+        let detail = match report.backend() {
+            Some(backend) => NoteDetail::new().backend(backend),
+            None => NoteDetail::new(),
+        };
+        match (report.status, &report.message) {
+            _ if !ended => detail,
+            (Some(Code::Ok), _) | (None, None) => detail,
+            (Some(code), Some(message)) => detail.error(format!("{code}: {message}")),
+            (Some(code), None) => detail.error(code.name()),
+            (None, Some(message)) => detail.error(message.clone()),
+        }
     }
 
     fn started(&mut self, at: Ns, attempt: u32, number: u32) {
@@ -100,21 +122,14 @@ impl AttemptHistory {
         status: Option<Code>,
         message: Option<Box<str>>,
         used: Option<&UsedBackends>,
-    ) -> Option<NoteDetail> {
+    ) {
         let since = duration(at.saturating_sub(self.began));
         // An attempt that timed out is cancelled then: its end is known already.
-        let report = self.named(attempt, used).filter(|report| report.status.is_none())?;
+        let report = self.named(attempt, used).filter(|report| report.status.is_none());
+        let Some(report) = report else { return };
         report.elapsed = since.saturating_sub(report.started);
         report.status = status;
         report.message = message;
-        let detail = backend_of(report);
-        let failed = status.filter(|code| *code != Code::Ok);
-        Some(match (failed, &report.message) {
-            (Some(code), Some(message)) => detail.error(format!("{code}: {message}")),
-            (Some(code), None) => detail.error(code.name()),
-            (None, Some(message)) if status.is_none() => detail.error(message.clone()),
-            (None, _) => detail,
-        })
     }
 
     /// The status and message that a call ended with which ended so.
@@ -148,13 +163,6 @@ impl AttemptHistory {
 /// The status of a call that no outcome ended.
 pub(crate) fn end_without_outcome(why: Why) -> Code {
     if why == Why::Deadline { Code::DeadlineExceeded } else { Code::Cancelled }
-}
-
-fn backend_of(report: &mut AttemptReport) -> NoteDetail {
-    match report.backend() {
-        Some(backend) => NoteDetail::new().backend(backend),
-        None => NoteDetail::new(),
-    }
 }
 
 /// What logs may show of messages and errors.
@@ -230,10 +238,11 @@ mod tests {
         history.note(1_000, &Note::Started { attempt: 1, number: 1 }, None);
         history.note(3_000, &Note::Started { attempt: 2, number: 2 }, None);
         history.outcome(Code::Aborted, None);
-        let detail = history.note(7_000, &outcome(2), None).unwrap();
-        assert_eq!(detail.error.as_deref(), Some("ABORTED"));
-        let cancelled = history.note(7_000, &Note::Cancelled { attempt: 1 }, None).unwrap();
-        assert!(cancelled.is_empty(), "a cancelled attempt has no error");
+        history.note(7_000, &outcome(2), None);
+        assert_eq!(history.detail(&outcome(2)).error.as_deref(), Some("ABORTED"));
+        let cancelled = Note::Cancelled { attempt: 1 };
+        history.note(7_000, &cancelled, None);
+        assert!(history.detail(&cancelled).is_empty(), "a cancelled attempt has no error");
         assert_eq!(history.end(Why::Fatal, Some(2)), (Code::Aborted, None));
         assert_eq!(history.end(Why::Deadline, None), (Code::DeadlineExceeded, None));
         let (all, _) = history.take();

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
@@ -50,6 +50,10 @@ impl Recorder {
         let spans = vec![Kept::default()];
         let tree = Arc::new(Mutex::new(Tree { spans, ..Tree::default() }));
         let recorder = Recorder { tree, level };
+        // While a process has one dispatcher, a thread without a subscriber that is the first at an
+        // event has tracing remember that the event is disabled for all. A second one prevents it.
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(Registry::default()));
         let guard = tracing::subscriber::set_default(Registry::default().with(recorder.clone()));
         (recorder, guard)
     }
