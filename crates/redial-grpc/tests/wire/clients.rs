@@ -18,7 +18,7 @@ use redial_echo::Responder;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, EchoResponse};
-use redial_grpc::{BoxError, Replay};
+use redial_grpc::{BoxError, CallReport, Replay, Why};
 use redial_peers::grpc::{Answer, Close, Code as Peer, Once, Reason, Stream};
 use tonic::codec::CompressionEncoding;
 use tonic::service::interceptor::InterceptedService;
@@ -240,6 +240,22 @@ async fn a_client_without_tonic_hears_of_local_ends_by_trailers_only() {
         let message = response.headers()["grpc-message"].to_str().unwrap();
         assert!(message.contains(text), "{message}");
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+    }
+}
+
+/// There is no status with a source: the report is a response extension, also by default.
+#[tokio::test(start_paused = true)]
+async fn report_for_a_client_without_tonic_is_a_response_extension() {
+    let busy = || Answer::trailers_only(Peer::UNAVAILABLE).text("busy");
+    let closed = || Answer::close(Close::Orderly).once(Once::Request);
+    for answers in [vec![busy(); 3], vec![closed(); 3]] {
+        let rig = Rig::new(RETRY, answers);
+        let layer = rig.layer.clone().wrapping(any_body);
+        let mut service = ServiceBuilder::new().layer(layer).service(hyper_client(&rig).await);
+        let response = service.ready().await.unwrap().call(raw_of(boxed(b"abc"))).await.unwrap();
+        assert_eq!(response.headers()["grpc-status"], "14");
+        let report = response.extensions().get::<CallReport>().unwrap();
+        assert_eq!((report.attempts(), report.stop_reason()), (3, Why::Attempts), "{report}");
     }
 }
 
