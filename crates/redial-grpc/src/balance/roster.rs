@@ -59,6 +59,8 @@ pub(crate) struct Backend<C> {
     pub(crate) state: State<C>,
     pub(crate) health: Health,
     pub(crate) in_flight: u64,
+    /// When it last answered with a success.
+    answered: Option<Instant>,
     connections: Connections,
     /// When it was last picked.
     turns: Turns,
@@ -111,6 +113,8 @@ pub(crate) struct Mark {
     connection: u64,
     /// Whether it tries a backend that was avoided.
     tries: bool,
+    /// When it was sent.
+    started: Instant,
 }
 
 impl Mark {
@@ -238,6 +242,7 @@ impl<C: Connection> Roster<C> {
                         state: State::Idle,
                         health: Health::default(),
                         in_flight: 0,
+                        answered: None,
                         connections: Connections::default(),
                         turns: Turns::default(),
                         wish: Wish::default(),
@@ -427,9 +432,14 @@ impl<C: Connection> Roster<C> {
         let outcome = match ending {
             Ending::Answered(code) => self.outliers.judge(code),
             Ending::Lost => backend.connections.lost(mark.connection),
+            // A backend that answered others meanwhile works: this deadline was too short for it.
+            Ending::Unanswered if backend.answered >= Some(mark.started) => Outcome::Nothing,
             Ending::Unanswered => Outcome::Failure,
             Ending::Untold => Outcome::Nothing,
         };
+        if outcome == Outcome::Success {
+            backend.answered = Some(now);
+        }
         let room = outcome == Outcome::Failure && {
             let avoided = self.backends.iter().filter(|it| it.health.is_avoided()).count();
             avoided < Outliers::most(self.backends.len())

@@ -134,6 +134,7 @@ impl<C: Connection> Roster<C> {
             place,
             connection: backend.connections.current(),
             tries: backend.health.begin(now),
+            started: now,
         };
         Pick::Go(Go { id: backend.id, connection, mark })
     }

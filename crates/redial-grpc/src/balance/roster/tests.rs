@@ -299,6 +299,28 @@ fn under_pick_first_an_avoided_address_is_dialled_when_the_other_takes_long() {
     assert_eq!(rig.states(), "cc");
 }
 
+/// Callers with deadlines that are too short for it do not take a backend from all others.
+#[test]
+fn outlier_detection_ignores_deadlines_of_a_backend_that_answers_others() {
+    let mut rig = Rig::connected(RoundRobin, 1..3);
+    let ms = Duration::from_millis;
+    for _ in 0..20 {
+        let patient = rig.go(&[2]).1;
+        let impatient = rig.go(&[2]).1;
+        rig.now += ms(20);
+        assert!(!rig.roster.ended(patient, Ending::Answered(Code::Ok), rig.now));
+        for mark in [impatient, impatient, impatient] {
+            assert!(!rig.roster.ended(mark, Ending::Unanswered, rig.now), "it answered meanwhile");
+        }
+    }
+    // Without an answer to anybody they count.
+    rig.now += ms(20);
+    let marks = [rig.go(&[2]).1, rig.go(&[2]).1];
+    rig.now += ms(20);
+    let ended = marks.map(|mark| rig.roster.ended(mark, Ending::Unanswered, rig.now));
+    assert_eq!(ended, [false, true]);
+}
+
 #[test]
 fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
