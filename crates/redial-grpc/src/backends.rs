@@ -165,6 +165,13 @@ impl UsedBackends {
         named.map(|(_, name)| name.clone())
     }
 
+    /// Whether the attempt that carries this one is the first of its call; without a number, whether
+    /// the call has used no backend yet.
+    #[cfg(feature = "balance")]
+    pub(crate) fn is_first(&self, used: &[BackendId]) -> bool {
+        if self.attempt == 0 { used.is_empty() } else { self.attempt == 1 }
+    }
+
     /// What this attempt waits for, if it has no backend yet.
     pub(crate) fn wait_of(&self, attempt: u32) -> Option<Box<str>> {
         let uses = lock(&self.uses);

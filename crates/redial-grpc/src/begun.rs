@@ -128,7 +128,7 @@ impl Outside for Book {
         }
         if let Note::Ended { why, attempt } = note {
             let (code, message) = match &self.history {
-                Some(history) => history.end(why, attempt),
+                Some(history) => history.end(why, attempt, self.code),
                 None if attempt.is_some() => (self.code, None),
                 None => (report::end_without_outcome(why), None),
             };

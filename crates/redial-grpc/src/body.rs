@@ -132,7 +132,11 @@ where
         Seen::End { code, details } if !call.is_out_of_time() => {
             let number = if code == Code::Ok { 1 } else { call.number };
             let in_headers = call.unsaid_status == Code::Ok;
-            pooled.forget_state();
+            match polled {
+                // What is at its end is not polled again, also if trailers are made here.
+                Poll::Ready(None) => pooled.clear(),
+                _ => pooled.forget_state(),
+            }
             let polled = convert(polled);
             let polled = if in_headers { with_ok(polled) } else { polled };
             if number > 1 || details { finished(polled, number) } else { polled }

@@ -4,6 +4,7 @@
 //! Invariant: nothing is spawned, and nothing is decided here: outcomes go into the machine,
 //! commands come out. No lock is held while an attempt is cancelled.
 
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -138,14 +139,17 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Answer<R>> {
         loop {
-            if let Some(end) = self.obey(first.as_mut()) {
-                return Poll::Ready(self.finish(end));
-            }
-            // Outcomes first, the earlier attempt's before the later one's (P4).
-            match self.poll_attempts(first.as_mut(), cx) {
+            // Outcomes first, the earlier attempt's before the later one's (P4). What runs is polled
+            // before the next attempt starts: an outcome may make that one superfluous (P6).
+            let outcome = match self.poll_attempts(first.as_mut(), cx) {
                 Poll::Ready(Some(response)) => return Poll::Ready(Ok(response)),
-                Poll::Ready(None) => continue,
-                Poll::Pending => {}
+                Poll::Ready(None) => true,
+                Poll::Pending => false,
+            };
+            match self.obey(first.as_mut()) {
+                ControlFlow::Break(end) => return Poll::Ready(self.finish(end)),
+                ControlFlow::Continue(started) if started || outcome => continue,
+                ControlFlow::Continue(_) => {}
             }
             if self.heed_tape(cx) {
                 continue;
@@ -155,16 +159,24 @@ where
         }
     }
 
-    /// Does what the machine says, until it says nothing more, or that the call has ended.
-    fn obey(&mut self, mut first: First<'_, S, B>) -> Option<End> {
-        while let Some(command) = self.call.state()?.begun().command() {
+    /// Carries out the machine's commands until an attempt has started (true), there are no more
+    /// (false), or the call has ended.
+    fn obey(&mut self, mut first: First<'_, S, B>) -> ControlFlow<End, bool> {
+        let mut started = false;
+        while !started
+            && let Some(state) = self.call.state()
+            && let Some(command) = state.begun().command()
+        {
             match command {
                 Command::Cancel(slot) => {
                     let cancelled = self.drop_attempt(slot, first.as_mut());
                     self.note_timeout(cancelled);
                 }
-                Command::Start(start) => self.start(start.into()),
-                Command::End(end) => return Some(end),
+                Command::Start(start) => {
+                    self.start(start.into());
+                    started = true;
+                }
+                Command::End(end) => return ControlFlow::Break(end),
                 // No policy of gRPC asks anybody, and its throttle answers at once.
                 Command::Ask(_) | Command::Await(_) => {
                     debug_assert!(false, "nobody to ask");
@@ -172,7 +184,7 @@ where
             }
         }
         self.tell_tape();
-        None
+        ControlFlow::Continue(started)
     }
 
     fn start(&mut self, running: Running) {

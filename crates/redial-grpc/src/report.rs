@@ -108,8 +108,12 @@ impl From<Content> for CallReport {
 }
 
 impl CallReport {
-    /// The report of a failed call, from the status that it returned; `None` if reports are off, or
-    /// if the call failed after response headers had arrived (then the call log has it).
+    /// The report of a failed call, from the status that it returned.
+    ///
+    /// `None` if reports are off or go into responses; if the call failed after response headers had
+    /// arrived (then the call log has it); if no attempt was made, since the request itself failed; if
+    /// the error is the application's own, which is returned unchanged; and with retries disabled,
+    /// where calls pass through.
     #[cfg(feature = "tonic")]
     #[must_use]
     pub fn of_status(status: &tonic::Status) -> Option<&CallReport> {

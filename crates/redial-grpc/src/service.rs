@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -159,11 +160,10 @@ impl<S, W> RetryService<S, W> {
         let began = request.extensions_mut().remove::<CallBegan>().map(|CallBegan(at)| at);
         let said = Said::of(request.headers());
         let Said { deadline, previous, .. } = said;
-        // What the request says is what remains.
-        let deadline = match began {
-            Some(began) => deadline.map(|remaining| remaining.saturating_add(began.elapsed())),
-            None => deadline,
-        };
+        // What the request says is what remains of its deadline.
+        let remaining = deadline;
+        let waited = began.map_or(Duration::ZERO, |began| began.elapsed());
+        let deadline = remaining.map(|remaining| remaining.saturating_add(waited));
         let usual = said.is_usual();
         if previous {
             // What the application set under this name would be taken for ours (G30).
@@ -188,8 +188,9 @@ impl<S, W> RetryService<S, W> {
         let plan = method.plan();
         // The first attempt carries the config's deadline, or its own timeout, if that is smaller.
         let rules = plan.policy().rules();
-        let shortest = [rules.deadline, rules.attempt_timeout].into_iter().flatten().min();
-        if let Some(shortest) = shortest.filter(|it| deadline.is_none_or(|own| *it < own)) {
+        let of_config = rules.deadline.map(|deadline| deadline.saturating_sub(waited));
+        let shortest = [of_config, rules.attempt_timeout].into_iter().flatten().min();
+        if let Some(shortest) = shortest.filter(|it| remaining.is_none_or(|own| *it < own)) {
             request.headers_mut().insert(TIMEOUT, timeout::format(shortest));
         }
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());

@@ -60,7 +60,7 @@ impl fmt::Display for DialError {
 impl Error for DialError {}
 
 /// How many backends an error names.
-pub(crate) const NAMED_MAX: usize = 8;
+const NAMED_MAX: usize = 8;
 
 /// No backend can be reached: the source of the status UNAVAILABLE that a call ends with, or with
 /// which it is retried as its policy says. With `waitForReady` the call waits instead.

@@ -26,7 +26,8 @@ const TRIAL_MAX: Duration = Duration::from_secs(10);
 /// A failure is one of these:
 /// - an answer with one of the codes, UNAVAILABLE unless others are named;
 /// - a connection that was lost under calls, which counts once for all of them;
-/// - no message and no status by the attempt's deadline (its `grpc-timeout`), whatever the codes are.
+/// - no message and no status by the attempt's deadline (its `grpc-timeout`), whatever the codes are,
+///   unless the backend answered another attempt meanwhile.
 ///
 /// Every other answer is a success, an error of the application's too. Attempts that were cancelled
 /// before their deadline, such as losing hedges, count as neither, nor do streams that had a message

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use super::dial::{Dial, Link};
-use super::error::{NAMED_MAX, Unreachable};
+use super::error::Unreachable;
 use super::resolve::{ConfigError, Resolution};
 use super::roster::{Added, Changes, Ending, Go, Mark, Pick, Roster, State, Wish};
 use super::tell;
@@ -25,6 +25,9 @@ use crate::control::Control;
 use crate::evidence;
 use crate::shared::BackendCounts;
 use crate::sync::{Mutex, lock};
+
+/// How many addresses the message of a call names that waited for them: so many fit into a log.
+const DIALLED_NAMED_MAX: usize = 4;
 
 /// What a channel is built with.
 #[derive(Debug)]
@@ -136,11 +139,15 @@ impl Hub {
         asked: Instant,
     ) -> Result<Picked, Pending> {
         let balancing = self.balancing();
+        let first = |ids: &[crate::BackendId]| match used {
+            Some(used) => used.is_first(ids),
+            None => true,
+        };
         let mut other = None;
         let mut look = |used: &[crate::BackendId]| {
             let pick = self.with(|roster, now| {
                 roster.set_balancing(balancing, now);
-                roster.pick(used, asked, now)
+                roster.pick(used, first(used), asked, now)
             });
             match pick {
                 Pick::Go(go) => Some((go.id, go)),
@@ -220,8 +227,11 @@ impl Hub {
     /// What an attempt that has no backend yet waits for.
     pub(crate) fn waits_for(&self) -> String {
         let roster = lock(&self.roster);
-        let dialled = roster.backends().iter().filter(|it| !it.is_open()).map(|it| it.address);
-        let (named, known) = (dialled.take(NAMED_MAX).collect::<Vec<_>>(), roster.backends().len());
+        let dialled = roster.backends().iter().filter_map(|it| match it.state {
+            State::Connecting { .. } => Some(it.address),
+            _ => None,
+        });
+        let (named, known) = (dialled.collect::<Vec<_>>(), roster.backends().len());
         drop(roster);
         if known == 0 {
             let why = lock(&self.news).unresolved.clone();
@@ -230,8 +240,8 @@ impl Hub {
                 None => "no address was known: the name was being resolved".to_owned(),
             };
         }
-        let named: Vec<_> = named.iter().map(ToString::to_string).collect();
-        let more = if known > NAMED_MAX { ", ..." } else { "" };
+        let more = if named.len() > DIALLED_NAMED_MAX { ", ..." } else { "" };
+        let named: Vec<_> = named.iter().take(DIALLED_NAMED_MAX).map(ToString::to_string).collect();
         format!("no connection was ready: dialling {}{more}", named.join(", "))
     }
 

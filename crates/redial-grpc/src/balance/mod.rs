@@ -20,7 +20,7 @@
 //!   that it used least recently; under `pick_first` another address is connected for that, under
 //!   `round_robin` they leave the turns of first attempts alone.
 //! - Backends that keep failing are avoided for a while ([`Outliers`]), never all of them.
-//! - Dials wait for gRPC's connection backoff; a connection that has served and was closed is dialled
+//! - Dials wait for connection backoff, 50 ms at first; a connection that has served and was closed is dialled
 //!   again at once. A call waits while a backend is being dialled; when
 //!   all of them wait for their backoff it is UNAVAILABLE ([`Unreachable`]), for its policy to judge.
 //! - Names are resolved again when a connection is lost or cannot be made ([`Resolve`]).

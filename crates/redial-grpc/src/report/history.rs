@@ -133,12 +133,13 @@ impl AttemptHistory {
     }
 
     /// The status and message that a call ended with which ended so.
-    pub(crate) fn end(&self, why: Why, attempt: Option<u32>) -> (Code, Option<&str>) {
+    /// `code`: that of the last outcome, whose attempt may be left out here.
+    pub(crate) fn end(&self, why: Why, attempt: Option<u32>, code: Code) -> (Code, Option<&str>) {
+        let Some(attempt) = attempt else { return (end_without_outcome(why), self.waited()) };
         let mut all = self.first.iter().chain(&self.later);
-        let ended = attempt.and_then(|attempt| all.find(|report| report.attempt == attempt));
-        match ended {
-            Some(report) => (report.status.unwrap_or(Code::Unknown), report.message()),
-            None => (end_without_outcome(why), self.waited()),
+        match all.find(|report| report.attempt == attempt) {
+            Some(report) => (report.status.unwrap_or(code), report.message()),
+            None => (code, None),
         }
     }
 
@@ -243,8 +244,11 @@ mod tests {
         let cancelled = Note::Cancelled { attempt: 1 };
         history.note(7_000, &cancelled, None);
         assert!(history.detail(&cancelled).is_empty(), "a cancelled attempt has no error");
-        assert_eq!(history.end(Why::Fatal, Some(2)), (Code::Aborted, None));
-        assert_eq!(history.end(Why::Deadline, None), (Code::DeadlineExceeded, None));
+        assert_eq!(history.end(Why::Fatal, Some(2), Code::Unknown), (Code::Aborted, None));
+        let left_out = history.end(Why::Fatal, Some(9), Code::NotFound);
+        assert_eq!(left_out, (Code::NotFound, None));
+        let late = history.end(Why::Deadline, None, Code::Aborted);
+        assert_eq!(late, (Code::DeadlineExceeded, None));
         let (all, _) = history.take();
         assert_eq!(all[0].to_string(), "attempt 1: cancelled after 6.0µs");
         assert_eq!((all[1].started().as_nanos(), all[1].elapsed().as_nanos()), (2_000, 4_000));

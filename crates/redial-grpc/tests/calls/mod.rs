@@ -150,6 +150,28 @@ async fn a_failure_that_is_found_after_the_deadline_came_after_it() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
 }
 
+/// Hedges without a delay start after the attempt before them was polled: what it brings may make them
+/// superfluous.
+#[tokio::test(start_paused = true)]
+async fn hedging_without_delay_starts_no_hedge_after_a_fatal_answer() {
+    let calls = Arc::new(Mutex::new(0));
+    let counted = calls.clone();
+    let server = tower::service_fn(move |_request: Request<Body>| {
+        *counted.lock().unwrap() += 1;
+        std::future::ready(Ok::<_, std::convert::Infallible>(
+            tonic::Status::invalid_argument("wrong").into_http::<Body>(),
+        ))
+    });
+    let layer = RetryLayer::from_json(&hedge_config(4, "0s")).unwrap();
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = http::Uri::from_static("/redial.test.Echo/Unary");
+    let error = layer.layer(server).oneshot(request).await.map(drop).unwrap_err();
+    let status = error.downcast::<tonic::Status>().unwrap();
+    assert_eq!((status.code(), *calls.lock().unwrap()), (Code::InvalidArgument, 1));
+    let counted = layer.control().statistics()["/redial.test.Echo/Unary"];
+    assert_eq!(counted.retries.retries, 0, "what was never sent is not counted");
+}
+
 /// What can be told of a call from outside: how many messages came, its status, what was counted,
 /// the throttle's tokens.
 type Seen = (usize, Option<Code>, Option<MethodStatistics>, Option<f64>);

@@ -35,8 +35,15 @@ pub(crate) enum Pick<C> {
 
 impl<C: Connection> Roster<C> {
     /// Where an attempt goes whose call has used these backends, the least recently used one first.
-    /// `asked`: when it was asked for the first time.
-    pub(crate) fn pick(&mut self, used: &[BackendId], asked: Instant, now: Instant) -> Pick<C> {
+    /// `first`: whether it is the first attempt of its call, which takes a turn of its own. `asked`:
+    /// when it was asked for the first time.
+    pub(crate) fn pick(
+        &mut self,
+        used: &[BackendId],
+        first: bool,
+        asked: Instant,
+        now: Instant,
+    ) -> Pick<C> {
         let open = |it: &Backend<C>| it.is_open();
         let good = |it: &Backend<C>| it.is_open() && it.health.is_good(now);
         let unused = |it: &Backend<C>| !used.contains(&it.id);
@@ -51,7 +58,6 @@ impl<C: Connection> Roster<C> {
             self.dial_another(&[], now);
         }
         let candidate = |it: &Backend<C>| if any_good { good(it) } else { open(it) };
-        let first = used.is_empty();
         if let Some(place) = self.best(first, |it| candidate(it) && unused(it)) {
             return self.go(place, first, now);
         }

@@ -68,7 +68,7 @@ impl Rig {
 
     fn pick(&mut self, used: &[u16]) -> Pick<Fake> {
         let used: Vec<_> = used.iter().map(|port| id(*port)).collect();
-        self.roster.pick(&used, self.now, self.now)
+        self.roster.pick(&used, used.is_empty(), self.now, self.now)
     }
 
     fn go(&mut self, used: &[u16]) -> (u16, Mark) {
@@ -138,7 +138,7 @@ fn round_robin_begins_where_the_draw_says() {
         roster.set_balancing(RoundRobin, now);
         let added = roster.set_addresses((1..=4).map(address), now).added;
         added.iter().for_each(|it| roster.connected(it.serial, open()));
-        let Pick::Go(go) = roster.pick(&[], now, now) else { panic!() };
+        let Pick::Go(go) = roster.pick(&[], true, now, now) else { panic!() };
         go.id
     };
     let all: std::collections::BTreeSet<_> =
@@ -227,7 +227,7 @@ fn under_pick_first_a_further_attempt_has_another_address_connected() {
     // It takes too long: better the same again than nothing.
     let asked = rig.now;
     rig.now = until;
-    let pick = rig.roster.pick(&[id(1)], asked, rig.now);
+    let pick = rig.roster.pick(&[id(1)], false, asked, rig.now);
     assert!(matches!(pick, Pick::Go(go) if go.id == id(1)));
     rig.roster.connected(second, open());
     assert_eq!(rig.port(&[1]), 2);
@@ -297,6 +297,19 @@ fn under_pick_first_an_avoided_address_is_dialled_when_the_other_takes_long() {
     rig.now = until;
     assert!(matches!(rig.pick(&[]), Pick::Wait(None)));
     assert_eq!(rig.states(), "cc");
+}
+
+/// A retry of a call whose first attempt found no backend has used none, and is still no first attempt.
+#[test]
+fn round_robin_turns_are_not_taken_by_retries_that_used_no_backend() {
+    let mut rig = Rig::connected(RoundRobin, 1..3);
+    let mut picked = Vec::new();
+    for _ in 0..4 {
+        picked.push(rig.port(&[]));
+        let Pick::Go(go) = rig.roster.pick(&[], false, rig.now, rig.now) else { panic!() };
+        rig.roster.ended(go.mark, Ending::Untold, rig.now);
+    }
+    assert!(picked.windows(2).all(|pair| pair[0] != pair[1]), "{picked:?}");
 }
 
 /// Callers with deadlines that are too short for it do not take a backend from all others.
