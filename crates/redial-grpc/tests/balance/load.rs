@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redial_echo::EchoRequest;
+use redial_grpc::CallReport;
 use redial_grpc::balance::{
     BackendState, BalancedChannel, CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT,
 };
@@ -165,7 +166,14 @@ async fn reconnect_is_immediate_after_a_connection_that_served() {
             let began = tokio::time::Instant::now();
             let failed = calls_at_once(&channel, 250).await;
             let what = format!("{closing:?} {balancing} {backends}");
-            assert!(failed.is_empty(), "{what}: {} failed: {:?}", failed.len(), failed[0]);
+            // A connection that is cut takes the calls on it with it, and one call may meet that five
+            // times; but each attempt found a connection.
+            let found = |status: &tonic::Status| {
+                let report = CallReport::of_status(status).unwrap();
+                closing == Closing::Abrupt
+                    && report.history().iter().all(|attempt| attempt.backend().is_some())
+            };
+            assert!(failed.iter().all(found), "{what}: {} failed: {failed:?}", failed.len());
             let dials = pipes.dials(1).len();
             assert!(dials >= 20, "{what}: only {dials} dials");
             // 250 calls of 1 ms, each of them perhaps with a retry of up to 50 ms; no second of
