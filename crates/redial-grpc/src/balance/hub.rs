@@ -55,7 +55,7 @@ pub(crate) struct Hub {
     pub(crate) doubted: Notify,
     /// A resolution that waits for its backoff is to be repeated now.
     pub(crate) reset: Notify,
-    /// Whether a resolution has ended, well or not. Whoever sees it set sees the config that the
+    /// Whether a resolution has ended, well or not. A reader that sees it set sees the config that the
     /// resolution put in force.
     settled: AtomicBool,
 }
