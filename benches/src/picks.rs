@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use redial_grpc::balance::{self, BackendState, BalancedChannel, Dial, Dialling, Io};
+use redial_grpc_balance::{self as balance, BackendState, BalancedChannel, Dial, Dialling, Io};
 use redial_grpc::{Retries, RetryLayer};
 use tokio::io::AsyncWriteExt as _;
 use tonic::body::Body;

@@ -15,7 +15,7 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// The head of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Head {
+pub enum Head {
     /// Response headers: the call belongs to this attempt.
     Begins,
     /// A status, and what the server wants of a retry.
@@ -32,7 +32,7 @@ impl Head {
 }
 
 /// What the head of a response says.
-pub(crate) fn head<B>(response: &Response<B>) -> Head {
+pub fn head<B>(response: &Response<B>) -> Head {
     let said = Said::of(response.headers());
     // In the headers it is Trailers-Only, END_STREAM or not.
     match said.status {
@@ -112,8 +112,7 @@ pub(crate) fn trailers_or(trailers: &HeaderMap, unsaid: Code) -> Trailers {
 }
 
 /// What the trailers of a response say; without a status it is UNKNOWN.
-#[cfg(feature = "balance")]
-pub(crate) fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
+pub fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
     let Trailers { code, pushback, .. } = trailers_or(trailers, Code::Unknown);
     (code, pushback)
 }

@@ -48,7 +48,7 @@ impl BackendId {
 ///
 /// [`RetryLayerBuilder::distinct_backends`] puts one into the requests of every call: its first
 /// attempt, its retries, hedges and transparent replacements all carry the same. The balanced
-/// channel (feature `balance`) heeds it by itself. A balancer of your own does the same with
+/// channel (crate `redial-grpc-balance`) heeds it by itself. A balancer of your own does the same with
 /// [`UsedBackends::choose`]:
 ///
 /// ```
@@ -167,8 +167,8 @@ impl UsedBackends {
 
     /// Whether the attempt that carries this one is the first of its call; without a number, whether
     /// the call has used no backend yet.
-    #[cfg(feature = "balance")]
-    pub(crate) fn is_first(&self, used: &[BackendId]) -> bool {
+    #[must_use]
+    pub fn is_first(&self, used: &[BackendId]) -> bool {
         if self.attempt == 0 { used.is_empty() } else { self.attempt == 1 }
     }
 
@@ -178,9 +178,9 @@ impl UsedBackends {
         uses.waits.iter().find(|(other, _)| *other == attempt).map(|(_, text)| text.clone())
     }
 
-    /// This attempt waits for a backend.
-    #[cfg(feature = "balance")]
-    pub(crate) fn set_wait(&self, text: String) {
+    /// This attempt waits for a backend: what for, as the message of a call shows it that ends
+    /// meanwhile.
+    pub fn set_wait(&self, text: impl Into<Box<str>>) {
         let waits = &mut lock(&self.uses).waits;
         waits.retain(|(attempt, _)| *attempt != self.attempt);
         if waits.len() < USED_BACKENDS_MAX {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redial_core::PaceReading;
-use redial_service_config::{Problem, Problems, Retries, ServiceConfig};
+use redial_service_config::{LoadBalancing, Problem, Problems, Retries, ServiceConfig};
 
 use crate::shared::{BackendCounts, Shared};
 use crate::statistics::{MethodCounters, MethodStatistics};
@@ -65,6 +65,21 @@ impl Control {
     #[must_use]
     pub fn backends(&self) -> Option<BackendCounts> {
         self.shared.backends()
+    }
+
+    /// The balancer below the layer counts its backends so, for [`backends`](Self::backends) and the
+    /// gauges; `None` once it is gone. What was said first counts.
+    pub fn count_backends(
+        &self,
+        count: impl Fn() -> Option<BackendCounts> + Send + Sync + 'static,
+    ) {
+        self.shared.count_backends(count);
+    }
+
+    /// What the config in force says about balancing.
+    #[must_use]
+    pub fn load_balancing(&self) -> LoadBalancing {
+        self.shared.methods.load().config().load_balancing()
     }
 
     /// Fills the server's throttle, so that retries are allowed again at once: for an incident that

@@ -14,6 +14,7 @@ use redial_service_config::PUSHBACK_HEADER;
 use redial_service_config::Pushback;
 
 use crate::BoxError;
+use crate::unreachable::{Spent, Unreachable};
 
 /// How many links of a chain of sources are looked at: an error of somebody's own may lead back to
 /// itself.
@@ -26,7 +27,7 @@ fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn 
 
 /// What is known of an attempt that ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Evidence {
+pub enum Evidence {
     /// A connection handed it back before it was written (G27).
     Unsent,
     /// The server says that it did not process it (G26).
@@ -41,7 +42,7 @@ pub(crate) enum Evidence {
 }
 
 /// The evidence of an error, and the status that it means.
-pub(crate) fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
+pub fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
     let mut status = None;
     let mut transport = false;
     let mut connected = false;
@@ -81,21 +82,15 @@ fn conclusive(error: &(dyn Error + 'static), connected: bool) -> Option<(Evidenc
 }
 
 /// What the balanced channel says itself.
-#[cfg(feature = "balance")]
 fn of_balance(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
-    if let Some(unreachable) = error.downcast_ref::<crate::balance::Unreachable>() {
+    if let Some(unreachable) = error.downcast_ref::<Unreachable>() {
         // A channel that nobody dials for stays as it is: to wait for it would be for ever.
         let evidence = if unreachable.ended { Evidence::None } else { Evidence::Unconnected };
         return Some((evidence, Code::Unavailable));
     }
     // tonic takes it for a failure to connect.
-    let spent = chain(error).any(<dyn Error>::is::<crate::balance::error::Spent>);
+    let spent = chain(error).any(<dyn Error>::is::<Spent>);
     spent.then_some((Evidence::Unsent, Code::Unavailable))
-}
-
-#[cfg(not(feature = "balance"))]
-fn of_balance(_error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
-    None
 }
 
 fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {
@@ -209,7 +204,7 @@ pub(crate) fn recoded(error: BoxError, _code: Code) -> BoxError {
 }
 
 /// The whole chain as one line.
-pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
+pub fn text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for error in chain(error).skip(1) {
         let next = error.to_string();

@@ -217,7 +217,7 @@ impl RetryLayerBuilder {
 
     /// A call that is made while a retry is being served does not retry itself, so that the retries
     /// of several layers of services do not multiply. Off by default; see
-    /// `server::Serving` (feature `tonic`).
+    /// `serving::Serving` (feature `tonic`).
     pub const fn depth_control(mut self) -> Self {
         self.depth = true;
         self
@@ -226,7 +226,7 @@ impl RetryLayerBuilder {
     /// Every attempt carries the backends that its call has used ([`UsedBackends`]), so that a
     /// balancer below can send it elsewhere; with retries disabled there is no other attempt, and it
     /// carries none. Off by default, since it is an allocation for each call; the balanced channel
-    /// (feature `balance`) switches it on.
+    /// (crate `redial-grpc-balance`) switches it on.
     ///
     /// [`UsedBackends`]: crate::UsedBackends
     pub const fn distinct_backends(mut self) -> Self {
@@ -289,6 +289,18 @@ impl RetryLayerBuilder {
     ) -> Self {
         self.message_filter = MessageFilter::redacting(redact);
         self
+    }
+
+    /// The name of the server, if it has one.
+    #[must_use]
+    pub fn server_name(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// Everything that the client says beside the config.
+    #[must_use]
+    pub const fn client_options(&self) -> &Client {
+        &self.client
     }
 
     /// The layer.

@@ -41,19 +41,17 @@
 //! | why a call failed, and what each attempt did | [`CallReport`], [`CallReports`] | [guide][fails] |
 //! | what happened to one call, and why | [`CallDiary`], [`Attempts`] | [guide][diary] |
 //! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
-//! | addresses and service config by DNS | `dns` (feature `dns`) | [guide][dns] |
+//! | addresses and service config by DNS | crate `redial-grpc-dns` | [guide][dns] |
 //! | hedges that follow the latency of their method | [`HedgeAt`], [`RetryLayerBuilder::hedge_at`] | [guide][latency] |
 //! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][tells] |
 //! | streams and what is kept of them | [`Replay`] | [guide][streams] |
-//! | several backends: retries and hedges go elsewhere | `balance` (feature `balance`), [`UsedBackends`] | [guide][backends] |
-//! | for servers: previous attempts, pushback, held headers, deadlines, depth | `server` (feature `tonic`) | [guide][servers] |
+//! | several backends: retries and hedges go elsewhere | crate `redial-grpc-balance`, [`UsedBackends`] | [guide][backends] |
+//! | for servers: previous attempts, pushback, held headers, deadlines, depth | crate `redial-grpc-server` | [guide][servers] |
 //! | other versions of tonic, other clients | [`RetryLayer::wrapping`], [`Bodies`] | |
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `tonic`, on by default | clients and servers of tonic 0.14; without it see [`RetryLayer::wrapping`] |
-//! | `balance` | a channel over several backends |
-//! | `dns` | addresses and service configs by DNS, for that channel |
+//! | `tonic`, on by default | clients of tonic 0.14; without it see [`RetryLayer::wrapping`] |
 //! | `metrics`, `opentelemetry` | metrics, for the crates `metrics` 0.24 and `opentelemetry` 0.33 |
 //! | `tracing` | spans of calls and attempts |
 //!
@@ -105,14 +103,12 @@ mod ahead;
 mod answer;
 mod attempt;
 mod backends;
-#[cfg(feature = "balance")]
-pub mod balance;
+#[doc(hidden)]
+pub mod balancing;
 mod begun;
 mod body;
 mod config_file;
 mod control;
-#[cfg(feature = "dns")]
-pub mod dns;
 mod evidence;
 mod finish;
 mod future;
@@ -127,9 +123,9 @@ mod options;
 mod pending;
 mod pool;
 mod report;
-#[cfg(feature = "tonic")]
-pub mod server;
 mod service;
+#[cfg(feature = "tonic")]
+pub mod serving;
 mod shared;
 mod sizes;
 mod state;
@@ -138,8 +134,9 @@ mod sync;
 mod tape;
 mod template;
 mod throttle;
-mod timeout;
+pub mod timeout;
 mod timer;
+mod unreachable;
 mod watch;
 mod wrap;
 
@@ -166,6 +163,7 @@ pub use service::RetryService;
 pub use shared::BackendCounts;
 pub use statistics::MethodStatistics;
 pub use tape::{Replay, ReplayError};
+pub use unreachable::Unreachable;
 pub use watch::{ConfigWatch, WATCH_MIN};
 pub use wrap::{Bodies, Ended, Tonic, Wrapping};
 
@@ -173,14 +171,3 @@ pub use wrap::{Bodies, Ended, Tonic, Wrapping};
 /// the first attempt's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts(pub u32);
-
-/// The examples of the guide are compiled and run with the others.
-#[cfg(all(
-    doctest,
-    feature = "dns",
-    feature = "metrics",
-    feature = "opentelemetry",
-    feature = "tracing"
-))]
-#[doc = include_str!("../../../docs/grpc.md")]
-struct Guide;

@@ -11,6 +11,7 @@ use redial_core::Terms;
 use redial_service_config::Retries;
 use tower_service::Service;
 
+use crate::BoxError;
 use crate::ahead::Ahead;
 use crate::attempt::FIRST;
 use crate::backends::UsedBackends;
@@ -31,14 +32,14 @@ use crate::sizes::Sizes;
 use crate::state::{Begin, State};
 use crate::sync::{Mutex, lock};
 use crate::tape::{Replay, Tape};
-use crate::template::{PREVIOUS, Said, TIMEOUT, Template};
+use crate::template::{PREVIOUS, Said, Template};
+use crate::timeout::{self, TIMEOUT};
 use crate::wrap::{Bodies, Tonic};
-use crate::{BoxError, timeout};
 
 /// When a call began that has waited for its config since then: an extension of its request, whose
 /// `grpc-timeout` is what remains.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallBegan(pub(crate) tokio::time::Instant);
+pub struct CallBegan(pub tokio::time::Instant);
 
 /// A channel with retry and hedging around it.
 #[derive(Debug)]
@@ -70,18 +71,13 @@ impl<S, W> RetryService<S, W> {
     }
 
     /// The channel below.
-    #[cfg(feature = "balance")]
-    pub(crate) fn inner(&self) -> &S {
+    pub fn inner(&self) -> &S {
         &self.inner
     }
 
     /// The timeout that the config in force has for a method.
-    #[cfg(feature = "balance")]
-    pub(crate) fn config_timeout(
-        &self,
-        path: &str,
-        retries: Retries,
-    ) -> Option<std::time::Duration> {
+    #[must_use]
+    pub fn config_timeout(&self, path: &str, retries: Retries) -> Option<Duration> {
         let method = PlanRef::new(self.shared.method(path), retries);
         method.plan().policy().rules().deadline
     }

@@ -52,6 +52,14 @@ pub struct BackendCounts {
     pub connected: usize,
 }
 
+impl BackendCounts {
+    /// So many are known, and so many of them connected.
+    #[must_use]
+    pub const fn new(known: usize, connected: usize) -> Self {
+        BackendCounts { known, connected }
+    }
+}
+
 type CountBackends = dyn Fn() -> Option<BackendCounts> + Send + Sync;
 
 impl Shared {
@@ -61,7 +69,6 @@ impl Shared {
     }
 
     /// The channel below counts its backends so; what was said first counts.
-    #[cfg(feature = "balance")]
     pub(crate) fn count_backends(
         &self,
         count: impl Fn() -> Option<BackendCounts> + Send + Sync + 'static,
@@ -160,8 +167,8 @@ fn number(retries: Retries) -> u8 {
 
 #[cfg(feature = "tonic")]
 fn serves_a_retry(extensions: &Extensions) -> bool {
-    let named = extensions.get::<crate::server::Serving>().copied();
-    let serving = named.or_else(crate::server::Serving::current);
+    let named = extensions.get::<crate::serving::Serving>().copied();
+    let serving = named.or_else(crate::serving::Serving::current);
     serving.is_some_and(|serving| serving.previous_attempts() > 0)
 }
 

@@ -24,9 +24,9 @@ use crate::report::{CallReport, CallReports};
 use crate::shared::Shared;
 use crate::sizes::Sizes;
 use crate::tape::MayFail;
-use crate::template::{TIMEOUT, Template};
+use crate::template::Template;
 use crate::throttle::Throttle;
-use crate::timeout;
+use crate::timeout::{self, TIMEOUT};
 
 /// What a call is begun with.
 pub(crate) struct Begin {

@@ -7,11 +7,10 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 
-use crate::timeout;
+use crate::timeout::{self, TIMEOUT};
 
 /// How many attempts came before: set by gRPC libraries, read by servers (ruling G30).
 pub(crate) const PREVIOUS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
-pub(crate) const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// What is kept of a request's head.
 #[derive(Debug)]

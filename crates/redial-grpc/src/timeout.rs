@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
+
+/// The name of the header.
+pub const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The most that eight digits can say.
 const DIGITS_MAX: u128 = 99_999_999;
 
 /// What the header says; `None` if it says nothing that can be read.
-pub(crate) fn parse(value: &HeaderValue) -> Option<Duration> {
+#[must_use]
+pub fn parse(value: &HeaderValue) -> Option<Duration> {
     let (&unit, digits) = value.as_bytes().split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -27,7 +31,8 @@ pub(crate) fn parse(value: &HeaderValue) -> Option<Duration> {
 
 /// The header for what remains, in the finest unit that can say it, rounded down: a server that
 /// works longer than its client waits works in vain.
-pub(crate) fn format(remaining: Duration) -> HeaderValue {
+#[must_use]
+pub fn format(remaining: Duration) -> HeaderValue {
     let ns = remaining.as_nanos();
     let units = [
         (1, 'n'),

@@ -9,14 +9,9 @@ mod common;
 
 mod calls;
 mod defects;
-mod server;
 mod suites;
 mod watch;
 mod wire;
 
-#[cfg(feature = "balance")]
-mod balance;
-#[cfg(feature = "dns")]
-mod dns;
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod observe;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use prost::Message;
-use redial_grpc::server::{DeadlineLayer, HoldLayer, ServingLayer};
+use redial_grpc_server::{DeadlineLayer, HoldLayer, ServingLayer};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;

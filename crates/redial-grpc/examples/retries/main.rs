@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It makes five calls, prints what each of them met with its diary, then the statistics, and ends.
-//! `server.rs` is the server, with the helpers that `redial_grpc::server` has for it.
+//! `server.rs` is the server, with the helpers that `redial_grpc_server` has for it.
 
 mod server;
 

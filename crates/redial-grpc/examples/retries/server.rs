@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redial_echo::echo_server::{Echo, EchoServer};
 use redial_echo::{EchoRequest, EchoResponse};
-use redial_grpc::server::{self, DeadlineLayer, HoldLayer, Pushback, ServingLayer};
+use redial_grpc_server::{self as server, DeadlineLayer, HoldLayer, Pushback, ServingLayer};
 use tonic::codegen::BoxStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -23,7 +23,7 @@ pub(crate) struct Running {
     pub(crate) seen: Arc<AtomicU32>,
 }
 
-/// Starts the server with all that `redial_grpc::server` has for one.
+/// Starts the server with all that `redial_grpc_server` has for one.
 pub(crate) fn start() -> std::io::Result<Running> {
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?;
     let address = incoming.local_addr()?;

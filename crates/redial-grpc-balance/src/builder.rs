@@ -1,0 +1,264 @@
+//! How a channel is written.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use redial::{Policy, Throttle};
+use redial_grpc::RetryLayerBuilder;
+use redial_service_config::ServiceConfig;
+use tonic::transport::Endpoint;
+use tower_layer::Layer as _;
+
+use super::BalancedChannel;
+use super::dial::{Dial, Tcp};
+use super::error::{BuildError, Wrong};
+use super::health::Outliers;
+use super::hub::{Hub, Settings};
+use super::keep::Source;
+use super::resolve::{Resolve, ResolverBuilder, ResolverOptions, SystemResolver};
+use super::roster::Roster;
+use super::service::Balanced;
+use super::target::{Place, Target};
+
+/// How long after a resolution the next one may come.
+pub const RESOLVE_MIN_DEFAULT: Duration = Duration::from_secs(30);
+/// The first delay between two dials. gRPC's "Connection Backoff Protocol" has 1 s, which turns a
+/// restart of 50 ms into a second of failures; tonic alone dials again for every call.
+pub const CONNECT_FIRST_DEFAULT: Duration = Duration::from_millis(50);
+/// The longest delay between two dials (gRPC, "Connection Backoff Protocol").
+pub const CONNECT_CAP_DEFAULT: Duration = Duration::from_secs(120);
+/// The first delay between two resolutions that fail.
+const RESOLVE_FIRST: Duration = Duration::from_secs(1);
+/// How long a dial may take, unless the endpoint has a `connect_timeout`.
+pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(20);
+
+/// How many streams that were cancelled a connection remembers, for a second each: what the server
+/// still sends on them is ignored. h2's own default of 50 is soon reached by hedges that lose.
+pub const RESET_STREAMS_MAX: usize = 4096;
+/// How many times in its life a connection accepts a frame for a cancelled stream that it no longer
+/// remembers, before h2 closes it (`too_many_internal_resets`). h2's own default of 1024, which guards
+/// against servers that misbehave, is reached within seconds by hedges that lose.
+pub const RESET_ERRORS_MAX: usize = 1 << 20;
+
+/// The growth of the delays between dials, and their jitter (the same document).
+const CONNECT_FACTOR: f64 = 1.6;
+const CONNECT_JITTER: f64 = 0.2;
+
+/// A channel that is being written; see [`channel`](super::channel).
+#[must_use = "a builder does nothing until it is built"]
+#[derive(Debug)]
+pub struct ChannelBuilder {
+    name: String,
+    target: Result<(Endpoint, Place), BuildError>,
+    name_server: bool,
+    source: Option<Wanted>,
+    layer: RetryLayerBuilder,
+    config: Option<String>,
+    dial: Option<Arc<dyn Dial>>,
+    outliers: Outliers,
+    connect: (Duration, Duration),
+    resolve_min: Option<Duration>,
+    resolve_every: Option<Duration>,
+}
+
+/// Where the application wants the addresses to come from.
+#[derive(Debug)]
+enum Wanted {
+    Source(Source),
+    Builder(Box<dyn ResolverBuilder>),
+}
+
+/// For this origin; with `https`, TLS with the roots that tonic has, as for a generated client's
+/// `connect`. Where it has none the connection is refused, unless the application sets its own.
+fn endpoint(origin: Uri) -> Endpoint {
+    Endpoint::new(origin.clone())
+        .unwrap_or_else(|_| Endpoint::from(origin))
+        .http2_max_concurrent_reset_streams(RESET_STREAMS_MAX)
+        .http2_max_local_error_reset_streams(RESET_ERRORS_MAX)
+}
+
+impl ChannelBuilder {
+    pub(crate) fn new(target: String) -> Self {
+        let read = Target::read(&target);
+        let wrong = |why| BuildError(Wrong::Target { target: target.clone(), why });
+        ChannelBuilder {
+            name_server: read.as_ref().is_ok_and(|read| read.name_server.is_some()),
+            target: read.map(|read| (endpoint(read.origin), read.place)).map_err(wrong),
+            name: target,
+            source: None,
+            layer: RetryLayerBuilder::default(),
+            config: None,
+            dial: None,
+            outliers: Outliers::default(),
+            connect: (CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT),
+            resolve_min: None,
+            resolve_every: None,
+        }
+    }
+
+    /// These addresses, in place of what the target's name resolves to. The name is still what TLS
+    /// and `:authority` are told. One that is there twice counts once, and what is beyond
+    /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX) is left out.
+    pub fn addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.source = Some(Wanted::Source(Source::Listed(addresses.into_iter().collect())));
+        self
+    }
+
+    /// This resolver, in place of the operating system's.
+    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+        self.source = Some(Wanted::Source(Source::Resolver(Arc::new(resolver))));
+        self
+    }
+
+    /// The resolver that this builder makes when the channel is built, in place of the operating
+    /// system's. It reads the [target](Self::target) itself, the name server in it too.
+    pub fn resolver_builder(mut self, builder: impl ResolverBuilder) -> Self {
+        self.source = Some(Wanted::Builder(Box::new(builder)));
+        self
+    }
+
+    /// The target, as it was written.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.name
+    }
+
+    /// What tonic has for a connection: TLS, keepalive, window sizes, and h2's limits on cancelled
+    /// streams, which are [`RESET_STREAMS_MAX`] and [`RESET_ERRORS_MAX`] here. Its `tls_config` is for targets
+    /// with `https`, and tonic leaves it aside for all others. Its `connect_timeout` bounds
+    /// each dial (20 s otherwise); its `local_address` has no effect, and its `timeout` is to be
+    /// left alone: deadlines are for calls and configs.
+    pub fn endpoint(
+        mut self,
+        settings: impl FnOnce(Endpoint) -> Result<Endpoint, tonic::transport::Error>,
+    ) -> Self {
+        self.target = self.target.and_then(|(endpoint, place)| {
+            let endpoint =
+                settings(endpoint).map_err(|error| BuildError(Wrong::Endpoint(error)))?;
+            Ok((endpoint, place))
+        });
+        self
+    }
+
+    /// The options of the retry layer. Unless it has another, its server name is the target.
+    pub fn layer(mut self, layer: RetryLayerBuilder) -> Self {
+        self.layer = layer;
+        self
+    }
+
+    /// The service config that is in force as long as the resolver brings none; in place of the
+    /// layer's, if that has one.
+    pub fn default_service_config(mut self, config: impl Into<String>) -> Self {
+        self.config = Some(config.into());
+        self
+    }
+
+    /// When backends that keep failing are avoided.
+    pub fn outliers(mut self, outliers: Outliers) -> Self {
+        self.outliers = outliers;
+        self
+    }
+
+    /// The first and the longest delay between two dials of a backend; 1 s and 120 s by default, as
+    /// gRPC has it. Each is 1.6 times the one before, more or less by a fifth.
+    pub fn connect_backoff(mut self, first: Duration, cap: Duration) -> Self {
+        self.connect = (first, cap);
+        self
+    }
+
+    /// How long after a resolution the next one may come, whatever happens; 30 s by default, 10 ms
+    /// at the least. It may be a tenth more, so that not all clients ask at once.
+    ///
+    /// With `dns` (crate `redial-grpc-dns`) it is also how long an answer is kept, unless `refresh_min` is set
+    /// there. A resolver of your own that keeps answers decides that for itself.
+    pub fn resolve_min(mut self, interval: Duration) -> Self {
+        self.resolve_min = Some(interval);
+        self
+    }
+
+    /// Resolves anew that often, besides when a connection is lost or cannot be made. Needed where
+    /// addresses are added while all of the known ones are well, unless the resolver says how long
+    /// its answers are good, as that for DNS (crate `redial-grpc-dns`) does: without either nobody asks.
+    pub fn resolve_every(mut self, interval: Duration) -> Self {
+        self.resolve_every = Some(interval);
+        self
+    }
+
+    /// Makes connections in another way than by TCP.
+    pub fn dial(mut self, dial: impl Dial) -> Self {
+        self.dial = Some(Arc::new(dial));
+        self
+    }
+
+    /// The channel. It resolves and dials nothing before the first call, or
+    /// [`start`](BalancedChannel::start).
+    ///
+    /// # Errors
+    /// The target, the endpoint, a list without any address, DNS, the backoff, or everything that is
+    /// wrong with the default service config.
+    pub fn build(self) -> Result<BalancedChannel, BuildError> {
+        let (endpoint, place) = self.target?;
+        let source = match self.source {
+            Some(Wanted::Builder(builder)) => {
+                let (client, resolve_min) = (*self.layer.client_options(), self.resolve_min);
+                let name = builder.name();
+                let resolver = builder.build(&ResolverOptions { client, resolve_min });
+                let wrong = |error| BuildError(Wrong::Resolver { name, error });
+                Source::Resolver(resolver.map_err(wrong)?)
+            }
+            _ if self.name_server => {
+                return Err(BuildError(Wrong::NameServer { target: self.name }));
+            }
+            Some(Wanted::Source(source)) => source,
+            None => match place {
+                Place::Listed(addresses) => Source::Listed(addresses),
+                Place::Named { host, port } => {
+                    Source::Resolver(Arc::new(SystemResolver::new(host, port)))
+                }
+            },
+        };
+        if matches!(&source, Source::Listed(addresses) if addresses.is_empty()) {
+            return Err(BuildError(Wrong::Addresses));
+        }
+        let mut layer = self.layer.distinct_backends();
+        if layer.server_name().is_none() {
+            layer = layer.for_server(self.name);
+        }
+        if let Some(text) = self.config {
+            let config = ServiceConfig::parse_for(&text, layer.client_options());
+            layer = layer.config(config.map_err(|problems| BuildError(Wrong::Config(problems)))?);
+        }
+        let backoff = |first, cap| {
+            let policy = Policy::exponential(first).cap(cap).factor(CONNECT_FACTOR);
+            let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_JITTER));
+            // As good as for ever, at one every two minutes.
+            policy.attempts(u32::MAX).throttle(Throttle::none()).build()
+        };
+        let wrong = |problem: redial::Problem| BuildError(Wrong::Backoff(problem.to_string()));
+        if self.connect.0.is_zero() {
+            let why = "the first delay must be above zero".to_owned();
+            return Err(BuildError(Wrong::Backoff(why)));
+        }
+        let layer = layer.build();
+        let default_config = layer.control().config();
+        let settings = Settings {
+            dial: self.dial.unwrap_or_else(|| Arc::new(Tcp::of(&endpoint))),
+            connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_MAX_DEFAULT),
+            connect: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
+            resolve: backoff(RESOLVE_FIRST, CONNECT_CAP_DEFAULT).map_err(wrong)?,
+            resolve_min: self.resolve_min.unwrap_or(RESOLVE_MIN_DEFAULT),
+            resolve_every: self.resolve_every,
+            endpoint,
+            default_config,
+        };
+        let roster = Roster::new(self.outliers, redial::draw());
+        let hub = Hub::new(settings, layer.control(), roster);
+        let control = layer.control();
+        let balanced = Balanced::new(hub, source);
+        let counted = balanced.downgrade();
+        control.count_backends(move || counted.upgrade().map(|hub| hub.counts()));
+        Ok(BalancedChannel::new(layer.layer(balanced)))
+    }
+}

@@ -1,0 +1,192 @@
+//! The channel that applications hold: the retry layer over all backends.
+//!
+//! Rule: the deadline of a call bounds all of its waiting, that for the first config too. While the
+//! config is not known the call has not begun for the layer, since the config says how it is retried;
+//! so what remains of the deadline is passed to the layer when the wait is over.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use redial_grpc::balancing::CallBegan;
+use redial_grpc::timeout::{self, TIMEOUT};
+use redial_grpc::{
+    BackendCounts, BoxError, Control, ResponseBody, ResponseFuture, RetryService, Tonic,
+};
+use redial_service_config::Retries;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tower_service::Service;
+
+use super::service::{Balanced, BalancedBody, ConfigWait};
+use super::view::View;
+
+/// A channel with retries and hedging over several backends, for generated clients; see
+/// [`channel`](super::channel).
+///
+/// Its clones share the backends, their connections and everything else; all of it ends with the last
+/// clone. A struct that stores a client names it:
+///
+/// ```
+/// # use redial_echo::echo_client::EchoClient;
+/// use redial_grpc_balance::{self as balance, BalancedChannel, BuildError};
+///
+/// struct Orders {
+///     client: EchoClient<BalancedChannel>,
+/// }
+///
+/// impl Orders {
+///     fn new(target: &str) -> Result<Self, BuildError> {
+///         Ok(Orders { client: EchoClient::new(balance::channel(target).build()?) })
+///     }
+/// }
+/// # let orders = Orders::new("dns:///orders.internal:50051")?;
+/// # drop(orders.client);
+/// # Ok::<(), BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BalancedChannel {
+    service: RetryService<Balanced>,
+}
+
+impl BalancedChannel {
+    pub(super) fn new(service: RetryService<Balanced>) -> Self {
+        BalancedChannel { service }
+    }
+
+    /// The backends as they are now.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.balanced().hub().view()
+    }
+
+    /// How many backends are known and connected now, without the cost of a whole
+    /// [`view`](Self::view): one lock, and nothing is copied. [`Control::backends`] has the same.
+    ///
+    /// ```no_run
+    /// # let channel = redial_grpc_balance::channel("dns:///orders.internal:50051").build().unwrap();
+    /// let counts = channel.counts();
+    /// println!("{} of {} backends are connected", counts.connected, counts.known);
+    /// ```
+    #[must_use]
+    pub fn counts(&self) -> BackendCounts {
+        self.balanced().hub().counts()
+    }
+
+    /// Starts to resolve and to connect, so that the first call finds a connection. Without it the
+    /// first call does.
+    ///
+    /// # Panics
+    /// There is no Tokio runtime. The channel can still be used on one.
+    pub fn start(&self) {
+        self.balanced().start();
+    }
+
+    /// Ends every wait for connection backoff: backends that could not be connected are dialled now,
+    /// with the first delay after that, and a name that could not be resolved is resolved now. For
+    /// when the application knows that the network is back.
+    pub fn reset_connect_backoff(&self) {
+        self.balanced().hub().reset_backoff();
+    }
+
+    /// What can be changed and read while calls run.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.service.control()
+    }
+
+    fn balanced(&self) -> &Balanced {
+        self.service.inner()
+    }
+}
+
+/// The deadline of a request: its own, or that of the config in force if it is the smaller one.
+fn deadline(service: &RetryService<Balanced>, request: &Request<Body>) -> Option<Duration> {
+    let own = request.headers().get(TIMEOUT).and_then(timeout::parse);
+    let of_config = service.config_timeout(request.uri().path(), Retries::All);
+    own.into_iter().chain(of_config).min()
+}
+
+impl Service<Request<Body>> for BalancedChannel {
+    type Response = Response<ResponseBody<BalancedBody>>;
+    type Error = BoxError;
+    type Future = BalancedFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> BalancedFuture {
+        if !self.balanced().may_wait_for_config() {
+            return BalancedFuture { state: State::Calling { future: self.service.call(request) } };
+        }
+        let began = Instant::now();
+        let end = deadline(&self.service, &request).and_then(|it| began.checked_add(it));
+        let state = match self.balanced().config_wait(end) {
+            None => State::Calling { future: self.service.call(request) },
+            Some(wait) => {
+                State::Waiting { wait, began, call: Some((self.service.clone(), request)) }
+            }
+        };
+        BalancedFuture { state }
+    }
+}
+
+pin_project! {
+    /// A call on a [`BalancedChannel`]: waits for the first config if it must, then runs.
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the call.
+    pub struct BalancedFuture {
+        #[pin]
+        state: State,
+    }
+}
+
+pin_project! {
+    #[project = StateProject]
+    enum State {
+        Waiting {
+            wait: ConfigWait,
+            began: Instant,
+            call: Option<(RetryService<Balanced>, Request<Body>)>,
+        },
+        Calling { #[pin] future: ResponseFuture<Balanced, Body, Tonic, BalancedBody> },
+    }
+}
+
+impl std::fmt::Debug for BalancedFuture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BalancedFuture").finish_non_exhaustive()
+    }
+}
+
+impl Future for BalancedFuture {
+    type Output = Result<Response<ResponseBody<BalancedBody>>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let future = match state.as_mut().project() {
+                StateProject::Calling { future } => return future.poll(cx),
+                StateProject::Waiting { wait, began, call } => {
+                    ready!(wait.as_mut().poll(cx));
+                    let Some((mut service, mut request)) = call.take() else {
+                        return Poll::Pending;
+                    };
+                    // With nothing left the layer ends the call before its first attempt.
+                    if let Some(deadline) = deadline(&service, &request) {
+                        let remaining = deadline.saturating_sub(began.elapsed());
+                        request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
+                    }
+                    // The wait is part of the call, for its deadline and for all that measures it.
+                    request.extensions_mut().insert(CallBegan(*began));
+                    service.call(request)
+                }
+            };
+            state.set(State::Calling { future });
+        }
+    }
+}

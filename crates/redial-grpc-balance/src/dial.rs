@@ -1,0 +1,317 @@
+//! One connection to one backend.
+//!
+//! Rule: a channel of tonic is used for one connection and never dials again. tonic would dial at
+//! once and for ever; here the next dial waits for its backoff. What tonic still has when its
+//! connection has ended was not sent, and its error says so ([`Spent`]).
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use redial_grpc::BoxError;
+use redial_grpc::balancing::Spent;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tonic::transport::{Channel, Endpoint};
+use tower_service::Service;
+
+use super::error::DialError;
+use super::foreign;
+use super::roster::Connection;
+
+/// What [`Dial::dial`] returns.
+pub type Dialling<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send + 'a>>;
+
+/// Bytes both ways, as a connection has them.
+pub trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
+
+/// Makes the connections of a channel, in place of TCP: through a proxy, over other sockets, or in
+/// memory for tests. TLS, if the target says `https`, is spoken over what this returns; a dial that
+/// speaks it itself is for targets with `http`.
+pub trait Dial: fmt::Debug + Send + Sync + 'static {
+    /// Connects once. The channel waits between dials, bounds the time of each, and drops the
+    /// future if nobody needs the connection any more.
+    fn dial(&self, address: SocketAddr) -> Dialling<'_>;
+}
+
+/// TCP, with the options that the endpoint has for it.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    nodelay: bool,
+    keepalive: Option<TcpKeepalive>,
+}
+
+impl Tcp {
+    pub(crate) fn of(endpoint: &Endpoint) -> Self {
+        let (idle, interval) =
+            (endpoint.get_tcp_keepalive(), endpoint.get_tcp_keepalive_interval());
+        let retries = endpoint.get_tcp_keepalive_retries();
+        let asked = idle.is_some() || interval.is_some() || retries.is_some();
+        let keepalive = asked.then(|| {
+            let mut keepalive = TcpKeepalive::new();
+            if let Some(idle) = idle {
+                keepalive = keepalive.with_time(idle);
+            }
+            if let Some(interval) = interval {
+                keepalive = keepalive.with_interval(interval);
+            }
+            #[cfg(not(windows))]
+            if let Some(retries) = retries {
+                keepalive = keepalive.with_retries(retries);
+            }
+            keepalive
+        });
+        Tcp { nodelay: endpoint.get_tcp_nodelay(), keepalive }
+    }
+}
+
+impl Dial for Tcp {
+    fn dial(&self, address: SocketAddr) -> Dialling<'_> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(self.nodelay)?;
+            if let Some(keepalive) = &self.keepalive {
+                SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
+            }
+            Ok(Box::new(stream) as Box<dyn Io>)
+        })
+    }
+}
+
+/// How far a connection has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Silent,
+    /// The server has said something.
+    Heard,
+    Ended,
+}
+
+type Phases = Arc<watch::Sender<Phase>>;
+
+/// An open connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) channel: Channel,
+    phase: watch::Receiver<Phase>,
+    /// Whether a request was answered on it: so that only the first answer is noted under a lock.
+    pub(crate) served: Arc<AtomicBool>,
+    /// The address of the backend, as reports and logs show it.
+    pub(crate) name: Arc<str>,
+}
+
+impl Connection for Link {
+    fn is_open(&self) -> bool {
+        *self.phase.borrow() != Phase::Ended
+    }
+}
+
+impl Link {
+    /// Until it takes no more requests.
+    pub(crate) async fn ended(&mut self) {
+        // Without a sender nobody is there who could use it.
+        let _ended = self.phase.wait_for(|phase| *phase == Phase::Ended).await;
+    }
+}
+
+/// Connects once, within this time. It is a connection when the server has said its first word: one
+/// that takes connections and does not speak is no backend.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    dial: Arc<dyn Dial>,
+    address: SocketAddr,
+    most: Duration,
+) -> Result<Link, DialError> {
+    let (sender, mut phase) = watch::channel(Phase::Silent);
+    let dial = Some((dial, address));
+    let secure = endpoint.uri().scheme_str() == Some("https");
+    let connector = Once { dial, secure, phases: Arc::new(sender) };
+    let connecting = async {
+        let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::of)?;
+        let heard = phase.wait_for(|phase| *phase != Phase::Silent).await.map(|phase| *phase);
+        match heard {
+            Ok(Phase::Heard) => {
+                let name = address.to_string().into();
+                Ok(Link { channel, phase, served: Arc::default(), name })
+            }
+            _ => Err(DialError::closed()),
+        }
+    };
+    // What was dialled is the application's too: its first bytes are written here.
+    let connecting = foreign::run(|| Box::pin(connecting), || Err(DialError::panicked()));
+    tokio::time::timeout(most, connecting).await.unwrap_or_else(|_| Err(DialError::late(most)))
+}
+
+/// A connector that dials once.
+struct Once {
+    dial: Option<(Arc<dyn Dial>, SocketAddr)>,
+    /// Whether TLS must be spoken.
+    secure: bool,
+    phases: Phases,
+}
+
+impl Service<Uri> for Once {
+    type Response = TokioIo<Watched>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Watched>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if self.dial.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        // After a GOAWAY the connection lives on for what runs: this is how its end is heard of.
+        self.phases.send_replace(Phase::Ended);
+        Poll::Ready(Err(Spent.into()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (dial, phases, secure) = (self.dial.take(), self.phases.clone(), self.secure);
+        Box::pin(async move {
+            let (dial, address) = dial.ok_or(Spent)?;
+            let panicked = || Err(io::Error::other("the dial panicked"));
+            let io = foreign::run(|| dial.dial(address), panicked).await?;
+            Ok(TokioIo::new(Watched { io, secure, heard: false, phases }))
+        })
+    }
+}
+
+/// Bytes whose end is seen at once.
+struct Watched {
+    io: Box<dyn Io>,
+    /// Whether TLS must be spoken, and nothing was written yet.
+    secure: bool,
+    heard: bool,
+    phases: Phases,
+}
+
+/// What every connection with TLS begins with: the type of a record with a handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+
+impl Watched {
+    /// Looks at what is about to be written. A tonic that is built without TLS speaks plaintext to
+    /// `https`, which nobody would notice.
+    fn begin(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(first) = bytes.first().filter(|_| self.secure) else { return Ok(()) };
+        if *first != HANDSHAKE {
+            let why = "the target says https, and tonic is built without a feature for TLS";
+            return Err(io::Error::other(why));
+        }
+        self.secure = false;
+        Ok(())
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.phases.send_replace(Phase::Ended);
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = ready!(Pin::new(&mut self.io).poll_read(cx, buffer));
+        let ended = result.is_err() || (buffer.filled().len() == before && buffer.remaining() > 0);
+        if ended {
+            self.phases.send_replace(Phase::Ended);
+        } else if !self.heard {
+            self.heard = true;
+            self.phases.send_if_modified(|phase| {
+                let silent = *phase == Phase::Silent;
+                if silent {
+                    *phase = Phase::Heard;
+                }
+                silent
+            });
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.begin(bytes)?;
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.begin(slices.iter().find(|it| !it.is_empty()).map_or(&[], |it| it))?;
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Red if `Watched::begin` let everything pass: with a tonic without TLS, as the library has it
+    /// by itself, calls to an `https` target went out in plaintext.
+    #[tokio::test]
+    async fn where_tls_must_be_spoken_nothing_goes_out_in_plaintext() {
+        let watched = |secure| {
+            let (ours, theirs) = tokio::io::duplex(64);
+            let phases = Arc::new(watch::channel(Phase::Silent).0);
+            (Watched { io: Box::new(ours), secure, heard: false, phases }, theirs)
+        };
+        for vectored in [false, true] {
+            for (secure, bytes, passes) in [
+                (true, b"PRI * HTTP/2.0".as_slice(), false),
+                (true, &[HANDSHAKE, 3, 1], true),
+                (false, b"PRI * HTTP/2.0", true),
+            ] {
+                let (mut ours, mut theirs) = watched(secure);
+                let written = if vectored {
+                    ours.write_vectored(&[io::IoSlice::new(&[]), io::IoSlice::new(bytes)]).await
+                } else {
+                    ours.write(bytes).await
+                };
+                assert_eq!(written.is_ok(), passes, "{secure} {bytes:?}");
+                if passes {
+                    ours.write_all(b"anything").await.expect("only the first bytes tell");
+                }
+                drop(ours);
+                let mut read = Vec::new();
+                theirs.read_to_end(&mut read).await.unwrap();
+                assert_eq!(!read.is_empty(), passes);
+            }
+        }
+    }
+}

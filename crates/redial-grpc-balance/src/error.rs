@@ -1,0 +1,145 @@
+//! What can go wrong on this side of a connection.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use redial_grpc::BoxError;
+use redial_grpc::balancing::evidence;
+use redial_service_config::Problems;
+
+/// Why a dial brought no connection.
+#[derive(Debug)]
+pub(crate) struct DialError(String);
+
+impl DialError {
+    pub(crate) fn of(error: tonic::transport::Error) -> Self {
+        let error: BoxError = error.into();
+        // What tonic says before it names the cause helps nobody.
+        let cause = error.source().and_then(Error::source).or(error.source());
+        DialError(cause.map_or_else(|| evidence::text(&*error), evidence::text))
+    }
+
+    pub(crate) fn closed() -> Self {
+        DialError("closed before the server said anything".to_owned())
+    }
+
+    pub(crate) fn closed_early(after: Duration) -> Self {
+        DialError(format!("closed {after:.0?} after it was connected, before any response"))
+    }
+
+    pub(crate) fn panicked() -> Self {
+        DialError("the connection panicked".to_owned())
+    }
+
+    pub(crate) fn late(most: Duration) -> Self {
+        DialError(format!("not connected within {most:?}"))
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for DialError {}
+
+/// Why a channel cannot be built. A `main` that returns it prints all of it, causes included.
+pub struct BuildError(pub(crate) Wrong);
+
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    Target {
+        target: String,
+        why: &'static str,
+    },
+    Endpoint(tonic::transport::Error),
+    Config(Problems),
+    Addresses,
+    Backoff(String),
+    /// The target names a name server, and nobody is to ask it.
+    NameServer {
+        target: String,
+    },
+    /// What the resolver asks, and why it cannot be built.
+    Resolver {
+        name: &'static str,
+        error: BoxError,
+    },
+}
+
+impl BuildError {
+    /// What is wrong with the default service config, if that is it.
+    #[must_use]
+    pub const fn problems(&self) -> Option<&Problems> {
+        match &self.0 {
+            Wrong::Config(problems) => Some(problems),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.debug_tuple("BuildError").field(&self.0).finish();
+        }
+        write!(f, "{self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Wrong::Target { target, why } => write!(f, "target {target:?}: {why}"),
+            Wrong::Endpoint(_) => f.write_str("the endpoint is not valid"),
+            Wrong::Config(problems) => write!(f, "default service config: {problems}"),
+            Wrong::Addresses => f.write_str("there is no address"),
+            Wrong::Backoff(why) => write!(f, "connect backoff: {why}"),
+            Wrong::NameServer { target } => write!(
+                f,
+                "target {target:?}: only DNS asks a name server; write .dns(|dns| dns) (crate \
+                 redial-grpc-dns), or dns:///host:port for the operating system to resolve it"
+            ),
+            Wrong::Resolver { name, .. } => {
+                write!(f, "the target cannot be resolved by {name}")
+            }
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Wrong::Endpoint(error) => Some(error),
+            Wrong::Resolver { error, .. } => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Red: `derive(Debug)`.
+    #[test]
+    fn a_main_that_returns_it_prints_what_to_write_and_the_cause() {
+        let wrong = |target: &str| {
+            let error = super::super::channel(target).build().expect_err("it is wrong");
+            format!("{error:?}")
+        };
+        assert_eq!(wrong(""), "target \"\": it has no host; write host:port");
+        assert!(wrong("dns://1.2.3.4/host:1").contains("write .dns(|dns| dns)"));
+        let builder = super::super::channel("host:1")
+            .endpoint(|_| tonic::transport::Endpoint::from_shared("no uri"));
+        let error = builder.build().expect_err("it is wrong");
+        assert!(format!("{error:?}").starts_with("the endpoint is not valid: invalid URI"));
+        assert!(format!("{error:#?}").starts_with("BuildError(\n    Endpoint("), "{error:#?}");
+    }
+}

@@ -1,0 +1,657 @@
+//! Dials and their backoff, waiting calls, and what is left when a channel goes.
+
+use std::error::Error as _;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use redial_grpc_balance::CallReport;
+use redial_grpc_balance::{
+    self as balance, BackendState, CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT, CONNECT_MAX_DEFAULT,
+    Dial, Dialling, Io, Resolve, Resolving, Unreachable,
+};
+use tokio::time::Instant;
+use tonic::{Code, Request};
+
+use super::rig::{
+    Client, Log, Pipes, RETRY, Replica, Told, address, answered_by, config, failing, until,
+};
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn dials_back_off_exponentially_with_jitter() {
+    let pipes = Pipes::default();
+    let channel = pipes.to(1, &config("round_robin", ""));
+    let channel = channel.connect_backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT);
+    let channel = channel.build().unwrap();
+    channel.start();
+    tokio::time::sleep(s(1200)).await;
+    let dials = pipes.dials(1);
+    let gaps: Vec<_> = dials.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+    assert!(gaps.len() > 15, "{gaps:?}");
+    for (nth, gap) in gaps.iter().enumerate() {
+        let base = (0.05 * 1.6_f64.powi(nth as i32)).min(120.0);
+        // A millisecond is the grain of the timer.
+        let range = base * 0.8 - 0.001..=(base * 1.2).min(120.0) + 0.002;
+        assert!(range.contains(gap), "dial {}: {gap} s is not in {range:?}", nth + 2);
+    }
+    let even = gaps.windows(2).all(|pair| (pair[1] / pair[0] - 1.6).abs() < 1e-3);
+    assert!(!even, "there is jitter");
+}
+
+/// A deadline that ends the wait for a connection says so, and which addresses were dialled.
+#[tokio::test(start_paused = true)]
+async fn deadline_while_connecting_names_the_addresses() {
+    let pipes = Pipes::default();
+    pipes.hold_at(1);
+    pipes.be_silent_at(2);
+    let channel = pipes.to(2, &config("round_robin", RETRY)).build().unwrap();
+    let mut request = Request::new(failing(0));
+    request.set_timeout(Duration::from_millis(500));
+    let status = Client::new(channel).unary(request).await.unwrap_err();
+    let waited = "no connection was ready: dialling 10.0.0.1:50051, 10.0.0.2:50051";
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(status.message(), format!("the deadline passed (1 attempt); {waited}"));
+    let report = CallReport::of_status(&status).unwrap();
+    assert_eq!(report.history()[0].message(), Some(waited), "{report}");
+}
+
+/// The same while the name has no address yet.
+#[tokio::test(start_paused = true)]
+async fn deadline_while_resolving_is_explained() {
+    let pipes = Pipes::default();
+    let channel = pipes.dialled("{}").resolver(Never).build().unwrap();
+    let mut request = Request::new(failing(0));
+    request.set_timeout(Duration::from_millis(500));
+    let status = Client::new(channel).unary(request).await.unwrap_err();
+    assert!(status.message().ends_with("the name was being resolved"), "{}", status.message());
+}
+
+/// A resolver that never answers, and brings no config.
+#[derive(Debug)]
+struct Never;
+
+impl Resolve for Never {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(std::future::pending())
+    }
+
+    fn may_bring_config(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
+    let pipes = Pipes::default();
+    pipes.close_all_at(1);
+    let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
+    channel.start();
+    tokio::time::sleep(s(30)).await;
+    // 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first, more or less.
+    let dials = pipes.dials(1).len();
+    assert!((5..=8).contains(&dials), "{dials} dials in 30 s");
+    let BackendState::Failed(why) = &channel.view().backends[0].state else { panic!("failed") };
+    assert!(why.contains("closed"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_connection_that_lived_for_a_second_is_dialled_again_at_once() {
+    for (lived_ms, dials) in [(990, 5..=9), (1010, 28..=30)] {
+        let pipes = Pipes::default();
+        pipes.live_at(1, Duration::from_millis(lived_ms));
+        let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
+        channel.start();
+        tokio::time::sleep(s(30)).await;
+        let made = pipes.dials(1).len();
+        assert!(dials.contains(&made), "{lived_ms} ms: {made} dials in 30 s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.be_silent_at(1);
+    pipes.serve(2, &log);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..4 {
+        assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 2);
+    }
+    tokio::time::sleep(CONNECT_MAX_DEFAULT + Duration::from_millis(500)).await;
+    let BackendState::Failed(why) = &channel.view().backends[0].state else { panic!("failed") };
+    assert_eq!(why, "not connected within 20s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_are_down_the_error_names_them_and_says_why() {
+    let pipes = Pipes::default();
+    pipes.close_all_at(2);
+    for balancing in ["round_robin", "pick_first"] {
+        let mut client = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
+        let status = client.unary(failing(0)).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(
+            status.message(),
+            "none of 2 backends can be reached: 10.0.0.1:50051: connection refused; \
+             10.0.0.2:50051: closed before the server said anything",
+            "{balancing}"
+        );
+        let source = CallReport::of_status(&status).and_then(CallReport::source);
+        let source = source.and_then(|it| it.downcast_ref::<Unreachable>()).unwrap();
+        assert_eq!(source.backends().count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_wait_for_ready_a_policy_judges_it_and_with_it_the_call_waits() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let waits = format!(r#""waitForReady": true, {RETRY}"#);
+    let mut waiting = Client::new(pipes.to(1, &config("round_robin", &waits)).build().unwrap());
+    let mut policy = Client::new(pipes.to(1, &config("round_robin", RETRY)).build().unwrap());
+    let call = tokio::spawn(async move { answered_by(&mut waiting, failing(0)).await });
+    let status = policy.unary(failing(0)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.metadata().get("grpc-previous-rpc-attempts").unwrap(), "4");
+    tokio::time::sleep(s(60)).await;
+    assert!(!call.is_finished());
+    pipes.serve(1, &log);
+    assert_eq!(call.await.unwrap().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
+    let pipes = Pipes::default();
+    pipes.be_silent_at(1);
+    let channel = pipes.to(1, &config("round_robin", RETRY)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let mut request = Request::new(failing(0));
+    request.set_timeout(s(3));
+    let began = Instant::now();
+    let status = client.unary(request).await.unwrap_err();
+    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
+    assert_eq!(channel.view().backends[0].in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_are_all_served_when_a_connection_is_there() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.hold_at(1);
+    pipes.hold_at(2);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let mut client = Client::new(channel.clone());
+            tokio::spawn(async move { answered_by(&mut client, failing(0)).await })
+        })
+        .collect();
+    tokio::time::sleep(s(1)).await;
+    pipes.serve(1, &log);
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), 1);
+    }
+    assert_eq!(log.counts().into_iter().collect::<Vec<_>>(), [(1, 100)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_channel_leaves_no_task_and_no_connection() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    pipes.serve(2, &log);
+    tokio::time::sleep(s(1)).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    // One is refused, and waits for its next dial.
+    let channel = pipes.to(3, &config("round_robin", RETRY)).build().unwrap();
+    assert_eq!(tasks(), before, "nothing is spawned before the first call");
+    let mut client = Client::new(channel.clone());
+    for _ in 0..4 {
+        client.unary(failing(1)).await.unwrap();
+    }
+    assert!(tasks() > before);
+    drop(channel);
+    client.unary(failing(0)).await.unwrap();
+    drop(client);
+    // Tasks of connections end on both sides.
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(tasks(), before);
+    let dials = pipes.dials(3).len();
+    tokio::time::sleep(s(300)).await;
+    assert_eq!(pipes.dials(3).len(), dials, "nobody dials any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_while_it_waits_or_runs_leaves_nothing_behind() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manner = pipes.serve(1, &log);
+    manner.delay(s(100));
+    pipes.be_silent_at(2);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let silent = pipes.dialled(&config("pick_first", "")).addresses([address(2)]).build().unwrap();
+    for channel in [channel, silent] {
+        let mut client = Client::new(channel.clone());
+        let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
+        assert!(call.is_err());
+        tokio::time::sleep(s(1)).await;
+        let all = channel.view().backends;
+        assert!(all.iter().all(|it| it.in_flight == 0 && it.failures == 0), "{all:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_to_one_target_share_one_throttle() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let config = r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": { "maxAttempts": 2,
+        "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"] } }],
+        "retryThrottling": { "maxTokens": 10, "tokenRatio": 1 } }"#;
+    let to = |target: &str| {
+        let channel = balance::channel(target).addresses([address(1)]).dial(pipes.clone());
+        channel.default_service_config(config).build().unwrap()
+    };
+    let (one, same, other) = (to("throttle.test:1"), to("throttle.test:1"), to("throttle.test:2"));
+    Client::new(one).unary(failing(9)).await.unwrap_err();
+    assert_eq!(same.control().tokens(), Some(8.0));
+    assert_eq!(other.control().tokens(), Some(10.0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_built_says_why() {
+    let text = |channel: balance::ChannelBuilder| channel.build().unwrap_err().to_string();
+    assert!(text(balance::channel("orders/")).contains("write host:port"));
+    let server = "dns://10.0.0.9/orders:50051";
+    for channel in [balance::channel(server), balance::channel(server).addresses([address(1)])] {
+        assert!(text(channel).contains("write .dns(|dns| dns)"));
+    }
+    let none = balance::channel("a:1").addresses([]);
+    assert_eq!(text(none), "there is no address");
+    let config = balance::channel("a:1").default_service_config(r#"{ "methodConfig": 1 }"#);
+    assert!(text(config).starts_with("default service config: "));
+    let backoff = balance::channel("a:1").connect_backoff(s(0), s(1));
+    assert_eq!(text(backoff), "connect backoff: the first delay must be above zero");
+}
+
+#[tokio::test]
+async fn the_operating_systems_resolver_finds_localhost() {
+    // Of either family: on some machines it is an address of the one, on some of the other.
+    let known = ("localhost", 0).to_socket_addrs().expect("the machine knows its own name");
+    let can_listen = |at: &SocketAddr| TcpListener::bind(at).is_ok();
+    let at = known.into_iter().find(can_listen).expect("somebody can listen there");
+    let log = Log::default();
+    let replica = Replica::start_at(at, 0, &log, None);
+    let target = format!("dns:///localhost:{}", replica.address.port());
+    let channel = balance::channel(&target).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    client.unary(failing(0)).await.unwrap();
+    assert_eq!(log.take(), [0]);
+    until("it is shown", || {
+        let mut all = channel.view().backends.into_iter();
+        all.any(|it| it.address == replica.address && it.state == BackendState::Ready)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_endpoints_settings_are_those_of_each_connection() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manner = pipes.serve(1, &log);
+    let channel = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("orders/1"));
+    let mut client = Client::new(channel.build().unwrap());
+    client.unary(failing(0)).await.unwrap();
+    let agent = manner.agent.lock().unwrap().clone().unwrap();
+    assert!(agent.starts_with("orders/1"), "{agent}");
+    let bad = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("no\nagent"));
+    assert_eq!(bad.build().unwrap_err().to_string(), "the endpoint is not valid");
+}
+
+#[test]
+fn a_channel_whose_runtime_has_ended_says_so() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let pipes = Pipes::default();
+    pipes.hold_at(1);
+    let channel = pipes.to(1, "{}").build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let waiting = second.spawn(async move { client.unary(failing(0)).await });
+    first.block_on(async {
+        channel.start();
+        tokio::task::yield_now().await;
+    });
+    drop(first);
+    for call in [waiting, second.spawn(async move { Client::new(channel).unary(failing(0)).await })]
+    {
+        let status = second.block_on(call).unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), "the runtime that the channel was started on has ended");
+    }
+}
+
+/// Red if `keep::follow` made its guard in its task: one that is dropped before its first turn would
+/// never say that it is gone, and calls would wait for ever. Red, too, if `evidence::of_balance` took
+/// it for a channel that cannot connect: with `waitForReady` they would wait for a quarter of an hour.
+#[test]
+fn a_channel_whose_runtime_ended_before_its_task_ran_says_so() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for fields in ["", r#""waitForReady": true"#] {
+        let channel = Pipes::default().to(1, &config("pick_first", fields)).build().unwrap();
+        runtime().block_on(async { channel.start() });
+        let mut client = Client::new(channel);
+        // A limit that ends a test that hangs.
+        let call = async { tokio::time::timeout(s(60), client.unary(failing(0))).await };
+        let status = runtime().block_on(call).expect("nobody waits").unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), "the runtime that the channel was started on has ended");
+    }
+}
+
+/// Red if `Wish` did not count: the first address, which waits for its backoff, is left idle and
+/// needed again in one moment, and would be said to be dialled while it waits on.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_needed_again_is_dialled_at_once() {
+    const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0s",
+        "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.hold_at(2);
+    let channel = pipes.to(2, &config("pick_first", HEDGE_AT_ONCE));
+    let channel = channel.connect_backoff(s(100), s(100)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let call = tokio::spawn(async move { answered_by(&mut client, failing(0)).await });
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(pipes.dials(1).len(), 1, "it was refused");
+    // One of both hedges takes it, and the other asks for an elsewhere.
+    pipes.serve(2, &log);
+    assert_eq!(call.await.unwrap().unwrap(), 2);
+    tokio::time::sleep(s(1)).await;
+    assert_eq!(pipes.dials(1).len(), 2);
+    let first = channel.view().backends.swap_remove(0);
+    assert_eq!(first.state, BackendState::Failed("connection refused".to_owned()));
+}
+
+/// A dialler and a resolver with a mistake in it.
+#[derive(Debug)]
+struct Panics;
+
+impl Dial for Panics {
+    fn dial(&self, _: std::net::SocketAddr) -> Dialling<'_> {
+        Box::pin(async { panic!("the test's own") })
+    }
+}
+
+impl Resolve for Panics {
+    fn resolve(&self) -> Resolving<'_> {
+        panic!("the test's own")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_of_the_applications_that_panics_leaves_nobody_waiting() {
+    let dials = balance::channel("http://panics.test").addresses([address(1)]).dial(Panics);
+    let resolves = balance::channel("http://panics.test").resolver(Panics);
+    for (channel, text) in [
+        (dials, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
+        (resolves, "no backend is known: the name cannot be resolved: the resolver panicked"),
+    ] {
+        let mut client = Client::new(channel.build().unwrap());
+        let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
+        let status = call.await.expect("it does not wait for ever").unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
+    }
+}
+
+/// A pipe with a mistake in it.
+#[derive(Debug)]
+struct Broken;
+
+impl tokio::io::AsyncRead for Broken {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl tokio::io::AsyncWrite for Broken {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        panic!("the test's own")
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Its first connection is broken; all others are those of the pipes.
+#[derive(Debug)]
+struct BrokenFirst(Pipes, AtomicBool);
+
+impl Dial for BrokenFirst {
+    fn dial(&self, address: std::net::SocketAddr) -> Dialling<'_> {
+        if self.1.swap(true, Ordering::Relaxed) {
+            return self.0.dial(address);
+        }
+        Box::pin(async { Ok(Box::new(Broken) as Box<dyn Io>) })
+    }
+}
+
+/// Red if only the dial itself were watched: the connection's first bytes are written by whoever
+/// dials, whose task would be gone, and nobody would dial again.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_panics_is_one_that_failed() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let channel = pipes.to(1, "{}").dial(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
+    let mut client = Client::new(channel.build().unwrap());
+    let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
+    let status = call.await.expect("it does not wait for ever").unwrap_err();
+    let text = "the backend cannot be reached: 10.0.0.1:50051: the connection panicked";
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
+    tokio::time::sleep(s(2)).await;
+    client.unary(failing(0)).await.expect("it was dialled again");
+}
+
+/// Red without `task.abort()` in `Inner::drop`.
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_dropped_while_it_dials_leaves_nothing_behind() {
+    let pipes = Pipes::default();
+    pipes.hold_at(1);
+    pipes.be_silent_at(2);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for balancing in ["round_robin", "pick_first"] {
+        let channel = pipes.to(3, &config(balancing, "")).build().unwrap();
+        let mut client = Client::new(channel.clone());
+        let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
+        assert!(call.is_err(), "nobody answers");
+        assert!(tasks() > before);
+        drop((channel, client));
+        tokio::time::sleep(s(1)).await;
+        assert_eq!(tasks(), before, "{balancing}");
+    }
+}
+
+/// Whether a task beside a loop of failing calls has its turns.
+async fn others_run_beside(client: &mut Client) -> bool {
+    let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counter.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    for _ in 0..100 {
+        client.unary(failing(0)).await.unwrap_err();
+    }
+    other.abort();
+    turns.load(Ordering::Relaxed) >= 100
+}
+
+/// A loop of calls that fail at once must not starve the runtime: its timers, and the channel's own
+/// dials, would never run.
+#[tokio::test(start_paused = true)]
+async fn failed_call_yields_to_the_runtime() {
+    let pipes = Pipes::default();
+    for balancing in ["round_robin", "pick_first"] {
+        let mut refused = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
+        refused.unary(failing(0)).await.unwrap_err();
+        assert!(others_run_beside(&mut refused).await, "{balancing}: no backend can be reached");
+    }
+    let channel = balance::channel("http://panics.test").resolver(Panics).build().unwrap();
+    let mut unresolved = Client::new(channel);
+    unresolved.unary(failing(0)).await.unwrap_err();
+    assert!(others_run_beside(&mut unresolved).await, "the name cannot be resolved");
+    let ended = pipes.to(1, "{}").build().unwrap();
+    let start = ended.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { start.start() });
+    })
+    .join()
+    .unwrap();
+    assert!(others_run_beside(&mut Client::new(ended)).await, "the channel has ended");
+}
+
+/// The same with sockets and a real clock: a client that loops until its server is there.
+#[test]
+fn failing_calls_in_a_loop_recover_when_the_port_opens() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        Replica::start_at(port, 0, &Log::default(), None)
+    });
+    let (done, answered) = std::sync::mpsc::channel();
+    // A thread of its own: in a starved runtime no timeout fires.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let channel = balance::channel(format!("http://{port}")).build().unwrap();
+            let mut client = Client::new(channel);
+            while client.unary(failing(0)).await.is_err() {}
+        });
+        done.send(()).unwrap();
+    });
+    let server = server.join().unwrap();
+    // It takes about a second: the first delay between two dials.
+    answered.recv_timeout(s(60)).expect("the calls find the server");
+    drop(server);
+}
+
+/// Without a runtime nothing can be started, and the channel stays what it was.
+#[test]
+fn channel_first_used_outside_a_runtime_still_works_inside_one() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pipes = Pipes::default();
+    let channel = pipes.to(1, "{}").build().unwrap();
+    let outside = channel.clone();
+    let start = std::panic::AssertUnwindSafe(|| outside.start());
+    assert!(std::panic::catch_unwind(start).is_err(), "there is no runtime");
+    runtime.block_on(async {
+        pipes.serve(1, &Log::default());
+        Client::new(channel).unary(failing(0)).await.unwrap();
+    });
+}
+
+/// A dial or a resolution that never ends, and panics when it is dropped.
+#[derive(Debug)]
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("the test's own");
+    }
+}
+
+/// The first dial and the first resolution never end and panic when dropped; later ones succeed.
+#[derive(Clone, Debug)]
+struct PanicsFirst(Pipes, std::sync::Arc<AtomicBool>);
+
+impl PanicsFirst {
+    fn new(pipes: &Pipes) -> Self {
+        PanicsFirst(pipes.clone(), std::sync::Arc::default())
+    }
+
+    async fn hang_once(&self) {
+        if !self.1.swap(true, Ordering::Relaxed) {
+            let _panics = PanicsOnDrop;
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Dial for PanicsFirst {
+    fn dial(&self, address: std::net::SocketAddr) -> Dialling<'_> {
+        Box::pin(async move {
+            self.hang_once().await;
+            self.0.dial(address).await
+        })
+    }
+}
+
+impl Resolve for PanicsFirst {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(async move {
+            self.hang_once().await;
+            Ok(balance::Resolution::new(vec![address(1)]))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let dials = pipes.to(1, "{}").dial(PanicsFirst::new(&pipes));
+    let resolves = pipes.dialled("{}").resolver(PanicsFirst::new(&pipes));
+    for (channel, text) in [(dials, "not connected within 20s"), (resolves, "no answer in 20s")] {
+        let mut client = Client::new(channel.build().unwrap());
+        let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
+        let status = call.await.expect("it does not wait for ever").unwrap_err();
+        assert!(status.message().ends_with(text), "{status}");
+        tokio::time::sleep(s(2)).await;
+        client.unary(failing(0)).await.expect("the next one succeeds");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_connect_backoff_dials_and_resolves_at_once() {
+    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let listed = pipes.to(2, &config("round_robin", "")).connect_backoff(s(100), s(100));
+    let resolved = pipes.dialled(&config("round_robin", "")).resolver(told.clone());
+    let (listed, resolved) = (listed.build().unwrap(), resolved.build().unwrap());
+    for channel in [&listed, &resolved] {
+        Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
+    }
+    let counts = |channel: &balance::BalancedChannel| {
+        let counts = channel.counts();
+        (counts.known, counts.connected)
+    };
+    assert_eq!((counts(&listed), counts(&resolved)), ((2, 0), (0, 0)));
+    pipes.serve(1, &log);
+    told.tell(balance::Resolution::new(vec![address(1)]));
+    let began = Instant::now();
+    for channel in [&listed, &resolved] {
+        channel.reset_connect_backoff();
+        // A turn for the task that resolves.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Client::new(channel.clone()).unary(failing(0)).await.unwrap();
+    }
+    // Otherwise it is 100 s for the dials, and 1 s for the resolution.
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_eq!((counts(&listed), counts(&resolved)), ((2, 1), (1, 1)));
+}

@@ -1,0 +1,60 @@
+//! Long lists of addresses, and many calls that wait for one of them. Wakes are counted: a second of
+//! a loaded machine says nothing.
+
+use std::pin::pin;
+
+use redial_grpc_balance::BackendState;
+use tokio::task::JoinSet;
+
+use super::rig::{Client, Log, Pipes, answered_by, config, failing};
+
+/// How many addresses refuse; the one after them serves.
+const REFUSED: usize = 200;
+
+/// The future's result, and how often it was polled.
+async fn polled<T>(future: impl Future<Output = T>) -> (T, usize) {
+    let (mut future, mut polls) = (pin!(future), 0);
+    let result = std::future::poll_fn(|cx| {
+        polls += 1;
+        future.as_mut().poll(cx)
+    });
+    (result.await, polls)
+}
+
+/// Red if `Roster::failed` woke the calls each time: each would look once for each address.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_is_not_woken_by_each_address_that_refuses() {
+    for balancing in ["pick_first", "round_robin"] {
+        let (pipes, log) = (Pipes::default(), Log::default());
+        pipes.serve(REFUSED + 1, &log);
+        let channel = pipes.to(REFUSED + 1, &config(balancing, "")).build().unwrap();
+        let mut calls = JoinSet::new();
+        for _ in 0..20 {
+            let mut client = Client::new(channel.clone());
+            calls.spawn(async move { polled(answered_by(&mut client, failing(0))).await });
+        }
+        while let Some(call) = calls.join_next().await {
+            let (server, polls) = call.unwrap();
+            assert_eq!(server.unwrap(), REFUSED + 1);
+            // The first, the connection, the answer and its parts; not one for each address.
+            assert!(polls < 20, "{balancing}: {polls} polls");
+        }
+        for nth in 1..=REFUSED {
+            assert_eq!(pipes.dials(nth).len(), 1, "{balancing}: {nth}");
+        }
+    }
+}
+
+/// Red if `Roster::failed` dialled on though nobody waits.
+#[tokio::test(start_paused = true)]
+async fn while_nobody_calls_pick_first_goes_no_further_than_the_first_address() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(3, &log);
+    let channel = pipes.to(3, &config("pick_first", "")).build().unwrap();
+    channel.start();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let states: Vec<_> = channel.view().backends.into_iter().map(|it| it.state).collect();
+    let refused = BackendState::Failed("connection refused".to_owned());
+    assert_eq!(states, [refused, BackendState::Idle, BackendState::Idle]);
+    assert_eq!(answered_by(&mut Client::new(channel), failing(0)).await.unwrap(), 3);
+}

@@ -1,0 +1,241 @@
+//! Backends that keep failing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redial_echo::EchoRequest;
+use redial_grpc_balance::{AVOIDED_FIRST_DEFAULT, BackendState, FAILURES_DEFAULT, Outliers};
+use tokio::time::Instant;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Code;
+
+use super::rig::{Client, Log, Pipes, RETRY, config, failing, until};
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manners: Vec<_> = (1..=3).map(|nth| pipes.serve(nth, &log)).collect();
+    manners[0].fail(Code::Unavailable);
+    let channel = pipes.to(3, &config("round_robin", RETRY)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..30 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts()[&1], FAILURES_DEFAULT as usize, "then it was left alone");
+    assert_eq!(channel.view().backends[0].failures, FAILURES_DEFAULT);
+    let left = channel.view().backends[0].avoided_for.unwrap();
+    assert!(left > Duration::ZERO && left <= AVOIDED_FIRST_DEFAULT);
+
+    log.take();
+    tokio::time::sleep(left).await;
+    for _ in 0..10 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts()[&1], 1, "one call tried it");
+    let longer = channel.view().backends[0].avoided_for.unwrap();
+    assert!(longer > AVOIDED_FIRST_DEFAULT, "the second time is longer");
+
+    manners[0].fail(Code::Ok);
+    log.take();
+    tokio::time::sleep(longer).await;
+    for _ in 0..30 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(1, 10), (2, 10), (3, 10)]), "it is back");
+    assert_eq!(channel.view().backends[0].avoided_for, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_fail_all_are_still_used() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    for nth in 1..=3 {
+        pipes.serve(nth, &log).fail(Code::Unavailable);
+    }
+    let channel = pipes.to(3, &config("round_robin", "")).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..60 {
+        assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
+    }
+    let avoided = channel.view().backends.iter().filter(|it| it.avoided_for.is_some()).count();
+    assert_eq!(avoided, 1, "half of three at the most");
+    let alone = pipes.to(1, &config("round_robin", "")).build().unwrap();
+    let mut client = Client::new(alone.clone());
+    for _ in 0..20 {
+        assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
+    }
+    assert_eq!(alone.view().backends[0].avoided_for, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_listed_codes_count_and_it_can_be_switched_off() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log).fail(Code::Internal);
+    pipes.serve(2, &log);
+    let failures = |outliers: Option<Outliers>| {
+        let mut channel = pipes.to(2, &config("round_robin", ""));
+        if let Some(outliers) = outliers {
+            channel = channel.outliers(outliers);
+        }
+        let channel = channel.build().unwrap();
+        let mut client = Client::new(channel.clone());
+        async move {
+            for _ in 0..40 {
+                let _either = client.unary(failing(0)).await;
+            }
+            let first = &channel.view().backends[0];
+            (first.failures, first.avoided_for.is_some())
+        }
+    };
+    assert_eq!(failures(None).await, (0, false), "an error of the application's is an answer");
+    let internal = Outliers::default().failures(3).codes([redial_grpc_balance::Code::Internal]);
+    assert_eq!(failures(Some(internal)).await, (3, true));
+    let off = Outliers::off().codes([redial_grpc_balance::Code::Internal]);
+    let (failures, avoided) = failures(Some(off)).await;
+    assert!(failures > 3 && !avoided);
+}
+
+/// A second for each call, and no retries.
+const BOUNDED: &str = r#""timeout": "1s""#;
+
+/// Red without `Ticket::waits_until`: the silent backend would keep its third of the calls for ever.
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_tried_again() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    // Long enough for the deadlines below, and for two times of being avoided.
+    let vanished = Duration::from_secs(120);
+    pipes.live_at(1, vanished);
+    pipes.serve(2, &log);
+    pipes.serve(3, &log);
+    let channel = pipes.to(3, &config("round_robin", BOUNDED)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let first = || channel.view().backends[0].clone();
+    channel.start();
+    until("all are connected", || {
+        channel.view().backends.iter().all(|it| it.state == BackendState::Ready)
+    })
+    .await;
+    let began = Instant::now();
+
+    let mut late = 0;
+    for _ in 0..30 {
+        late += u32::from(is_late(client.unary(failing(0)).await));
+        assert_eq!(first().failures, late, "each deadline is one failure");
+    }
+    assert_eq!(late, FAILURES_DEFAULT, "then it was left alone");
+    let left = first().avoided_for.unwrap();
+    assert!(left > Duration::ZERO && left <= AVOIDED_FIRST_DEFAULT);
+
+    tokio::time::sleep(left).await;
+    let mut late = 0;
+    for _ in 0..10 {
+        late += u32::from(is_late(client.unary(failing(0)).await));
+    }
+    assert_eq!(late, 1, "one call tried it");
+    let longer = first().avoided_for.unwrap();
+    assert!(longer > AVOIDED_FIRST_DEFAULT, "the second time is longer");
+
+    // The machine is back: its old connection ends, and the next dial finds a server.
+    pipes.serve(1, &log);
+    tokio::time::sleep_until(began + vanished + longer).await;
+    until("it is connected again", || first().state == BackendState::Ready).await;
+    log.take();
+    for _ in 0..30 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(1, 10), (2, 10), (3, 10)]), "it is back");
+    assert_eq!(first().avoided_for, None);
+}
+
+fn is_late<T>(answer: Result<T, tonic::Status>) -> bool {
+    match answer {
+        Ok(_) => false,
+        Err(status) if status.code() == Code::DeadlineExceeded => true,
+        Err(status) => panic!("{status}"),
+    }
+}
+
+/// Red if `Ticket` blamed a backend for every attempt that is dropped without an answer.
+#[tokio::test(start_paused = true)]
+async fn a_backend_is_not_blamed_for_hedges_that_lose_or_calls_that_are_cancelled() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.live_at(1, Duration::from_secs(3600));
+    pipes.serve(2, &log);
+    pipes.serve(3, &log);
+    let hedged = r#""timeout": "1s",
+        "hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.1s" }"#;
+    let channel = pipes.to(3, &config("round_robin", hedged)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..30 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert!(log.counts().values().sum::<usize>() >= 30, "others answered");
+
+    let alone = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
+    let mut lonely = Client::new(alone.clone());
+    for _ in 0..10 {
+        let cancelled = tokio::time::timeout(Duration::from_millis(999), lonely.unary(failing(0)));
+        cancelled.await.expect_err("nobody answers");
+    }
+    for channel in [channel, alone] {
+        let first = &channel.view().backends[0];
+        assert_eq!((first.failures, first.in_flight), (0, 0));
+        assert_eq!(first.avoided_for, None);
+    }
+    assert!(is_late(lonely.unary(failing(0)).await));
+}
+
+/// Red without `Ticket::heard`: a stream that is open to its deadline would count against its backend.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    let channel = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for messages in [0, 1] {
+        let (ask, asked) = tokio::sync::mpsc::unbounded_channel();
+        ask.send(EchoRequest { responses: Some(messages), ..failing(0) }).unwrap();
+        let answers = client.bidi(UnboundedReceiverStream::new(asked)).await;
+        let mut answers = answers.expect("the headers come at once").into_inner();
+        for _ in 0..messages {
+            answers.message().await.unwrap().expect("so many answers");
+        }
+        let before = channel.view().backends[0].failures;
+        assert!(is_late(answers.message().await), "the stream is open to its end");
+        drop((ask, answers));
+        assert_eq!(channel.view().backends[0].failures - before, u32::from(messages == 0));
+    }
+}
+
+/// Red if only the end of an attempt told how its backend is: one that serves streams without end
+/// would get one call in ten seconds for ever.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_tries_a_backend_and_has_a_message_brings_it_back() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    let manner = pipes.serve(1, &log);
+    pipes.serve(2, &log);
+    let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    manner.fail(Code::Unavailable);
+    for _ in 0..4 * FAILURES_DEFAULT {
+        let _either = client.unary(failing(0)).await;
+    }
+    let first = || channel.view().backends[0].clone();
+    tokio::time::sleep(first().avoided_for.expect("it is avoided")).await;
+    manner.fail(Code::Ok);
+    log.take();
+    let ask = EchoRequest { responses: Some(60), delay_ms: 60_000, ..failing(0) };
+    let mut stream = client.server_stream(ask).await.unwrap().into_inner();
+    assert_eq!(log.take(), [1], "it tries");
+    client.unary(failing(0)).await.unwrap();
+    assert!(first().avoided_for.is_some(), "nothing is known yet");
+    stream.message().await.unwrap().expect("the first of sixty");
+    assert_eq!(first().avoided_for, None, "it answers");
+    log.take();
+    for _ in 0..10 {
+        client.unary(failing(0)).await.unwrap();
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(1, 5), (2, 5)]));
+    drop(stream);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((first().in_flight, first().failures), (0, 0));
+}

@@ -1,0 +1,322 @@
+//! Who gets which attempt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redial_echo::Responder;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
+use redial_grpc_balance::{Backend, BackendState, BalancedChannel};
+use redial_grpc_balance::{
+    BackendId, CallDiary, CallOptions, CallReport, RetryLayer, ServiceConfig, UsedBackends,
+};
+use tonic::Request;
+use tower::{Service as _, ServiceBuilder, service_fn};
+
+use super::rig::{Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
+
+const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s",
+    "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
+
+/// Until there is an elsewhere: on a busy machine connecting may take longer than a retry waits.
+async fn all_ready(channel: &BalancedChannel) {
+    channel.start();
+    let ready = |it: &Backend| it.state == BackendState::Ready;
+    let all = || {
+        let view = channel.view();
+        !view.backends.is_empty() && view.backends.iter().all(ready)
+    };
+    until("all are connected", all).await;
+}
+
+fn distinct(places: &[usize]) -> usize {
+    places.iter().collect::<BTreeSet<_>>().len()
+}
+
+#[tokio::test]
+async fn each_retry_goes_to_another_backend() {
+    for balancing in ["round_robin", "pick_first"] {
+        let (replicas, log) = replicas(3);
+        let channel = to(&replicas, &config(balancing, RETRY)).build().unwrap();
+        let mut client = Client::new(channel.clone());
+        // Under pick_first it is a retry that has another address connected.
+        client.unary(failing(2)).await.unwrap();
+        all_ready(&channel).await;
+        log.take();
+        for _ in 0..4 {
+            client.unary(failing(2)).await.unwrap();
+            let places = log.take();
+            assert_eq!((places.len(), distinct(&places)), (3, 3), "{balancing}: {places:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn when_all_were_used_it_is_the_least_recently_used_one() {
+    let (replicas, log) = replicas(2);
+    let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
+    all_ready(&channel).await;
+    let mut client = Client::new(channel);
+    client.unary(failing(4)).await.unwrap();
+    let places = log.take();
+    assert_eq!(places.len(), 5);
+    assert!(places.windows(2).all(|pair| pair[0] != pair[1]), "{places:?}");
+}
+
+#[tokio::test]
+async fn hedges_of_one_moment_go_to_distinct_backends() {
+    let (replicas, log) = replicas(3);
+    for replica in &replicas {
+        replica.manner.delay(Duration::from_millis(100));
+    }
+    let channel = to(&replicas, &config("round_robin", HEDGE_AT_ONCE)).build().unwrap();
+    all_ready(&channel).await;
+    let mut client = Client::new(channel);
+    for _ in 0..3 {
+        client.unary(failing(0)).await.unwrap();
+        until("all three arrived", || log.counts().values().sum::<usize>() == 3).await;
+        assert_eq!(distinct(&log.take()), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn they_do_so_where_nothing_is_connected_yet() {
+    for balancing in ["round_robin", "pick_first"] {
+        let (pipes, log) = (Pipes::default(), Log::default());
+        for nth in 1..=3 {
+            pipes.serve(nth, &log).delay(Duration::from_millis(100));
+        }
+        let channel = pipes.to(3, &config(balancing, HEDGE_AT_ONCE)).build().unwrap();
+        Client::new(channel).unary(failing(0)).await.unwrap();
+        assert_eq!(distinct(&log.take()), 3, "{balancing}");
+    }
+}
+
+/// Red if `Roster::pick` waited its moment whatever `dial_another` says.
+#[tokio::test(start_paused = true)]
+async fn with_fewer_backends_than_hedges_they_share_and_nobody_waits() {
+    for (balancing, count) in [("round_robin", 1), ("pick_first", 1), ("round_robin", 2)] {
+        let (pipes, log) = (Pipes::default(), Log::default());
+        for nth in 1..=count {
+            pipes.serve(nth, &log).delay(Duration::from_millis(100));
+        }
+        let channel = pipes.to(count, &config(balancing, HEDGE_AT_ONCE)).build().unwrap();
+        all_ready(&channel).await;
+        let began = tokio::time::Instant::now();
+        Client::new(channel).unary(failing(0)).await.unwrap();
+        let places = log.take();
+        assert_eq!((places.len(), distinct(&places)), (3, count), "{balancing}");
+        // The server takes 100 ms, and a timer's grain is 1 ms.
+        assert!(began.elapsed().as_millis() <= 102, "{balancing}: {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_a_moment_for_another_address_and_no_longer() {
+    let (pipes, log) = (Pipes::default(), Log::default());
+    pipes.serve(1, &log);
+    pipes.hold_at(2);
+    let channel = pipes.to(2, &config("pick_first", RETRY)).build().unwrap();
+    let mut client = Client::new(channel);
+    let began = tokio::time::Instant::now();
+    client.unary(failing(1)).await.unwrap();
+    assert_eq!(log.take(), [1, 1]);
+    // The moment is 250 ms, the retry's own delay at most 10 ms, and a timer's grain 1 ms.
+    let took = began.elapsed().as_millis();
+    assert!((250..=262).contains(&took), "{took} ms");
+}
+
+#[tokio::test]
+async fn pick_first_stays_with_the_first_address() {
+    let (replicas, log) = replicas(3);
+    let channel = to(&replicas, "{}").build().unwrap();
+    let mut client = Client::new(channel.clone());
+    for _ in 0..10 {
+        assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 0);
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(0, 10)]));
+    let states: Vec<_> = channel.view().backends.into_iter().map(|it| it.state).collect();
+    assert_eq!(states, [BackendState::Ready, BackendState::Idle, BackendState::Idle]);
+}
+
+#[tokio::test]
+async fn pick_first_goes_on_to_the_next_address_that_answers() {
+    let (mut replicas, log) = replicas(3);
+    replicas[0].kill();
+    let mut client = Client::new(to(&replicas, "{}").build().unwrap());
+    assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+    replicas[1].kill();
+    // What was lost without a trace may have run, and this config repeats nothing.
+    until("the loss is seen", || log.counts().contains_key(&1)).await;
+    let mut answered = None;
+    for _ in 0..10 {
+        if let Ok(server) = answered_by(&mut client, failing(0)).await {
+            answered = Some(server);
+            break;
+        }
+    }
+    assert_eq!(answered, Some(2));
+}
+
+#[tokio::test]
+async fn round_robin_is_fair() {
+    let (replicas, log) = replicas(3);
+    let channel = to(&replicas, &config("round_robin", "")).build().unwrap();
+    all_ready(&channel).await;
+    let calls = (0..60).map(|_| {
+        let mut client = Client::new(channel.clone());
+        tokio::spawn(async move { client.unary(failing(0)).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(log.counts(), BTreeMap::from([(0, 20), (1, 20), (2, 20)]));
+    assert!(channel.view().backends.iter().all(|it| it.in_flight == 0));
+}
+
+/// The first attempts that each backend had.
+fn first_attempts(channel: &BalancedChannel, calls: &[UsedBackends]) -> Vec<usize> {
+    let first = |used: &UsedBackends| used.to_vec()[0];
+    let count = |it: Backend| calls.iter().filter(|used| first(used) == it.id).count();
+    channel.view().backends.into_iter().map(count).collect()
+}
+
+/// With one rotation for all attempts each hedge or retry takes the turn of the healthy backend, and
+/// the next first attempt goes to the bad one again.
+#[tokio::test(start_paused = true)]
+async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
+    const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.01s" }"#;
+    const RETRY_EXHAUSTED: &str = r#""retryPolicy": { "maxAttempts": 2, "initialBackoff": "0.01s",
+        "maxBackoff": "0.01s", "backoffMultiplier": 1,
+        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"] }"#;
+    for (servers, policy) in [(2, HEDGE), (3, HEDGE), (2, RETRY_EXHAUSTED), (3, RETRY_EXHAUSTED)] {
+        let (pipes, log) = (Pipes::default(), Log::default());
+        let manners: Vec<_> = (1..=servers).map(|nth| pipes.serve(nth, &log)).collect();
+        if policy == HEDGE {
+            manners[1].delay(Duration::from_millis(100));
+        } else {
+            manners[1].fail(tonic::Code::ResourceExhausted);
+        }
+        let channel = pipes.to(servers, &config("round_robin", policy)).build().unwrap();
+        all_ready(&channel).await;
+        let (mut client, mut calls) = (Client::new(channel.clone()), Vec::new());
+        for _ in 0..200 {
+            let (mut request, used) = (Request::new(failing(0)), UsedBackends::new());
+            request.extensions_mut().insert(used.clone());
+            client.unary(request).await.unwrap();
+            calls.push(used);
+        }
+        let counts = first_attempts(&channel, &calls);
+        let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
+        assert!(spread <= 1, "{servers} servers, {policy}: {counts:?}");
+        // Further attempts are spread over the others.
+        let further: BTreeMap<_, usize> = calls
+            .iter()
+            .filter_map(|it| it.to_vec().get(1).copied())
+            .fold(BTreeMap::new(), |mut counts, id| {
+                *counts.entry(id).or_default() += 1;
+                counts
+            });
+        assert_eq!(further.len(), servers - 1, "{further:?}");
+        let (least, most) = (further.values().min().unwrap(), further.values().max().unwrap());
+        assert!(most - least <= 1, "{further:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_application_can_ask_where_its_attempts_went() {
+    let (replicas, log) = replicas(3);
+    let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
+    let mut client = Client::new(channel.clone());
+    let used = UsedBackends::new();
+    let mut request = Request::new(failing(2));
+    request.extensions_mut().insert(used.clone());
+    client.unary(request).await.unwrap();
+    let view = channel.view();
+    let ids: Vec<_> = log.take().into_iter().map(|place| view.backends[place].id).collect();
+    assert_eq!(used.to_vec(), ids);
+}
+
+/// Red if `sync::lock` unwrapped a lock that somebody had left by a panic.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_panics_takes_its_own_call_and_no_other() {
+    let config = ServiceConfig::parse(&config("pick_first", RETRY)).unwrap();
+    let layer = RetryLayer::builder().config(config).distinct_backends().build();
+    let control = layer.control();
+    let turns = Arc::new(AtomicU64::new(0));
+    let balancer = service_fn(move |request: http::Request<tonic::body::Body>| {
+        let used = request.extensions().get::<UsedBackends>().expect("the layer's").clone();
+        used.choose(|_| match turns.fetch_add(1, Ordering::Relaxed) {
+            1 => panic!("the test's own"),
+            turn => Some((BackendId::new(turn), ())),
+        });
+        EchoServer::new(Responder).call(request)
+    });
+    let client = EchoClient::new(ServiceBuilder::new().layer(layer).service(balancer));
+    // The second attempt of the first call panics.
+    for (panics, places) in [(true, &[0][..]), (false, &[2, 3])] {
+        let (mut client, used) = (client.clone(), UsedBackends::new());
+        let mut request = Request::new(failing(1));
+        request.extensions_mut().insert(used.clone());
+        let call = tokio::spawn(async move { client.unary(request).await.map(drop) }).await;
+        assert_eq!(call.is_err_and(|error| error.is_panic()), panics);
+        let places: Vec<_> = places.iter().copied().map(BackendId::new).collect();
+        assert_eq!((used.to_vec(), control.bytes_kept()), (places, 0));
+    }
+}
+
+#[tokio::test]
+async fn one_slow_replica_does_not_hold_up_hedged_calls() {
+    const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.05s",
+        "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
+    let (replicas, log) = replicas(3);
+    // Longer than any test may take: who waits for it never answers.
+    replicas[1].manner.delay(Duration::from_secs(600));
+    let channel = to(&replicas, &config("round_robin", HEDGE)).build().unwrap();
+    all_ready(&channel).await;
+    let mut client = Client::new(channel.clone());
+    for _ in 0..12 {
+        assert_ne!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+    }
+    assert!(log.counts()[&1] >= 3, "it had its turns");
+    let idle = || channel.view().backends.iter().all(|it| it.in_flight == 0);
+    until("the attempts there were cancelled", idle).await;
+    let slow = &channel.view().backends[1];
+    assert_eq!((slow.failures, slow.avoided_for), (0, None), "a losing hedge is not a failure");
+}
+
+#[tokio::test]
+async fn report_and_call_log_name_the_address_of_each_attempt() {
+    let (replicas, _log) = replicas(3);
+    let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
+    all_ready(&channel).await;
+    let mut client = Client::new(channel.clone());
+    let diary = CallDiary::new();
+    let mut request = Request::new(failing(99));
+    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    let status = client.unary(request).await.unwrap_err();
+    let report = CallReport::of_status(&status).unwrap();
+    let named: Vec<_> = report.history().iter().map(|it| it.backend().unwrap()).collect();
+    assert_eq!(named.len(), 5, "{report}");
+    let addresses: Vec<_> = replicas.iter().map(|it| it.address.to_string()).collect();
+    assert!(named.iter().all(|name| addresses.contains(&(*name).to_owned())), "{named:?}");
+    assert_eq!(named[..3].iter().collect::<BTreeSet<_>>().len(), 3, "{named:?}");
+    let log = diary.take().to_string();
+    assert!(named.iter().all(|name| log.contains(&format!("(backend {name})"))), "{log}");
+}
+
+#[tokio::test]
+async fn control_counts_backends_as_long_as_the_channel_lives() {
+    let (replicas, _log) = replicas(2);
+    let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
+    let control = channel.control();
+    assert_eq!(control.backends().map(|it| it.connected), Some(0));
+    all_ready(&channel).await;
+    let counts = control.backends().unwrap();
+    assert_eq!((counts.known, counts.connected), (2, 2));
+    assert_eq!(Some(channel.counts()), control.backends());
+    drop(channel);
+    until("the channel is gone", || control.backends().is_none()).await;
+}

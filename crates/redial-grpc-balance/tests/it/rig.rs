@@ -1,0 +1,447 @@
+//! Servers with names: over TCP, each on a runtime of its own that can be killed, or over pipes on the
+//! test's runtime, whose clock can be paused.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::{Echo, EchoServer};
+use redial_echo::{EchoRequest, EchoResponse, Responder};
+use redial_grpc_balance::{
+    self as balance, BalancedChannel, ChannelBuilder, Dial, Dialling, Io, Resolution, Resolve,
+    Resolving,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
+use tonic::codegen::BoxStream;
+use tonic::transport::{Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::faulty::{Behaviour, Faulty, serve_cancelled_too};
+
+pub(crate) type Client = EchoClient<BalancedChannel>;
+
+/// The server that answered, in the response's metadata.
+pub(crate) const SERVER: &str = "server";
+
+/// Where attempts arrived, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<usize>>>);
+
+impl Log {
+    pub(crate) fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// How many arrived at each.
+    pub(crate) fn counts(&self) -> BTreeMap<usize, usize> {
+        let mut counts = BTreeMap::new();
+        for server in &*self.0.lock().unwrap() {
+            *counts.entry(*server).or_insert(0) += 1;
+        }
+        counts
+    }
+}
+
+/// What a server does, from outside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Manner {
+    code: Arc<AtomicU32>,
+    delay_ms: Arc<AtomicU64>,
+    /// Who called last.
+    pub(crate) agent: Arc<Mutex<Option<String>>>,
+}
+
+impl Manner {
+    /// Every attempt is answered with this code; 0: as the request says.
+    pub(crate) fn fail(&self, code: tonic::Code) {
+        self.code.store(code as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+/// The echo service with a name.
+#[derive(Clone, Debug)]
+struct Named {
+    name: usize,
+    log: Log,
+    manner: Manner,
+}
+
+impl Named {
+    async fn arrived<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let agent = request.metadata().get("user-agent").map(|it| it.to_str().unwrap().to_owned());
+        *self.manner.agent.lock().unwrap() = agent;
+        self.log.0.lock().unwrap().push(self.name);
+        tokio::time::sleep(Duration::from_millis(self.manner.delay_ms.load(Ordering::Relaxed)))
+            .await;
+        match self.manner.code.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            code => Err(Status::new(tonic::Code::from_i32(code as i32), "as the test says")),
+        }
+    }
+
+    fn signed<T>(&self, mut response: Response<T>) -> Response<T> {
+        response.metadata_mut().insert(SERVER, (self.name as u64).into());
+        response
+    }
+}
+
+#[tonic::async_trait]
+impl Echo for Named {
+    async fn unary(&self, request: Request<EchoRequest>) -> Result<Response<EchoResponse>, Status> {
+        self.arrived(&request).await?;
+        Responder.unary(request).await.map(|response| self.signed(response))
+    }
+
+    async fn client_stream(
+        &self,
+        request: Request<Streaming<EchoRequest>>,
+    ) -> Result<Response<EchoResponse>, Status> {
+        self.arrived(&request).await?;
+        Responder.client_stream(request).await.map(|response| self.signed(response))
+    }
+
+    type ServerStreamStream = BoxStream<EchoResponse>;
+
+    async fn server_stream(
+        &self,
+        request: Request<EchoRequest>,
+    ) -> Result<Response<BoxStream<EchoResponse>>, Status> {
+        self.arrived(&request).await?;
+        Responder.server_stream(request).await.map(|response| self.signed(response))
+    }
+
+    type BidiStream = BoxStream<EchoResponse>;
+
+    async fn bidi(
+        &self,
+        request: Request<Streaming<EchoRequest>>,
+    ) -> Result<Response<BoxStream<EchoResponse>>, Status> {
+        self.arrived(&request).await?;
+        Responder.bidi(request).await.map(|response| self.signed(response))
+    }
+}
+
+/// A server over TCP that can die.
+pub(crate) struct Replica {
+    pub(crate) address: SocketAddr,
+    pub(crate) manner: Manner,
+    service: Named,
+    tls: Option<ServerTlsConfig>,
+    runtime: Option<tokio::runtime::Runtime>,
+    goodbye: Option<tokio::sync::oneshot::Sender<()>>,
+}
+
+impl Replica {
+    pub(crate) fn start(name: usize, log: &Log) -> Self {
+        Replica::start_with(name, log, None)
+    }
+
+    /// With TLS, perhaps.
+    pub(crate) fn start_with(name: usize, log: &Log, tls: Option<ServerTlsConfig>) -> Self {
+        Replica::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), name, log, tls)
+    }
+
+    pub(crate) fn start_at(
+        address: SocketAddr,
+        name: usize,
+        log: &Log,
+        tls: Option<ServerTlsConfig>,
+    ) -> Self {
+        let manner = Manner::default();
+        let service = Named { name, log: log.clone(), manner: manner.clone() };
+        let mut replica = Replica { address, manner, service, tls, runtime: None, goodbye: None };
+        replica.restart();
+        replica
+    }
+
+    /// Serves again, at the same address.
+    pub(crate) fn restart(&mut self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime for a server");
+        let listener = std::net::TcpListener::bind(self.address).expect("a port");
+        self.address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a listener");
+        let (goodbye, heard) = tokio::sync::oneshot::channel();
+        let service = EchoServer::new(self.service.clone());
+        // Cancelled hedges are not to look like an attack to a server that is slow to accept them.
+        let mut server = Server::builder()
+            .http2_max_pending_accept_reset_streams(Some(100_000))
+            .http2_max_local_error_reset_streams(None);
+        if let Some(tls) = &self.tls {
+            server = server.tls_config(tls.clone()).expect("a certificate and its key");
+        }
+        let server = server.add_service(service);
+        runtime.spawn(async move {
+            let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
+            let said = async { drop(heard.await) };
+            server.serve_with_incoming_shutdown(incoming, said).await
+        });
+        (self.runtime, self.goodbye) = (Some(runtime), Some(goodbye));
+    }
+
+    /// Ends all connections in the middle of whatever they do.
+    pub(crate) fn kill(&mut self) {
+        self.runtime.take().expect("it runs").shutdown_background();
+    }
+
+    /// Takes no new calls and no connections, and finishes what runs.
+    pub(crate) fn say_goodbye(&mut self) {
+        self.goodbye.take().expect("it runs").send(()).expect("it listens");
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// So many servers over TCP.
+pub(crate) fn replicas(count: usize) -> (Vec<Replica>, Log) {
+    let log = Log::default();
+    ((0..count).map(|name| Replica::start(name, &log)).collect(), log)
+}
+
+/// A channel to these, with this config.
+pub(crate) fn to(replicas: &[Replica], config: &str) -> ChannelBuilder {
+    balance::channel("http://echo.test")
+        .addresses(replicas.iter().map(|replica| replica.address))
+        .default_service_config(config)
+        // A server name of its own: tests share the process.
+        .layer(
+            redial_grpc_balance::RetryLayer::builder()
+                .for_server(format!("{:p}", replicas.as_ptr())),
+        )
+}
+
+/// Servers over pipes, at addresses that do not exist.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pipes(Arc<Network>);
+
+#[derive(Debug, Default)]
+struct Network {
+    listeners: Mutex<HashMap<SocketAddr, Listener>>,
+    dials: Mutex<Vec<(SocketAddr, Instant)>>,
+    changed: tokio::sync::Notify,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Serves(mpsc::UnboundedSender<io::Result<DuplexStream>>),
+    /// Serves as it is told.
+    Misbehaves(Faulty),
+    /// Answers after this time what was cancelled too.
+    AnswersCancelled(Duration),
+    /// Takes connections, reads a little and closes them.
+    Closes,
+    /// Greets as a server does, lives this long and closes.
+    Lives(Duration),
+    /// Leaves who dials without an answer until something else is here.
+    Holds,
+    /// Takes connections and says nothing.
+    Silent(Vec<DuplexStream>),
+}
+
+pub(crate) fn address(nth: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, nth as u8], 50051))
+}
+
+impl Pipes {
+    /// Serves at this address from now on.
+    pub(crate) fn serve(&self, nth: usize, log: &Log) -> Manner {
+        let (connections, accepted) = mpsc::unbounded_channel();
+        let manner = Manner::default();
+        let service = Named { name: nth, log: log.clone(), manner: manner.clone() };
+        tokio::spawn(async move {
+            let server = Server::builder().add_service(EchoServer::new(service));
+            server.serve_with_incoming(UnboundedReceiverStream::new(accepted)).await
+        });
+        self.listen(nth, Listener::Serves(connections));
+        manner
+    }
+
+    /// Serves at this address as it is told from now on.
+    pub(crate) fn misbehave_at(&self, nth: usize, behaviour: Behaviour) -> Faulty {
+        let faulty = Faulty::new(nth as u64, behaviour);
+        self.let_misbehave_at(nth, &faulty);
+        faulty
+    }
+
+    pub(crate) fn let_misbehave_at(&self, nth: usize, faulty: &Faulty) {
+        self.listen(nth, Listener::Misbehaves(faulty.clone()));
+    }
+
+    /// Refuses connections at this address.
+    pub(crate) fn refuse_at(&self, nth: usize) {
+        self.0.listeners.lock().unwrap().remove(&address(nth));
+    }
+
+    pub(crate) fn answer_cancelled_at(&self, nth: usize, delay: Duration) {
+        self.listen(nth, Listener::AnswersCancelled(delay));
+    }
+
+    pub(crate) fn close_all_at(&self, nth: usize) {
+        self.listen(nth, Listener::Closes);
+    }
+
+    pub(crate) fn be_silent_at(&self, nth: usize) {
+        self.listen(nth, Listener::Silent(Vec::new()));
+    }
+
+    pub(crate) fn live_at(&self, nth: usize, how_long: Duration) {
+        self.listen(nth, Listener::Lives(how_long));
+    }
+
+    pub(crate) fn hold_at(&self, nth: usize) {
+        self.listen(nth, Listener::Holds);
+    }
+
+    fn listen(&self, nth: usize, listener: Listener) {
+        self.0.listeners.lock().unwrap().insert(address(nth), listener);
+        self.0.changed.notify_waiters();
+    }
+
+    fn holds(&self, address: SocketAddr) -> bool {
+        matches!(self.0.listeners.lock().unwrap().get(&address), Some(Listener::Holds))
+    }
+
+    /// When this address was dialled.
+    pub(crate) fn dials(&self, nth: usize) -> Vec<Instant> {
+        let dials = self.0.dials.lock().unwrap();
+        dials.iter().filter(|(to, _)| *to == address(nth)).map(|(_, at)| *at).collect()
+    }
+
+    /// A channel to the servers 1 to `count`, with this config.
+    pub(crate) fn to(&self, count: usize, config: &str) -> ChannelBuilder {
+        self.dialled(config).addresses((1..=count).map(address))
+    }
+
+    /// A channel that dials here.
+    pub(crate) fn dialled(&self, config: &str) -> ChannelBuilder {
+        balance::channel("http://echo.test")
+            .default_service_config(config)
+            .layer(redial_grpc_balance::RetryLayer::builder().for_server(format!("{:p}", self.0)))
+            .dial(self.clone())
+            // Long enough that a test can look at a channel that waits for it.
+            .connect_backoff(Duration::from_secs(1), Duration::from_secs(120))
+    }
+}
+
+impl Dial for Pipes {
+    fn dial(&self, address: SocketAddr) -> Dialling<'_> {
+        Box::pin(async move {
+            self.0.dials.lock().unwrap().push((address, Instant::now()));
+            while self.holds(address) {
+                self.0.changed.notified().await;
+            }
+            let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
+            match self.0.listeners.lock().unwrap().get_mut(&address) {
+                Some(Listener::Serves(connections)) => connections
+                    .send(Ok(theirs))
+                    .map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?,
+                Some(Listener::Misbehaves(faulty)) => {
+                    tokio::spawn(faulty.clone().serve(theirs));
+                }
+                Some(Listener::AnswersCancelled(delay)) => {
+                    tokio::spawn(serve_cancelled_too(theirs, *delay));
+                }
+                Some(Listener::Closes | Listener::Holds) => {
+                    tokio::spawn(async move { theirs.read(&mut [0; 16]).await });
+                }
+                Some(Listener::Lives(how_long)) => {
+                    let how_long = *how_long;
+                    tokio::spawn(async move {
+                        // An empty SETTINGS frame (RFC 9113, section 6.5).
+                        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+                        tokio::time::sleep(how_long).await;
+                        io::Result::Ok(())
+                    });
+                }
+                Some(Listener::Silent(held)) => held.push(theirs),
+                None => return Err(io::ErrorKind::ConnectionRefused.into()),
+            }
+            Ok(Box::new(ours) as Box<dyn Io>)
+        })
+    }
+}
+
+/// A resolver that answers as it is told, and counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<Mutex<(Option<Resolution>, Vec<Instant>)>>);
+
+impl Told {
+    pub(crate) fn tell(&self, answer: Resolution) {
+        self.0.lock().unwrap().0 = Some(answer);
+    }
+
+    pub(crate) fn fail(&self) {
+        self.0.lock().unwrap().0 = None;
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Instant> {
+        self.0.lock().unwrap().1.clone()
+    }
+}
+
+impl Resolve for Told {
+    fn resolve(&self) -> Resolving<'_> {
+        Box::pin(async move {
+            let mut told = self.0.lock().unwrap();
+            told.1.push(Instant::now());
+            told.0.clone().ok_or_else(|| "the resolver is out".into())
+        })
+    }
+}
+
+/// A config with this policy for every method.
+pub(crate) fn config(balancing: &str, method: &str) -> String {
+    let comma = if method.is_empty() { "" } else { "," };
+    format!(
+        r#"{{ "loadBalancingPolicy": "{balancing}",
+            "methodConfig": [{{ "name": [{{}}]{comma} {method} }}] }}"#
+    )
+}
+
+/// The retry policy of most tests.
+pub(crate) const RETRY: &str = r#""retryPolicy": { "maxAttempts": 5, "initialBackoff": "0.01s",
+    "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }"#;
+
+/// A request that so many attempts fail.
+pub(crate) fn failing(failures: u32) -> EchoRequest {
+    EchoRequest { failures, ..EchoRequest::default() }
+}
+
+/// Calls, and says who answered.
+pub(crate) async fn answered_by(client: &mut Client, ask: EchoRequest) -> Result<usize, Status> {
+    let response = client.unary(ask).await?;
+    let server = response.metadata().get(SERVER).expect("answers are signed");
+    Ok(server.to_str().unwrap().parse().unwrap())
+}
+
+/// Waits until it is so, in the time of the test's clock; a generous limit ends a test that hangs.
+pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
+    for _ in 0..6_000 {
+        if so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}

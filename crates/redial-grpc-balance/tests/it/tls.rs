@@ -1,0 +1,102 @@
+//! Connections with TLS, and who is believed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redial_grpc_balance::RetryLayer;
+use redial_grpc_balance::{self as balance, BackendState, BalancedChannel, ChannelBuilder};
+use tonic::Code;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+
+use super::rig::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
+
+/// Servers for the name `echo.test` that prove it, and what a client must trust for that.
+struct World {
+    replicas: Vec<Replica>,
+    log: Log,
+    root: Certificate,
+}
+
+impl World {
+    fn of(count: usize) -> Self {
+        let made = rcgen::generate_simple_self_signed(["echo.test".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(&certificate, key));
+        let log = Log::default();
+        let start = |name| Replica::start_with(name, &log, Some(tls.clone()));
+        let replicas = (0..count).map(start).collect();
+        World { replicas, log, root: Certificate::from_pem(certificate) }
+    }
+
+    fn to(&self, target: &str) -> ChannelBuilder {
+        let first = Duration::from_millis(50);
+        balance::channel(target)
+            .addresses(self.replicas.iter().map(|replica| replica.address))
+            .default_service_config(config("round_robin", RETRY))
+            .connect_backoff(first, 4 * first)
+            .layer(RetryLayer::builder().for_server(format!("{:p}", self.replicas.as_ptr())))
+    }
+
+    /// A channel that trusts the servers' certificate.
+    fn trusting(&self, target: &str) -> BalancedChannel {
+        let tls = ClientTlsConfig::new().ca_certificate(self.root.clone());
+        self.to(target).endpoint(|endpoint| endpoint.tls_config(tls)).build().unwrap()
+    }
+}
+
+async fn refused(world: &World, channel: BalancedChannel) -> String {
+    let status = Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(world.log.take(), [0; 0], "no server heard of it");
+    status.message().to_owned()
+}
+
+#[tokio::test]
+async fn https_is_tls_with_the_targets_name_at_every_address() {
+    let mut world = World::of(2);
+    let channel = world.trusting("https://echo.test");
+    let mut client = Client::new(channel.clone());
+    let ready = |nth: usize| {
+        let view = channel.view();
+        view.backends.get(nth).is_some_and(|it| it.state == BackendState::Ready)
+    };
+    channel.start();
+    until("both are connected", || ready(0) && ready(1)).await;
+    client.unary(failing(1)).await.expect("a retry finds the other");
+    assert_eq!(world.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
+    // A connection that is lost under TLS is seen, and is made again.
+    world.replicas[0].kill();
+    until("the loss is seen", || !ready(0)).await;
+    assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+    world.replicas[0].restart();
+    until("it is back", || ready(0)).await;
+    client.unary(failing(1)).await.unwrap();
+    assert_eq!(world.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
+}
+
+#[tokio::test]
+async fn a_name_that_ends_with_a_dot_is_the_same_to_tls() {
+    let world = World::of(1);
+    Client::new(world.trusting("https://echo.test.")).unary(failing(0)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_who_the_target_names_is_not_connected() {
+    let world = World::of(1);
+    let message = refused(&world, world.trusting("https://other.test")).await;
+    assert!(message.contains("certificate not valid for name \"other.test\""), "{message}");
+}
+
+/// Red if the endpoint were made without TLS: tonic would refuse to dial at all.
+#[tokio::test]
+async fn https_is_tls_without_a_word_and_trusts_no_stranger() {
+    let world = World::of(1);
+    let message = refused(&world, world.to("https://echo.test").build().unwrap()).await;
+    assert!(message.contains("UnknownIssuer"), "{message}");
+}
+
+#[tokio::test]
+async fn without_https_nobody_gets_past_a_server_with_tls() {
+    let world = World::of(1);
+    refused(&world, world.trusting("http://echo.test")).await;
+}

@@ -1,0 +1,390 @@
+//! A balanced channel by name: its addresses and its service config come from a name server, its calls
+//! go to real servers.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::rr::RecordType;
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
+use redial_echo::{EchoRequest, Responder};
+use redial_grpc_balance::RetryLayer;
+use redial_grpc_balance::{
+    self as balance, Backend, BackendState, BalancedChannel, ChannelBuilder,
+};
+use redial_grpc_dns::{ChannelBuilderExt as _, DnsError, DnsResolver, DnsResolverBuilder};
+use redial_service_config::Rule;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Code, Request, Status};
+
+use super::server::{Answer, NameServer};
+
+const NAME: &str = "_grpc_config.echo.test";
+
+/// A record with a retry policy for all methods, over all servers.
+fn retrying(attempts: u32) -> String {
+    format!(
+        r#"grpc_config=[{{"clientLanguage": ["rust"], "serviceConfig": {{
+            "loadBalancingPolicy": "round_robin",
+            "methodConfig": [{{"name": [{{}}], "retryPolicy": {{
+                "maxAttempts": {attempts}, "initialBackoff": "0.001s", "maxBackoff": "0.01s",
+                "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }} }}] }} }}]"#
+    )
+}
+
+/// Echo servers at the same port of 127.0.0.1 and 127.0.0.2, since an address in DNS has no port; each
+/// with the number of its attempts.
+async fn backends() -> (u16, [Arc<AtomicUsize>; 2]) {
+    for _ in 0..20 {
+        let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let Ok(second) = TcpListener::bind(("127.0.0.2", port)).await else { continue };
+        let counts = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        for (listener, count) in [first, second].into_iter().zip(counts.clone()) {
+            let counted = move |request: Request<()>| {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Status>(request)
+            };
+            let service = EchoServer::with_interceptor(Responder, counted);
+            let server = Server::builder().add_service(service);
+            tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        }
+        return (port, counts);
+    }
+    panic!("no port is free on both addresses");
+}
+
+/// A name server, the echo servers behind `echo.test`, and what a channel to them needs.
+struct World {
+    names: NameServer,
+    port: u16,
+    counts: [Arc<AtomicUsize>; 2],
+}
+
+impl World {
+    async fn new() -> Self {
+        let names = NameServer::start().await.unwrap();
+        let (port, counts) = backends().await;
+        let world = World { names, port, counts };
+        world.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+        world
+    }
+
+    /// A channel by the name server that its target names.
+    fn channel(&self, dns: fn(DnsResolverBuilder) -> DnsResolverBuilder) -> BalancedChannel {
+        let target = format!("dns://{}/echo.test:{}", self.names.address, self.port);
+        let channel = balance::channel(&target);
+        self.build(channel.dns(|builder| dns(builder.refresh_min(Duration::ZERO))))
+    }
+
+    /// It resolves as often as it may, and its default config has no retries.
+    fn build(&self, channel: ChannelBuilder) -> BalancedChannel {
+        channel
+            .default_service_config(r#"{ "loadBalancingPolicy": "round_robin" }"#)
+            .layer(RetryLayer::builder().for_server(format!("{:p}", self.counts[0])))
+            .resolve_min(Duration::from_millis(20))
+            .build()
+            .unwrap()
+    }
+
+    fn say_addresses(&self, ips: &[&str]) {
+        let ips: Vec<_> = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        self.names.say_addresses("echo.test", 0, &ips);
+    }
+
+    /// How many attempts have reached each.
+    fn reached(&self) -> [usize; 2] {
+        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Until a resolution that began after now has been taken in.
+    async fn resolved_anew(&self) {
+        // The next but one question comes after the answer to the next one was taken in.
+        self.names.asked();
+        let mut asked = 0;
+        until("the name is resolved anew", || {
+            asked += self.names.asked_for(RecordType::A);
+            asked >= 3
+        })
+        .await;
+    }
+}
+
+/// Waits until it is so; a generous limit ends a test that hangs.
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// A call that so many attempts fail.
+async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
+    let request = EchoRequest { failures, ..EchoRequest::default() };
+    let answer = EchoClient::new(channel.clone()).unary(request).await;
+    answer.map(drop).map_err(|status| status.code())
+}
+
+#[tokio::test]
+async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, &retrying(3));
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+
+    call(&channel, 2).await.expect("also the first call is retried as DNS says");
+    assert_eq!(call(&channel, 3).await, Err(Code::Unavailable));
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    let both = || world.reached().iter().all(|count| *count > 0);
+    until("both addresses are found and used", both).await;
+
+    world.names.say_text(NAME, 0, &retrying(4));
+    world.resolved_anew().await;
+    call(&channel, 3).await.expect("the next resolution has swapped the config");
+
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
+    world.resolved_anew().await;
+    let error = channel.view().config_error.expect("a bad record is told");
+    assert_eq!(
+        error.to_string(),
+        "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found an object"
+    );
+    assert!(error.downcast_ref::<DnsError>().is_some_and(|error| error.problems().is_some()));
+    call(&channel, 3).await.expect("the config in force stays");
+
+    world.names.say(NAME, RecordType::TXT, Answer::Failure);
+    world.resolved_anew().await;
+    let error = channel.view().config_error.expect("a record that nobody knows is told");
+    assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be asked for");
+    call(&channel, 3).await.expect("the config in force stays");
+
+    world.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    world.resolved_anew().await;
+    assert!(channel.view().config_error.is_none());
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
+}
+
+/// Red if the channel kept the addresses that it began with: all of them are well, so that nothing
+/// but the TTL makes it ask again.
+#[tokio::test]
+async fn a_channel_follows_addresses_that_are_added_and_removed() {
+    let world = World::new().await;
+    world.say_addresses(&["127.0.0.1"]);
+    let channel = world.channel(|dns| dns);
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    assert_eq!(world.reached(), [4, 0]);
+
+    let known = || {
+        let is_ready = |it: &&Backend| it.state == BackendState::Ready;
+        let backends = channel.view().backends;
+        backends.iter().filter(is_ready).map(|it| it.address.ip().to_string()).collect::<Vec<_>>()
+    };
+    world.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+    until("the added one is connected", || known().len() == 2).await;
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    assert_eq!(world.reached(), [6, 2], "both take turns");
+
+    world.say_addresses(&["127.0.0.2"]);
+    until("the removed one is gone", || known() == ["127.0.0.2"]).await;
+    for _ in 0..4 {
+        call(&channel, 0).await.unwrap();
+    }
+    assert_eq!(world.reached(), [6, 6]);
+}
+
+/// A name server that never answers: the call's deadline bounds the wait for its config.
+#[tokio::test]
+async fn deadline_bounds_the_wait_for_a_silent_name_server() {
+    let world = World::new().await;
+    for kind in [RecordType::A, RecordType::AAAA] {
+        world.names.say("echo.test", kind, Answer::Silence);
+    }
+    world.names.say(NAME, RecordType::TXT, Answer::Silence);
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    let mut client = EchoClient::new(channel);
+    let mut request = Request::new(EchoRequest::default());
+    request.set_timeout(Duration::from_millis(200));
+    let began = std::time::Instant::now();
+    let status = client.unary(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    // Without the bound it is 5 s; the machine may be busy.
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+/// The channel's own interval is the resolver's, unless that has one: with the resolver's default the
+/// channel would ask and get the kept answer for 30 s.
+#[tokio::test]
+async fn resolve_min_of_the_channel_bounds_dns_lookups() {
+    let world = World::new().await;
+    let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
+    let channel = world.build(balance::channel(&target).dns(|dns| dns));
+    let began = std::time::Instant::now();
+    call(&channel, 0).await.unwrap();
+    world.resolved_anew().await;
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, &retrying(3));
+    let channel = world.channel(|dns| dns);
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
+    let mut asked = Vec::new();
+    until("the name is resolved several times", || {
+        asked.extend(world.names.asked());
+        asked.len() > 6
+    })
+    .await;
+    assert!(asked.iter().all(|asked| asked.kind != RecordType::TXT), "{asked:?}");
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
+}
+
+#[tokio::test]
+async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, "grpc_config={}");
+    // A resolver that the application keeps.
+    let target = format!("dns:///echo.test:{}", world.port);
+    let resolver = DnsResolver::builder(&*target).name_servers([world.names.address]);
+    let resolver = resolver.config_by_txt().build().unwrap();
+    let channel = world.build(balance::channel(&target).resolver(resolver.clone()));
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
+    assert!(channel.view().config_error.is_some());
+    call(&channel, 0).await.expect("its addresses are good");
+}
+
+/// A choice that is passed over for a misspelt condition is legal, and nothing but its warning says why
+/// the default is in force.
+///
+/// Red: without `with_warnings` in `dns/resolver.rs` the view has none.
+#[tokio::test]
+async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
+    let world = World::new().await;
+    let misspelt = r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#;
+    world.names.say_text(NAME, 0, misspelt);
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    let rules = || {
+        let warnings = channel.view().config_warnings;
+        warnings.iter().map(|warning| warning.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(), [], "nothing was asked yet");
+    call(&channel, 0).await.unwrap();
+    assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField]);
+    assert!(channel.view().config_error.is_none(), "it is legal");
+
+    world.names.say(NAME, RecordType::TXT, Answer::Failure);
+    world.resolved_anew().await;
+    assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField], "nobody knows better");
+    assert!(channel.view().config_error.is_some());
+
+    world.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    world.resolved_anew().await;
+    assert_eq!(rules(), [], "the record is gone");
+
+    // A config that is taken has warnings of its own.
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    world.resolved_anew().await;
+    assert_eq!(rules(), [Rule::UnknownField]);
+}
+
+/// Red if `ChannelBuilder::build` kept the layer's options to itself: a config that makes as many
+/// attempts as this client may would be said to make too many.
+#[tokio::test]
+async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, &retrying(8));
+    for (cap, too_many) in [(8, false), (5, true)] {
+        let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
+        let layer = RetryLayer::builder().attempts_cap(cap).for_server(format!("cap {cap}"));
+        let channel = balance::channel(&target).layer(layer).dns(DnsResolverBuilder::config_by_txt);
+        let channel = channel.build().unwrap();
+        call(&channel, 1).await.expect("DNS has a policy");
+        let warnings = channel.view().config_warnings;
+        let told = warnings.iter().any(|warning| warning.rule == Rule::AttemptsAboveCap);
+        assert_eq!(told, too_many, "{warnings:?}");
+    }
+}
+
+/// They are told when they are new, and not with every answer.
+#[tokio::test]
+async fn what_is_surely_not_meant_is_told_to_tracing_once() {
+    use std::fmt::{Debug, Write as _};
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+    /// The fields of the events of a channel, a line for each.
+    #[derive(Clone, Default)]
+    struct Events(Arc<Mutex<Vec<String>>>);
+
+    struct Fields(String);
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            write!(self.0, "{field}={value:?} ").unwrap();
+        }
+    }
+
+    impl<S: tracing::Subscriber> Layer<S> for Events {
+        fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
+            if event.metadata().target() == "redial::grpc" {
+                let mut fields = Fields(format!("{} ", event.metadata().level()));
+                event.record(&mut fields);
+                self.0.lock().unwrap().push(fields.0);
+            }
+        }
+    }
+
+    let events = Events::default();
+    let subscriber = tracing_subscriber::registry().with(events.clone());
+    // The runtime of this test has one thread.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let told = || {
+        let all = events.0.lock().unwrap().clone();
+        all.into_iter().filter(|it| it.contains("config has warnings")).collect::<Vec<_>>()
+    };
+    let world = World::new().await;
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
+    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    call(&channel, 0).await.unwrap();
+    world.resolved_anew().await;
+    let all = told();
+    let [line] = &*all else { panic!("{all:?}") };
+    assert!(line.starts_with("WARN ") && line.contains("warnings=2"), "{line}");
+    assert!(line.contains("[0]: a field that is not known"), "the first in its words: {line}");
+
+    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    world.resolved_anew().await;
+    let all = told();
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[1].contains("warnings=1") && all[1].contains("methodConfg"), "{}", all[1]);
+}
+
+#[tokio::test]
+async fn a_name_that_dns_cannot_have_is_told_when_the_channel_is_built() {
+    let channel = balance::channel("dns://127.0.0.1/a..test:1");
+    let error = channel.dns(|dns| dns).build().unwrap_err();
+    assert_eq!(error.to_string(), "the target cannot be resolved by DNS");
+    let source = error.source().and_then(|source| source.downcast_ref::<DnsError>());
+    assert_eq!(source.expect("why").name(), "dns://127.0.0.1/a..test:1");
+
+    // The last word counts, and no other resolver asks a name server.
+    let resolver = DnsResolver::new("echo.test:1").unwrap();
+    let channel = balance::channel("dns://127.0.0.1/echo.test:1");
+    let error = channel.dns(|dns| dns).resolver(resolver).build().unwrap_err();
+    assert!(error.to_string().contains("write .dns(|dns| dns)"), "{error}");
+}

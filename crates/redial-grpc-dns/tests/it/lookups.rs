@@ -1,0 +1,222 @@
+//! Addresses: where they come from, how long they are good, and what is said if there are none.
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hickory_proto::rr::RecordType;
+use redial_grpc_balance::{Resolution, Resolve};
+use redial_grpc_dns::{DnsError, DnsResolver};
+
+use super::server::{Answer, NameServer};
+
+fn ips(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+async fn resolve(resolver: &DnsResolver) -> Result<Resolution, DnsError> {
+    resolver.resolve().await.map_err(|error| *error.downcast().expect("an error of ours"))
+}
+
+fn shown(addresses: &[SocketAddr]) -> Vec<String> {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn a_name_is_all_its_addresses_with_the_targets_port() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "10.0.0.2", "fd00::1"]));
+    for (target, port) in
+        [("echo.test:50051", 50051), ("dns:///echo.test", 443), ("http://echo.test", 80)]
+    {
+        let resolver = DnsResolver::builder(target).name_servers([server.address]).build().unwrap();
+        let found = resolve(&resolver).await.unwrap();
+        let expected = [format!("[fd00::1]:{port}"), format!("10.0.0.1:{port}")];
+        assert_eq!(shown(&found.addresses)[..2], expected, "the families take turns");
+        assert_eq!(found.addresses.len(), 3);
+        assert!(matches!(found.config, Ok(None)));
+    }
+}
+
+#[tokio::test]
+async fn a_target_can_say_which_name_server_to_ask() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
+    let target = format!("dns://{}/echo.test:80", server.address);
+    let found = resolve(&DnsResolver::new(&target).unwrap()).await.unwrap();
+    assert_eq!(shown(&found.addresses), ["10.0.0.1:80"]);
+    assert!(server.asked().iter().all(|asked| asked.name == "echo.test"));
+}
+
+#[tokio::test]
+async fn addresses_and_localhost_are_not_asked_about() {
+    let server = NameServer::start().await.unwrap();
+    for (target, expected) in [
+        ("127.0.0.1:80", &["127.0.0.1:80"][..]),
+        ("dns:///[::1]:80", &["[::1]:80"]),
+        ("ipv4:127.0.0.1:80,127.0.0.2:81", &["127.0.0.1:80", "127.0.0.2:81"]),
+        ("localhost:80", &["[::1]:80", "127.0.0.1:80"]),
+    ] {
+        let builder = DnsResolver::builder(target).name_servers([server.address]);
+        let found = resolve(&builder.config_by_txt().build().unwrap()).await.unwrap();
+        assert_eq!(shown(&found.addresses), expected, "{target}");
+        assert!(matches!(found.config, Ok(None)), "{target}");
+        assert!(found.good_for.is_some_and(|time| time > Duration::from_secs(3600)), "{target}");
+    }
+    assert_eq!(server.asked(), []);
+}
+
+#[tokio::test]
+async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_at_once() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
+    let resolver =
+        DnsResolver::builder("echo.test").name_servers([server.address]).build().unwrap();
+    let good_for = resolve(&resolver).await.unwrap().good_for.unwrap();
+    // A minute for a slow machine.
+    assert!((240..=300).contains(&good_for.as_secs()), "{good_for:?}");
+    assert_eq!(server.asked().len(), 2, "A and AAAA");
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.9"]));
+    let again = resolve(&resolver).await.unwrap();
+    assert_eq!(shown(&again.addresses), ["[fd00::1]:443", "10.0.0.1:443"]);
+    assert_eq!(server.asked(), []);
+}
+
+/// Red without `Named::refresh`: a channel that has lost a backend would be handed its address again
+/// until the end of the TTL, and one that came before its name would be told so as long as that.
+#[tokio::test]
+async fn who_asks_after_the_least_time_is_told_what_is_so_now() {
+    let server = NameServer::start().await.unwrap();
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    server.say_addresses("echo.test", 3600, &[]);
+    assert!(resolve(&resolver).await.unwrap_err().is_missing());
+    for ip in ["10.0.0.1", "10.0.0.9"] {
+        server.say_addresses("echo.test", 3600, &ips(&[ip]));
+        let found = resolve(&resolver).await.unwrap();
+        assert_eq!(shown(&found.addresses), [format!("{ip}:443")]);
+        assert!(found.good_for.is_some_and(|time| time > Duration::from_secs(3000)));
+    }
+}
+
+#[tokio::test]
+async fn no_answer_is_good_for_less_than_the_least() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 0, &ips(&["10.0.0.1", "fd00::1"]));
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.clone().build().unwrap();
+    let good_for = resolve(&resolver).await.unwrap().good_for.unwrap();
+    assert!(good_for <= Duration::from_secs(30) && !good_for.is_zero(), "{good_for:?}");
+    resolve(&resolver).await.unwrap();
+    assert_eq!(server.asked().len(), 2, "A and AAAA, once");
+    // Without a least time an answer of no time is asked for each time.
+    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    for _ in 0..2 {
+        assert_eq!(resolve(&resolver).await.unwrap().good_for, Some(Duration::ZERO));
+        assert_eq!(server.asked().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn one_family_that_fails_leaves_the_other() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
+    server.say("echo.test", RecordType::AAAA, Answer::Failure);
+    let resolver =
+        DnsResolver::builder("echo.test").name_servers([server.address]).build().unwrap();
+    assert_eq!(shown(&resolve(&resolver).await.unwrap().addresses), ["10.0.0.1:443"]);
+}
+
+/// Red if a family that cannot be asked for counted as empty: every backend of it, connected and
+/// well, would be dropped because a question was lost.
+#[tokio::test]
+async fn a_family_that_cannot_be_asked_for_keeps_the_addresses_that_it_had() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    let both = resolve(&resolver).await.unwrap().addresses;
+    assert_eq!(both.len(), 2);
+    server.say("echo.test", RecordType::A, Answer::Failure);
+    let found = resolve(&resolver).await.unwrap();
+    assert_eq!((found.addresses, found.good_for), (both, Some(Duration::ZERO)), "asked again soon");
+    server.say("echo.test", RecordType::AAAA, Answer::Failure);
+    assert!(!resolve(&resolver).await.unwrap_err().is_missing(), "nothing at all is a failure");
+    server.say_addresses("echo.test", 300, &ips(&["fd00::1"]));
+    assert_eq!(shown(&resolve(&resolver).await.unwrap().addresses), ["[fd00::1]:443"]);
+}
+
+/// Red if both families were waited for alike.
+#[tokio::test]
+async fn a_family_that_is_never_told_holds_the_other_up_for_a_moment() {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
+    server.say("echo.test", RecordType::AAAA, Answer::Silence);
+    let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = builder.timeout(Duration::from_secs(300)).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(60), resolve(&resolver)).await;
+    let found = asked.expect("one family is there").unwrap();
+    assert_eq!(shown(&found.addresses), ["10.0.0.1:443"]);
+}
+
+/// Red if it were held up no longer by one that has no address: most names have none of the one
+/// family, and that is often told first.
+#[tokio::test]
+async fn a_family_without_addresses_waits_for_the_other_as_long_as_it_takes() {
+    let server = NameServer::start().await.unwrap();
+    server.say("slow.test", RecordType::AAAA, Answer::NoneFor(300));
+    server.say("slow.test", RecordType::A, Answer::Silence);
+    let builder = DnsResolver::builder("slow.test").name_servers([server.address]);
+    let resolver = builder.timeout(Duration::from_secs(2)).build().unwrap();
+    let began = std::time::Instant::now();
+    assert!(!resolve(&resolver).await.unwrap_err().is_missing());
+    assert!(began.elapsed() > Duration::from_millis(3500), "asked twice, 2 s each");
+}
+
+#[tokio::test]
+async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for() {
+    let server = NameServer::start().await.unwrap();
+    let builder = |target| DnsResolver::builder(target).name_servers([server.address]);
+    server.say_addresses("none.test", 60, &[]);
+    for target in ["none.test", "unknown.test"] {
+        let error = resolve(&builder(target).build().unwrap()).await.unwrap_err();
+        assert!(error.is_missing(), "{error:?}");
+        assert_eq!(error.to_string(), format!("{target} has no address"));
+        assert_eq!(error.name(), target);
+    }
+    let none = Answer::NoneFor(0);
+    for (answer, other) in [
+        (Answer::Failure, Answer::Failure),
+        (Answer::Silence, Answer::Silence),
+        // As most names have no address of the one family.
+        (Answer::Failure, none.clone()),
+        (none.clone(), Answer::Failure),
+    ] {
+        server.say("bad.test", RecordType::A, answer.clone());
+        server.say("bad.test", RecordType::AAAA, other.clone());
+        let resolver = builder("bad.test").timeout(Duration::from_millis(50)).build().unwrap();
+        let error = resolve(&resolver).await.unwrap_err();
+        assert!(!error.is_missing(), "{answer:?}: {error:?}");
+        assert_eq!(error.to_string(), "the addresses of bad.test could not be asked for");
+        assert!(error.source().is_some());
+    }
+}
+
+#[test]
+fn a_target_that_is_none_is_told_when_the_resolver_is_made() {
+    let error = DnsResolver::new("echo:0").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"echo:0\" is no target: expected a port from 1 to 65535 after the host"
+    );
+    let long = format!("{}.test", "a".repeat(64));
+    for name in [&*long, "a..test", ".test"] {
+        let error = DnsResolver::new(name).unwrap_err().to_string();
+        assert!(error.contains("is no name"), "{error}");
+    }
+    // The name of the record may be too long where the name itself is not.
+    let name = vec!["a".repeat(60); 4].join(".");
+    let builder = DnsResolver::builder(name).name_servers(["127.0.0.1:53".parse().unwrap()]);
+    assert!(builder.clone().build().is_ok());
+    assert!(builder.config_by_txt().build().unwrap_err().to_string().contains("is no name"));
+}

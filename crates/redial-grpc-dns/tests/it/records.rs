@@ -1,0 +1,240 @@
+//! Service configs: when the TXT record is asked for, which choice is taken, and what a bad, missing
+//! or silent record means.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hickory_proto::rr::rdata::TXT;
+use hickory_proto::rr::{RData, RecordType};
+use redial_grpc_balance::{ConfigError, Resolution, Resolve};
+use redial_grpc_dns::{DnsError, DnsResolver, DnsResolverBuilder};
+use redial_service_config::{LoadBalancing, Problems, Rule, ServiceConfig};
+
+use super::server::{Answer, NameServer};
+
+const NAME: &str = "_grpc_config.echo.test";
+const ROUND_ROBIN: &str =
+    r#"grpc_config=[{"serviceConfig": {"loadBalancingPolicy": "round_robin"}}]"#;
+
+/// A server that knows an address of `echo.test`, which is good for no time.
+async fn server() -> NameServer {
+    let server = NameServer::start().await.unwrap();
+    server.say_addresses("echo.test", 0, &["10.0.0.1".parse().unwrap()]);
+    server
+}
+
+/// A resolver that asks for the record each time.
+fn builder(server: SocketAddr) -> DnsResolverBuilder {
+    let builder = DnsResolver::builder("echo.test").name_servers([server]).config_by_txt();
+    builder.refresh_min(Duration::ZERO)
+}
+
+async fn resolve(resolver: &DnsResolver) -> Resolution {
+    let found = resolver.resolve().await.expect("the addresses are known");
+    assert_eq!(found.addresses.len(), 1);
+    found
+}
+
+/// What is found out about the config.
+async fn config(resolver: &DnsResolver) -> Result<Option<ServiceConfig>, ConfigError> {
+    resolve(resolver).await.config
+}
+
+fn problems(error: &ConfigError) -> &Problems {
+    let error: &DnsError = error.downcast_ref().expect("an error of ours");
+    error.problems().expect("the config is bad")
+}
+
+#[tokio::test]
+async fn the_record_is_not_asked_for_unless_somebody_wants_it() {
+    let server = server().await;
+    server.say_text(NAME, 0, ROUND_ROBIN);
+    let resolver = DnsResolver::builder("echo.test").name_servers([server.address]);
+    let resolver = resolver.refresh_min(Duration::ZERO).build().unwrap();
+    assert!(config(&resolver).await.unwrap().is_none());
+    // It would be red if the builder's `txt` began as true.
+    let asked = server.asked();
+    assert!(!asked.is_empty() && asked.iter().all(|asked| asked.kind != RecordType::TXT));
+    let resolver = builder(server.address).build().unwrap();
+    let config = config(&resolver).await.unwrap().expect("there is one");
+    assert_eq!(config.load_balancing(), LoadBalancing::RoundRobin);
+    let asked = server.asked();
+    let texts: Vec<_> = asked.iter().filter(|asked| asked.kind == RecordType::TXT).collect();
+    assert_eq!(texts.iter().map(|asked| &*asked.name).collect::<Vec<_>>(), [NAME]);
+}
+
+#[tokio::test]
+async fn a_record_that_stays_is_the_very_same_config() {
+    let server = server().await;
+    server.say_text(NAME, 0, ROUND_ROBIN);
+    let resolver = builder(server.address).build().unwrap();
+    let first = config(&resolver).await.unwrap().unwrap();
+    assert!(config(&resolver).await.unwrap().unwrap().is(&first));
+    assert_eq!(server.asked_for(RecordType::TXT), 2, "both were asked for");
+    server.say_text(NAME, 0, &ROUND_ROBIN.replace("round_robin", "pick_first"));
+    let other = config(&resolver).await.unwrap().unwrap();
+    assert_eq!(other.load_balancing(), LoadBalancing::PickFirst);
+}
+
+#[tokio::test]
+async fn a_name_without_the_record_has_no_config() {
+    let server = server().await;
+    let resolver = builder(server.address).build().unwrap();
+    assert!(config(&resolver).await.unwrap().is_none(), "the name does not exist");
+    server.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    assert!(config(&resolver).await.unwrap().is_none(), "it has no such record");
+    server.say_text(NAME, 0, "v=spf1 -all");
+    assert!(config(&resolver).await.unwrap().is_none(), "its record is for others");
+    server.say_text(NAME, 0, "grpc_config=[]");
+    assert!(config(&resolver).await.unwrap().is_none(), "no choice is for us");
+    server.say_text(NAME, 0, ROUND_ROBIN);
+    assert!(config(&resolver).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_bad_record_says_where_and_the_next_good_one_counts() {
+    let server = server().await;
+    server.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": 5}}]"#);
+    let resolver = builder(server.address).build().unwrap();
+    let error = config(&resolver).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found 5"
+    );
+    assert_eq!(problems(&error).as_slice()[0].rule, Rule::Type);
+    let record = |text: &[u8]| RData::TXT(TXT::from_bytes(vec![text]));
+    let two = [ROUND_ROBIN.as_bytes(), b"grpc_config=[]"].map(record);
+    server.say(NAME, RecordType::TXT, Answer::Records(0, two.into()));
+    let error = config(&resolver).await.unwrap_err();
+    assert_eq!(problems(&error).as_slice()[0].rule, Rule::Records);
+    let others = [b"other".as_slice(), ROUND_ROBIN.as_bytes(), b"\xff"].map(record);
+    server.say(NAME, RecordType::TXT, Answer::Records(0, others.into()));
+    assert!(config(&resolver).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_record_that_could_not_be_asked_for_is_an_error_beside_the_addresses() {
+    let server = server().await;
+    for answer in [Answer::Failure, Answer::Silence] {
+        server.say(NAME, RecordType::TXT, answer.clone());
+        let resolver = builder(server.address).timeout(Duration::from_secs(300)).build().unwrap();
+        // It would be red if the record were waited for as long as anything else.
+        let asked = tokio::time::timeout(Duration::from_secs(60), config(&resolver)).await;
+        let error = asked.expect("the addresses do not wait for it").unwrap_err();
+        let ours: &DnsError = error.downcast_ref().expect("an error of ours");
+        assert!(ours.problems().is_none() && ours.source().is_some(), "{answer:?}");
+        let text = "the TXT record _grpc_config.echo.test could not be asked for";
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_many_strings_comes_by_tcp() {
+    let server = server().await;
+    let names = |count: usize| {
+        let names: Vec<_> = (0..count).map(|it| format!("{{\"service\": \"s.S{it}\"}}")).collect();
+        let config = format!("{{\"methodConfig\": [{{\"name\": [{}]}}]}}", names.join(","));
+        format!("grpc_config=[{{\"serviceConfig\": {config}}}]")
+    };
+    let resolver = builder(server.address).build().unwrap();
+    for (count, by_tcp) in [(5, false), (2_000, true)] {
+        server.say_text(NAME, 0, &names(count));
+        let config = config(&resolver).await.unwrap().unwrap();
+        assert_eq!(config.entries()[0].names.len(), count);
+        let asked = server.asked();
+        let texts = asked.iter().filter(|asked| asked.kind == RecordType::TXT);
+        assert_eq!(texts.map(|asked| asked.by_tcp).max(), Some(by_tcp), "{count}");
+    }
+}
+
+#[tokio::test]
+async fn a_choice_is_by_draw_language_and_the_name_of_the_machine() {
+    let server = server().await;
+    let list = r#"grpc_config=[
+        {"clientLanguage": ["java"], "serviceConfig": {}},
+        {"percentage": 10, "serviceConfig": {"loadBalancingPolicy": "round_robin"}},
+        {"clientHostname": ["web-1"], "serviceConfig": {"loadBalancingPolicy": "round_robin"}},
+        {"clientLanguage": ["Rust"], "serviceConfig": {"loadBalancingPolicy": "pick_first"}}]"#;
+    server.say_text(NAME, 300, list);
+    for (draw, host, expected) in [
+        (9, "web-2", LoadBalancing::RoundRobin),
+        (10, "web-2", LoadBalancing::PickFirst),
+        (99, "web-1", LoadBalancing::RoundRobin),
+    ] {
+        let resolver = builder(server.address).draw(draw).hostname(host).build().unwrap();
+        let config = config(&resolver).await.unwrap().unwrap();
+        assert_eq!(config.load_balancing(), expected, "{draw} {host}");
+    }
+}
+
+#[tokio::test]
+async fn a_resolver_draws_once_in_its_life() {
+    let server = server().await;
+    let list = |note: usize| {
+        format!(
+            r#"grpc_config=[{{"percentage": 50, "serviceConfig": {{"note{note}": 1}}}}, {{"serviceConfig": {{}}}}]"#
+        )
+    };
+    // The list is another one each time, so that the choice is made anew. Who drew anew each time
+    // would pass this test once in half a million runs.
+    let resolver = builder(server.address).build().unwrap();
+    let mut choices = Vec::new();
+    for round in 0..20 {
+        server.say_text(NAME, 0, &list(round));
+        config(&resolver).await.unwrap().unwrap();
+        choices.push(resolver.warnings().len());
+    }
+    assert!(choices.iter().all(|choice| *choice == choices[0]), "{choices:?}");
+}
+
+#[tokio::test]
+async fn the_name_of_the_machine_is_what_the_system_says() {
+    let server = server().await;
+    let here = hostname::get().unwrap().into_string().unwrap();
+    let list = format!(r#"grpc_config=[{{"clientHostname": ["{here}"], "serviceConfig": {{}}}}]"#);
+    server.say_text(NAME, 0, &list);
+    assert!(config(&builder(server.address).build().unwrap()).await.unwrap().is_some());
+    let elsewhere = builder(server.address).hostname("elsewhere").build().unwrap();
+    assert!(config(&elsewhere).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_is_surely_not_meant_can_be_read_even_if_no_choice_is_taken() {
+    let server = server().await;
+    server.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
+    let resolver = builder(server.address).build().unwrap();
+    assert!(config(&resolver).await.unwrap().is_none());
+    let rules: Vec<_> = resolver.clone().warnings().iter().map(|it| it.rule).collect();
+    assert_eq!(rules, [Rule::PassedOver, Rule::UnknownField]);
+    assert!(format!("{resolver:?}").contains("echo.test"));
+}
+
+#[tokio::test]
+async fn an_answer_is_good_for_as_long_as_all_of_it_is() {
+    let server = server().await;
+    server.say_addresses("echo.test", 600, &["10.0.0.1".parse().unwrap()]);
+    let builder = builder(server.address);
+    // A minute for a slow machine.
+    let cases = [
+        (Answer::Records(300, vec![RData::TXT(TXT::from_bytes(vec![b"x"]))]), 240..=300),
+        (Answer::Records(3_000, vec![RData::TXT(TXT::from_bytes(vec![b"x"]))]), 540..=600),
+        (Answer::NoneFor(200), 140..=200),
+        // What nobody knows is asked for again soon.
+        (Answer::Failure, 20..=20),
+    ];
+    for (answer, expected) in cases {
+        server.say(NAME, RecordType::TXT, answer.clone());
+        let resolver = builder.clone().refresh_min(Duration::from_secs(20)).build().unwrap();
+        let good_for = resolve(&resolver).await.good_for.unwrap();
+        assert!(expected.contains(&good_for.as_secs()), "{answer:?}: {good_for:?}");
+    }
+    // A record that is missing is not asked for again either, for the least time.
+    server.say(NAME, RecordType::TXT, Answer::NoneFor(200));
+    let resolver = builder.refresh_min(Duration::from_secs(200)).build().unwrap();
+    server.asked();
+    for _ in 0..3 {
+        resolve(&resolver).await;
+    }
+    assert_eq!(server.asked_for(RecordType::TXT), 1);
+}

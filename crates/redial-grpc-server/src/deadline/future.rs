@@ -1,0 +1,101 @@
+//! A call between its arrival and its answer.
+//!
+//! Rule: the service is called at most once, when it is ready, and only before the deadline.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep_until};
+use tonic::Status;
+use tower_service::Service;
+
+use super::Deadline;
+use crate::AnswerBody;
+
+const TOO_LATE: &str = "the deadline passed before the call could be served";
+
+pin_project! {
+    /// The future of [`DeadlineService`](super::DeadlineService).
+    pub struct DeadlineFuture<S: Service<Request<A>>, A> {
+        #[pin]
+        state: State<S, A, S::Future>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, A, F> {
+        Waiting {
+            service: S,
+            request: Option<Request<A>>,
+            deadline: Option<Deadline>,
+            // Made when the service is not ready at once, which is rare.
+            #[pin]
+            timer: Option<Sleep>,
+        },
+        Called {
+            #[pin]
+            future: F,
+        },
+    }
+}
+
+impl<S: Service<Request<A>>, A> DeadlineFuture<S, A> {
+    pub(super) fn new(service: S, request: Request<A>, deadline: Option<Deadline>) -> Self {
+        let request = Some(request);
+        Self { state: State::Waiting { service, request, deadline, timer: None } }
+    }
+}
+
+impl<S, A, B> Future for DeadlineFuture<S, A>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    B: Body,
+{
+    type Output = Result<Response<AnswerBody<B>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            match state.as_mut().project() {
+                StateProj::Waiting { service, request, deadline, mut timer } => {
+                    if service.poll_ready(context)?.is_pending() {
+                        let Some(deadline) = deadline else { return Poll::Pending };
+                        if timer.is_none() {
+                            timer.set(Some(sleep_until(deadline.at())));
+                        }
+                        if let Some(timer) = timer.as_pin_mut() {
+                            ready!(timer.poll(context));
+                        }
+                        return Poll::Ready(Ok(refusal()));
+                    }
+                    if deadline.is_some_and(Deadline::has_passed) {
+                        return Poll::Ready(Ok(refusal()));
+                    }
+                    // A future that has answered may not be polled again, so the request is there.
+                    let Some(request) = request.take() else { return Poll::Pending };
+                    let future = service.call(request);
+                    state.set(State::Called { future });
+                }
+                StateProj::Called { future } => {
+                    let answer = ready!(future.poll(context))?;
+                    return Poll::Ready(Ok(answer.map(AnswerBody::whole)));
+                }
+            }
+        }
+    }
+}
+
+impl<S: Service<Request<A>>, A> fmt::Debug for DeadlineFuture<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadlineFuture").finish_non_exhaustive()
+    }
+}
+
+fn refusal<B: Body>() -> Response<AnswerBody<B>> {
+    Status::deadline_exceeded(TOO_LATE).into_http()
+}

@@ -1,0 +1,31 @@
+//! What a server is handed, whichever library it comes from.
+
+use http::Extensions;
+
+use super::Headers;
+
+/// A call that arrived: a request of tonic or of http.
+pub trait Incoming: Headers + private::Extended {}
+
+mod private {
+    use http::Extensions;
+
+    pub trait Extended {
+        fn extension_map(&self) -> &Extensions;
+    }
+}
+
+impl<T> Incoming for tonic::Request<T> {}
+impl<B> Incoming for http::Request<B> {}
+
+impl<T> private::Extended for tonic::Request<T> {
+    fn extension_map(&self) -> &Extensions {
+        self.extensions()
+    }
+}
+
+impl<B> private::Extended for http::Request<B> {
+    fn extension_map(&self) -> &Extensions {
+        self.extensions()
+    }
+}

@@ -1,0 +1,120 @@
+//! A status that says when to retry: the metadata `grpc-retry-pushback-ms` (A6, "Pushback").
+
+use std::time::Duration;
+
+use tonic::Status;
+use tonic::metadata::MetadataValue;
+
+const PUSHBACK_MS: &str = "grpc-retry-pushback-ms";
+
+/// A client reads anything beyond 32 bits as "do not retry", so a longer wait becomes this one: 24.8 days.
+const PUSHBACK_MS_MAX: i32 = i32::MAX;
+
+/// The client reads any negative number as "do not retry".
+const DO_NOT_RETRY: i32 = -1;
+
+/// What a server may say about retrying a call that it fails.
+///
+/// It has an effect where it reaches the client before anything else of the response does: in an error
+/// that a handler returns, or one that [`HoldLayer`](super::HoldLayer) sends in place of the headers.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use redial_grpc_server::Pushback;
+/// use tonic::Status;
+///
+/// let busy = Status::unavailable("warming up").retry_after(Duration::from_millis(250));
+/// assert_eq!(busy.metadata().get("grpc-retry-pushback-ms").unwrap(), "250");
+///
+/// let full = Status::resource_exhausted("quota is used up for today").do_not_retry();
+/// assert_eq!(full.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+/// ```
+pub trait Pushback: private::Sealed + Sized {
+    /// Asks the client to retry after exactly `wait` in place of its own backoff, if its policy lists the
+    /// status and an attempt is left; zero means at once.
+    ///
+    /// Whole milliseconds, rounded up, so that nobody comes too early; at most 2,147,483,647 of them. What
+    /// was said before is replaced.
+    #[must_use]
+    fn retry_after(self, wait: Duration) -> Self;
+
+    /// Asks the client not to retry, whatever its policy says. What was said before is replaced.
+    #[must_use]
+    fn do_not_retry(self) -> Self;
+}
+
+impl Pushback for Status {
+    fn retry_after(self, wait: Duration) -> Self {
+        let ms = wait.as_nanos().div_ceil(1_000_000);
+        with(self, i32::try_from(ms).unwrap_or(PUSHBACK_MS_MAX))
+    }
+
+    fn do_not_retry(self) -> Self {
+        with(self, DO_NOT_RETRY)
+    }
+}
+
+fn with(mut status: Status, ms: i32) -> Status {
+    status.metadata_mut().insert(PUSHBACK_MS, MetadataValue::from(ms));
+    status
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for tonic::Status {}
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what is written is what a strict client reads (`0|-?[1-9][0-9]*`, 32 bits), once.
+
+    use tonic::Code;
+
+    use super::*;
+
+    fn written(status: &Status) -> Vec<&str> {
+        let values = status.metadata().get_all(PUSHBACK_MS).iter();
+        values.map(|value| value.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up_to_whole_milliseconds_and_clamped_at_32_bits() {
+        let cases = [
+            (Duration::ZERO, "0"),
+            (Duration::from_nanos(1), "1"),
+            (Duration::from_millis(50), "50"),
+            (Duration::from_nanos(50_000_001), "51"),
+            (Duration::from_millis(2_147_483_647), "2147483647"),
+            (Duration::from_millis(2_147_483_648), "2147483647"),
+            (Duration::MAX, "2147483647"),
+        ];
+        for (wait, expected) in cases {
+            assert_eq!(written(&Status::unavailable("").retry_after(wait)), [expected], "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_word_replaces_all_earlier_ones() {
+        let mut status = Status::unavailable("");
+        for value in ["7", "8"] {
+            status.metadata_mut().append(PUSHBACK_MS, value.parse().unwrap());
+        }
+        let status = status.retry_after(Duration::from_secs(1));
+        assert_eq!(written(&status), ["1000"]);
+        let status = status.do_not_retry();
+        assert_eq!(written(&status), ["-1"]);
+        assert_eq!(written(&status.retry_after(Duration::ZERO)), ["0"]);
+    }
+
+    #[test]
+    fn the_rest_of_the_status_is_left_alone() {
+        let mut status = Status::with_details(Code::Aborted, "text", "details".into());
+        status.metadata_mut().insert("key", "value".parse().unwrap());
+        let status = status.do_not_retry();
+        assert_eq!(status.code(), Code::Aborted);
+        assert_eq!(status.message(), "text");
+        assert_eq!(status.details(), b"details");
+        assert_eq!(status.metadata().get("key").unwrap(), "value");
+    }
+}

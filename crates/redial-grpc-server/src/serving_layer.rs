@@ -1,0 +1,219 @@
+//! The layer that makes what is served known to the handler's own calls.
+//!
+//! Rule: whatever the handler runs is within the scope: its future, and its stream at each frame.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::Serving;
+
+/// Makes [`Serving::current`] known to everything that handlers run.
+///
+/// It changes nothing by itself: a client layer asks for it only if its own option says so. Where it stands
+/// among a server's layers does not matter.
+///
+/// ```
+/// use redial_grpc_server::{Serving, ServingLayer};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let handler = service_fn(async |_: http::Request<String>| {
+///     let served = Serving::current().unwrap();
+///     assert!(served.is_repetition());
+///     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// });
+/// let service = ServiceBuilder::new().layer(ServingLayer::new()).service(handler);
+/// let retry = http::Request::builder().header("grpc-previous-rpc-attempts", "1");
+/// service.oneshot(retry.body(String::new()).unwrap()).await.unwrap();
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ServingLayer;
+
+impl ServingLayer {
+    /// The layer.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+}
+
+impl<S> Layer<S> for ServingLayer {
+    type Service = ServingService<S>;
+
+    fn layer(&self, inner: S) -> ServingService<S> {
+        ServingService { inner }
+    }
+}
+
+/// The service that [`ServingLayer`] makes.
+#[derive(Clone, Debug)]
+pub struct ServingService<S> {
+    inner: S,
+}
+
+impl<S, A, B> Service<Request<A>> for ServingService<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+{
+    type Response = Response<ServingBody<B>>;
+    type Error = S::Error;
+    type Future = ServingFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let serving = Serving::of(&request);
+        let future = serving.within(|| self.inner.call(request));
+        ServingFuture { serving, future }
+    }
+}
+
+pin_project! {
+    /// The future of [`ServingService`].
+    #[derive(Debug)]
+    pub struct ServingFuture<F> {
+        serving: Serving,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F, B, E> Future for ServingFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<ServingBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let serving = *this.serving;
+        let answer = ready!(serving.within(|| this.future.poll(context)));
+        Poll::Ready(answer.map(|response| response.map(|body| ServingBody { serving, body })))
+    }
+}
+
+pin_project! {
+    /// The response body of [`ServingService`].
+    #[derive(Debug)]
+    pub struct ServingBody<B> {
+        serving: Serving,
+        #[pin]
+        body: B,
+    }
+}
+
+impl<B: Body> Body for ServingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        this.serving.within(|| this.body.poll_frame(context))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: each place where a handler's code runs is within the scope, and no other. Method: a service and
+    //! a body that ask at every step.
+
+    use std::convert::Infallible;
+    use std::future;
+
+    use bytes::Bytes;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn previous() -> Option<u32> {
+        Serving::current().map(Serving::previous_attempts)
+    }
+
+    /// Yields what is served when it is polled, once.
+    struct Asking(bool);
+
+    impl Body for Asking {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let asked = std::mem::replace(&mut self.0, true);
+            let text = format!("{:?}", previous());
+            Poll::Ready((!asked).then(|| Ok(Frame::data(text.into()))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(7)
+        }
+    }
+
+    #[tokio::test]
+    async fn call_future_and_body_are_within_the_scope_and_nothing_after_them() {
+        let inner = tower::service_fn(|_: Request<()>| {
+            assert_eq!(previous(), Some(2), "in call");
+            async {
+                assert_eq!(previous(), Some(2), "in the future");
+                tokio::task::yield_now().await;
+                assert_eq!(previous(), Some(2), "in its second poll");
+                Ok::<_, Infallible>(Response::new(Asking(false)))
+            }
+        });
+        let request = Request::builder().header("grpc-previous-rpc-attempts", "2");
+        let response =
+            ServingLayer::new().layer(inner).oneshot(request.body(()).unwrap()).await.unwrap();
+        assert_eq!(previous(), None);
+
+        let mut body = response.into_body();
+        assert!(!body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(7));
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "Some(2)");
+        assert!(body.is_end_stream());
+        assert_eq!(previous(), None);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_called_while_serving_has_its_own_scope() {
+        let inner = tower::service_fn(|_: Request<()>| {
+            future::ready(Ok::<_, Infallible>(Response::new(format!("{:?}", previous()))))
+        });
+        let outer = tower::service_fn(move |_: Request<()>| async move {
+            let nested = ServingLayer::new().layer(inner).oneshot(Request::new(())).await?;
+            assert_eq!(previous(), Some(1));
+            Ok::<_, Infallible>(nested)
+        });
+        let request = Request::builder().header("grpc-previous-rpc-attempts", "1");
+        let service = ServingLayer::new().layer(outer);
+        let response = service.oneshot(request.body(()).unwrap()).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "Some(0)");
+    }
+}

@@ -1,0 +1,10 @@
+//! Goal: what `redial_grpc_server` promises is what a client sees on the wire.
+//! Method: a real server of tonic behind a pipe in memory, on a paused clock; its clients are tonic's own, and
+//! one on the `h2` crate that sees every frame.
+
+mod deadline;
+mod depth;
+mod hold;
+mod pushback;
+mod rig;
+mod together;

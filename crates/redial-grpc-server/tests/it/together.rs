@@ -1,0 +1,69 @@
+//! All layers at once: each does its part, and calls of every kind go through.
+
+use redial_echo::echo_client::EchoClient;
+use redial_echo::echo_server::EchoServer;
+use redial_echo::{EchoRequest, Failing, Responder};
+use redial_grpc_server::{DeadlineLayer, HoldLayer, ServingLayer};
+use tokio::io::DuplexStream;
+use tonic::transport::Server;
+
+use super::rig::{Raw, channel, serve};
+
+fn layered() -> DuplexStream {
+    serve(|incoming| {
+        let mut server = Server::builder()
+            .layer(DeadlineLayer::new())
+            .layer(ServingLayer::new())
+            .layer(HoldLayer::new());
+        server.add_service(EchoServer::new(Responder)).serve_with_incoming(incoming)
+    })
+}
+
+fn layered_the_other_way() -> DuplexStream {
+    serve(|incoming| {
+        let mut server = Server::builder()
+            .layer(HoldLayer::new())
+            .layer(ServingLayer::new())
+            .layer(DeadlineLayer::new());
+        server.add_service(EchoServer::new(Responder)).serve_with_incoming(incoming)
+    })
+}
+
+fn saying(payload: &'static str) -> EchoRequest {
+    EchoRequest { payload: payload.into(), ..EchoRequest::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_four_kinds_of_calls_go_through_all_layers_in_any_order() {
+    for pipe in [layered(), layered_the_other_way()] {
+        let mut client = EchoClient::new(channel(pipe).await);
+        let both = || tokio_stream::iter([saying("a"), saying("b")]);
+        assert_eq!(client.unary(saying("a")).await.unwrap().into_inner().payload, "a");
+        assert_eq!(client.client_stream(both()).await.unwrap().into_inner().payload, "ab");
+
+        let twice = EchoRequest { responses: Some(2), ..saying("a") };
+        let mut served = client.server_stream(twice).await.unwrap().into_inner();
+        let mut answered = client.bidi(both()).await.unwrap().into_inner();
+        for (stream, payloads) in [(&mut served, ["a", "a"]), (&mut answered, ["a", "b"])] {
+            for payload in payloads {
+                assert_eq!(stream.message().await.unwrap().unwrap().payload, payload);
+            }
+            assert!(stream.message().await.unwrap().is_none());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_and_a_held_error_are_one_frame_through_all_layers() {
+    for pipe in [layered(), layered_the_other_way()] {
+        let mut raw = Raw::over(pipe).await;
+        let late = raw.call("ServerStream", &[("grpc-timeout", "0n")], &saying("a")).await;
+        assert_eq!(late.frames, ["HEADERS+END"]);
+        assert_eq!(late.header("grpc-status"), Some("4"));
+        let failing =
+            EchoRequest { failures: 1, failing: Failing::FirstItem.into(), ..saying("a") };
+        let failed = raw.call("ServerStream", &[("grpc-timeout", "9S")], &failing).await;
+        assert_eq!(failed.frames, ["HEADERS+END"]);
+        assert_eq!(failed.header("grpc-status"), Some("14"));
+    }
+}

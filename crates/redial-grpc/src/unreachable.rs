@@ -1,0 +1,116 @@
+//! What a balancer says of an attempt that it could not send.
+
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The connection of a channel has ended, and what was to be sent on it was not.
+#[derive(Debug)]
+pub struct Spent;
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection has ended")
+    }
+}
+
+impl Error for Spent {}
+
+/// How many backends an error names.
+const NAMED_MAX: usize = 8;
+
+/// No backend can be reached: the source of the status UNAVAILABLE that a call ends with, or with
+/// which it is retried as its policy says. With `waitForReady` the call waits instead.
+#[derive(Clone, Debug)]
+pub struct Unreachable {
+    backends: Vec<(SocketAddr, Arc<str>)>,
+    /// Why the list is not a newer one.
+    unresolved: Option<Arc<str>>,
+    pub(crate) ended: bool,
+}
+
+impl Unreachable {
+    /// Each backend could not be connected for its reason, and the name has no newer addresses for
+    /// that one.
+    #[must_use]
+    pub fn new(backends: Vec<(SocketAddr, Arc<str>)>, unresolved: Option<Arc<str>>) -> Self {
+        Unreachable { backends, unresolved, ended: false }
+    }
+
+    /// The runtime that the channel was started on has ended. A call does not wait then, whatever its
+    /// `waitForReady` says: it would be for ever.
+    #[must_use]
+    pub fn runtime_ended(mut self) -> Self {
+        self.ended = true;
+        self
+    }
+
+    /// The backends, and why each of them could not be connected.
+    pub fn backends(&self) -> impl Iterator<Item = (SocketAddr, &str)> {
+        self.backends.iter().map(|(address, why)| (*address, &**why))
+    }
+
+    /// Why the name has no newer addresses, if resolving it failed.
+    #[must_use]
+    pub fn unresolved(&self) -> Option<&str> {
+        self.unresolved.as_deref()
+    }
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ended {
+            return f.write_str("the runtime that the channel was started on has ended");
+        }
+        match self.backends.len() {
+            0 => f.write_str("no backend is known")?,
+            1 => f.write_str("the backend cannot be reached")?,
+            count => write!(f, "none of {count} backends can be reached")?,
+        }
+        let mut before = ": ";
+        for (address, why) in self.backends.iter().take(NAMED_MAX) {
+            write!(f, "{before}{address}: {why}")?;
+            before = "; ";
+        }
+        if self.backends.len() > NAMED_MAX {
+            write!(f, "{before}and {} more", self.backends.len() - NAMED_MAX)?;
+        }
+        match &self.unresolved {
+            Some(why) => write!(f, "{before}the name cannot be resolved: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for Unreachable {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_backends_and_causes_up_to_a_limit() {
+        let backend = |port: u16| (SocketAddr::from(([10, 0, 0, 1], port)), Arc::from("refused"));
+        let of = |ports: u16, unresolved: Option<&str>| {
+            let backends = (1..=ports).map(backend).collect();
+            let unresolved = unresolved.map(Arc::from);
+            Unreachable::new(backends, unresolved).to_string()
+        };
+        assert_eq!(
+            of(2, None),
+            "none of 2 backends can be reached: 10.0.0.1:1: refused; 10.0.0.1:2: refused"
+        );
+        assert_eq!(
+            of(1, Some("no such name")),
+            "the backend cannot be reached: 10.0.0.1:1: refused; the name cannot be resolved: no such name"
+        );
+        assert_eq!(
+            of(0, Some("no such name")),
+            "no backend is known: the name cannot be resolved: no such name"
+        );
+        let most = NAMED_MAX as u16;
+        assert!(of(most, None).ends_with("10.0.0.1:8: refused"));
+        assert!(of(most + 1, None).ends_with("10.0.0.1:8: refused; and 1 more"));
+    }
+}
