@@ -225,8 +225,9 @@ pub(crate) const STEPS: &[Step] = &[
         when: When::Long,
         needs: &[],
         lines: |_| {
-            let line =
-                CommandLine::new("cargo test --package redial-grpc --all-features --test soak");
+            let line = CommandLine::new(
+                "cargo test --package redial-grpc-balance --all-features --test soak",
+            );
             Ok(vec![line.env("REDIAL_SOAK_CALLS", "100000").env("REDIAL_SOAK_SEED", "2")])
         },
     },
@@ -237,7 +238,7 @@ pub(crate) const STEPS: &[Step] = &[
         needs: &[],
         lines: |_| {
             let line = CommandLine::new(
-                "cargo test --package redial-grpc --all-features --test it -- channel_keeps_its_promises",
+                "cargo test --package redial-grpc-balance --all-features --test it -- channel_keeps_its_promises",
             );
             Ok(vec![line.env("REDIAL_MODEL_RUNS", "100").env("REDIAL_MODEL_SEED", "1000")])
         },
