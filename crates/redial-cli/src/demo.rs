@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redial::throttles::Budget;
-use redial::{
-    Diary, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, milvus, ms, presets, s,
-};
+use redial::{Diary, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, ms, s};
 use redial_couchbase::{Cause, Orchestrator, Response, operation};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_grpc::{CallDiary, CallOptions, RetryLayer};
+use redial_milvus::{Message, Status, classify};
 use tower::Layer;
 
+use crate::presets::Preset;
 use crate::timeline::timeline;
 
 /// The double: it takes as long as it is told, and fails so often before it succeeds.
@@ -43,7 +43,7 @@ impl Flaky {
 #[derive(Debug)]
 struct Unavailable(String);
 
-impl milvus::Status for Unavailable {
+impl Status for Unavailable {
     fn code(&self) -> redial::code::Code {
         redial::code::Code::Unavailable
     }
@@ -94,7 +94,7 @@ async fn defaults(page: &mut Page<'_, impl Write>) -> io::Result<()> {
 }
 
 async fn limits(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    static LIMITS: Policy = presets::limits().checked();
+    static LIMITS: Policy = redial::presets::limits().checked();
     let (flaky, mut diary) = (Flaky::new(9, ms(10)), Diary::new());
     let _ = LIMITS.retry(|| flaky.answer(|| "busy")).when(|_| true).diary(&mut diary).await;
     page.show("decision record", "retrying stops at a soft limit of 1 s, a hard one of 2 s", &diary)
@@ -135,7 +135,7 @@ async fn grpc(page: &mut Page<'_, impl Write>) -> io::Result<()> {
 }
 
 async fn smithy(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    let policy = presets::aws_2026().policy().map_err(io::Error::other)?;
+    let policy = Preset::Aws2026.policy().map_err(io::Error::other)?;
     let (flaky, mut diary) = (Flaky::new(2, ms(20)), Diary::new());
     let call = policy.retry(|| flaky.answer(|| "internal error"));
     let _ = call.when(|_| Some(Failure::new(Kind::Server))).diary(&mut diary).await;
@@ -152,11 +152,10 @@ async fn couchbase(page: &mut Page<'_, impl Write>) -> io::Result<()> {
 }
 
 async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    let interceptor = milvus::Options::default().interceptor().map_err(io::Error::other)?;
+    let interceptor = redial_milvus::Options::default().interceptor().map_err(io::Error::other)?;
     let (flaky, mut diary) = (Flaky::new(9, ms(15)), Diary::new());
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
-    let judge =
-        |error: &Unavailable| milvus::classify(milvus::Status::code(error), milvus::Message::Valid);
+    let judge = |error: &Unavailable| classify(Status::code(error), Message::Valid);
     let _ = call.when(judge).diary(&mut diary).await;
     page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &diary)
 }

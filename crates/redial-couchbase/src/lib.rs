@@ -124,6 +124,7 @@ mod log;
 mod names;
 pub mod operation;
 pub mod orchestrator;
+pub mod presets;
 pub mod reason;
 pub mod response;
 mod setback;

@@ -18,36 +18,26 @@ use std::time::Duration;
 
 use redial::throttles::Bucket;
 use redial::{
-    Decision, DefaultSleeper, Diary, Directive, Failure, Jitter, Late, Note, Ns, Policy, Reason,
-    Request, Retry, Rules, Sleeper, Strategy, Throttle,
+    Decision, DefaultSleeper, Diary, Directive, Failure, Note, Ns, Policy, Reason, Request, Retry,
+    Rules, Sleeper, Strategy, Throttle,
 };
-use redial_core::{CONTROLLED, Numbering};
 
 use crate::context::{Attempt, Context};
 use crate::error::{Error, Seen};
 use crate::log::{Log, LogLine};
 use crate::operation::Operation;
+use crate::presets;
 use crate::reason;
 use crate::response::Judged;
 use crate::setback::Setback;
-use crate::strategy::{self, FastFailOnTerminalError};
+use crate::strategy::FastFailOnTerminalError;
 
 /// The policy of a request with this timeout; its strategy is the call's own to name.
 ///
 /// For scenarios and drivers of your own: an [`Orchestrator`] uses it by itself.
 #[must_use]
 pub const fn policy(timeout: Duration) -> Policy {
-    let rules = Rules {
-        attempts: None,
-        backoff: strategy::BEST_EFFORT,
-        jitter: Jitter::None,
-        deadline: Some(timeout),
-        late: Late::Wait,
-        numbering: Numbering::Attempts,
-        always: CONTROLLED,
-        asks: true,
-        ..Rules::DEFAULT
-    };
+    let rules = Rules { deadline: Some(timeout), asks: true, ..presets::RULES };
     Policy::from_rules(rules).throttle(Throttle::none()).checked()
 }
 

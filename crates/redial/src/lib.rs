@@ -85,6 +85,7 @@ mod cell;
 mod classify;
 mod clock;
 pub mod code;
+mod costs;
 mod diary;
 mod draws;
 mod engine;
@@ -93,14 +94,12 @@ mod funded;
 mod future;
 mod lend;
 mod loaded;
-pub mod milvus;
 mod options;
 mod policy;
 pub mod presets;
 mod report;
 mod retry;
 mod sleeper;
-pub mod smithy;
 mod strategy;
 pub mod testing;
 mod throttle;
@@ -145,6 +144,7 @@ pub mod parts {
 }
 /// What calls share to hold retries back.
 pub mod throttles {
+    pub use crate::costs::{BucketOptions, CostOptions};
     pub use crate::funded::Funded;
     pub use redial_core::throttle::{
         Bucket, Budget, Costs, CostsSpec, Empty, Free, Place, Tokens, places_are_shared,

@@ -60,13 +60,17 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
 
+use crate::costs::{BucketOptions, CostOptions};
 pub use crate::loaded::Loaded;
 use crate::policy::{Hedged, Policy};
-use crate::smithy::{BucketOptions, CostOptions};
 use crate::throttle::Handle;
 
-pub(crate) mod attempts;
-pub(crate) mod choice;
+mod attempts;
+mod choice;
+pub(crate) mod empty;
+/// Public for the crates of other designs, whose written forms have the same fields.
+#[doc(hidden)]
+pub mod fields;
 mod limits;
 pub(crate) mod span;
 

@@ -6,10 +6,12 @@ mod counting;
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use counting::allocations;
-use redial::{Hedged, Jitter, Ns, Policy, Sleeper, Throttle, ms, s};
+use redial::throttles::{Costs, CostsSpec};
+use redial::{Hedged, Jitter, Late, Ns, Pay, Policy, Rules, Sleeper, Throttle, ms, s};
 
 /// Each look at it is a millisecond later, so that every wait ends.
 #[derive(Clone, Copy)]
@@ -103,7 +105,10 @@ fn a_plain_call_that_succeeds_in_the_end_allocates_nothing() {
 
 #[test]
 fn smithy_bucket_costs_no_allocation_on_success() {
-    let policy = redial::smithy::Standard::standard().policy().expect("valid");
+    let rules = Rules { pay: Pay::AfterBackoff, late: Late::Wait, ..Rules::DEFAULT };
+    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build().expect("valid");
+    let costs = Costs::new(CostsSpec::STANDARD).expect("valid");
+    let policy = policy.sharing(Arc::new(costs));
     assert_eq!(count(&policy, 0, 0), 0);
     assert_eq!(count(&policy, 3, 0), 0);
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redial::smithy::CostOptions;
+use redial::throttles::CostOptions;
 use redial::written::{Backoff, Hedge, LoadError, Loaded, Throttle};
 use redial::{
     Hedged, Jitter, Late, Limits, Measure, Over, Policy, Problem, Rules, Under, Written, ms, s,

@@ -9,4 +9,5 @@ mod foreign;
 mod levels;
 mod loader;
 mod peer;
+mod presets;
 mod temporary;

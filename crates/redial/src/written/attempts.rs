@@ -38,16 +38,19 @@ impl Visitor<'_> for Attempts {
     }
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<u32>, D::Error> {
+/// For `#[serde(with = ..)]`; `None` is `"unlimited"`.
+///
+/// # Errors
+/// It is neither a number of attempts nor `"unlimited"`.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     deserializer.deserialize_any(Attempts)
 }
 
-pub(crate) fn serialize<S: Serializer>(
-    attempts: &Option<u32>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+/// For `#[serde(with = ..)]`; `None` is `"unlimited"`.
+///
+/// # Errors
+/// The serializer fails.
+pub fn serialize<S: Serializer>(attempts: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
     match attempts {
         Some(attempts) => serializer.serialize_u32(*attempts),
         None => serializer.serialize_str(UNLIMITED),

@@ -158,16 +158,24 @@ pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result
 }
 
 /// For `#[serde(with = "span::option")]` on an `Option<Duration>`.
-pub(crate) mod option {
+pub mod option {
     use super::{Deserialize, Deserializer, Duration, Serializer, Span, write};
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is no duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Span>::deserialize(deserializer)?.map(|span| span.0))
     }
 
-    pub(crate) fn serialize<S: Serializer>(
+    /// Writes it.
+    ///
+    /// # Errors
+    /// The serializer fails.
+    pub fn serialize<S: Serializer>(
         span: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {

@@ -3,9 +3,9 @@
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 use redial::Why;
-use redial::milvus::{Code, Ending, Message, Options, classify, lines};
 use redial::testing::Played;
 use redial::written::Loaded;
+use redial_milvus::{Code, Ending, Message, Options, classify, lines};
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::model::Outcome;

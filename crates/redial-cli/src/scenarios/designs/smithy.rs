@@ -2,8 +2,8 @@
 
 use jsonc_parser::ast::Value;
 use redial::Problem;
-use redial::smithy::Standard;
 use redial::written::Loaded;
+use redial_smithy::Standard;
 
 use super::super::json::Reader;
 use super::Refusal;

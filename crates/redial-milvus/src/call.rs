@@ -3,17 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use redial::parts::Async;
+use redial::{DefaultSleeper, Last, Policy, Sleeper};
 use redial_core::throttle::Bucket;
 use redial_core::{Directive, Failure, Note, Problem, Stage};
 
-use super::error::{Cause, Ending, Error};
-use super::log::{Line, Logger};
-use super::options::{Options, Writes, is_write};
-use super::status::{Message, Status, classify, inner_status, invalid_message};
-use crate::attempt::Async;
-use crate::classify::Last;
-use crate::policy::Policy;
-use crate::sleeper::{DefaultSleeper, Sleeper};
+use crate::error::{Cause, Ending, Error};
+use crate::log::{Line, Logger};
+use crate::options::{Options, Writes, is_write};
+use crate::status::{Message, Status, classify, inner_status, invalid_message};
 
 /// Runs calls with the client's options; cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,7 +31,7 @@ impl Interceptor {
     }
 
     /// Which codes of a status inside a message make it invalid, so that it is asked for again; none
-    /// by default. [`RATE_LIMIT`](super::RATE_LIMIT) is one that you may want.
+    /// by default. [`RATE_LIMIT`](crate::RATE_LIMIT) is one that you may want.
     #[must_use]
     pub fn invalid_codes(mut self, codes: impl Into<Arc<[i32]>>) -> Self {
         self.invalid_codes = codes.into();

@@ -3,7 +3,7 @@
 //! 1. Throttling, whatever else the error is.
 //! 2. A service error that is marked retryable, by its side.
 //! 3. Client errors: all of them, or those that are marked retryable ([`ClientErrors`]).
-//! 4. What is known of I/O errors ([`io_failure`](super::io_failure)).
+//! 4. What is known of I/O errors ([`io_failure`](crate::io_failure)).
 //! 5. The user's own hook.
 //! 6. Else it fails.
 //!
@@ -12,10 +12,10 @@
 use std::error::Error;
 use std::io;
 
+use redial::Judge;
 use redial_core::{Directive, Failure, Hint, Kind, Stage};
 
-use super::io::io_failure;
-use crate::classify::Judge;
+use crate::io::io_failure;
 
 /// Whose fault a service says it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub enum Side {
 ///
 /// ```
 /// use std::fmt;
-/// use redial::smithy::{ServiceError, Side};
+/// use redial_smithy::{ServiceError, Side};
 ///
 /// #[derive(Debug)]
 /// enum StoreError { SlowDown, Internal, NoSuchKey }
@@ -111,7 +111,7 @@ pub enum ClientErrors {
 /// after it:
 /// ```
 /// use std::io;
-/// use redial::smithy::{self, Standard};
+/// use redial_smithy::{Standard, classifier};
 /// use redial::{Directive, Failure, Judge};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -120,7 +120,7 @@ pub enum ClientErrors {
 /// # let mut progress = 0;
 /// let state = policy
 ///     .retry(|| { progress += 50; std::future::ready(io::Result::Ok(progress)) })
-///     .classify(smithy::classifier().or(|state: &io::Result<u32>| match state {
+///     .classify(classifier().or(|state: &io::Result<u32>| match state {
 ///         Ok(percent) if *percent < 100 => Some(Directive::Retry(Failure::server())),
 ///         _ => None,
 ///     }))
@@ -153,9 +153,9 @@ impl Classifier {
     /// ```
     /// # use std::io;
     /// use redial::{Directive, Failure};
-    /// use redial::smithy;
+    /// use redial_smithy::classifier;
     ///
-    /// let rules = smithy::classifier().hook(|error: &io::Error| {
+    /// let rules = classifier().hook(|error: &io::Error| {
     ///     (error.raw_os_error() == Some(35)).then_some(Directive::Retry(Failure::server()))
     /// });
     /// # let mut rules = rules;
@@ -198,11 +198,11 @@ impl<T, E: ServiceError + Error + 'static> Judge<T, E> for Classifier {
 }
 
 /// A rule with a hook of your own after it, for errors alone: made by [`Classifier::hook`] and
-/// [`IoErrors::hook`](super::IoErrors::hook).
+/// [`IoErrors::hook`](crate::IoErrors::hook).
 #[derive(Clone, Copy, Debug)]
 pub struct Hooked<C, F> {
-    pub(super) rule: C,
-    pub(super) hook: F,
+    pub(crate) rule: C,
+    pub(crate) hook: F,
 }
 
 impl<T, E, C, F> Judge<T, E> for Hooked<C, F>

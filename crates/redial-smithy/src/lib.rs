@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use std::io;
-//! use redial::smithy::{self, Standard};
+//! use redial_smithy::{Standard, classifier};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,39 +11,41 @@
 //! let policy = Standard::aws_2026().attempts(5).policy()?;
 //! # let mut tries = 0;
 //! # let mut get = || { tries += 1; let n = tries; async move { if n < 3 { Err(io::ErrorKind::ConnectionReset.into()) } else { io::Result::Ok("object") } } };
-//! let object = policy.retry(|| get()).classify(smithy::classifier()).await?;
+//! let object = policy.retry(|| get()).classify(classifier()).await?;
 //! assert_eq!(object, "object");
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Throttle
-//! The policy keeps the strategy's own bucket ([`Costs`](crate::throttles::Costs)), which its clones
-//! share. Several policies share one with [`Policy::sharing`](crate::Policy::sharing), and
-//! [`Funded`](crate::throttles::Funded) adds a budget to it.
+//! The policy keeps the strategy's own bucket ([`Costs`](redial::throttles::Costs)), which its clones
+//! share. Several policies share one with [`Policy::sharing`](redial::Policy::sharing), and
+//! [`Funded`](redial::throttles::Funded) adds a budget to it.
 //!
 //! # Words
 //! | the design | here |
 //! | --- | --- |
 //! | `RetryStrategy.retry(policy, block)` | `policy.retry(block).classify(rules).await` |
 //! | `StandardRetryStrategy`, its options (`maxAttempts`, `maxTimeMs`) | [`Standard`] (`attempts`, `time_max`) |
-//! | `RetryPolicy.evaluate(result)` | [`Judge::judge`](crate::Judge::judge) |
+//! | `RetryPolicy.evaluate(result)` | [`Judge::judge`](redial::Judge::judge) |
 //! | `StandardRetryPolicy` | [`Classifier`] |
 //! | `evaluateOtherExceptions` | [`Classifier::hook`] |
 //! | `SdkBaseException`, `ServiceException`, `ClientException` | [`ServiceError`] |
-//! | `TerminateAndSucceed` | [`Directive::Succeed`](crate::Directive::Succeed) |
-//! | `TerminateAndFail` | [`Directive::Fail`](crate::Directive::Fail) |
-//! | `RetryError(reason)` | [`Directive::Retry`](crate::Directive::Retry) with a [`Failure`](crate::Failure) |
-//! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](crate::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
-//! | `RetryTokenBucket`, one of your own | [`Bucket`](crate::throttles::Bucket), with [`Policy::sharing`](crate::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
-//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`Costs`](crate::throttles::Costs) |
+//! | `TerminateAndSucceed` | [`Directive::Succeed`](redial::Directive::Succeed) |
+//! | `TerminateAndFail` | [`Directive::Fail`](redial::Directive::Fail) |
+//! | `RetryError(reason)` | [`Directive::Retry`](redial::Directive::Retry) with a [`Failure`](redial::Failure) |
+//! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](redial::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
+//! | `RetryTokenBucket`, one of your own | [`Bucket`](redial::throttles::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
+//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`Costs`](redial::throttles::Costs) |
 //! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`Token`]: `success`, `failure`, `retry` |
 //! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`Standard::policy_with`] |
+#![forbid(unsafe_code)]
 
 mod classifier;
 mod io;
 mod options;
 mod preset;
+pub mod presets;
 mod standard;
 mod token;
 #[cfg(feature = "serde")]
@@ -51,7 +53,10 @@ mod written;
 
 pub use classifier::{Classifier, ClientErrors, Hooked, ServiceError, Side, classifier};
 pub use io::{CHAIN_MAX, IoErrors, io_errors, io_failure};
-pub use options::{Attempts, BucketOptions, CostOptions, HintKept, Order};
+pub use options::{Attempts, HintKept, Order};
 pub use preset::Preset;
 pub use standard::Standard;
 pub use token::{Scheduled, Token};
+
+/// The options of the bucket.
+pub use redial::throttles::{BucketOptions, CostOptions};

@@ -1,7 +1,7 @@
 //! The log: which lines, in which order, with which texts (M8).
 
 use redial::Diary;
-use redial::milvus::{Line, Paint, lines};
+use redial_milvus::{Line, Paint, lines};
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
     let mut diary = Diary::new();
     let call = interceptor.policy().retry(|| script.attempt());
     let call = call.when(|status: &TestStatus| {
-        redial::milvus::classify(status.code, redial::milvus::Message::Valid)
+        redial_milvus::classify(status.code, redial_milvus::Message::Valid)
     });
     let call = call.sleeping_on(clock).diary(&mut diary).into_future();
     assert!(clock.run(call).is_ok());

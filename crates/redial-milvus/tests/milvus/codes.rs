@@ -1,7 +1,7 @@
 //! What is retried: codes, invalid messages, writes, the caller's own cancelling (M3, M7).
 
 use redial::Directive;
-use redial::milvus::{IGNORED, Message, RATE_LIMIT, Writes, classify, is_write};
+use redial_milvus::{IGNORED, Message, RATE_LIMIT, Writes, classify, is_write};
 
 use super::*;
 

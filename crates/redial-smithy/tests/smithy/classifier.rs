@@ -5,10 +5,10 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use super::designs::Clock;
-use redial::smithy::{
+use redial::{Directive, Failure, Hint, Judge, Kind, Last, Policy, Stage, Why, ms};
+use redial_smithy::{
     CHAIN_MAX, ClientErrors, ServiceError, Side, classifier, io_errors, io_failure,
 };
-use redial::{Directive, Failure, Hint, Judge, Kind, Last, Policy, Stage, Why, ms};
 
 /// An error of an SDK.
 #[derive(Debug, Default)]

@@ -4,19 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redial::throttles::{BucketOptions, CostOptions};
+use redial::{Policy, Throttle};
 use redial_core::throttle::{Costs, Empty};
 use redial_core::{Backoff, HintRule, Jitter, Kind, Pay, Problem, Rules, Step};
 
-use super::options::{Attempts, BucketOptions, CostOptions, HintKept, Order};
-use super::preset::{HINT_ROOM, Preset};
-use crate::policy::Policy;
-use crate::throttle::Throttle;
+use crate::options::{Attempts, HintKept, Order};
+use crate::preset::{HINT_ROOM, Preset};
 
 /// The standard strategy: a [`Preset`], and what is given in place of its values. A value that is
 /// given replaces only itself, inside the bucket and its costs too.
 ///
 /// ```
-/// use redial::smithy::Standard;
+/// use redial_smithy::Standard;
 /// use redial::{Kind, ms, s};
 ///
 /// let policy = Standard::standard()
@@ -40,13 +40,13 @@ pub struct Standard {
     /// After how long the call must end: attempts, backoff and waiting for the bucket together.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "crate::written::span::option", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub time_max: Option<Duration>,
     /// The delay after the first attempt.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "crate::written::span::option", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub backoff_first: Option<Duration>,
     /// What each further delay is multiplied by.
@@ -55,19 +55,19 @@ pub struct Standard {
     /// No delay exceeds it.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "crate::written::span::option", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub backoff_cap: Option<Duration>,
     /// The randomness in a delay.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "super::written::jitter", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::written::fields::jitter", skip_serializing_if = "Option::is_none")
     )]
     pub jitter: Option<Jitter>,
     /// The first delay after throttling.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "crate::written::span::option", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub throttling_first: Option<Duration>,
     /// Whether a retry waits for its backoff first or asks the bucket first.
@@ -267,12 +267,12 @@ impl Standard {
     }
 
     /// A full bucket, to be shared by several policies ([`Policy::sharing`]) or used by hand
-    /// ([`Token`](super::Token)). With a refill, all who share it run on the same clock
-    /// ([`Sleeper`](crate::Sleeper)).
+    /// ([`Token`](crate::Token)). With a refill, all who share it run on the same clock
+    /// ([`Sleeper`](redial::Sleeper)).
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use redial::smithy::Standard;
+    /// use redial_smithy::Standard;
     ///
     /// let bucket = Arc::new(Standard::aws_2026().costs()?);
     /// let tables = Standard::aws_2026_dynamodb().policy()?.sharing(bucket.clone());

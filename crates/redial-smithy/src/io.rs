@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
+use redial::Judge;
 use redial_core::{Directive, Failure, Kind, Stage};
 
-use super::classifier::Hooked;
-use crate::classify::Judge;
+use crate::classifier::Hooked;
 
 /// How many errors of a chain are looked at; a longer one is cut there.
 pub const CHAIN_MAX: usize = 32;
@@ -23,7 +23,7 @@ pub const CHAIN_MAX: usize = 32;
 /// It is enough for `when`:
 /// ```
 /// # use redial::{Policy, ms};
-/// use redial::smithy::io_failure;
+/// use redial_smithy::io_failure;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// static READ: Policy = Policy::exponential(ms(10)).checked();

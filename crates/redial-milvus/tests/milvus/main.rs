@@ -2,7 +2,7 @@
 //! time; codes, texts and log lines are tables.
 
 mod codes;
-#[path = "../designs/mod.rs"]
+#[path = "../../../redial/tests/designs/mod.rs"]
 mod designs;
 mod lines;
 
@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use designs::{Clock, HANG, Script, close};
-use redial::milvus::{Code, Error, Interceptor, LineKind, Options, Status};
 use redial::throttles::Budget;
 use redial::{Jitter, Why, ms, s};
+use redial_milvus::{Code, Error, Interceptor, LineKind, Options, Status};
 
 /// A status of some client.
 #[derive(Clone, Debug, PartialEq)]
@@ -254,7 +254,7 @@ fn an_invalid_message_without_any_retry_says_so_alone_and_logs_nothing_more() {
 
 #[test]
 fn whole_milliseconds_are_counted_rounded_down() {
-    use redial::milvus::Ending;
+    use redial_milvus::Ending;
     let text = |micros| {
         let elapsed = std::time::Duration::from_micros(micros);
         let (why, retries, message) = (Why::Attempts, 3, "boom");
@@ -266,7 +266,7 @@ fn whole_milliseconds_are_counted_rounded_down() {
 
 #[test]
 fn only_retries_that_ran_out_are_told_of_whatever_else_ended_the_call() {
-    use redial::milvus::Ending;
+    use redial_milvus::Ending;
     for why in Why::ALL {
         for (invalid, base) in [(false, "boom"), (true, "invalid message")] {
             let ending = Ending { why, retries: 2, elapsed: ms(7), message: "boom", invalid };

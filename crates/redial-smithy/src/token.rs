@@ -16,7 +16,7 @@ use redial_core::{Cost, Grant, Kind, Ns, Purse, duration};
 ///
 /// ```
 /// use redial::Kind;
-/// use redial::smithy::{Standard, Token};
+/// use redial_smithy::{Standard, Token};
 /// use redial::throttles::Bucket as _;
 ///
 /// let bucket = Standard::aws_2026().costs()?;
@@ -31,7 +31,7 @@ use redial_core::{Cost, Grant, Kind, Ns, Purse, duration};
 ///
 /// A token that is resolved is gone:
 /// ```compile_fail
-/// # use redial::smithy::{Standard, Token};
+/// # use redial_smithy::{Standard, Token};
 /// # let bucket = Standard::aws_2026().costs().unwrap();
 /// let token = Token::acquire(&bucket);
 /// token.failure();

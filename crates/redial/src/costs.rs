@@ -1,39 +1,7 @@
-//! What can be given in place of a preset's values (ruling S9).
+//! A bucket of costs as options: each value that is given replaces one of a base.
 
 use redial_core::Problem;
 use redial_core::throttle::{CostsSpec, Empty};
-
-/// How many attempts, the first included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Attempts {
-    /// So many.
-    AtMost(u32),
-    /// As many as fit into `time_max`.
-    Unlimited,
-}
-
-/// Whether a retry waits for its backoff first or asks the bucket first (ruling S2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum Order {
-    /// Backoff, then the bucket: the design's.
-    BackoffFirst,
-    /// The bucket, whose debt is waited for, then the backoff: today's SDKs'.
-    TokenFirst,
-}
-
-/// What a server's wish for a delay does (ruling S6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum HintKept {
-    /// It replaces the delay.
-    #[cfg_attr(feature = "serde", serde(rename = "exact"))]
-    Exact,
-    /// It is kept within the computed delay d and d + 5 s.
-    #[cfg_attr(feature = "serde", serde(rename = "within-5s"))]
-    Within5s,
-}
 
 /// What a retry costs after each kind of failure; what is not given comes from the preset.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,7 +41,7 @@ pub struct BucketOptions {
     /// What an empty bucket does.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "super::written::empty", skip_serializing_if = "Option::is_none")
+        serde(with = "crate::written::empty", skip_serializing_if = "Option::is_none")
     )]
     pub empty: Option<Empty>,
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use redial_core::{Directive, Note, Ns, Why};
 
-use super::options::Options;
+use crate::options::Options;
 
 /// What a line tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,7 +96,7 @@ impl fmt::Display for Line {
 ///
 /// ```
 /// use redial::Diary;
-/// use redial::milvus::{Options, lines};
+/// use redial_milvus::{Options, lines};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), redial::Problem> {

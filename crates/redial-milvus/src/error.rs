@@ -4,11 +4,11 @@ use std::fmt;
 
 use std::time::Duration;
 
+use redial::Report;
+use redial::code::Code;
 use redial_core::Why;
 
-use super::status::Status;
-use crate::code::Code;
-use crate::report::Report;
+use crate::status::Status;
 
 /// What the text of an error depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Ending<'_> {
     /// retries ran out.
     ///
     /// ```
-    /// use redial::milvus::Ending;
+    /// use redial_milvus::Ending;
     /// use redial::{Why, ms};
     ///
     /// let why = Why::Attempts;
@@ -51,7 +51,7 @@ impl Ending<'_> {
 
 const INVALID: &str = "invalid message";
 /// The text of a timeout that this side found.
-pub(super) const TOO_LATE: &str = "deadline exceeded";
+pub(crate) const TOO_LATE: &str = "deadline exceeded";
 
 /// A call that failed. `S` is the status of the client, `T` its answers.
 pub struct Error<S, T>(Box<Inner<S, T>>);
@@ -62,7 +62,7 @@ struct Inner<S, T> {
 }
 
 /// What a call failed with.
-pub(super) enum Cause<S, T> {
+pub(crate) enum Cause<S, T> {
     /// A status, whose text says what needs saying.
     Status(S),
     /// An answer that is not a valid message.
@@ -72,7 +72,7 @@ pub(super) enum Cause<S, T> {
 }
 
 impl<S: Status, T> Error<S, T> {
-    pub(super) fn new(cause: Cause<S, T>, report: Report) -> Self {
+    pub(crate) fn new(cause: Cause<S, T>, report: Report) -> Self {
         Error(Box::new(Inner { cause, report }))
     }
 

@@ -1,7 +1,7 @@
 //! The written form: the fields of S9, each of which replaces only itself.
 
-use redial::smithy::{Attempts, BucketOptions, CostOptions};
 use redial::{ms, s};
+use redial_smithy::{Attempts, BucketOptions, CostOptions};
 
 use super::*;
 

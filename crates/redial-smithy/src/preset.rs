@@ -48,7 +48,7 @@ impl Preset {
         }
     }
 
-    pub(super) const fn rules(self) -> Rules {
+    pub(crate) const fn rules(self) -> Rules {
         let standard = Rules {
             attempts: Some(3),
             backoff: exponential(ms(10), 1.5, s(20)),
@@ -75,7 +75,7 @@ impl Preset {
         }
     }
 
-    pub(super) const fn bucket(self) -> CostsSpec {
+    pub(crate) const fn bucket(self) -> CostsSpec {
         match self {
             Preset::Standard => CostsSpec::STANDARD,
             Preset::Aws2026 | Preset::Aws2026Dynamodb => CostsSpec::AWS_2026,
@@ -84,7 +84,7 @@ impl Preset {
 }
 
 /// How far a server's hint may pass the computed delay (ruling S6).
-pub(super) const HINT_ROOM: Duration = s(5);
+pub(crate) const HINT_ROOM: Duration = s(5);
 
 const fn exponential(first: Duration, factor: f64, cap: Duration) -> Backoff {
     Backoff::Exponential { first, factor, cap: Some(cap) }

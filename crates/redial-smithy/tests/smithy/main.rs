@@ -3,7 +3,7 @@
 
 mod bucket;
 mod classifier;
-#[path = "../designs/mod.rs"]
+#[path = "../../../redial/tests/designs/mod.rs"]
 mod designs;
 mod strategy;
 #[cfg(feature = "serde")]
@@ -12,9 +12,9 @@ mod written;
 use std::sync::Arc;
 
 use designs::{Clock, HANG, MS, Script, all, close};
-use redial::smithy::{HintKept, Order, Preset, Standard, Token};
 use redial::throttles::{Bucket as _, Budget, Empty, Funded};
 use redial::{Diary, Error, Failure, Hint, Jitter, Kind, Note, Policy, Problem, Stage, Why, ms, s};
+use redial_smithy::{HintKept, Order, Preset, Standard, Token};
 
 /// What an attempt may end with.
 type Outcome = Result<&'static str, Fault>;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use redial::{Policy, Throttle};
 use redial_core::{Backoff, Jitter, Problem, Rules, TimedOut, ms, s};
 
-use super::call::Interceptor;
-use crate::policy::Policy;
-use crate::throttle::Throttle;
+use crate::call::Interceptor;
 
 /// The client's options. With the feature `serde` the first three are read as the client writes
 /// them: `{"maxRetries": 3, "retryDelay": 10, "timeout": 15000}`, in milliseconds.

@@ -1,8 +1,7 @@
 //! Which statuses are retried: all but those of the design's list (rulings M3 and M7).
 
+use redial::code::Code;
 use redial_core::{Directive, Failure, Reason};
-
-use crate::code::Code;
 
 /// The codes that are never retried, as the design lists them.
 pub const IGNORED: [Code; 8] = [
@@ -57,7 +56,7 @@ pub enum Message {
 ///
 /// ```
 /// use redial::Directive;
-/// use redial::milvus::{Code, Message, classify};
+/// use redial_milvus::{Code, Message, classify};
 ///
 /// assert_eq!(classify(Code::Ok, Message::Valid), Directive::Succeed);
 /// assert_eq!(classify(Code::PermissionDenied, Message::Valid), Directive::Fail);
@@ -77,13 +76,13 @@ pub fn classify(code: Code, message: Message) -> Directive {
 }
 
 /// What an invalid message is as a failure.
-pub(super) const fn invalid_message() -> Failure {
+pub(crate) const fn invalid_message() -> Failure {
     Failure::server().because(Reason::new("INVALID_MESSAGE"))
 }
 
 /// What a listed status inside a message is as a failure. A request that was turned away because
 /// there were too many did not run.
-pub(super) const fn inner_status(code: i32) -> Failure {
+pub(crate) const fn inner_status(code: i32) -> Failure {
     match code {
         RATE_LIMIT => {
             Failure::throttling().because(Reason::new("RATE_LIMIT").allow_non_idempotent())

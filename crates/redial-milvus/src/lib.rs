@@ -1,11 +1,11 @@
 //! The Milvus client's retry interceptor: statuses outside a list are retried after 20, 40 and
 //! 80 ms, each attempt with its whole timeout (section M of the rulings).
 //!
-//! A module of this crate until it has its layer; [`Interceptor`] runs any async operation that
+//! [`Interceptor`] runs any async operation that
 //! returns a [`Status`] as its error.
 //!
 //! ```
-//! use redial::milvus::{Code, Options, Status};
+//! use redial_milvus::{Code, Options, Status};
 //!
 //! #[derive(Debug)]
 //! struct MyStatus(Code, String);
@@ -38,16 +38,18 @@
 //! | the ignore list | [`IGNORED`], [`classify`] |
 //! | `(retried N times, Mms)` | [`Ending::text`] |
 //! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`Line`], [`LineKind`], [`lines`] |
+#![forbid(unsafe_code)]
 
 mod call;
 mod error;
 mod log;
 mod options;
+pub mod presets;
 mod status;
 
-pub use crate::code::Code;
 pub use call::{Call, InnerCode, Interceptor, InvalidWhen, Valid, Validity};
 pub use error::{Ending, Error};
 pub use log::{Line, LineKind, Logger, Paint, lines};
 pub use options::{Options, Writes, is_write};
+pub use redial::code::Code;
 pub use status::{IGNORED, Message, RATE_LIMIT, Status, classify};

@@ -1,0 +1,144 @@
+//! The presets of this workspace's crates, by name.
+
+use std::time::Duration;
+
+use redial::presets::Preset as Generic;
+use redial::{Policy, Problem};
+use redial_milvus::Options;
+use redial_smithy::Standard;
+
+/// A policy that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Preset {
+    /// [`redial_smithy::presets::smithy_standard`].
+    SmithyStandard,
+    /// [`redial_smithy::presets::aws_2026`].
+    Aws2026,
+    /// [`redial_smithy::presets::aws_2026_dynamodb`].
+    Aws2026Dynamodb,
+    /// [`redial_milvus::presets::milvus`].
+    Milvus,
+    /// [`redial_couchbase::presets::couchbase_best_effort`].
+    CouchbaseBestEffort,
+    /// [`redial::presets::limits`].
+    Limits,
+}
+
+/// The preset with this name.
+///
+/// ```
+/// use redial::s;
+/// use redial_cli::presets;
+///
+/// let policy = presets::by_name("aws-2026").ok_or("unknown")?.policy()?;
+/// assert_eq!(policy.rules().attempts, Some(3));
+/// let preset = presets::by_name("couchbase-best-effort").ok_or("unknown")?;
+/// assert_eq!(preset.policy_within(s(2))?.rules().deadline, Some(s(2)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn by_name(name: &str) -> Option<Preset> {
+    Preset::ALL.into_iter().find(|preset| preset.name() == name)
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Preset; 6] = [
+        Preset::SmithyStandard,
+        Preset::Aws2026,
+        Preset::Aws2026Dynamodb,
+        Preset::Milvus,
+        Preset::CouchbaseBestEffort,
+        Preset::Limits,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::SmithyStandard => "smithy-standard",
+            Preset::Aws2026 => "aws-2026",
+            Preset::Aws2026Dynamodb => "aws-2026-dynamodb",
+            Preset::Milvus => "milvus",
+            Preset::CouchbaseBestEffort => "couchbase-best-effort",
+            Preset::Limits => Generic::Limits.name(),
+        }
+    }
+
+    /// What it does, in a line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Preset::SmithyStandard => {
+                "smithy's standard strategy: 3 attempts, 10 ms × 1.5 up to 20 s, full jitter"
+            }
+            Preset::Aws2026 => {
+                "the AWS SDKs' rules of 2026: 3 attempts, 50 ms × 2 up to 20 s, 1 s × 2 after throttling, full jitter"
+            }
+            Preset::Aws2026Dynamodb => {
+                "the AWS SDKs' rules of 2026 for DynamoDB: 4 attempts, 25 ms × 2 up to 20 s, 1 s × 2 after throttling, full jitter"
+            }
+            Preset::Milvus => {
+                "the Milvus client's interceptor: 3 retries after 20, 40 and 80 ms, 15 s for each attempt"
+            }
+            Preset::CouchbaseBestEffort => {
+                "Couchbase's best effort: 1 ms × 2 up to 500 ms until the deadline"
+            }
+            Preset::Limits => Generic::Limits.about(),
+        }
+    }
+
+    /// Which throttle it keeps.
+    #[must_use]
+    pub const fn throttle(self) -> &'static str {
+        match self {
+            Preset::SmithyStandard => {
+                "its own bucket: 500 tokens, 10 per second come back, waits when empty"
+            }
+            Preset::Aws2026 | Preset::Aws2026Dynamodb => {
+                "its own bucket: 500 tokens, no refill, fails when empty"
+            }
+            Preset::Milvus | Preset::CouchbaseBestEffort | Preset::Limits => {
+                "none; add a budget with `sharing`"
+            }
+        }
+    }
+
+    /// The policy; each one that is made here has a bucket of its own, if it has one.
+    ///
+    /// # Errors
+    /// [`Problem::Unlimited`]: Couchbase's best effort needs a deadline
+    /// ([`Preset::policy_within`]).
+    pub fn policy(self) -> Result<Policy, Problem> {
+        self.make(None)
+    }
+
+    /// The policy, with a deadline for each call.
+    ///
+    /// # Errors
+    /// The deadline contradicts the preset.
+    pub fn policy_within(self, deadline: Duration) -> Result<Policy, Problem> {
+        self.make(Some(deadline))
+    }
+
+    fn make(self, deadline: Option<Duration>) -> Result<Policy, Problem> {
+        let standard = match self {
+            Preset::SmithyStandard => redial_smithy::presets::smithy_standard(),
+            Preset::Aws2026 => redial_smithy::presets::aws_2026(),
+            Preset::Aws2026Dynamodb => redial_smithy::presets::aws_2026_dynamodb(),
+            Preset::Milvus => return Options { deadline, ..Options::DEFAULT }.policy(),
+            Preset::CouchbaseBestEffort => {
+                let deadline = deadline.ok_or(Problem::Unlimited)?;
+                return redial_couchbase::presets::couchbase_best_effort(deadline).build();
+            }
+            Preset::Limits => {
+                return match deadline {
+                    Some(deadline) => Generic::Limits.policy_within(deadline),
+                    None => Generic::Limits.policy(),
+                };
+            }
+        };
+        Standard { time_max: deadline, ..standard }.policy()
+    }
+}

@@ -1,0 +1,44 @@
+//! The policies of the design, as values.
+//!
+//! Each keeps its design's own throttle and never the default budget (section B of the rulings);
+//! each can be given one.
+//!
+//! | name | in code | attempts | backoff | ends by | throttle |
+//! | --- | --- | --- | --- | --- | --- |
+//! | `smithy-standard` | [`smithy_standard`] | 3 | 10 ms × 1.5, at most 20 s, full jitter | attempts | its bucket: 500 tokens, 10 per second come back, waits when empty |
+//! | `aws-2026` | [`aws_2026`] | 3 | 50 ms × 2, at most 20 s, full jitter; 1 s × 2 after throttling | attempts | its bucket: 500 tokens, no refill, fails when empty |
+//! | `aws-2026-dynamodb` | [`aws_2026_dynamodb`] | 4 | 25 ms × 2, at most 20 s, full jitter; 1 s × 2 after throttling | attempts | as `aws-2026` |
+//!
+//! # Adding a budget
+//! Beside the bucket:
+//! ```
+//! use std::sync::Arc;
+//! use redial::throttles::{Budget, Funded};
+//! use redial_smithy::presets;
+//!
+//! let preset = presets::aws_2026();
+//! let both = Funded::new(Arc::new(preset.costs()?), Arc::new(Budget::standard()));
+//! let policy = preset.policy()?.sharing(Arc::new(both));
+//! # Ok::<(), redial::Problem>(())
+//! ```
+
+use crate::standard::Standard;
+
+/// Smithy's standard strategy (ruling S1). It keeps its own bucket, which waits when empty.
+#[must_use]
+pub const fn smithy_standard() -> Standard {
+    Standard::standard()
+}
+
+/// The AWS SDKs' rules of 2026 (ruling S6). It keeps its own bucket, which refuses when empty.
+#[must_use]
+pub const fn aws_2026() -> Standard {
+    Standard::aws_2026()
+}
+
+/// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (ruling S6). It keeps its own bucket,
+/// which refuses when empty.
+#[must_use]
+pub const fn aws_2026_dynamodb() -> Standard {
+    Standard::aws_2026_dynamodb()
+}
