@@ -11,7 +11,7 @@ use bytes::Bytes;
 use codec::Raw;
 use hyper_util::rt::TokioIo;
 use redial_grpc::{CallDiary, CallOptions, RetryLayer, RetryService, Wrapping};
-use redial_peers::grpc::{Answer, Code as Peer, Handle, Pipe, Reason, Script, Server};
+use redial_peers::grpc::{Answer, StatusNumber as Peer, Handle, Pipe, Reason, Script, Server};
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};

@@ -44,8 +44,8 @@ impl Flaky {
 struct Unavailable(String);
 
 impl Status for Unavailable {
-    fn code(&self) -> redial::code::Code {
-        redial::code::Code::Unavailable
+    fn code(&self) -> redial_service_config::Code {
+        redial_service_config::Code::Unavailable
     }
     fn message(&self) -> &str {
         &self.0

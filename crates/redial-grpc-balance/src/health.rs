@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use redial::Backoff;
-use redial::code::Code;
 use redial_core::duration;
+use redial_service_config::Code;
 use tokio::time::Instant;
 
 /// After how many failures in a row a backend is avoided.

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use redial::code::Code;
+use redial_service_config::Code;
 use redial_service_config::LoadBalancing;
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -3,7 +3,7 @@
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::percent_decode;
-use redial::code::Code;
+use redial_service_config::Code;
 use redial_service_config::{PUSHBACK_HEADER, Pushback};
 
 use crate::wrap;

@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use redial::code::Code;
 use redial_core::{
     Call, Command, Dealings, Directive, End, First, Judgement, LIVE_MAX, Lap, NEVER, Note, Ns,
     Outside, Terms, Why, duration,
 };
+use redial_service_config::Code;
 
 use crate::backends::UsedBackends;
 use crate::methods::PlanRef;

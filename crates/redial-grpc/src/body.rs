@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
-use redial::code::Code;
 use redial_core::{Directive, Judgement};
+use redial_service_config::Code;
 use redial_service_config::Pushback;
 
 use crate::answer::STATUS;

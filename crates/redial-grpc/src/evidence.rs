@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io;
 
 use h2::Reason;
-use redial::code::Code;
+use redial_service_config::Code;
 #[cfg(feature = "tonic")]
 use redial_service_config::PUSHBACK_HEADER;
 use redial_service_config::Pushback;

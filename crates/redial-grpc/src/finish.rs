@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use http::Response;
-use redial::code::Code;
 use redial_core::Why;
+use redial_service_config::Code;
 
 use crate::answer::{self, Head};
 use crate::body::{ResponseBody, request_too_large};

@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use redial::code::Code;
 use redial_core::{Command, Directive, End, Judgement};
+use redial_service_config::Code;
 use redial_service_config::Pushback;
 use tower_service::Service;
 

@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::code::Code;
 use redial_core::Why;
+use redial_service_config::Code;
 
 use crate::BoxError;
 pub(crate) use history::{AttemptHistory, MessageFilter, end_without_outcome};

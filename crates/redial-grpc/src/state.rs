@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use redial::code::Code;
 use redial_core::{Command, Directive, End, First, Judgement, Ns, Terms, Why};
+use redial_service_config::Code;
 use redial_service_config::{Plan, Retries};
 
 use crate::attempt::Running;

@@ -35,7 +35,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
-use redial::code::Code;
+use redial_service_config::Code;
 
 use crate::body::request_too_large;
 use crate::meter::Held;

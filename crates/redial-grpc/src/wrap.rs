@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
-use redial::code::Code;
+use redial_service_config::Code;
 
 use crate::answer::{MESSAGE, STATUS};
 use crate::report::CallReport;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use redial::Report;
-use redial::code::Code;
 use redial_core::Why;
+use redial_service_config::Code;
 
 use crate::status::Status;
 

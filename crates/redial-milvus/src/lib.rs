@@ -51,5 +51,5 @@ pub use call::{Call, InnerCode, Interceptor, InvalidWhen, Valid, Validity};
 pub use error::{Ending, Error};
 pub use log::{Line, LineKind, Logger, Paint, lines};
 pub use options::{Options, Writes, is_write};
-pub use redial::code::Code;
+pub use redial_service_config::Code;
 pub use status::{IGNORED, Message, RATE_LIMIT, Status, classify};

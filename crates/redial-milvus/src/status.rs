@@ -1,7 +1,7 @@
 //! Which statuses are retried: all but those of the design's list (rulings M3 and M7).
 
-use redial::code::Code;
 use redial_core::{Directive, Failure, Reason};
+use redial_service_config::Code;
 
 /// The codes that are never retried, as the design lists them.
 pub const IGNORED: [Code; 8] = [

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use redial::code::Code;
+use crate::code::Code;
 
 /// A set of gRPC's status codes.
 ///
 /// ```
-/// use redial::code::Code;
-/// use redial_service_config::Codes;
+/// use redial_service_config::{Code, Codes};
 ///
 /// let codes: Codes = [Code::Unavailable, Code::Aborted, Code::Unavailable].into_iter().collect();
 /// assert!(codes.contains(Code::Aborted) && !codes.contains(Code::Internal));

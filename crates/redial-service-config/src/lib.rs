@@ -34,6 +34,7 @@
 
 mod choice;
 mod client;
+pub mod code;
 mod codes;
 mod config;
 mod decimal;
@@ -55,6 +56,7 @@ pub use client::{
     ATTEMPTS_CAP, AttemptTimeout, Client, ClientBuilder, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE,
     Retries,
 };
+pub use code::Code;
 pub use codes::Codes;
 pub use config::{LoadBalancing, ServiceConfig};
 pub use json::DEPTH_MAX;
@@ -63,7 +65,6 @@ pub use plan::Plan;
 pub use problem::{Problem, Problems, Rule, Severity};
 pub use pushback::{PUSHBACK_HEADER, Pushback};
 pub use read::{ENTRIES_MAX, PROBLEMS_MAX, TEXT_MAX};
-pub use redial::code::Code;
 pub use redial_core::{Jitter, Late};
 pub use statistics::{BUCKETS, Counted, Counters, Statistics, Tally};
 pub use throttling::RetryThrottling;

@@ -5,21 +5,19 @@
 
 use std::sync::Arc;
 
-use redial::code::Code;
 use redial_core::throttle::{Bucket, Tokens};
 use redial_core::{
     Backoff, Cost, Directive, Expired, Failure, Grant, HintRule, Jitter, Judgement, Kind, LIVE_MAX,
     Ns, Numbering, Policy, Proof, Reason, Rules, Stage, Taken, TimedOut,
 };
 
-use crate::{AttemptTimeout, Client, Codes, MethodConfig, MethodPolicy, Pushback, Retries};
+use crate::{AttemptTimeout, Client, Code, Codes, MethodConfig, MethodPolicy, Pushback, Retries};
 
 /// What a call of a method does: made once for an entry of a config, used by every call.
 ///
 /// ```
-/// use redial::code::Code;
 /// use redial::{Directive, Why, ms};
-/// use redial_service_config::{Client, Pushback, ServiceConfig};
+/// use redial_service_config::{Client, Code, Pushback, ServiceConfig};
 ///
 /// let config = ServiceConfig::parse(r#"{ "methodConfig": [{
 ///     "name": [{ "service": "echo.Echo" }],

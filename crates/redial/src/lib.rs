@@ -84,7 +84,6 @@ mod builder;
 mod cell;
 mod classify;
 mod clock;
-pub mod code;
 mod costs;
 mod diary;
 mod draws;

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redial::code::Code;
 use redial::testing::{Meets, Play, Played, Script, hangs, meets};
 use redial::written::Loaded;
 use redial::{Diary, Note, Ns, Why};
+use redial_service_config::Code;
 
 use redial_service_config::{Counters, Statistics, Tally};
 

@@ -7,7 +7,9 @@ use fastrand::Rng;
 use http::StatusCode;
 use prost::Message;
 use redial_echo::EchoResponse;
-use redial_peers::grpc::{Answer, Close, Code, Door, LastStream, Once, Reason, Script};
+use redial_peers::grpc::{
+    Answer, Close, Door, LastStream, Once, Reason, Script, StatusNumber as Code,
+};
 
 use super::marks::{Mark, Source};
 

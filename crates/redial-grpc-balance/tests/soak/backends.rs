@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use prost::Message;
 use redial_echo::EchoRequest;
-use redial_peers::grpc::{Answer, CALL_HEADER, Code, Handle, How, Script, Server, Stream, Tcp};
+use redial_peers::grpc::{
+    Answer, CALL_HEADER, Handle, How, Script, Server, StatusNumber as Code, Stream, Tcp,
+};
 use tokio::time::{sleep, timeout};
 
 use super::answers;

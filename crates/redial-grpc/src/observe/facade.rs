@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
-use redial::code::Code;
+use redial_service_config::Code;
 
 use crate::observe::Gauge;
 use crate::observe::measure::{METHOD, Measure, STATUS, TARGET, Value};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
-use redial::code::Code;
+use redial_service_config::Code;
 
 use crate::observe::measure::{METHOD, Measure, STATUS, TARGET, Value};
 

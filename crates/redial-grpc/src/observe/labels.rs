@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use redial::code::Code;
+use redial_service_config::Code;
 
 use crate::methods::OTHERS;
 use crate::observe::measure::OTHER;

@@ -1,8 +1,8 @@
 //! Without the features nobody listens: empty types, which cost nothing.
 
 use bytes::Bytes;
-use redial::code::Code;
 use redial_core::{Note, Ns, Why};
+use redial_service_config::Code;
 
 use crate::methods::PlanRef;
 use crate::observe::{Listeners, Sent};

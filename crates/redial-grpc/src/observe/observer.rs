@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redial::code::Code;
 use redial_core::{Note, Ns, Why};
+use redial_service_config::Code;
 use redial_service_config::Counted;
 
 use crate::methods::PlanRef;

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use redial::code::Code;
 use redial::trace::Rpc;
 use redial_core::{Note, Ns, Why, duration};
+use redial_service_config::Code;
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span, info_span, span_enabled};

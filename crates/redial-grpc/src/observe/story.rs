@@ -4,8 +4,8 @@
 //! Rule: each note tells one thing at the most. Attempts that the end of the call cancels are told
 //! with that end, since only then it is known why they were.
 
-use redial::code::Code;
 use redial_core::{Note, Why};
+use redial_service_config::Code;
 
 /// Something to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial::NoteDetail;
-use redial::code::Code;
 use redial_core::{Note, Ns, Why, duration};
+use redial_service_config::Code;
 
 use super::{ATTEMPTS_REPORTED_MAX, AttemptReport, LOGGED_MESSAGE_MAX};
 use crate::backends::UsedBackends;

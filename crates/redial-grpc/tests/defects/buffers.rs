@@ -8,7 +8,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use redial_echo::EchoRequest;
 use redial_peers::grpc::{
-    Answer, Close, Code as Peer, Door, LastStream, Once, Reason, Script, Server, Stream,
+    Answer, Close, Door, LastStream, Once, Reason, Script, Server, StatusNumber as Peer, Stream,
 };
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Status};

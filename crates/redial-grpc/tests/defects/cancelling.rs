@@ -5,7 +5,7 @@ use std::time::Duration;
 use redial::{Note, Why};
 use redial_echo::EchoRequest;
 use redial_grpc::{CallDiary, CallOptions, Retries};
-use redial_peers::grpc::{Answer, Code as Peer, How, Reason, Script, Server};
+use redial_peers::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::runtime::Handle;
 use tokio_stream::StreamExt as _;
 use tonic::Request;

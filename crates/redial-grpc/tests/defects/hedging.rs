@@ -11,7 +11,7 @@ use http::{Request, Response};
 use redial::Why;
 use redial_echo::EchoRequest;
 use redial_grpc::{RetryLayer, RetryService, ServiceConfig};
-use redial_peers::grpc::{Answer, Code as Peer, How, Once, Reason, Script, Server};
+use redial_peers::grpc::{Answer, How, Once, Reason, Script, Server, StatusNumber as Peer};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::{Code, Status};

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redial::{Note, Why};
 use redial_grpc::{CallDiary, CallOptions, Code, Retries};
-use redial_peers::grpc::{Answer, Close, Code as Peer, Reason, Server};
+use redial_peers::grpc::{Answer, Close, Reason, Server, StatusNumber as Peer};
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Status};
 

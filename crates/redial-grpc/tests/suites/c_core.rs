@@ -9,7 +9,9 @@ use std::task::Poll;
 use redial_core::Why;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{Client, Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Close, Code as Said, LastStream, Once, Reason, Script, Server};
+use redial_peers::grpc::{
+    Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber as Said,
+};
 use tonic::{Code, Status};
 use tower::{ServiceBuilder, ServiceExt as _};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redial_core::{Note, Proof, Why};
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::Retries;
-use redial_peers::grpc::{Answer, Code as Said, LastStream, Once, Reason, Server};
+use redial_peers::grpc::{Answer, LastStream, Once, Reason, Server, StatusNumber as Said};
 use tonic::Code;
 use tower::ServiceBuilder;
 

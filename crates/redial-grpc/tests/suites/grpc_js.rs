@@ -5,7 +5,7 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_grpc::{Jitter, Retries, RetryLayer, RetryLayerBuilder, ServiceConfig};
-use redial_peers::grpc::{Code as Said, Server};
+use redial_peers::grpc::{Server, StatusNumber as Said};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 use tonic::transport::Endpoint;

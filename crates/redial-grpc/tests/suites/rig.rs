@@ -15,7 +15,9 @@ use redial_grpc::{
     CallDiary, CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService,
     ServiceConfig,
 };
-use redial_peers::grpc::{Answer, Code as Said, Connector, Handle, Once, Pipe, Reason, Record};
+use redial_peers::grpc::{
+    Answer, Connector, Handle, Once, Pipe, Reason, Record, StatusNumber as Said,
+};
 use redial_peers::grpc::{Script, Server, Stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

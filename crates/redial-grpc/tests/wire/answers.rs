@@ -4,7 +4,7 @@
 use http::StatusCode;
 use redial::Why;
 use redial_grpc::Retries;
-use redial_peers::grpc::{Answer, Close, Code as Peer, How, Reason, Server};
+use redial_peers::grpc::{Answer, Close, How, Reason, Server, StatusNumber as Peer};
 use tonic::{Code, Status};
 
 use super::rig::{HEDGE, RETRY, Rig, layer, message, ms};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redial::{Note, Why};
 use redial_echo::EchoRequest;
 use redial_grpc::{AttemptTimeout, CallDiary, CallOptions, Late, Retries, RetryLayerBuilder};
-use redial_peers::grpc::{Answer, Code as Peer, How, Reason, Script, Server};
+use redial_peers::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;

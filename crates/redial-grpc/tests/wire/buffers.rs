@@ -5,7 +5,7 @@ use prost::Message;
 use redial::Why;
 use redial_echo::EchoRequest;
 use redial_grpc::{CallDiary, CallOptions, Retries, RetryLayer};
-use redial_peers::grpc::{Answer, Close, Code as Peer, How, Once, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Close, How, Once, Reason, Script, Server, StatusNumber as Peer};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;

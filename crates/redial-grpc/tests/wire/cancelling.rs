@@ -9,7 +9,7 @@ use http::{Request, Response};
 use redial::Why;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{CallDiary, CallOptions, RetryLayer};
-use redial_peers::grpc::{Answer, Code as Peer, How, Reason, Script};
+use redial_peers::grpc::{Answer, How, Reason, Script, StatusNumber as Peer};
 use tokio::runtime::Handle;
 use tonic::Status;
 use tonic::body::Body;

@@ -19,7 +19,7 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_grpc::{BoxError, CallReport, Replay, Why};
-use redial_peers::grpc::{Answer, Close, Code as Peer, Once, Reason, Stream};
+use redial_peers::grpc::{Answer, Close, Once, Reason, StatusNumber as Peer, Stream};
 use tonic::codec::CompressionEncoding;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Status};

@@ -2,7 +2,7 @@
 
 use redial::Why;
 use redial_grpc::{CallOptions, Retries, RetryLayer};
-use redial_peers::grpc::{Answer, Code as Peer, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 use super::rig::{RETRY, Rig, UNARY, config, config_text, layer, message, ms};

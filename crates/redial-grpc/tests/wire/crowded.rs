@@ -5,7 +5,7 @@
 use fastrand::Rng;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{CallDiary, CallOptions};
-use redial_peers::grpc::{Answer, Code as Peer, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use tokio::time::Instant;
 use tonic::Request;
 use tower::ServiceBuilder;

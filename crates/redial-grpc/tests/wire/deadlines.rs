@@ -7,7 +7,7 @@ use redial::Why;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{CallReports, Late, Retries};
-use redial_peers::grpc::{Answer, Code as Peer, Door, How, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Door, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;

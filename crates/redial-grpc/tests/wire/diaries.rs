@@ -2,7 +2,7 @@
 
 use redial::{Diary, Note, Why};
 use redial_grpc::{CallDiary, CallOptions, Client, Retries, RetryLayerBuilder};
-use redial_peers::grpc::{Answer, Code as Peer, Door, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Door, Reason, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 use super::rig::{HEDGE, RETRY, Rig, UNARY, config, layer, message, ms};

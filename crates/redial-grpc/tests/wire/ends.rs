@@ -12,7 +12,7 @@ use http_body::{Body, Frame};
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
 use redial_grpc::{Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Close, Code as Peer, How, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Close, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};

@@ -3,7 +3,7 @@
 
 use redial::{Diary, HedgeDelay, Note, Why};
 use redial_grpc::{Client, HedgeAt, HedgeAtBuilder, PaceReading, Retries};
-use redial_peers::grpc::{Answer, CALL_HEADER, Code as Peer, Script, Server};
+use redial_peers::grpc::{Answer, CALL_HEADER, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 use super::rig::{HEDGE, RETRY, Rig, Told, UNARY, config, config_text, layer, message, ms};

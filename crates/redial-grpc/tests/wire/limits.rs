@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use redial::Why;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_grpc::{CallDiary, CallOptions, Note, Retries};
-use redial_peers::grpc::{Answer, Code as Peer, How, Once, Reason, Server};
+use redial_peers::grpc::{Answer, How, Once, Reason, Server, StatusNumber as Peer};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;

@@ -2,7 +2,7 @@
 //! (ruling G30).
 
 use redial_grpc::{Attempts, CallOptions, Retries};
-use redial_peers::grpc::{Answer, Code as Peer, Reason, Server};
+use redial_peers::grpc::{Answer, Reason, Server, StatusNumber as Peer};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 

@@ -8,7 +8,7 @@ use redial_grpc::{
     AttemptReport, BackendId, CallDiary, CallOptions, CallReport, CallReports, Code as Grpc,
     LOGGED_MESSAGE_MAX, PolicyKind, Retries, RetryLayer, UsedBackends, Why,
 };
-use redial_peers::grpc::{Answer, Close, Code as Peer, Script, Server};
+use redial_peers::grpc::{Answer, Close, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 use tower::{Service as _, ServiceBuilder, ServiceExt as _};
 

@@ -2,7 +2,7 @@
 
 use redial::Why;
 use redial_grpc::{Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Code as Peer, Script, Server};
+use redial_peers::grpc::{Answer, Script, Server, StatusNumber as Peer};
 use tonic::Code;
 
 use super::rig::{RETRY, Rig, UNARY, layer};

@@ -12,7 +12,7 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::act::{Act, Close, Door, GoAway, Headers, LastStream, Once, Payload, Step};
-use super::code::Code;
+use super::status_number::StatusNumber;
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -22,13 +22,13 @@ pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 ///
 /// ```
 /// use std::time::Duration;
-/// use redial_peers::grpc::{Answer, Close, Code, LastStream, Reason};
+/// use redial_peers::grpc::{Answer, Close, LastStream, Reason, StatusNumber};
 ///
 /// let ms = Duration::from_millis;
 /// // A failure that a client may repeat, and when.
-/// let _ = Answer::trailers_only(Code::UNAVAILABLE).text("busy").pushback("50").after(ms(5));
+/// let _ = Answer::trailers_only(StatusNumber::UNAVAILABLE).text("busy").pushback("50").after(ms(5));
 /// // Headers first: from then on the call belongs to this attempt.
-/// let _ = Answer::headers().after(ms(1)).message("abc").trailers(Code::INTERNAL).after(ms(9));
+/// let _ = Answer::headers().after(ms(1)).message("abc").trailers(StatusNumber::INTERNAL).after(ms(9));
 /// // Faults of the connection.
 /// let _ = Answer::reset(Reason::REFUSED_STREAM);
 /// let _ = Answer::go_away(LastStream::Below, Reason::NO_ERROR).then_close(Close::Orderly);
@@ -65,7 +65,7 @@ impl Answer {
 
     /// A status in the headers, which end the stream.
     #[must_use]
-    pub fn trailers_only(code: Code) -> Answer {
+    pub fn trailers_only(code: StatusNumber) -> Answer {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         fields.insert(GRPC_STATUS, HeaderValue::from(code.0));
@@ -90,13 +90,13 @@ impl Answer {
     /// Headers, one message, OK.
     #[must_use]
     pub fn reply(payload: impl Into<Bytes>) -> Answer {
-        Answer::headers().message(payload).trailers(Code::OK)
+        Answer::headers().message(payload).trailers(StatusNumber::OK)
     }
 
     /// Headers, every message sent back as it comes, OK when the request has ended.
     #[must_use]
     pub fn echo() -> Answer {
-        Answer::headers().then(Act::Message(Payload::EchoRest)).trailers(Code::OK)
+        Answer::headers().then(Act::Message(Payload::EchoRest)).trailers(StatusNumber::OK)
     }
 
     /// An HTTP response that is not gRPC's: this status, a content type and a body.
@@ -189,7 +189,7 @@ impl Answer {
 
     /// Adds trailers with this status.
     #[must_use]
-    pub fn trailers(self, code: Code) -> Answer {
+    pub fn trailers(self, code: StatusNumber) -> Answer {
         let mut fields = HeaderMap::new();
         fields.insert(GRPC_STATUS, HeaderValue::from(code.0));
         self.then(Act::Trailers(fields))

@@ -6,10 +6,10 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use redial_peers::grpc::{Answer, Code, How, Server};
+//! use redial_peers::grpc::{Answer, How, Server, StatusNumber};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
-//! let failure = Answer::trailers_only(Code::UNAVAILABLE).pushback("50");
+//! let failure = Answer::trailers_only(StatusNumber::UNAVAILABLE).pushback("50");
 //! let server = Server::new([failure.after(Duration::from_millis(5)), Answer::echo()]).on_pipe();
 //! let pipe = server.connect().await?;
 //! // A client speaks HTTP/2 over `pipe`, and then:
@@ -18,7 +18,7 @@
 //! # let (response, _) = client.send_request(http::Request::post("http://a/b.C/D").body(()).unwrap(), true).unwrap();
 //! # response.await.unwrap();
 //! let record = server.shutdown().await;
-//! assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::UNAVAILABLE)));
+//! assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::UNAVAILABLE)));
 //! assert_eq!(record.streams[0].end.unwrap().at, Duration::from_millis(5));
 //! # std::io::Result::Ok(()) })?;
 //! # std::io::Result::Ok(())
@@ -119,7 +119,6 @@
 mod act;
 mod answer;
 mod check;
-mod code;
 mod connection;
 mod frames;
 mod inbox;
@@ -129,12 +128,12 @@ mod record;
 mod script;
 mod server;
 mod shared;
+mod status_number;
 mod wire;
 mod written;
 
 pub use act::{Act, Close, Door, GoAway, Headers, LastStream, Once, Payload, Step};
 pub use answer::Answer;
-pub use code::Code;
 pub use h2::Reason;
 pub use record::{Connection, Counts, End, How, Record, Reset, Stream, timeout};
 pub use script::{CALL_HEADER, CALLS_MAX, Script, Unplayable};
@@ -142,3 +141,4 @@ pub use server::{
     CONNECTIONS_OPEN_MAX, Connector, Handle, PAYLOAD_BYTES_KEPT, PIPE_BYTES, Pipe, STREAMS_KEPT,
     STREAMS_OPEN_MAX, Server, Tcp,
 };
+pub use status_number::StatusNumber;

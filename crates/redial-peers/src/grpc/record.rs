@@ -9,7 +9,7 @@ use h2::Reason;
 use http::HeaderMap;
 
 use super::act::Door;
-use super::code::Code;
+use super::status_number::StatusNumber;
 
 /// What the server has seen so far: a copy, which does not change any more.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +99,7 @@ pub struct End {
 #[non_exhaustive]
 pub enum How {
     /// The server ended it with `END_STREAM`; with this status, if it sent one that is a number.
-    Answered(Option<Code>),
+    Answered(Option<StatusNumber>),
     /// The server reset it.
     Reset(Reason),
     /// The client reset it.

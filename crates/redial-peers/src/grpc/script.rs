@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::act::{Act, Door, Step};
 use super::answer::Answer;
-use super::code::Code;
+use super::status_number::StatusNumber;
 
 /// The request header that names the call to which an attempt belongs.
 pub const CALL_HEADER: &str = "x-redial-call";
@@ -21,10 +21,10 @@ pub const CALLS_MAX: usize = 100_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use redial_peers::grpc::{Answer, Code, Door, Script};
+/// use redial_peers::grpc::{Answer, Door, Script, StatusNumber};
 ///
 /// // For calls without a name: two attempts fail, the third succeeds.
-/// let failure = Answer::trailers_only(Code::UNAVAILABLE);
+/// let failure = Answer::trailers_only(StatusNumber::UNAVAILABLE);
 /// let script = Script::new()
 ///     .attempts([failure.clone(), failure, Answer::reply("done")])
 ///     // For the call whose attempts carry `x-redial-call: slow`.
@@ -104,7 +104,7 @@ impl Script {
             others: Queue::default(),
             doors: VecDeque::new(),
             in_turn: false,
-            default: Answer::trailers_only(Code::INTERNAL).text("unscripted attempt"),
+            default: Answer::trailers_only(StatusNumber::INTERNAL).text("unscripted attempt"),
         }
     }
 

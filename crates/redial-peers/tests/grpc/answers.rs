@@ -1,13 +1,13 @@
 //! Answers as a gRPC server gives them: Trailers-Only, headers first, messages, trailers.
 
 use http::StatusCode;
-use redial_peers::grpc::{Answer, Code, How};
+use redial_peers::grpc::{Answer, How, StatusNumber};
 
 use super::raw::{Client, message, ms, serve};
 
 #[tokio::test(start_paused = true)]
 async fn trailers_only_is_one_block_of_headers_that_ends_the_stream() {
-    let answer = Answer::trailers_only(Code::UNAVAILABLE)
+    let answer = Answer::trailers_only(StatusNumber::UNAVAILABLE)
         .text("100 % of it\nis ü")
         .metadata("detail", "a")
         .metadata("detail", "b")
@@ -26,7 +26,7 @@ async fn trailers_only_is_one_block_of_headers_that_ends_the_stream() {
     let record = server.shutdown().await;
     let [stream] = &record.streams[..] else { panic!("{record:?}") };
     assert_eq!((stream.messages, stream.bytes), (1, 6));
-    assert_eq!(stream.end.unwrap().how, How::Answered(Some(Code::UNAVAILABLE)));
+    assert_eq!(stream.end.unwrap().how, How::Answered(Some(StatusNumber::UNAVAILABLE)));
     assert_eq!(stream.end.unwrap().at, ms(5));
 }
 
@@ -37,7 +37,7 @@ async fn headers_messages_and_trailers_come_each_at_their_moment() {
         .message("abc")
         .after(ms(3))
         .message("")
-        .trailers(Code::INTERNAL)
+        .trailers(StatusNumber::INTERNAL)
         .text("late")
         .pushback("7")
         .after(ms(9));
@@ -72,7 +72,7 @@ async fn every_message_is_sent_back_as_it_comes() {
 #[test]
 #[should_panic(expected = "the stream has ended already")]
 fn a_script_that_cannot_be_played_does_not_make_a_server() {
-    let _ = redial_peers::grpc::Server::new([Answer::trailers_only(Code::OK).message("x")]);
+    let _ = redial_peers::grpc::Server::new([Answer::trailers_only(StatusNumber::OK).message("x")]);
 }
 
 #[tokio::test]
@@ -84,12 +84,12 @@ async fn an_answer_that_cannot_be_played_is_not_added() {
 #[test]
 #[should_panic(expected = "a header value has no control characters")]
 fn metadata_that_cannot_stand_in_a_header_is_not_taken() {
-    let _ = Answer::trailers_only(Code::OK).pushback("a\nb");
+    let _ = Answer::trailers_only(StatusNumber::OK).pushback("a\nb");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_too_large_for_an_echo_ends_with_resource_exhausted() {
-    let server = serve([Answer::echo(), Answer::headers().echo_one().trailers(Code::OK)]);
+    let server = serve([Answer::echo(), Answer::headers().echo_one().trailers(StatusNumber::OK)]);
     let mut client = Client::of(&server).await;
     let largest = "x".repeat(4 * 1024 * 1024);
     assert_eq!(client.unary(&largest).await.trailer("grpc-status"), Some("0"));
@@ -97,13 +97,13 @@ async fn a_message_that_is_too_large_for_an_echo_ends_with_resource_exhausted() 
     assert_eq!(seen.trailer("grpc-status"), Some("8"));
     assert_eq!(seen.trailer("grpc-message"), Some("more than an echo can hold"));
     let record = server.shutdown().await;
-    let how = How::Answered(Some(Code::RESOURCE_EXHAUSTED));
+    let how = How::Answered(Some(StatusNumber::RESOURCE_EXHAUSTED));
     assert_eq!(record.streams[1].end.unwrap().how, how, "the script's own trailers do not follow");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_at_once_comes_after_what_the_client_sends_in_the_same_moment() {
-    let server = serve(vec![Answer::trailers_only(Code::ABORTED); 2]);
+    let server = serve(vec![Answer::trailers_only(StatusNumber::ABORTED); 2]);
     let mut client = Client::of(&server).await;
     assert_eq!(client.unary("whole").await.ended, ms(0));
     let mut call = client.begin(&[], false).await.unwrap();

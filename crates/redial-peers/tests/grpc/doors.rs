@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use redial_peers::grpc::{Answer, CONNECTIONS_OPEN_MAX, Code, Door, How, Script, Server};
+use redial_peers::grpc::{Answer, CONNECTIONS_OPEN_MAX, Door, How, Script, Server, StatusNumber};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -59,12 +59,12 @@ async fn an_attempt_can_meet_a_door() {
             "a",
             [
                 Answer::unconnected().after(ms(7)),
-                Answer::trailers_only(Code::UNAVAILABLE),
+                Answer::trailers_only(StatusNumber::UNAVAILABLE),
                 Answer::unsent(),
                 Answer::reply("x"),
             ],
         )
-        .otherwise(Answer::trailers_only(Code::INTERNAL));
+        .otherwise(Answer::trailers_only(StatusNumber::INTERNAL));
     let server = serve(script);
     let call = [("x-redial-call", "a")];
     assert_eq!(server.connect().await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -99,7 +99,7 @@ async fn a_door_that_is_passed_by_on_another_connection_is_not_scripted() {
     let record = server.shutdown().await;
     assert_eq!((record.streams[1].attempt, record.streams[1].scripted), (Some(1), false));
     assert_eq!(record.counts.streams_unscripted, 1);
-    assert_eq!(record.streams[1].end.unwrap().how, How::Answered(Some(Code::INTERNAL)));
+    assert_eq!(record.streams[1].end.unwrap().how, How::Answered(Some(StatusNumber::INTERNAL)));
 }
 
 #[tokio::test(start_paused = true)]

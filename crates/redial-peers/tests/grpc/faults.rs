@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, Close, Code, How, LastStream, Once, Server};
+use redial_peers::grpc::{Answer, Close, How, LastStream, Once, Server, StatusNumber};
 
 use super::raw::{Client, frames, message, ms, noted, serve, stuck};
 
@@ -70,7 +70,7 @@ async fn a_goaway_below_the_stream_says_that_it_was_not_processed() {
         // No new stream is opened on this connection.
         assert!(client.begin(&[], true).await.is_err());
         let record = server.shutdown().await;
-        assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::OK)));
+        assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::OK)));
         assert_eq!(record.streams[1].end.unwrap().how, How::GoneAway(reason));
         assert_eq!(record.streams[1].end.unwrap().at, ms(4));
     }
@@ -101,7 +101,7 @@ async fn a_goaway_below_sends_every_stream_above_it_away() {
 async fn a_goaway_at_or_above_the_stream_lets_it_end() {
     for last in [LastStream::This, LastStream::Above, LastStream::Id(77)] {
         let answer = Answer::go_away(last, Reason::NO_ERROR);
-        let answer = answer.then_headers().trailers(Code::OK).after(ms(5));
+        let answer = answer.then_headers().trailers(StatusNumber::OK).after(ms(5));
         let server = serve(answer);
         let mut client = Client::of(&server).await;
         let seen = client.unary("x").await;
@@ -218,7 +218,7 @@ async fn a_hang_ends_when_the_client_resets_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_before_the_request_has_ended_stops_the_client_without_an_error() {
-    let server = serve(Answer::trailers_only(Code::ABORTED).once(Once::Headers));
+    let server = serve(Answer::trailers_only(StatusNumber::ABORTED).once(Once::Headers));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
     let response = call.response.await.unwrap();
@@ -226,14 +226,15 @@ async fn an_answer_that_comes_before_the_request_has_ended_stops_the_client_with
     let reset = std::future::poll_fn(|cx| call.request.poll_reset(cx)).await;
     assert_eq!(reset.unwrap(), Reason::NO_ERROR);
     let record = server.shutdown().await;
-    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::ABORTED)));
+    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::ABORTED)));
     assert_eq!(record.streams[0].half_closed, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_answered_after_it_was_sent_away_reaches_the_client_who_does_not_know_it() {
     let answer = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
-    let server = serve([Answer::hang(), answer.then_headers().trailers(Code::OK).after(ms(5))]);
+    let server =
+        serve([Answer::hang(), answer.then_headers().trailers(StatusNumber::OK).after(ms(5))]);
     let mut client = Client::of(&server).await;
     // It keeps the connection open.
     let below = client.begin(&[], true).await.unwrap();
@@ -247,7 +248,7 @@ async fn what_is_answered_after_it_was_sent_away_reaches_the_client_who_does_not
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_was_sent_away_does_not_outlive_its_connection() {
     let answer = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
-    let server = serve(answer.then_headers().trailers(Code::OK).after(ms(5)));
+    let server = serve(answer.then_headers().trailers(StatusNumber::OK).after(ms(5)));
     let mut client = Client::of(&server).await;
     assert!(client.unary("x").await.error.unwrap().is_go_away());
     // Without a stream the client leaves.
@@ -258,7 +259,7 @@ async fn a_stream_that_was_sent_away_does_not_outlive_its_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn what_no_clock_reaches_is_for_ever() {
-    let server = serve(Answer::trailers_only(Code::OK).after(std::time::Duration::MAX));
+    let server = serve(Answer::trailers_only(StatusNumber::OK).after(std::time::Duration::MAX));
     let mut client = Client::of(&server).await;
     let call = client.unary("x");
     assert!(tokio::time::timeout(ms(1 << 40), call).await.is_err());

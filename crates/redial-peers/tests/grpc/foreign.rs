@@ -1,7 +1,7 @@
 //! Answers that are not gRPC's: what proxies and wrong servers send.
 
 use http::StatusCode;
-use redial_peers::grpc::{Answer, Code, How, Reason};
+use redial_peers::grpc::{Answer, How, Reason, StatusNumber};
 
 use super::raw::{Client, message, ms, serve};
 
@@ -32,11 +32,11 @@ async fn an_http_response_can_end_with_its_headers_and_without_a_type() {
 #[tokio::test(start_paused = true)]
 async fn the_content_type_of_an_answer_can_be_missing_or_another() {
     let server = serve([
-        Answer::trailers_only(Code::OK).without("content-type"),
+        Answer::trailers_only(StatusNumber::OK).without("content-type"),
         Answer::headers()
             .without("content-type")
             .metadata("content-type", "application/json")
-            .trailers(Code::OK),
+            .trailers(StatusNumber::OK),
     ]);
     let mut client = Client::of(&server).await;
     assert_eq!(client.unary("x").await.header("content-type"), None);
@@ -46,9 +46,12 @@ async fn the_content_type_of_an_answer_can_be_missing_or_another() {
 #[tokio::test(start_paused = true)]
 async fn trailers_can_lack_their_status_or_have_one_that_is_no_number() {
     let server = serve([
-        Answer::headers().message("x").trailers(Code::OK).without("grpc-status"),
-        Answer::headers().trailers(Code::OK).without("grpc-status").metadata("grpc-status", "many"),
-        Answer::headers().trailers(Code(99)),
+        Answer::headers().message("x").trailers(StatusNumber::OK).without("grpc-status"),
+        Answer::headers()
+            .trailers(StatusNumber::OK)
+            .without("grpc-status")
+            .metadata("grpc-status", "many"),
+        Answer::headers().trailers(StatusNumber(99)),
         Answer::headers().message("x").then_end_stream(),
     ]);
     let mut client = Client::of(&server).await;
@@ -62,7 +65,10 @@ async fn trailers_can_lack_their_status_or_have_one_that_is_no_number() {
     let record = server.shutdown().await;
     let ends: Vec<_> = record.streams.iter().map(|stream| stream.end.unwrap().how).collect();
     let answered = |code| How::Answered(code);
-    assert_eq!(ends, [answered(None), answered(None), answered(Some(Code(99))), answered(None)]);
+    assert_eq!(
+        ends,
+        [answered(None), answered(None), answered(Some(StatusNumber(99))), answered(None)]
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, CALLS_MAX, Code, How, Once, Script, Server};
+use redial_peers::grpc::{Answer, CALLS_MAX, How, Once, Script, Server, StatusNumber};
 
 use super::raw::{Client, message, ms, serve};
 
@@ -65,7 +65,7 @@ fn timeouts_and_numbers_are_read_as_grpc_writes_them() {
             ("5 m", None),
             ("5s", None),
         ];
-        let server = serve(Script::new().otherwise(Answer::trailers_only(Code::OK)));
+        let server = serve(Script::new().otherwise(Answer::trailers_only(StatusNumber::OK)));
         let mut client = Client::of(&server).await;
         for (text, _) in cases {
             client
@@ -133,10 +133,10 @@ async fn a_client_that_goes_takes_its_streams_with_it() {
 async fn calls_take_their_own_answers_and_all_others_the_unnamed_ones() {
     let status = |code| Answer::trailers_only(code);
     let script = Script::new()
-        .attempts([status(Code(1)), status(Code(2))])
-        .call("a", [status(Code(3)), status(Code(4))])
-        .call("ü b", [status(Code(5))])
-        .otherwise(status(Code(9)));
+        .attempts([status(StatusNumber(1)), status(StatusNumber(2))])
+        .call("a", [status(StatusNumber(3)), status(StatusNumber(4))])
+        .call("ü b", [status(StatusNumber(5))])
+        .otherwise(status(StatusNumber(9)));
     let server = serve(script);
     let mut client = Client::of(&server).await;
     let mut statuses = Vec::new();
@@ -160,13 +160,13 @@ async fn answers_can_be_added_while_it_runs() {
     let server = serve(Script::new());
     let mut client = Client::of(&server).await;
     assert_eq!(client.unary("x").await.header("grpc-message"), Some("unscripted attempt"));
-    server.attempts([Answer::trailers_only(Code::ABORTED)]);
+    server.attempts([Answer::trailers_only(StatusNumber::ABORTED)]);
     assert_eq!(client.unary("x").await.header("grpc-status"), Some("10"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn names_beyond_the_limit_share_one_count() {
-    let mut script = Script::new().otherwise(Answer::trailers_only(Code::OK));
+    let mut script = Script::new().otherwise(Answer::trailers_only(StatusNumber::OK));
     for number in 0..CALLS_MAX - 1 {
         script = script.call(&number.to_string(), []);
     }
@@ -183,7 +183,7 @@ async fn names_beyond_the_limit_share_one_count() {
 #[tokio::test(start_paused = true)]
 async fn the_oldest_streams_that_have_ended_are_forgotten() {
     let script =
-        Script::new().attempts([Answer::hang()]).otherwise(Answer::trailers_only(Code::OK));
+        Script::new().attempts([Answer::hang()]).otherwise(Answer::trailers_only(StatusNumber::OK));
     let server = Server::new(script).streams_kept(3).on_pipe();
     let mut client = Client::of(&server).await;
     let hanging = client.begin(&[], true).await.unwrap();
@@ -215,7 +215,7 @@ async fn the_oldest_connections_that_are_over_are_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn payloads_are_kept_up_to_the_limit_and_the_digest_covers_the_rest() {
-    let script = Script::new().otherwise(Answer::trailers_only(Code::OK));
+    let script = Script::new().otherwise(Answer::trailers_only(StatusNumber::OK));
     let server = Server::new(script).payload_bytes_kept(4).on_pipe();
     let mut client = Client::of(&server).await;
     for payload in ["1234", "12345", "12345", "12346"] {
@@ -240,7 +240,8 @@ async fn each_end_is_told() {
     client.unary("x").await;
     drop(hanging);
     server.idle().await;
-    let expected = [(2, How::Answered(Some(Code::OK))), (1, How::ResetByClient(Reason::CANCEL))];
+    let expected =
+        [(2, How::Answered(Some(StatusNumber::OK))), (1, How::ResetByClient(Reason::CANCEL))];
     assert_eq!(*told.lock().unwrap(), expected);
 }
 

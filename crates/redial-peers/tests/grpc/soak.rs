@@ -1,7 +1,7 @@
 //! Whatever a script does to clients and clients do to the server, every stream and every connection
 //! ends, and the counts agree with the record.
 
-use redial_peers::grpc::{Answer, Close, Code, LastStream, Once, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber};
 
 use super::raw::{Client, gathered, late, message, ms};
 
@@ -19,18 +19,20 @@ impl Draws {
 fn any_answer(draws: &mut Draws) -> Answer {
     let after = ms(draws.below(20));
     let answer = match draws.below(12) {
-        0 => Answer::trailers_only(Code::UNAVAILABLE),
-        1 => Answer::trailers_only(Code::ABORTED).without_end_stream(),
+        0 => Answer::trailers_only(StatusNumber::UNAVAILABLE),
+        1 => Answer::trailers_only(StatusNumber::ABORTED).without_end_stream(),
         2 => Answer::reply("x"),
         3 => Answer::echo(),
         4 => Answer::reset(Reason::REFUSED_STREAM),
         5 => Answer::headers().message(vec![1; 100_000]).then_reset(Reason::NO_ERROR),
         6 => Answer::go_away(LastStream::Below, Reason::NO_ERROR),
-        7 => Answer::go_away(LastStream::Above, Reason::NO_ERROR).then_headers().trailers(Code::OK),
+        7 => Answer::go_away(LastStream::Above, Reason::NO_ERROR)
+            .then_headers()
+            .trailers(StatusNumber::OK),
         8 => Answer::close(Close::Abrupt),
         9 => Answer::headers().then_close(Close::Orderly),
         10 => Answer::hang(),
-        _ => Answer::trailers_only(Code::UNAVAILABLE).accepts(draws.below(3)),
+        _ => Answer::trailers_only(StatusNumber::UNAVAILABLE).accepts(draws.below(3)),
     };
     let once = match draws.below(4) {
         0 => Once::Headers,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::Reason;
 use redial_peers::grpc::{
-    Answer, Close, Code, Door, Handle, How, LastStream, Once, Script, Server, Tcp,
+    Answer, Close, Door, Handle, How, LastStream, Once, Script, Server, StatusNumber, Tcp,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -35,8 +35,8 @@ fn channel(server: &Handle<Tcp>) -> Channel {
 #[tokio::test]
 async fn answers_come_in_time_and_the_whole_request_was_read() {
     let server = serve([
-        Answer::trailers_only(Code::UNAVAILABLE).pushback("50"),
-        Answer::headers().after(ms(20)).message("abc").trailers(Code::OK).after(ms(60)),
+        Answer::trailers_only(StatusNumber::UNAVAILABLE).pushback("50"),
+        Answer::headers().after(ms(20)).message("abc").trailers(StatusNumber::OK).after(ms(60)),
     ])
     .await;
     let channel = channel(&server);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2::Reason;
 use hyper_util::rt::TokioIo;
 use redial_peers::grpc::{
-    Answer, Close, Code, Connector, Door, How, LastStream, Once, Script, Server,
+    Answer, Close, Connector, Door, How, LastStream, Once, Script, Server, StatusNumber,
 };
 use tokio::time::Instant;
 use tokio_stream::Stream;
@@ -180,9 +180,9 @@ async fn requests_that_wait_for_their_turn_when_the_connection_ends_are_told_apa
 #[tokio::test(start_paused = true)]
 async fn a_status_arrives_whether_or_not_it_ends_the_stream() {
     for answer in [
-        Answer::trailers_only(Code::ABORTED),
-        Answer::trailers_only(Code::ABORTED).without_end_stream(),
-        Answer::trailers_only(Code::ABORTED).without("content-type"),
+        Answer::trailers_only(StatusNumber::ABORTED),
+        Answer::trailers_only(StatusNumber::ABORTED).without_end_stream(),
+        Answer::trailers_only(StatusNumber::ABORTED).without("content-type"),
     ] {
         let server = serve(answer.text("boom").pushback("50").pushback(b"\xff").after(ms(4)));
         let start = Instant::now();
@@ -205,7 +205,7 @@ async fn answers_that_are_not_grpcs_become_errors_without_a_source() {
         (http(200), tonic::Code::Unknown),
         (Answer::http(http::StatusCode::OK, "text/html", "<h1>"), tonic::Code::Internal),
         (
-            Answer::headers().message("x").trailers(Code::OK).without("grpc-status"),
+            Answer::headers().message("x").trailers(StatusNumber::OK).without("grpc-status"),
             tonic::Code::Unknown,
         ),
         (Answer::headers().message("x").then_reset(Reason::NO_ERROR), tonic::Code::Unknown),
@@ -245,7 +245,7 @@ async fn the_first_stream_of_the_first_connection_finds_its_window_shut() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_messages_is_counted_as_far_as_it_is_accepted() {
-    let server = serve(Answer::trailers_only(Code::ABORTED).accepts(2).after(ms(100)));
+    let server = serve(Answer::trailers_only(StatusNumber::ABORTED).accepts(2).after(ms(100)));
     let mut client = Grpc::new(channel(server.connector()));
     client.ready().await.unwrap();
     let messages = async_messages(5, ms(10));
@@ -289,12 +289,12 @@ async fn a_stream_is_echoed_message_by_message() {
     assert_eq!(echoes.message().await.unwrap(), None);
     let record = server.shutdown().await;
     assert_eq!((record.streams[0].messages, record.streams[0].half_closed), (3, Some(ms(30))));
-    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(Code::OK)));
+    assert_eq!(record.streams[0].end.unwrap().how, How::Answered(Some(StatusNumber::OK)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_at_once_comes_after_the_request_of_the_same_moment() {
-    let server = serve(Script::new().otherwise(Answer::trailers_only(Code::ABORTED)));
+    let server = serve(Script::new().otherwise(Answer::trailers_only(StatusNumber::ABORTED)));
     let channel = channel(server.connector());
     let calls = (0..20).map(|_| {
         let channel = channel.clone();

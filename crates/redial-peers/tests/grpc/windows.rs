@@ -2,14 +2,15 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, Code, How, Once, STREAMS_OPEN_MAX, Script, Server};
+use redial_peers::grpc::{Answer, How, Once, STREAMS_OPEN_MAX, Script, Server, StatusNumber};
 
 use super::raw::{Client, late, message, ms, serve};
 
 #[tokio::test(start_paused = true)]
 async fn so_many_messages_are_taken_and_not_a_byte_more() {
     for accepts in [0, 1, 2, 5] {
-        let server = serve(Answer::trailers_only(Code::ABORTED).accepts(accepts).after(ms(50)));
+        let server =
+            serve(Answer::trailers_only(StatusNumber::ABORTED).accepts(accepts).after(ms(50)));
         let mut client = Client::of(&server).await;
         let mut call = client.begin(&[], false).await.unwrap();
         for size in [10, 0, 100_000, 3, 0, 70_000] {
@@ -65,7 +66,7 @@ async fn a_large_message_passes_a_small_pipe() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_larger_than_a_window_is_let_in_piece_by_piece() {
-    let server = serve(Answer::trailers_only(Code::ABORTED).accepts(2).after(ms(50)));
+    let server = serve(Answer::trailers_only(StatusNumber::ABORTED).accepts(2).after(ms(50)));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
     for size in [10_000_000, 3_000_000, 3_000_000] {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use redial_peers::grpc::{
-    Act, Answer, Close, Code, Door, GoAway, Headers, LastStream, Once, Payload, Reason, Script,
-    Server, Step,
+    Act, Answer, Close, Door, GoAway, Headers, LastStream, Once, Payload, Reason, Script, Server,
+    StatusNumber, Step,
 };
 use serde_json::{Value, json};
 
@@ -28,26 +28,31 @@ fn mistake(text: &str) -> String {
 #[test]
 fn attempts_of_scenarios_mean_the_same() {
     let cases = [
-        (r#"{"outcome": "UNAVAILABLE"}"#, Answer::trailers_only(Code::UNAVAILABLE)),
+        (r#"{"outcome": "UNAVAILABLE"}"#, Answer::trailers_only(StatusNumber::UNAVAILABLE)),
         (
             r#"{"outcome": "ABORTED", "after": 2.5, "pushback": "-1"}"#,
-            Answer::trailers_only(Code::ABORTED).pushback("-1").after(Duration::from_micros(2500)),
+            Answer::trailers_only(StatusNumber::ABORTED)
+                .pushback("-1")
+                .after(Duration::from_micros(2500)),
         ),
         (
             r#"{"outcome": "ABORTED", "pushback": ["1", "", "\u00ff"]}"#,
-            Answer::trailers_only(Code::ABORTED).pushback("1").pushback("").pushback(b"\xff"),
+            Answer::trailers_only(StatusNumber::ABORTED)
+                .pushback("1")
+                .pushback("")
+                .pushback(b"\xff"),
         ),
         (
             r#"{"outcome": "OK", "after": 3}"#,
-            Answer::headers().after(ms(3)).message("").trailers(Code::OK),
+            Answer::headers().after(ms(3)).message("").trailers(StatusNumber::OK),
         ),
         (
             r#"{"outcome": "OK", "after": 3, "headers": 1}"#,
-            Answer::headers().after(ms(1)).message("").after(ms(3)).trailers(Code::OK),
+            Answer::headers().after(ms(1)).message("").after(ms(3)).trailers(StatusNumber::OK),
         ),
         (
             r#"{"outcome": "INTERNAL", "after": 3, "headers": 1}"#,
-            Answer::headers().after(ms(1)).trailers(Code::INTERNAL).after(ms(3)),
+            Answer::headers().after(ms(1)).trailers(StatusNumber::INTERNAL).after(ms(3)),
         ),
         (r#"{"outcome": "hang"}"#, Answer::hang()),
         (r#"{"outcome": "hang", "headers": 4}"#, Answer::headers().after(ms(4))),
@@ -59,7 +64,7 @@ fn attempts_of_scenarios_mean_the_same() {
         (r#"{"seen": "unconnected", "after": 3}"#, Answer::unconnected().after(ms(3))),
         (
             r#"{"outcome": "UNAVAILABLE", "accepts": 2}"#,
-            Answer::trailers_only(Code::UNAVAILABLE).accepts(2),
+            Answer::trailers_only(StatusNumber::UNAVAILABLE).accepts(2),
         ),
     ];
     for (text, expected) in cases {
@@ -71,11 +76,11 @@ fn attempts_of_scenarios_mean_the_same() {
 fn faults_have_words_of_their_own() {
     let go_away = |last| Answer::go_away(last, Reason::NO_ERROR);
     let cases = [
-        (r#"{"outcome": 99, "message": "a%"}"#, Answer::trailers_only(Code(99)).text("a%")),
-        (r#"{"outcome": "OK", "replies": []}"#, Answer::trailers_only(Code::OK)),
+        (r#"{"outcome": 99, "message": "a%"}"#, Answer::trailers_only(StatusNumber(99)).text("a%")),
+        (r#"{"outcome": "OK", "replies": []}"#, Answer::trailers_only(StatusNumber::OK)),
         (
             r#"{"outcome": "ABORTED", "metadata": {"a": "1", "b": ["2", "3"]}, "end_stream": false}"#,
-            Answer::trailers_only(Code::ABORTED)
+            Answer::trailers_only(StatusNumber::ABORTED)
                 .metadata("a", "1")
                 .metadata("b", "2")
                 .metadata("b", "3")
@@ -89,7 +94,7 @@ fn faults_have_words_of_their_own() {
                 .message(&[0, 255][..])
                 .after(ms(9))
                 .echo_one()
-                .trailers(Code::OK),
+                .trailers(StatusNumber::OK),
         ),
         (r#"{"outcome": "OK", "replies": [{"echo_rest": true}]}"#, Answer::echo()),
         (r#"{"reset": "CANCEL"}"#, Answer::reset(Reason::CANCEL)),
@@ -356,7 +361,7 @@ async fn calls_can_be_played_in_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_written_with_times_in_milliseconds() {
-    let answer = Answer::trailers_only(Code::ABORTED).after(ms(5));
+    let answer = Answer::trailers_only(StatusNumber::ABORTED).after(ms(5));
     let script = Script::new().call("one", [answer]).otherwise(Answer::hang());
     let server = Server::new(script).on_pipe();
     let mut client = Client::of(&server).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::code::Code;
 use jsonc_parser::ast::Value;
-use redial::code::Code;
 
 use super::fields::{self, Least};
 use super::nearest::nearest;

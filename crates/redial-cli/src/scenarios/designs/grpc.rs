@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::code::Code;
 use redial::written::{Hedge, Loaded};
 use redial::{Jitter, Judgement, Late, Ns};
+use redial_service_config::Code;
 use redial_service_config::{Client, ClientBuilder, Problems, Pushback, Retries, ServiceConfig};
 
 use super::super::json::{Fields, Reader, quoted};

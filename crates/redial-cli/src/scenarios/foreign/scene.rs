@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redial::{Jitter, Ns};
-use redial_peers::grpc::{Answer, CALL_HEADER, Code, Script};
+use redial_peers::grpc::{Answer, CALL_HEADER, Script, StatusNumber};
 use redial_service_config::{
     ATTEMPTS_CAP, Client, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
 };
@@ -140,7 +140,7 @@ impl Scene {
             messages: vec![Message { at: 0.0, bytes: 0 }],
         };
         call.metadata.insert(CALL_HEADER.to_owned(), "0".to_owned());
-        let reply = Answer::headers().message("").trailers(Code::OK);
+        let reply = Answer::headers().message("").trailers(StatusNumber::OK);
         Scene {
             name: String::new(),
             config: "{}".to_owned(),

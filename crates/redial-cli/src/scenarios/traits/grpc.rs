@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use redial::code::Code;
 use redial::{Note, Ns, Why};
+use redial_service_config::Code;
 
 use super::super::designs::Plan;
 use super::super::live::{ATTEMPTS_MAX, Pace, Sizes, path};

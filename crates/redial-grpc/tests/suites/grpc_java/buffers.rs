@@ -2,7 +2,7 @@
 
 use redial_core::Why;
 use redial_grpc::RetryLayerBuilder;
-use redial_peers::grpc::{Answer, Code as Said, Once, Server};
+use redial_peers::grpc::{Answer, Once, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

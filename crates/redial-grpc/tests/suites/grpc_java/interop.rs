@@ -2,7 +2,7 @@
 
 use redial_core::{Note, Why};
 use redial_grpc::RetryLayer;
-use redial_peers::grpc::{Answer, Code as Said, Once, Reason, Server};
+use redial_peers::grpc::{Answer, Once, Reason, Server, StatusNumber as Said};
 use tonic::Code;
 
 use crate::suites::rig::*;

@@ -2,7 +2,7 @@
 
 use redial_core::Why;
 use redial_grpc::Jitter;
-use redial_peers::grpc::{Answer, Code as Said, Server};
+use redial_peers::grpc::{Answer, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

@@ -2,7 +2,7 @@
 
 use redial_core::Why;
 use redial_grpc::MethodStatistics;
-use redial_peers::grpc::{Answer, Code as Said};
+use redial_peers::grpc::{Answer, StatusNumber as Said};
 use tonic::Code;
 
 use super::policy;

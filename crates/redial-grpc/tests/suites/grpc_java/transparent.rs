@@ -2,7 +2,7 @@
 
 use redial_core::Why;
 use redial_grpc::{CallDiary, CallOptions, RetryLayer};
-use redial_peers::grpc::{Answer, Code as Said, Reason, Script, Server};
+use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

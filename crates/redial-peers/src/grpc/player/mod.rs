@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use self::request::Gate;
 use super::act::{Act, Headers, Payload};
 use super::answer::{Answer, GRPC_MESSAGE, GRPC_STATUS};
-use super::code::Code;
 use super::inbox::{Inbox, PREFIX_BYTES};
 use super::record::{How, Reset};
 use super::script::Given;
 use super::shared::Shared;
+use super::status_number::StatusNumber;
 use super::wire::{Over, Sent, Wire};
 
 pub(super) struct Player {
@@ -251,7 +251,7 @@ impl Player {
     fn echo_next(&mut self) -> Option<How> {
         if self.inbox.overflows() {
             let mut fields = HeaderMap::new();
-            fields.insert(GRPC_STATUS, Code::RESOURCE_EXHAUSTED.0.into());
+            fields.insert(GRPC_STATUS, StatusNumber::RESOURCE_EXHAUSTED.0.into());
             let text = http::HeaderValue::from_static("more than an echo can hold");
             fields.insert(GRPC_MESSAGE, text);
             return self.trailers(fields);
@@ -262,6 +262,6 @@ impl Player {
 }
 
 /// The status among these fields, if it is a number.
-fn status_of(fields: &HeaderMap) -> Option<Code> {
-    fields.get(GRPC_STATUS)?.to_str().ok()?.parse().ok().map(Code)
+fn status_of(fields: &HeaderMap) -> Option<StatusNumber> {
+    fields.get(GRPC_STATUS)?.to_str().ok()?.parse().ok().map(StatusNumber)
 }

@@ -13,7 +13,7 @@ use super::values::{
 };
 use crate::grpc::act::{Act, Close, Door, Headers, Once, Step};
 use crate::grpc::answer::{Answer, PUSHBACK};
-use crate::grpc::code::Code;
+use crate::grpc::status_number::StatusNumber;
 
 /// The written form of an attempt.
 #[derive(Default, serde::Deserialize)]
@@ -179,7 +179,7 @@ fn response(
     let replies = match (replies, outcome) {
         (Some(replies), _) => replies,
         // A unary client that is told OK expects a message.
-        (None, Some(Outcome::Status(Code::OK))) => vec![Content::empty()],
+        (None, Some(Outcome::Status(StatusNumber::OK))) => vec![Content::empty()],
         (None, _) => Vec::new(),
     };
     let first = replies.first().map(|reply| reply.after.unwrap_or(after));
@@ -211,7 +211,7 @@ struct Said {
 
 impl Said {
     /// Trailers-Only, or trailers if there were headers.
-    fn status(self, code: Code, only: bool, end_stream: bool) -> Result<Act, String> {
+    fn status(self, code: StatusNumber, only: bool, end_stream: bool) -> Result<Act, String> {
         let mut answer =
             if only { Answer::trailers_only(code) } else { Answer::headers().trailers(code) };
         if let Some(text) = &self.message {

@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 use super::Ordered;
 use crate::grpc::act::{Close, Door, LastStream, Once, Payload};
-use crate::grpc::code::Code;
+use crate::grpc::status_number::StatusNumber;
 
 /// The most bytes that a script makes up for one message.
 const ZEROS_MAX: usize = 64 * 1024 * 1024;
@@ -90,22 +90,25 @@ enum Named {
 /// A status, or nothing ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    Status(Code),
+    Status(StatusNumber),
     Hang,
 }
 
 impl<'de> Deserialize<'de> for Outcome {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
         match Named::deserialize(from)? {
-            Named::Number(number) => Ok(Outcome::Status(Code(number))),
+            Named::Number(number) => Ok(Outcome::Status(StatusNumber(number))),
             Named::Name(name) if name == "hang" => Ok(Outcome::Hang),
-            Named::Name(name) => Code::from_name(&name).map(Outcome::Status).ok_or_else(|| {
-                let names: Vec<_> = Code::named().map(|code| code.to_string()).collect();
-                let names = names.join(", ");
-                D::Error::custom(format!(
-                    "unknown status {name:?}; expected \"hang\", a number or one of {names}"
-                ))
-            }),
+            Named::Name(name) => {
+                StatusNumber::from_name(&name).map(Outcome::Status).ok_or_else(|| {
+                    let names: Vec<_> =
+                        StatusNumber::named().map(|code| code.to_string()).collect();
+                    let names = names.join(", ");
+                    D::Error::custom(format!(
+                        "unknown status {name:?}; expected \"hang\", a number or one of {names}"
+                    ))
+                })
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a scripted server is told to do to an attempt, in the words of the peer.
 
-use redial::code::Code;
-use redial_peers::grpc::{Answer, Code as PeerCode, Door, Reason};
+use redial_peers::grpc::{Answer, Door, Reason, StatusNumber};
+use redial_service_config::Code;
 
 use super::pace::Pace;
 use crate::scenarios::model::{Attempt, Outcome, Seen};
@@ -47,7 +47,7 @@ fn steps(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
         return attempt.headers.map_or_else(Answer::hang, |at| begun(pace.span(at)));
     };
     let code = Code::from_name(name).unwrap_or(Code::Unknown);
-    let status = PeerCode(i64::from(code.number()));
+    let status = StatusNumber::from(code);
     let headers = attempt.headers.map(|at| pace.span(at));
     let answer = match (headers, code) {
         // A client of one response needs it.

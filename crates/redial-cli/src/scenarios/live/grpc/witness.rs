@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::HeaderMap;
-use redial::code::Code;
 use redial::{Diary, Note, Ns, Why};
 use redial_echo::EchoResponse;
 use redial_peers::grpc::{Reason, Record, Stream, timeout};
+use redial_service_config::Code;
 use redial_service_config::Statistics;
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};

@@ -1,7 +1,6 @@
 //! The status codes of gRPC, by name and number (its `status.proto`).
 //!
-//! They are here and not in a crate of their own so that Milvus, service configs and the gRPC layer
-//! mean the same thing without depending on a transport.
+//! The gRPC crates share them: service configs, the layer, the fault servers and Milvus.
 
 use std::fmt;
 
