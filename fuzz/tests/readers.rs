@@ -228,11 +228,11 @@ fn a_peers_script_is_playable_or_refused_with_its_place() {
         r#"{"about":"all of it","attempts":[{"after":5,"outcome":"UNAVAILABLE","message":"b%","pushback":["5","x"],"metadata":{"a":["1","2"]}},{"headers":2,"after":9,"outcome":5,"replies":[{"after":3,"text":"abc"},{"hex":"00ff"},{"bytes":7},{"echo":true},{"echo_rest":true}]},{"once":{"messages":2},"reset":"CANCEL","accepts":1}],"calls":{"lost":[{"goaway":{"last":"below","code":"ENHANCE_YOUR_CALM","debug":"d"},"close":"orderly"},{"seen":"unsent"},{"http":{"status":503,"type":"text/html","body":"no"}},{"door":"silent"}]},"in_turn":true,"doors":[{"door":"closed-at-once","after":5}],"otherwise":{"outcome":"hang"},"concurrent_streams":100}"#,
         r#"{"attempts":[{"steps":[{"headers":{"status":200,"fields":{"grpc-status":"0"},"end_stream":false}},{"after":1.5,"message":{"text":"x"}},{"data":{"hex":"0000"}},{"trailers":{"grpc-status":"14"}}]},{"outcome":"OK","end_stream":false},{"close":"abrupt","after":1e3}]}"#,
     ];
-    let read = |text| serde_json::from_str::<redial_peers::grpc::Server>(text);
+    let read = |text| serde_json::from_str::<redial_faults::grpc::Server>(text);
     for sample in SAMPLES {
         assert!(read(sample).is_ok(), "{:?}", read(sample).err());
     }
-    fuzz(SAMPLES, |text| match serde_json::from_str::<redial_peers::grpc::Server>(text) {
+    fuzz(SAMPLES, |text| match serde_json::from_str::<redial_faults::grpc::Server>(text) {
         // What is read is started without a panic, and printed.
         Ok(server) => assert!(!format!("{:?}", server.on_pipe().record()).is_empty()),
         Err(error) => assert!(error.line() <= text.matches('\n').count() + 1, "{error}"),

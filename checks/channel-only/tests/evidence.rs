@@ -12,7 +12,7 @@ mod queues;
 mod rig;
 
 use redial_echo::echo_client::EchoClient;
-use redial_peers::grpc::{Answer, Reason, Server};
+use redial_faults::grpc::{Answer, Reason, Server};
 use rig::{Rig, channel, endpoint, message};
 use tonic::Code;
 

@@ -2,7 +2,7 @@
 //! tonic 0.13's own client and channel over a pipe to a scripted server, on a paused clock, with a
 //! codec that leaves bytes alone; the layer is built without any tonic.
 
-#[path = "../../../crates/redial-peers/tests/grpc/codec.rs"]
+#[path = "../../../crates/redial-faults/tests/grpc/codec.rs"]
 mod codec;
 
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use codec::Raw;
 use hyper_util::rt::TokioIo;
+use redial_faults::grpc::{Answer, Handle, Pipe, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions, RetryLayer, RetryService, Wrapping};
-use redial_peers::grpc::{Answer, StatusNumber as Peer, Handle, Pipe, Reason, Script, Server};
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -71,7 +71,7 @@ async fn the_last_failure_is_handed_on_with_its_number() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_both_kinds_is_replayed() {
     let (mut client, server) =
-        client([busy().once(redial_peers::grpc::Once::Request), Answer::echo()]);
+        client([busy().once(redial_faults::grpc::Once::Request), Answer::echo()]);
     client.ready().await.unwrap();
     let messages = ["a", "b", "c"].map(Bytes::from);
     let request = Request::new(tokio_stream::iter(messages.clone()));

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redial_cli::{demo, peer, scenarios};
+use redial_cli::{demo, faults, scenarios};
 
 /// Retry behaviour: play it, see it, check it.
 #[derive(Debug, Parser)]
@@ -20,7 +20,7 @@ enum Command {
     /// Play scenario files: what a policy is given, and what must then happen.
     Scenarios(scenarios::Arguments),
     /// Run a scripted server that fails on demand, for clients in any language.
-    Peer(peer::Arguments),
+    Faults(faults::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
 }
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let mut err = BufWriter::new(stderr);
     let done = match command {
         Command::Scenarios(arguments) => scenarios::run(&arguments, &mut out, &mut err),
-        Command::Peer(arguments) => peer::run(&arguments, &mut out, &mut err),
+        Command::Faults(arguments) => faults::run(&arguments, &mut out, &mut err),
         Command::Demo => demo(&mut out).map(|()| 0),
     };
     let flushed = out.flush().and_then(|()| err.flush());

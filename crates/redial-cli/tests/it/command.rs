@@ -843,7 +843,7 @@ fn two_scenarios_of_one_name_are_a_mistake() {
 /// Red: clap without its feature `wrap_help`.
 #[test]
 fn the_help_fits_a_narrow_terminal() {
-    for command in ["scenarios", "peer", "demo"] {
+    for command in ["scenarios", "faults", "demo"] {
         let mut help = Command::new(env!("CARGO_BIN_EXE_redial"));
         let output = help.args([command, "--help"]).env("COLUMNS", "60").output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

@@ -4,10 +4,10 @@
 //! again by itself.
 
 mod command;
+mod faults;
 mod files;
 mod foreign;
 mod levels;
 mod loader;
-mod peer;
 mod presets;
 mod temporary;

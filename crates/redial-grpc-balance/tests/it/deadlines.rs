@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
-use redial_peers::grpc::{Answer, Code as Peer, Server};
+use redial_faults::grpc::{Answer, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 fn within(deadline: Duration) -> Request<EchoRequest> {

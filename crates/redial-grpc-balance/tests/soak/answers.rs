@@ -7,7 +7,7 @@ use fastrand::Rng;
 use http::StatusCode;
 use prost::Message;
 use redial_echo::EchoResponse;
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Answer, Close, Door, LastStream, Once, Reason, Script, StatusNumber as Code,
 };
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prost::Message;
 use redial_echo::EchoRequest;
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Answer, CALL_HEADER, Handle, How, Script, Server, StatusNumber as Code, Stream, Tcp,
 };
 use tokio::time::{sleep, timeout};

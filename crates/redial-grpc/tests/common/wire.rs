@@ -11,11 +11,11 @@ use redial::{Note, Why};
 use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
+use redial_faults::grpc::{Connector, Handle, Pipe, Record, Script, Server};
 use redial_grpc::{
     CallDiary, CallOptions, CallReport, Control, RetryLayer, RetryLayerBuilder, RetryService,
     ServiceConfig,
 };
-use redial_peers::grpc::{Connector, Handle, Pipe, Record, Script, Server};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tower::ServiceBuilder;
@@ -153,7 +153,7 @@ impl Told {
 
     /// `grpc-previous-rpc-attempts` of each stream that arrived.
     pub(crate) fn previous(&self) -> Vec<Option<u64>> {
-        self.record.streams.iter().map(redial_peers::grpc::Stream::previous_attempts).collect()
+        self.record.streams.iter().map(redial_faults::grpc::Stream::previous_attempts).collect()
     }
 
     /// What the application finds of it.

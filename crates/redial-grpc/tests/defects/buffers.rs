@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use redial_echo::EchoRequest;
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Answer, Close, Door, LastStream, Once, Reason, Script, Server, StatusNumber as Peer, Stream,
 };
 use tokio_stream::StreamExt as _;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redial::{Note, Why};
 use redial_echo::EchoRequest;
+use redial_faults::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions, Retries};
-use redial_peers::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::runtime::Handle;
 use tokio_stream::StreamExt as _;
 use tonic::Request;
@@ -27,7 +27,7 @@ fn busy() -> Answer {
 async fn cancel_while_replaying_cancels_wire_stream() {
     // The retry's window is shut in the middle of what the first attempt was sent.
     for accepts in [0, 1, 2] {
-        let first = busy().once(redial_peers::grpc::Once::Messages(3));
+        let first = busy().once(redial_faults::grpc::Once::Messages(3));
         let mut rig = Rig::new(RETRY, [first, Answer::hang().accepts(accepts)]);
         let messages = tokio_stream::iter((0..3).map(|_| message(&"m".repeat(20_000))));
         // The application keeps its side open.

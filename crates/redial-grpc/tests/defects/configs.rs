@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use redial_echo::echo_client::EchoClient;
-use redial_peers::grpc::{Answer, Reason, Script, StatusNumber as Peer};
+use redial_faults::grpc::{Answer, Reason, Script, StatusNumber as Peer};
 use tonic::Request;
 use tonic::service::interceptor::InterceptedService;
 use tower::Layer as _;

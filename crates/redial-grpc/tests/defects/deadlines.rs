@@ -3,8 +3,8 @@
 use redial::Why;
 use redial::testing::{Play, Script as Played, hangs, meets, succeeds};
 use redial_core::Random;
+use redial_faults::grpc::{Answer, Server, StatusNumber as Peer};
 use redial_grpc::{Client, ServiceConfig};
-use redial_peers::grpc::{Answer, Server, StatusNumber as Peer};
 use redial_service_config::{Code as Status, Pushback};
 use tonic::Code;
 

@@ -1,7 +1,7 @@
 //! What servers say about the next attempt.
 
 use redial::Why;
-use redial_peers::grpc::{Answer, Script, StatusNumber as Peer};
+use redial_faults::grpc::{Answer, Script, StatusNumber as Peer};
 use tonic::Code;
 
 use super::rig::{RETRY, Rig};

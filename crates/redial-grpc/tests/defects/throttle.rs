@@ -1,8 +1,8 @@
 //! The throttle.
 
 use redial::Why;
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use tonic::Code;
 
 use super::rig::{RETRY, Rig, message};

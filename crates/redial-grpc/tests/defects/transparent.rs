@@ -2,7 +2,7 @@
 
 use redial::Why;
 use redial_core::Proof;
-use redial_peers::grpc::{Answer, Close, LastStream, Reason};
+use redial_faults::grpc::{Answer, Close, LastStream, Reason};
 use tonic::Code;
 
 use super::rig::{HEDGE, RETRY, Rig};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redial::{Note, Why};
+use redial_faults::grpc::{Answer, Close, Reason, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions, Code, Retries};
-use redial_peers::grpc::{Answer, Close, Reason, Server, StatusNumber as Peer};
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Status};
 
@@ -166,7 +166,7 @@ async fn agree(seed: u64) -> Why {
     // What the server saw, it was sent.
     let streams = rig.server.record().streams;
     assert!(streams.len() as u64 <= started, "{said}");
-    let most = streams.iter().filter_map(redial_peers::grpc::Stream::previous_attempts).max();
+    let most = streams.iter().filter_map(redial_faults::grpc::Stream::previous_attempts).max();
     assert!(most.unwrap_or(0) <= repeats, "{said}");
     *why
 }

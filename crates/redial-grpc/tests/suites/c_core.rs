@@ -8,10 +8,10 @@ use std::task::Poll;
 
 use redial_core::Why;
 use redial_echo::echo_client::EchoClient;
-use redial_grpc::{Client, Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber as Said,
 };
+use redial_grpc::{Client, Retries, RetryLayer, ServiceConfig};
 use tonic::{Code, Status};
 use tower::{ServiceBuilder, ServiceExt as _};
 

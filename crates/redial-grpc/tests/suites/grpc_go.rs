@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redial_core::{Note, Proof, Why};
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, LastStream, Once, Reason, Server, StatusNumber as Said};
 use redial_grpc::Retries;
-use redial_peers::grpc::{Answer, LastStream, Once, Reason, Server, StatusNumber as Said};
 use tonic::Code;
 use tower::ServiceBuilder;
 

@@ -11,14 +11,14 @@ use prost::Message as _;
 use redial_core::{Note, Why};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
+use redial_faults::grpc::{
+    Answer, Connector, Handle, Once, Pipe, Reason, Record, StatusNumber as Said,
+};
+use redial_faults::grpc::{Script, Server, Stream};
 use redial_grpc::{
     CallDiary, CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService,
     ServiceConfig,
 };
-use redial_peers::grpc::{
-    Answer, Connector, Handle, Once, Pipe, Reason, Record, StatusNumber as Said,
-};
-use redial_peers::grpc::{Script, Server, Stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnboundedReceiverStream;

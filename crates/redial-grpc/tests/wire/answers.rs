@@ -3,8 +3,8 @@
 
 use http::StatusCode;
 use redial::Why;
+use redial_faults::grpc::{Answer, Close, How, Reason, Server, StatusNumber as Peer};
 use redial_grpc::Retries;
-use redial_peers::grpc::{Answer, Close, How, Reason, Server, StatusNumber as Peer};
 use tonic::{Code, Status};
 
 use super::rig::{HEDGE, RETRY, Rig, layer, message, ms};

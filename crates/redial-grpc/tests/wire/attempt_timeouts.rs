@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redial::{Note, Why};
 use redial_echo::EchoRequest;
+use redial_faults::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{AttemptTimeout, CallDiary, CallOptions, Late, Retries, RetryLayerBuilder};
-use redial_peers::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;
@@ -40,7 +40,7 @@ fn within(deadline: Duration) -> Request<EchoRequest> {
 }
 
 fn timeouts(rig: &Rig) -> Vec<Option<Duration>> {
-    rig.server.record().streams.iter().map(redial_peers::grpc::Stream::timeout).collect()
+    rig.server.record().streams.iter().map(redial_faults::grpc::Stream::timeout).collect()
 }
 
 #[tokio::test(start_paused = true)]

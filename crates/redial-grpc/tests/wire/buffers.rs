@@ -4,8 +4,8 @@
 use prost::Message;
 use redial::Why;
 use redial_echo::EchoRequest;
+use redial_faults::grpc::{Answer, Close, How, Once, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions, Retries, RetryLayer};
-use redial_peers::grpc::{Answer, Close, How, Once, Reason, Script, Server, StatusNumber as Peer};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;

@@ -1,8 +1,8 @@
 //! Configs and switches that change while calls run (rulings G39 and G40).
 
 use redial::Why;
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallOptions, Retries, RetryLayer};
-use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 use super::rig::{RETRY, Rig, UNARY, config, config_text, layer, message, ms};

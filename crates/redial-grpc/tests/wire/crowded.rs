@@ -4,8 +4,8 @@
 
 use fastrand::Rng;
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions};
-use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use tokio::time::Instant;
 use tonic::Request;
 use tower::ServiceBuilder;

@@ -6,8 +6,8 @@ use http_body_util::BodyExt as _;
 use redial::Why;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, Door, How, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallReports, Late, Retries};
-use redial_peers::grpc::{Answer, Door, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;
@@ -26,7 +26,7 @@ fn busy() -> Answer {
 }
 
 fn timeouts(rig: &Rig) -> Vec<Option<Duration>> {
-    rig.server.record().streams.iter().map(redial_peers::grpc::Stream::timeout).collect()
+    rig.server.record().streams.iter().map(redial_faults::grpc::Stream::timeout).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn a_call_that_ran_out_of_time_says_what_happened_last() {
     assert_eq!(told.status().message(), text);
     assert_eq!(told.previous_told().as_deref(), Some("1"));
 
-    let closed = Answer::close(redial_peers::grpc::Close::Orderly);
+    let closed = Answer::close(redial_faults::grpc::Close::Orderly);
     let mut rig = Rig::new(&RETRY.replace("0.1s", "60s").replace("1s", "60s"), [closed]);
     let told = rig.call_with(within(ms(200))).await;
     assert_eq!(told.code(), Code::DeadlineExceeded);
@@ -295,7 +295,7 @@ async fn deadline_holds_after_a_failure_in_headers_of_an_open_stream() {
 #[tokio::test(start_paused = true)]
 async fn deadline_message_names_the_last_failure_before_the_deadline() {
     let late = || Answer::trailers_only(Peer::DEADLINE_EXCEEDED).after(ms(70));
-    let lost = || Answer::close(redial_peers::grpc::Close::Orderly).after(ms(70));
+    let lost = || Answer::close(redial_faults::grpc::Close::Orderly).after(ms(70));
     for last in [Answer::hang(), late(), late().without_end_stream(), lost()] {
         let what = format!("{last:?}");
         let mut rig = Rig::new(RETRY, [busy(), last]);

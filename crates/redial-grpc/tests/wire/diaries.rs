@@ -1,8 +1,8 @@
 //! The diary of a call: it comes through the request's extensions, and its replay decides the same.
 
 use redial::{Diary, Note, Why};
+use redial_faults::grpc::{Answer, Door, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions, Client, Retries, RetryLayerBuilder};
-use redial_peers::grpc::{Answer, Door, Reason, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 use super::rig::{HEDGE, RETRY, Rig, UNARY, config, layer, message, ms};

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, Close, How, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Close, How, Reason, Script, Server, StatusNumber as Peer};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};
@@ -118,7 +118,7 @@ async fn with_retries_disabled_the_deadline_resets_the_stream_too() {
         {
             let layer = layer(RETRY).retries(retries).build();
             let mut rig =
-                Rig::of(layer, Server::new([answer.once(redial_peers::grpc::Once::Headers)]));
+                Rig::of(layer, Server::new([answer.once(redial_faults::grpc::Once::Headers)]));
             let (send, receive) = tokio::sync::mpsc::channel(4);
             send.send(message("x")).await.unwrap();
             let mut request = Request::new(ReceiverStream::new(receive));

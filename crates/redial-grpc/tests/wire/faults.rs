@@ -4,7 +4,7 @@
 
 use redial::Why;
 use redial_core::Proof;
-use redial_peers::grpc::{Answer, Close, LastStream, Once, Reason};
+use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason};
 use tonic::Code;
 
 use super::rig::{RETRY, Rig, Told};
@@ -188,7 +188,7 @@ async fn a_goaway_at_or_above_the_stream_and_then_the_end_proves_nothing() {
 async fn a_goaway_at_or_above_the_stream_lets_it_finish() {
     for last in [LastStream::This, LastStream::Above] {
         let answer = Answer::go_away(last, Reason::NO_ERROR).then_headers();
-        let answer = answer.message("").trailers(redial_peers::grpc::StatusNumber::OK);
+        let answer = answer.message("").trailers(redial_faults::grpc::StatusNumber::OK);
         let seen = Seen {
             code: Code::Ok,
             why: Why::Succeeded,

@@ -2,8 +2,8 @@
 //! known, and how hedging stops where hedges do not win. The config's own delay is 20 ms.
 
 use redial::{Diary, HedgeDelay, Note, Why};
+use redial_faults::grpc::{Answer, CALL_HEADER, Script, Server, StatusNumber as Peer};
 use redial_grpc::{Client, HedgeAt, HedgeAtBuilder, PaceReading, Retries};
-use redial_peers::grpc::{Answer, CALL_HEADER, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 
 use super::rig::{HEDGE, RETRY, Rig, Told, UNARY, config, config_text, layer, message, ms};

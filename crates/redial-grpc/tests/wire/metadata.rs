@@ -1,8 +1,8 @@
 //! What attempts and applications are told of earlier attempts, and what all attempts have in common
 //! (ruling G30).
 
+use redial_faults::grpc::{Answer, Reason, Server, StatusNumber as Peer};
 use redial_grpc::{Attempts, CallOptions, Retries};
-use redial_peers::grpc::{Answer, Reason, Server, StatusNumber as Peer};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 

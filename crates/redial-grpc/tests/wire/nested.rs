@@ -2,8 +2,8 @@
 
 use redial::Why;
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, Server, StatusNumber as Peer};
 use redial_grpc::{CallDiary, CallOptions, Note, RetryLayer};
-use redial_peers::grpc::{Answer, Server, StatusNumber as Peer};
 use tonic::{Code, Request, Status};
 use tower::ServiceBuilder;
 

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use redial_core::Proof;
+use redial_faults::grpc::{Answer, Close, Door, Script, Server};
 use redial_grpc::{CallDiary, CallOptions, RetryLayer};
-use redial_peers::grpc::{Answer, Close, Door, Script, Server};
 use tokio::task::AbortHandle;
 use tonic::{Code, Request};
 

@@ -4,11 +4,11 @@
 use std::error::Error;
 
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, Close, Script, Server, StatusNumber as Peer};
 use redial_grpc::{
     AttemptReport, BackendId, CallDiary, CallOptions, CallReport, CallReports, Code as Grpc,
     LOGGED_MESSAGE_MAX, PolicyKind, Retries, RetryLayer, UsedBackends, Why,
 };
-use redial_peers::grpc::{Answer, Close, Script, Server, StatusNumber as Peer};
 use tonic::{Code, Request};
 use tower::{Service as _, ServiceBuilder, ServiceExt as _};
 

@@ -2,8 +2,8 @@
 //! connection when they are too many.
 
 use redial_echo::echo_client::EchoClient;
+use redial_faults::grpc::{Answer, Reason};
 use redial_grpc::RetryLayer;
-use redial_peers::grpc::{Answer, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tonic::Code;
 use tower::ServiceBuilder;

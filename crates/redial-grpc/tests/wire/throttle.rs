@@ -1,8 +1,8 @@
 //! One throttle for each server name in the process, whatever happens to configs (ruling G15).
 
 use redial::Why;
+use redial_faults::grpc::{Answer, Script, Server, StatusNumber as Peer};
 use redial_grpc::{Retries, RetryLayer, ServiceConfig};
-use redial_peers::grpc::{Answer, Script, Server, StatusNumber as Peer};
 use tonic::Code;
 
 use super::rig::{RETRY, Rig, UNARY, layer};

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redial_peers::grpc::Server;
+use redial_faults::grpc::Server;
 
 use super::program::Program;
 use super::protocol::Told;

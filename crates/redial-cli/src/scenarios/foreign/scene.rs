@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redial::{Jitter, Ns};
-use redial_peers::grpc::{Answer, CALL_HEADER, Script, StatusNumber};
+use redial_faults::grpc::{Answer, CALL_HEADER, Script, StatusNumber};
 use redial_service_config::{
     ATTEMPTS_CAP, Client, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
 };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use redial::Ns;
-use redial_peers::grpc::{Reason, Record, Stream};
+use redial_faults::grpc::{Reason, Record, Stream};
 use serde_json::{Value, json};
 
 use super::super::live::Pace;

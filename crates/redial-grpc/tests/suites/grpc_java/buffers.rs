@@ -1,8 +1,8 @@
 //! The limits on what is kept for a repetition, at them and one byte past them.
 
 use redial_core::Why;
+use redial_faults::grpc::{Answer, Once, Server, StatusNumber as Said};
 use redial_grpc::RetryLayerBuilder;
-use redial_peers::grpc::{Answer, Once, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

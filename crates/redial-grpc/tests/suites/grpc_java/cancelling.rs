@@ -1,7 +1,7 @@
 //! The application drops a call: nothing goes on, and nothing is counted.
 
 use redial_core::Why;
-use redial_peers::grpc::{Answer, Once, StatusNumber as Said};
+use redial_faults::grpc::{Answer, Once, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

@@ -1,7 +1,7 @@
 //! Hedging: six attempts at most, one every 100 s.
 
 use redial_core::Why;
-use redial_peers::grpc::{Answer, Reason, Server, StatusNumber as Said};
+use redial_faults::grpc::{Answer, Reason, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::{hedged, hedging_policy};

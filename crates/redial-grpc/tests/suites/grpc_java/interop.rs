@@ -1,8 +1,8 @@
 //! After `RetryTest` of the interop suite.
 
 use redial_core::{Note, Why};
+use redial_faults::grpc::{Answer, Once, Reason, Server, StatusNumber as Said};
 use redial_grpc::RetryLayer;
-use redial_peers::grpc::{Answer, Once, Reason, Server, StatusNumber as Said};
 use tonic::Code;
 
 use crate::suites::rig::*;

@@ -1,8 +1,8 @@
 //! Delays: the backoff's and the server's.
 
 use redial_core::Why;
+use redial_faults::grpc::{Answer, Server, StatusNumber as Said};
 use redial_grpc::Jitter;
-use redial_peers::grpc::{Answer, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

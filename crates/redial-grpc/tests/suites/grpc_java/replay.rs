@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redial_core::Why;
 use redial_echo::EchoRequest;
-use redial_peers::grpc::{Answer, Once, Server, StatusNumber as Said};
+use redial_faults::grpc::{Answer, Once, Server, StatusNumber as Said};
 use tokio_stream::Stream;
 use tonic::Code;
 

@@ -1,8 +1,8 @@
 //! The tokens that calls share: 4 at most, 0.8 for a success.
 
 use redial_core::Why;
+use redial_faults::grpc::{Answer, StatusNumber as Said};
 use redial_grpc::MethodStatistics;
-use redial_peers::grpc::{Answer, StatusNumber as Said};
 use tonic::Code;
 
 use super::policy;

@@ -1,8 +1,8 @@
 //! Attempts that provably did not run are replaced.
 
 use redial_core::Why;
+use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Said};
 use redial_grpc::{CallDiary, CallOptions, RetryLayer};
-use redial_peers::grpc::{Answer, Reason, Script, Server, StatusNumber as Said};
 use tonic::Code;
 
 use super::retrying;

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use redial::Sleeper;
 use redial::testing::draws;
+use redial_faults::grpc::{Answer, CALLS_MAX, Door, Handle, STREAMS_KEPT, Script, Server};
 use redial_grpc::{CallDiary, RetryLayer, RetryService};
-use redial_peers::grpc::{Answer, CALLS_MAX, Door, Handle, STREAMS_KEPT, Script, Server};
 use redial_service_config::{Client, ServiceConfig};
 use tonic::transport::Channel;
 use tower::Layer;

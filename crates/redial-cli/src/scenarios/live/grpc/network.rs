@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper_util::rt::TokioIo;
 use redial::{Ns, Sleeper};
-use redial_peers::grpc::{CALL_HEADER, Connector};
+use redial_faults::grpc::{CALL_HEADER, Connector};
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Error};
 use tower::{Service, service_fn};

@@ -1,6 +1,6 @@
-//! What a scripted server is told to do to an attempt, in the words of the peer.
+//! What a scripted server is told to do to an attempt, in the words of `redial-faults`.
 
-use redial_peers::grpc::{Answer, Door, Reason, StatusNumber};
+use redial_faults::grpc::{Answer, Door, Reason, StatusNumber};
 use redial_service_config::Code;
 
 use super::pace::Pace;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use redial::Ns;
 use redial::testing::draws;
-use redial_peers::grpc::Door;
+use redial_faults::grpc::Door;
 use redial_service_config::Client;
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::transport::{Channel, Endpoint};

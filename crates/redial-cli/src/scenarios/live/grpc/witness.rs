@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use redial::{Diary, Note, Ns, Why};
 use redial_echo::EchoResponse;
-use redial_peers::grpc::{Reason, Record, Stream, timeout};
+use redial_faults::grpc::{Reason, Record, Stream, timeout};
 use redial_service_config::Code;
 use redial_service_config::Statistics;
 use tonic::metadata::MetadataMap;

@@ -1,4 +1,4 @@
-//! Goal: `redial peer grpc` can be used from any language: its first line is the address, each
+//! Goal: `redial faults grpc` can be used from any language: its first line is the address, each
 //! stream gets a line, it ends when it is told to, and bad input is explained. Method: the program
 //! itself is run, and spoken to by a client on the raw `h2` crate.
 
@@ -7,22 +7,22 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use redial_cli::peer::SCRIPT_BYTES_MAX;
+use redial_cli::faults::SCRIPT_BYTES_MAX;
 use serde_json::{Value, json};
 
 use crate::temporary::Temporary;
 
-/// A peer that runs, and is ended with the test.
-struct Peer {
+/// A server that runs, and is ended with the test.
+struct FaultServer {
     process: Child,
     out: BufReader<ChildStdout>,
     first: String,
 }
 
-impl Peer {
-    fn start(arguments: &[&str]) -> Peer {
+impl FaultServer {
+    fn start(arguments: &[&str]) -> FaultServer {
         let mut process = Command::new(env!("CARGO_BIN_EXE_redial"))
-            .args(["peer", "grpc"])
+            .args(["faults", "grpc"])
             .args(arguments)
             // A test that hangs ends all the same.
             .args(if arguments.contains(&"--for") { &[][..] } else { &["--for", "60s"] })
@@ -33,7 +33,7 @@ impl Peer {
         let mut out = BufReader::new(process.stdout.take().unwrap());
         let mut first = String::new();
         out.read_line(&mut first).unwrap();
-        Peer { process, out, first: first.trim_end().to_owned() }
+        FaultServer { process, out, first: first.trim_end().to_owned() }
     }
 
     fn line(&mut self) -> String {
@@ -58,7 +58,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for FaultServer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -80,14 +80,14 @@ fn calls(address: &str, calls: &[&[(&str, &str)]]) -> Vec<Seen> {
             seen.push(call(client.clone(), fields).await);
         }
         drop(client);
-        // The client leaves in order, so that the peer's line says nothing else.
+        // The client leaves in order, so that the server's line says nothing else.
         let _ = connection.await;
         seen
     })
 }
 
 async fn call(client: h2::client::SendRequest<Bytes>, fields: &[(&str, &str)]) -> Seen {
-    let mut request = Request::post("http://peer/echo.Echo/Get");
+    let mut request = Request::post("http://server/echo.Echo/Get");
     for (name, value) in fields {
         request = request.header(*name, *value);
     }
@@ -112,16 +112,18 @@ const NONE: &[(&str, &str)] = &[];
 
 #[test]
 fn without_a_script_it_echoes_and_writes_a_line_for_each_stream() {
-    let mut peer = Peer::start(&["--streams", "2"]);
-    let seen =
-        calls(&peer.first, &[&[("grpc-timeout", "2S"), ("grpc-previous-rpc-attempts", "1")], NONE]);
+    let mut server = FaultServer::start(&["--streams", "2"]);
+    let seen = calls(
+        &server.first,
+        &[&[("grpc-timeout", "2S"), ("grpc-previous-rpc-attempts", "1")], NONE],
+    );
     assert_eq!(seen[0].as_ref().unwrap().1, "\0\0\0\0\x02hi");
     assert_eq!((status(&seen[0]), status(&seen[1])), ("0", "0"));
-    let line = peer.line();
+    let line = server.line();
     let expected = " ms /echo.Echo/Get attempt 1 previous 1 timeout 2000.0 ms: 1 message, 7 bytes, half-closed; answered OK after ";
     assert!(line.contains(expected), "{line}");
     assert!(line.ends_with("ms (not in the script)"), "{line}");
-    let (code, out, err) = peer.end();
+    let (code, out, err) = server.end();
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let out: Vec<_> = out.lines().collect();
     assert_eq!(out.len(), 2);
@@ -134,8 +136,8 @@ fn with_json_every_line_is_an_object() {
     let script = Temporary::new(
         r#"{ "calls": {"a": [{"outcome": "UNAVAILABLE", "pushback": "7"}, {"reset": "REFUSED_STREAM"}]} }"#,
     );
-    let mut peer = Peer::start(&["--json", "--script", script.path(), "--streams", "2"]);
-    let first: Value = serde_json::from_str(&peer.first).unwrap();
+    let mut server = FaultServer::start(&["--json", "--script", script.path(), "--streams", "2"]);
+    let first: Value = serde_json::from_str(&server.first).unwrap();
     let address = first["listening"].as_str().unwrap().to_owned();
     assert_eq!(first, json!({ "listening": address }));
     let a = &[("x-redial-call", "a")][..];
@@ -145,7 +147,7 @@ fn with_json_every_line_is_an_object() {
     assert_eq!(pushback, "7");
     assert_eq!(seen[1].as_ref().unwrap_err().reason(), Some(h2::Reason::REFUSED_STREAM));
     for attempt in 1..3 {
-        let stream: Value = serde_json::from_str(&peer.line()).unwrap();
+        let stream: Value = serde_json::from_str(&server.line()).unwrap();
         assert_eq!((&stream["stream"], &stream["attempt"]), (&json!(attempt), &json!(attempt)));
         assert_eq!((&stream["call"], &stream["scripted"]), (&json!("a"), &json!(true)));
         assert_eq!((&stream["messages"], &stream["payloads"]), (&json!(1), &json!(["6869"])));
@@ -153,7 +155,7 @@ fn with_json_every_line_is_an_object() {
         let how = if attempt == 1 { "answered" } else { "reset" };
         assert_eq!(stream["end"]["how"], json!(how));
     }
-    let (code, out, err) = peer.end();
+    let (code, out, err) = server.end();
     assert_eq!((code, out.as_str()), (Some(0), ""));
     assert_eq!(err, "2 streams, 0 not in the script, 1 connections\n");
 }
@@ -174,11 +176,12 @@ const SCENARIO: &str = r#"{ "about": "x", "scenarios": [
 #[test]
 fn a_scenario_is_played_call_by_call() {
     let file = Temporary::new(SCENARIO);
-    let peer = Peer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "4"]);
-    let seen = calls(&peer.first, &[NONE, NONE, NONE, NONE]);
+    let server =
+        FaultServer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "4"]);
+    let seen = calls(&server.first, &[NONE, NONE, NONE, NONE]);
     let statuses: Vec<_> = seen.iter().map(status).collect();
     assert_eq!(statuses, ["0", "10", "5", "13"]);
-    let (code, out, _) = peer.end();
+    let (code, out, _) = server.end();
     assert_eq!(code, Some(0));
     assert!(out.ends_with("4 streams, 1 not in the script, 1 connections\n"), "{out}");
 }
@@ -186,27 +189,29 @@ fn a_scenario_is_played_call_by_call() {
 #[test]
 fn a_scenario_is_played_by_the_names_of_its_calls() {
     let file = Temporary::new(SCENARIO);
-    let peer = Peer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "3"]);
+    let server =
+        FaultServer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "3"]);
     let (zero, one) = (&[("x-redial-call", "0")][..], &[("x-redial-call", "1")][..]);
-    let seen = calls(&peer.first, &[one, zero, one]);
+    let seen = calls(&server.first, &[one, zero, one]);
     let statuses: Vec<_> = seen.iter().map(status).collect();
     assert_eq!(statuses, ["10", "0", "5"]);
-    assert_eq!(peer.end().0, Some(0));
+    assert_eq!(server.end().0, Some(0));
 }
 
 /// Red if the example in the help has a field that scripts do not have.
 #[test]
 fn the_script_in_the_help_is_played_as_it_says() {
-    let help = Command::new(env!("CARGO_BIN_EXE_redial")).args(["peer", "grpc", "--help"]).output();
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_redial")).args(["faults", "grpc", "--help"]).output();
     let help = String::from_utf8(help.expect("it runs").stdout).unwrap();
     let (_, script) = help.split_once("then answers:\n").expect("there is an example");
     let (script, _) = script.split_once("\n\n").expect("it ends");
     let script = Temporary::new(script);
-    let peer = Peer::start(&["--script", script.path(), "--streams", "3"]);
-    let seen = calls(&peer.first, &[NONE, NONE, NONE]);
+    let server = FaultServer::start(&["--script", script.path(), "--streams", "3"]);
+    let seen = calls(&server.first, &[NONE, NONE, NONE]);
     assert_eq!((status(&seen[0]), status(&seen[2])), ("14", "0"));
     assert_eq!(seen[1].as_ref().unwrap_err().reason(), Some(h2::Reason::REFUSED_STREAM));
-    let (code, out, _) = peer.end();
+    let (code, out, _) = server.end();
     assert_eq!(code, Some(0));
     assert!(out.ends_with("3 streams, 0 not in the script, 1 connections\n"), "{out}");
 }
@@ -217,20 +222,20 @@ fn a_signal_ends_it_and_what_was_open_gets_its_line() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for signal in ["-TERM", "-INT"] {
         let script = Temporary::new(r#"{ "otherwise": {"headers": 0, "outcome": "hang"} }"#);
-        let peer = Peer::start(&["--script", script.path()]);
+        let server = FaultServer::start(&["--script", script.path()]);
         // With its headers the stream is surely there; then nothing more comes.
         let mut body = runtime.block_on(async {
-            let socket = tokio::net::TcpStream::connect(&peer.first).await.unwrap();
+            let socket = tokio::net::TcpStream::connect(&server.first).await.unwrap();
             let (client, connection) = h2::client::handshake(socket).await.unwrap();
             tokio::spawn(connection);
             let mut client = client.ready().await.unwrap();
-            let request = Request::post("http://peer/echo.Echo/Get").body(()).unwrap();
+            let request = Request::post("http://server/echo.Echo/Get").body(()).unwrap();
             let (response, _) = client.send_request(request, true).unwrap();
             response.await.unwrap().into_body()
         });
-        peer.signal(signal);
+        server.signal(signal);
         assert!(runtime.block_on(body.data()).unwrap().is_err());
-        let (code, out, err) = peer.end();
+        let (code, out, err) = server.end();
         assert_eq!((code, err.as_str()), (Some(0), ""));
         let lines: Vec<_> = out.lines().collect();
         assert_eq!(lines.len(), 2, "{out}");
@@ -240,16 +245,16 @@ fn a_signal_ends_it_and_what_was_open_gets_its_line() {
 
 #[test]
 fn it_ends_when_its_time_is_over() {
-    let peer = Peer::start(&["--for", "50ms"]);
-    assert!(peer.first.starts_with("127.0.0.1:"), "{}", peer.first);
-    let (code, out, err) = peer.end();
+    let server = FaultServer::start(&["--for", "50ms"]);
+    assert!(server.first.starts_with("127.0.0.1:"), "{}", server.first);
+    let (code, out, err) = server.end();
     let expected = "0 streams, 0 not in the script, 0 connections\n";
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), expected, ""));
 }
 
 /// The exit code, nothing on the standard output, and the standard error.
 fn refused(arguments: &[&str]) -> String {
-    let mut all = vec!["peer", "grpc"];
+    let mut all = vec!["faults", "grpc"];
     all.extend(arguments);
     let output = Command::new(env!("CARGO_BIN_EXE_redial")).args(all).output().expect("it runs");
     let Output { status, stdout, stderr } = output;
@@ -258,7 +263,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 /// What is no JSON is told in the words that scenario files have. Red: without `json::parse` in
-/// `mistake` (`peer/script.rs`) it is "expected value".
+/// `mistake` (`faults/script.rs`) it is "expected value".
 #[test]
 fn a_bad_script_is_refused_with_its_place() {
     let cases = [
@@ -301,7 +306,7 @@ fn a_script_has_a_largest_size() {
     text[0] = b'{';
     text[1] = b'}';
     let script = Temporary::new(&text);
-    assert_eq!(Peer::start(&["--script", script.path(), "--for", "1ms"]).end().0, Some(0));
+    assert_eq!(FaultServer::start(&["--script", script.path(), "--for", "1ms"]).end().0, Some(0));
     text.push(b' ');
     let script = Temporary::new(&text);
     assert!(refused(&["--script", script.path()]).contains("it is larger than 16777216 bytes"));
@@ -371,10 +376,10 @@ fn the_script_of_the_document_can_be_played() {
     let (_, script) = script.split_once("```json\n").expect("there is an example");
     let (script, _) = script.split_once("```").expect("it ends");
     let script = Temporary::new(script);
-    let peer = Peer::start(&["--script", script.path(), "--streams", "3"]);
-    let seen = calls(&peer.first, &[NONE, NONE, NONE]);
+    let server = FaultServer::start(&["--script", script.path(), "--streams", "3"]);
+    let seen = calls(&server.first, &[NONE, NONE, NONE]);
     assert_eq!(seen.iter().map(status).collect::<Vec<_>>(), ["14", "13", "0"]);
-    let (code, out, _) = peer.end();
+    let (code, out, _) = server.end();
     assert_eq!(code, Some(0));
     assert!(out.ends_with("3 streams, 0 not in the script, 1 connections\n"), "{out}");
 }

@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use http::{HeaderMap, Request, StatusCode};
-use redial_peers::grpc::{Handle, Pipe, Script, Server};
+use redial_faults::grpc::{Handle, Pipe, Script, Server};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use redial_peers::grpc::{Answer, CONNECTIONS_OPEN_MAX, Door, How, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, CONNECTIONS_OPEN_MAX, Door, How, Script, Server, StatusNumber};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 

@@ -22,7 +22,7 @@ pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 ///
 /// ```
 /// use std::time::Duration;
-/// use redial_peers::grpc::{Answer, Close, LastStream, Reason, StatusNumber};
+/// use redial_faults::grpc::{Answer, Close, LastStream, Reason, StatusNumber};
 ///
 /// let ms = Duration::from_millis;
 /// // A failure that a client may repeat, and when.

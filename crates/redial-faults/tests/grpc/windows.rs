@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, How, Once, STREAMS_OPEN_MAX, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, How, Once, STREAMS_OPEN_MAX, Script, Server, StatusNumber};
 
 use super::raw::{Client, late, message, ms, serve};
 

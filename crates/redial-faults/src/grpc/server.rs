@@ -254,7 +254,7 @@ impl Handle<Tcp> {
 /// For a tonic client:
 /// ```
 /// use hyper_util::rt::TokioIo;
-/// use redial_peers::grpc::{Answer, Server};
+/// use redial_faults::grpc::{Answer, Server};
 /// use tonic::transport::{Channel, Endpoint};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

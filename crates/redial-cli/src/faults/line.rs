@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use redial_peers::grpc::{How, Stream};
+use redial_faults::grpc::{How, Stream};
 use serde_json::json;
 
 pub(super) fn address(out: &mut dyn Write, address: SocketAddr, json: bool) -> io::Result<()> {

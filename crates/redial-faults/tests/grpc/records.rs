@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, CALLS_MAX, How, Once, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, CALLS_MAX, How, Once, Script, Server, StatusNumber};
 
 use super::raw::{Client, message, ms, serve};
 

@@ -5,7 +5,7 @@
 //! server does under load, or with real work, they do not show.
 //!
 //! - [`grpc`] is an HTTP/2 server that plays the attempts of gRPC calls. The command
-//!   `redial peer grpc` runs it for clients in any language.
+//!   `redial faults grpc` runs it for clients in any language.
 #![forbid(unsafe_code)]
 
 pub mod grpc;

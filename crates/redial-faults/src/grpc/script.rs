@@ -21,7 +21,7 @@ pub const CALLS_MAX: usize = 100_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use redial_peers::grpc::{Answer, Door, Script, StatusNumber};
+/// use redial_faults::grpc::{Answer, Door, Script, StatusNumber};
 ///
 /// // For calls without a name: two attempts fail, the third succeeds.
 /// let failure = Answer::trailers_only(StatusNumber::UNAVAILABLE);

@@ -5,7 +5,7 @@ use std::error::Error;
 use bytes::Bytes;
 use h2::Reason;
 use hyper_util::rt::TokioIo;
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Answer, Close, Connector, Door, How, LastStream, Once, Script, Server, StatusNumber,
 };
 use tokio::time::Instant;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Answer, Close, Door, Handle, How, LastStream, Once, Script, Server, StatusNumber, Tcp,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -10,7 +10,7 @@ use redial_service_config::Code;
 /// A gRPC status by its number, which may be one that gRPC does not know.
 ///
 /// ```
-/// use redial_peers::grpc::StatusNumber;
+/// use redial_faults::grpc::StatusNumber;
 ///
 /// assert_eq!(StatusNumber::UNAVAILABLE, StatusNumber(14));
 /// assert_eq!(StatusNumber::UNAVAILABLE.to_string(), "UNAVAILABLE");

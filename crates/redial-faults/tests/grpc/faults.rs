@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use h2::Reason;
-use redial_peers::grpc::{Answer, Close, How, LastStream, Once, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Close, How, LastStream, Once, Server, StatusNumber};
 
 use super::raw::{Client, frames, message, ms, noted, serve, stuck};
 

@@ -1,7 +1,7 @@
 //! Answers as a gRPC server gives them: Trailers-Only, headers first, messages, trailers.
 
 use http::StatusCode;
-use redial_peers::grpc::{Answer, How, StatusNumber};
+use redial_faults::grpc::{Answer, How, StatusNumber};
 
 use super::raw::{Client, message, ms, serve};
 
@@ -72,13 +72,14 @@ async fn every_message_is_sent_back_as_it_comes() {
 #[test]
 #[should_panic(expected = "the stream has ended already")]
 fn a_script_that_cannot_be_played_does_not_make_a_server() {
-    let _ = redial_peers::grpc::Server::new([Answer::trailers_only(StatusNumber::OK).message("x")]);
+    let _ =
+        redial_faults::grpc::Server::new([Answer::trailers_only(StatusNumber::OK).message("x")]);
 }
 
 #[tokio::test]
 #[should_panic(expected = "response headers come before messages and trailers")]
 async fn an_answer_that_cannot_be_played_is_not_added() {
-    serve(redial_peers::grpc::Script::new()).attempts([Answer::hang().message("x")]);
+    serve(redial_faults::grpc::Script::new()).attempts([Answer::hang().message("x")]);
 }
 
 #[test]

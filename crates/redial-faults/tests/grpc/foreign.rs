@@ -1,7 +1,7 @@
 //! Answers that are not gRPC's: what proxies and wrong servers send.
 
 use http::StatusCode;
-use redial_peers::grpc::{Answer, How, Reason, StatusNumber};
+use redial_faults::grpc::{Answer, How, Reason, StatusNumber};
 
 use super::raw::{Client, message, ms, serve};
 

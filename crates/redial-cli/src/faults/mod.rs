@@ -1,4 +1,4 @@
-//! `redial peer`: a scripted server on a socket, for clients in any language.
+//! `redial faults`: a scripted server on a socket, for clients in any language.
 //!
 //! Rule: the first line of the standard output is the address, so that a test which starts the
 //! command knows where to connect; then comes one line for each stream as it ends.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redial_peers::grpc::{Answer, Counts, Script, Server, Stream};
+use redial_faults::grpc::{Answer, Counts, Script, Server, Stream};
 use tokio::sync::mpsc;
 
 use crate::scenarios::source::Mistake;
@@ -25,15 +25,15 @@ pub const PAYLOAD_BYTES_KEPT: u64 = 1024;
 /// How many streams are remembered besides: lines are written from each stream itself.
 const STREAMS_KEPT: usize = 100;
 
-/// What `redial peer` is told.
+/// What `redial faults` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    peer: Peer,
+    faults: Faults,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Peer {
+enum Faults {
     /// A gRPC server that fails on demand: Trailers-Only, resets, GOAWAY, closed connections.
     ///
     /// The first line of its output is the address on which it listens. A request says with the
@@ -93,13 +93,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     ms.map(Duration::from_millis).ok_or_else(expected)
 }
 
-/// Runs the peer until a signal comes, its time is over or it has seen enough. Gives 0 then, and 2
+/// Runs the server until a signal comes, its time is over or it has seen enough. Gives 0 then, and 2
 /// if it could not begin.
 ///
 /// # Errors
 /// The output cannot be written, or there is no runtime.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let Peer::Grpc(arguments) = &arguments.peer;
+    let Faults::Grpc(arguments) = &arguments.faults;
     let server = match server(arguments) {
         Ok(server) => server,
         Err(mistakes) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use redial_peers::grpc::{
+use redial_faults::grpc::{
     Act, Answer, Close, Door, GoAway, Headers, LastStream, Once, Payload, Reason, Script, Server,
     StatusNumber, Step,
 };

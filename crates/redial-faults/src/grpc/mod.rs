@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use redial_peers::grpc::{Answer, How, Server, StatusNumber};
+//! use redial_faults::grpc::{Answer, How, Server, StatusNumber};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
 //! let failure = Answer::trailers_only(StatusNumber::UNAVAILABLE).pushback("50");
@@ -50,7 +50,7 @@
 //! # Scripts as JSON
 //! [`Server`] and [`Answer`] can be deserialized. Unknown fields are errors.
 //! ```
-//! use redial_peers::grpc::Server;
+//! use redial_faults::grpc::Server;
 //!
 //! let text = r#"{
 //!   "about": "two failures, then a message; and a call that loses its connection",

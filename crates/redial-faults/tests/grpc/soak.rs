@@ -1,7 +1,7 @@
 //! Whatever a script does to clients and clients do to the server, every stream and every connection
 //! ends, and the counts agree with the record.
 
-use redial_peers::grpc::{Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber};
+use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber};
 
 use super::raw::{Client, gathered, late, message, ms};
 
@@ -45,7 +45,7 @@ fn any_answer(draws: &mut Draws) -> Answer {
 
 /// Makes a call that gives up after some time, over a connection of its own or a shared one.
 async fn play(
-    server: &redial_peers::grpc::Handle<redial_peers::grpc::Pipe>,
+    server: &redial_faults::grpc::Handle<redial_faults::grpc::Pipe>,
     seed: u64,
     calls: u64,
 ) {

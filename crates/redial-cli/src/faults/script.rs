@@ -1,10 +1,10 @@
-//! Reads what a peer plays: a script, or the attempts of a scenario.
+//! Reads what a fault server plays: a script, or the attempts of a scenario.
 //!
 //! Rule: a mistake has its file, line and column.
 
 use std::collections::BTreeMap;
 
-use redial_peers::grpc::{Answer, Script, Server};
+use redial_faults::grpc::{Answer, Script, Server};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ pub const SCRIPT_BYTES_MAX: u64 = 1 << 24;
 /// How many names of scenarios are listed when there is none of the name that was asked for.
 const NAMES_SHOWN: usize = 10;
 
-/// A scenario file, as far as a peer has to know it. Whether all of it is right is for
+/// A scenario file, as far as a fault server has to know it. Whether all of it is right is for
 /// `redial scenarios` to say.
 #[derive(Deserialize)]
 struct File<'t> {
@@ -79,7 +79,7 @@ fn play(source: &Source, at: usize, scenario: Scenario<'_>) -> Result<Script, Ve
     if !scenario.policy.contains_key("grpc") {
         let designs: Vec<_> = scenario.policy.keys().map(|it| format!("{it:?}")).collect();
         return Err(place(format!(
-            "a gRPC peer plays scenarios whose policy is \"grpc\"; this one has {}",
+            "a gRPC server plays scenarios whose policy is \"grpc\"; this one has {}",
             if designs.is_empty() { "none".to_owned() } else { designs.join(", ") }
         )));
     }
