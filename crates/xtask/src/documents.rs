@@ -1,11 +1,12 @@
-//! What the documents name must exist: tests and scenarios, and an entry for every ruling.
+//! Checks of the documents: tests and scenarios that they name exist, and every decision is recorded.
 //!
-//! How a document marks names is said in [`names`](crate::names). In `docs/rulings.md` an entry begins
-//! with `- **ID**` and goes on to the next entry or heading. Its ruling is covered if it names at least
-//! one test or scenario that exists, or says `(comes with ...)`.
+//! [`names`](crate::names) describes how a document marks names. In `docs/decisions.md` an entry starts
+//! with `- **ID**`, or with `- *Title*` if it has no id, and extends to the next entry or heading. Each
+//! entry has a sentence for users that starts with `You notice:`. An entry with an id is covered if it
+//! names at least one existing test or scenario, or contains `(comes with ...)`.
 //!
-//! In `docs/peer-suites.md` the tables with a column `ours` say which tests stand for those of others: each
-//! row names tests in backticks there, or says in its last column why there is none.
+//! In `docs/peer-suites.md` the tables with a column `ours` map tests of other libraries to ours: each
+//! row names tests in backticks in that column, or gives a reason in its last column.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,14 +15,17 @@ use std::path::Path;
 
 use crate::names::Names;
 
-/// The sections whose rulings must have an entry each, and how many there are; none: the letter alone.
+/// The sections whose decisions must have an entry each, with their number; 0 means the letter alone.
 pub const EXPECTED: &[(&str, u32)] =
     &[("P", 12), ("L", 6), ("B", 0), ("S", 10), ("G", 42), ("C", 16), ("M", 9)];
 
 /// The sections that may have entries already.
 pub const LATER: &[(&str, u32)] = &[("H", 6)];
 
-/// The names in every Markdown file of the folder that do not exist, each with its file.
+/// The start of the sentence in each entry that tells users what the decision means for them.
+const USER_SENTENCE: &str = "You notice:";
+
+/// The names in all Markdown files below the folder that do not exist, each with its file.
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -29,7 +33,9 @@ pub fn missing_in(folder: &Path, existing: &Names) -> io::Result<Vec<String>> {
     let mut missing = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
+        if path.is_dir() {
+            missing.extend(missing_in(&path, existing)?);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let named = Names::marked_in(&fs::read_to_string(&path)?);
             missing
@@ -40,12 +46,14 @@ pub fn missing_in(folder: &Path, existing: &Names) -> io::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// What is wrong with the entries of `docs/rulings.md`: one is missing, there twice, or of no known ruling.
+/// The problems of `docs/decisions.md`: an id that is missing, has several entries or is unknown, and an
+/// entry without its sentence for users.
 #[must_use]
-pub fn problems_in(rulings: &str) -> Vec<String> {
+pub fn problems_in(decisions: &str) -> Vec<String> {
+    let entries = entries(decisions);
     let mut counts = BTreeMap::new();
-    for (id, _) in entries(rulings) {
-        *counts.entry(id).or_insert(0) += 1;
+    for id in entries.iter().filter_map(|entry| entry.id.as_ref()) {
+        *counts.entry(id.clone()).or_insert(0) += 1;
     }
     let mut problems = Vec::new();
     for id in ids(EXPECTED).chain(ids(LATER)) {
@@ -57,25 +65,29 @@ pub fn problems_in(rulings: &str) -> Vec<String> {
             _ => {}
         }
     }
-    problems.extend(counts.keys().map(|id| format!("there is no ruling {id}")));
+    problems.extend(counts.keys().map(|id| format!("there is no decision {id}")));
+    let silent = entries.iter().filter(|entry| !entry.has_user_sentence());
+    problems.extend(
+        silent.map(|entry| format!("{} has no sentence \"{USER_SENTENCE} ...\"", entry.name())),
+    );
     problems
 }
 
-/// The expected rulings that neither name a test or scenario that exists nor say what they come with.
+/// The expected decisions that neither name an existing test or scenario nor contain `(comes with ...)`.
 #[must_use]
-pub fn uncovered_in(rulings: &str, existing: &Names) -> Vec<String> {
-    let covered: BTreeSet<_> = entries(rulings)
+pub fn uncovered_in(decisions: &str, existing: &Names) -> Vec<String> {
+    let covered: BTreeSet<_> = entries(decisions)
         .into_iter()
-        .filter(|(_, text)| {
+        .filter(|Entry { text, .. }| {
             text.contains("(comes with ") || Names::marked_in(text).share_any(existing)
         })
-        .map(|(id, _)| id)
+        .filter_map(|entry| entry.id)
         .collect();
     ids(EXPECTED).filter(|id| !covered.contains(id)).collect()
 }
 
-/// What is wrong with `docs/peer-suites.md`: a row names a test that does not exist, or none without a
-/// reason, or what another row of its table has; or a test of `suite` stands in no row.
+/// The problems of `docs/peer-suites.md`: a row that names a test that does not exist, that has neither a
+/// test nor a reason, or that occurs twice in its table; and a test of `suite` that is in no row.
 #[must_use]
 pub fn problems_in_suites(text: &str, existing: &Names, suite: &BTreeSet<String>) -> Vec<String> {
     let mut problems = Vec::new();
@@ -93,13 +105,13 @@ pub fn problems_in_suites(text: &str, existing: &Names, suite: &BTreeSet<String>
         }
         named.extend(ours);
     }
-    problems.extend(suite.difference(&named).map(|test| format!("`{test}` stands in no row")));
+    problems.extend(suite.difference(&named).map(|test| format!("`{test}` is in no row")));
     problems
 }
 
-/// A row of a table that says which tests stand for those of others.
+/// A row of a table that maps tests of another library to ours.
 struct Row {
-    /// Which table of the document it is in.
+    /// The number of its table in the document.
     table: usize,
     theirs: String,
     ours: BTreeSet<String>,
@@ -126,7 +138,7 @@ fn rows_in(text: &str) -> Vec<Row> {
             && let [theirs, .., reason] = &cells[..]
             && !theirs.starts_with("---")
         {
-            // Every second piece stands between backticks.
+            // Every second piece is between backticks.
             let quoted = cells.get(column).unwrap_or(&"").split('`').skip(1).step_by(2);
             let ours = quoted.map(|path| path.rsplit("::").next().unwrap_or(path).to_owned());
             rows.push(Row {
@@ -140,7 +152,7 @@ fn rows_in(text: &str) -> Vec<Row> {
     rows
 }
 
-/// How many rulings are expected.
+/// The number of expected decisions.
 #[must_use]
 pub fn expected_count() -> usize {
     ids(EXPECTED).count()
@@ -153,20 +165,46 @@ fn ids(sections: &[(&str, u32)]) -> impl Iterator<Item = String> {
     })
 }
 
-/// The entries of a rulings file: the id, and all that stands under it on one line.
-fn entries(text: &str) -> Vec<(String, String)> {
-    let mut entries: Vec<(String, String)> = Vec::new();
+/// An entry of `docs/decisions.md`.
+struct Entry {
+    /// `P1` and the like; entries of the last section have none.
+    id: Option<String>,
+    /// The entry on one line, without its id.
+    text: String,
+}
+
+impl Entry {
+    /// The id, or the title of an entry without one.
+    fn name(&self) -> &str {
+        let title = || self.text.split('*').nth(1).unwrap_or(&self.text);
+        self.id.as_deref().unwrap_or_else(title)
+    }
+
+    fn has_user_sentence(&self) -> bool {
+        let sentence = self.text.split_once(USER_SENTENCE).map(|(_, rest)| rest.trim_start());
+        sentence.is_some_and(|rest| {
+            !rest.is_empty() && !rest.starts_with("tests:") && !rest.starts_with("scenarios:")
+        })
+    }
+}
+
+fn entries(text: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
     let mut inside = false;
     for line in text.lines() {
-        if let Some((id, rest)) = line.strip_prefix("- **").and_then(|line| line.split_once("**")) {
-            entries.push((id.to_owned(), rest.to_owned()));
+        if let Some(entry) = line.strip_prefix("- **").and_then(|line| line.split_once("**")) {
+            let (id, rest) = entry;
+            entries.push(Entry { id: Some(id.to_owned()), text: rest.to_owned() });
+            inside = true;
+        } else if line.starts_with("- *") {
+            entries.push(Entry { id: None, text: line.to_owned() });
             inside = true;
         } else if line.starts_with('#') {
             inside = false;
-        } else if inside && let Some((_, text)) = entries.last_mut() {
-            // Joined, so that a remark is found where a line was broken.
-            text.push(' ');
-            text.push_str(line.trim());
+        } else if inside && let Some(entry) = entries.last_mut() {
+            // Joined, so that a remark is found across a line break.
+            entry.text.push(' ');
+            entry.text.push_str(line.trim());
         }
     }
     entries
@@ -174,8 +212,8 @@ fn entries(text: &str) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a ruling without an entry or a test, and a row without either, are found. Method: sample
-    //! texts.
+    //! Goal: a decision without an entry, a test or a sentence for users is found, and a row without a test
+    //! or a reason. Method: sample texts.
 
     use super::*;
 
@@ -184,15 +222,15 @@ mod tests {
         Names { tests: set(tests), scenarios: set(scenarios) }
     }
 
-    /// A file with an entry for every ruling, where P1's is `first` and the rest say nothing.
+    /// A file with an entry for every decision, where that of P1 is `first` and the rest name no test.
     fn sample(first: &str) -> String {
-        let rest: String =
-            ids(EXPECTED).skip(1).map(|id| format!("- **{id}** Something.\n")).collect();
-        format!("# Rulings\n\n## P\n- **P1** {first}\n{rest}")
+        let rest = ids(EXPECTED).skip(1).map(|id| format!("- **{id}** Rule.\n  You notice: it.\n"));
+        let rest: String = rest.collect();
+        format!("# Decisions\n\n## P\n- **P1** {first}\n{rest}")
     }
 
     #[test]
-    fn a_row_of_the_suites_needs_a_test_that_exists_or_a_reason() {
+    fn peer_suite_row_needs_an_existing_test_or_a_reason() {
         let text = "\
             | theirs | ours | what differs |\n\
             | --- | --- | --- |\n\
@@ -207,7 +245,7 @@ mod tests {
         assert_eq!(problems(text), Vec::<String>::new());
         assert_eq!(
             problems(&text.replace("sample_two", "sample_gone")),
-            ["`One`, `Two`: there is no test `sample_gone`", "`sample_two` stands in no row"]
+            ["`One`, `Two`: there is no test `sample_gone`", "`sample_two` is in no row"]
         );
         assert_eq!(
             problems(&text.replace("there is nothing like it", "")),
@@ -215,23 +253,37 @@ mod tests {
         );
         let twice = text.replace("| `Three`", "| `One`, `Two`");
         assert_eq!(problems(&twice), ["`One`, `Two` has several rows"]);
-        assert_eq!(
-            problems(""),
-            ["`sample_one` stands in no row", "`sample_two` stands in no row"]
-        );
+        assert_eq!(problems(""), ["`sample_one` is in no row", "`sample_two` is in no row"]);
     }
 
     #[test]
-    fn every_expected_ruling_needs_one_entry() {
-        assert_eq!(problems_in(&sample("Something.")), Vec::<String>::new());
-        assert_eq!(problems_in(&sample("Something.").replace("**M9**", "M9")), ["M9 has no entry"]);
-        let doubled = sample("Something.") + "- **P1** Again.\n- **P13** New.\n- **H6** Later.\n";
-        assert_eq!(problems_in(&doubled), ["P1 has several entries", "there is no ruling P13"]);
+    fn every_expected_decision_needs_one_entry() {
+        let text = sample("Rule. You notice: it.");
+        assert_eq!(problems_in(&text), Vec::<String>::new());
+        assert_eq!(problems_in(&text.replace("**M9**", "M9")), ["M9 has no entry"]);
+        let more = ["P1", "P13", "H6"].map(|id| format!("- **{id}** You notice: it.\n")).concat();
+        assert_eq!(
+            problems_in(&(text + &more)),
+            ["P1 has several entries", "there is no decision P13"]
+        );
         assert_eq!(problems_in("").len(), expected_count());
     }
 
     #[test]
-    fn a_ruling_is_covered_by_an_existing_name_or_by_what_it_comes_with() {
+    fn every_decision_needs_a_sentence_for_users() {
+        let problems = |first: &str| problems_in(&sample(first));
+        let missing = ["P1 has no sentence \"You notice: ...\""];
+        assert_eq!(problems("Rule."), missing);
+        assert_eq!(problems("Rule.\n\n  You notice:\n\n  tests: `sample_one`"), missing, "empty");
+        assert_eq!(problems("Rule.\n\n  You\n  notice: it."), Vec::<String>::new());
+        // Entries without an id need one as well.
+        let text = sample("Rule. You notice: it.") + "\n## More\n- *A title* and a rule.\n";
+        assert_eq!(problems_in(&text), ["A title has no sentence \"You notice: ...\""]);
+        assert_eq!(problems_in(&(text + "  You notice: it.\n")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn decision_is_covered_by_an_existing_name_or_by_a_later_crate() {
         let existing = names(&["sample_one"], &["a scenario"]);
         let covers = |first: &str| !uncovered_in(&sample(first), &existing).contains(&"P1".into());
         assert!(covers("Tested.\n  tests: `sample_one`"));
@@ -239,7 +291,7 @@ mod tests {
         assert!(covers("Later (comes\n  with the clients)"));
         assert!(!covers("Not yet (tests: to be named)"));
         assert!(!covers("Gone; tests: `sample_gone`"));
-        // What follows a heading belongs to no entry.
+        // Text after a heading belongs to no entry.
         assert!(!covers("Open.\n## L\ntests: `sample_one`"));
     }
 }

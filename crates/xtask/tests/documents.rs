@@ -1,16 +1,16 @@
-//! Goal: what `docs/` says is tested by name is tested by that name, and every ruling has its entry.
-//! Method: the checker of `xtask::documents` on the repository itself.
+//! Goal: tests and scenarios that `docs/` names exist, and every decision has a complete entry.
+//! Method: the checks of `xtask::documents` on the repository itself.
 
 use std::fs;
 
 use xtask::documents;
 use xtask::names::{self, Names};
 
-/// How many rulings are covered at least. It only grows; when it is all of them, it stays there.
+/// How many decisions are covered by tests at least. It only grows.
 const COVERED_MIN: usize = 96;
 
-fn rulings() -> String {
-    fs::read_to_string(xtask::root().join("docs/rulings.md")).expect("docs/rulings.md is there")
+fn decisions() -> String {
+    fs::read_to_string(xtask::root().join("docs/decisions.md")).expect("docs/decisions.md exists")
 }
 
 fn existing() -> Names {
@@ -18,16 +18,16 @@ fn existing() -> Names {
 }
 
 #[test]
-fn every_name_in_the_documents_exists() {
+fn documents_name_only_existing_tests_and_scenarios() {
     let docs = xtask::root().join("docs");
     let missing = documents::missing_in(&docs, &existing()).expect("docs/ is readable");
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]
-fn every_test_of_the_peers_has_one_of_ours_or_a_reason() {
+fn peer_suites_have_a_test_or_a_reason_for_every_row() {
     let root = xtask::root();
-    let text = fs::read_to_string(root.join("docs/peer-suites.md")).expect("it is there");
+    let text = fs::read_to_string(root.join("docs/peer-suites.md")).expect("it exists");
     let suite = names::tests_below(&root.join("crates/redial-grpc/tests/suites"));
     let suite = suite.expect("the suite is readable");
     let problems = documents::problems_in_suites(&text, &existing(), &suite);
@@ -36,18 +36,18 @@ fn every_test_of_the_peers_has_one_of_ours_or_a_reason() {
 }
 
 #[test]
-fn every_ruling_has_one_entry() {
-    let problems = documents::problems_in(&rulings());
+fn decisions_have_one_entry_each_with_a_sentence_for_users() {
+    let problems = documents::problems_in(&decisions());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
-fn rulings_once_covered_stay_covered() {
-    let uncovered = documents::uncovered_in(&rulings(), &existing());
+fn decisions_once_covered_stay_covered() {
+    let uncovered = documents::uncovered_in(&decisions(), &existing());
     let covered = documents::expected_count() - uncovered.len();
     assert!(
         covered >= COVERED_MIN,
-        "{covered} rulings are covered, {COVERED_MIN} must be; not covered: {}",
+        "{covered} decisions are covered, {COVERED_MIN} must be; not covered: {}",
         uncovered.join(", ")
     );
 }

@@ -57,14 +57,14 @@ fn the_versions_are_those_that_are_installed() {
 }
 
 #[test]
-fn every_row_is_about_what_exists_and_names_a_ruling() {
-    let rulings = read("docs/rulings.md");
+fn rows_name_existing_scenarios_and_a_decision() {
+    let decisions = read("docs/decisions.md");
     let list = differences();
     let rows = |name: &str| list[name].as_array().cloned().unwrap_or_default();
     assert!(!rows("differences").is_empty());
     for row in rows("differences").iter().chain(&rows("servers")) {
-        let ruling = row["ruling"].as_str().unwrap();
-        assert!(rulings.contains(&format!("- **{ruling}**")), "there is no ruling {ruling}");
+        let id = row["ruling"].as_str().unwrap();
+        assert!(decisions.contains(&format!("- **{id}**")), "there is no decision {id}");
         let scenarios = row["scenarios"].as_object().into_iter().flat_map(|it| it.keys());
         let scenarios = scenarios.map(|key| (key.as_str(), "scenarios"));
         let configs = row["configs"].as_array().into_iter().flatten().filter_map(Value::as_str);
