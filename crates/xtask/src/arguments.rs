@@ -6,7 +6,7 @@ usage: cargo xtask test [--long] [--install] [--list] [STEP...]
        cargo xtask generate [--check]
 
   STEP       run only these steps, long ones too; `interop` is all whose names begin with it
-  --long     also run the steps that take long; the results go to docs/long.md
+  --long     also run the steps that take long; their results are printed with the commit
   --install  install what a step lacks, with apt and rustup too
   --list     print the steps, what each is for and what it needs
 

@@ -13,7 +13,6 @@ pub mod languages;
 mod machine;
 pub mod names;
 mod needs;
-mod record;
 mod run;
 mod steps;
 
@@ -21,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use arguments::{Arguments, Task};
+use command_line::CommandLine;
 use machine::{Machine as _, Real};
 use run::Settings;
 
@@ -65,12 +65,11 @@ fn test(arguments: &Arguments) -> ExitCode {
     machine.say(&disk::told(disk::free_mb(&answer), arguments.names.is_empty()));
     let reports = run::run(&selected, &settings, &mut machine);
 
-    if arguments.long && !ci {
-        // CI has nobody to commit it.
-        match record::write(&root(), &reports) {
-            Ok(path) => machine.say(&format!("\nwritten: {path}")),
-            Err(problem) => machine.say(&format!("\nthe record was not written: {problem}")),
-        }
+    if arguments.long {
+        // Makes the printed table complete enough to be pasted into a release or a review.
+        let describe = CommandLine::new("git describe --always --dirty");
+        let commit = machine::output(&root(), &describe).unwrap_or_default();
+        machine.say(&run::long_run_heading(commit.trim()));
     }
     machine.say(&format!("\n{}", run::table(&reports)));
     machine.say(&run::last_line(&reports));

@@ -154,13 +154,20 @@ pub(crate) fn any_failed(reports: &[Report]) -> bool {
     reports.iter().any(|report| matches!(report.outcome, Outcome::Failed(_)))
 }
 
-/// One row for each step, with the reasons of those that did not pass.
+/// The line above the table of a long run: the results belong to this commit.
+pub(crate) fn long_run_heading(commit: &str) -> String {
+    let commit = if commit.is_empty() { "unknown" } else { commit };
+    format!("\nlong run, commit {commit}")
+}
+
+/// One row for each step: result, time and purpose, with the reasons of steps that did not pass.
 pub(crate) fn table(reports: &[Report]) -> String {
-    let mut text = format!("{:<16} {:<8} {:>12}\n", "step", "result", "time");
+    let mut text = format!("{:<16} {:<8} {:>12}  checks\n", "step", "result", "time");
     for report in reports {
         let word = report.outcome.word();
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<16} {word:<8} {:>12}", report.name, spoken(report.took));
+        let (name, time, why) = (report.name, spoken(report.took), report.why);
+        let _ = writeln!(text, "{name:<16} {word:<8} {time:>12}  {why}");
         for reason in report.outcome.reasons() {
             let _ = writeln!(text, "{:<16} {reason}", "");
         }
@@ -434,13 +441,13 @@ mod tests {
         let reports = [
             Report {
                 name: "a",
-                why: "",
+                why: "layout",
                 outcome: Outcome::Passed,
                 took: Duration::from_millis(59_900),
             },
             Report {
-                why: "",
                 name: "b",
+                why: "licences",
                 outcome: Outcome::Skipped("no tool".into()),
                 took: Duration::from_secs(60),
             },
@@ -449,12 +456,18 @@ mod tests {
         let rows: Vec<_> =
             table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>()).collect();
         let expected: [Vec<_>; 5] = [
-            vec!["step", "result", "time"],
-            vec!["a", "passed", "59.9", "s"],
-            vec!["b", "skipped", "1", "min", "00", "s"],
+            vec!["step", "result", "time", "checks"],
+            vec!["a", "passed", "59.9", "s", "layout"],
+            vec!["b", "skipped", "1", "min", "00", "s", "licences"],
             vec!["no", "tool"],
             vec!["total", "1", "min", "59", "s"],
         ];
         assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn long_run_heading_names_the_commit() {
+        assert_eq!(long_run_heading("v0.1.0-3-gabc"), "\nlong run, commit v0.1.0-3-gabc");
+        assert_eq!(long_run_heading(""), "\nlong run, commit unknown", "outside of a repository");
     }
 }
