@@ -110,15 +110,15 @@ pub fn tables(differences: &str) -> Result<[String; 2], String> {
 }
 
 fn table(rows: &Value) -> Result<String, String> {
-    let mut text = "| difference | who | ruling | why | shows in |\n".to_owned();
+    let mut text = "| difference | who | decision | reason | visible in |\n".to_owned();
     text.push_str("| --- | --- | --- | --- | --- |\n");
     for row in rows.as_array().ok_or("a list of rows is missing")? {
         let part =
             |name: &str| row[name].as_str().ok_or_else(|| format!("a row without {name:?}: {row}"));
-        let (what, ruling, why) = (part("what")?, part("ruling")?, part("why")?);
+        let (what, decision, why) = (part("what")?, part("ruling")?, part("why")?);
         let (who, shows) = (who(row)?, shows(row)?);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "| {what} | {who} | {ruling} | {why} | {shows} |");
+        let _ = writeln!(text, "| {what} | {who} | {decision} | {why} | {shows} |");
     }
     Ok(text)
 }
