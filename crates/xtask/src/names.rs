@@ -11,7 +11,7 @@ use std::path::Path;
 /// Where tests are looked for; a folder that is not there holds none.
 const TEST_FOLDERS: &[&str] = &["crates", "fuzz"];
 
-/// Where scenarios are looked for: those that all share, and those that the rulings got besides.
+/// Where scenarios are looked for: the shared ones, and further ones for `docs/decisions.md`.
 const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/rulings"];
 
 /// The names in a text, or those that exist.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn lists_of_tests_and_scenarios_are_read_across_lines() {
-        let text = "A ruling; tests: `sample_one`, `part::sample_two`,\n  `sample_three`; scenarios: \"a\n  \
+        let text = "A decision; tests: `sample_one`, `part::sample_two`,\n  `sample_three`; scenarios: \"a\n  \
                     long name\", \"other\". Then `code` and \"words\".";
         assert_eq!(
             Names::marked_in(text),
