@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redial::throttles::{Bucket, Budget};
+use redial::throttle::{Bucket, RetryBudget};
 use redial::{Hedged, Jitter, Policy, Throttle, ms, s};
 use redial_core::{Cost, Grant, Kind};
 
@@ -68,9 +68,9 @@ cases! {
     }
     "budget" {
         "empty loop" => |n| { for i in 0..n { black_box(i); } },
-        "redial, deposit into a full one" => |n| { let budget = Budget::standard(); for i in 0..n { black_box(&budget).succeeded(None); black_box(i); } },
+        "redial, deposit into a full one" => |n| { let budget = RetryBudget::standard(); for i in 0..n { black_box(&budget).succeeded(None); black_box(i); } },
         "redial, deposit" => |n| { let budget = emptied(); for i in 0..n { black_box(&budget).succeeded(None); black_box(i); } },
-        "redial, withdraw" => |n| { let budget = large(); for i in 0..n { black_box(black_box(&budget).take(COST, 0)); black_box(i); } },
+        "redial, withdraw" => |n| { let budget = large(); for i in 0..n { black_box(black_box(&budget).withdraw(COST, 0)); black_box(i); } },
         "tower TpsBudget, deposit" => |n| { use tower::retry::budget::Budget as _; let budget = tps(); for i in 0..n { black_box(&budget).deposit(); black_box(i); } },
         "tower TpsBudget, withdraw" => |n| { use tower::retry::budget::Budget as _; let budget = tps(); for _ in 0..20_000 { budget.deposit(); } for i in 0..n { black_box(black_box(&budget).withdraw()); black_box(i); } },
     }
@@ -85,16 +85,16 @@ cases! {
 
 const COST: Cost = Cost { kind: Kind::Server };
 
-static NO_BUDGET: Policy = Policy::exponential(ms(100)).throttle(Throttle::none()).checked();
-static STATIC: Policy = Policy::exponential(ms(100)).checked();
-static DEADLINE: Policy = Policy::exponential(ms(100)).deadline(s(10)).checked();
-static IMMEDIATE_FREE: Policy = Policy::immediate().throttle(Throttle::none()).checked();
-static LARGE: Budget = match Budget::new(1e6, 1e6) {
+static NO_BUDGET: Policy = Policy::exponential(ms(100)).throttle(Throttle::none()).build();
+static STATIC: Policy = Policy::exponential(ms(100)).build();
+static DEADLINE: Policy = Policy::exponential(ms(100)).deadline(s(10)).build();
+static IMMEDIATE_FREE: Policy = Policy::immediate().throttle(Throttle::none()).build();
+static LARGE: RetryBudget = match RetryBudget::try_new(1e6, 1e6) {
     Ok(budget) => budget,
     Err(_) => panic!("valid"),
 };
-static IMMEDIATE: Policy = Policy::immediate().throttle(Throttle::budget(&LARGE)).checked();
-static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+static IMMEDIATE: Policy = Policy::immediate().throttle(Throttle::budget(&LARGE)).build();
+static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 
 #[inline(always)]
 fn site(
@@ -130,14 +130,14 @@ fn drain() {
     FAILURES.store(0, Ordering::Relaxed);
 }
 
-fn emptied() -> Budget {
-    let budget = Budget::new(1e6, 0.001).expect("valid");
-    while budget.take(COST, 0) != Grant::Refused {}
+fn emptied() -> RetryBudget {
+    let budget = RetryBudget::try_new(1e6, 0.001).expect("valid");
+    while budget.withdraw(COST, 0) != Grant::Refused {}
     budget
 }
 
-fn large() -> Budget {
-    Budget::new(1e6, 0.0).expect("valid")
+fn large() -> RetryBudget {
+    RetryBudget::try_new(1e6, 0.0).expect("valid")
 }
 
 fn tps() -> tower::retry::budget::TpsBudget {
@@ -172,7 +172,7 @@ fn poll_any(future: impl Future<Output = Result<u64, Busy>>) -> u64 {
 /// runtime's next turn.
 fn runtime(n: u64, call: impl AsyncFn(&u64) -> Result<u64, Busy>) {
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        tokio::runtime::Builder::new_current_thread().enable_time().try_build().expect("a runtime");
     runtime.block_on(async {
         for i in 0..n {
             black_box(call(black_box(&i)).await.unwrap_or(0));
@@ -279,7 +279,7 @@ pub fn sizes() -> Vec<(&'static str, usize)> {
 pub fn spawn_sleeper(which: &str, set: &tokio::task::LocalSet) {
     use backon::Retryable;
     static HOUR: Policy =
-        Policy::constant(s(3600)).jitter(Jitter::None).throttle(Throttle::none()).checked();
+        Policy::constant(s(3600)).jitter(Jitter::None).throttle(Throttle::none()).build();
     // Two captured words, as the closure of a real call has.
     let (one, two) = (black_box(1), black_box(2));
     let op = move || Fails64(black_box([one, two, one, two, one, two, one, two]));
@@ -364,11 +364,11 @@ mod peers {
         let layer = tower_resilience_hedge::HedgeLayer::builder()
             .delay(ms(20))
             .max_hedged_attempts(2)
-            .build();
+            .try_build();
         let service = tower::service_fn(|seed: u64| async move { operation(&seed, &0).await });
         let mut service = layer.layer(service);
         let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+            tokio::runtime::Builder::new_current_thread().enable_time().try_build().expect("a runtime");
         runtime.block_on(async {
             for i in 0..n {
                 let ready = service.ready().await.unwrap_or_else(|_| panic!("ready"));

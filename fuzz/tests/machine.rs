@@ -8,13 +8,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redial::Diary;
-use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
+use redial::CallLog;
+use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty};
 use redial_core::{
-    Advice, Backoff, Bucket, Call, Command, Cost, Dealings, Directive, Expired, Failure, Grant,
-    HedgeDelay, Hint, Jitter, Judgement, Kind, LIVE_MAX, Late, Limits, Measure, Note, Ns,
-    Numbering, Outside, Over, Pay, Policy, Problem, Proof, Random, Rules, Stage, Taken, Terms,
-    TimedOut, Under,
+    Advice, AttemptTimeoutAction, Backoff, Bucket, Call, CallEnvironment, CallParams, ChargeAt,
+    Classification, Command, Cost, DeadlineAction, Directive, DriverContext, Event,
+    ExpiredDeadlineAction, Failure, Grant, HedgeDelay, Hint, Jitter, Kind, LIVE_MAX,
+    LastDelayAction, LimitBasis, Limits, Ns, Numbering, OverLimitAction, Policy, PolicyError,
+    Proof, Random, Rules, Stage, Withdrawal,
 };
 
 /// The longest play.
@@ -81,9 +82,17 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
     let limits = Limits {
         soft: bytes.maybe(),
         hard: bytes.maybe(),
-        over: if bytes.flag() { Over::Truncate } else { Over::Drop },
-        under: if bytes.flag() { Under::Fill } else { Under::Leave },
-        measure: if bytes.flag() { Measure::Elapsed } else { Measure::Delays },
+        over_limit_action: if bytes.flag() {
+            OverLimitAction::TruncateDelay
+        } else {
+            OverLimitAction::Stop
+        },
+        last_delay_action: if bytes.flag() {
+            LastDelayAction::ExtendToLimit
+        } else {
+            LastDelayAction::Keep
+        },
+        basis: if bytes.flag() { LimitBasis::Elapsed } else { LimitBasis::TotalDelay },
     };
     Rules {
         attempts: bytes.flag().then(|| u32::from(bytes.next() % 40)),
@@ -91,17 +100,29 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
         jitter,
         limits: if bytes.flag() { limits } else { Limits::NONE },
         deadline: if bytes.rarely() { bytes.maybe() } else { None },
-        late: if bytes.flag() { Late::Wait } else { Late::Early },
-        expired: if bytes.flag() { Expired::StartsNone } else { Expired::StartsOne },
+        deadline_action: if bytes.flag() {
+            DeadlineAction::WaitForDeadline
+        } else {
+            DeadlineAction::FailFast
+        },
+        expired_deadline_action: if bytes.flag() {
+            ExpiredDeadlineAction::StartNoAttempt
+        } else {
+            ExpiredDeadlineAction::StartOneAttempt
+        },
         attempt_timeout: bytes.maybe(),
-        timed_out: if bytes.rarely() { TimedOut::End } else { TimedOut::Retry },
+        attempt_timeout_action: if bytes.rarely() {
+            AttemptTimeoutAction::EndCall
+        } else {
+            AttemptTimeoutAction::Retry
+        },
         hedge: bytes.maybe(),
         numbering: match bytes.next() % 3 {
             0 => Numbering::Delays,
             1 => Numbering::Attempts,
             _ => Numbering::SinceHint,
         },
-        pay: if bytes.flag() { Pay::AfterBackoff } else { Pay::Deciding },
+        charge_at: if bytes.flag() { ChargeAt::AfterBackoff } else { ChargeAt::Decision },
         asks: bytes.rarely(),
         replaces: bytes.flag(),
         ..Rules::DEFAULT
@@ -111,16 +132,16 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
 /// The same rules without what contradicts itself.
 fn mended(mut rules: Rules) -> Policy {
     for _ in 0..9 {
-        match Policy::new(rules) {
+        match Policy::try_new(rules) {
             Ok(policy) => return policy,
-            Err(Problem::NoAttempt) => rules.attempts = Some(1),
-            Err(Problem::HedgeAttempts) => rules.attempts = Some(3),
-            Err(Problem::Unlimited) => rules.deadline = Some(Duration::from_secs(1)),
-            Err(Problem::HedgeWithLimits) => rules.limits = Limits::NONE,
-            Err(Problem::HedgeWithStrategy) => rules.asks = false,
-            Err(Problem::AttemptTimeout) => rules.attempt_timeout = None,
-            Err(Problem::Factor) => rules.backoff = redial_core::CONTROLLED,
-            Err(Problem::Proportion) => rules.jitter = Jitter::Full,
+            Err(PolicyError::NoAttempt) => rules.attempts = Some(1),
+            Err(PolicyError::HedgeAttempts) => rules.attempts = Some(3),
+            Err(PolicyError::Unlimited) => rules.deadline = Some(Duration::from_secs(1)),
+            Err(PolicyError::HedgeWithLimits) => rules.limits = Limits::NONE,
+            Err(PolicyError::HedgeWithStrategy) => rules.asks = false,
+            Err(PolicyError::AttemptTimeout) => rules.attempt_timeout = None,
+            Err(PolicyError::Factor) => rules.backoff = redial_core::CONTROLLED,
+            Err(PolicyError::Proportion) => rules.jitter = Jitter::Full,
             Err(_) => rules.limits = Limits::NONE,
         }
     }
@@ -129,9 +150,9 @@ fn mended(mut rules: Rules) -> Policy {
 
 /// A throttle of any kind, one that answers later among them.
 enum Any {
-    Budget(Budget),
-    Tokens(Tokens),
-    Costs(Costs),
+    Budget(RetryBudget),
+    Tokens(TokenBucket),
+    Costs(CostBucket),
     Later,
 }
 
@@ -141,22 +162,22 @@ impl Bucket for Any {
             tokens.failed();
         }
     }
-    fn take(&self, cost: Cost, now: Ns) -> Grant {
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match self {
-            Any::Budget(budget) => budget.take(cost, now),
-            Any::Tokens(tokens) => tokens.take(cost, now),
-            Any::Costs(costs) => costs.take(cost, now),
+            Any::Budget(budget) => budget.withdraw(cost, now),
+            Any::Tokens(tokens) => tokens.withdraw(cost, now),
+            Any::Costs(costs) => costs.withdraw(cost, now),
             Any::Later => Grant::Later,
         }
     }
-    fn give_back(&self, taken: Taken) {
+    fn refund(&self, taken: Withdrawal) {
         match self {
-            Any::Budget(budget) => budget.give_back(taken),
-            Any::Costs(costs) => costs.give_back(taken),
+            Any::Budget(budget) => budget.refund(taken),
+            Any::Costs(costs) => costs.refund(taken),
             Any::Tokens(_) | Any::Later => {}
         }
     }
-    fn succeeded(&self, taken: Option<Taken>) {
+    fn succeeded(&self, taken: Option<Withdrawal>) {
         match self {
             Any::Budget(budget) => budget.succeeded(taken),
             Any::Tokens(tokens) => tokens.succeeded(taken),
@@ -176,20 +197,20 @@ impl Bucket for Any {
 
 struct Process {
     draw: u8,
-    diary: Diary,
+    call_log: CallLog,
 }
 
-impl Outside for Process {
+impl DriverContext for Process {
     fn draw(&mut self) -> f64 {
         self.draw = self.draw.wrapping_mul(5).wrapping_add(7);
         f64::from(self.draw) / 256.0
     }
-    fn note(&mut self, at: Ns, note: Note) {
-        self.diary.push(at, note);
+    fn record(&mut self, at: Ns, event: Event) {
+        self.call_log.push(at, event);
     }
 }
 
-fn judgement(bytes: &mut Bytes<'_>) -> Judgement {
+fn classification(bytes: &mut Bytes<'_>) -> Classification {
     let kind = match bytes.next() % 4 {
         0 => Kind::Server,
         1 => Kind::Client,
@@ -217,7 +238,7 @@ fn judgement(bytes: &mut Bytes<'_>) -> Judgement {
         1 => Some(Proof::Unsent),
         _ => None,
     };
-    Judgement { directive, proof, drains: bytes.flag() }
+    Classification { directive, proof, drains: bytes.flag() }
 }
 
 /// What the commands amount to.
@@ -230,8 +251,12 @@ struct Seen {
 }
 
 impl Seen {
-    fn follow(&mut self, call: &mut Call<&Policy, LIVE_MAX>, world: &mut Dealings<&Any, Process>) {
-        while let Some(command) = call.command(world) {
+    fn follow(
+        &mut self,
+        call: &mut Call<&Policy, LIVE_MAX>,
+        env: &mut CallEnvironment<&Any, Process>,
+    ) {
+        while let Some(command) = call.command(env) {
             assert!(!self.ended, "{command:?} after the end");
             match command {
                 Command::Start(start) => {
@@ -254,22 +279,22 @@ impl Seen {
 fn play(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let throttle = match bytes.next() % 4 {
-        0 => Any::Budget(Budget::new(3.0, 0.5).expect("valid")),
-        1 => Any::Tokens(Tokens::new(6.0, 0.3).expect("valid")),
+        0 => Any::Budget(RetryBudget::try_new(3.0, 0.5).expect("valid")),
+        1 => Any::Tokens(TokenBucket::new(6.0, 0.3).expect("valid")),
         2 => {
-            let empty = if bytes.flag() { Empty::Wait } else { Empty::Fail };
-            let spec = CostsSpec { capacity: 20.0, empty, ..CostsSpec::STANDARD };
-            Any::Costs(Costs::new(spec).expect("valid"))
+            let empty = if bytes.flag() { WhenEmpty::Wait } else { WhenEmpty::Fail };
+            let spec = CostBucketConfig { capacity: 20.0, empty, ..CostBucketConfig::STANDARD };
+            Any::Costs(CostBucket::new(spec).expect("valid"))
         }
         _ => Any::Later,
     };
     let policy = mended(rules(&mut bytes));
-    let process = Process { draw: bytes.next(), diary: Diary::new() };
-    let mut world = Dealings::new(&throttle, process);
-    let terms = Terms {
+    let process = Process { draw: bytes.next(), call_log: CallLog::new() };
+    let mut env = CallEnvironment::new(&throttle, process);
+    let params = CallParams {
         deadline: if bytes.rarely() { bytes.maybe() } else { None },
         idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
-        sealed: bytes.rarely(),
+        not_replayable: bytes.rarely(),
         asks: policy.rules().hedge.is_none() && bytes.rarely(),
         hedge: bytes.rarely().then(|| match bytes.flag() {
             true => HedgeDelay::After(redial_core::ns(bytes.span())),
@@ -277,9 +302,9 @@ fn play(input: &[u8]) {
         }),
     };
     let mut now: Ns = u64::from(bytes.next());
-    let mut call = Call::<_, LIVE_MAX>::begin(&policy, terms, now, &mut world);
+    let mut call = Call::<_, LIVE_MAX>::begin(&policy, params, now, &mut env);
     let mut seen = Seen::default();
-    seen.follow(&mut call, &mut world);
+    seen.follow(&mut call, &mut env);
     let mut steps = 0;
     while !seen.ended && steps < STEPS_MAX {
         steps += 1;
@@ -289,49 +314,49 @@ fn play(input: &[u8]) {
             0..=11 => {
                 if let Some(slot) = pick {
                     seen.running.remove(&slot);
-                    call.outcome(slot, judgement(&mut bytes), now, &mut world);
+                    call.outcome(slot, classification(&mut bytes), now, &mut env);
                 }
             }
             12..=18 => now = call.wake_at().unwrap_or(now).max(now),
             19..=21 => now = now.saturating_add(redial_core::ns(bytes.span())),
             22 => {
                 if let Some(slot) = pick {
-                    call.committed(slot, now, &mut world);
+                    call.committed(slot, now, &mut env);
                 }
             }
-            23 => call.sealed(if bytes.flag() { pick } else { None }, now, &mut world),
-            24 if bytes.next() == 0 => call.cancel(now, &mut world),
+            23 => call.not_replayable(if bytes.flag() { pick } else { None }, now, &mut env),
+            24 if bytes.next() == 0 => call.cancel(now, &mut env),
             _ => {
                 if std::mem::take(&mut seen.asked) {
                     let after = Advice::After(redial_core::ns(bytes.span()));
                     let advice = if bytes.flag() { after } else { Advice::Decline };
-                    call.answered(advice, now, &mut world);
+                    call.answered(advice, now, &mut env);
                 }
                 if std::mem::take(&mut seen.awaited) {
                     let grant = match bytes.next() % 4 {
                         0 => Grant::Refused,
-                        1 => Grant::After(redial_core::ns(bytes.span()), Taken(0)),
+                        1 => Grant::After(redial_core::ns(bytes.span()), Withdrawal(0)),
                         2 => Grant::Later,
-                        _ => Grant::Now(Taken(0)),
+                        _ => Grant::Now(Withdrawal(0)),
                     };
-                    call.granted(grant, now, &mut world);
+                    call.granted(grant, now, &mut env);
                 }
             }
         }
-        seen.follow(&mut call, &mut world);
+        seen.follow(&mut call, &mut env);
         // What starts now is not due now: each slot is once, and so is what it brings about.
         let mut due = 2 * LIVE_MAX + 2;
-        while call.wake_once(now, &mut world) {
-            seen.follow(&mut call, &mut world);
+        while call.wake_once(now, &mut env) {
+            seen.follow(&mut call, &mut env);
             due = due.checked_sub(1).expect("something is due again and again");
         }
     }
-    call.cancel(now, &mut world);
-    seen.follow(&mut call, &mut world);
+    call.cancel(now, &mut env);
+    seen.follow(&mut call, &mut env);
     assert!(seen.ended && call.wake_at().is_none(), "a call that was cancelled has not ended");
-    let diary = &world.outside.diary;
-    let read = Diary::from_json_lines(&diary.to_json_lines()).expect("it can be read again");
-    assert_eq!(read, *diary);
+    let call_log = &env.context.call_log;
+    let read = CallLog::from_json_lines(&call_log.to_json_lines()).expect("it can be read again");
+    assert_eq!(read, *call_log);
     if let Err(different) = read.replay(&policy) {
         panic!("{different}\n{}", read.to_json_lines());
     }

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use redial::Diary;
+use redial::CallLog;
 use redial::testing::{hangs, meets};
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
 use redial_service_config::{
-    Chooser, Client, Code, Jitter, Plan, Problems, Pushback, Retries, ServiceConfig, Severity,
+    Chooser, ClientOptions, Code, Jitter, Plan, Problems, Pushback, Retries, ServiceConfig,
+    Severity,
 };
 
 const SECONDS: Duration = Duration::from_secs(5);
@@ -53,12 +54,12 @@ fn a_diary_is_read_or_refused_with_its_line() {
         {\"at\":6,\"note\":\"outcome\",\"attempt\":1,\"directive\":\"retry\",\"failure\":{\"kind\":\"server\",\"stage\":\"answered\",\"hint\":{\"after\":{\"secs\":1,\"nanos\":5}}}}\n\
         {\"at\":6,\"note\":\"granted\",\"grant\":\"after\",\"after\":3,\"taken\":5}\n\
         {\"at\":9,\"note\":\"ended\",\"why\":\"deadline\"}\n";
-    fuzz(&[SAMPLE], |text| match Diary::from_json_lines(text) {
+    fuzz(&[SAMPLE], |text| match CallLog::from_json_lines(text) {
         Ok(diary) => {
-            let again = Diary::from_json_lines(&diary.to_json_lines());
+            let again = CallLog::from_json_lines(&diary.to_json_lines());
             assert_eq!(again.as_ref(), Ok(&diary));
             // Any policy will do: it may differ, but it must not break.
-            let policy = redial_core::Policy::new(redial_core::Rules::DEFAULT).expect("valid");
+            let policy = redial_core::Policy::try_new(redial_core::Rules::DEFAULT).expect("valid");
             let _ = diary.replay(&policy);
         }
         Err(error) => {
@@ -75,9 +76,12 @@ fn a_written_policy_is_read_or_refused() {
         r#"{"backoff":{"table":["1ms","10ms"]},"jitter":{"proportional":0.2},"throttle":{"tokens":{"max":10,"ratio":0.1}}}"#,
     ];
     fuzz(SAMPLES, |text| {
-        let Ok(written) = serde_json::from_str::<redial::Written>(text) else { return };
+        let Ok(written) = serde_json::from_str::<redial::config::PolicyConfig>(text) else {
+            return;
+        };
         let text = serde_json::to_string(&written).expect("what was read can be written");
-        let again: redial::Written = serde_json::from_str(&text).expect("and read again");
+        let again: redial::config::PolicyConfig =
+            serde_json::from_str(&text).expect("and read again");
         assert_eq!(again, written, "{text}");
         let _ = written.policy();
         let _ = written.hedged();
@@ -106,19 +110,19 @@ fn a_scenario_file_is_read_or_refused_with_its_place() {
 }
 
 /// The clients for which a config is planned.
-fn clients() -> impl Iterator<Item = Client> {
+fn clients() -> impl Iterator<Item = ClientOptions> {
     let retries = [Retries::All, Retries::Transparent, Retries::Off];
     let jitters = [Jitter::Full, Jitter::Proportional(0.2)];
     retries.into_iter().flat_map(move |retries| {
         jitters.map(|jitter| {
-            let client = Client::builder().retries(retries).jitter(jitter).attempts_cap(40);
-            client.build().expect("it is valid")
+            let client = ClientOptions::builder().retries(retries).jitter(jitter).attempts_cap(40);
+            client.try_build().expect("it is valid")
         })
     })
 }
 
 /// A plan judges every status and plays without breaking.
-fn is_sound(plan: &Plan, policy: &redial::Loaded) {
+fn is_sound(plan: &Plan, policy: &redial::AnyPolicy) {
     for code in Code::ALL {
         let _ = plan.judge(code, Pushback::Stop);
     }

@@ -71,7 +71,7 @@ impl Variant {
         let config = if self == Variant::Plain { "{}" } else { &*config };
         let builder = RetryLayer::builder().config(ServiceConfig::parse(config).expect("a config"));
         match self {
-            Variant::Quantile => builder.hedge_at(HedgeAt::quantile(0.98).checked()).build(),
+            Variant::Quantile => builder.hedge_at(HedgeAt::quantile(0.98).build()).build(),
             _ => builder.build(),
         }
     }

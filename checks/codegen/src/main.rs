@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     for target in TARGETS {
         match make(&root, target).and_then(|code| keep(&root.join(target.code), &code, check)) {
             Ok(Kept::Same) => println!("{}: up to date", target.code),
-            Ok(Kept::Written) => println!("{}: written", target.code),
+            Ok(Kept::PolicyConfig) => println!("{}: written", target.code),
             Ok(Kept::Stale) => {
                 eprintln!(
                     "{}: not what {} gives; run `cargo xtask generate`",
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 
 enum Kept {
     Same,
-    Written,
+    PolicyConfig,
     Stale,
 }
 
@@ -80,7 +80,7 @@ fn keep(path: &Path, code: &str, check: bool) -> Result<Kept, Box<dyn Error>> {
         return Ok(Kept::Stale);
     }
     fs::write(path, code)?;
-    Ok(Kept::Written)
+    Ok(Kept::PolicyConfig)
 }
 
 fn make(root: &Path, target: &Target) -> Result<String, Box<dyn Error>> {

@@ -14,25 +14,25 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use redial_core::throttle::{Bucket, Budget};
+use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{
-    Advice, Call, Command, Dealings, Directive, Failure, Ledger, NEVER, Ns, Policy, Random, Rules,
-    Terms, Verdict, decide, ms,
+    Advice, Call, Command, CallEnvironment, Directive, Failure, CallCounters, NEVER, Ns, Policy, Random, Rules,
+    CallParams, Verdict, decide, ms,
 };
 
 /// A policy and a budget that no code runs to make.
-static POLICY: Policy = Policy::checked(Rules { deadline: Some(ms(100)), ..Rules::DEFAULT });
-static BUDGET: Budget = Budget::standard();
+static POLICY: Policy = Policy::new(Rules { deadline: Some(ms(100)), ..Rules::DEFAULT });
+static BUDGET: RetryBudget = RetryBudget::standard();
 
 /// What a device without a system offers a call.
-fn device() -> Dealings<&'static Budget, Random> {
-    Dealings::new(&BUDGET, Random::new(7))
+fn device() -> CallEnvironment<&'static RetryBudget, Random> {
+    CallEnvironment::new(&BUDGET, Random::new(7))
 }
 
 /// Decides about one failure; the delay in nanoseconds, or [`NEVER`] if there is no retry.
 #[unsafe(no_mangle)]
 pub extern "C" fn redial_decide(attempts: u32, now: Ns) -> Ns {
-    let mut ledger = Ledger { attempts, ..Ledger::new(0) };
+    let mut ledger = CallCounters { attempts, ..CallCounters::new(0) };
     let failure = Failure::server();
     match decide(&POLICY, &mut ledger, &failure, Advice::None, now, NEVER, &mut device()) {
         Verdict::Retry { after, .. } => after,
@@ -45,7 +45,7 @@ pub extern "C" fn redial_decide(attempts: u32, now: Ns) -> Ns {
 pub extern "C" fn redial_play(failures: u32) -> u32 {
     let mut world = Box::new(device());
     let mut now = 0;
-    let mut call = Call::<_, 4>::begin(&POLICY, Terms::default(), now, &mut *world);
+    let mut call = Call::<_, 4>::begin(&POLICY, CallParams::default(), now, &mut *world);
     loop {
         match call.command(&mut *world) {
             Some(Command::Start(start)) if start.attempt <= failures => {

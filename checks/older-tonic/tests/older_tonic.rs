@@ -11,7 +11,7 @@ use bytes::Bytes;
 use codec::Raw;
 use hyper_util::rt::TokioIo;
 use redial_faults::grpc::{Answer, Handle, Pipe, Reason, Script, Server, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions, RetryLayer, RetryService, Wrapping};
+use redial_grpc::{SharedCallLog, CallOptions, RetryLayer, RetryService, AdapterFn};
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -23,9 +23,9 @@ const CONFIG: &str = r#"{ "methodConfig": [{ "name": [{}],
     "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#;
 
 type Wrap = fn(redial_grpc::Replay<Body>) -> Body;
-type Client = Grpc<RetryService<Channel, Wrapping<Wrap>>>;
+type ClientOptions = Grpc<RetryService<Channel, AdapterFn<Wrap>>>;
 
-fn client(script: impl Into<Script>) -> (Client, Handle<Pipe>) {
+fn client(script: impl Into<Script>) -> (ClientOptions, Handle<Pipe>) {
     let server = Server::new(script).on_pipe();
     let connector = server.connector();
     let channel = Endpoint::from_static("http://pipe").connect_with_connector_lazy(
@@ -35,11 +35,11 @@ fn client(script: impl Into<Script>) -> (Client, Handle<Pipe>) {
         }),
     );
     let wrap: Wrap = Body::new;
-    let layer = RetryLayer::from_json(CONFIG).unwrap().wrapping(wrap);
+    let layer = RetryLayer::from_json(CONFIG).unwrap().adapter(wrap);
     (Grpc::new(ServiceBuilder::new().layer(layer).service(channel)), server)
 }
 
-async fn unary(client: &mut Client, request: Request<Bytes>) -> Result<Bytes, Status> {
+async fn unary(client: &mut ClientOptions, request: Request<Bytes>) -> Result<Bytes, Status> {
     client.ready().await.map_err(|error| Status::from_error(error))?;
     let path = "/a.B/C".parse().unwrap();
     client.unary(request, path, Raw).await.map(tonic::Response::into_inner)
@@ -87,12 +87,12 @@ async fn a_stream_of_both_kinds_is_replayed() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_stream_is_replaced_without_a_policy_counting_it() {
     let (mut client, server) = client([Answer::reset(Reason::REFUSED_STREAM), Answer::echo()]);
-    let diary = CallDiary::new();
+    let diary = SharedCallLog::new();
     let mut request = Request::new(Bytes::from_static(b"x"));
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&diary));
     assert_eq!(unary(&mut client, request).await.unwrap(), "x");
     assert_eq!(server.record().streams[1].previous_attempts(), None);
-    assert!(!diary.take().notes().is_empty(), "options find their way through the older client");
+    assert!(!diary.take().events().is_empty(), "options find their way through the older client");
 }
 
 /// Red: `|| unknown` left out in `Pending::outcome`: tonic's own timer would say CANCELLED.

@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use redial::throttles::Budget;
-use redial::{Diary, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, ms, s};
+use redial::throttle::RetryBudget;
+use redial::{CallLog, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, ms, s};
 use redial_couchbase::{Cause, Orchestrator, Response, operation};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
-use redial_grpc::{CallDiary, CallOptions, RetryLayer};
+use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
 use redial_milvus::{Message, Status, classify};
 use tower::Layer;
 
@@ -62,9 +62,9 @@ struct Page<'w, W> {
 }
 
 impl<W: Write> Page<'_, W> {
-    fn show(&mut self, title: &str, about: &str, diary: &Diary) -> io::Result<()> {
+    fn show(&mut self, title: &str, about: &str, call_log: &CallLog) -> io::Result<()> {
         writeln!(self.out, "{title}: {about}")?;
-        writeln!(self.out, "{}", timeline(diary.notes(), self.columns))?;
+        writeln!(self.out, "{}", timeline(call_log.events(), self.columns))?;
         self.out.flush()
     }
 }
@@ -87,22 +87,26 @@ pub async fn run(out: &mut impl Write, columns: usize) -> io::Result<()> {
 }
 
 async fn defaults(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    let (flaky, mut diary) = (Flaky::new(2, ms(40)), Diary::new());
+    let (flaky, mut call_log) = (Flaky::new(2, ms(40)), CallLog::new());
     let call = redial::retry(|| flaky.answer(|| "connection refused"));
-    let _ = call.when(|_| true).diary(&mut diary).await;
-    page.show("redial::retry", "3 attempts, full jitter, a budget for this call site", &diary)
+    let _ = call.when(|_| true).call_log(&mut call_log).await;
+    page.show("redial::retry", "3 attempts, full jitter, a budget for this call site", &call_log)
 }
 
 async fn limits(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    static LIMITS: Policy = redial::presets::limits().checked();
-    let (flaky, mut diary) = (Flaky::new(9, ms(10)), Diary::new());
-    let _ = LIMITS.retry(|| flaky.answer(|| "busy")).when(|_| true).diary(&mut diary).await;
-    page.show("decision record", "retrying stops at a soft limit of 1 s, a hard one of 2 s", &diary)
+    static LIMITS: Policy = redial::presets::limits().build();
+    let (flaky, mut call_log) = (Flaky::new(9, ms(10)), CallLog::new());
+    let _ = LIMITS.retry(|| flaky.answer(|| "busy")).when(|_| true).call_log(&mut call_log).await;
+    page.show(
+        "decision record",
+        "retrying stops at a soft limit of 1 s, a hard one of 2 s",
+        &call_log,
+    )
 }
 
 async fn hedged(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    static READ: Hedged = Policy::hedged(ms(60)).attempts(3).checked();
-    let (calls, mut diary) = (AtomicU32::new(0), Diary::new());
+    static READ: Hedged = Policy::hedged(ms(60)).attempts(3).build();
+    let (calls, mut call_log) = (AtomicU32::new(0), CallLog::new());
     let slow_at_first = || {
         let call = calls.fetch_add(1, Ordering::Relaxed);
         async move {
@@ -110,8 +114,8 @@ async fn hedged(page: &mut Page<'_, impl Write>) -> io::Result<()> {
             Ok::<_, &str>("the fast replica's answer")
         }
     };
-    let _ = READ.retry(slow_at_first).when(|_| true).diary(&mut diary).await;
-    page.show("hedged", "another attempt every 60 ms, the first answer wins", &diary)
+    let _ = READ.retry(slow_at_first).when(|_| true).call_log(&mut call_log).await;
+    page.show("hedged", "another attempt every 60 ms, the first answer wins", &call_log)
 }
 
 /// The server of this one is gRPC's own double, which fails as its request says.
@@ -128,55 +132,55 @@ async fn grpc(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let mut client = EchoClient::new(layer.layer(EchoServer::new(Responder)));
     let flaky =
         EchoRequest { failures: 2, delay_ms: 20, pushback_ms: Some(50), ..EchoRequest::default() };
-    let (mut request, diary) = (tonic::Request::new(flaky), CallDiary::new());
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    let (mut request, call_log) = (tonic::Request::new(flaky), SharedCallLog::new());
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let _ = client.unary(request).await;
-    page.show("gRPC's A6", "a service config, and a server that says: in 50 ms", &diary.take())
+    page.show("gRPC's A6", "a service config, and a server that says: in 50 ms", &call_log.take())
 }
 
 async fn smithy(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let policy = Preset::Aws2026.policy().map_err(io::Error::other)?;
-    let (flaky, mut diary) = (Flaky::new(2, ms(20)), Diary::new());
+    let (flaky, mut call_log) = (Flaky::new(2, ms(20)), CallLog::new());
     let call = policy.retry(|| flaky.answer(|| "internal error"));
-    let _ = call.when(|_| Some(Failure::new(Kind::Server))).diary(&mut diary).await;
-    page.show("smithy, aws-2026", "a retry costs 14 of 500 tokens, a success returns it", &diary)
+    let _ = call.when(|_| Some(Failure::new(Kind::Server))).call_log(&mut call_log).await;
+    page.show("smithy, aws-2026", "a retry costs 14 of 500 tokens, a success returns it", &call_log)
 }
 
 async fn couchbase(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     const LOCKED: u16 = 0x09;
-    let (flaky, mut diary) = (Flaky::new(6, ms(4)), Diary::new());
+    let (flaky, mut call_log) = (Flaky::new(6, ms(4)), CallLog::new());
     let orchestrator = Orchestrator::new();
-    let request = orchestrator.request(operation::KV_GET_AND_LOCK, s(2)).diary(&mut diary);
+    let request = orchestrator.request(operation::KV_GET_AND_LOCK, s(2)).call_log(&mut call_log);
     let _ = request.run(|_| flaky.answer(|| Cause::from(Response::kv(LOCKED)))).await;
-    page.show("couchbase", "best effort: 1, 2, 4, 8 ms ... until the timeout", &diary)
+    page.show("couchbase", "best effort: 1, 2, 4, 8 ms ... until the timeout", &call_log)
 }
 
 async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let interceptor = redial_milvus::Options::default().interceptor().map_err(io::Error::other)?;
-    let (flaky, mut diary) = (Flaky::new(9, ms(15)), Diary::new());
+    let (flaky, mut call_log) = (Flaky::new(9, ms(15)), CallLog::new());
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
     let judge = |error: &Unavailable| classify(Status::code(error), Message::Valid);
-    let _ = call.when(judge).diary(&mut diary).await;
-    page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &diary)
+    let _ = call.when(judge).call_log(&mut call_log).await;
+    page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &call_log)
 }
 
 /// What a budget is for: the calls after the reserve is spent fail at once.
 async fn budget(page: &mut Page<'_, impl Write>) -> io::Result<()> {
-    static SHARED: Budget = match Budget::new(3.0, 0.1) {
+    static SHARED: RetryBudget = match RetryBudget::try_new(3.0, 0.1) {
         Ok(budget) => budget,
         Err(_) => panic!("a reserve of 3 is valid"),
     };
     static POLICY: Policy =
-        Policy::constant(ms(20)).attempts(5).throttle(Throttle::budget(&SHARED)).checked();
+        Policy::constant(ms(20)).attempts(5).throttle(Throttle::budget(&SHARED)).build();
     let down = Failure::client().at(Stage::Unsent).because(Reason::new("CONNECTION_REFUSED"));
     for (title, about) in [
         ("a budget of 3", "a dead server: the first call spends it"),
         ("the same budget", "the second call is not allowed to retry: no storm"),
     ] {
-        let (flaky, mut diary) = (Flaky::new(9, ms(5)), Diary::new());
+        let (flaky, mut call_log) = (Flaky::new(9, ms(5)), CallLog::new());
         let call = POLICY.retry(|| flaky.answer(|| "refused"));
-        let _ = call.when(move |_| Some(down)).diary(&mut diary).await;
-        page.show(title, about, &diary)?;
+        let _ = call.when(move |_| Some(down)).call_log(&mut call_log).await;
+        page.show(title, about, &call_log)?;
     }
     Ok(())
 }

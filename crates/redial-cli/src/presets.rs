@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redial::presets::Preset as Generic;
-use redial::{Policy, Problem};
+use redial::{Policy, PolicyError};
 use redial_milvus::Options;
 use redial_smithy::Standard;
 
@@ -108,9 +108,9 @@ impl Preset {
     /// The policy; each one that is made here has a bucket of its own, if it has one.
     ///
     /// # Errors
-    /// [`Problem::Unlimited`]: Couchbase's best effort needs a deadline
+    /// [`PolicyError::Unlimited`]: Couchbase's best effort needs a deadline
     /// ([`Preset::policy_within`]).
-    pub fn policy(self) -> Result<Policy, Problem> {
+    pub fn policy(self) -> Result<Policy, PolicyError> {
         self.make(None)
     }
 
@@ -118,19 +118,19 @@ impl Preset {
     ///
     /// # Errors
     /// The deadline contradicts the preset.
-    pub fn policy_within(self, deadline: Duration) -> Result<Policy, Problem> {
+    pub fn policy_within(self, deadline: Duration) -> Result<Policy, PolicyError> {
         self.make(Some(deadline))
     }
 
-    fn make(self, deadline: Option<Duration>) -> Result<Policy, Problem> {
+    fn make(self, deadline: Option<Duration>) -> Result<Policy, PolicyError> {
         let standard = match self {
             Preset::SmithyStandard => redial_smithy::presets::smithy_standard(),
             Preset::Aws2026 => redial_smithy::presets::aws_2026(),
             Preset::Aws2026Dynamodb => redial_smithy::presets::aws_2026_dynamodb(),
             Preset::Milvus => return Options { deadline, ..Options::DEFAULT }.policy(),
             Preset::CouchbaseBestEffort => {
-                let deadline = deadline.ok_or(Problem::Unlimited)?;
-                return redial_couchbase::presets::couchbase_best_effort(deadline).build();
+                let deadline = deadline.ok_or(PolicyError::Unlimited)?;
+                return redial_couchbase::presets::couchbase_best_effort(deadline).try_build();
             }
             Preset::Limits => {
                 return match deadline {

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use redial::{Directive, Note, Ns, Why};
+use redial::{Directive, Event, StopReason, time::Ns};
 
 /// How wide the axis is at the most, in characters, and at the least, however narrow the page is.
 const WIDTH_MAX: usize = 60;
@@ -28,10 +28,10 @@ struct Row {
 /// The diary of one call as text for a page of so many columns, with a last line that says why it
 /// ended.
 #[must_use]
-pub fn timeline(notes: &[(Ns, Note)], columns: usize) -> String {
-    let Some(&(begin, _)) = notes.first() else { return String::from("  nothing happened\n") };
-    let end = notes.last().map_or(begin, |&(at, _)| at);
-    let rows = rows(notes, begin, end);
+pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
+    let Some(&(begin, _)) = events.first() else { return String::from("  nothing happened\n") };
+    let end = events.last().map_or(begin, |&(at, _)| at);
+    let rows = rows(events, begin, end);
     let words = rows.iter().map(|row| row.text.chars().count()).max().unwrap_or(0);
     let width = columns.saturating_sub(MARGINS + words).clamp(WIDTH_MIN, WIDTH_MAX);
     let mut text = String::new();
@@ -50,16 +50,16 @@ pub fn timeline(notes: &[(Ns, Note)], columns: usize) -> String {
         let _ = writeln!(text, "  {attempt:>2} {gap}{dots}{bar}{mark}{rest} {word}");
     }
     let _ = writeln!(text, "     {}", axis(end - begin, width));
-    let _ = writeln!(text, "     {}", ending(notes, begin, end));
+    let _ = writeln!(text, "     {}", ending(events, begin, end));
     text
 }
 
-fn rows(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> Vec<Row> {
+fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut decided = begin;
-    for &(at, note) in notes {
-        let (attempt, mark, text) = match note {
-            Note::Started { attempt, .. } => {
+    for &(at, event) in events {
+        let (attempt, mark, text) = match event {
+            Event::AttemptStarted { attempt, .. } => {
                 let text = String::from("still running");
                 let waits_from = decided.min(at);
                 rows.push(Row { attempt, waits_from, start: at, end, mark: '…', text });
@@ -67,18 +67,19 @@ fn rows(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> Vec<Row> {
                 decided = at;
                 continue;
             }
-            Note::Outcome { attempt, judgement } => match judgement.directive {
+            Event::AttemptOutcome { attempt, classification } => match classification.directive {
                 Directive::Succeed => (attempt, '✓', String::from("succeeded")),
                 Directive::Fail => (attempt, '✗', String::from("failed, not retryable")),
                 Directive::Retry(failure) => {
                     let kind = format!("{:?}", failure.kind).to_lowercase();
-                    let why = failure.reason.map_or(kind, |reason| reason.name().to_owned());
-                    (attempt, '✗', why)
+                    let stop_reason =
+                        failure.reason.map_or(kind, |reason| reason.name().to_owned());
+                    (attempt, '✗', stop_reason)
                 }
             },
-            Note::TimedOut { attempt } => (attempt, '⧖', String::from("took too long")),
-            Note::Cancelled { attempt } => (attempt, '╳', String::from("cancelled")),
-            Note::Retrying { .. } => {
+            Event::AttemptTimedOut { attempt } => (attempt, '⧖', String::from("took too long")),
+            Event::AttemptCancelled { attempt } => (attempt, '╳', String::from("cancelled")),
+            Event::RetryScheduled { .. } => {
                 decided = at;
                 continue;
             }
@@ -107,16 +108,17 @@ fn axis(span: Ns, width: usize) -> String {
     line
 }
 
-fn ending(notes: &[(Ns, Note)], begin: Ns, end: Ns) -> String {
-    let started = notes.iter().filter(|(_, note)| matches!(note, Note::Started { .. })).count();
+fn ending(events: &[(Ns, Event)], begin: Ns, end: Ns) -> String {
+    let started =
+        events.iter().filter(|(_, event)| matches!(event, Event::AttemptStarted { .. })).count();
     let attempts = if started == 1 { "1 attempt" } else { &format!("{started} attempts") };
     let took = human(end - begin);
-    match notes.last() {
-        Some((_, Note::Ended { why: Why::Succeeded, .. })) => {
+    match events.last() {
+        Some((_, Event::CallEnded { stop_reason: StopReason::Succeeded, .. })) => {
             format!("succeeded after {attempts} in {took}")
         }
-        Some((_, Note::Ended { why, .. })) => {
-            format!("ended after {attempts} in {took}: {why}")
+        Some((_, Event::CallEnded { stop_reason, .. })) => {
+            format!("ended after {attempts} in {took}: {stop_reason}")
         }
         _ => format!("{attempts} in {took}, not ended"),
     }
@@ -147,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_retry_waits_as_dots_and_runs_as_a_bar() {
-        static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).checked();
+        static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).build();
         let script = [testing::fails().after(ms(15)), testing::succeeds().after(ms(15))];
-        let text = timeline(testing::play(&POLICY, script).diary().notes(), 80);
+        let text = timeline(testing::play(&POLICY, script).call_log().events(), 80);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
         let count = |line: &str, mark: char| line.chars().filter(|c| *c == mark).count();
@@ -163,12 +165,12 @@ mod tests {
     /// Red: have `width` be `WIDTH_MAX`.
     #[test]
     fn rows_fit_the_page_down_to_the_narrowest() {
-        static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).checked();
+        static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).build();
         let refused = Failure::client().because(Reason::new("CONNECTION_REFUSED"));
         let script = || [testing::fails_with(refused).after(ms(15)), testing::succeeds()];
         let played = testing::play(&POLICY, script());
         let widest = |columns: usize| {
-            let text = timeline(played.diary().notes(), columns);
+            let text = timeline(played.call_log().events(), columns);
             // The sentence at the end is a line like any other text.
             let rows = text.lines().take(3).map(|line| line.chars().count());
             rows.max().expect("there are rows")
@@ -182,17 +184,17 @@ mod tests {
 
     #[test]
     fn a_losing_hedge_is_crossed_out() {
-        static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(2).checked();
+        static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(2).build();
         let script = [testing::hangs(), testing::succeeds().after(ms(20))];
-        let text = timeline(testing::play(&HEDGED, script).diary().notes(), 80);
+        let text = timeline(testing::play(&HEDGED, script).call_log().events(), 80);
         assert!(text.lines().next().is_some_and(|line| line.contains('╳')), "{text}");
         assert!(text.contains("succeeded after 2 attempts in 40 ms"), "{text}");
     }
 
     #[test]
     fn the_end_says_why() {
-        static ONCE: Policy = Policy::constant(ms(1)).attempts(1).checked();
-        let text = timeline(testing::play(&ONCE, [testing::fails()]).diary().notes(), 80);
+        static ONCE: Policy = Policy::constant(ms(1)).attempts(1).build();
+        let text = timeline(testing::play(&ONCE, [testing::fails()]).call_log().events(), 80);
         assert!(text.contains("ended after 1 attempt in 0: no attempt left"), "{text}");
     }
 }

@@ -1,12 +1,12 @@
 //! How long to wait before a retry, before jitter and limits.
 //!
 //! Invariant: for every attempt number, factor and span the result is a number of nanoseconds;
-//! nothing overflows, is NaN or panics (ruling P2).
+//! nothing overflows, is NaN or panics (decision P2).
 
 use core::time::Duration;
 
 use crate::time::{NEVER, Ns, ns};
-use crate::{Failure, Problem};
+use crate::{Failure, PolicyError};
 
 /// The series of base delays. Retry n counts from 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +85,7 @@ impl Backoff {
         if base < cap { base } else { cap }
     }
 
-    /// The same series with another first delay (what a server that throttles gets, ruling S6).
+    /// The same series with another first delay (what a server that throttles gets, decision S6).
     #[must_use]
     pub const fn starting_at(self, first: Duration) -> Self {
         match self {
@@ -132,12 +132,12 @@ impl Backoff {
         }
     }
 
-    pub(crate) const fn problem(&self) -> Option<Problem> {
+    pub(crate) const fn problem(&self) -> Option<PolicyError> {
         match *self {
             Backoff::Exponential { factor, .. } if !(factor > 0.0 && factor < f64::INFINITY) => {
-                Some(Problem::Factor)
+                Some(PolicyError::Factor)
             }
-            Backoff::Table([]) => Some(Problem::EmptyTable),
+            Backoff::Table([]) => Some(PolicyError::EmptyTable),
             _ => None,
         }
     }

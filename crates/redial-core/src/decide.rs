@@ -1,10 +1,11 @@
 //! The heart: what to do after a failure.
 
-use crate::limits::{Measure, Wish};
-use crate::rules::{HintRule, Late, Numbering, Pay, Rules};
+use crate::limits::{LimitBasis, RequestedDelay};
+use crate::rules::{ChargeAt, DeadlineAction, HintRule, Numbering, Rules};
 use crate::time::{NEVER, Ns, duration, ns};
 use crate::{
-    Backoff, Cost, Failure, Grant, Hint, Jitter, Kind, Ledger, Note, Policy, Step, Why, World,
+    Backoff, CallCounters, Cost, Environment, Event, Failure, Grant, Hint, Jitter, Kind, Policy,
+    Step, StopReason,
 };
 
 /// What a strategy said about a failure.
@@ -36,10 +37,10 @@ pub enum Verdict {
     /// Ask the strategy, and decide again with its advice.
     Ask,
     /// Hand on the failure.
-    End(Why),
+    End(StopReason),
 }
 
-/// Decides what follows a retryable failure, in the order of ruling P9.
+/// Decides what follows a retryable failure, in the order of decision P9.
 ///
 /// `deadline` is the moment at which the call must end ([`NEVER`] without one); `advice` what a
 /// strategy said, if the policy asks one and it has answered. A policy that hedges does not come
@@ -48,24 +49,26 @@ pub enum Verdict {
 #[inline(always)]
 pub fn decide(
     policy: &Policy,
-    ledger: &mut Ledger,
+    counters: &mut CallCounters,
     failure: &Failure,
     advice: Advice,
     now: Ns,
     deadline: Ns,
-    world: &mut impl World,
+    env: &mut impl Environment,
 ) -> Verdict {
     let short = policy.fixed_delay().is_some()
-        && ledger.flags & (Ledger::COMMITTED | Ledger::ASKS | Ledger::NOT_IDEMPOTENT) == 0
+        && counters.flags
+            & (CallCounters::COMMITTED | CallCounters::ASKS | CallCounters::NOT_IDEMPOTENT)
+            == 0
         && failure.asks_nothing()
         && advice == Advice::None
         && deadline == NEVER;
     if short {
-        judge::<true>(policy, ledger, failure, advice, now, deadline, world)
+        judge::<true>(policy, counters, failure, advice, now, deadline, env)
     } else {
         // A copy: what nobody points to need not be in memory.
         let failure = *failure;
-        at_length(policy, ledger, &failure, advice, now, deadline, world)
+        at_length(policy, counters, &failure, advice, now, deadline, env)
     }
 }
 
@@ -74,14 +77,14 @@ pub fn decide(
 #[inline(never)]
 fn at_length(
     policy: &Policy,
-    ledger: &mut Ledger,
+    counters: &mut CallCounters,
     failure: &Failure,
     advice: Advice,
     now: Ns,
     deadline: Ns,
-    world: &mut impl World,
+    env: &mut impl Environment,
 ) -> Verdict {
-    judge::<false>(policy, ledger, failure, advice, now, deadline, world)
+    judge::<false>(policy, counters, failure, advice, now, deadline, env)
 }
 
 /// The decision. `SHORT` says that most of what could matter does not, as [`decide`] has found: the
@@ -89,27 +92,27 @@ fn at_length(
 #[inline(always)]
 fn judge<const SHORT: bool>(
     policy: &Policy,
-    ledger: &mut Ledger,
+    counters: &mut CallCounters,
     failure: &Failure,
     advice: Advice,
     now: Ns,
     deadline: Ns,
-    world: &mut impl World,
+    env: &mut impl Environment,
 ) -> Verdict {
     let rules = policy.rules();
 
     // Counted first, compared later (G11); and once, though a strategy makes it come here twice.
     if advice == Advice::None {
-        world.failed();
+        env.failed();
     }
-    if !SHORT && let Some(verdict) = bound(ledger, failure, advice) {
+    if !SHORT && let Some(verdict) = bound(counters, failure, advice) {
         return verdict;
     }
     if !SHORT && failure.hint == Hint::Stop {
-        return Verdict::End(Why::Refused);
+        return Verdict::End(StopReason::ServerRefused);
     }
-    if policy.is_last(ledger.attempts) {
-        return Verdict::End(Why::Attempts);
+    if policy.is_last(counters.attempts) {
+        return Verdict::End(StopReason::AttemptsExhausted);
     }
 
     let mut after;
@@ -117,101 +120,103 @@ fn judge<const SHORT: bool>(
         after = fixed;
     } else {
         // The number of the next delay in its series.
-        let number = ledger.attempts.saturating_sub(u32::from(ledger.hinted)).max(1);
+        let number = counters.attempts.saturating_sub(u32::from(counters.hinted)).max(1);
         let hinted;
-        (after, hinted) = delay(policy, ledger, number, failure, advice, now, world);
+        (after, hinted) = delay(policy, counters, number, failure, advice, now, env);
         if !rules.limits.is_none() {
-            match limited(policy, ledger, number, failure, after, hinted, now) {
+            match limited(policy, counters, number, failure, after, hinted, now) {
                 Ok(left) => after = left,
-                Err(why) => return Verdict::End(why),
+                Err(stop_reason) => return Verdict::End(stop_reason),
             }
         }
         if is_late(policy, now.saturating_add(after), deadline) {
-            return Verdict::End(Why::Deadline);
+            return Verdict::End(StopReason::Deadline);
         }
-        if rules.pay == Pay::AfterBackoff {
-            ledger.waited = ledger.waited.saturating_add(after);
-            world.note(now, Note::Retrying { after, failure: *failure });
+        if rules.charge_at == ChargeAt::AfterBackoff {
+            counters.waited = counters.waited.saturating_add(after);
+            env.record(now, Event::RetryScheduled { after, failure: *failure });
             return Verdict::Retry { after, paid: false };
         }
     }
     if after > 0 {
-        ledger.waited = ledger.waited.saturating_add(after);
+        counters.waited = counters.waited.saturating_add(after);
     }
 
-    match ask(world, Cost { kind: failure.kind }, now) {
+    match ask(env, Cost { kind: failure.kind }, now) {
         Grant::Now(_) => {}
         Grant::After(debt, _) => {
             // A debt is waited for first, then the backoff (S2).
             after = after.saturating_add(debt);
             if is_late(policy, now.saturating_add(after), deadline) {
-                return Verdict::End(Why::Deadline);
+                return Verdict::End(StopReason::Deadline);
             }
         }
         Grant::Later => {
-            world.note(now, Note::Retrying { after, failure: *failure });
+            env.record(now, Event::RetryScheduled { after, failure: *failure });
             return Verdict::Later { after };
         }
-        Grant::Refused => return Verdict::End(Why::Throttled),
+        Grant::Refused => return Verdict::End(StopReason::Throttled),
     }
-    world.note(now, Note::Retrying { after, failure: *failure });
+    env.record(now, Event::RetryScheduled { after, failure: *failure });
     Verdict::Retry { after, paid: true }
 }
 
 /// What a call that is bound in some way must do, if that decides it: committed, then strategy,
 /// then unsafe.
-fn bound(ledger: &Ledger, failure: &Failure, advice: Advice) -> Option<Verdict> {
-    if ledger.has(Ledger::COMMITTED) {
-        return Some(Verdict::End(Why::Committed));
+fn bound(counters: &CallCounters, failure: &Failure, advice: Advice) -> Option<Verdict> {
+    if counters.has(CallCounters::COMMITTED) {
+        return Some(Verdict::End(StopReason::Committed));
     }
     // C10: what is always retried never reaches the strategy.
-    if ledger.has(Ledger::ASKS) && !failure.is_always_retried() {
+    if counters.has(CallCounters::ASKS) && !failure.is_always_retried() {
         match advice {
             Advice::None => return Some(Verdict::Ask),
-            Advice::Decline => return Some(Verdict::End(Why::Strategy)),
+            Advice::Decline => return Some(Verdict::End(StopReason::StrategyDeclined)),
             Advice::After(_) => {}
         }
     }
-    let is_unsafe = ledger.has(Ledger::NOT_IDEMPOTENT) && !failure.proves_not_run();
-    is_unsafe.then_some(Verdict::End(Why::Unsafe))
+    let is_unsafe = counters.has(CallCounters::NOT_IDEMPOTENT) && !failure.proves_not_run();
+    is_unsafe.then_some(Verdict::End(StopReason::NotIdempotent))
 }
 
 /// The delay that the limits leave (L1 to L3).
 fn limited(
     policy: &Policy,
-    ledger: &Ledger,
+    counters: &CallCounters,
     number: u32,
     failure: &Failure,
     delay: Ns,
     hinted: bool,
     now: Ns,
-) -> Result<Ns, Why> {
+) -> Result<Ns, StopReason> {
     let rules = policy.rules();
-    let spent = match rules.limits.measure {
-        Measure::Delays => ledger.waited,
-        Measure::Elapsed => now.saturating_sub(ledger.start),
+    let spent = match rules.limits.basis {
+        LimitBasis::TotalDelay => counters.waited,
+        LimitBasis::Elapsed => now.saturating_sub(counters.start),
     };
     let another =
-        rules.attempts.is_none_or(|most| ledger.attempts.saturating_add(1) < most) && !hinted;
+        rules.attempts.is_none_or(|most| counters.attempts.saturating_add(1) < most) && !hinted;
     let next = another.then(|| {
         let previous = Some(duration(delay));
         let number = number.saturating_add(1);
         policy.base(&series(rules, failure), Step { number, failure, previous })
     });
-    rules.limits.judge(&Wish { spent, delay, ours: !hinted, next })
+    rules.limits.judge(&RequestedDelay { spent, delay, ours: !hinted, next })
 }
 
 /// Asks the throttle for a retry or hedge, and notes its answer.
-pub(crate) fn ask(world: &mut impl World, cost: Cost, now: Ns) -> Grant {
-    let grant = world.take(cost, now);
-    world.note(now, Note::Granted(grant));
+pub(crate) fn ask(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
+    let grant = env.withdraw(cost, now);
+    env.record(now, Event::ThrottleAnswered(grant));
     grant
 }
 
 /// Whether an attempt that may start `then` is not worth waiting for: at the deadline's moment
 /// nothing starts any more (P4).
 pub(crate) fn is_late(policy: &Policy, then: Ns, deadline: Ns) -> bool {
-    deadline != NEVER && policy.rules().late == Late::Early && then >= deadline
+    deadline != NEVER
+        && policy.rules().deadline_action == DeadlineAction::FailFast
+        && then >= deadline
 }
 
 /// The series that answers this failure.
@@ -227,21 +232,21 @@ fn series(rules: &Rules, failure: &Failure) -> Backoff {
 /// chose it.
 fn delay(
     policy: &Policy,
-    ledger: &mut Ledger,
+    counters: &mut CallCounters,
     number: u32,
     failure: &Failure,
     advice: Advice,
     now: Ns,
-    world: &mut impl World,
+    env: &mut impl Environment,
 ) -> (Ns, bool) {
     let rules = policy.rules();
-    if let (Hint::After(wish), HintRule::Exact(most)) = (failure.hint, rules.hint) {
-        ledger.hinted = match rules.numbering {
-            Numbering::Delays => ledger.hinted.saturating_add(1),
-            Numbering::Attempts => ledger.hinted,
-            Numbering::SinceHint => u16::try_from(ledger.attempts).unwrap_or(u16::MAX),
+    if let (Hint::After(requested), HintRule::Exact(most)) = (failure.hint, rules.hint) {
+        counters.hinted = match rules.numbering {
+            Numbering::Delays => counters.hinted.saturating_add(1),
+            Numbering::Attempts => counters.hinted,
+            Numbering::SinceHint => u16::try_from(counters.attempts).unwrap_or(u16::MAX),
         };
-        return (ns(wish).min(most.map_or(NEVER, ns)), true);
+        return (ns(requested).min(most.map_or(NEVER, ns)), true);
     }
     if let Advice::After(span) = advice {
         return (span, false);
@@ -256,7 +261,7 @@ fn delay(
         &rules.backoff
     };
     let needs_previous = rules.jitter == Jitter::Decorrelated || *backoff == Backoff::Own;
-    let previous = if needs_previous { world.previous() } else { None };
+    let previous = if needs_previous { env.previous() } else { None };
     let step = Step { number, failure, previous: previous.map(duration) };
     let base = policy.base(backoff, step);
     let mut hinted = false;
@@ -266,16 +271,16 @@ fn delay(
         false => {
             let first = policy.first(backoff, base);
             let from = (first, previous.unwrap_or(first));
-            jittered(rules, backoff, base, from, now, world)
+            jittered(rules, backoff, base, from, now, env)
         }
     };
-    if let (Hint::After(wish), HintRule::Within(room)) = (failure.hint, rules.hint) {
-        let wished = ns(wish).clamp(span, span.saturating_add(ns(room)));
+    if let (Hint::After(requested), HintRule::Within(room)) = (failure.hint, rules.hint) {
+        let wished = ns(requested).clamp(span, span.saturating_add(ns(room)));
         hinted = wished > span;
         span = wished;
     }
     if needs_previous && !hinted {
-        world.remember(span);
+        env.remember(span);
     }
     (span, hinted)
 }
@@ -288,13 +293,13 @@ fn jittered(
     base: Ns,
     (first, previous): (Ns, Ns),
     now: Ns,
-    world: &mut impl World,
+    env: &mut impl Environment,
 ) -> Ns {
     if !rules.jitter.draws() {
         return base;
     }
-    let u = world.draw();
-    world.note(now, Note::Drew(u));
+    let u = env.draw();
+    env.record(now, Event::RandomDraw(u));
     let span = rules.jitter.apply(base, u, first, previous);
     if rules.jitter_above_cap { span } else { span.min(backoff.cap()) }
 }
@@ -302,22 +307,22 @@ fn jittered(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::throttle::Free;
+    use crate::throttle::Unthrottled;
     use crate::time::ms;
-    use crate::{Dealings, Random};
+    use crate::{CallEnvironment, Random};
 
     // Breaks if a policy without a limit counts as one with the largest.
     #[test]
     fn attempts_end_at_their_limit_and_never_without_one() {
         let after = |most: Option<u32>, attempts: u32| {
             let rules = Rules { attempts: most, deadline: Some(ms(1)), ..Rules::DEFAULT };
-            let mut ledger = Ledger { attempts, ..Ledger::new(0) };
-            let mut world = Dealings::new(Free, Random::new(1));
-            let (policy, failure) = (Policy::checked(rules), Failure::server());
-            decide(&policy, &mut ledger, &failure, Advice::None, 0, NEVER, &mut world)
+            let mut counters = CallCounters { attempts, ..CallCounters::new(0) };
+            let mut env = CallEnvironment::new(Unthrottled, Random::new(1));
+            let (policy, failure) = (Policy::new(rules), Failure::server());
+            decide(&policy, &mut counters, &failure, Advice::None, 0, NEVER, &mut env)
         };
         for most in [1, 3, u32::MAX] {
-            assert_eq!(after(Some(most), most), Verdict::End(Why::Attempts));
+            assert_eq!(after(Some(most), most), Verdict::End(StopReason::AttemptsExhausted));
             assert!(matches!(after(Some(most), most - 1), Verdict::Retry { paid: true, .. }));
         }
         assert!(matches!(after(None, u32::MAX), Verdict::Retry { paid: true, .. }));

@@ -27,7 +27,7 @@ pub enum Stage {
     Answered,
 }
 
-/// Why an attempt failed, in the words of its protocol: an open value with two flags (ruling C5).
+/// Why an attempt failed, in the words of its protocol: an open value with two flags (decision C5).
 ///
 /// Two reasons are equal if their names are.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Reason {
         self
     }
 
-    /// The same reason, as one that is always retried and never reaches a strategy (ruling C10).
+    /// The same reason, as one that is always retried and never reaches a strategy (decision C10).
     #[must_use]
     pub const fn always(mut self) -> Self {
         self.always = true;
@@ -171,7 +171,7 @@ impl Failure {
         Failure::new(Kind::Throttling)
     }
 
-    /// No answer came in time: kind timeout, stage in flight (ruling P7).
+    /// No answer came in time: kind timeout, stage in flight (decision P7).
     #[must_use]
     pub const fn timeout() -> Self {
         Failure::new(Kind::Timeout).at(Stage::InFlight)
@@ -211,7 +211,7 @@ impl Failure {
         self.hint(Hint::Stop)
     }
 
-    /// Whether a call that is not idempotent may be repeated after it (ruling P8).
+    /// Whether a call that is not idempotent may be repeated after it (decision P8).
     #[must_use]
     pub const fn proves_not_run(&self) -> bool {
         let by_reason = match self.reason {
@@ -249,7 +249,7 @@ pub enum Directive {
     Retry(Failure),
 }
 
-/// Proof that an attempt did not reach the application at the other end (rulings G26 to G28).
+/// Proof that an attempt did not reach the application at the other end (decisions G26 to G28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The server says that it did not process it: replaced at once, one time per call.
@@ -269,18 +269,18 @@ impl fmt::Display for Proof {
 
 /// A directive with what a transport can add to it; what an outcome is to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Classification {
     /// How the classifier judges the outcome.
     pub directive: Directive,
     /// Proof that allows a transparent replacement; without one, or once they are used up, the
     /// directive counts.
     pub proof: Option<Proof>,
-    /// Whether a failure that is not retryable drains the throttle all the same (ruling G13).
+    /// Whether a failure that is not retryable drains the throttle all the same (decision G13).
     pub drains: bool,
 }
 
-impl From<Directive> for Judgement {
+impl From<Directive> for Classification {
     fn from(directive: Directive) -> Self {
-        Judgement { directive, proof: None, drains: false }
+        Classification { directive, proof: None, drains: false }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `u` is a draw in `[0, 1)`, `b` the base delay (docs/scenarios.md, `jitter`).
 
-use crate::Problem;
+use crate::PolicyError;
 use crate::time::Ns;
 
 /// How a draw changes a base delay.
@@ -56,9 +56,9 @@ impl Jitter {
         !matches!(self, Jitter::None)
     }
 
-    pub(crate) const fn problem(&self) -> Option<Problem> {
+    pub(crate) const fn problem(&self) -> Option<PolicyError> {
         match *self {
-            Jitter::Proportional(p) if !(p >= 0.0 && p <= 1.0) => Some(Problem::Proportion),
+            Jitter::Proportional(p) if !(p >= 0.0 && p <= 1.0) => Some(PolicyError::Proportion),
             _ => None,
         }
     }

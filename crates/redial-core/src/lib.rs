@@ -5,20 +5,20 @@
 //! decides for an async driver, a blocking thread, a tower layer, a simulator and a scenario file.
 //!
 //! - [`Rules`] say what a policy does; a [`Policy`] is rules that were checked.
-//! - [`decide`] is the heart: one failure in, one [`Verdict`] out, in the order of ruling P9.
-//! - [`Ledger`] is what a plain call remembers; [`Call`] is the machine for everything that needs
-//!   more: attempts that race, timers, commit, replacement, questions to a strategy; [`First`] is a
+//! - [`decide`] is the heart: one failure in, one [`Verdict`] out, in the order of decision P9.
+//! - [`CallCounters`] is what a plain call remembers; [`Call`] is the machine for everything that needs
+//!   more: attempts that race, timers, commit, replacement, questions to a strategy; [`FirstAttempt`] is a
 //!   call that has not needed it yet.
-//! - [`World`] is what the outside grants: draws and throttle tokens; [`Dealings`] make one.
-//! - [`pace`] follows how long attempts take, for hedges that follow it.
+//! - [`Environment`] is what the outside grants: draws and throttle tokens; [`CallEnvironment`] make one.
+//! - [`estimator`] follows how long attempts take, for hedges that follow it.
 //! - [`throttle`] holds what calls share to keep retries back.
 //!
-//! `ruling P9` and the like name entries of [`docs/rulings.md`][rulings]: what the designs leave open,
+//! `decision P9` and the like name entries of [`docs/decisions.md`][decisions]: what the designs leave open,
 //! how it is decided, and which test shows it.
 //!
 //! Invariant: no dependency, no `unsafe`, no `std`; with the same inputs the same decisions, for ever.
 //!
-//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
+//! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -28,39 +28,42 @@ extern crate std;
 
 mod backoff;
 mod call;
+mod counters;
 mod decide;
-mod diary;
+mod environment;
+mod error;
+mod event;
 mod failure;
 mod jitter;
-mod ledger;
+pub mod latency;
 mod limits;
-pub mod pace;
+mod permit;
 mod policy;
-mod problem;
-mod purse;
 mod random;
 mod rules;
+mod stop_reason;
 mod sync;
 pub mod throttle;
 mod time;
-mod why;
-mod world;
 
 pub use backoff::{Backoff, CONTROLLED, Step};
-pub use call::{Call, Command, End, First, HedgeDelay, LIVE_MAX, Start, Terms};
+pub use call::{Call, CallParams, Command, End, FirstAttempt, HedgeDelay, LIVE_MAX, Start};
+pub use counters::CallCounters;
 pub use decide::{Advice, Verdict, decide};
-pub use diary::Note;
-pub use failure::{Directive, Failure, Hint, Judgement, Kind, Proof, Reason, Stage};
+pub use environment::{CallEnvironment, Cost, DriverContext, Environment, Grant, Withdrawal};
+pub use error::PolicyError;
+pub use event::Event;
+pub use failure::{Classification, Directive, Failure, Hint, Kind, Proof, Reason, Stage};
 pub use jitter::Jitter;
-pub use ledger::Ledger;
-pub use limits::{Limits, Measure, Over, Under};
-pub use pace::{HedgeAt, HedgeAtBuilder, Lap, Pace, PaceReading};
+pub use latency::{CallLatency, HedgeAt, HedgeAtBuilder, LatencyEstimate, LatencyEstimator};
+pub use limits::{LastDelayAction, LimitBasis, Limits, OverLimitAction};
+pub use permit::Permit;
 pub use policy::Policy;
-pub use problem::Problem;
-pub use purse::Purse;
 pub use random::Random;
-pub use rules::{Expired, HintRule, Late, Numbering, Pay, Rules, TimedOut};
+pub use rules::{
+    AttemptTimeoutAction, ChargeAt, DeadlineAction, ExpiredDeadlineAction, HintRule, Numbering,
+    Rules,
+};
+pub use stop_reason::StopReason;
 pub use throttle::Bucket;
 pub use time::{NEVER, Ns, duration, ms, ns, s};
-pub use why::Why;
-pub use world::{Cost, Dealings, Grant, Outside, Taken, World};

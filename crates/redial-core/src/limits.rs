@@ -3,36 +3,36 @@
 use core::time::Duration;
 
 use crate::time::{Ns, ns};
-use crate::{Problem, Why};
+use crate::{PolicyError, StopReason};
 
 /// What a limit measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Measure {
+pub enum LimitBasis {
     /// The sum of the delays waited so far.
     #[default]
-    Delays,
+    TotalDelay,
     /// The time since the call began.
     Elapsed,
 }
 
 /// What becomes of a delay that would pass the hard limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Over {
+pub enum OverLimitAction {
     /// It is not made: the call ends.
     #[default]
-    Drop,
+    Stop,
     /// It is cut to end at the limit.
-    Truncate,
+    TruncateDelay,
 }
 
 /// What becomes of the last delay that fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Under {
+pub enum LastDelayAction {
     /// It is left as it is.
     #[default]
-    Leave,
+    Keep,
     /// It is made to end at the hard limit.
-    Fill,
+    ExtendToLimit,
 }
 
 /// How long retrying may go on. A limit never cancels a running attempt; a deadline does.
@@ -43,15 +43,15 @@ pub struct Limits {
     /// No delay ends above it.
     pub hard: Option<Duration>,
     /// What becomes of a delay that would pass the hard limit.
-    pub over: Over,
+    pub over_limit_action: OverLimitAction,
     /// What becomes of the last delay that fits.
-    pub under: Under,
+    pub last_delay_action: LastDelayAction,
     /// What the limits measure.
-    pub measure: Measure,
+    pub basis: LimitBasis,
 }
 
 /// A delay that is to be held against the limits.
-pub(crate) struct Wish {
+pub(crate) struct RequestedDelay {
     /// D: what the limit measures before this retry.
     pub(crate) spent: Ns,
     /// d: the delay that is asked for, jitter included.
@@ -67,53 +67,57 @@ impl Limits {
     pub const NONE: Limits = Limits {
         soft: None,
         hard: None,
-        over: Over::Drop,
-        under: Under::Leave,
-        measure: Measure::Delays,
+        over_limit_action: OverLimitAction::Stop,
+        last_delay_action: LastDelayAction::Keep,
+        basis: LimitBasis::TotalDelay,
     };
 
     /// The delay that the limits leave of the wish, or the limit that ends the call (L1 to L3).
-    pub(crate) fn judge(&self, wish: &Wish) -> Result<Ns, Why> {
-        if self.soft.is_some_and(|soft| wish.spent >= ns(soft)) {
-            return Err(Why::SoftLimit);
+    pub(crate) fn judge(&self, requested: &RequestedDelay) -> Result<Ns, StopReason> {
+        if self.soft.is_some_and(|soft| requested.spent >= ns(soft)) {
+            return Err(StopReason::SoftLimit);
         }
-        let Some(hard) = self.hard.map(ns) else { return Ok(wish.delay) };
-        if wish.spent >= hard {
-            return Err(Why::HardLimit);
+        let Some(hard) = self.hard.map(ns) else { return Ok(requested.delay) };
+        if requested.spent >= hard {
+            return Err(StopReason::HardLimit);
         }
-        let end = wish.spent.saturating_add(wish.delay);
+        let end = requested.spent.saturating_add(requested.delay);
         if end > hard {
-            let cut = wish.ours && self.over == Over::Truncate;
-            return if cut { Ok(hard - wish.spent) } else { Err(Why::HardLimit) };
+            let cut = requested.ours && self.over_limit_action == OverLimitAction::TruncateDelay;
+            return if cut { Ok(hard - requested.spent) } else { Err(StopReason::HardLimit) };
         }
         let another = self.soft.is_none_or(|soft| end < ns(soft));
-        let is_last = wish.next.is_some_and(|next| end.saturating_add(next) > hard);
-        if self.under == Under::Fill && wish.ours && another && is_last {
-            return Ok(hard - wish.spent);
+        let is_last = requested.next.is_some_and(|next| end.saturating_add(next) > hard);
+        if self.last_delay_action == LastDelayAction::ExtendToLimit
+            && requested.ours
+            && another
+            && is_last
+        {
+            return Ok(hard - requested.spent);
         }
-        Ok(wish.delay)
+        Ok(requested.delay)
     }
 
     pub(crate) const fn is_none(&self) -> bool {
         self.soft.is_none() && self.hard.is_none()
     }
 
-    pub(crate) const fn problem(&self) -> Option<Problem> {
+    pub(crate) const fn problem(&self) -> Option<PolicyError> {
         match (self.soft, self.hard) {
-            (Some(limit), _) if limit.is_zero() => return Some(Problem::LimitOfZero),
-            (_, Some(limit)) if limit.is_zero() => return Some(Problem::LimitOfZero),
+            (Some(limit), _) if limit.is_zero() => return Some(PolicyError::LimitOfZero),
+            (_, Some(limit)) if limit.is_zero() => return Some(PolicyError::LimitOfZero),
             // `Duration` has no const comparison; whole nanoseconds compare as it does.
             (Some(soft), Some(hard)) if soft.as_nanos() > hard.as_nanos() => {
-                return Some(Problem::SoftAboveHard);
+                return Some(PolicyError::SoftAboveHard);
             }
             _ => {}
         }
         if self.hard.is_some() {
             return None;
         }
-        match (self.under, self.over) {
-            (Under::Fill, _) => Some(Problem::FillWithoutHard),
-            (_, Over::Truncate) => Some(Problem::TruncateWithoutHard),
+        match (self.last_delay_action, self.over_limit_action) {
+            (LastDelayAction::ExtendToLimit, _) => Some(PolicyError::FillWithoutHard),
+            (_, OverLimitAction::TruncateDelay) => Some(PolicyError::TruncateWithoutHard),
             _ => None,
         }
     }

@@ -1,17 +1,17 @@
 //! Rules that were checked, and what is known of them before any call.
 //!
-//! Invariant: a [`Policy`] is made of [`Rules`] without a [`Problem`]; nothing changes it later.
+//! Invariant: a [`Policy`] is made of [`Rules`] without a [`PolicyError`]; nothing changes it later.
 
 use alloc::sync::Arc;
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
-use crate::Problem;
+use crate::PolicyError;
 use crate::backoff::{self, Backoff, Step};
 use crate::jitter::Jitter;
-use crate::limits::Measure;
-use crate::rules::{Pay, Rules};
+use crate::limits::LimitBasis;
+use crate::rules::{ChargeAt, Rules};
 use crate::time::{NEVER, Ns, ns};
 
 /// A user's own function from what happened to a delay.
@@ -52,7 +52,7 @@ struct Shape {
 
 impl Shape {
     const fn of(rules: &Rules) -> Shape {
-        let now = matches!(rules.pay, Pay::Deciding);
+        let now = matches!(rules.charge_at, ChargeAt::Decision);
         let calm =
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
         let plain = calm && !rules.asks && !rules.replaces && now;
@@ -102,7 +102,7 @@ impl Policy {
     ///
     /// # Errors
     /// The first contradiction, with what to write instead.
-    pub const fn new(rules: Rules) -> Result<Policy, Problem> {
+    pub const fn try_new(rules: Rules) -> Result<Policy, PolicyError> {
         match rules.problem_alone() {
             Some(problem) => Err(problem),
             None => Ok(Policy { shape: Shape::of(&rules), rules, own: None }),
@@ -113,10 +113,10 @@ impl Policy {
     ///
     /// # Panics
     /// The rules contradict each other: in a `static` that is a compile error with the text of the
-    /// [`Problem`].
+    /// [`PolicyError`].
     #[track_caller]
     #[must_use]
-    pub const fn checked(rules: Rules) -> Policy {
+    pub const fn new(rules: Rules) -> Policy {
         if let Some(problem) = rules.problem_alone() {
             panic!("{}", problem.text());
         }
@@ -127,7 +127,7 @@ impl Policy {
     ///
     /// # Errors
     /// The first contradiction, with what to write instead.
-    pub fn changed(self, change: impl FnOnce(&mut Rules)) -> Result<Policy, Problem> {
+    pub fn changed(self, change: impl FnOnce(&mut Rules)) -> Result<Policy, PolicyError> {
         let mut rules = self.rules;
         change(&mut rules);
         match self.own {
@@ -148,10 +148,10 @@ impl Policy {
     pub fn with_table(
         mut rules: Rules,
         table: impl Into<Arc<[Duration]>>,
-    ) -> Result<Policy, Problem> {
+    ) -> Result<Policy, PolicyError> {
         let table: Arc<[Duration]> = table.into();
         if table.is_empty() {
-            return Err(Problem::EmptyTable);
+            return Err(PolicyError::EmptyTable);
         }
         rules.backoff = Backoff::Own;
         if let Some(problem) = rules.problem_with(&table) {
@@ -168,7 +168,7 @@ impl Policy {
     pub fn with_function(
         mut rules: Rules,
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
-    ) -> Result<Policy, Problem> {
+    ) -> Result<Policy, PolicyError> {
         rules.backoff = Backoff::Own;
         if let Some(problem) = rules.problem() {
             return Err(problem);
@@ -230,7 +230,7 @@ impl Policy {
     #[inline]
     #[must_use]
     pub const fn measures_time(&self) -> bool {
-        self.shape.fixed == NEVER && matches!(self.rules.limits.measure, Measure::Elapsed)
+        self.shape.fixed == NEVER && matches!(self.rules.limits.basis, LimitBasis::Elapsed)
     }
 
     /// Whether the ledger is also all that a driver must keep: the policy is plain, and no delay
@@ -338,11 +338,11 @@ mod tests {
         let mut rules = Rules { backoff: Backoff::Constant(ms(7)), ..Rules::DEFAULT };
         rules.jitter = Jitter::None;
         change(&mut rules);
-        Policy::checked(rules)
+        Policy::new(rules)
     }
 
     fn elapsed() -> Limits {
-        Limits { soft: Some(ms(50)), measure: Measure::Elapsed, ..Limits::NONE }
+        Limits { soft: Some(ms(50)), basis: LimitBasis::Elapsed, ..Limits::NONE }
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
             |rules| rules.jitter = Jitter::Full,
             |rules| rules.limits = elapsed(),
             |rules| rules.throttling_first = Some(ms(1)),
-            |rules| rules.pay = Pay::AfterBackoff,
+            |rules| rules.charge_at = ChargeAt::AfterBackoff,
             |rules| rules.backoff = Rules::DEFAULT.backoff,
         ];
         for change in changes {
@@ -370,7 +370,7 @@ mod tests {
         assert!(!with(|_| {}).measures_time());
         assert!(!with(|rules| rules.jitter = Jitter::Full).measures_time());
         assert!(with(|rules| rules.limits = elapsed()).measures_time());
-        let delays = Limits { measure: Measure::Delays, ..elapsed() };
+        let delays = Limits { basis: LimitBasis::TotalDelay, ..elapsed() };
         assert!(!with(|rules| rules.limits = delays).measures_time());
     }
 
@@ -386,7 +386,7 @@ mod tests {
             |rules| rules.attempt_timeout = Some(ms(1)),
             |rules| rules.asks = true,
             |rules| rules.replaces = true,
-            |rules| rules.pay = Pay::AfterBackoff,
+            |rules| rules.charge_at = ChargeAt::AfterBackoff,
         ];
         for change in changes {
             assert!(!with(change).fits_ledger());
@@ -417,7 +417,7 @@ mod tests {
     fn a_table_of_ones_own_stays_one_when_the_rules_around_it_change() {
         let rules = *with(|_| {}).rules();
         let policy = Policy::with_table(rules, [ms(1), ms(2)]).unwrap();
-        let delays = Limits { measure: Measure::Delays, ..elapsed() };
+        let delays = Limits { basis: LimitBasis::TotalDelay, ..elapsed() };
         // Its last entry repeats until the limit; of a function nobody could know that.
         let endless = |rules: &mut Rules| (rules.attempts, rules.limits) = (None, delays);
         let changed = policy.clone().changed(endless).unwrap();

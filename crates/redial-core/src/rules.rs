@@ -1,34 +1,34 @@
 //! What a policy says: plain data, and every contradiction that it can have.
 //!
-//! Rule: what contradicts itself is a [`Problem`] here, whoever wrote it and however.
+//! Rule: what contradicts itself is a [`PolicyError`] here, whoever wrote it and however.
 
 use core::time::Duration;
 
 use crate::backoff::{self, Backoff};
 use crate::jitter::Jitter;
-use crate::limits::{Limits, Measure};
+use crate::limits::{LimitBasis, Limits};
 use crate::time::{Ns, ns};
-use crate::{LIVE_MAX, Problem};
+use crate::{LIVE_MAX, PolicyError};
 
 /// What happens when the next retry cannot start before the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Late {
+pub enum DeadlineAction {
     /// The call ends at once with its last outcome.
     #[default]
-    Early,
+    FailFast,
     /// The call waits, and ends at the deadline.
-    Wait,
+    WaitForDeadline,
 }
 
 /// What an attempt's own timeout means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TimedOut {
-    /// A retryable failure of kind timeout (ruling P7).
+pub enum AttemptTimeoutAction {
+    /// A retryable failure of kind timeout (decision P7).
     #[default]
     Retry,
-    /// The end of the call (Milvus, ruling M4).
-    End,
-    /// A failure that is final (gRPC, ruling G42).
+    /// The end of the call (Milvus, decision M4).
+    EndCall,
+    /// A failure that is final (gRPC, decision G42).
     Fail {
         /// Whether it drains the throttle.
         drains: bool,
@@ -43,7 +43,7 @@ pub enum Numbering {
     Delays,
     /// By attempt (smithy, Couchbase).
     Attempts,
-    /// Anew after each hint (gRPC, ruling G9).
+    /// Anew after each hint (gRPC, decision G9).
     SinceHint,
 }
 
@@ -52,32 +52,32 @@ pub enum Numbering {
 pub enum HintRule {
     /// It replaces the delay, at most this long.
     Exact(Option<Duration>),
-    /// It is kept within the computed delay and so much more (ruling S6).
+    /// It is kept within the computed delay and so much more (decision S6).
     Within(Duration),
 }
 
 /// When a retry is paid for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pay {
+pub enum ChargeAt {
     /// When it is decided; a debt is waited for, then the backoff.
     #[default]
-    Deciding,
-    /// After its backoff (smithy's standard strategy, ruling S2).
+    Decision,
+    /// After its backoff (smithy's standard strategy, decision S2).
     AfterBackoff,
 }
 
-/// What a deadline that has passed already leaves of a call (ruling P10).
+/// What a deadline that has passed already leaves of a call (decision P10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expired {
+pub enum ExpiredDeadlineAction {
     /// Its first attempt starts, and counts if its outcome is there at once.
     #[default]
-    StartsOne,
+    StartOneAttempt,
     /// Nothing starts (gRPC).
-    StartsNone,
+    StartNoAttempt,
 }
 
 /// Everything that a policy can say. Plain data: write the fields that differ from
-/// [`Rules::DEFAULT`], and let [`Policy::new`](crate::Policy::new) check them.
+/// [`Rules::DEFAULT`], and let [`Policy::try_new`](crate::Policy::new) check them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// How many attempts, the first included; `None`: as many as the deadline or a limit allows, of
@@ -87,20 +87,20 @@ pub struct Rules {
     pub backoff: Backoff,
     /// The randomness in a delay.
     pub jitter: Jitter,
-    /// Whether jitter may pass the backoff's cap (today's gRPC, ruling G1).
+    /// Whether jitter may pass the backoff's cap (today's gRPC, decision G1).
     pub jitter_above_cap: bool,
     /// Limits on the time that retrying takes.
     pub limits: Limits,
     /// After how long the call must end.
     pub deadline: Option<Duration>,
     /// What happens when the next retry cannot start before the deadline.
-    pub late: Late,
+    pub deadline_action: DeadlineAction,
     /// What a deadline that has passed already leaves of a call.
-    pub expired: Expired,
+    pub expired_deadline_action: ExpiredDeadlineAction,
     /// After how long an attempt is cancelled.
     pub attempt_timeout: Option<Duration>,
     /// What that means.
-    pub timed_out: TimedOut,
+    pub attempt_timeout_action: AttemptTimeoutAction,
     /// The delay between hedges; `None`: retry instead.
     pub hedge: Option<Duration>,
     /// How delays are numbered.
@@ -112,10 +112,10 @@ pub struct Rules {
     /// The delays after a reason that is always retried.
     pub always: Backoff,
     /// When a retry is paid for.
-    pub pay: Pay,
-    /// Whether a strategy is asked about each failure (ruling C9).
+    pub charge_at: ChargeAt,
+    /// Whether a strategy is asked about each failure (decision C9).
     pub asks: bool,
-    /// Whether what provably did not run is replaced transparently (rulings G26 to G29).
+    /// Whether what provably did not run is replaced transparently (decisions G26 to G29).
     pub replaces: bool,
 }
 
@@ -132,41 +132,41 @@ impl Rules {
         jitter_above_cap: false,
         limits: Limits::NONE,
         deadline: None,
-        late: Late::Early,
-        expired: Expired::StartsOne,
+        deadline_action: DeadlineAction::FailFast,
+        expired_deadline_action: ExpiredDeadlineAction::StartOneAttempt,
         attempt_timeout: None,
-        timed_out: TimedOut::Retry,
+        attempt_timeout_action: AttemptTimeoutAction::Retry,
         hedge: None,
         numbering: Numbering::Delays,
         hint: HintRule::Exact(None),
         throttling_first: None,
         always: backoff::CONTROLLED,
-        pay: Pay::Deciding,
+        charge_at: ChargeAt::Decision,
         asks: false,
         replaces: false,
     };
 
     /// The first contradiction in these rules.
     #[must_use]
-    pub const fn problem(&self) -> Option<Problem> {
+    pub const fn problem(&self) -> Option<PolicyError> {
         self.problem_with(&[])
     }
 
     /// The same where these are the delays of [`Backoff::Own`].
-    pub(crate) const fn problem_with(&self, own: &[Duration]) -> Option<Problem> {
+    pub(crate) const fn problem_with(&self, own: &[Duration]) -> Option<PolicyError> {
         if let Some(0) = self.attempts {
-            return Some(Problem::NoAttempt);
+            return Some(PolicyError::NoAttempt);
         }
         if self.hedge.is_some() {
             if !self.limits.is_none() {
-                return Some(Problem::HedgeWithLimits);
+                return Some(PolicyError::HedgeWithLimits);
             }
             if self.asks {
-                return Some(Problem::HedgeWithStrategy);
+                return Some(PolicyError::HedgeWithStrategy);
             }
             match self.attempts {
                 Some(attempts) if attempts as usize > LIVE_MAX => {
-                    return Some(Problem::HedgeAttempts);
+                    return Some(PolicyError::HedgeAttempts);
                 }
                 // Without a number it is as many as there is room for, if a deadline ends them.
                 _ => {}
@@ -188,18 +188,18 @@ impl Rules {
         if let (Some(attempt), Some(deadline)) = (self.attempt_timeout, self.deadline)
             && attempt.as_nanos() >= deadline.as_nanos()
         {
-            return Some(Problem::AttemptTimeout);
+            return Some(PolicyError::AttemptTimeout);
         }
         if self.attempts.is_none() && self.deadline.is_none() && !self.ends_by_limit(own) {
-            return Some(Problem::Unlimited);
+            return Some(PolicyError::Unlimited);
         }
         None
     }
 
     /// The first contradiction, where nothing comes with the rules.
-    pub(crate) const fn problem_alone(&self) -> Option<Problem> {
+    pub(crate) const fn problem_alone(&self) -> Option<PolicyError> {
         match self.backoff {
-            Backoff::Own => Some(Problem::OwnBackoff),
+            Backoff::Own => Some(PolicyError::OwnBackoff),
             _ => self.problem(),
         }
     }
@@ -211,10 +211,10 @@ impl Rules {
             // The smaller one, as its problems say.
             (Some(limit), _) | (None, Some(limit)) => ns(limit),
         };
-        match self.limits.measure {
-            Measure::Elapsed => true,
+        match self.limits.basis {
+            LimitBasis::Elapsed => true,
             // Every series that a failure can lead to must add up.
-            Measure::Delays => {
+            LimitBasis::TotalDelay => {
                 let throttled = match self.throttling_first {
                     Some(first) => self.backoff.starting_at(first),
                     None => self.backoff,

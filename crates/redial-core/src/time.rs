@@ -1,4 +1,4 @@
-//! Moments and spans in whole nanoseconds (ruling P2).
+//! Moments and spans in whole nanoseconds (decision P2).
 //!
 //! Invariant: arithmetic on them saturates; nothing wraps and nothing panics.
 

@@ -14,13 +14,14 @@
 mod common;
 
 use common::{
-    Book, Shared, Spec, any_directive, any_failure, any_policy, any_span, any_throttle,
+    Shared, Spec, TestEnvironment, any_directive, any_failure, any_policy, any_span, any_throttle,
     plain_policy,
 };
 use proptest::prelude::*;
 use redial_core::{
-    Advice, Backoff, Bucket, Call, Command, Directive, First, Jitter, Judgement, LIVE_MAX, Ledger,
-    Limits, NEVER, Note, Ns, Policy, Proof, Rules, Terms, Verdict, Why, World, decide, ns, s,
+    Advice, Backoff, Bucket, Call, CallCounters, CallParams, Classification, Command, Directive,
+    Environment, Event, FirstAttempt, Jitter, LIVE_MAX, Limits, NEVER, Ns, Policy, Proof, Rules,
+    StopReason, Verdict, decide, ns, s,
 };
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ struct Script {
     idempotent: bool,
     seed: u64,
     /// How long each attempt takes, and what becomes of it.
-    attempts: Vec<(Ns, Judgement)>,
+    attempts: Vec<(Ns, Classification)>,
     /// Once the script is out, the application drops the call: while it waits for an attempt that
     /// the script does not know, or already in the pause before it.
     drops_in_pause: bool,
@@ -38,9 +39,9 @@ struct Script {
 
 fn any_script() -> impl Strategy<Value = Script> {
     let takes = any_span().prop_map(|span| ns(span.min(s(1))));
-    let judgement = (any_directive(), any::<bool>())
-        .prop_map(|(directive, drains)| Judgement { drains, ..directive.into() });
-    let attempts = prop::collection::vec((takes, judgement), 1..10);
+    let classification = (any_directive(), any::<bool>())
+        .prop_map(|(directive, drains)| Classification { drains, ..directive.into() });
+    let attempts = prop::collection::vec((takes, classification), 1..10);
     (prop::bool::weighted(0.8), any::<u64>(), attempts, any::<bool>()).prop_map(
         |(idempotent, seed, attempts, drops_in_pause)| Script {
             idempotent,
@@ -53,80 +54,80 @@ fn any_script() -> impl Strategy<Value = Script> {
 
 /// What a side can show of a call: its diary, what it remembered, and when it was over.
 struct Shown {
-    diary: Vec<(Ns, Note)>,
-    ledger: Ledger,
+    call_log: Vec<(Ns, Event)>,
+    counters: CallCounters,
     now: Ns,
 }
 
 /// The driver of a plain policy: it writes itself what the machine would write.
 fn by_ledger(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
-    let mut book = Book::new(spec, shared, script.seed);
-    let (mut ledger, mut now) = (Ledger::new(start), start);
+    let mut book = TestEnvironment::new(spec, shared, script.seed);
+    let (mut counters, mut now) = (CallCounters::new(start), start);
     if !script.idempotent {
-        ledger.set(Ledger::NOT_IDEMPOTENT);
+        counters.set(CallCounters::NOT_IDEMPOTENT);
     }
-    book.note(now, Note::Began { deadline: None, idempotent: script.idempotent });
+    book.record(now, Event::CallStarted { deadline: None, idempotent: script.idempotent });
     let mut attempts = script.attempts.iter();
-    let (why, attempt) = loop {
-        ledger.attempts += 1;
-        if ledger.attempts > 1 {
+    let (stop_reason, attempt) = loop {
+        counters.attempts += 1;
+        if counters.attempts > 1 {
             book.started();
         }
-        let attempt = ledger.attempts;
-        book.note(now, Note::Started { attempt, number: attempt });
-        let Some(&(takes, judgement)) = attempts.next() else {
-            book.note(now, Note::Cancelled { attempt });
-            break (Why::Cancelled, None);
+        let attempt = counters.attempts;
+        book.record(now, Event::AttemptStarted { attempt, number: attempt });
+        let Some(&(takes, classification)) = attempts.next() else {
+            book.record(now, Event::AttemptCancelled { attempt });
+            break (StopReason::Cancelled, None);
         };
         now += takes;
-        book.note(now, Note::Outcome { attempt, judgement });
-        let failure = match judgement.directive {
-            Directive::Succeed => break (Why::Succeeded, Some(attempt)),
+        book.record(now, Event::AttemptOutcome { attempt, classification });
+        let failure = match classification.directive {
+            Directive::Succeed => break (StopReason::Succeeded, Some(attempt)),
             Directive::Fail => {
-                if judgement.drains {
+                if classification.drains {
                     book.failed();
                 }
-                break (Why::Fatal, Some(attempt));
+                break (StopReason::NotRetryable, Some(attempt));
             }
             Directive::Retry(failure) => failure,
         };
-        match decide(policy, &mut ledger, &failure, Advice::None, now, NEVER, &mut book) {
+        match decide(policy, &mut counters, &failure, Advice::None, now, NEVER, &mut book) {
             Verdict::Retry { after, paid } => {
                 assert!(paid, "a plain policy pays when it decides");
                 let due = now.saturating_add(after);
                 // A pause that is not over yet can be dropped, one that never ends must be.
                 let dropped = attempts.len() == 0 && script.drops_in_pause && after > 0;
                 if dropped || due == NEVER {
-                    break (Why::Cancelled, None);
+                    break (StopReason::Cancelled, None);
                 }
                 now = due;
             }
-            Verdict::End(why) => break (why, Some(attempt)),
+            Verdict::End(stop_reason) => break (stop_reason, Some(attempt)),
             other => panic!("a plain policy neither asks nor waits for a grant: {other:?}"),
         }
     };
-    match why {
-        Why::Succeeded => book.succeeded(),
-        Why::Cancelled => book.call_cancelled(),
+    match stop_reason {
+        StopReason::Succeeded => book.succeeded(),
+        StopReason::Cancelled => book.call_cancelled(),
         _ => book.call_failed(),
     }
-    book.note(now, Note::Ended { why, attempt });
-    Shown { diary: std::mem::take(&mut book.diary), ledger, now }
+    book.record(now, Event::CallEnded { stop_reason, attempt });
+    Shown { call_log: std::mem::take(&mut book.call_log), counters, now }
 }
 
 /// The machine, with nothing around it but time.
 fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
-    let mut book = Book::new(spec, shared, script.seed);
-    let terms = Terms { idempotent: script.idempotent, ..Terms::default() };
-    let call = Call::begin(policy, terms, start, &mut book);
+    let mut book = TestEnvironment::new(spec, shared, script.seed);
+    let params = CallParams { idempotent: script.idempotent, ..CallParams::default() };
+    let call = Call::begin(policy, params, start, &mut book);
     play(call, book, &script.attempts, script.drops_in_pause, start)
 }
 
 /// Plays what a call meets from now on.
 fn play(
     mut call: Call<&Policy, 1>,
-    mut book: Book<'_>,
-    attempts: &[(Ns, Judgement)],
+    mut book: TestEnvironment<'_>,
+    attempts: &[(Ns, Classification)],
     drops_in_pause: bool,
     mut now: Ns,
 ) -> Shown {
@@ -134,10 +135,10 @@ fn play(
     loop {
         match call.command(&mut book) {
             Some(Command::Start(started)) => match attempts.next() {
-                Some(&(takes, judgement)) => {
+                Some(&(takes, classification)) => {
                     now += takes;
                     assert_eq!(call.wake_at(), None, "a plain attempt has no timer");
-                    call.outcome(started.slot, judgement, now, &mut book);
+                    call.outcome(started.slot, classification, now, &mut book);
                 }
                 None => call.cancel(now, &mut book),
             },
@@ -156,7 +157,7 @@ fn play(
             },
         }
     }
-    Shown { diary: std::mem::take(&mut book.diary), ledger: *call.ledger(), now }
+    Shown { call_log: std::mem::take(&mut book.call_log), counters: *call.counters(), now }
 }
 
 /// How the first attempt of a call begins.
@@ -164,7 +165,7 @@ fn play(
 struct Opening {
     commits: bool,
     takes: Ns,
-    judgement: Judgement,
+    classification: Classification,
 }
 
 fn any_opening() -> impl Strategy<Value = Opening> {
@@ -172,8 +173,8 @@ fn any_opening() -> impl Strategy<Value = Opening> {
     let takes = any_span().prop_map(|span| ns(span.min(s(1))));
     (any::<bool>(), takes, any_directive(), proof, any::<bool>()).prop_map(
         |(commits, takes, directive, proof, drains)| {
-            let judgement = Judgement { directive, proof, drains };
-            Opening { commits, takes, judgement }
+            let classification = Classification { directive, proof, drains };
+            Opening { commits, takes, classification }
         },
     )
 }
@@ -181,12 +182,12 @@ fn any_opening() -> impl Strategy<Value = Opening> {
 /// A machine that is begun with the call.
 fn begun_at_once<'p>(
     policy: &'p Policy,
-    terms: Terms,
+    params: CallParams,
     commits: bool,
     start: Ns,
-    book: &mut Book<'_>,
+    book: &mut TestEnvironment<'_>,
 ) -> Call<&'p Policy, 1> {
-    let mut call = Call::begin(policy, terms, start, book);
+    let mut call = Call::begin(policy, params, start, book);
     assert!(matches!(call.command(book), Some(Command::Start(_))));
     if commits {
         call.committed(0, start, book);
@@ -213,19 +214,19 @@ proptest! {
         for script in &scripts {
             let one = by_ledger(&policy, script, &spec, &ledgers, now);
             let other = by_machine(&policy, script, &spec, &machines, now);
-            for (mine, yours) in one.diary.iter().zip(&other.diary) {
+            for (mine, yours) in one.call_log.iter().zip(&other.call_log) {
                 prop_assert_eq!(mine, yours);
             }
-            prop_assert_eq!(one.diary.len(), other.diary.len());
-            prop_assert_eq!(one.ledger, other.ledger);
+            prop_assert_eq!(one.call_log.len(), other.call_log.len());
+            prop_assert_eq!(one.counters, other.counters);
             prop_assert_eq!(one.now, other.now);
             prop_assert_eq!(ledgers.tokens(now), machines.tokens(now));
             now = one.now;
         }
     }
 
-    // Breaks if `First::begin` leaves its first command or the commit to the driver, or if
-    // `First::succeeded` does not tell the throttle.
+    // Breaks if `FirstAttempt::begin` leaves its first command or the commit to the driver, or if
+    // `FirstAttempt::succeeded` does not tell the throttle.
     #[test]
     fn a_machine_that_is_begun_late_is_the_one_that_was_begun_at_once(
         policy in plain_policy(),
@@ -236,33 +237,33 @@ proptest! {
         before in 0..3,
     ) {
         // One with a backoff of its own cannot be made anew of its rules.
-        let policy = Policy::new(Rules { replaces, ..*policy.rules() }).unwrap_or(policy);
-        let terms = Terms { idempotent: script.idempotent, ..Terms::default() };
-        let Opening { commits, takes, judgement } = opening;
+        let policy = Policy::try_new(Rules { replaces, ..*policy.rules() }).unwrap_or(policy);
+        let params = CallParams { idempotent: script.idempotent, ..CallParams::default() };
+        let Opening { commits, takes, classification } = opening;
         let (at_once, late) = (spec.build(), spec.build());
         for _ in 0..before {
             at_once.failed();
             late.failed();
         }
-        let mut book = Book::new(&spec, &at_once, script.seed);
-        let mut call = begun_at_once(&policy, terms, commits, 0, &mut book);
-        let mut other = Book::new(&spec, &late, script.seed);
-        let mut first = First::of(&policy, terms).expect("nothing runs against a clock");
+        let mut book = TestEnvironment::new(&spec, &at_once, script.seed);
+        let mut call = begun_at_once(&policy, params, commits, 0, &mut book);
+        let mut other = TestEnvironment::new(&spec, &late, script.seed);
+        let mut first = FirstAttempt::of(&policy, params).expect("nothing runs against a clock");
         if commits {
             first.committed();
         }
-        call.outcome(0, judgement, takes, &mut book);
-        if judgement.directive == Directive::Succeed {
+        call.outcome(0, classification, takes, &mut book);
+        if classification.directive == Directive::Succeed {
             first.succeeded(&late);
-            prop_assert!(matches!(call.command(&mut book), Some(Command::End(end)) if end.why == Why::Succeeded));
+            prop_assert!(matches!(call.command(&mut book), Some(Command::End(end)) if end.stop_reason == StopReason::Succeeded));
         } else {
             let mut begun: Call<_, 1> = first.begin(&policy, 0, &mut other);
-            begun.outcome(0, judgement, takes, &mut other);
+            begun.outcome(0, classification, takes, &mut other);
             let attempts = &script.attempts;
             let one = play(call, book, attempts, script.drops_in_pause, takes);
             let two = play(begun, other, attempts, script.drops_in_pause, takes);
-            prop_assert_eq!(one.diary, two.diary);
-            prop_assert_eq!(one.ledger, two.ledger);
+            prop_assert_eq!(one.call_log, two.call_log);
+            prop_assert_eq!(one.counters, two.counters);
             prop_assert_eq!(one.now, two.now);
         }
         prop_assert_eq!(at_once.tokens(takes), late.tokens(takes));
@@ -281,13 +282,13 @@ proptest! {
         // What is due at the start is done when the machine begins.
         prop_assume!(first > start);
         let shared = spec.build();
-        let mut book = Book::new(&spec, &shared, 1);
+        let mut book = TestEnvironment::new(&spec, &shared, 1);
         let mut call: Call<_, LIVE_MAX> =
-            Call::begin(&policy, Terms::default(), start, &mut book);
+            Call::begin(&policy, CallParams::default(), start, &mut book);
         prop_assert!(matches!(call.command(&mut book), Some(Command::Start(_))));
         prop_assert_eq!(call.wake_at().unwrap_or(NEVER), first);
-        let began = matches!(book.diary[..], [(_, Note::Began { .. }), (_, Note::Started { .. })]);
-        prop_assert!(began, "{:?}", book.diary);
+        let began = matches!(book.call_log[..], [(_, Event::CallStarted { .. }), (_, Event::AttemptStarted { .. })]);
+        prop_assert!(began, "{:?}", book.call_log);
         prop_assert_eq!(call.command(&mut book), None);
         let before = first - 1;
         prop_assert!(!call.wake_once(before, &mut book));
@@ -300,28 +301,28 @@ proptest! {
         spec in any_throttle(),
         failures in prop::collection::vec(any_failure(), 1..6),
         attempts in 1u32..8,
-        flags in 0..Ledger::FREE,
+        flags in 0..CallCounters::FREE,
         start in any_span(),
         seed in any::<u64>(),
     ) {
         let (here, there) = (spec.build(), spec.build());
-        let (mut short, mut long) = (Book::new(&spec, &here, seed), Book::new(&spec, &there, seed));
+        let (mut short, mut long) = (TestEnvironment::new(&spec, &here, seed), TestEnvironment::new(&spec, &there, seed));
         let now = ns(start.min(s(1)));
-        let mut ledger = Ledger { attempts, flags, ..Ledger::new(0) };
-        let mut other = ledger;
+        let mut counters = CallCounters { attempts, flags, ..CallCounters::new(0) };
+        let mut other = counters;
         for failure in &failures {
-            let one = decide(&policy, &mut ledger, failure, Advice::None, now, NEVER, &mut short);
+            let one = decide(&policy, &mut counters, failure, Advice::None, now, NEVER, &mut short);
             let two = decide(&policy, &mut other, failure, Advice::None, now, NEVER - 1, &mut long);
             // Only a delay that ends with time itself meets that deadline.
-            if two == Verdict::End(Why::Deadline) {
+            if two == Verdict::End(StopReason::Deadline) {
                 break;
             }
             prop_assert_eq!(one, two);
-            prop_assert_eq!(ledger, other);
-            prop_assert_eq!(&short.diary, &long.diary);
+            prop_assert_eq!(counters, other);
+            prop_assert_eq!(&short.call_log, &long.call_log);
             short.started();
             long.started();
-            ledger.attempts += 1;
+            counters.attempts += 1;
             other.attempts += 1;
         }
     }
@@ -350,18 +351,18 @@ proptest! {
         prop_assert!(policy.is_immediate() || !makes_immediate);
         prop_assume!(policy.is_immediate());
         let (here, there) = (spec.build(), spec.build());
-        let (mut all, mut alone) = (Book::new(&spec, &here, seed), Book::new(&spec, &there, seed));
+        let (mut all, mut alone) = (TestEnvironment::new(&spec, &here, seed), TestEnvironment::new(&spec, &there, seed));
         let (start, waited) = (ns(start.min(s(1))), ns(waited.min(s(1))));
-        let mut ledger = Ledger { waited, attempts, hinted, ..Ledger::new(start) };
+        let mut counters = CallCounters { waited, attempts, hinted, ..CallCounters::new(start) };
         for failure in failures.iter().filter(|failure| failure.asks_nothing()) {
-            let mut fresh = Ledger { attempts: ledger.attempts, ..Ledger::new(0) };
-            let one = decide(&policy, &mut ledger, failure, Advice::None, start, NEVER, &mut all);
+            let mut fresh = CallCounters { attempts: counters.attempts, ..CallCounters::new(0) };
+            let one = decide(&policy, &mut counters, failure, Advice::None, start, NEVER, &mut all);
             let two = decide(&policy, &mut fresh, failure, Advice::None, start, NEVER, &mut alone);
             prop_assert_eq!(one, two);
-            prop_assert_eq!(&all.diary, &alone.diary);
+            prop_assert_eq!(&all.call_log, &alone.call_log);
             all.started();
             alone.started();
-            ledger.attempts += 1;
+            counters.attempts += 1;
         }
     }
 }

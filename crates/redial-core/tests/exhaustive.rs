@@ -9,12 +9,13 @@
 
 mod common;
 
-use common::{Book, Model, Play, Spec, at, policy};
-use redial_core::throttle::{CostsSpec, Empty};
+use common::{Model, Play, Spec, TestEnvironment, at, policy};
+use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{
-    Advice, Backoff, Directive, Expired, Failure, HintRule, Jitter, Judgement, Kind, Late, Limits,
-    Measure, NEVER, Note, Ns, Numbering, Over, Pay, Policy, Proof, Reason, Rules, Stage, Terms,
-    TimedOut, Under, Why, ms,
+    Advice, AttemptTimeoutAction, Backoff, CallParams, ChargeAt, Classification, DeadlineAction,
+    Directive, Event, ExpiredDeadlineAction, Failure, HintRule, Jitter, Kind, LastDelayAction,
+    LimitBasis, Limits, NEVER, Ns, Numbering, OverLimitAction, Policy, Proof, Reason, Rules, Stage,
+    StopReason, ms,
 };
 use std::time::Duration;
 
@@ -28,9 +29,9 @@ const TAKES: Ns = at(1);
 /// What one attempt meets.
 #[derive(Clone, Copy, Debug)]
 enum Letter {
-    Outcome(Judgement),
+    Outcome(Classification),
     /// Response headers at once, then the outcome.
-    Headers(Judgement),
+    Headers(Classification),
     Hang,
 }
 
@@ -40,14 +41,14 @@ fn retry(failure: Failure) -> Letter {
 
 fn replaceable(proof: Proof) -> Letter {
     let directive = Directive::Retry(Failure::client().at(Stage::Unsent));
-    Letter::Outcome(Judgement { directive, proof: Some(proof), drains: false })
+    Letter::Outcome(Classification { directive, proof: Some(proof), drains: false })
 }
 
 /// What every policy meets.
 fn alphabet() -> Vec<Letter> {
     vec![
         Letter::Outcome(Directive::Succeed.into()),
-        Letter::Outcome(Judgement { drains: true, ..Directive::Fail.into() }),
+        Letter::Outcome(Classification { drains: true, ..Directive::Fail.into() }),
         retry(Failure::server()),
         retry(Failure::throttling().at(Stage::Unsent)),
         retry(Failure::timeout()),
@@ -61,14 +62,14 @@ fn alphabet() -> Vec<Letter> {
 struct Row {
     name: &'static str,
     policy: Policy,
-    terms: Terms,
+    params: CallParams,
     throttle: Spec,
     /// Which of the throttle's answers come later.
     later: &'static [bool],
     /// Letters beside those that every policy meets.
     letters: Vec<Letter>,
     /// Reasons for which some call must end.
-    sees: &'static [Why],
+    sees: &'static [StopReason],
 }
 
 impl Row {
@@ -76,11 +77,11 @@ impl Row {
         Row {
             name,
             policy,
-            terms: Terms::default(),
+            params: CallParams::default(),
             throttle: Spec::Free,
             later: &[],
             letters: Vec::new(),
-            sees: &[Why::Succeeded, Why::Fatal],
+            sees: &[StopReason::Succeeded, StopReason::NotRetryable],
         }
     }
 
@@ -93,8 +94,8 @@ impl Row {
         self
     }
 
-    fn terms(mut self, terms: Terms) -> Self {
-        self.terms = terms;
+    fn params(mut self, params: CallParams) -> Self {
+        self.params = params;
         self
     }
 
@@ -108,7 +109,7 @@ impl Row {
         self
     }
 
-    fn sees(mut self, sees: &'static [Why]) -> Self {
+    fn sees(mut self, sees: &'static [StopReason]) -> Self {
         self.sees = sees;
         self
     }
@@ -124,7 +125,7 @@ impl Row {
                 None => self.play::<1>(&letters),
                 Some(_) => self.play::<4>(&letters),
             };
-            let Played { diary, why, wanted } = played;
+            let Played { call_log, stop_reason, wanted } = played;
             if wanted && letters.len() < LETTERS_MAX {
                 for &letter in &alphabet {
                     open.push(letters.iter().copied().chain([letter]).collect());
@@ -135,14 +136,18 @@ impl Row {
                 None => self.play::<1>(&letters),
                 Some(_) => self.play::<4>(&letters),
             };
-            assert_eq!(diary, again.diary, "{}: {letters:?} plays differently", self.name);
-            if !seen.contains(&why) {
-                seen.push(why);
+            assert_eq!(call_log, again.call_log, "{}: {letters:?} plays differently", self.name);
+            if !seen.contains(&stop_reason) {
+                seen.push(stop_reason);
             }
             count += 1;
         }
-        for why in self.sees {
-            assert!(seen.contains(why), "{}: no call ended with {why:?}", self.name);
+        for stop_reason in self.sees {
+            assert!(
+                seen.contains(stop_reason),
+                "{}: no call ended with {stop_reason:?}",
+                self.name
+            );
         }
         count
     }
@@ -150,11 +155,11 @@ impl Row {
     /// Plays one sequence.
     fn play<const LIVE: usize>(&self, letters: &[Letter]) -> Played {
         let (shared, mut model) = (self.throttle.build(), Model::new(self.throttle));
-        let book = Book::with_later(&self.throttle, &shared, 7, self.later);
-        let mut play = Play::<LIVE>::begin(&self.policy, self.terms, 0, book, &mut model);
+        let book = TestEnvironment::with_later(&self.throttle, &shared, 7, self.later);
+        let mut play = Play::<LIVE>::begin(&self.policy, self.params, 0, book, &mut model);
         let mut letters = letters.iter().copied();
         // When each running attempt has its outcome, by slot.
-        let mut outcomes: [Option<(Ns, Judgement)>; LIVE] = [None; LIVE];
+        let mut outcomes: [Option<(Ns, Classification)>; LIVE] = [None; LIVE];
         let mut grant_at = None;
         let mut wanted = false;
         for step in 0.. {
@@ -171,9 +176,11 @@ impl Row {
                 wanted |= letter.is_none();
                 outcomes[start.slot] = match letter {
                     None | Some(Letter::Hang) => None,
-                    Some(Letter::Outcome(judgement)) => Some((play.now + TAKES, judgement)),
-                    Some(Letter::Headers(judgement)) => {
-                        let outcome = (play.now + TAKES, judgement);
+                    Some(Letter::Outcome(classification)) => {
+                        Some((play.now + TAKES, classification))
+                    }
+                    Some(Letter::Headers(classification)) => {
+                        let outcome = (play.now + TAKES, classification);
                         play.headers(start.slot);
                         Some(outcome)
                     }
@@ -197,18 +204,20 @@ impl Row {
                 }
             }
             let next = (0..LIVE)
-                .filter_map(|slot| outcomes[slot].map(|(at, judgement)| (at, slot, judgement)))
+                .filter_map(|slot| {
+                    outcomes[slot].map(|(at, classification)| (at, slot, classification))
+                })
                 .min_by_key(|&(at, slot, _)| (at, play.running[slot]));
             // Outcomes come before everything else, timers last (P4).
             let outcome_at = next.map_or(NEVER, |(at, _, _)| at);
             let timer_at = play.call.wake_at().unwrap_or(NEVER);
             match (next, grant_at) {
-                (Some((at, slot, judgement)), grant)
+                (Some((at, slot, classification)), grant)
                     if at <= timer_at && at <= grant.unwrap_or(NEVER) =>
                 {
                     play.now = at;
                     outcomes[slot] = None;
-                    play.outcome(slot, judgement);
+                    play.outcome(slot, classification);
                 }
                 (_, Some(at)) if at <= timer_at && at < outcome_at => {
                     play.now = at;
@@ -220,14 +229,14 @@ impl Row {
             }
         }
         play.check_the_end();
-        let why = play.why().expect("every call ends");
-        Played { diary: std::mem::take(&mut play.book.diary), why, wanted }
+        let stop_reason = play.stop_reason().expect("every call ends");
+        Played { call_log: std::mem::take(&mut play.book.call_log), stop_reason, wanted }
     }
 }
 
 struct Played {
-    diary: Vec<(Ns, Note)>,
-    why: Why,
+    call_log: Vec<(Ns, Event)>,
+    stop_reason: StopReason,
     /// Whether it started more attempts than it had letters for.
     wanted: bool,
 }
@@ -242,8 +251,8 @@ const BASE: Rules = Rules {
 
 const EXPONENTIAL: Backoff = Backoff::Exponential { first: ms(1), factor: 2.0, cap: Some(ms(3)) };
 
-const COSTS: CostsSpec =
-    CostsSpec { capacity: 20.0, refill_per_second: 1000.0, ..CostsSpec::STANDARD };
+const COSTS: CostBucketConfig =
+    CostBucketConfig { capacity: 20.0, refill_per_second: 1000.0, ..CostBucketConfig::STANDARD };
 
 const HEDGED: Rules = Rules { hedge: Some(ms(2)), ..BASE };
 
@@ -256,7 +265,12 @@ fn play(rows: &[Row]) {
 #[test]
 fn every_sequence_keeps_the_promises_under_every_backoff() {
     let backoff = |backoff| Rules { backoff, ..BASE };
-    const EVERY: &[Why] = &[Why::Succeeded, Why::Fatal, Why::Refused, Why::Attempts];
+    const EVERY: &[StopReason] = &[
+        StopReason::Succeeded,
+        StopReason::NotRetryable,
+        StopReason::ServerRefused,
+        StopReason::AttemptsExhausted,
+    ];
     let rows = vec![
         Row::new("no delay", backoff(Backoff::Constant(Duration::ZERO))),
         Row::new("constant", backoff(Backoff::Constant(ms(2)))),
@@ -279,13 +293,13 @@ fn every_sequence_keeps_the_promises_under_every_backoff() {
             .unwrap(),
         ),
         Row::new("as long as can be", backoff(Backoff::Constant(Duration::MAX))).sees(&[
-            Why::Succeeded,
-            Why::Refused,
-            Why::Cancelled,
+            StopReason::Succeeded,
+            StopReason::ServerRefused,
+            StopReason::Cancelled,
         ]),
     ];
     let rows = rows.into_iter().map(|row| match row.sees {
-        [Why::Succeeded, Why::Fatal] => row.sees(EVERY),
+        [StopReason::Succeeded, StopReason::NotRetryable] => row.sees(EVERY),
         _ => row,
     });
     play(&rows.collect::<Vec<_>>());
@@ -319,10 +333,10 @@ fn every_sequence_keeps_the_promises_under_every_jitter_numbering_and_hint_rule(
 
 #[test]
 fn every_sequence_keeps_the_promises_under_every_limit() {
-    const SOFT: &[Why] = &[Why::SoftLimit];
-    const HARD: &[Why] = &[Why::HardLimit];
-    let rows = [Measure::Delays, Measure::Elapsed].into_iter().flat_map(|measure| {
-        let limits = |limits| Rules { limits: Limits { measure, ..limits }, ..BASE };
+    const SOFT: &[StopReason] = &[StopReason::SoftLimit];
+    const HARD: &[StopReason] = &[StopReason::HardLimit];
+    let rows = [LimitBasis::TotalDelay, LimitBasis::Elapsed].into_iter().flat_map(|basis| {
+        let limits = |limits| Rules { limits: Limits { basis, ..limits }, ..BASE };
         let soft = Limits { soft: Some(ms(4)), ..Limits::NONE };
         let hard = Limits { hard: Some(ms(5)), ..Limits::NONE };
         let both = Limits { soft: Some(ms(3)), hard: Some(ms(5)), ..Limits::NONE };
@@ -330,15 +344,31 @@ fn every_sequence_keeps_the_promises_under_every_limit() {
         [
             Row::new("soft", limits(soft)).sees(SOFT),
             Row::new("hard", limits(hard)).sees(HARD),
-            Row::new("hard, truncate", limits(Limits { over: Over::Truncate, ..hard })).sees(HARD),
-            Row::new("hard, fill", limits(Limits { under: Under::Fill, ..hard })).sees(HARD),
+            Row::new(
+                "hard, truncate",
+                limits(Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard }),
+            )
+            .sees(HARD),
+            Row::new(
+                "hard, fill",
+                limits(Limits { last_delay_action: LastDelayAction::ExtendToLimit, ..hard }),
+            )
+            .sees(HARD),
             Row::new(
                 "hard, truncate, fill",
-                limits(Limits { over: Over::Truncate, under: Under::Fill, ..hard }),
+                limits(Limits {
+                    over_limit_action: OverLimitAction::TruncateDelay,
+                    last_delay_action: LastDelayAction::ExtendToLimit,
+                    ..hard
+                }),
             )
             .sees(HARD),
             Row::new("both", limits(both)).sees(SOFT),
-            Row::new("both, fill", limits(Limits { under: Under::Fill, ..both })).sees(SOFT),
+            Row::new(
+                "both, fill",
+                limits(Limits { last_delay_action: LastDelayAction::ExtendToLimit, ..both }),
+            )
+            .sees(SOFT),
             Row::new("no bound but a limit", endless).sees(HARD),
         ]
     });
@@ -348,29 +378,40 @@ fn every_sequence_keeps_the_promises_under_every_limit() {
 #[test]
 fn every_sequence_keeps_the_promises_before_every_deadline() {
     let deadline = Rules { deadline: Some(ms(6)), ..BASE };
-    let expired = |expired| Rules { deadline: Some(Duration::ZERO), expired, ..BASE };
-    let timeout = |timed_out| Rules { attempt_timeout: Some(TIMEOUT), timed_out, ..BASE };
+    let expired_deadline_action = |expired_deadline_action| Rules {
+        deadline: Some(Duration::ZERO),
+        expired_deadline_action,
+        ..BASE
+    };
+    let timeout = |attempt_timeout_action| Rules {
+        attempt_timeout: Some(TIMEOUT),
+        attempt_timeout_action,
+        ..BASE
+    };
     // As long as an attempt takes: the outcome comes first (P4).
     const TIMEOUT: Duration = ms(1);
-    const DEADLINE: &[Why] = &[Why::Deadline];
+    const DEADLINE: &[StopReason] = &[StopReason::Deadline];
     play(&[
         Row::new("early", deadline).letters(&[Letter::Hang]).sees(DEADLINE),
-        Row::new("wait", Rules { late: Late::Wait, ..deadline })
+        Row::new("wait", Rules { deadline_action: DeadlineAction::WaitForDeadline, ..deadline })
             .letters(&[Letter::Hang])
             .sees(DEADLINE),
         Row::new("endless until the deadline", Rules { attempts: None, ..deadline }).sees(DEADLINE),
         Row::new("a call's own deadline", BASE)
-            .terms(Terms { deadline: Some(ms(4)), ..Terms::default() })
+            .params(CallParams { deadline: Some(ms(4)), ..CallParams::default() })
             .sees(DEADLINE),
-        Row::new("an attempt's timeout", timeout(TimedOut::Retry))
+        Row::new("an attempt's timeout", timeout(AttemptTimeoutAction::Retry))
             .letters(&[Letter::Hang])
-            .sees(&[Why::Attempts]),
-        Row::new("an attempt's timeout ends", timeout(TimedOut::End))
+            .sees(&[StopReason::AttemptsExhausted]),
+        Row::new("an attempt's timeout ends", timeout(AttemptTimeoutAction::EndCall))
             .letters(&[Letter::Hang])
             .sees(DEADLINE),
-        Row::new("an attempt's timeout is final", timeout(TimedOut::Fail { drains: true }))
-            .letters(&[Letter::Hang])
-            .sees(&[Why::Fatal]),
+        Row::new(
+            "an attempt's timeout is final",
+            timeout(AttemptTimeoutAction::Fail { drains: true }),
+        )
+        .letters(&[Letter::Hang])
+        .sees(&[StopReason::NotRetryable]),
         Row::new(
             "an attempt may take no time",
             Rules { attempt_timeout: Some(Duration::ZERO), ..deadline },
@@ -378,19 +419,28 @@ fn every_sequence_keeps_the_promises_before_every_deadline() {
         .sees(DEADLINE),
     ]);
     // Too few sequences for `play`: the deadline is there before the first outcome.
-    let one = Row::new("over already, starts one", expired(Expired::StartsOne)).sees(DEADLINE);
+    let one = Row::new(
+        "over already, starts one",
+        expired_deadline_action(ExpiredDeadlineAction::StartOneAttempt),
+    )
+    .sees(DEADLINE);
     assert_eq!(one.play_all(), alphabet().len());
-    let none = Row::new("over already, starts none", expired(Expired::StartsNone)).sees(DEADLINE);
+    let none = Row::new(
+        "over already, starts none",
+        expired_deadline_action(ExpiredDeadlineAction::StartNoAttempt),
+    )
+    .sees(DEADLINE);
     assert_eq!(none.play_all(), 1);
 }
 
 #[test]
 fn every_sequence_keeps_the_promises_under_every_throttle() {
-    let after = Rules { pay: Pay::AfterBackoff, ..BASE };
-    let fail = CostsSpec { empty: Empty::Fail, capacity: 13.0, ..COSTS };
+    let after = Rules { charge_at: ChargeAt::AfterBackoff, ..BASE };
+    let fail = CostBucketConfig { empty: WhenEmpty::Fail, capacity: 13.0, ..COSTS };
     let deadline = Rules { deadline: Some(ms(8)), ..BASE };
-    let lends = CostsSpec { capacity: 10.0, ..COSTS };
-    const THROTTLED: &[Why] = &[Why::Throttled, Why::Succeeded, Why::Fatal];
+    let lends = CostBucketConfig { capacity: 10.0, ..COSTS };
+    const THROTTLED: &[StopReason] =
+        &[StopReason::Throttled, StopReason::Succeeded, StopReason::NotRetryable];
     let drains = [Letter::Outcome(Directive::Fail.into())];
     play(&[
         Row::new("tokens", BASE)
@@ -398,23 +448,28 @@ fn every_sequence_keeps_the_promises_under_every_throttle() {
             .letters(&drains)
             .sees(THROTTLED),
         Row::new("costs that refuse", BASE).throttle(Spec::Costs(fail)).sees(THROTTLED),
-        Row::new("costs that lend", BASE).throttle(Spec::Costs(lends)).sees(&[Why::Attempts]),
+        Row::new("costs that lend", BASE)
+            .throttle(Spec::Costs(lends))
+            .sees(&[StopReason::AttemptsExhausted]),
         Row::new("costs that lend, a deadline", deadline)
             .throttle(Spec::Costs(lends))
-            .sees(&[Why::Deadline]),
-        Row::new("costs that lend, late", Rules { late: Late::Wait, ..deadline })
-            .throttle(Spec::Costs(lends))
-            .sees(&[Why::Deadline]),
+            .sees(&[StopReason::Deadline]),
+        Row::new(
+            "costs that lend, late",
+            Rules { deadline_action: DeadlineAction::WaitForDeadline, ..deadline },
+        )
+        .throttle(Spec::Costs(lends))
+        .sees(&[StopReason::Deadline]),
         Row::new("paid after the backoff, refused", after)
             .throttle(Spec::Costs(fail))
             .sees(THROTTLED),
         Row::new("paid after the backoff, lent", after).throttle(Spec::Costs(lends)),
         Row::new(
             "paid after the backoff, a deadline",
-            Rules { pay: Pay::AfterBackoff, ..deadline },
+            Rules { charge_at: ChargeAt::AfterBackoff, ..deadline },
         )
         .throttle(Spec::Costs(lends))
-        .sees(&[Why::Deadline]),
+        .sees(&[StopReason::Deadline]),
         Row::new("budget", BASE)
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
             .sees(THROTTLED),
@@ -425,26 +480,32 @@ fn every_sequence_keeps_the_promises_under_every_throttle() {
         Row::new("a bucket that answers later and lends", after)
             .throttle(Spec::Costs(lends))
             .later(&[true, true, true])
-            .sees(&[Why::Attempts]),
+            .sees(&[StopReason::AttemptsExhausted]),
     ]);
 }
 
 #[test]
 fn every_sequence_keeps_the_promises_with_hedges() {
     let delay = |delay| Rules { hedge: Some(delay), ..BASE };
-    const EVERY: &[Why] = &[Why::Succeeded, Why::Fatal, Why::Refused, Why::Attempts];
-    const SENT: &[Why] = &[Why::Succeeded, Why::Fatal, Why::Attempts];
-    const THROTTLED: &[Why] = &[Why::Throttled, Why::Succeeded];
+    const EVERY: &[StopReason] = &[
+        StopReason::Succeeded,
+        StopReason::NotRetryable,
+        StopReason::ServerRefused,
+        StopReason::AttemptsExhausted,
+    ];
+    const SENT: &[StopReason] =
+        &[StopReason::Succeeded, StopReason::NotRetryable, StopReason::AttemptsExhausted];
+    const THROTTLED: &[StopReason] = &[StopReason::Throttled, StopReason::Succeeded];
     let headers = [Letter::Headers(Directive::Retry(Failure::server()).into())];
     play(&[
         Row::new("all at once", delay(Duration::ZERO)).sees(SENT),
         Row::new("as fast as they fail", delay(ms(1))).sees(EVERY),
         Row::new("slower than they fail", delay(ms(2))).letters(&[Letter::Hang]).sees(EVERY),
         Row::new("never by themselves", delay(Duration::MAX)).sees(EVERY),
-        Row::new("headers commit", HEDGED).letters(&headers).sees(&[Why::Committed]),
+        Row::new("headers commit", HEDGED).letters(&headers).sees(&[StopReason::Committed]),
         Row::new("a deadline", Rules { deadline: Some(ms(3)), ..HEDGED })
             .letters(&[Letter::Hang])
-            .sees(&[Why::Deadline]),
+            .sees(&[StopReason::Deadline]),
         Row::new("a timeout", Rules { attempt_timeout: Some(ms(2)), ..HEDGED })
             .letters(&[Letter::Hang])
             .sees(EVERY),
@@ -453,10 +514,10 @@ fn every_sequence_keeps_the_promises_with_hedges() {
             .throttle(Spec::Budget { reserve: 1.0, ratio: 0.1 })
             .sees(THROTTLED),
         Row::new("costs that lend", HEDGED)
-            .throttle(Spec::Costs(CostsSpec { capacity: 10.0, ..COSTS }))
+            .throttle(Spec::Costs(CostBucketConfig { capacity: 10.0, ..COSTS }))
             .sees(EVERY),
         Row::new("costs that lend, all at once", delay(Duration::ZERO))
-            .throttle(Spec::Costs(CostsSpec { capacity: 10.0, ..COSTS }))
+            .throttle(Spec::Costs(CostBucketConfig { capacity: 10.0, ..COSTS }))
             .sees(EVERY),
         Row::new("a throttle that answers later", delay(ms(1)))
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
@@ -474,35 +535,42 @@ fn every_sequence_keeps_the_promises_with_proofs_strategies_and_what_must_not_ru
     ];
     let replaces = Rules { replaces: true, ..BASE };
     let asks = Rules { asks: true, ..BASE };
-    let once = Terms { idempotent: false, ..Terms::default() };
-    let sealed = Terms { sealed: true, ..Terms::default() };
+    let once = CallParams { idempotent: false, ..CallParams::default() };
+    let sealed = CallParams { not_replayable: true, ..CallParams::default() };
     play(&[
-        Row::new("not idempotent", BASE).terms(once).letters(&reasons).sees(&[Why::Unsafe]),
-        Row::new("replaced", replaces).letters(&proofs).sees(&[Why::Attempts]),
+        Row::new("not idempotent", BASE)
+            .params(once)
+            .letters(&reasons)
+            .sees(&[StopReason::NotIdempotent]),
+        Row::new("replaced", replaces).letters(&proofs).sees(&[StopReason::AttemptsExhausted]),
         Row::new("replaced, not idempotent", replaces)
-            .terms(once)
+            .params(once)
             .letters(&proofs)
-            .sees(&[Why::Unsafe]),
+            .sees(&[StopReason::NotIdempotent]),
         Row::new("replaced until the deadline", Rules { deadline: Some(ms(9)), ..replaces })
             .letters(&proofs)
-            .sees(&[Why::Deadline]),
+            .sees(&[StopReason::Deadline]),
         Row::new("replaced hedges", Rules { replaces: true, ..HEDGED })
             .letters(&proofs)
-            .sees(&[Why::Attempts]),
+            .sees(&[StopReason::AttemptsExhausted]),
         Row::new("replaced hedges under tokens", Rules { replaces: true, ..HEDGED })
             .throttle(Spec::Tokens { max: 2.0, ratio: 0.5 })
             .letters(&proofs[..1])
-            .sees(&[Why::Throttled]),
-        Row::new("proofs that nobody heeds", BASE).letters(&proofs).sees(&[Why::Attempts]),
-        Row::new("asks", asks).letters(&reasons).sees(&[Why::Strategy, Why::Attempts]),
-        Row::new("asks for one call", BASE)
-            .terms(Terms { asks: true, ..once })
+            .sees(&[StopReason::Throttled]),
+        Row::new("proofs that nobody heeds", BASE)
+            .letters(&proofs)
+            .sees(&[StopReason::AttemptsExhausted]),
+        Row::new("asks", asks)
             .letters(&reasons)
-            .sees(&[Why::Strategy, Why::Unsafe]),
+            .sees(&[StopReason::StrategyDeclined, StopReason::AttemptsExhausted]),
+        Row::new("asks for one call", BASE)
+            .params(CallParams { asks: true, ..once })
+            .letters(&reasons)
+            .sees(&[StopReason::StrategyDeclined, StopReason::NotIdempotent]),
     ]);
     let committed = Row::new("sealed from the start", replaces)
-        .terms(sealed)
+        .params(sealed)
         .letters(&proofs)
-        .sees(&[Why::Committed, Why::Succeeded, Why::Fatal]);
+        .sees(&[StopReason::Committed, StopReason::Succeeded, StopReason::NotRetryable]);
     assert_eq!(committed.play_all(), alphabet().len() + proofs.len(), "one attempt and no more");
 }

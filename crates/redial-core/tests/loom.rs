@@ -13,9 +13,12 @@
 use loom::sync::Arc;
 use loom::thread;
 use redial_core::throttle::{
-    Budget, Costs, CostsSpec, Empty, Place, Tokens, place_cell, places_are_shared,
+    CallSite, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty,
+    call_sites_share_a_budget, place_cell,
 };
-use redial_core::{Bucket, Cost, Grant, HedgeAt, Kind, Ns, Pace, PaceReading, Purse};
+use redial_core::{
+    Bucket, Cost, Grant, HedgeAt, Kind, LatencyEstimate, LatencyEstimator, Ns, Permit,
+};
 
 /// How often three users may be interrupted, all together.
 const PREEMPTIONS: usize = 5;
@@ -25,8 +28,12 @@ const COST: Cost = Cost { kind: Kind::Server };
 const SECOND: Ns = 1_000_000_000;
 
 /// Ten tokens, 5 for a retry, 1 for a success at the first try; nothing refills them.
-const FIXED: CostsSpec =
-    CostsSpec { capacity: 10.0, refill_per_second: 0.0, empty: Empty::Fail, ..CostsSpec::STANDARD };
+const FIXED: CostBucketConfig = CostBucketConfig {
+    capacity: 10.0,
+    refill_per_second: 0.0,
+    empty: WhenEmpty::Fail,
+    ..CostBucketConfig::STANDARD
+};
 
 /// Runs the users at once on a throttle, and returns what is left when all are done.
 fn left<T: Bucket + Send + Sync + 'static, R: 'static>(
@@ -73,79 +80,86 @@ fn granted(grants: &[Grant]) -> usize {
     grants.iter().filter(|grant| matches!(grant, Grant::Now(_))).count()
 }
 
-fn budget(reserve: f64, ratio: f64) -> Budget {
-    Budget::new(reserve, ratio).expect("valid")
+fn budget(reserve: f64, ratio: f64) -> RetryBudget {
+    RetryBudget::try_new(reserve, ratio).expect("valid")
 }
 
 fn tokens(max: f64, ratio: f64, failures: usize) -> Tokens {
-    let tokens = Tokens::new(max, ratio).expect("valid");
+    let tokens = TokenBucket::new(max, ratio).expect("valid");
     (0..failures).for_each(|_| tokens.failed());
     tokens
 }
 
-fn costs(spec: CostsSpec) -> Costs {
-    Costs::new(spec).expect("valid")
+fn costs(spec: CostBucketConfig) -> CostBucket {
+    CostBucket::new(spec).expect("valid")
 }
 
 // Budget.
 
-// Breaks if `Budget::take` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `RetryBudget::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn the_last_token_of_a_budget_is_granted_once_to_two() {
     two(|| {
         let (grants, left) = left(
             budget(1.0, 0.0),
-            vec![Box::new(|b: &Budget| b.take(COST, 0)), Box::new(|b| b.take(COST, 0))],
+            vec![
+                Box::new(|b: &RetryBudget| b.withdraw(COST, 0)),
+                Box::new(|b| b.withdraw(COST, 0)),
+            ],
         );
         assert_eq!((granted(&grants), left), (1, 0.0));
     });
 }
 
-// Breaks if `Budget::take` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `RetryBudget::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn the_last_two_tokens_of_a_budget_are_granted_twice_to_three() {
     three(|| {
         let (grants, left) = left(
             budget(2.0, 0.0),
             vec![
-                Box::new(|b: &Budget| b.take(COST, 0)),
-                Box::new(|b| b.take(COST, 0)),
-                Box::new(|b| b.take(COST, 0)),
+                Box::new(|b: &RetryBudget| b.withdraw(COST, 0)),
+                Box::new(|b| b.withdraw(COST, 0)),
+                Box::new(|b| b.withdraw(COST, 0)),
             ],
         );
         assert_eq!((granted(&grants), left), (2, 0.0));
     });
 }
 
-// Breaks if `Budget::add` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `RetryBudget::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_refund_and_a_success_of_a_budget_both_count() {
     two(|| {
         let full = budget(3.0, 0.5);
-        let (Grant::Now(taken), Grant::Now(_)) = (full.take(COST, 0), full.take(COST, 0)) else {
+        let (Grant::Now(taken), Grant::Now(_)) = (full.withdraw(COST, 0), full.withdraw(COST, 0))
+        else {
             panic!("a full budget pays");
         };
         let (_, left) = left(
             full,
-            vec![Box::new(move |b: &Budget| b.give_back(taken)), Box::new(|b| b.succeeded(None))],
+            vec![Box::new(move |b: &RetryBudget| b.refund(taken)), Box::new(|b| b.succeeded(None))],
         );
         assert_eq!(left, 2.5);
     });
 }
 
-// Breaks if `Budget::add` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `RetryBudget::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
     three(|| {
         let full = budget(3.0, 0.5);
-        let (Grant::Now(taken), Grant::Now(_)) = (full.take(COST, 0), full.take(COST, 0)) else {
+        let (Grant::Now(taken), Grant::Now(_)) = (full.withdraw(COST, 0), full.withdraw(COST, 0))
+        else {
             panic!("a full budget pays");
         };
         let (_, left) = left(
             full,
             vec![
-                Box::new(|b: &Budget| assert_eq!(b.take(COST, 0), Grant::Now(taken_one()))),
-                Box::new(move |b| b.give_back(taken)),
+                Box::new(|b: &RetryBudget| {
+                    assert_eq!(b.withdraw(COST, 0), Grant::Now(taken_one()))
+                }),
+                Box::new(move |b| b.refund(taken)),
                 Box::new(|b| b.succeeded(None)),
             ],
         );
@@ -154,48 +168,48 @@ fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
 }
 
 /// What one retry takes of a budget.
-fn taken_one() -> redial_core::Taken {
-    redial_core::Taken(1000)
+fn taken_one() -> redial_core::Withdrawal {
+    redial_core::Withdrawal(1000)
 }
 
 // Tokens.
 
-// Breaks if `Tokens::failed` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `TokenBucket::failed` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn two_failures_drain_two_tokens() {
     two(|| {
         let (_, left) = left(
             tokens(4.0, 0.5, 0),
-            vec![Box::new(|t: &Tokens| t.failed()), Box::new(|t| t.failed())],
+            vec![Box::new(|t: &TokenBucket| t.failed()), Box::new(|t| t.failed())],
         );
         assert_eq!(left, 2.0);
     });
 }
 
-// Breaks if `Tokens::succeeded` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `TokenBucket::succeeded` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_failure_and_a_success_both_count() {
     two(|| {
         let (_, left) = left(
             tokens(4.0, 0.5, 2),
-            vec![Box::new(|t: &Tokens| t.failed()), Box::new(|t| t.succeeded(None))],
+            vec![Box::new(|t: &TokenBucket| t.failed()), Box::new(|t| t.succeeded(None))],
         );
         assert_eq!(left, 1.5);
     });
 }
 
-// Breaks if `Tokens::failed` subtracts with `fetch_sub` once it has seen that something is left.
+// Breaks if `TokenBucket::failed` subtracts with `fetch_sub` once it has seen that something is left.
 #[test]
 fn tokens_are_never_seen_outside_their_range() {
     three(|| {
-        let seen = |t: &Tokens| {
+        let seen = |t: &TokenBucket| {
             let left = t.tokens(0).expect("tokens count");
             assert!((0.0..=2.0).contains(&left), "{left} of 2 tokens");
         };
         let (_, left) = left(
             tokens(2.0, 0.5, 1),
             vec![
-                Box::new(move |t: &Tokens| {
+                Box::new(move |t: &TokenBucket| {
                     t.failed();
                     seen(t);
                 }),
@@ -207,15 +221,15 @@ fn tokens_are_never_seen_outside_their_range() {
     });
 }
 
-// Breaks if `Tokens::succeeded` adds with `fetch_add` once it has seen that something is missing.
+// Breaks if `TokenBucket::succeeded` adds with `fetch_add` once it has seen that something is missing.
 #[test]
 fn successes_never_pass_the_maximum() {
     three(|| {
-        let seen = |t: &Tokens| assert!(t.tokens(0).expect("tokens count") <= 2.0);
+        let seen = |t: &TokenBucket| assert!(t.tokens(0).expect("tokens count") <= 2.0);
         let (_, left) = left(
             tokens(2.0, 0.7, 1),
             vec![
-                Box::new(move |t: &Tokens| {
+                Box::new(move |t: &TokenBucket| {
                     t.succeeded(None);
                     seen(t);
                 }),
@@ -229,29 +243,30 @@ fn successes_never_pass_the_maximum() {
 
 // Costs.
 
-// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_bucket_that_can_pay_once_more_pays_one_of_two() {
     two(|| {
         let (grants, left) = left(
-            costs(CostsSpec { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..FIXED }),
-            vec![Box::new(|c: &Costs| c.take(COST, 0)), Box::new(|c| c.take(COST, 0))],
+            costs(CostBucketConfig { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..FIXED }),
+            vec![Box::new(|c: &CostBucket| c.withdraw(COST, 0)), Box::new(|c| c.withdraw(COST, 0))],
         );
         assert_eq!((granted(&grants), left), (1, 0.0));
     });
 }
 
-// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn three_that_borrow_are_served_one_after_the_other() {
     three(|| {
-        let lends = CostsSpec { refill_per_second: 1.0, empty: Empty::Wait, ..FIXED };
-        let wait = |c: &Costs| match c.take(COST, 0) {
+        let lends = CostBucketConfig { refill_per_second: 1.0, empty: WhenEmpty::Wait, ..FIXED };
+        let wait = |c: &CostBucket| match c.withdraw(COST, 0) {
             Grant::Now(_) => 0,
             Grant::After(wait, _) => wait / 1_000_000_000,
             other => panic!("{other:?}"),
         };
-        let lends = costs(CostsSpec { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..lends });
+        let lends =
+            costs(CostBucketConfig { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..lends });
         let (mut waits, left) = left(lends, vec![Box::new(wait), Box::new(wait), Box::new(wait)]);
         waits.sort_unstable();
         assert_eq!((waits, left), (vec![0, 5, 10], -10.0));
@@ -259,15 +274,15 @@ fn three_that_borrow_are_served_one_after_the_other() {
 }
 
 /// Ten tokens that were all taken at moment 0, and of which one comes back per second.
-fn refilling() -> Costs {
-    let costs = costs(CostsSpec { refill_per_second: 1.0, ..FIXED });
+fn refilling() -> CostBucket {
+    let costs = costs(CostBucketConfig { refill_per_second: 1.0, ..FIXED });
     for _ in 0..2 {
-        assert!(matches!(costs.take(COST, 0), Grant::Now(_)));
+        assert!(matches!(costs.withdraw(COST, 0), Grant::Now(_)));
     }
     costs
 }
 
-// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded, or if a
+// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded, or if a
 // retry at an earlier moment forgets what one at a later moment took.
 #[test]
 fn cost_refill_pays_one_of_two_retries_at_different_moments() {
@@ -276,15 +291,15 @@ fn cost_refill_pays_one_of_two_retries_at_different_moments() {
             6 * SECOND,
             refilling(),
             vec![
-                Box::new(|c: &Costs| c.take(COST, 5 * SECOND)),
-                Box::new(|c| c.take(COST, 6 * SECOND)),
+                Box::new(|c: &CostBucket| c.withdraw(COST, 5 * SECOND)),
+                Box::new(|c| c.withdraw(COST, 6 * SECOND)),
             ],
         );
         assert_eq!((granted(&grants), left), (1, 1.0));
     });
 }
 
-// Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `CostBucket::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn cost_refill_counts_a_success_that_reads_no_clock() {
     two(|| {
@@ -292,7 +307,7 @@ fn cost_refill_counts_a_success_that_reads_no_clock() {
             5 * SECOND,
             refilling(),
             vec![
-                Box::new(|c: &Costs| Some(c.take(COST, 5 * SECOND))),
+                Box::new(|c: &CostBucket| Some(c.withdraw(COST, 5 * SECOND))),
                 Box::new(|c| {
                     c.succeeded(None);
                     None
@@ -305,7 +320,7 @@ fn cost_refill_counts_a_success_that_reads_no_clock() {
     });
 }
 
-// Breaks if `Costs::take` counts from what a success left below the present moment.
+// Breaks if `CostBucket::take` counts from what a success left below the present moment.
 #[test]
 fn cost_refill_never_passes_the_capacity() {
     two(|| {
@@ -313,7 +328,9 @@ fn cost_refill_never_passes_the_capacity() {
             20 * SECOND,
             refilling(),
             vec![
-                Box::new(|c: &Costs| assert!(matches!(c.take(COST, 20 * SECOND), Grant::Now(_)))),
+                Box::new(|c: &CostBucket| {
+                    assert!(matches!(c.withdraw(COST, 20 * SECOND), Grant::Now(_)))
+                }),
                 Box::new(|c| c.succeeded(None)),
             ],
         );
@@ -322,32 +339,33 @@ fn cost_refill_never_passes_the_capacity() {
     });
 }
 
-// Breaks if `Costs::take` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn cost_refill_gives_back_what_three_calls_did_not_use() {
     three(|| {
-        let takes = |c: &Costs| u32::from(matches!(c.take(COST, 5 * SECOND), Grant::Now(_)));
-        let drops = |c: &Costs| {
-            Purse::new(c).take(COST, 5 * SECOND);
+        let takes =
+            |c: &CostBucket| u32::from(matches!(c.withdraw(COST, 5 * SECOND), Grant::Now(_)));
+        let drops = |c: &CostBucket| {
+            Permit::new(c).withdraw(COST, 5 * SECOND);
             0
         };
-        let users: Vec<Box<dyn FnOnce(&Costs) -> u32 + Send>> =
+        let users: Vec<Box<dyn FnOnce(&CostBucket) -> u32 + Send>> =
             vec![Box::new(takes), Box::new(drops), Box::new(drops)];
         let (granted, left) = left_at(5 * SECOND, refilling(), users);
         assert_eq!(left, 5.0 - 5.0 * f64::from(granted[0]));
     });
 }
 
-// Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `CostBucket::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_grant_and_a_success_of_a_bucket_both_count() {
     two(|| {
         let half = costs(FIXED);
-        half.take(COST, 0);
+        half.withdraw(COST, 0);
         let (_, left) = left(
             half,
             vec![
-                Box::new(|c: &Costs| assert!(matches!(c.take(COST, 0), Grant::Now(_)))),
+                Box::new(|c: &CostBucket| assert!(matches!(c.withdraw(COST, 0), Grant::Now(_)))),
                 Box::new(|c| c.succeeded(None)),
             ],
         );
@@ -359,70 +377,71 @@ fn a_grant_and_a_success_of_a_bucket_both_count() {
 
 /// A call that pays for a retry which never starts.
 fn dropped<T: Bucket>(throttle: &T) {
-    let mut purse = Purse::new(throttle);
-    purse.take(COST, 0);
+    let mut permit = Permit::new(throttle);
+    permit.withdraw(COST, 0);
 }
 
 /// A call that pays for a retry, starts it, and fails.
 fn failed<T: Bucket>(throttle: &T) {
-    let mut purse = Purse::new(throttle);
-    purse.take(COST, 0);
-    purse.started();
-    purse.call_failed();
+    let mut permit = Permit::new(throttle);
+    permit.withdraw(COST, 0);
+    permit.started();
+    permit.call_failed();
 }
 
 /// A call that pays for a retry, starts it, and succeeds.
 fn retried<T: Bucket>(throttle: &T) {
-    let mut purse = Purse::new(throttle);
-    purse.take(COST, 0);
-    purse.started();
-    purse.succeeded();
+    let mut permit = Permit::new(throttle);
+    permit.withdraw(COST, 0);
+    permit.started();
+    permit.succeeded();
 }
 
-// Breaks if `Budget::give_back` stores what it had loaded without the refund's thousand.
+// Breaks if `RetryBudget::refund` stores what it had loaded without the refund's thousand.
 #[test]
 fn a_dropped_call_refunds_its_budget_beside_one_that_fails() {
     two(|| {
-        let (_, left) = left(budget(3.0, 0.0), vec![Box::new(dropped), Box::new(failed::<Budget>)]);
+        let (_, left) =
+            left(budget(3.0, 0.0), vec![Box::new(dropped), Box::new(failed::<RetryBudget>)]);
         assert_eq!(left, 2.0);
     });
 }
 
-// Breaks if `Purse::refund` looks at what waits instead of taking it: it is refunded by the end and
+// Breaks if `Permit::refund` looks at what waits instead of taking it: it is refunded by the end and
 // by the drop, and the second refund is another call's payment.
 #[test]
 fn a_refund_is_made_once_beside_one_that_fails() {
     two(|| {
-        let ended = |b: &Budget| {
-            let mut purse = Purse::new(b);
-            purse.take(COST, 0);
-            purse.call_failed();
+        let ended = |b: &RetryBudget| {
+            let mut permit = Permit::new(b);
+            permit.withdraw(COST, 0);
+            permit.call_failed();
         };
         let (_, left) = left(budget(3.0, 0.0), vec![Box::new(ended), Box::new(failed)]);
         assert_eq!(left, 2.0);
     });
 }
 
-// Breaks if `Costs::add` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `CostBucket::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn a_bucket_gets_back_what_three_calls_did_not_use() {
     three(|| {
         let (_, left) = left(
-            costs(CostsSpec { capacity: 20.0, ..FIXED }),
-            vec![Box::new(dropped), Box::new(retried), Box::new(failed::<Costs>)],
+            costs(CostBucketConfig { capacity: 20.0, ..FIXED }),
+            vec![Box::new(dropped), Box::new(retried), Box::new(failed::<CostBucket>)],
         );
         assert_eq!(left, 15.0);
     });
 }
 
-// Breaks if `Tokens::succeeded` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `TokenBucket::succeeded` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn tokens_count_every_call_once_whatever_their_purses_do() {
     three(|| {
-        let failing = |t: &Tokens| {
-            let mut purse = Purse::new(t);
-            purse.failed();
-            purse.take(COST, 0);
+        let failing = |t: &TokenBucket| {
+            let mut permit = Permit::new(t);
+            permit.failed();
+            permit.withdraw(COST, 0);
         };
         let (_, left) = left(
             tokens(8.0, 0.5, 2),
@@ -463,7 +482,7 @@ fn two_new_places_that_ask_for_one_cell_get_one_each() {
         let cells = found([|| [place(0), place(0)], || [place(1), place(1)]]);
         assert!(cells.iter().all(|[first, again]| first == again), "{cells:?}");
         assert_ne!(cells[0], cells[1]);
-        assert!(!places_are_shared());
+        assert!(!call_sites_share_a_budget());
     });
 }
 
@@ -489,7 +508,7 @@ fn three_users_of_a_new_place_take_one_cell() {
         let cells = found([|| place(0), || place(0), || place(0)]);
         assert!(cells.iter().all(|cell| *cell == cells[0]), "{cells:?}");
         assert_ne!(place(1), place(2));
-        assert!(!places_are_shared());
+        assert!(!call_sites_share_a_budget());
     });
 }
 
@@ -502,13 +521,13 @@ fn the_last_cell_goes_to_one_of_three_places_and_the_others_share() {
         let cells = found([|| place(0), || place(1), || place(2)]);
         let own: Vec<_> = cells.iter().filter(|cell| **cell < 3).collect();
         assert!(own.len() == 1 && !before.contains(own[0]), "{before:?}, {cells:?}");
-        assert!(places_are_shared());
+        assert!(call_sites_share_a_budget());
     });
 }
 
 #[track_caller]
-fn written_here() -> Place {
-    Place::here()
+fn written_here() -> CallSite {
+    CallSite::here()
 }
 
 // Breaks if `Table::budget` takes a cell that is free for its own: the next call finds the cell that
@@ -517,9 +536,9 @@ fn written_here() -> Place {
 fn calls_of_a_new_place_pay_from_one_budget() {
     two(|| {
         let place = written_here();
-        let pay = move || place.take(COST, 0);
-        let other = thread::spawn(pay);
-        let grants = [pay(), other.join().expect("no user panics")];
+        let charge_at = move || place.withdraw(COST, 0);
+        let other = thread::spawn(charge_at);
+        let grants = [charge_at(), other.join().expect("no user panics")];
         assert_eq!((granted(&grants), place.tokens(0)), (2, Some(8.0)));
         assert_eq!(written_here().tokens(0), Some(10.0), "another place has its own");
     });
@@ -528,38 +547,38 @@ fn calls_of_a_new_place_pay_from_one_budget() {
 // Pace.
 
 /// What a call tells.
-type Tell = fn(&Pace);
+type Tell = fn(&LatencyEstimator);
 
 /// What a pace knows after these, told one after the other.
-fn told(tells: &[Tell]) -> (Pace, PaceReading) {
-    let pace = Pace::new(HedgeAt::quantile(0.9).samples(1).checked());
-    pace.took(1_000_000);
-    tells.iter().for_each(|tell| tell(&pace));
-    let reading = pace.read();
-    (pace, reading)
+fn told(tells: &[Tell]) -> (LatencyEstimator, LatencyEstimate) {
+    let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
+    estimator.took(1_000_000);
+    tells.iter().for_each(|tell| tell(&estimator));
+    let reading = estimator.read();
+    (estimator, reading)
 }
 
 /// Tells all of these at once, and checks that the outcome is that of some order.
 fn in_some_order(tells: [Tell; 2]) {
     let orders = [told(&tells).1, told(&[tells[1], tells[0]]).1];
-    let pace = Arc::new(told(&[]).0);
+    let estimator = Arc::new(told(&[]).0);
     let other = {
-        let pace = Arc::clone(&pace);
-        thread::spawn(move || tells[1](&pace))
+        let estimator = Arc::clone(&estimator);
+        thread::spawn(move || tells[1](&estimator))
     };
-    tells[0](&pace);
+    tells[0](&estimator);
     other.join().expect("no user panics");
-    let reading = pace.read();
+    let reading = estimator.read();
     assert!(orders.contains(&reading), "{reading:?} is none of {orders:?}");
 }
 
-// Breaks if `Pace::change` stores `next` instead of exchanging it for what it had loaded.
+// Breaks if `LatencyEstimator::change` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn two_that_tell_a_pace_at_once_are_both_heard() {
-    let above: Tell = |pace| pace.took(9_000_000);
-    let below: Tell = |pace| pace.took(1);
-    let lost: Tell = |pace| pace.hedge_lost();
-    let won: Tell = |pace| pace.hedge_won();
+    let above: Tell = |estimator| estimator.took(9_000_000);
+    let below: Tell = |estimator| estimator.took(1);
+    let lost: Tell = |estimator| estimator.hedge_lost();
+    let won: Tell = |estimator| estimator.hedge_won();
     for tells in [[above, below], [above, above], [below, lost], [won, lost]] {
         two(move || in_some_order(tells));
     }

@@ -10,10 +10,14 @@
 
 mod common;
 
-use common::{Book, Model, Play, Spec, Starts, any_judgement, any_policy, any_span, any_throttle};
+use common::{
+    Model, Play, Spec, Starts, TestEnvironment, any_judgement, any_policy, any_span, any_throttle,
+};
 use proptest::option;
 use proptest::prelude::*;
-use redial_core::{Advice, Directive, Failure, HedgeDelay, Judgement, Ns, Policy, Terms, ns, s};
+use redial_core::{
+    Advice, CallParams, Classification, Directive, Failure, HedgeDelay, Ns, Policy, ns, s,
+};
 
 /// Something that happens to a call. Where it names an attempt, it is one of those that run.
 #[derive(Clone, Debug)]
@@ -25,7 +29,7 @@ enum Event {
     Wake,
     /// One thing that is due happens, and others of the same moment may come first.
     WakeOnce,
-    Outcome(usize, Judgement),
+    Outcome(usize, Classification),
     Headers(usize),
     Seal(usize),
     Answer(Advice),
@@ -50,7 +54,7 @@ enum Finish {
 
 #[derive(Clone, Debug)]
 struct Script {
-    terms: Terms,
+    params: CallParams,
     seed: u64,
     later: Vec<bool>,
     events: Vec<Event>,
@@ -80,7 +84,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn any_script() -> impl Strategy<Value = Script> {
-    let terms = (
+    let params = (
         option::weighted(0.2, any_span()),
         prop::bool::weighted(0.85),
         prop::bool::weighted(0.05),
@@ -93,10 +97,10 @@ fn any_script() -> impl Strategy<Value = Script> {
             ],
         ),
     )
-        .prop_map(|(deadline, idempotent, sealed, asks, hedge)| Terms {
+        .prop_map(|(deadline, idempotent, sealed, asks, hedge)| CallParams {
             deadline,
             idempotent,
-            sealed,
+            not_replayable: sealed,
             asks,
             hedge,
         });
@@ -113,9 +117,9 @@ fn any_script() -> impl Strategy<Value = Script> {
     ];
     let events = prop::collection::vec(any_event(), 0..20);
     let starts = prop_oneof![2 => Just(Starts::All), 1 => Just(Starts::One)];
-    (terms, any::<u64>(), later, events, finish, starts).prop_map(
-        |(terms, seed, later, events, finish, starts)| Script {
-            terms,
+    (params, any::<u64>(), later, events, finish, starts).prop_map(
+        |(params, seed, later, events, finish, starts)| Script {
+            params,
             seed,
             later,
             events,
@@ -135,13 +139,13 @@ fn play<const LIVE: usize>(
     now: Ns,
 ) -> Ns {
     let hedged = policy.rules().hedge.is_some();
-    let terms = Terms {
-        idempotent: hedged || script.terms.idempotent,
-        asks: !hedged && script.terms.asks,
-        ..script.terms
+    let params = CallParams {
+        idempotent: hedged || script.params.idempotent,
+        asks: !hedged && script.params.asks,
+        ..script.params
     };
-    let book = Book::with_later(spec, shared, script.seed, &script.later);
-    let mut play = Play::<LIVE>::begin_taking(script.starts, policy, terms, now, book, model);
+    let book = TestEnvironment::with_later(spec, shared, script.seed, &script.later);
+    let mut play = Play::<LIVE>::begin_taking(script.starts, policy, params, now, book, model);
     for event in &script.events {
         if play.end.is_some() {
             break;
@@ -159,9 +163,9 @@ fn happen<const LIVE: usize>(play: &mut Play<'_, '_, '_, LIVE>, event: &Event) {
         Event::Oversleep(span) => play.oversleep(span),
         Event::Wake => play.wake(),
         Event::WakeOnce => drop(play.wake_once()),
-        Event::Outcome(who, judgement) => {
+        Event::Outcome(who, classification) => {
             if let Some(slot) = pick(who) {
-                play.outcome(slot, judgement);
+                play.outcome(slot, classification);
             }
         }
         Event::Headers(who) => {

@@ -1,4 +1,4 @@
-//! Goal: each ruling about the core is played once where the scenario files do not show it plainly.
+//! Goal: each decision about the core is played once where the scenario files do not show it plainly.
 //!
 //! Method: one call on virtual time, told as a story; moments are milliseconds. The referee of
 //! `promises.rs` reads along, so that no story can break a promise to make its point.
@@ -17,13 +17,14 @@ mod replacements;
 #[path = "rulings/throttles.rs"]
 mod throttles;
 
-use common::{Book, Model, Play, Shared, Spec, Starts, at, policy};
-use redial_core::throttle::{Budget, Costs, CostsSpec, Empty, Tokens};
+use common::{Model, Play, Shared, Spec, Starts, TestEnvironment, at, policy};
+use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty};
 use redial_core::{
-    Advice, Backoff, Bucket, Call, Command, Cost, Directive, Expired, Failure, Grant, HedgeDelay,
-    HintRule, Jitter, Judgement, Kind, LIVE_MAX, Late, Ledger, Limits, Measure, NEVER, Note, Ns,
-    Numbering, Over, Pay, Policy, Problem, Proof, Random, Reason, Rules, Stage, Step, Terms,
-    TimedOut, Under, Verdict, Why, World, decide, ms, ns,
+    Advice, AttemptTimeoutAction, Backoff, Bucket, Call, CallCounters, CallParams, ChargeAt,
+    Classification, Command, Cost, DeadlineAction, Directive, Environment, Event,
+    ExpiredDeadlineAction, Failure, Grant, HedgeDelay, HintRule, Jitter, Kind, LIVE_MAX,
+    LastDelayAction, LimitBasis, Limits, NEVER, Ns, Numbering, OverLimitAction, Policy,
+    PolicyError, Proof, Random, Reason, Rules, Stage, Step, StopReason, Verdict, decide, ms, ns,
 };
 use std::time::Duration;
 
@@ -40,28 +41,28 @@ const HEDGED: Rules = Rules { hedge: Some(ms(10)), ..BASE };
 const FAILED: Directive = Directive::Retry(Failure::server());
 
 /// Smithy's bucket with a rate that makes a token worth a millisecond.
-const COSTS: CostsSpec =
-    CostsSpec { capacity: 10.0, refill_per_second: 1000.0, ..CostsSpec::STANDARD };
+const COSTS: CostBucketConfig =
+    CostBucketConfig { capacity: 10.0, refill_per_second: 1000.0, ..CostBucketConfig::STANDARD };
 
-fn failed_with(failure: Failure) -> Judgement {
+fn failed_with(failure: Failure) -> Classification {
     Directive::Retry(failure).into()
 }
 
-fn proven(proof: Proof) -> Judgement {
+fn proven(proof: Proof) -> Classification {
     let directive = Directive::Retry(Failure::client().at(Stage::Unsent));
-    Judgement { directive, proof: Some(proof), drains: false }
+    Classification { directive, proof: Some(proof), drains: false }
 }
 
 /// Plays one call from moment 0 with a throttle, some of whose answers may come later.
 fn tell<const LIVE: usize>(
     rules: Rules,
-    terms: Terms,
+    params: CallParams,
     (spec, later): (Spec, &[bool]),
     story: impl FnOnce(&mut Play<'_, '_, '_, LIVE>),
 ) {
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
-    let book = Book::with_later(&spec, &shared, 1, later);
-    let mut play = Play::begin(&policy, terms, 0, book, &mut model);
+    let book = TestEnvironment::with_later(&spec, &shared, 1, later);
+    let mut play = Play::begin(&policy, params, 0, book, &mut model);
     story(&mut play);
     if play.end.is_some() {
         play.check_the_end();
@@ -71,47 +72,47 @@ fn tell<const LIVE: usize>(
 
 /// Retries without a throttle.
 fn retry(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 1>)) {
-    tell(rules, Terms::default(), (Spec::Free, &[]), story);
+    tell(rules, CallParams::default(), (Spec::Free, &[]), story);
 }
 
 /// Hedges without a throttle.
 fn hedge(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
-    tell(rules, Terms::default(), (Spec::Free, &[]), story);
+    tell(rules, CallParams::default(), (Spec::Free, &[]), story);
 }
 
 /// Plays one call from moment 0 with a bucket from which others took all, so many times over.
 fn indebted(rules: Rules, times: usize, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
-    let spec = Spec::Costs(CostsSpec { server: 10.0, ..COSTS });
+    let spec = Spec::Costs(CostBucketConfig { server: 10.0, ..COSTS });
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
     for _ in 0..times {
-        let grant = shared.take(Cost { kind: Kind::Server }, 0);
-        model.take(Kind::Server, 0, grant);
+        let grant = shared.withdraw(Cost { kind: Kind::Server }, 0);
+        model.withdraw(Kind::Server, 0, grant);
     }
-    let book = Book::new(&spec, &shared, 1);
-    let mut play = Play::begin(&policy, Terms::default(), 0, book, &mut model);
+    let book = TestEnvironment::new(&spec, &shared, 1);
+    let mut play = Play::begin(&policy, CallParams::default(), 0, book, &mut model);
     story(&mut play);
     play.drop_it();
 }
 
 /// The delays that a policy makes of failures that take no time, and why it stops.
-fn delays(rules: Rules, hints: &[Option<u64>]) -> (Vec<f64>, Why) {
+fn delays(rules: Rules, hints: &[Option<u64>]) -> (Vec<f64>, StopReason) {
     let (spec, shared) = (Spec::Free, Spec::Free.build());
-    let mut book = Book::new(&spec, &shared, 1);
-    let mut ledger = Ledger::new(0);
+    let mut book = TestEnvironment::new(&spec, &shared, 1);
+    let mut counters = CallCounters::new(0);
     let (policy, mut now, mut delays) = (policy(rules), 0, Vec::new());
     for i in 0.. {
-        ledger.attempts += 1;
+        counters.attempts += 1;
         let failure = match hints.get(i) {
             Some(Some(hint)) => Failure::server().retry_after(ms(*hint)),
             _ => Failure::server(),
         };
-        match decide(&policy, &mut ledger, &failure, Advice::None, now, NEVER, &mut book) {
+        match decide(&policy, &mut counters, &failure, Advice::None, now, NEVER, &mut book) {
             Verdict::Retry { after, .. } => {
                 delays.push(after as f64 / 1e6);
                 now += after;
                 book.started();
             }
-            Verdict::End(why) => return (delays, why),
+            Verdict::End(stop_reason) => return (delays, stop_reason),
             other => panic!("{other:?}"),
         }
     }

@@ -5,7 +5,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use redial::{Decision, Request, Strategy, ms};
+use redial::{
+    ms,
+    strategy::{Decision, Request, Strategy},
+};
 use redial_couchbase::{
     Attempt, BestEffort, Cause, CollectionMap, Error, Operation, Orchestrator, Reason, Response,
     Target, TerminalState, operation, reason,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redial::{Failure, Request};
+use redial::{Failure, strategy::Request};
 
 use crate::operation::Operation;
 use crate::response::Response;
@@ -14,7 +14,7 @@ use crate::response::Response;
 /// A request: what it does, what it is about, and what came of it so far.
 ///
 /// A strategy finds it with [`Context::of`]; the user's own data is beside it, as
-/// [`Request::data`](redial::Request::data).
+/// [`Request::data`](redial::strategy::Request::data).
 #[derive(Debug)]
 pub struct Context {
     operation: Operation,
@@ -36,14 +36,14 @@ impl Context {
     /// it.
     ///
     /// ```
-    /// use redial::{Decision, Request, ms};
+    /// use redial::{ms, strategy::{Decision, Request}};
     /// use redial_couchbase::{Context, operation};
     ///
     /// let strategy = |request: &Request<'_>| match Context::of(request) {
     ///     Some(context) if context.operation() == operation::KV_NOOP => Decision::Decline,
     ///     _ => Decision::Retry(ms(10)),
     /// };
-    /// # let _: &dyn redial::Strategy = &strategy;
+    /// # let _: &dyn redial::strategy::Strategy = &strategy;
     /// ```
     #[must_use]
     pub fn of<'a>(request: &'a Request<'_>) -> Option<&'a Context> {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::{Reason, Report, Why};
+use redial::{Reason, Report, StopReason};
 
 use crate::context::Context;
 use crate::response::Response;
-use crate::setback::Setback;
+use crate::retryable_error::RetryableError;
 use crate::strategy::TerminalError;
 
 /// Whether a request that timed out may have changed something.
@@ -40,7 +40,7 @@ struct Inner<E> {
 }
 
 /// The document was unlocked with the wrong CAS, or is not locked any more: the server answers
-/// LOCKED to `unlock`, which is never retried (ruling C5). Found with
+/// LOCKED to `unlock`, which is never retried (decision C5). Found with
 /// [`Error::cas_mismatch`](crate::Error::cas_mismatch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -69,14 +69,15 @@ impl<E> Error<E> {
             if ambiguous { Timeout::Ambiguous } else { Timeout::Unambiguous }
         });
         let mismatch = context.last_response().is_some_and(|response| response.is_cas_mismatch());
-        let cas_mismatch = (mismatch && call.why() == Why::Fatal).then_some(CasMismatch);
+        let cas_mismatch =
+            (mismatch && call.stop_reason() == StopReason::NotRetryable).then_some(CasMismatch);
         Error(Box::new(Inner { call, context, reasons, last, timeout, cas_mismatch }))
     }
 
     /// Why it ended.
     #[must_use]
-    pub fn why(&self) -> Why {
-        self.0.call.why()
+    pub fn stop_reason(&self) -> StopReason {
+        self.0.call.stop_reason()
     }
 
     /// The reason of the last failure that reached the orchestrator; `None` if the last outcome was
@@ -170,11 +171,11 @@ impl<E> Error<E> {
     }
 }
 
-impl<E: Setback> Error<E> {
+impl<E: RetryableError> Error<E> {
     /// The last response, if the last attempt got one.
     #[must_use]
     pub fn response(&self) -> Option<&Response> {
-        self.last().and_then(Setback::response)
+        self.last().and_then(RetryableError::response)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The server's error map: what it says about statuses that a client does not know (RFC 49, "KV
-//! Error Map Handling"; ruling C8).
+//! Error Map Handling"; decision C8).
 //!
 //! The format is that of `kv_engine`'s `docs/ErrorMap.md`, versions 1 and 2, which differ in the
 //! attributes that may occur: unknown ones are kept and ignored. The retry intervals are those of

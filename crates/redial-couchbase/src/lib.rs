@@ -32,12 +32,12 @@
 //!
 //! # A strategy of your own
 //!
-//! A strategy decides about each failure, at once or later ([`Decision::Later`](redial::Decision)).
+//! A strategy decides about each failure, at once or later ([`Decision::Later`](redial::strategy::Decision)).
 //! It sees whether the request is idempotent, its retries and reasons so far, the time, the last
 //! failure, your own data, and the [`Context`]. Fail fast, which never retries, is three lines:
 //!
 //! ```
-//! use redial::{Decision, Request};
+//! use redial::strategy::{Decision, Request};
 //! use redial_couchbase::Orchestrator;
 //!
 //! fn fail_fast(_: &Request<'_>) -> Decision {
@@ -52,7 +52,7 @@
 //! handling of errors in one place:
 //!
 //! ```
-//! use redial::{Decision, Request, Strategy};
+//! use redial::strategy::{Decision, Request, Strategy};
 //! use redial_couchbase::{BestEffort, Orchestrator, reason};
 //!
 //! struct IsRobot;
@@ -127,7 +127,7 @@ pub mod orchestrator;
 pub mod presets;
 pub mod reason;
 pub mod response;
-mod setback;
+mod retryable_error;
 mod strategy;
 mod terminal;
 #[cfg(feature = "tracing")]
@@ -143,7 +143,7 @@ pub use names::UnknownName;
 pub use operation::Operation;
 pub use orchestrator::{Dispatch, Orchestrator};
 pub use response::{Judged, Response};
-pub use setback::{Cause, Setback};
+pub use retryable_error::{Cause, RetryableError};
 #[doc(hidden)]
 pub use strategy::FailFast;
 pub use strategy::{BestEffort, Delays, FastFailOnTerminalError, StrategyName, TerminalError};

@@ -1,5 +1,5 @@
 //! What the orchestrator logs: each retry, and each request that it does not retry, with the reason
-//! (RFC 49, "Retry Orchestration"; ruling C12).
+//! (RFC 49, "Retry Orchestration"; decision C12).
 //!
 //! The lines are derived from the notes of the call, so that a driver, a scenario and a diary that
 //! is read a year later tell the same.
@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redial::{Directive, Failure, Note, Ns, Reason, Why};
+use redial::{Directive, Event, Failure, Reason, StopReason, time::Ns};
 use redial_core::duration;
 
 use crate::reason;
@@ -15,7 +15,7 @@ use crate::reason;
 /// What became of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEvent {
-    /// The request is retried after this long; what would pass the timeout is capped there (ruling
+    /// The request is retried after this long; what would pass the timeout is capped there (decision
     /// C6).
     Retry {
         /// The delay.
@@ -24,7 +24,7 @@ pub enum LogEvent {
     /// The request is not retried.
     NotRetried {
         /// Why the request ended.
-        why: Why,
+        stop_reason: StopReason,
     },
 }
 
@@ -39,7 +39,7 @@ pub struct LogLine {
     /// Why the attempt failed.
     pub reason: Reason,
     /// The attempt that failed, from 1. For a retry that is also its number among the retries: it
-    /// has been counted when it is logged (ruling C7).
+    /// has been counted when it is logged (decision C7).
     pub attempt: u32,
 }
 
@@ -82,31 +82,33 @@ impl Log {
 
     /// The line that this note makes, if it makes one.
     #[must_use]
-    pub fn line(&mut self, at: Ns, note: &Note) -> Option<LogLine> {
-        let (event, failure) = match *note {
-            Note::Began { deadline, .. } => {
+    pub fn line(&mut self, at: Ns, event: &Event) -> Option<LogLine> {
+        let (event, failure) = match *event {
+            Event::CallStarted { deadline, .. } => {
                 self.deadline = deadline;
                 return None;
             }
-            Note::Started { number, .. } => {
+            Event::AttemptStarted { number, .. } => {
                 self.attempt = number;
                 return None;
             }
-            Note::Outcome { judgement, .. } => {
-                self.open = match judgement.directive {
+            Event::AttemptOutcome { classification, .. } => {
+                self.open = match classification.directive {
                     Directive::Retry(failure) => Some(failure),
                     Directive::Succeed | Directive::Fail => None,
                 };
                 return None;
             }
-            Note::Retrying { after, failure } => {
+            Event::RetryScheduled { after, failure } => {
                 self.open = None;
                 let left = self.deadline.map_or(Ns::MAX, |deadline| deadline.saturating_sub(at));
                 (LogEvent::Retry { after: duration(after.min(left)) }, failure)
             }
             // A request that the application dropped was not refused anything.
-            Note::Ended { why: Why::Cancelled, .. } => return None,
-            Note::Ended { why, .. } => (LogEvent::NotRetried { why }, self.open.take()?),
+            Event::CallEnded { stop_reason: StopReason::Cancelled, .. } => return None,
+            Event::CallEnded { stop_reason, .. } => {
+                (LogEvent::NotRetried { stop_reason }, self.open.take()?)
+            }
             _ => return None,
         };
         let reason = failure.reason.unwrap_or(reason::UNKNOWN);
@@ -117,13 +119,13 @@ impl Log {
 /// The lines of one request, from the notes of its call.
 ///
 /// ```
-/// # use redial::Note;
-/// # let notes: Vec<(redial::Ns, Note)> = Vec::new();
-/// let lines = redial_couchbase::log_lines(&notes);
+/// # use redial::Event;
+/// # let events: Vec<(redial::time::Ns, Event)> = Vec::new();
+/// let lines = redial_couchbase::log_lines(&events);
 /// let texts: Vec<String> = lines.iter().map(ToString::to_string).collect();
 /// ```
 #[must_use]
-pub fn log_lines<'n>(notes: impl IntoIterator<Item = &'n (Ns, Note)>) -> Vec<LogLine> {
+pub fn log_lines<'n>(events: impl IntoIterator<Item = &'n (Ns, Event)>) -> Vec<LogLine> {
     let mut log = Log::new();
-    notes.into_iter().filter_map(|(at, note)| log.line(*at, note)).collect()
+    events.into_iter().filter_map(|(at, event)| log.line(*at, event)).collect()
 }

@@ -1,4 +1,4 @@
-//! Which operations may run twice (RFC 49, "Idempotent Operation List"; ruling C16).
+//! Which operations may run twice (RFC 49, "Idempotent Operation List"; decision C16).
 //!
 //! Every operation counts as not idempotent unless the document lists it.
 

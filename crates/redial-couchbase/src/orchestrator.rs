@@ -1,4 +1,4 @@
-//! Runs requests: RFC 49, "Retry Orchestration" (rulings C6, C7, C10, C12, C14, C15).
+//! Runs requests: RFC 49, "Retry Orchestration" (decisions C6, C7, C10, C12, C14, C15).
 //!
 //! The decisions are the core's and the loop is `redial`'s: what is here builds the policy that makes
 //! them the document's.
@@ -16,10 +16,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::throttles::Bucket;
+use redial::throttle::Bucket;
 use redial::{
-    Decision, DefaultSleeper, Diary, Directive, Failure, Note, Ns, Policy, Reason, Request, Retry,
-    Rules, Sleeper, Strategy, Throttle,
+    CallLog, Directive, Event, Failure, Policy, Reason, Retry, Sleeper, Throttle,
+    rules::Rules,
+    strategy::{Decision, Request, Strategy},
+    time::{DefaultSleeper, Ns},
 };
 
 use crate::context::{Attempt, Context};
@@ -29,7 +31,7 @@ use crate::operation::Operation;
 use crate::presets;
 use crate::reason;
 use crate::response::Judged;
-use crate::setback::Setback;
+use crate::retryable_error::RetryableError;
 use crate::strategy::FastFailOnTerminalError;
 
 /// The policy of a request with this timeout; its strategy is the call's own to name.
@@ -38,7 +40,7 @@ use crate::strategy::FastFailOnTerminalError;
 #[must_use]
 pub const fn policy(timeout: Duration) -> Policy {
     let rules = Rules { deadline: Some(timeout), asks: true, ..presets::RULES };
-    Policy::from_rules(rules).throttle(Throttle::none()).checked()
+    Policy::from_rules(rules).throttle(Throttle::none()).build()
 }
 
 /// A hook that gets each line of the log, with its request.
@@ -48,7 +50,7 @@ type LogHook = dyn Fn(&Context, &LogLine) + Send + Sync;
 /// Cheap to clone.
 ///
 /// No order between requests is promised: one that is retried may end after one that was sent later
-/// (ruling C15). Whoever needs the effect of the first waits for its result.
+/// (decision C15). Whoever needs the effect of the first waits for its result.
 #[derive(Clone)]
 pub struct Orchestrator {
     strategy: Arc<dyn Strategy>,
@@ -57,7 +59,7 @@ pub struct Orchestrator {
 }
 
 impl Orchestrator {
-    /// With the default of a new client: fast fail on terminal errors (ruling C14).
+    /// With the default of a new client: fast fail on terminal errors (decision C14).
     #[must_use]
     pub fn new() -> Self {
         Orchestrator::with(FastFailOnTerminalError::new())
@@ -91,7 +93,7 @@ impl Orchestrator {
     }
 
     /// A request that must end within the timeout: every request has one, since nothing else bounds
-    /// what is always retried (ruling C10).
+    /// what is always retried (decision C10).
     pub fn request(&self, operation: Operation, timeout: Duration) -> Dispatch<'_> {
         Dispatch {
             orchestrator: self,
@@ -100,7 +102,7 @@ impl Orchestrator {
             about: Cow::Borrowed(""),
             strategy: None,
             data: (),
-            diary: None,
+            call_log: None,
             sleeper: DefaultSleeper::default(),
         }
     }
@@ -131,7 +133,7 @@ pub struct Dispatch<'a, S = DefaultSleeper, D = ()> {
     about: Cow<'static, str>,
     strategy: Option<Arc<dyn Strategy>>,
     data: D,
-    diary: Option<&'a mut Diary>,
+    call_log: Option<&'a mut CallLog>,
     sleeper: S,
 }
 
@@ -155,26 +157,28 @@ impl<'a, S, D> Dispatch<'a, S, D> {
 
     /// Data of your own that a strategy can see ([`Request::data`]).
     pub fn data<T: Any + Send + Sync>(self, data: T) -> Dispatch<'a, S, T> {
-        let Dispatch { orchestrator, operation, timeout, about, strategy, diary, sleeper, .. } =
-            self;
-        Dispatch { orchestrator, operation, timeout, about, strategy, data, diary, sleeper }
+        let Dispatch {
+            orchestrator, operation, timeout, about, strategy, call_log, sleeper, ..
+        } = self;
+        Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, sleeper }
     }
 
     /// Writes the request's diary.
-    pub fn diary(mut self, diary: &'a mut Diary) -> Self {
-        self.diary = Some(diary);
+    pub fn call_log(mut self, call_log: &'a mut CallLog) -> Self {
+        self.call_log = Some(call_log);
         self
     }
 
     /// Waits on this sleeper in place of tokio.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> Dispatch<'a, Z, D> {
-        let Dispatch { orchestrator, operation, timeout, about, strategy, data, diary, .. } = self;
-        Dispatch { orchestrator, operation, timeout, about, strategy, data, diary, sleeper }
+        let Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, .. } =
+            self;
+        Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, sleeper }
     }
 
     /// Splits what the call borrows from what it takes.
     fn prepare(self) -> (Prepared, Extra<'a, D>, S) {
-        let Dispatch { orchestrator, operation, timeout, about, strategy, data, diary, sleeper } =
+        let Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, sleeper } =
             self;
         let mut policy = policy(timeout);
         if let Some(throttle) = &orchestrator.throttle {
@@ -183,7 +187,7 @@ impl<'a, S, D> Dispatch<'a, S, D> {
         let context = Arc::new(Context::new(operation, about, timeout));
         let strategy = strategy.unwrap_or_else(|| orchestrator.strategy.clone());
         let record = Record::new(context.clone(), orchestrator.log.clone());
-        (Prepared { policy, context, record }, Extra { strategy, data, diary }, sleeper)
+        (Prepared { policy, context, record }, Extra { strategy, data, call_log }, sleeper)
     }
 }
 
@@ -199,7 +203,7 @@ impl<S, D: Any + Send + Sync> Dispatch<'_, S, D> {
     where
         F: FnMut(Attempt) -> R,
         R: Future<Output = Result<T, E>>,
-        E: Setback,
+        E: RetryableError,
         S: Sleeper,
     {
         let (prepared, extra, sleeper) = self.prepare();
@@ -214,14 +218,14 @@ impl<S, D: Any + Send + Sync> Dispatch<'_, S, D> {
     /// Runs the request in this thread, which it blocks while an attempt runs and while it waits.
     ///
     /// A running attempt cannot be cancelled: it is told what remains, and the timeout is judged
-    /// when it returns (ruling P12).
+    /// when it returns (decision P12).
     ///
     /// # Errors
     /// The request did not get what it asked for.
     pub fn call<F, T, E>(self, mut operation: F) -> Result<T, Error<E>>
     where
         F: FnMut(Attempt) -> Result<T, E>,
-        E: Setback,
+        E: RetryableError,
     {
         let (prepared, extra, _) = self.prepare();
         let Prepared { policy, context, mut record } = prepared;
@@ -246,9 +250,9 @@ impl<S, D> std::fmt::Debug for Dispatch<'_, S, D> {
 /// What an error means, while its response is put where strategies find it.
 ///
 /// A response that names no command answers the request's operation. Where that makes a difference
-/// (LOCKED on unlock, 0x88 on get-collection-id, DCP), it decides, whatever the error says (ruling
+/// (LOCKED on unlock, 0x88 on get-collection-id, DCP), it decides, whatever the error says (decision
 /// C5); otherwise the error does, which may know more than its response.
-fn judge<E: Setback>(error: &E, context: &Context) -> Option<Failure> {
+fn judge<E: RetryableError>(error: &E, context: &Context) -> Option<Failure> {
     let Some(response) = error.response() else {
         context.set_last_response(None);
         return error.failure();
@@ -274,7 +278,7 @@ struct Prepared {
 struct Extra<'a, D> {
     strategy: Arc<dyn Strategy>,
     data: D,
-    diary: Option<&'a mut Diary>,
+    call_log: Option<&'a mut CallLog>,
 }
 
 impl<D: Any + Send + Sync> Extra<'_, D> {
@@ -288,14 +292,14 @@ impl<D: Any + Send + Sync> Extra<'_, D> {
     where
         Self: 'p,
     {
-        let Extra { strategy, data, diary } = self;
+        let Extra { strategy, data, call_log } = self;
         let mut call = call
             .data(context.clone())
             .data(data)
             .strategy(move |request: &Request<'_>| -> Decision { strategy.retry_after(request) })
-            .on_note(|at, note| record.note(at, note));
-        if let Some(diary) = diary {
-            call = call.diary(diary);
+            .on_event(|at, event| record.record(at, event));
+        if let Some(call_log) = call_log {
+            call = call.call_log(call_log);
         }
         if context.operation().is_idempotent() { call } else { call.not_idempotent() }
     }
@@ -319,21 +323,21 @@ impl Record {
         self.seen
     }
 
-    fn note(&mut self, at: Ns, note: &Note) {
-        match note {
+    fn record(&mut self, at: Ns, event: &Event) {
+        match event {
             // Until an attempt says otherwise, it counts as sent.
-            Note::Started { .. } => self.context.set_sent(true),
-            Note::Outcome { judgement, .. } => {
+            Event::AttemptStarted { .. } => self.context.set_sent(true),
+            Event::AttemptOutcome { classification, .. } => {
                 self.seen.last = None;
-                if let Directive::Retry(failure) = judgement.directive {
+                if let Directive::Retry(failure) = classification.directive {
                     self.seen.may_have_run |= !failure.proves_not_run();
                     self.remember(failure.reason);
                 }
             }
-            Note::Cancelled { .. } => self.seen.may_have_run |= self.context.is_sent(),
+            Event::AttemptCancelled { .. } => self.seen.may_have_run |= self.context.is_sent(),
             _ => {}
         }
-        let Some(line) = self.log.line(at, note) else { return };
+        let Some(line) = self.log.line(at, event) else { return };
         if let Some(hook) = &self.hook {
             hook(&self.context, &line);
         }

@@ -6,12 +6,15 @@
 
 use std::time::Duration;
 
-use redial::{Builder, Jitter, Late, Policy, Rules, Throttle};
+use redial::{
+    Builder, Jitter, Policy, Throttle,
+    rules::{DeadlineAction, Rules},
+};
 use redial_core::{CONTROLLED, Numbering};
 
 use crate::strategy;
 
-/// Couchbase's best effort (ruling C2): 1 ms × 2 up to 500 ms until the deadline, which it waits
+/// Couchbase's best effort (decision C2): 1 ms × 2 up to 500 ms until the deadline, which it waits
 /// for; reasons that are always retried get the controlled backoff. It has no throttle; the builder
 /// takes one.
 pub const fn couchbase_best_effort(deadline: Duration) -> Builder<Policy> {
@@ -23,7 +26,7 @@ pub(crate) const RULES: Rules = Rules {
     attempts: None,
     backoff: strategy::BEST_EFFORT,
     jitter: Jitter::None,
-    late: Late::Wait,
+    deadline_action: DeadlineAction::WaitForDeadline,
     numbering: Numbering::Attempts,
     always: CONTROLLED,
     ..Rules::DEFAULT

@@ -1,4 +1,4 @@
-//! Why a request may have to be retried: the table of RFC 49, `RetryReason` (rulings C1, C5).
+//! Why a request may have to be retried: the table of RFC 49, `RetryReason` (decisions C1, C5).
 //!
 //! A reason is an open value, [`Reason`]: a name and two flags. Those of the document are the
 //! constants here; a client adds its own with [`Reason::new`].
@@ -11,7 +11,7 @@ use redial_core::{Failure, Kind, Reason, Stage};
 
 use crate::names::{self, UnknownName};
 
-/// What is not known must not be retried, to avoid accidental data loss (ruling C3).
+/// What is not known must not be retried, to avoid accidental data loss (decision C3).
 pub const UNKNOWN: Reason = Reason::new("UNKNOWN");
 /// There is no socket into which the request could be written.
 pub const SOCKET_NOT_AVAILABLE: Reason = unchanged("SOCKET_NOT_AVAILABLE");
@@ -33,7 +33,7 @@ pub const KV_TEMPORARY_FAILURE: Reason = unchanged("KV_TEMPORARY_FAILURE");
 pub const KV_SYNC_WRITE_IN_PROGRESS: Reason = unchanged("KV_SYNC_WRITE_IN_PROGRESS");
 /// A durable write to the document is being committed again.
 ///
-/// The document spells it in two ways; this is the one of its table (ruling C5).
+/// The document spells it in two ways; this is the one of its table (decision C5).
 pub const KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS: Reason =
     unchanged("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS");
 /// A service's response code indicates a retry.

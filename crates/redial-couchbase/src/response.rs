@@ -1,4 +1,4 @@
-//! What a response means for the request: RFC 49, "Response Code Retry List" (rulings C4, C5, C8).
+//! What a response means for the request: RFC 49, "Response Code Retry List" (decisions C4, C5, C8).
 //!
 //! A response that is complete and known is final unless the list names it. A KV status that is not
 //! known is looked up in the server's error map.
@@ -17,13 +17,13 @@ use crate::reason;
 pub mod status {
     /// It was done.
     pub const SUCCESS: u16 = 0x00;
-    /// No such document; at SELECT BUCKET: the bucket is warming up (ruling C1).
+    /// No such document; at SELECT BUCKET: the bucket is warming up (decision C1).
     pub const NOT_FOUND: u16 = 0x01;
     /// The vbucket is not the server's own.
     pub const NOT_MY_VBUCKET: u16 = 0x07;
     /// The document is locked.
     pub const LOCKED: u16 = 0x09;
-    /// The credentials are wrong. RFC 49 writes 0x2, which means "key exists" (ruling C1).
+    /// The credentials are wrong. RFC 49 writes 0x2, which means "key exists" (decision C1).
     pub const AUTH_ERROR: u16 = 0x20;
     /// The user may not do that, or the bucket does not exist.
     pub const NO_ACCESS: u16 = 0x24;
@@ -39,7 +39,7 @@ pub mod status {
     pub const SYNC_WRITE_RE_COMMIT_IN_PROGRESS: u16 = 0xa4;
 }
 
-/// The statuses that are known, so that the error map has no say in them (ruling C8).
+/// The statuses that are known, so that the error map has no say in them (decision C8).
 pub const KNOWN_STATUSES: [RangeInclusive<u16>; 5] =
     [0x00..=0x09, 0x1f..=0x24, 0x80..=0x8c, 0xa0..=0xa4, 0xc0..=0xd6];
 
@@ -147,7 +147,7 @@ impl Response {
     }
 
     /// The same response as the answer to the operation of this name: a response of the KV service
-    /// that names no command answers the operation's (ruling C5). The
+    /// that names no command answers the operation's (decision C5). The
     /// [`Orchestrator`](crate::Orchestrator) does this by itself.
     ///
     /// ```

@@ -1,7 +1,7 @@
-//! Who decides about a request that could be retried: RFC 49, "Retry Strategies" (rulings C2, C3,
+//! Who decides about a request that could be retried: RFC 49, "Retry Strategies" (decisions C2, C3,
 //! C9, C13, C14).
 //!
-//! A strategy is a [`redial::Strategy`]; a closure is enough. It answers at once or later. It is never
+//! A strategy is a [`redial::strategy::Strategy`]; a closure is enough. It answers at once or later. It is never
 //! asked about reasons that are always retried, and it need not ask whether the request is
 //! idempotent: whatever it answers, a request that may have run and must not run twice is not
 //! repeated.
@@ -10,13 +10,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::{Backoff, Decision, Problem, Request, Rules, Strategy, ms};
+use redial::{
+    PolicyError, ms,
+    rules::{Backoff, Rules},
+    strategy::{Decision, Request, Strategy},
+};
 use redial_core::{CONTROLLED, Reason, duration};
 
 use crate::names::{self, UnknownName};
 use crate::reason;
 
-/// The delays of best effort: 1 ms, doubled up to 500 ms (ruling C2).
+/// The delays of best effort: 1 ms, doubled up to 500 ms (decision C2).
 pub(crate) const BEST_EFFORT: Backoff =
     Backoff::Exponential { first: ms(1), factor: 2.0, cap: Some(ms(500)) };
 
@@ -45,9 +49,9 @@ impl Delays {
     /// # Errors
     /// The series makes no sense. [`Backoff::Own`] is nobody's here: use [`Delays::table`] or
     /// [`Delays::function`].
-    pub fn series(backoff: Backoff) -> Result<Self, Problem> {
+    pub fn series(backoff: Backoff) -> Result<Self, PolicyError> {
         if backoff == Backoff::Own {
-            return Err(Problem::EmptyTable);
+            return Err(PolicyError::EmptyTable);
         }
         match (Rules { backoff, ..Rules::DEFAULT }).problem() {
             Some(problem) => Err(problem),
@@ -59,10 +63,10 @@ impl Delays {
     ///
     /// # Errors
     /// The list is empty.
-    pub fn table(table: impl Into<Arc<[Duration]>>) -> Result<Self, Problem> {
+    pub fn table(table: impl Into<Arc<[Duration]>>) -> Result<Self, PolicyError> {
         let table: Arc<[Duration]> = table.into();
         if table.is_empty() {
-            return Err(Problem::EmptyTable);
+            return Err(PolicyError::EmptyTable);
         }
         Ok(Delays(Series::Table(table)))
     }
@@ -75,7 +79,7 @@ impl Delays {
     /// The delay before the next retry of this request.
     #[must_use]
     pub fn delay(&self, request: &Request<'_>) -> Duration {
-        // The counter is read before this retry increments it (ruling C7).
+        // The counter is read before this retry increments it (decision C7).
         let retries = request.retry_attempts();
         match &self.0 {
             Series::Backoff(backoff) => duration(backoff.base(retries.saturating_add(1))),
@@ -106,17 +110,17 @@ impl fmt::Debug for Delays {
 
 /// Retries until the request succeeds or its timeout comes.
 ///
-/// A reason that is unknown is not retried, whether the request is idempotent or not (ruling C3).
+/// A reason that is unknown is not retried, whether the request is idempotent or not (decision C3).
 ///
 /// ```
-/// use redial::{Backoff, ms};
+/// use redial::{ms, rules::Backoff};
 /// use redial_couchbase::{BestEffort, Delays};
 ///
 /// let usual = BestEffort::new();
 /// let controlled = BestEffort::with(Delays::CONTROLLED);
 /// let constant = BestEffort::with(Delays::series(Backoff::Constant(ms(20)))?);
 /// let own = BestEffort::with(Delays::function(|request| ms(5) * (request.retry_attempts() + 1)));
-/// # Ok::<(), redial::Problem>(())
+/// # Ok::<(), redial::PolicyError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct BestEffort {
@@ -153,7 +157,7 @@ impl Strategy for BestEffort {
 
 /// Fails at once with a clear error where waiting for the timeout would not help: wrong
 /// credentials, TLS, no access to the bucket, a scope or collection that does not exist. Otherwise
-/// as [`BestEffort`]. The default of a new client (ruling C14).
+/// as [`BestEffort`]. The default of a new client (decision C14).
 ///
 /// # Stability
 /// Which reasons are terminal, and which error each becomes, is volatile on purpose: it may grow in
@@ -247,7 +251,7 @@ impl fmt::Display for TerminalError {
 impl std::error::Error for TerminalError {}
 
 /// Never retries. Internal, as the document wants it: for polling the cluster's configuration, and
-/// for scenarios (ruling C13).
+/// for scenarios (decision C13).
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailFast;

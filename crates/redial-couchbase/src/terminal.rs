@@ -1,5 +1,5 @@
 //! The state that raises terminal reasons, and clears them: RFC 49, "Fail Fast (Terminal Errors)"
-//! (ruling C11).
+//! (decision C11).
 //!
 //! | reason | raised | cleared | ends |
 //! | --- | --- | --- | --- |
@@ -25,7 +25,7 @@ use redial_core::{Failure, Reason};
 
 use crate::reason;
 use crate::response::{Judged, Response, status};
-use crate::setback::Setback;
+use crate::retryable_error::RetryableError;
 
 /// What is known of connections, buckets and collections. Clones share it.
 ///
@@ -272,7 +272,7 @@ impl TopologyConnection {
         }
     }
 
-    /// The TLS library failed on this connection, a refused client certificate included (ruling
+    /// The TLS library failed on this connection, a refused client certificate included (decision
     /// C1).
     pub fn tls_failed(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
         let cause: Arc<dyn Error + Send + Sync> = Arc::from(cause.into());
@@ -334,7 +334,7 @@ impl PartialEq for Terminal {
 
 impl Eq for Terminal {}
 
-impl Setback for Terminal {
+impl RetryableError for Terminal {
     fn failure(&self) -> Option<Failure> {
         Some(reason::failure(self.reason))
     }

@@ -15,12 +15,12 @@ pub(crate) fn event(context: &Context, line: &LogLine) {
             delay = ?after,
             "{line}"
         ),
-        LogEvent::NotRetried { why } => tracing::info!(
+        LogEvent::NotRetried { stop_reason } => tracing::info!(
             target: "redial::couchbase",
             %request,
             reason,
             attempt,
-            why = why.name(),
+            stop_reason = stop_reason.name(),
             "{line}"
         ),
     }

@@ -7,7 +7,12 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Meets, Server, after, fails, ok, status};
-use redial::{Decision, Diary, Directive, Failure, Judgement, Note, Request, Why, ms, s};
+use redial::{
+    CallLog, Directive, Event, Failure, StopReason,
+    classify::Classification,
+    ms, s,
+    strategy::{Decision, Request},
+};
 use redial_couchbase::{
     BestEffort, FailFast, Log, LogEvent, LogLine, Orchestrator, log_lines, operation, reason,
 };
@@ -37,7 +42,7 @@ async fn each_line_has_its_request_attempt_delay_and_reason() {
         line(
             "not-retried SOCKET_CLOSED_WHILE_IN_FLIGHT",
             3,
-            LogEvent::NotRetried { why: Why::Unsafe },
+            LogEvent::NotRetried { stop_reason: StopReason::NotIdempotent },
         ),
     ];
     assert_eq!(*lines.lock().expect("no panic"), expected);
@@ -57,10 +62,10 @@ async fn a_diary_tells_the_same_lines_as_the_hook() {
         let kept = heard.clone();
         let orchestrator =
             Orchestrator::new().on_log(move |_, line| kept.lock().expect("no panic").push(*line));
-        let (server, mut diary) = (Server::new(script), Diary::new());
-        let request = orchestrator.request(operation::KV_GET, s(2)).diary(&mut diary);
+        let (server, mut call_log) = (Server::new(script), CallLog::new());
+        let request = orchestrator.request(operation::KV_GET, s(2)).call_log(&mut call_log);
         let _ = request.run(|attempt| server.answer(attempt)).await;
-        assert_eq!(log_lines(diary.notes()), *heard.lock().expect("no panic"));
+        assert_eq!(log_lines(call_log.events()), *heard.lock().expect("no panic"));
     }
 }
 
@@ -86,41 +91,48 @@ async fn declining_and_failing_strategies_are_logged_as_not_retried() {
         Decision::Fail("broken".into())
     }
     for orchestrator in [Orchestrator::with(FailFast), Orchestrator::with(fails_itself)] {
-        let (server, mut diary) = (Server::new([status(0x09)]), Diary::new());
-        let request = orchestrator.request(operation::KV_GET, s(2)).diary(&mut diary);
+        let (server, mut call_log) = (Server::new([status(0x09)]), CallLog::new());
+        let request = orchestrator.request(operation::KV_GET, s(2)).call_log(&mut call_log);
         assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
-        let lines = log_lines(diary.notes());
+        let lines = log_lines(call_log.events());
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].to_string(), "not-retried KV_LOCKED");
         assert_eq!((lines[0].attempt, lines[0].delay()), (1, None));
-        assert_eq!(lines[0].event, LogEvent::NotRetried { why: Why::Strategy });
+        assert_eq!(
+            lines[0].event,
+            LogEvent::NotRetried { stop_reason: StopReason::StrategyDeclined }
+        );
     }
 }
 
 #[test]
 fn a_failure_without_a_reason_is_logged_as_unknown() {
     let failed = Directive::Retry(Failure::server());
-    let notes = [
-        (0, Note::Began { deadline: Some(100), idempotent: true }),
-        (0, Note::Started { attempt: 1, number: 1 }),
-        (5, Note::Outcome { attempt: 1, judgement: Judgement::from(failed) }),
-        (5, Note::Ended { why: Why::Strategy, attempt: Some(1) }),
+    let events = [
+        (0, Event::CallStarted { deadline: Some(100), idempotent: true }),
+        (0, Event::AttemptStarted { attempt: 1, number: 1 }),
+        (5, Event::AttemptOutcome { attempt: 1, classification: Classification::from(failed) }),
+        (5, Event::CallEnded { stop_reason: StopReason::StrategyDeclined, attempt: Some(1) }),
     ];
-    let lines = log_lines(&notes);
+    let lines = log_lines(&events);
     assert_eq!(lines.iter().map(ToString::to_string).collect::<Vec<_>>(), ["not-retried UNKNOWN"]);
 }
 
 #[test]
 fn a_final_outcome_and_a_dropped_call_make_no_line() {
-    for (directive, why) in [
-        (Directive::Succeed, Why::Succeeded),
-        (Directive::Fail, Why::Fatal),
-        (Directive::Retry(Failure::server()), Why::Cancelled),
+    for (directive, stop_reason) in [
+        (Directive::Succeed, StopReason::Succeeded),
+        (Directive::Fail, StopReason::NotRetryable),
+        (Directive::Retry(Failure::server()), StopReason::Cancelled),
     ] {
         let mut log = Log::new();
-        let judgement = Judgement::from(directive);
-        assert_eq!(log.line(0, &Note::Started { attempt: 1, number: 1 }), None);
-        assert_eq!(log.line(0, &Note::Outcome { attempt: 1, judgement }), None);
-        assert_eq!(log.line(0, &Note::Ended { why, attempt: None }), None, "{why}");
+        let classification = Classification::from(directive);
+        assert_eq!(log.line(0, &Event::AttemptStarted { attempt: 1, number: 1 }), None);
+        assert_eq!(log.line(0, &Event::AttemptOutcome { attempt: 1, classification }), None);
+        assert_eq!(
+            log.line(0, &Event::CallEnded { stop_reason, attempt: None }),
+            None,
+            "{stop_reason}"
+        );
     }
 }

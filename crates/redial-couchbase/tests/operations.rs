@@ -1,4 +1,4 @@
-//! Goal: exactly the operations of the document's list may run twice. Method: ruling C16's two lists
+//! Goal: exactly the operations of the document's list may run twice. Method: decision C16's two lists
 //! as data.
 
 use redial_couchbase::{Operation, operation};

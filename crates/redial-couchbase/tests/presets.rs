@@ -4,7 +4,7 @@
 mod designs;
 
 use designs::{Clock, Script};
-use redial::{Failure, Late, Policy, Reason, Why, ms};
+use redial::{Failure, Policy, Reason, StopReason, ms, rules::DeadlineAction};
 use redial_couchbase::presets;
 
 type Outcome = Result<(), Failure>;
@@ -12,13 +12,13 @@ type Outcome = Result<(), Failure>;
 const SERVER: Outcome = Err(Failure::server());
 
 /// Plays a call whose attempts end at once with this; starts, end and why.
-fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, Why) {
+fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, StopReason) {
     let clock = Clock::default();
     let script = Script::new(&clock, [(0, outcome)]);
     let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
     let result = clock.run(call.sleeping_on(clock).seed(seed).into_future());
-    let why = result.map_or_else(|error| error.why(), |()| Why::Succeeded);
-    (script.starts(), clock.ms(), why)
+    let stop_reason = result.map_or_else(|error| error.stop_reason(), |()| StopReason::Succeeded);
+    (script.starts(), clock.ms(), stop_reason)
 }
 
 fn delays(starts: &[f64]) -> Vec<f64> {
@@ -27,19 +27,19 @@ fn delays(starts: &[f64]) -> Vec<f64> {
 
 #[test]
 fn best_effort_waits_1_ms_doubled_up_to_500_ms_until_its_deadline() {
-    let policy = presets::couchbase_best_effort(ms(2600)).build().expect("valid");
-    let (starts, ended, why) = play(&policy, SERVER, 1);
+    let policy = presets::couchbase_best_effort(ms(2600)).build();
+    let (starts, ended, stop_reason) = play(&policy, SERVER, 1);
     let expected: Vec<f64> = (0..9).map(|n| f64::powi(2.0, n)).chain([500.0; 4]).collect();
     assert_eq!(delays(&starts), expected);
     // The next delay would pass the deadline: it is waited for, and nothing is sent (C6).
-    assert_eq!((ended, why), (2600.0, Why::Deadline));
-    assert_eq!(policy.rules().late, Late::Wait);
+    assert_eq!((ended, stop_reason), (2600.0, StopReason::Deadline));
+    assert_eq!(policy.rules().deadline_action, DeadlineAction::WaitForDeadline);
 }
 
 #[test]
 fn best_effort_gives_reasons_that_are_always_retried_the_controlled_backoff() {
     let always = Reason::new("KV_NOT_MY_VBUCKET").allow_non_idempotent().always();
-    let policy = presets::couchbase_best_effort(ms(3000)).build().expect("valid");
+    let policy = presets::couchbase_best_effort(ms(3000)).build();
     let (starts, ..) = play(&policy, Err(Failure::server().because(always)), 1);
     assert_eq!(delays(&starts), [1.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 1000.0]);
 }
@@ -47,7 +47,7 @@ fn best_effort_gives_reasons_that_are_always_retried_the_controlled_backoff() {
 #[test]
 fn best_effort_numbers_its_delays_by_attempt_also_after_a_hint() {
     let clock = Clock::default();
-    let policy = presets::couchbase_best_effort(ms(100)).attempts(3).build().expect("valid");
+    let policy = presets::couchbase_best_effort(ms(100)).attempts(3).build();
     let hinted = Err(Failure::server().retry_after(ms(7)));
     let script = Script::new(&clock, [(0, hinted), (0, SERVER)]);
     let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));

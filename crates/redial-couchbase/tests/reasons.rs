@@ -4,7 +4,7 @@ use redial::{Kind, Reason, Stage};
 use redial_couchbase::reason;
 
 /// Name, allowed for what is not idempotent, always retried, stage, kind. The last five rows are
-/// `todo` in the document; ruling C1 fills them.
+/// `todo` in the document; decision C1 fills them.
 const TABLE: [(&str, bool, bool, Stage, Kind); 25] = [
     ("UNKNOWN", false, false, Stage::InFlight, Kind::Server),
     ("SOCKET_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),

@@ -9,8 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Meets, Server, after, delays, error, logged, ok, status, texts};
-use redial::throttles::Budget;
-use redial::{Backoff, Diary, Jitter, Late, Sleeper, Tokio, Why, ms, s};
+use redial::throttle::RetryBudget;
+use redial::{
+    CallLog, Jitter, Sleeper, StopReason, Tokio, ms,
+    rules::{Backoff, DeadlineAction},
+    s,
+};
 use redial_core::{CONTROLLED, Numbering};
 use redial_couchbase::{
     Attempt, BestEffort, Cause, CollectionMap, Delays, Error, Operation, Orchestrator, Response,
@@ -36,7 +40,10 @@ fn the_policy_of_a_request_is_the_documents() {
     let policy = orchestrator::policy(ms(2500));
     let rules = policy.rules();
     assert_eq!((rules.attempts, rules.deadline), (None, Some(ms(2500))));
-    assert_eq!((rules.late, rules.numbering), (Late::Wait, Numbering::Attempts));
+    assert_eq!(
+        (rules.deadline_action, rules.numbering),
+        (DeadlineAction::WaitForDeadline, Numbering::Attempts)
+    );
     assert_eq!((rules.jitter, rules.always, rules.asks), (Jitter::None, CONTROLLED, true));
     assert_eq!(policy.tokens(0), None);
     // Any timeout makes a policy.
@@ -75,7 +82,7 @@ async fn a_delay_that_would_pass_the_timeout_is_capped_and_sends_nothing_more() 
     let request = orchestrator.request(operation::KV_GET, ms(2500));
     let error = error(request.run(|attempt| server.answer(attempt)).await);
     assert_eq!((server.starts(), server.now()), (vec![0], 2500));
-    assert_eq!((error.why(), error.elapsed()), (Why::Deadline, ms(2500)));
+    assert_eq!((error.stop_reason(), error.elapsed()), (StopReason::Deadline, ms(2500)));
     assert_eq!((texts(&lines), delays(&lines)), (vec!["retry KV_LOCKED".into()], vec![Some(500)]));
 }
 
@@ -96,7 +103,10 @@ async fn the_controlled_backoff_is_capped_at_the_timeout_too() {
     let request = orchestrator.request(operation::KV_UPSERT, ms(700));
     let error = error(request.run(|attempt| server.answer(attempt)).await);
     assert_eq!(server.starts(), [0, 1, 11, 61, 161, 661]);
-    assert_eq!((error.why(), error.attempts(), server.now()), (Why::Deadline, 6, 700));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), server.now()),
+        (StopReason::Deadline, 6, 700)
+    );
     assert_eq!(delays(&lines).last(), Some(&Some(39)));
 }
 
@@ -190,7 +200,10 @@ async fn an_error_has_everything_as_data_and_in_words() {
     let orchestrator = best_effort();
     let request = orchestrator.request(operation::KV_GET, s(2)).about("airline_10");
     let error = error(request.run(|attempt| server.answer(attempt)).await);
-    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 4, s(2)));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), error.elapsed()),
+        (StopReason::Deadline, 4, s(2))
+    );
     let reasons = [reason::KV_NOT_MY_VBUCKET, reason::KV_TEMPORARY_FAILURE, reason::KV_LOCKED];
     assert_eq!((error.reasons(), error.reason()), (&reasons[..], Some(reason::KV_LOCKED)));
     assert_eq!(error.response(), Some(&Response::kv(0x09).to("get")));
@@ -243,14 +256,14 @@ async fn a_terminal_state_ends_a_request_before_it_is_sent_and_its_cause_is_kept
 
 #[tokio::test(start_paused = true)]
 async fn a_throttle_can_be_added_and_holds_the_retries_of_all_requests_back() {
-    let budget = Arc::new(Budget::new(1.0, 0.0).expect("a budget"));
+    let budget = Arc::new(RetryBudget::try_new(1.0, 0.0).expect("a budget"));
     let (orchestrator, lines) = logged(best_effort().throttled(budget));
     let server = Server::new([status(0x86), status(0x86), status(0x86)]);
     let request = || orchestrator.request(operation::KV_GET, s(2));
     let first = error(request().run(|attempt| server.answer(attempt)).await);
-    assert_eq!((first.why(), first.attempts()), (Why::Throttled, 2));
+    assert_eq!((first.stop_reason(), first.attempts()), (StopReason::Throttled, 2));
     let second = error(request().run(|attempt| server.answer(attempt)).await);
-    assert_eq!((second.why(), second.attempts()), (Why::Throttled, 1));
+    assert_eq!((second.stop_reason(), second.attempts()), (StopReason::Throttled, 1));
     let line = |event: &str| format!("{event} KV_TEMPORARY_FAILURE");
     assert_eq!(texts(&lines), [line("retry"), line("not-retried"), line("not-retried")]);
 }
@@ -285,10 +298,10 @@ async fn a_request_can_be_spawned_and_sleeps_on_any_sleeper() {
     struct Slower;
     impl Sleeper for Slower {
         type Sleep = <Tokio as Sleeper>::Sleep;
-        fn now(&self) -> redial::Ns {
+        fn now(&self) -> redial::time::Ns {
             Tokio.now()
         }
-        fn sleep_until(&self, at: redial::Ns) -> Self::Sleep {
+        fn sleep_until(&self, at: redial::time::Ns) -> Self::Sleep {
             Tokio.sleep_until(at + 1_000_000)
         }
     }
@@ -306,13 +319,13 @@ async fn a_request_can_be_spawned_and_sleeps_on_any_sleeper() {
 async fn a_dropped_request_is_not_a_failure() {
     let server = Server::new([status(0x86), status(0x86), Meets::Nothing]);
     let (orchestrator, lines) = logged(best_effort());
-    let mut diary = Diary::new();
-    let request = orchestrator.request(operation::KV_UPSERT, s(2)).diary(&mut diary);
+    let mut call_log = CallLog::new();
+    let request = orchestrator.request(operation::KV_UPSERT, s(2)).call_log(&mut call_log);
     let dropped = tokio::time::timeout(ms(50), request.run(|attempt| server.answer(attempt))).await;
     assert!(dropped.is_err());
     assert_eq!(texts(&lines), ["retry KV_TEMPORARY_FAILURE"; 2]);
-    let why = diary.notes().last().map(|(_, note)| format!("{note:?}"));
-    assert_eq!(why.as_deref(), Some("Ended { why: Cancelled, attempt: None }"));
+    let stop_reason = call_log.events().last().map(|(_, event)| format!("{event:?}"));
+    assert_eq!(stop_reason.as_deref(), Some("Ended { why: Cancelled, attempt: None }"));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Goal: every response of the document's list, and of what it excludes, is judged as written.
 //! Method: the list as data; every other KV status and every other code is final.
 
-use redial::{Directive, Why};
+use redial::{Directive, StopReason};
 use redial_couchbase::response::{KNOWN_STATUSES, is_known};
 use redial_couchbase::{
-    Cause, ErrorMap, Judged, MapEntry, Operation, Orchestrator, Reason, Response, Setback,
+    Cause, ErrorMap, Judged, MapEntry, Operation, Orchestrator, Reason, Response, RetryableError,
     operation, reason,
 };
 
@@ -53,7 +53,7 @@ fn locked_on_unlock_and_outdated_on_get_collection_id_never_reach_the_orchestrat
 #[derive(Debug)]
 struct Own(Response);
 
-impl Setback for Own {
+impl RetryableError for Own {
     fn failure(&self) -> Option<redial::Failure> {
         self.0.failure()
     }
@@ -63,30 +63,34 @@ impl Setback for Own {
 }
 
 /// How often a request of this operation is sent, and how it ends, if the server always says this.
-async fn ask(operation: Operation, status: u16) -> (u32, Why, bool) {
+async fn ask(operation: Operation, status: u16) -> (u32, StopReason, bool) {
     let orchestrator = Orchestrator::new();
     let request = || orchestrator.request(operation, redial::ms(500));
     let response = || Response::kv(status);
     let error = request().run(async |_| Err::<(), _>(response())).await.unwrap_err();
     let cause = request().run(async |_| Err::<(), _>(Cause::from(response()))).await.unwrap_err();
     let own = request().run(async |_| Err::<(), _>(Own(response()))).await.unwrap_err();
-    let both = [(cause.why(), cause.attempts() > 1), (own.why(), own.attempts() > 1)];
-    assert_eq!(both, [(error.why(), error.attempts() > 1); 2], "{operation} {status:#x}");
+    let both =
+        [(cause.stop_reason(), cause.attempts() > 1), (own.stop_reason(), own.attempts() > 1)];
+    assert_eq!(both, [(error.stop_reason(), error.attempts() > 1); 2], "{operation} {status:#x}");
     let mismatch = error.cas_mismatch().is_some();
     assert_eq!(cause.cas_mismatch().is_some(), mismatch);
     assert_eq!(own.cas_mismatch().is_some(), mismatch);
-    (error.attempts(), error.why(), mismatch)
+    (error.attempts(), error.stop_reason(), mismatch)
 }
 
 #[tokio::test(start_paused = true)]
 async fn response_without_command_answers_the_requests_operation() {
     // C5: neither is retried, and LOCKED on unlock is a CAS mismatch.
-    assert_eq!(ask(operation::KV_UNLOCK, 0x09).await, (1, Why::Fatal, true));
-    assert_eq!(ask(operation::KV_GET_COLLECTION_ID, 0x88).await, (1, Why::Fatal, false));
+    assert_eq!(ask(operation::KV_UNLOCK, 0x09).await, (1, StopReason::NotRetryable, true));
+    assert_eq!(
+        ask(operation::KV_GET_COLLECTION_ID, 0x88).await,
+        (1, StopReason::NotRetryable, false)
+    );
     for (status, _) in KV {
         assert_eq!(
             ask(Operation::new("kv.dcp_open"), status).await,
-            (1, Why::Fatal, false),
+            (1, StopReason::NotRetryable, false),
             "{status}"
         );
     }
@@ -96,13 +100,13 @@ async fn response_without_command_answers_the_requests_operation() {
         (operation::KV_GET, 0x88),
         (operation::KV_UNLOCK, 0x86),
     ] {
-        let (attempts, why, mismatch) = ask(operation, status).await;
+        let (attempts, stop_reason, mismatch) = ask(operation, status).await;
         assert!(attempts > 1, "{operation} {status:#x}");
-        assert_eq!((why, mismatch), (Why::Deadline, false));
+        assert_eq!((stop_reason, mismatch), (StopReason::Deadline, false));
     }
     // An operation that sets a connection up means what its command means.
     let bucket = ask(Operation::new("kv.select_bucket"), 0x24).await;
-    assert_eq!(bucket, (1, Why::Strategy, false), "BUCKET_ACCESS_ERROR is terminal");
+    assert_eq!(bucket, (1, StopReason::StrategyDeclined, false), "BUCKET_ACCESS_ERROR is terminal");
 }
 
 #[test]
@@ -121,7 +125,7 @@ fn response_that_the_application_judges_itself_is_retried() {
     /// A replace that finds nothing, of which the application knows that it soon will.
     #[derive(Debug)]
     struct NotThereYet(Response);
-    impl Setback for NotThereYet {
+    impl RetryableError for NotThereYet {
         fn failure(&self) -> Option<redial::Failure> {
             Some(reason::failure(Reason::new("NOT_THERE_YET").allow_non_idempotent()))
         }
@@ -314,7 +318,10 @@ fn a_final_response_is_handed_on_without_a_word_in_the_log() {
         .request(operation::KV_UNLOCK, redial::s(2))
         .call(|_| Err::<(), _>(Cause::from(unlock())))
         .expect_err("a CAS mismatch");
-    assert_eq!((error.why(), error.attempts(), error.reason()), (Why::Fatal, 1, None));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), error.reason()),
+        (StopReason::NotRetryable, 1, None)
+    );
     assert_eq!(error.response(), Some(&unlock()));
     assert!(log.lock().expect("no panic").is_empty());
 }

@@ -9,7 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{Meets, Server, after, error, fails, logged, ok, status, texts};
-use redial::{Backoff, Decision, Problem, Reason, Request, Strategy, Why, ms, s};
+use redial::{
+    PolicyError, Reason, StopReason, ms,
+    rules::Backoff,
+    s,
+    strategy::{Decision, Request, Strategy},
+};
 use redial_couchbase::{
     BestEffort, Cause, Context, Delays, ErrorMap, FailFast, FastFailOnTerminalError, Growth,
     MapEntry, Operation, Orchestrator, Response, RetrySpec, StrategyName, TerminalError, operation,
@@ -57,10 +62,10 @@ async fn best_effort_takes_any_backoff_and_a_users_own_function() {
 #[test]
 fn delays_that_make_no_sense_are_refused() {
     let factor = Backoff::Exponential { first: ms(1), factor: -1.0, cap: None };
-    assert_eq!(Delays::series(factor).err(), Some(Problem::Factor));
-    assert_eq!(Delays::series(Backoff::Table(&[])).err(), Some(Problem::EmptyTable));
-    assert_eq!(Delays::series(Backoff::Own).err(), Some(Problem::EmptyTable));
-    assert_eq!(Delays::table(Vec::new()).err(), Some(Problem::EmptyTable));
+    assert_eq!(Delays::series(factor).err(), Some(PolicyError::Factor));
+    assert_eq!(Delays::series(Backoff::Table(&[])).err(), Some(PolicyError::EmptyTable));
+    assert_eq!(Delays::series(Backoff::Own).err(), Some(PolicyError::EmptyTable));
+    assert_eq!(Delays::table(Vec::new()).err(), Some(PolicyError::EmptyTable));
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +77,11 @@ async fn unknown_is_never_retried_idempotent_or_not() {
             let (orchestrator, lines) = logged(orchestrator);
             let request = orchestrator.request(operation, TIMEOUT);
             let error = error(request.run(|attempt| server.answer(attempt)).await);
-            assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1), "{operation}");
+            assert_eq!(
+                (error.stop_reason(), error.attempts()),
+                (StopReason::StrategyDeclined, 1),
+                "{operation}"
+            );
             assert_eq!(error.terminal(), None);
             assert_eq!(texts(&lines), ["not-retried UNKNOWN"]);
         }
@@ -86,7 +95,7 @@ async fn a_lost_write_is_not_repeated_and_a_lost_read_is() {
     let server = Server::new([lost()]);
     let write = orchestrator.request(operation::KV_UPSERT, TIMEOUT);
     let error = error(write.run(|attempt| server.answer(attempt)).await);
-    assert_eq!(error.why(), Why::Unsafe);
+    assert_eq!(error.stop_reason(), StopReason::NotIdempotent);
     assert_eq!(error.reason(), Some(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT));
     assert_eq!((server.now(), texts(&lines).len()), (7, 1));
     assert_eq!(texts(&lines), ["not-retried SOCKET_CLOSED_WHILE_IN_FLIGHT"]);
@@ -123,7 +132,10 @@ async fn a_terminal_reason_fails_at_once_with_the_error_of_the_table() {
         let (orchestrator, lines) = logged(Orchestrator::with(FastFailOnTerminalError::new()));
         let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).about("key");
         let error = error(request.run(|attempt| server.answer(attempt)).await);
-        assert_eq!((error.why(), error.attempts(), server.now()), (Why::Strategy, 1, 0));
+        assert_eq!(
+            (error.stop_reason(), error.attempts(), server.now()),
+            (StopReason::StrategyDeclined, 1, 0)
+        );
         assert_eq!(error.terminal().map(TerminalError::name), Some(name));
         // The error keeps its cause, as data and as its source.
         assert_eq!(error.last(), Some(&Cause::Reason(reason)));
@@ -166,7 +178,7 @@ async fn fail_fast_retries_nothing_but_what_is_always_retried() {
     let orchestrator = Orchestrator::with(FailFast);
     let request = orchestrator.request(operation::KV_GET, TIMEOUT);
     let error = error(request.run(|attempt| server.answer(attempt)).await);
-    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::StrategyDeclined, 1));
     let always =
         vec![fails(reason::KV_NOT_MY_VBUCKET), fails(reason::KV_COLLECTION_OUTDATED), ok()];
     assert_eq!(starts(FailFast, always).await, [0, 1, 11]);
@@ -181,7 +193,7 @@ async fn a_users_own_fail_fast_is_a_function() {
     let orchestrator = Orchestrator::with(fail_fast);
     let request = orchestrator.request(operation::KV_GET, TIMEOUT);
     let error = error(request.run(|attempt| server.answer(attempt)).await);
-    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::StrategyDeclined, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +289,7 @@ async fn a_strategy_can_answer_later() {
     let orchestrator = Orchestrator::with(declines);
     let request = orchestrator.request(operation::KV_GET, TIMEOUT);
     let error = error(request.run(|attempt| server.answer(attempt)).await);
-    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::StrategyDeclined, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,7 +299,7 @@ async fn a_strategy_that_never_answers_does_not_outlive_the_timeout() {
     let (orchestrator, lines) = logged(Orchestrator::with(strategy));
     let request = orchestrator.request(operation::KV_GET, TIMEOUT);
     let error = error(request.run(|attempt| server.answer(attempt)).await);
-    assert_eq!((error.why(), server.now()), (Why::Deadline, 2500));
+    assert_eq!((error.stop_reason(), server.now()), (StopReason::Deadline, 2500));
     assert_eq!(texts(&lines), ["not-retried KV_LOCKED"]);
 }
 
@@ -310,7 +322,7 @@ async fn a_strategy_that_fails_is_the_source_of_the_requests_error() {
         let (orchestrator, lines) = logged(Orchestrator::with(strategy));
         let request = orchestrator.request(operation::KV_GET, TIMEOUT);
         let error = error(request.run(|attempt| server.answer(attempt)).await);
-        assert_eq!((error.why(), error.terminal()), (Why::Strategy, None));
+        assert_eq!((error.stop_reason(), error.terminal()), (StopReason::StrategyDeclined, None));
         let source = error.source().map(ToString::to_string);
         assert_eq!(source.as_deref(), Some("no connection to the oracle"));
         assert_eq!(error.last(), Some(&Cause::Reason(reason::KV_LOCKED)));

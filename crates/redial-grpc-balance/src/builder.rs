@@ -20,7 +20,7 @@ use super::keep::Source;
 use super::resolve::{Resolve, ResolverBuilder, ResolverOptions, SystemResolver};
 use super::roster::Roster;
 use super::service::Balanced;
-use super::target::{Place, Target};
+use super::target::{Location, Target};
 
 /// How long after a resolution the next one may come.
 pub const RESOLVE_MIN_DEFAULT: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ const CONNECT_JITTER: f64 = 0.2;
 #[derive(Debug)]
 pub struct ChannelBuilder {
     name: String,
-    target: Result<(Endpoint, Place), BuildError>,
+    target: Result<(Endpoint, Location), BuildError>,
     name_server: bool,
     source: Option<Wanted>,
     layer: RetryLayerBuilder,
@@ -82,7 +82,7 @@ fn endpoint(origin: Uri) -> Endpoint {
 impl ChannelBuilder {
     pub(crate) fn new(target: String) -> Self {
         let read = Target::read(&target);
-        let wrong = |why| BuildError(Wrong::Target { target: target.clone(), why });
+        let wrong = |stop_reason| BuildError(Wrong::Target { target: target.clone(), stop_reason });
         ChannelBuilder {
             name_server: read.as_ref().is_ok_and(|read| read.name_server.is_some()),
             target: read.map(|read| (endpoint(read.origin), read.place)).map_err(wrong),
@@ -202,7 +202,8 @@ impl ChannelBuilder {
         let (endpoint, place) = self.target?;
         let source = match self.source {
             Some(Wanted::Builder(builder)) => {
-                let (client, resolve_min) = (*self.layer.client_options(), self.resolve_min);
+                let (client, resolve_min) =
+                    (*self.layer.current_client_options(), self.resolve_min);
                 let name = builder.name();
                 let resolver = builder.build(&ResolverOptions { client, resolve_min });
                 let wrong = |error| BuildError(Wrong::Resolver { name, error });
@@ -213,8 +214,8 @@ impl ChannelBuilder {
             }
             Some(Wanted::Source(source)) => source,
             None => match place {
-                Place::Listed(addresses) => Source::Listed(addresses),
-                Place::Named { host, port } => {
+                Location::Listed(addresses) => Source::Listed(addresses),
+                Location::Named { host, port } => {
                     Source::Resolver(Arc::new(SystemResolver::new(host, port)))
                 }
             },
@@ -227,19 +228,19 @@ impl ChannelBuilder {
             layer = layer.for_server(self.name);
         }
         if let Some(text) = self.config {
-            let config = ServiceConfig::parse_for(&text, layer.client_options());
+            let config = ServiceConfig::parse_for(&text, layer.current_client_options());
             layer = layer.config(config.map_err(|problems| BuildError(Wrong::Config(problems)))?);
         }
         let backoff = |first, cap| {
             let policy = Policy::exponential(first).cap(cap).factor(CONNECT_FACTOR);
             let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_JITTER));
             // As good as for ever, at one every two minutes.
-            policy.attempts(u32::MAX).throttle(Throttle::none()).build()
+            policy.attempts(u32::MAX).throttle(Throttle::none()).try_build()
         };
-        let wrong = |problem: redial::Problem| BuildError(Wrong::Backoff(problem.to_string()));
+        let wrong = |problem: redial::PolicyError| BuildError(Wrong::Backoff(problem.to_string()));
         if self.connect.0.is_zero() {
-            let why = "the first delay must be above zero".to_owned();
-            return Err(BuildError(Wrong::Backoff(why)));
+            let stop_reason = "the first delay must be above zero".to_owned();
+            return Err(BuildError(Wrong::Backoff(stop_reason)));
         }
         let layer = layer.build();
         let default_config = layer.control().config();
@@ -253,7 +254,7 @@ impl ChannelBuilder {
             endpoint,
             default_config,
         };
-        let roster = Roster::new(self.outliers, redial::draw());
+        let roster = Roster::new(self.outliers, redial::parts::draw());
         let hub = Hub::new(settings, layer.control(), roster);
         let control = layer.control();
         let balanced = Balanced::new(hub, source);

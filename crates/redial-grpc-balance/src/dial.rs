@@ -151,7 +151,7 @@ pub(crate) async fn connect(
     };
     // What was dialled is the application's too: its first bytes are written here.
     let connecting = foreign::run(|| Box::pin(connecting), || Err(DialError::panicked()));
-    tokio::time::timeout(most, connecting).await.unwrap_or_else(|_| Err(DialError::late(most)))
+    tokio::time::timeout(most, connecting).await.unwrap_or_else(|_| Err(DialError::timed_out(most)))
 }
 
 /// A connector that dials once.
@@ -205,8 +205,8 @@ impl Watched {
     fn begin(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(first) = bytes.first().filter(|_| self.secure) else { return Ok(()) };
         if *first != HANDSHAKE {
-            let why = "the target says https, and tonic is built without a feature for TLS";
-            return Err(io::Error::other(why));
+            let stop_reason = "the target says https, and tonic is built without a feature for TLS";
+            return Err(io::Error::other(stop_reason));
         }
         self.secure = false;
         Ok(())

@@ -32,7 +32,7 @@ impl DialError {
         DialError("the connection panicked".to_owned())
     }
 
-    pub(crate) fn late(most: Duration) -> Self {
+    pub(crate) fn timed_out(most: Duration) -> Self {
         DialError(format!("not connected within {most:?}"))
     }
 }
@@ -52,7 +52,7 @@ pub struct BuildError(pub(crate) Wrong);
 pub(crate) enum Wrong {
     Target {
         target: String,
-        why: &'static str,
+        stop_reason: &'static str,
     },
     Endpoint(tonic::transport::Error),
     Config(Problems),
@@ -98,11 +98,11 @@ impl fmt::Debug for BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Wrong::Target { target, why } => write!(f, "target {target:?}: {why}"),
+            Wrong::Target { target, stop_reason } => write!(f, "target {target:?}: {stop_reason}"),
             Wrong::Endpoint(_) => f.write_str("the endpoint is not valid"),
             Wrong::Config(problems) => write!(f, "default service config: {problems}"),
             Wrong::Addresses => f.write_str("there is no address"),
-            Wrong::Backoff(why) => write!(f, "connect backoff: {why}"),
+            Wrong::Backoff(stop_reason) => write!(f, "connect backoff: {stop_reason}"),
             Wrong::NameServer { target } => write!(
                 f,
                 "target {target:?}: only DNS asks a name server; write .dns(|dns| dns) (crate \

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use redial::Backoff;
+use redial::rules::Backoff;
 use redial_core::duration;
 use redial_service_config::Code;
 use tokio::time::Instant;

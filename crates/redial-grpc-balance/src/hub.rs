@@ -207,7 +207,7 @@ impl Hub {
             .backends()
             .iter()
             .filter_map(|it| match &it.state {
-                State::Failed { why } => Some((it.address, why.clone())),
+                State::Failed { stop_reason } => Some((it.address, stop_reason.clone())),
                 _ => None,
             })
             .collect();
@@ -230,9 +230,9 @@ impl Hub {
         let (named, known) = (dialled.collect::<Vec<_>>(), roster.backends().len());
         drop(roster);
         if known == 0 {
-            let why = lock(&self.news).unresolved.clone();
-            return match why {
-                Some(why) => format!("no address was known: {why}"),
+            let stop_reason = lock(&self.news).unresolved.clone();
+            return match stop_reason {
+                Some(stop_reason) => format!("no address was known: {stop_reason}"),
                 None => "no address was known: the name was being resolved".to_owned(),
             };
         }
@@ -242,9 +242,9 @@ impl Hub {
     }
 
     /// A resolution failed; the addresses in force stay.
-    pub(crate) fn unresolved(&self, why: &str) {
-        tell::unresolved(why);
-        lock(&self.news).unresolved = Some(why.into());
+    pub(crate) fn unresolved(&self, stop_reason: &str) {
+        tell::unresolved(stop_reason);
+        lock(&self.news).unresolved = Some(stop_reason.into());
         self.settle();
     }
 

@@ -82,7 +82,7 @@ pub(crate) fn follow(hub: Arc<Hub>, source: Source) -> impl Future<Output = ()> 
 /// Until it is time to resolve again: somebody has reason to, it was long ago, or the answer is no
 /// longer good; never at once.
 async fn pause(hub: &Hub, good_for: Option<Duration>) {
-    let more = 1.0 + SPREAD * redial::draw();
+    let more = 1.0 + SPREAD * redial::parts::draw();
     let spread = |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * more);
     let spread = |time| spread(time).unwrap_or(Duration::MAX);
     let min = spread(hub.settings.resolve_min.max(PAUSE_MIN));
@@ -177,15 +177,15 @@ async fn establish(hub: &Hub, serial: Serial, address: SocketAddr) -> Result<Lin
             let connected = tokio::time::Instant::now();
             let lived = tokio::time::timeout(STEADY, link.ended()).await.is_err();
             let error = DialError::closed_early(connected.elapsed());
-            let why = error.to_string();
-            if lived || hub.with(|roster, now| roster.closed_early(serial, &why, now)) {
+            let stop_reason = error.to_string();
+            if lived || hub.with(|roster, now| roster.closed_early(serial, &stop_reason, now)) {
                 return Ok(link);
             }
             error
         }
         Err(error) => {
-            let why = error.to_string();
-            hub.with(|roster, now| roster.failed(serial, &why, now));
+            let stop_reason = error.to_string();
+            hub.with(|roster, now| roster.failed(serial, &stop_reason, now));
             error
         }
     };

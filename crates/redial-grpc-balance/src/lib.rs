@@ -27,7 +27,7 @@
 //!
 //! The [guide] says more, with every option.
 //!
-//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
+//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 
 mod builder;
 mod channel;
@@ -56,14 +56,15 @@ pub use error::BuildError;
 pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
 pub use redial_grpc::{
     ATTEMPTS_REPORTED_MAX, AttemptReport, AttemptTimeout, Attempts, BUCKETS, BackendCounts,
-    BackendId, BoxError, CallDiary, CallOptions, CallReport, CallReports, Client, Code,
-    ConfigFileError, ConfigWatch, Control, Diary, HedgeAt, HedgeAtBuilder, HedgeDelay, Jitter,
-    LOGGED_MESSAGE_MAX, Late, METHODS_MAX, MethodStatistics, Note, PaceReading, PolicyKind,
-    Problem, Problems, ResponseBody, Retries, RetryLayer, RetryLayerBuilder, ServiceConfig,
-    Statistics, USED_BACKENDS_MAX, Unreachable, UsedBackends, WATCH_MIN, Why,
+    BackendId, BoxError, CallLog, CallOptions, CallReport, CallReports, ClientOptions, Code,
+    ConfigFileError, ConfigWatch, Control, DeadlineAction, Event, HedgeAt, HedgeAtBuilder,
+    HedgeDelay, Jitter, LOGGED_MESSAGE_MAX, LatencyEstimate, METHODS_MAX, MethodStatistics,
+    PolicyKind, Problem, Problems, ResponseBody, Retries, RetryLayer, RetryLayerBuilder,
+    ServiceConfig, SharedCallLog, Statistics, StopReason, USED_BACKENDS_MAX, Unreachable,
+    UsedBackends, WATCH_MIN,
 };
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-pub use redial_grpc::{Gauge, Measure};
+pub use redial_grpc::{Gauge, Metric};
 pub use resolve::{
     ADDRESSES_MAX, ConfigError, Resolution, Resolve, ResolverBuilder, ResolverOptions, Resolving,
     SystemResolver,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redial_grpc::BoxError;
-use redial_service_config::{Client, Problem, ServiceConfig};
+use redial_service_config::{ClientOptions, Problem, ServiceConfig};
 
 /// How many addresses a channel uses; what a resolution has beyond that is left out.
 pub const ADDRESSES_MAX: usize = 1024;
@@ -77,7 +77,7 @@ pub trait ResolverBuilder: fmt::Debug + Send + Sync + 'static {
 #[non_exhaustive]
 pub struct ResolverOptions {
     /// The options of the client, which decide about warnings of a service config.
-    pub client: Client,
+    pub client: ClientOptions,
     /// [`ChannelBuilder::resolve_min`](super::ChannelBuilder::resolve_min), if it was set.
     pub resolve_min: Option<Duration>,
 }
@@ -88,11 +88,11 @@ pub struct ResolverOptions {
 pub struct Resolution {
     /// The addresses, in the order in which `pick_first` tries them.
     pub addresses: Vec<SocketAddr>,
-    /// The service config that came with them: it replaces the channel's default whole (ruling G40).
+    /// The service config that came with them: it replaces the channel's default whole (decision G40).
     /// `None`: there is none, and the default is in force.
     ///
     /// An error: the config is bad, or whether there is one could not be found out. The one in force
-    /// stays, and the error is told (ruling G39).
+    /// stays, and the error is told (decision G39).
     pub config: Result<Option<ServiceConfig>, ConfigError>,
     /// What is legal in what was said of the service config, and surely not meant. It is told
     /// ([`View::config_warnings`](super::View::config_warnings)), and changes nothing.

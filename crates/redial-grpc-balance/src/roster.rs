@@ -47,7 +47,7 @@ pub(crate) enum State<C> {
     Open(C),
     /// It could not be connected; the next dial comes by itself.
     Failed {
-        why: Arc<str>,
+        stop_reason: Arc<str>,
     },
 }
 
@@ -346,10 +346,10 @@ impl<C: Connection> Roster<C> {
 
     /// A connection was closed within its first second. If it has answered a request that is no
     /// failed dial (true): the next dial comes at once. If not, connection backoff follows.
-    pub(crate) fn closed_early(&mut self, serial: Serial, why: &str, now: Instant) -> bool {
+    pub(crate) fn closed_early(&mut self, serial: Serial, stop_reason: &str, now: Instant) -> bool {
         let served = self.at(serial).is_some_and(|it| it.connections.current_served());
         if !served {
-            self.failed(serial, why, now);
+            self.failed(serial, stop_reason, now);
         }
         served
     }
@@ -375,13 +375,13 @@ impl<C: Connection> Roster<C> {
     }
 
     /// A dial failed, or what it brought was lost at once; another follows.
-    pub(crate) fn failed(&mut self, serial: Serial, why: &str, now: Instant) {
+    pub(crate) fn failed(&mut self, serial: Serial, stop_reason: &str, now: Instant) {
         self.leave(serial);
         let Some(backend) = self.at_mut(serial) else { return };
         if matches!(backend.state, State::Idle) {
             return;
         }
-        backend.state = State::Failed { why: why.into() };
+        backend.state = State::Failed { stop_reason: stop_reason.into() };
         if self.awaited {
             // Where one is open, who waits has used it, and which is next depends on the call; where
             // none is, the next is dialled for all of them.

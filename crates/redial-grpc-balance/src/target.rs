@@ -19,13 +19,13 @@ const PORT_NAME_SERVER: u16 = 53;
 pub struct Target {
     /// What TLS and `:authority` are told.
     pub origin: Uri,
-    pub place: Place,
+    pub place: Location,
     /// The name server that the target says to ask.
     pub name_server: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum Location {
     Listed(Vec<SocketAddr>),
     Named { host: Box<str>, port: u16 },
 }
@@ -98,8 +98,8 @@ fn one(scheme: &str, text: &str, usual: u16) -> Result<Target, &'static str> {
         .map_err(|_| "the host is not one; write an international name in its form with xn--")?;
     let port = port.unwrap_or(usual);
     let place = match host {
-        Host::Address(ip) => Place::Listed(vec![SocketAddr::new(ip, port)]),
-        Host::Name(name) => Place::Named { host: name.into(), port },
+        Host::Address(ip) => Location::Listed(vec![SocketAddr::new(ip, port)]),
+        Host::Name(name) => Location::Named { host: name.into(), port },
     };
     Ok(Target { origin, place, name_server: None })
 }
@@ -118,7 +118,7 @@ fn list(text: &str, is_right: impl Fn(&IpAddr) -> bool) -> Result<Target, &'stat
     }
     let first = addresses.first().ok_or(LIST)?;
     let origin = format!("http://{first}").parse().map_err(|_| LIST)?;
-    Ok(Target { origin, place: Place::Listed(addresses), name_server: None })
+    Ok(Target { origin, place: Location::Listed(addresses), name_server: None })
 }
 
 enum Host<'a> {
@@ -179,8 +179,8 @@ mod tests {
     fn read(text: &str) -> (String, String, String) {
         let target = Target::read(text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
         let place = match target.place {
-            Place::Listed(addresses) => format!("{addresses:?}"),
-            Place::Named { host, port } => format!("{host} {port}"),
+            Location::Listed(addresses) => format!("{addresses:?}"),
+            Location::Named { host, port } => format!("{host} {port}"),
         };
         let origin = target.origin.to_string();
         let origin = origin.strip_suffix('/').unwrap_or(&origin).to_owned();

@@ -64,7 +64,7 @@ impl Backend {
             roster::State::Idle => BackendState::Idle,
             roster::State::Open(connection) if connection.is_open() => BackendState::Ready,
             roster::State::Connecting { .. } | roster::State::Open(_) => BackendState::Connecting,
-            roster::State::Failed { why } => BackendState::Failed(why.to_string()),
+            roster::State::Failed { stop_reason } => BackendState::Failed(stop_reason.to_string()),
         };
         let avoided = backend.health.avoided_until();
         Backend {

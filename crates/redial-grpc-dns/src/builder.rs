@@ -12,9 +12,9 @@ use hickory_resolver::config::{
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
-use redial_grpc_balance::target::{Place, Target};
+use redial_grpc_balance::target::{Location, Target};
 use redial_grpc_balance::{BoxError, Resolve, ResolverBuilder, ResolverOptions};
-use redial_service_config::{Chooser, Client, RECORD_NAME_PREFIX};
+use redial_service_config::{Chooser, ClientOptions, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, Wrong};
 use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
@@ -39,7 +39,7 @@ pub struct DnsResolverBuilder {
     txt: bool,
     hostname: Option<Box<str>>,
     draw: Option<u8>,
-    client: Client,
+    client: ClientOptions,
     refresh_min: Option<Duration>,
     timeout: Duration,
 }
@@ -52,7 +52,7 @@ impl DnsResolverBuilder {
             txt: false,
             hostname: None,
             draw: None,
-            client: Client::default(),
+            client: ClientOptions::default(),
             refresh_min: None,
             timeout: TIMEOUT,
         }
@@ -91,7 +91,7 @@ impl DnsResolverBuilder {
 
     /// The options of the client whose config it is, as [`Chooser::client`] wants them: they decide
     /// about warnings. A channel tells its own.
-    pub const fn client(mut self, client: Client) -> Self {
+    pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
@@ -128,10 +128,11 @@ impl DnsResolverBuilder {
     /// The target is none, or the system's name servers cannot be found out.
     pub fn build(self) -> Result<DnsResolver, DnsError> {
         let wrong = |what: String| DnsError::new(&self.target, Wrong::Target(what));
-        let read = Target::read(&self.target).map_err(|why| wrong(why.to_owned()))?;
+        let read =
+            Target::read(&self.target).map_err(|stop_reason| wrong(stop_reason.to_owned()))?;
         let (host, port) = match read.place {
-            Place::Named { host, port } => (host, port),
-            Place::Listed(addresses) => {
+            Location::Named { host, port } => (host, port),
+            Location::Listed(addresses) => {
                 let inner = Inner { host: (&*self.target).into(), asks: Asks::Nothing(addresses) };
                 return Ok(DnsResolver(Arc::new(inner)));
             }
@@ -157,8 +158,8 @@ impl DnsResolverBuilder {
     }
 
     fn txt(&self, name: Name) -> Txt {
-        let draw = self.draw.unwrap_or_else(|| (redial::draw() * 100.0) as u8);
-        let chooser = Chooser::new(draw).client(self.client);
+        let draw = self.draw.unwrap_or_else(|| (redial::parts::draw() * 100.0) as u8);
+        let chooser = Chooser::new(draw).client_options(self.client);
         let system = || hostname::get().ok()?.into_string().ok().map(Into::into);
         let chooser = match self.hostname.clone().or_else(system) {
             Some(name) => chooser.hostname(name),
@@ -207,7 +208,7 @@ impl ResolverBuilder for DnsResolverBuilder {
     }
 
     fn build(self: Box<Self>, channel: &ResolverOptions) -> Result<Arc<dyn Resolve>, BoxError> {
-        let dns = self.client(channel.client).or_refresh_min(channel.resolve_min);
+        let dns = self.client_options(channel.client).or_refresh_min(channel.resolve_min);
         Ok(Arc::new(DnsResolverBuilder::build(dns)?))
     }
 }

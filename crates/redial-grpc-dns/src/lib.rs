@@ -23,7 +23,7 @@
 //! | how long an answer is good | its TTL, at least [`REFRESH_MIN`] |
 //!
 //! A name without the TXT record has no config by DNS, and the channel's own is in force. One whose
-//! record is bad, or could not be asked for, keeps the config that is in force (ruling G39). What is
+//! record is bad, or could not be asked for, keeps the config that is in force (decision G39). What is
 //! legal in a record and surely not meant, as a choice whose condition nobody knows, is in
 //! [`View::config_warnings`](redial_grpc_balance::View::config_warnings) of the channel, and an event for
 //! `tracing`.
@@ -44,5 +44,15 @@ pub use resolver::DnsResolver;
 /// The examples of the guide are compiled and run with those of this crate, which has all others below
 /// it or as dev-dependencies.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/grpc.md")]
-struct Guide;
+mod guide {
+    #[doc = include_str!("../../../docs/grpc/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../../docs/grpc/policies.md")]
+    struct Policies;
+    #[doc = include_str!("../../../docs/grpc/operations.md")]
+    struct Operations;
+    #[doc = include_str!("../../../docs/grpc/servers.md")]
+    struct Servers;
+    #[doc = include_str!("../../../docs/grpc/reference.md")]
+    struct Reference;
+}

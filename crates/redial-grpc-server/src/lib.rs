@@ -6,21 +6,21 @@
 //! | a server wants to | use |
 //! | --- | --- |
 //! | know how many attempts came before | [`previous_attempts`] |
-//! | say when to retry, or not to | [`Pushback`] on a [`Status`](tonic::Status) |
+//! | say when to retry, or not to | [`PushbackExt`] on a [`Status`](tonic::Status) |
 //! | let clients retry a stream that fails before its first message | [`HoldLayer`], [`HeaderHold`] |
 //! | refuse what nobody waits for any more | [`DeadlineLayer`], [`remaining`] |
-//! | keep its own calls from multiplying retries | [`ServingLayer`], [`Serving`] |
+//! | keep its own calls from multiplying retries | [`InboundAttemptLayer`], [`InboundAttempt`] |
 //!
 //! ```no_run
 //! use redial_echo::Responder;
 //! use redial_echo::echo_server::EchoServer;
-//! use redial_grpc_server::{DeadlineLayer, HoldLayer, ServingLayer};
+//! use redial_grpc_server::{DeadlineLayer, HoldLayer, InboundAttemptLayer};
 //! use tonic::transport::Server;
 //!
 //! # async fn serve() -> Result<(), tonic::transport::Error> {
 //! Server::builder()
 //!     .layer(DeadlineLayer::new())
-//!     .layer(ServingLayer::new())
+//!     .layer(InboundAttemptLayer::new())
 //!     .layer(HoldLayer::new())
 //!     .add_service(EchoServer::new(Responder))
 //!     .serve(([127, 0, 0, 1], 50051).into())
@@ -39,6 +39,8 @@ pub use body::AnswerBody;
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer, DeadlineService, remaining};
 pub use hold::{HeaderHold, HoldFuture, HoldLayer, HoldService};
 pub use incoming::Incoming;
-pub use pushback::Pushback;
-pub use redial_grpc::serving::{Headers, Serving, previous_attempts};
-pub use serving_layer::{ServingBody, ServingFuture, ServingLayer, ServingService};
+pub use pushback::PushbackExt;
+pub use redial_grpc::serving::{Headers, InboundAttempt, previous_attempts};
+pub use serving_layer::{
+    InboundAttemptBody, InboundAttemptFuture, InboundAttemptLayer, InboundAttemptService,
+};

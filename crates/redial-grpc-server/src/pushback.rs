@@ -21,7 +21,7 @@ const DO_NOT_RETRY: i32 = -1;
 /// ```
 /// use std::time::Duration;
 ///
-/// use redial_grpc_server::Pushback;
+/// use redial_grpc_server::PushbackExt;
 /// use tonic::Status;
 ///
 /// let busy = Status::unavailable("warming up").retry_after(Duration::from_millis(250));
@@ -30,7 +30,7 @@ const DO_NOT_RETRY: i32 = -1;
 /// let full = Status::resource_exhausted("quota is used up for today").do_not_retry();
 /// assert_eq!(full.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
 /// ```
-pub trait Pushback: private::Sealed + Sized {
+pub trait PushbackExt: private::Sealed + Sized {
     /// Asks the client to retry after exactly `wait` in place of its own backoff, if its policy lists the
     /// status and an attempt is left; zero means at once.
     ///
@@ -44,7 +44,7 @@ pub trait Pushback: private::Sealed + Sized {
     fn do_not_retry(self) -> Self;
 }
 
-impl Pushback for Status {
+impl PushbackExt for Status {
     fn retry_after(self, wait: Duration) -> Self {
         let ms = wait.as_nanos().div_ceil(1_000_000);
         with(self, i32::try_from(ms).unwrap_or(PUSHBACK_MS_MAX))

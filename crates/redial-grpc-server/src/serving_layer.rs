@@ -11,33 +11,33 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::Serving;
+use super::InboundAttempt;
 
-/// Makes [`Serving::current`] known to everything that handlers run.
+/// Makes [`InboundAttempt::current`] known to everything that handlers run.
 ///
 /// It changes nothing by itself: a client layer asks for it only if its own option says so. Where it stands
 /// among a server's layers does not matter.
 ///
 /// ```
-/// use redial_grpc_server::{Serving, ServingLayer};
+/// use redial_grpc_server::{InboundAttempt, InboundAttemptLayer};
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let handler = service_fn(async |_: http::Request<String>| {
-///     let served = Serving::current().unwrap();
+///     let served = InboundAttempt::current().unwrap();
 ///     assert!(served.is_repetition());
 ///     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
 /// });
-/// let service = ServiceBuilder::new().layer(ServingLayer::new()).service(handler);
+/// let service = ServiceBuilder::new().layer(InboundAttemptLayer::new()).service(handler);
 /// let retry = http::Request::builder().header("grpc-previous-rpc-attempts", "1");
 /// service.oneshot(retry.body(String::new()).unwrap()).await.unwrap();
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct ServingLayer;
+pub struct InboundAttemptLayer;
 
-impl ServingLayer {
+impl InboundAttemptLayer {
     /// The layer.
     #[must_use]
     pub const fn new() -> Self {
@@ -45,74 +45,76 @@ impl ServingLayer {
     }
 }
 
-impl<S> Layer<S> for ServingLayer {
-    type Service = ServingService<S>;
+impl<S> Layer<S> for InboundAttemptLayer {
+    type Service = InboundAttemptService<S>;
 
-    fn layer(&self, inner: S) -> ServingService<S> {
-        ServingService { inner }
+    fn layer(&self, inner: S) -> InboundAttemptService<S> {
+        InboundAttemptService { inner }
     }
 }
 
-/// The service that [`ServingLayer`] makes.
+/// The service that [`InboundAttemptLayer`] makes.
 #[derive(Clone, Debug)]
-pub struct ServingService<S> {
+pub struct InboundAttemptService<S> {
     inner: S,
 }
 
-impl<S, A, B> Service<Request<A>> for ServingService<S>
+impl<S, A, B> Service<Request<A>> for InboundAttemptService<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
 {
-    type Response = Response<ServingBody<B>>;
+    type Response = Response<InboundAttemptBody<B>>;
     type Error = S::Error;
-    type Future = ServingFuture<S::Future>;
+    type Future = InboundAttemptFuture<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let serving = Serving::of(&request);
+        let serving = InboundAttempt::of(&request);
         let future = serving.within(|| self.inner.call(request));
-        ServingFuture { serving, future }
+        InboundAttemptFuture { serving, future }
     }
 }
 
 pin_project! {
-    /// The future of [`ServingService`].
+    /// The future of [`InboundAttemptService`].
     #[derive(Debug)]
-    pub struct ServingFuture<F> {
-        serving: Serving,
+    pub struct InboundAttemptFuture<F> {
+        serving: InboundAttempt,
         #[pin]
         future: F,
     }
 }
 
-impl<F, B, E> Future for ServingFuture<F>
+impl<F, B, E> Future for InboundAttemptFuture<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
 {
-    type Output = Result<Response<ServingBody<B>>, E>;
+    type Output = Result<Response<InboundAttemptBody<B>>, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let serving = *this.serving;
         let answer = ready!(serving.within(|| this.future.poll(context)));
-        Poll::Ready(answer.map(|response| response.map(|body| ServingBody { serving, body })))
+        Poll::Ready(
+            answer.map(|response| response.map(|body| InboundAttemptBody { serving, body })),
+        )
     }
 }
 
 pin_project! {
-    /// The response body of [`ServingService`].
+    /// The response body of [`InboundAttemptService`].
     #[derive(Debug)]
-    pub struct ServingBody<B> {
-        serving: Serving,
+    pub struct InboundAttemptBody<B> {
+        serving: InboundAttempt,
         #[pin]
         body: B,
     }
 }
 
-impl<B: Body> Body for ServingBody<B> {
+impl<B: Body> Body for InboundAttemptBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     fn previous() -> Option<u32> {
-        Serving::current().map(Serving::previous_attempts)
+        InboundAttempt::current().map(InboundAttempt::previous_attempts)
     }
 
     /// Yields what is served when it is polled, once.
@@ -188,8 +190,11 @@ mod tests {
             }
         });
         let request = Request::builder().header("grpc-previous-rpc-attempts", "2");
-        let response =
-            ServingLayer::new().layer(inner).oneshot(request.body(()).unwrap()).await.unwrap();
+        let response = InboundAttemptLayer::new()
+            .layer(inner)
+            .oneshot(request.body(()).unwrap())
+            .await
+            .unwrap();
         assert_eq!(previous(), None);
 
         let mut body = response.into_body();
@@ -207,12 +212,12 @@ mod tests {
             future::ready(Ok::<_, Infallible>(Response::new(format!("{:?}", previous()))))
         });
         let outer = tower::service_fn(move |_: Request<()>| async move {
-            let nested = ServingLayer::new().layer(inner).oneshot(Request::new(())).await?;
+            let nested = InboundAttemptLayer::new().layer(inner).oneshot(Request::new(())).await?;
             assert_eq!(previous(), Some(1));
             Ok::<_, Infallible>(nested)
         });
         let request = Request::builder().header("grpc-previous-rpc-attempts", "1");
-        let service = ServingLayer::new().layer(outer);
+        let service = InboundAttemptLayer::new().layer(outer);
         let response = service.oneshot(request.body(()).unwrap()).await.unwrap();
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "Some(0)");
     }

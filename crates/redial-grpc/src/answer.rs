@@ -1,4 +1,4 @@
-//! What the head of a response says: a status, or that a response begins (ruling G6).
+//! What the head of a response says: a status, or that a response begins (decision G6).
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};

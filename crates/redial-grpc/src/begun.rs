@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redial_core::{
-    Call, Command, Dealings, Directive, End, First, Judgement, LIVE_MAX, Lap, NEVER, Note, Ns,
-    Outside, Terms, Why, duration,
+    Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Directive,
+    DriverContext, End, Event, FirstAttempt, LIVE_MAX, NEVER, Ns, StopReason, duration,
 };
 use redial_service_config::Code;
 
 use crate::backends::UsedBackends;
 use crate::methods::PlanRef;
 use crate::observe::Observer;
-use crate::options::CallDiary;
+use crate::options::SharedCallLog;
 use crate::report::{self, AttemptHistory, CallReport, Content};
 use crate::statistics::{CallTally, Happened};
 use crate::throttle::Throttle;
@@ -43,7 +43,7 @@ macro_rules! with {
 /// What is recorded of a call, and for what.
 #[derive(Default)]
 pub(crate) struct Recording {
-    pub(crate) diary: Option<CallDiary>,
+    pub(crate) call_log: Option<SharedCallLog>,
     pub(crate) observer: Observer,
     /// The backends that its attempts went to.
     pub(crate) used: Option<UsedBackends>,
@@ -56,7 +56,7 @@ pub(crate) struct Recording {
 impl Recording {
     /// Whether the notes are read by something that wants to know when.
     fn is_timed(&self) -> bool {
-        self.reports || self.diary.is_some() || self.observer.is_listened_to()
+        self.reports || self.call_log.is_some() || self.observer.is_listened_to()
     }
 }
 
@@ -66,10 +66,10 @@ struct Book {
     tally: CallTally,
     hedged: bool,
     /// What the pace of its method hears of it, if there is one.
-    lap: Option<Lap>,
+    call_latency: Option<CallLatency>,
     /// The last attempt that ran into its own timeout.
     timed_out: Option<u32>,
-    diary: Option<CallDiary>,
+    call_log: Option<SharedCallLog>,
     observer: Observer,
     used: Option<UsedBackends>,
     /// The status of the last outcome.
@@ -81,38 +81,49 @@ struct Book {
 impl Book {
     fn new(method: &PlanRef, recording: Recording) -> Self {
         let timed = recording.is_timed();
-        let Recording { diary, mut observer, used, reports, .. } = recording;
+        let Recording { call_log, mut observer, used, reports, .. } = recording;
         if !timed {
             observer.has_no_clock();
         }
-        let history = (reports || diary.is_some()).then(AttemptHistory::default);
+        let history = (reports || call_log.is_some()).then(AttemptHistory::default);
         let (method, hedged) = (method.clone(), method.plan().is_hedged());
-        let (tally, lap, timed_out) = (CallTally::default(), None, None);
+        let (tally, call_latency, timed_out) = (CallTally::default(), None, None);
         let code = Code::Unknown;
-        Book { method, tally, hedged, lap, timed_out, diary, observer, used, code, history }
+        Book {
+            method,
+            tally,
+            hedged,
+            call_latency,
+            timed_out,
+            call_log,
+            observer,
+            used,
+            code,
+            history,
+        }
     }
 
     /// Whether somebody reads the notes.
     fn is_read(&self) -> bool {
-        self.diary.is_some() || self.observer.is_listened_to()
+        self.call_log.is_some() || self.observer.is_listened_to()
     }
 }
 
-impl Outside for Book {
+impl DriverContext for Book {
     fn draw(&mut self) -> f64 {
-        redial::draw()
+        redial::parts::draw()
     }
 
     // Where a note is written it is known which, and most mean nothing here.
     #[inline]
-    fn note(&mut self, at: Ns, note: Note) {
-        if let Note::TimedOut { attempt } = note {
+    fn record(&mut self, at: Ns, event: Event) {
+        if let Event::AttemptTimedOut { attempt } = event {
             self.timed_out = Some(attempt);
             self.code = Code::DeadlineExceeded;
             self.observer.saw(Code::DeadlineExceeded);
         }
         let Book { method, tally, observer, .. } = self;
-        tally.note(&note, self.hedged, |happened| {
+        tally.record(&event, self.hedged, |happened| {
             // Who makes one attempt whatever happens has no retries to lose.
             if happened == Happened::BufferFull && method.rules().attempts == Some(1) {
                 return;
@@ -120,24 +131,26 @@ impl Outside for Book {
             method.counters().add(happened);
             observer.happened(happened);
         });
-        if let (Some(lap), Some(pace)) = (&mut self.lap, method.pace()) {
-            lap.note(at, &note, pace);
+        if let (Some(call_latency), Some(estimator)) =
+            (&mut self.call_latency, method.latency_estimator())
+        {
+            call_latency.record(at, &event, estimator);
         }
         if let Some(history) = &mut self.history {
-            history.note(at, &note, self.used.as_ref());
+            history.record(at, &event, self.used.as_ref());
         }
-        if let Note::Ended { why, attempt } = note {
+        if let Event::CallEnded { stop_reason, attempt } = event {
             let (code, message) = match &self.history {
-                Some(history) => history.end(why, attempt, self.code),
+                Some(history) => history.end(stop_reason, attempt, self.code),
                 None if attempt.is_some() => (self.code, None),
-                None => (report::end_without_outcome(why), None),
+                None => (report::end_without_outcome(stop_reason), None),
             };
-            self.observer.ended(at, &self.method, why, code, message);
+            self.observer.ended(at, &self.method, stop_reason, code, message);
         }
-        self.observer.note(at, &note);
-        if let Some(diary) = &self.diary {
-            let detail = self.history.as_ref().map(|history| history.detail(&note));
-            diary.push(at, note, detail.unwrap_or_default());
+        self.observer.record(at, &event);
+        if let Some(call_log) = &self.call_log {
+            let detail = self.history.as_ref().map(|history| history.detail(&event));
+            call_log.push(at, event, detail.unwrap_or_default());
         }
     }
 }
@@ -145,7 +158,7 @@ impl Outside for Book {
 /// A call with its machine.
 pub(crate) struct Begun {
     machine: Machine,
-    world: Dealings<Throttle, Book>,
+    env: CallEnvironment<Throttle, Book>,
     clock: Clock,
     /// When the machine was last told something.
     seen: Ns,
@@ -159,7 +172,7 @@ impl Begun {
     pub(crate) fn now(
         method: PlanRef,
         throttle: Throttle,
-        mut terms: Terms,
+        mut params: CallParams,
         recording: Recording,
         clock: Clock,
     ) -> Self {
@@ -167,7 +180,7 @@ impl Begun {
         let rules = method.rules();
         // A call without a timer that is not recorded needs no clock until something fails.
         let timed = hedged
-            || terms.deadline.is_some()
+            || params.deadline.is_some()
             || rules.deadline.is_some()
             || rules.attempt_timeout.is_some();
         let waited = recording.began.is_some();
@@ -177,21 +190,21 @@ impl Begun {
             None => 0,
         };
         let mut book = Book::new(&method, recording);
-        if let Some(pace) = method.pace().filter(|_| hedged) {
-            terms.hedge = pace.delay();
-            book.lap = Some(Lap::new(terms.hedge));
+        if let Some(estimator) = method.latency_estimator().filter(|_| hedged) {
+            params.hedge = estimator.delay();
+            book.call_latency = Some(CallLatency::new(params.hedge));
         }
-        let mut world = Dealings::new(throttle, book);
+        let mut env = CallEnvironment::new(throttle, book);
         let machine = if hedged {
-            Machine::Hedge(Box::new(Call::begin(method, terms, now, &mut world)))
+            Machine::Hedge(Box::new(Call::begin(method, params, now, &mut env)))
         } else {
-            Machine::Retry(Call::begin(method, terms, now, &mut world))
+            Machine::Retry(Call::begin(method, params, now, &mut env))
         };
-        let mut begun = Begun::of(machine, world, clock, now);
+        let mut begun = Begun::of(machine, env, clock, now);
         if waited {
             // The deadline may have passed meanwhile; nothing else can be due before the first start.
             let now = begun.look();
-            with!(&mut begun.machine, call => call.wake_once(now, &mut begun.world));
+            with!(&mut begun.machine, call => call.wake_once(now, &mut begun.env));
         }
         begun
     }
@@ -201,38 +214,38 @@ impl Begun {
     #[cold]
     pub(crate) fn unstarted(
         method: PlanRef,
-        terms: Terms,
+        params: CallParams,
         mut recording: Recording,
         clock: Clock,
         code: Code,
     ) {
         recording.observer.ends_with(code);
-        let mut world = Dealings::new(Throttle(None), Book::new(&method, recording));
-        Call::<_, 1>::unstarted(method, terms, clock.now(), &mut world);
+        let mut env = CallEnvironment::new(Throttle(None), Book::new(&method, recording));
+        Call::<_, 1>::unstarted(method, params, clock.now(), &mut env);
     }
 
     /// A call whose first attempt runs since `start`, and that has no call log and no observer.
-    pub(crate) fn late(
+    pub(crate) fn begin_late(
         method: &PlanRef,
         throttle: Throttle,
-        first: First,
+        first: FirstAttempt,
         start: Ns,
         recording: Recording,
         clock: Clock,
     ) -> Self {
-        let mut world = Dealings::new(throttle, Book::new(method, recording));
-        let machine = Machine::Retry(first.begin(method.clone(), start, &mut world));
-        Begun::of(machine, world, clock, start)
+        let mut env = CallEnvironment::new(throttle, Book::new(method, recording));
+        let machine = Machine::Retry(first.begin(method.clone(), start, &mut env));
+        Begun::of(machine, env, clock, start)
     }
 
-    fn of(machine: Machine, world: Dealings<Throttle, Book>, clock: Clock, now: Ns) -> Self {
-        let observed = world.outside.is_read();
+    fn of(machine: Machine, env: CallEnvironment<Throttle, Book>, clock: Clock, now: Ns) -> Self {
+        let observed = env.context.is_read();
         let timer = Timer::default();
-        Begun { machine, world, clock, seen: now, observed, timer }
+        Begun { machine, env, clock, seen: now, observed, timer }
     }
 
     pub(crate) fn command(&mut self) -> Option<Command> {
-        with!(&mut self.machine, call => call.command(&mut self.world))
+        with!(&mut self.machine, call => call.command(&mut self.env))
     }
 
     pub(crate) fn end(&self) -> Option<End> {
@@ -250,7 +263,7 @@ impl Begun {
 
     /// How many attempts have started, replacements aside.
     pub(crate) fn attempts(&self) -> u32 {
-        with!(&self.machine, call => call.ledger().attempts)
+        with!(&self.machine, call => call.counters().attempts)
     }
 
     /// What remains now for the attempt in this slot, whenever the machine was last told something.
@@ -274,7 +287,7 @@ impl Begun {
     /// `grpc-timeout` is rounded down, by less than one part in 50,000. If so, the time is up.
     pub(crate) fn is_time_up(&mut self, slot: usize) -> bool {
         let (now, until) = (self.look(), self.until(slot));
-        let began = with!(&self.machine, call => call.ledger().start);
+        let began = with!(&self.machine, call => call.counters().start);
         let is_up = until.saturating_sub(now) <= now.saturating_sub(began) / 50_000;
         if is_up {
             self.pass(slot, now.max(until));
@@ -287,51 +300,51 @@ impl Begun {
         self.seen = now;
         // Another attempt's timer may come before its own.
         while with!(&self.machine, call => call.is_running(slot))
-            && with!(&mut self.machine, call => call.wake_once(now, &mut self.world))
+            && with!(&mut self.machine, call => call.wake_once(now, &mut self.env))
         {}
     }
 
     /// After how long this attempt ran into its own timeout, if it did.
     pub(crate) fn timed_out(&self, attempt: u32) -> Option<Duration> {
-        let outside = &self.world.outside;
-        outside.method.rules().attempt_timeout.filter(|_| outside.timed_out == Some(attempt))
+        let context = &self.env.context;
+        context.method.rules().attempt_timeout.filter(|_| context.timed_out == Some(attempt))
     }
 
     /// The backends that the call has used.
     pub(crate) fn used(&self) -> Option<&UsedBackends> {
-        self.world.outside.used.as_ref()
+        self.env.context.used.as_ref()
     }
 
     /// The same, when the call is over.
     pub(crate) fn take_used(&mut self) -> Option<UsedBackends> {
-        self.world.outside.used.take()
+        self.env.context.used.take()
     }
 
     /// What the last attempt waited for, if it found no backend.
     pub(crate) fn waited(&self) -> Option<String> {
-        self.world.outside.history.as_ref()?.waited().map(ToOwned::to_owned)
+        self.env.context.history.as_ref()?.waited().map(ToOwned::to_owned)
     }
 
     /// Whether messages are recorded.
     pub(crate) fn records_messages(&self) -> bool {
-        self.world.outside.history.is_some()
+        self.env.context.history.is_some()
     }
 
     /// Why the call failed, and what its attempts did; the attempts are in one report only.
     pub(crate) fn report(&mut self, end: End, is_answered: bool) -> CallReport {
-        let (history, omitted, began) = match &mut self.world.outside.history {
+        let (history, omitted, began) = match &mut self.env.context.history {
             Some(history) => {
                 let (attempts, omitted) = history.take();
                 (attempts, omitted, history.began())
             }
             None => (Vec::new(), 0, self.seen),
         };
-        let method = &self.world.outside.method;
+        let method = &self.env.context.method;
         CallReport::from(Content {
             method: method.counters().path.clone(),
             target: method.counters().target.clone(),
             policy: method.policy_kind(),
-            stop_reason: end.why,
+            stop_reason: end.stop_reason,
             attempts: self.attempts(),
             elapsed: duration(self.seen.saturating_sub(began)),
             history,
@@ -343,19 +356,19 @@ impl Begun {
 
     /// Ends the call for a reason of the application's, while no attempt runs.
     pub(crate) fn cancel(&mut self, code: Code) {
-        self.world.outside.observer.ends_with(code);
+        self.env.context.observer.ends_with(code);
         let now = self.look();
-        with!(&mut self.machine, call => call.cancel(now, &mut self.world));
+        with!(&mut self.machine, call => call.cancel(now, &mut self.env));
     }
 
     /// What is told of the call while it runs.
     pub(crate) fn observer(&self) -> &Observer {
-        &self.world.outside.observer
+        &self.env.context.observer
     }
 
     /// The response's body brought this.
     pub(crate) fn received(&mut self, data: &Bytes) {
-        self.world.outside.observer.received(data);
+        self.env.context.observer.received(data);
     }
 
     /// An attempt's outcome is there; false if it does not count. A failure that comes after the
@@ -366,31 +379,36 @@ impl Begun {
         slot: usize,
         code: Code,
         message: Option<Box<str>>,
-        judgement: Judgement,
+        classification: Classification,
     ) -> bool {
-        if judgement.directive != Directive::Succeed {
+        if classification.directive != Directive::Succeed {
             let now = self.look();
             if now > self.until(slot) {
                 self.pass(slot, now);
                 return false;
             }
         }
-        let book = &mut self.world.outside;
+        let book = &mut self.env.context;
         book.code = code;
         book.observer.saw(code);
         if let Some(history) = &mut book.history {
             history.outcome(code, message);
         }
         let now = self.look_if_observed();
-        with!(&mut self.machine, call => call.outcome(slot, judgement, now, &mut self.world));
+        with!(&mut self.machine, call => call.outcome(slot, classification, now, &mut self.env));
         true
     }
 
     /// The outcome of the attempt that the call belongs to.
-    pub(crate) fn ended(&mut self, code: Code, message: Option<Box<str>>, judgement: Judgement) {
+    pub(crate) fn ended(
+        &mut self,
+        code: Code,
+        message: Option<Box<str>>,
+        classification: Classification,
+    ) {
         // A call that belongs to an attempt has no other.
         if let Some((_, slot)) = self.running_after(0) {
-            self.outcome(slot, code, message, judgement);
+            self.outcome(slot, code, message, classification);
         }
     }
 
@@ -401,23 +419,23 @@ impl Begun {
         if deadline == NEVER || self.look() <= deadline {
             return false;
         }
-        with!(&mut self.machine, call => call.wake_once(self.seen, &mut self.world));
+        with!(&mut self.machine, call => call.wake_once(self.seen, &mut self.env));
         true
     }
 
     /// Whether the deadline ended the call.
     pub(crate) fn is_out_of_time(&self) -> bool {
-        self.end().is_some_and(|end| end.why == Why::Deadline)
+        self.end().is_some_and(|end| end.stop_reason == StopReason::Deadline)
     }
 
     pub(crate) fn committed(&mut self, slot: usize) {
         let now = self.look_if_observed();
-        with!(&mut self.machine, call => call.committed(slot, now, &mut self.world));
+        with!(&mut self.machine, call => call.committed(slot, now, &mut self.env));
     }
 
-    pub(crate) fn sealed(&mut self, slot: Option<usize>) {
+    pub(crate) fn not_replayable(&mut self, slot: Option<usize>) {
         let now = self.look();
-        with!(&mut self.machine, call => call.sealed(slot, now, &mut self.world));
+        with!(&mut self.machine, call => call.not_replayable(slot, now, &mut self.env));
     }
 
     /// Does what is due; ready if something was.
@@ -428,7 +446,7 @@ impl Begun {
         std::task::ready!(self.timer.poll(at, self.clock, cx));
         let now = self.look().max(at);
         self.seen = now;
-        with!(&mut self.machine, call => call.wake_once(now, &mut self.world));
+        with!(&mut self.machine, call => call.wake_once(now, &mut self.env));
         Poll::Ready(())
     }
 
@@ -437,14 +455,14 @@ impl Begun {
         let runs = self.end().is_none();
         if runs {
             let now = self.look_if_observed();
-            with!(&mut self.machine, call => call.cancel(now, &mut self.world));
+            with!(&mut self.machine, call => call.cancel(now, &mut self.env));
         }
         runs
     }
 
     /// The moment, where it only matters to who reads the notes, or times the first attempt.
     fn look_if_observed(&mut self) -> Ns {
-        let timed = self.world.outside.lap.as_ref().is_some_and(Lap::is_running);
+        let timed = self.env.context.call_latency.as_ref().is_some_and(CallLatency::is_running);
         if self.observed || timed { self.look() } else { self.seen }
     }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
-use redial_core::{Directive, Judgement};
+use redial_core::{Classification, Directive};
 use redial_service_config::Code;
 use redial_service_config::Pushback;
 
@@ -228,8 +228,8 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
         }
     } else if let Some(trailers) = frame.trailers_ref() {
         let said = answer::trailers_or(trailers, call.unsaid_status);
-        let judgement = call.plan().judge(said.code, said.pushback);
-        call.ended(said.code, judgement, || answer::message(trailers));
+        let classification = call.plan().judge(said.code, said.pushback);
+        call.ended(said.code, classification, || answer::message(trailers));
         Seen::End { code: said.code, details: said.details }
     } else {
         Seen::More
@@ -240,7 +240,7 @@ fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
 #[cold]
 fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
     let (code, text) = response_too_large(too_large);
-    call.ended(code, Judgement::from(Directive::Fail), || Some(text));
+    call.ended(code, Classification::from(Directive::Fail), || Some(text));
     if call.is_out_of_time() { out_of_time_text() } else { response_too_large(too_large) }
 }
 
@@ -248,8 +248,8 @@ fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
 #[cold]
 fn cut_off(call: &mut State) -> Seen {
     let code = call.unsaid_status;
-    let judgement = call.plan().judge(code, Pushback::None);
-    call.ended(code, judgement, || Some("the response ended without trailers".into()));
+    let classification = call.plan().judge(code, Pushback::None);
+    call.ended(code, classification, || Some("the response ended without trailers".into()));
     Seen::End { code, details: false }
 }
 
@@ -317,14 +317,14 @@ enum Lost {
 fn lost(call: &mut State, error: BoxError) -> Lost {
     // A body that fails resets its stream: it is the reason, and not what the connection says.
     let failure = call.body.as_ref().and_then(|body| body.failure());
-    let (code, judgement) = match &failure {
-        Some(failure) => (failure.code(), Judgement::from(Directive::Fail)),
+    let (code, classification) = match &failure {
+        Some(failure) => (failure.code(), Classification::from(Directive::Fail)),
         None => {
             let (_, code) = evidence::of(&*error);
             (code, call.plan().judge(code, Pushback::None))
         }
     };
-    call.ended(code, judgement, || {
+    call.ended(code, classification, || {
         Some(failure.as_ref().map_or_else(|| evidence::text(&*error), Failure::text))
     });
     match failure {
@@ -361,7 +361,7 @@ mod tests {
     /// Red: keep the call's box beside the body instead of the body in the box.
     #[test]
     fn a_body_that_is_nobodys_concern_is_one_word_larger_than_without_us() {
-        type Word = usize;
-        assert_eq!(size_of::<ResponseBody<[Word; 2]>>(), 3 * size_of::<Word>());
+        type IntoDirective = usize;
+        assert_eq!(size_of::<ResponseBody<[IntoDirective; 2]>>(), 3 * size_of::<IntoDirective>());
     }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use redial_service_config::{Client, Problems, ServiceConfig, TEXT_MAX};
+use redial_service_config::{ClientOptions, Problems, ServiceConfig, TEXT_MAX};
 
 use crate::{RetryLayer, RetryLayerBuilder};
 
@@ -142,7 +142,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Wrong> {
 }
 
 /// The config that a file holds, for this client.
-pub(crate) fn parse(bytes: &[u8], client: &Client) -> Result<ServiceConfig, Wrong> {
+pub(crate) fn parse(bytes: &[u8], client: &ClientOptions) -> Result<ServiceConfig, Wrong> {
     match str::from_utf8(bytes) {
         Ok(text) => ServiceConfig::parse_for(text, client).map_err(Wrong::Config),
         Err(error) => Err(Wrong::NotUtf8 { at: error.valid_up_to() }),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redial_core::PaceReading;
+use redial_core::LatencyEstimate;
 use redial_service_config::{LoadBalancing, Problem, Problems, Retries, ServiceConfig};
 
 use crate::shared::{BackendCounts, Shared};
@@ -25,7 +25,7 @@ impl Control {
     /// Returns what is legal in it and surely not meant.
     ///
     /// # Errors
-    /// Everything that is wrong with the text; the config in force stays (ruling G39).
+    /// Everything that is wrong with the text; the config in force stays (decision G39).
     pub fn set_json(&self, config: &str) -> Result<Vec<Problem>, Problems> {
         let config = ServiceConfig::parse_for(config, &self.shared.client)?;
         let warnings = config.warnings().to_vec();
@@ -99,10 +99,10 @@ impl Control {
     /// How long the attempts of each hedged method take, when its hedges follow, and whether they
     /// win; empty without `RetryLayerBuilder::hedge_at`, and before a first attempt has answered.
     #[must_use]
-    pub fn paces(&self) -> BTreeMap<Box<str>, PaceReading> {
+    pub fn latency_estimates(&self) -> BTreeMap<Box<str>, LatencyEstimate> {
         let all = self.shared.counters.all();
         let read = |(path, counters): (_, Arc<MethodCounters>)| {
-            let reading = counters.pace.as_ref()?.read();
+            let reading = counters.estimator.as_ref()?.read();
             (reading.samples > 0).then_some((path, reading))
         };
         all.into_iter().filter_map(read).collect()

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use http::Response;
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_service_config::Code;
 
 use crate::answer::{self, Head};
@@ -13,7 +13,7 @@ use crate::evidence::{self, Evidence};
 use crate::report::{CallReport, CallReports};
 use crate::tape::Failure;
 use crate::template::{PREVIOUS, previous};
-use crate::wrap::{Bodies, Ended};
+use crate::wrap::{ClientAdapter, Ended};
 use crate::{Attempts, BoxError};
 
 /// The result of a call.
@@ -46,7 +46,7 @@ impl Finish {
     pub(crate) fn hand_on<B, R>(
         self,
         report: Option<CallReport>,
-        bodies: &impl Bodies<B>,
+        bodies: &impl ClientAdapter<B>,
     ) -> Answer<R> {
         match self {
             Finish::Ended(ended) => {
@@ -62,7 +62,7 @@ impl Finish {
 pub(crate) fn failed_response<B, R>(
     mut response: Response<ResponseBody<R>>,
     report: Option<(CallReport, CallReports)>,
-    bodies: &impl Bodies<B>,
+    bodies: &impl ClientAdapter<B>,
 ) -> Answer<R> {
     let Some((report, reports)) = report else { return Ok(response) };
     if reports == CallReports::StatusSource
@@ -109,12 +109,15 @@ impl Brought {
 
 /// The end of a call that no attempt's outcome ended.
 pub(crate) fn out_of_time(
-    why: Why,
+    stop_reason: StopReason,
     attempts: u32,
     last: Option<Failed>,
     waited: Option<String>,
 ) -> Ended {
-    debug_assert!(why == Why::Deadline, "only the deadline ends a call without an outcome");
+    debug_assert!(
+        stop_reason == StopReason::Deadline,
+        "only the deadline ends a call without an outcome"
+    );
     let made = match attempts {
         1 => "1 attempt".to_owned(),
         more => format!("{more} attempts"),

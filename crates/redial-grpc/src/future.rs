@@ -16,7 +16,7 @@ use crate::answer::{self, Head};
 use crate::body::ResponseBody;
 use crate::finish::{Answer, Finish};
 use crate::pending::Pending;
-use crate::wrap::Bodies;
+use crate::wrap::ClientAdapter;
 use crate::{BoxError, evidence};
 
 pin_project! {
@@ -66,7 +66,7 @@ where
     B::Error: Into<BoxError>,
     R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
-    W: Bodies<B>,
+    W: ClientAdapter<B>,
 {
     type Output = Answer<R>;
 
@@ -91,7 +91,7 @@ where
     B::Error: Into<BoxError>,
     R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
-    W: Bodies<B>,
+    W: ClientAdapter<B>,
 {
     /// Polls a call that somebody watches.
     // Apart, so that one that nobody watches is polled as it is without us.
@@ -126,7 +126,7 @@ fn unwatched<R>(response: Response<R>) -> Response<ResponseBody<R>> {
     if answer::is_plain(&response) { response.map(ResponseBody::pass) } else { explained(response) }
 }
 
-/// Also without retries an answer that is not gRPC's is the status that it means (ruling G6).
+/// Also without retries an answer that is not gRPC's is the status that it means (decision G6).
 #[cold]
 fn explained<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
     let Head::Foreign(code, _) = answer::head(&response) else {
@@ -138,7 +138,7 @@ fn explained<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
 
 /// A call without retries lost its connection. Also then a status is ours, not tonic's.
 #[cold]
-fn lost<B, R>(error: BoxError, bodies: &impl Bodies<B>) -> Answer<R> {
+fn lost<B, R>(error: BoxError, bodies: &impl ClientAdapter<B>) -> Answer<R> {
     let (evidence, code) = evidence::of(&*error);
     Finish::of_connection(error, evidence, code, 1).hand_on(None, bodies)
 }

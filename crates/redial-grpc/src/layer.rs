@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use redial_core::HedgeAt;
 use redial_service_config::{
-    AttemptTimeout, Client, Jitter, Late, Problem, Problems, Retries, ServiceConfig,
+    AttemptTimeout, ClientOptions, DeadlineAction, Jitter, Problem, Problems, Retries,
+    ServiceConfig,
 };
 use tower_layer::Layer;
 
@@ -14,7 +15,7 @@ use crate::report::{CallReports, MessageFilter};
 use crate::service::RetryService;
 use crate::shared::Shared;
 use crate::tape::Replay;
-use crate::wrap::{Tonic, Wrapping};
+use crate::wrap::{AdapterFn, Tonic};
 
 /// gRPC's retry and hedging around a channel.
 ///
@@ -67,13 +68,13 @@ impl RetryLayer {
 impl<W> RetryLayer<W> {
     /// For a client of another kind: says how an attempt's body becomes one that its channel takes.
     ///
-    /// For another version of tonic that is `RetryLayer::wrapping(tonic::body::Body::new)`; a call
+    /// For another version of tonic that is `RetryLayer::adapter(tonic::body::Body::new)`; a call
     /// that ends on this side is then told by a Trailers-Only response.
-    pub fn wrapping<B, F>(self, wrap: F) -> RetryLayer<Wrapping<F>>
+    pub fn adapter<B, F>(self, wrap: F) -> RetryLayer<AdapterFn<F>>
     where
         F: Fn(Replay<B>) -> B + Clone,
     {
-        RetryLayer { shared: self.shared, bodies: Wrapping(wrap) }
+        RetryLayer { shared: self.shared, bodies: AdapterFn(wrap) }
     }
 
     /// What can be changed and read while calls run.
@@ -97,7 +98,7 @@ impl<S: Clone, W: Clone> Layer<S> for RetryLayer<W> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct RetryLayerBuilder {
     pub(crate) config: ServiceConfig,
-    pub(crate) client: Client,
+    pub(crate) client: ClientOptions,
     pub(crate) server: Option<Box<str>>,
     pub(crate) depth: bool,
     pub(crate) distinct: bool,
@@ -139,13 +140,13 @@ impl RetryLayerBuilder {
     }
 
     /// Everything that a client says beside the config.
-    pub const fn client(mut self, client: Client) -> Self {
+    pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
 
     /// The name of the server: all layers of the process with the same name share one throttle
-    /// (ruling G15). Without a name the layer is, with its clones, a server of its own.
+    /// (decision G15). Without a name the layer is, with its clones, a server of its own.
     /// Metrics and spans have it as `grpc.target`: for those it is best the target's URI.
     pub fn for_server(mut self, name: impl Into<Box<str>>) -> Self {
         self.server = Some(name.into());
@@ -170,8 +171,8 @@ impl RetryLayerBuilder {
 
     /// What happens when the next retry cannot start before the deadline; by default the call waits
     /// and ends at its deadline.
-    pub const fn late(mut self, late: Late) -> Self {
-        self.client.late = late;
+    pub const fn deadline_action(mut self, deadline_action: DeadlineAction) -> Self {
+        self.client.deadline_action = deadline_action;
         self
     }
 
@@ -217,7 +218,7 @@ impl RetryLayerBuilder {
 
     /// A call that is made while a retry is being served does not retry itself, so that the retries
     /// of several layers of services do not multiply. Off by default; see
-    /// `serving::Serving` (feature `tonic`).
+    /// `serving::InboundAttempt` (feature `tonic`).
     pub const fn depth_control(mut self) -> Self {
         self.depth = true;
         self
@@ -236,7 +237,7 @@ impl RetryLayerBuilder {
 
     /// Hedges follow the latency of their method, in place of the `hedgingDelay` of its config, and
     /// stop where they do not win. Off by default; only methods with a `hedgingPolicy` are hedged,
-    /// with this or without. [`Control::paces`] says where it stands.
+    /// with this or without. [`Control::latency_estimates`] says where it stands.
     ///
     /// ```
     /// use std::time::Duration;
@@ -246,7 +247,7 @@ impl RetryLayerBuilder {
     /// const SLOW: HedgeAt = HedgeAt::quantile(0.95)
     ///     .floor(Duration::from_millis(5))
     ///     .cap(Duration::from_secs(1))
-    ///     .checked();
+    ///     .build();
     /// let layer = RetryLayer::builder().hedge_at(SLOW).build();
     /// ```
     pub const fn hedge_at(mut self, at: HedgeAt) -> Self {
@@ -299,7 +300,7 @@ impl RetryLayerBuilder {
 
     /// Everything that the client says beside the config.
     #[must_use]
-    pub const fn client_options(&self) -> &Client {
+    pub const fn current_client_options(&self) -> &ClientOptions {
         &self.client
     }
 

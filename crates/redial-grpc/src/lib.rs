@@ -39,7 +39,7 @@
 //! | one deadline for all attempts, waits and the response | `Request::set_timeout` of tonic, `timeout` of a config; never `Endpoint::timeout` | [guide][deadlines] |
 //! | what one call says for itself | [`CallOptions`] | [guide][call] |
 //! | why a call failed, and what each attempt did | [`CallReport`], [`CallReports`] | [guide][fails] |
-//! | what happened to one call, and why | [`CallDiary`], [`Attempts`] | [guide][diary] |
+//! | what happened to one call, and why | [`SharedCallLog`], [`Attempts`] | [guide][diary] |
 //! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
 //! | addresses and service config by DNS | crate `redial-grpc-dns` | [guide][dns] |
 //! | hedges that follow the latency of their method | [`HedgeAt`], [`RetryLayerBuilder::hedge_at`] | [guide][latency] |
@@ -47,38 +47,38 @@
 //! | streams and what is kept of them | [`Replay`] | [guide][streams] |
 //! | several backends: retries and hedges go elsewhere | crate `redial-grpc-balance`, [`UsedBackends`] | [guide][backends] |
 //! | for servers: previous attempts, pushback, held headers, deadlines, depth | crate `redial-grpc-server` | [guide][servers] |
-//! | other versions of tonic, other clients | [`RetryLayer::wrapping`], [`Bodies`] | |
+//! | other versions of tonic, other clients | [`RetryLayer::adapter`], [`ClientAdapter`] | |
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `tonic`, on by default | clients of tonic 0.14; without it see [`RetryLayer::wrapping`] |
+//! | `tonic`, on by default | clients of tonic 0.14; without it see [`RetryLayer::adapter`] |
 //! | `metrics`, `opentelemetry` | metrics, for the crates `metrics` 0.24 and `opentelemetry` 0.33 |
 //! | `tracing` | spans of calls and attempts |
 //!
-//! `ruling G15` and the like name entries of [`docs/rulings.md`][rulings]: what A6 leaves open, how
+//! `decision G15` and the like name entries of [`docs/decisions.md`][decisions]: what A6 leaves open, how
 //! it is decided, and which test shows it.
 //!
-//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
-//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md
-//! [options]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#options-of-the-layer
-//! [config]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-config
-//! [deadlines]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#deadlines
-//! [call]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#one-call
-//! [fails]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#when-a-call-fails
-//! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#reading-a-diary
-//! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#while-it-runs
-//! [dns]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#configuration-by-dns
-//! [latency]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#hedging-that-follows-latency
-//! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#what-it-tells
-//! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#several-backends
-//! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#streams-and-what-is-kept
-//! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc.md#the-servers-part
+//! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
+//! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc/getting-started.md
+//! [options]: https://github.com/redial-rs/redial/blob/main/docs/grpc/reference.md#layer-options
+//! [config]: https://github.com/redial-rs/redial/blob/main/docs/grpc/reference.md#service-config-fields
+//! [deadlines]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#deadlines
+//! [call]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#options-for-one-call
+//! [fails]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#why-did-a-call-fail
+//! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#call-logs
+//! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#changing-the-config-at-run-time
+//! [dns]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#service-config-through-dns
+//! [latency]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#hedging-at-a-latency-quantile
+//! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#metrics
+//! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
+//! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc/reference.md#request-buffering-and-replay
+//! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc/servers.md
 //!
 //! # What is told of calls
 //!
-//! - [`Control::statistics`] has what A6 and the rulings count, always.
+//! - [`Control::statistics`] has what A6 and the decisions count, always.
 //! - Feature `metrics`: `RetryLayerBuilder::metrics` tells the facade of that name. Feature
-//!   `opentelemetry`: `RetryLayerBuilder::meter` tells a meter. `Measure` lists the metrics, which
+//!   `opentelemetry`: `RetryLayerBuilder::meter` tells a meter. `Metric` lists the metrics, which
 //!   have the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. Either way a call with retries disabled
 //!   is watched too, and then is not left as untouched as it is otherwise.
 //! - Feature `tracing`: a span `grpc.call` for each call and below it one `grpc.attempt` for each
@@ -91,7 +91,7 @@
 //!
 //! | span | fields | at its end |
 //! | --- | --- | --- |
-//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `why`, `attempts` |
+//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `stop_reason`, `attempts` |
 //! | `grpc.attempt` | `otel.name` (`Attempt.pkg.Service.Method`), `otel.kind`, `rpc.system.name`, `rpc.method`, `previous-rpc-attempts`, `transparent-retry` | `rpc.response.status_code`, `otel.status_code` |
 //!
 //! Spans in `tracing` have fixed names; those that gRPC gives them (A45) are in `otel.name`, which
@@ -148,13 +148,13 @@ pub use future::ResponseFuture;
 pub use layer::{RetryLayer, RetryLayerBuilder};
 pub use methods::METHODS_MAX;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-pub use observe::{Gauge, Measure};
-pub use options::{CallDiary, CallOptions};
-pub use redial::{BoxError, Diary, Note, Why};
-pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, PaceReading};
+pub use observe::{Gauge, Metric};
+pub use options::{CallOptions, SharedCallLog};
+pub use redial::{BoxError, CallLog, Event, StopReason};
+pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, LatencyEstimate};
 pub use redial_service_config::{
-    AttemptTimeout, BUCKETS, Client, Code, Jitter, Late, Problem, Problems, Retries, ServiceConfig,
-    Statistics,
+    AttemptTimeout, BUCKETS, ClientOptions, Code, DeadlineAction, Jitter, Problem, Problems,
+    Retries, ServiceConfig, Statistics,
 };
 pub use report::{
     ATTEMPTS_REPORTED_MAX, AttemptReport, CallReport, CallReports, LOGGED_MESSAGE_MAX, PolicyKind,
@@ -165,7 +165,7 @@ pub use statistics::MethodStatistics;
 pub use tape::{Replay, ReplayError};
 pub use unreachable::Unreachable;
 pub use watch::{ConfigWatch, WATCH_MIN};
-pub use wrap::{Bodies, Ended, Tonic, Wrapping};
+pub use wrap::{AdapterFn, ClientAdapter, Ended, Tonic};
 
 /// How many attempts a call took, the first included: in the extensions of a response that was not
 /// the first attempt's.

@@ -1,4 +1,4 @@
-//! How many bytes all calls of a channel keep for repetition (ruling G25).
+//! How many bytes all calls of a channel keep for repetition (decision G25).
 //!
 //! Invariant: `used <= limit` at every instant that any thread can observe, and what was added is
 //! taken off exactly once: by [`Held`], when it is released or dropped.

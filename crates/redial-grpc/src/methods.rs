@@ -8,8 +8,10 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
-use redial_core::{HedgeAt, Pace, Policy};
-use redial_service_config::{AttemptTimeout, Client, MethodConfig, Plan, Retries, ServiceConfig};
+use redial_core::{HedgeAt, LatencyEstimator, Policy};
+use redial_service_config::{
+    AttemptTimeout, ClientOptions, MethodConfig, Plan, Retries, ServiceConfig,
+};
 
 use crate::report::PolicyKind;
 use crate::statistics::MethodCounters;
@@ -33,7 +35,7 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    fn new(client: &Client, method: Option<&MethodConfig>) -> Self {
+    fn new(client: &ClientOptions, method: Option<&MethodConfig>) -> Self {
         let plan = |retries| with_retries(client, retries).plan(method);
         Plans {
             all: plan(Retries::All),
@@ -62,7 +64,7 @@ impl Plans {
     }
 }
 
-fn with_retries(client: &Client, retries: Retries) -> Client {
+fn with_retries(client: &ClientOptions, retries: Retries) -> ClientOptions {
     let mut client = *client;
     client.retries = retries;
     client
@@ -122,8 +124,8 @@ impl PlanRef {
     }
 
     /// How long its attempts take, if hedges are to follow that.
-    pub(crate) fn pace(&self) -> Option<&Pace> {
-        self.method.counters.pace.as_ref()
+    pub(crate) fn latency_estimator(&self) -> Option<&LatencyEstimator> {
+        self.method.counters.estimator.as_ref()
     }
 
     /// Which policy its call is made under.
@@ -166,7 +168,7 @@ pub(crate) struct Methods {
 }
 
 impl Methods {
-    pub(crate) fn new(config: ServiceConfig, client: &Client) -> Self {
+    pub(crate) fn new(config: ServiceConfig, client: &ClientOptions) -> Self {
         let plans = |method| Arc::new(Plans::new(client, method));
         let entries = config.entries().iter().map(|method| plans(Some(method))).collect();
         let active = Active { entries, others: plans(None), config };
@@ -268,9 +270,9 @@ mod tests {
 
     #[test]
     fn so_many_methods_are_told_apart_and_the_rest_is_counted_together() {
-        let methods = Methods::new(ServiceConfig::default(), &Client::default());
+        let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let methods = ArcSwap::from_pointee(methods);
-        let at = HedgeAt::quantile(0.9).checked();
+        let at = HedgeAt::quantile(0.9).build();
         let counters = Counters::new(Some(at), None);
         for number in 0..METHODS_MAX {
             // Through the list alone: copying the table so often would take seconds.
@@ -281,8 +283,8 @@ mod tests {
         assert!(Arc::ptr_eq(&one_more, &another));
         assert!(methods.load().known.is_empty(), "they are not remembered by name");
         let first = counters_of("/a.B/0");
-        assert!(first.pace.is_some());
-        assert!(one_more.pace.is_none(), "what is counted together has no pace in common");
+        assert!(first.estimator.is_some());
+        assert!(one_more.estimator.is_none(), "what is counted together has no pace in common");
         assert!(!Arc::ptr_eq(&one_more, &first));
         assert!(Arc::ptr_eq(&first, &counters_of("/a.B/0")));
         assert_eq!(methods.load().known.len(), 1);

@@ -2,26 +2,26 @@
 
 use std::sync::{Arc, Mutex};
 
-use redial::{Diary, NoteDetail};
-use redial_core::{Note, Ns};
+use redial::{CallLog, call_log::EventDetail};
+use redial_core::{Event, Ns};
 use redial_service_config::{AttemptTimeout, Retries};
 
 /// What one call says for itself. Put it into the extensions of its request.
 ///
 /// ```
-/// use redial_grpc::{CallDiary, CallOptions, Retries};
+/// use redial_grpc::{SharedCallLog, CallOptions, Retries};
 ///
-/// let diary = CallDiary::new();
+/// let call_log = SharedCallLog::new();
 /// let mut request = tonic::Request::new(());
-/// request.extensions_mut().insert(CallOptions::new().wait_for_ready(true).diary(&diary));
+/// request.extensions_mut().insert(CallOptions::new().wait_for_ready(true).call_log(&call_log));
 /// // ... after the call:
-/// assert!(diary.take().notes().is_empty());
+/// assert!(call_log.take().events().is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     pub(crate) retries: Option<Retries>,
     pub(crate) wait_for_ready: Option<bool>,
-    pub(crate) diary: Option<CallDiary>,
+    pub(crate) call_log: Option<SharedCallLog>,
     pub(crate) attempt_timeout: Option<AttemptTimeout>,
 }
 
@@ -39,7 +39,7 @@ impl CallOptions {
         self
     }
 
-    /// Whether this call waits until there is a connection; beats the config (ruling G41).
+    /// Whether this call waits until there is a connection; beats the config (decision G41).
     #[must_use]
     pub const fn wait_for_ready(mut self, wait: bool) -> Self {
         self.wait_for_ready = Some(wait);
@@ -55,42 +55,42 @@ impl CallOptions {
 
     /// Keeps the notes of this call.
     #[must_use]
-    pub fn diary(mut self, diary: &CallDiary) -> Self {
-        self.diary = Some(diary.clone());
+    pub fn call_log(mut self, call_log: &SharedCallLog) -> Self {
+        self.call_log = Some(call_log.clone());
         self
     }
 }
 
 /// A diary that a call writes while its owner holds on to it; one for each call, or their notes mix.
 #[derive(Clone, Debug, Default)]
-pub struct CallDiary(Arc<Mutex<Diary>>);
+pub struct SharedCallLog(Arc<Mutex<CallLog>>);
 
-impl CallDiary {
+impl SharedCallLog {
     /// An empty diary.
     #[must_use]
     pub fn new() -> Self {
-        CallDiary::default()
+        SharedCallLog::default()
     }
 
     /// What was written so far; the diary is empty afterwards.
     #[must_use]
-    pub fn take(&self) -> Diary {
+    pub fn take(&self) -> CallLog {
         std::mem::take(&mut *self.lock())
     }
 
     /// A copy of what was written so far.
     #[must_use]
-    pub fn read(&self) -> Diary {
+    pub fn read(&self) -> CallLog {
         self.lock().clone()
     }
 
-    pub(crate) fn push(&self, at: Ns, note: Note, detail: NoteDetail) {
-        let mut diary = self.lock();
-        diary.push(at, note);
-        diary.annotate(detail);
+    pub(crate) fn push(&self, at: Ns, event: Event, detail: EventDetail) {
+        let mut call_log = self.lock();
+        call_log.push(at, event);
+        call_log.annotate(detail);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Diary> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CallLog> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

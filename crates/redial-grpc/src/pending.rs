@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use redial_core::{Command, Directive, End, Judgement};
+use redial_core::{Classification, Command, Directive, End};
 use redial_service_config::Code;
 use redial_service_config::Pushback;
 use tower_service::Service;
@@ -30,7 +30,7 @@ use crate::pool::Pooled;
 use crate::state::State;
 use crate::sync::{Mutex, lock};
 use crate::tape::{Failure, MayFail as _, Replay, Signal, Tape};
-use crate::wrap::{Bodies, Ended};
+use crate::wrap::{ClientAdapter, Ended};
 
 /// A call that belongs to no attempt yet. Its first attempt, if it runs, is in the future itself.
 pub(crate) struct Pending<S, B, W, R>
@@ -47,7 +47,7 @@ where
     /// Whether the tape knows whose the call is.
     chosen: bool,
     /// Whether the machine knows that what the application writes can no longer be kept.
-    sealed: bool,
+    not_replayable: bool,
     rare: Option<Box<Rare<S, B>>>,
 }
 
@@ -79,10 +79,10 @@ where
         spare: Arc<Mutex<S>>,
         bodies: W,
         tape: Option<Arc<Tape<B>>>,
-        sealed: bool,
+        not_replayable: bool,
     ) -> Self {
         let (chosen, rare) = (false, None);
-        Pending { call, spare, bodies, tape, chosen, sealed, rare }
+        Pending { call, spare, bodies, tape, chosen, not_replayable, rare }
     }
 
     /// Whether nothing can happen but the outcome of the first attempt.
@@ -105,7 +105,7 @@ where
     B::Error: Into<BoxError>,
     R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
-    W: Bodies<B>,
+    W: ClientAdapter<B>,
 {
     /// The call belongs to its first attempt, beside which nothing ever happened.
     #[inline]
@@ -315,7 +315,7 @@ where
         let state = self.call.state()?;
         let answered = result.as_ref().err().and_then(|error| evidence::answered(&**error));
         let is_answered = result.is_ok() || answered.is_some();
-        let (code, judgement, outcome) = match (result, head, answered) {
+        let (code, classification, outcome) = match (result, head, answered) {
             (Ok(response), Some(Head::Status(code, pushback)), _) => {
                 (code, state.plan().judge(code, pushback), Brought::head(response))
             }
@@ -324,12 +324,12 @@ where
                 (code, state.plan().judge(code, pushback), Brought::head(response))
             }
             (Ok(response), ..) => {
-                (Code::Unknown, Judgement::from(Directive::Fail), Brought::head(response))
+                (Code::Unknown, Classification::from(Directive::Fail), Brought::head(response))
             }
             (Err(error), _, Some((code, pushback))) => {
                 let ended = Ended::because(code, error, running.number);
-                let judgement = state.plan().judge(code, pushback);
-                (code, judgement, Brought::Nothing(Finish::Ended(ended)))
+                let classification = state.plan().judge(code, pushback);
+                (code, classification, Brought::Nothing(Finish::Ended(ended)))
             }
             (Err(error), _, None) => {
                 let (evidence, code) = evidence::of(&*error);
@@ -339,13 +339,13 @@ where
                 if timer && state.begun().is_time_up(slot) {
                     return None;
                 }
-                let judgement = judge_error(state, evidence, code);
+                let classification = judge_error(state, evidence, code);
                 let finish = Finish::of_connection(error, evidence, code, running.number);
-                (code, judgement, Brought::Nothing(finish))
+                (code, classification, Brought::Nothing(finish))
             }
         };
         let message = state.logged(|| outcome.message());
-        if state.begun().outcome(slot, code, message, judgement) {
+        if state.begun().outcome(slot, code, message, classification) {
             self.rare().last = Some(Failed { number: running.number, outcome, is_answered });
             self.drop_attempt(slot, first);
         }
@@ -358,15 +358,15 @@ where
         match tape.signal(cx) {
             Signal::Quiet => false,
             // The next attempt to start will be the last, and then the tape is told whose it is.
-            Signal::Full(_) if self.sealed => false,
+            Signal::Full(_) if self.not_replayable => false,
             Signal::Full(most) => {
-                self.sealed = true;
+                self.not_replayable = true;
                 let begun = state.begun();
                 let slot = most.and_then(|most| {
                     let (attempt, slot) = begun.running_after(most - 1)?;
                     (attempt == most).then_some(slot)
                 });
-                begun.sealed(slot);
+                begun.not_replayable(slot);
                 true
             }
             Signal::Failed(failure) => {
@@ -384,7 +384,7 @@ where
         let attempts = begun.attempts();
         // Whichever attempt it is, the call ends with it and the others are cancelled.
         let counts = begun.running_after(0).is_some_and(|(_, slot)| {
-            begun.outcome(slot, failure.code(), message, Judgement::from(Directive::Fail))
+            begun.outcome(slot, failure.code(), message, Classification::from(Directive::Fail))
         });
         // It may have ended before, by its deadline or by an attempt's timeout.
         if counts || begun.end().is_none() {
@@ -417,21 +417,21 @@ where
                 }
                 Brought::Nothing(finish) => finish,
             },
-            (None, _, last) => Finish::Ended(out_of_time(end.why, attempts, last, waited)),
+            (None, _, last) => Finish::Ended(out_of_time(end.stop_reason, attempts, last, waited)),
         };
         finish.hand_on(report.map(|(report, _)| report), &self.bodies)
     }
 }
 
 /// How an error of a connection is judged.
-fn judge_error(state: &State, evidence: Evidence, code: Code) -> Judgement {
+fn judge_error(state: &State, evidence: Evidence, code: Code) -> Classification {
     let plan = state.plan();
     match evidence {
         Evidence::Unsent => plan.unsent(),
         Evidence::Unprocessed => plan.unprocessed(),
         Evidence::Unconnected => plan.unconnected(state.wait_for_ready),
         // The caller's own timeout is never retried (G5).
-        Evidence::LocalTimeout => Judgement::from(Directive::Fail),
+        Evidence::LocalTimeout => Classification::from(Directive::Fail),
         Evidence::None => plan.judge(code, Pushback::None),
     }
 }

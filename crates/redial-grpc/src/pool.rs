@@ -22,15 +22,15 @@ use crate::state::State;
 const KEPT_MAX: usize = 64;
 
 /// What a box holds.
-struct Place<R> {
+struct Slot<R> {
     state: Option<State>,
     message: Message,
     /// The body of the response, once the call belongs to an attempt.
     body: Option<R>,
 }
 
-impl<R> Place<R> {
-    const EMPTY: Self = Place { state: None, message: Message::NONE, body: None };
+impl<R> Slot<R> {
+    const EMPTY: Self = Slot { state: None, message: Message::NONE, body: None };
 
     /// The call has ended, if it had not before.
     #[inline]
@@ -54,14 +54,14 @@ thread_local! {
 }
 
 /// A state in a box that goes back into the pool, until it is taken or cleared.
-pub(crate) struct Pooled<R: 'static>(Option<Box<Place<R>>>);
+pub(crate) struct Pooled<R: 'static>(Option<Box<Slot<R>>>);
 
 impl<R> Pooled<R> {
     #[inline]
     pub(crate) fn new(state: State) -> Self {
         let kept = POOL.try_with(|pool| pool.try_borrow_mut().ok()?.pop()).ok().flatten();
         let kept = kept.and_then(|place| place.downcast().ok());
-        let mut place = kept.unwrap_or_else(|| Box::new(Place::EMPTY));
+        let mut place = kept.unwrap_or_else(|| Box::new(Slot::EMPTY));
         place.state = Some(state);
         Pooled(Some(place))
     }
@@ -162,13 +162,13 @@ impl<R> Drop for Pooled<R> {
     #[inline]
     fn drop(&mut self) {
         if let Some(place) = self.0.take() {
-            give_back(place);
+            refund(place);
         }
     }
 }
 
 #[inline(never)]
-fn give_back<R: 'static>(mut place: Box<Place<R>>) {
+fn refund<R: 'static>(mut place: Box<Slot<R>>) {
     // What these drops do may begin and end other calls: the pool is not borrowed.
     place.message.forget();
     place.forget_state();
@@ -187,7 +187,7 @@ fn give_back<R: 'static>(mut place: Box<Place<R>>) {
 mod tests {
     use std::sync::Arc;
 
-    use redial_core::Terms;
+    use redial_core::CallParams;
     use redial_service_config::Retries;
 
     use super::*;
@@ -204,7 +204,7 @@ mod tests {
             method: PlanRef::new(shared.method("/a.B/C"), Retries::All),
             shared,
             template: Template::Usual,
-            terms: Terms::default(),
+            params: CallParams::default(),
             wait_for_ready: false,
             recording: Recording::default(),
             writes: false,
@@ -219,12 +219,12 @@ mod tests {
     fn a_box_is_used_again_and_holds_nothing_of_the_call_before() {
         let mut call = Pooled::new(state());
         call.put(String::from("a body"));
-        let place: *const Place<String> = call.0.as_deref().unwrap();
+        let place: *const Slot<String> = call.0.as_deref().unwrap();
         drop(call);
         assert_eq!(boxes(), 1);
         let call = Pooled::<String>::new(state());
         assert!(std::ptr::eq(place, call.0.as_deref().unwrap()));
-        // Red: leave out `place.body = None;` in `give_back`.
+        // Red: leave out `place.body = None;` in `refund`.
         assert_eq!(call.body(), None);
     }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_service_config::Code;
 
 use crate::BoxError;
@@ -63,7 +63,7 @@ pub enum PolicyKind {
 /// # use redial_echo::echo_server::EchoServer;
 /// # use redial_echo::{EchoRequest, Responder};
 /// # use tower::ServiceBuilder;
-/// use redial_grpc::{CallReport, Code, RetryLayer, Why};
+/// use redial_grpc::{CallReport, Code, RetryLayer, StopReason};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,7 +75,7 @@ pub enum PolicyKind {
 /// # let request = EchoRequest { failures: 9, ..EchoRequest::default() };
 /// let status = client.unary(request).await.unwrap_err();
 /// let report = CallReport::of_status(&status).expect("a failed call has a report");
-/// assert_eq!(report.stop_reason(), Why::Attempts);
+/// assert_eq!(report.stop_reason(), StopReason::AttemptsExhausted);
 /// assert_eq!(report.attempts(), 3);
 /// assert_eq!(report.history()[0].status(), Some(Code::Unavailable));
 /// println!("{report}");
@@ -91,7 +91,7 @@ pub(crate) struct Content {
     pub(crate) method: Box<str>,
     pub(crate) target: Option<Arc<str>>,
     pub(crate) policy: PolicyKind,
-    pub(crate) stop_reason: Why,
+    pub(crate) stop_reason: StopReason,
     pub(crate) attempts: u32,
     pub(crate) elapsed: Duration,
     pub(crate) history: Vec<AttemptReport>,
@@ -140,7 +140,7 @@ impl CallReport {
 
     /// Why there was no further attempt.
     #[must_use]
-    pub fn stop_reason(&self) -> Why {
+    pub fn stop_reason(&self) -> StopReason {
         self.0.stop_reason
     }
 
@@ -205,12 +205,16 @@ impl fmt::Display for CallReport {
         write!(f, " in {elapsed:.1?}: ")?;
         match (self.stop_reason(), self.policy()) {
             // After response headers there is no report, so the request itself is the reason.
-            (Why::Committed, _) => {
+            (StopReason::Committed, _) => {
                 f.write_str("the request did not fit into the retry buffer")?;
             }
-            (Why::Fatal, PolicyKind::None) => f.write_str("no retry policy for this method")?,
-            (Why::Fatal, PolicyKind::Disabled) => f.write_str("retries are disabled")?,
-            (Why::Fatal, PolicyKind::Retry | PolicyKind::Hedging) => {
+            (StopReason::NotRetryable, PolicyKind::None) => {
+                f.write_str("no retry policy for this method")?
+            }
+            (StopReason::NotRetryable, PolicyKind::Disabled) => {
+                f.write_str("retries are disabled")?
+            }
+            (StopReason::NotRetryable, PolicyKind::Retry | PolicyKind::Hedging) => {
                 f.write_str("the status is not retryable under the method's policy")?;
             }
             (reason, _) => write!(f, "{reason}")?,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use redial_core::Terms;
+use redial_core::CallParams;
 use redial_service_config::Retries;
 use tower_service::Service;
 
@@ -34,7 +34,7 @@ use crate::sync::{Mutex, lock};
 use crate::tape::{Replay, Tape};
 use crate::template::{PREVIOUS, Said, Template};
 use crate::timeout::{self, TIMEOUT};
-use crate::wrap::{Bodies, Tonic};
+use crate::wrap::{ClientAdapter, Tonic};
 
 /// When a call began that has waited for its config since then: an extension of its request, whose
 /// `grpc-timeout` is what remains.
@@ -105,7 +105,7 @@ where
     B::Error: Into<BoxError>,
     R: Body<Data = Bytes> + Unpin + 'static,
     R::Error: Into<BoxError>,
-    W: Bodies<B>,
+    W: ClientAdapter<B>,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = BoxError;
@@ -122,7 +122,7 @@ where
         };
         let retries = self.shared.retries(options.retries, request.extensions());
         if retries == Retries::Off
-            && options.diary.is_none()
+            && options.call_log.is_none()
             && options.attempt_timeout.is_none()
             && !self.shared.has_terms()
             && !self.shared.observing.is_listened_to()
@@ -143,7 +143,7 @@ impl<S, W> RetryService<S, W> {
         &mut self,
         mut request: Request<B>,
         retries: Retries,
-        CallOptions { wait_for_ready, diary, attempt_timeout, .. }: CallOptions,
+        CallOptions { wait_for_ready, call_log, attempt_timeout, .. }: CallOptions,
     ) -> ResponseFuture<S, B, W, R>
     where
         S: Service<Request<B>, Response = Response<R>> + Clone,
@@ -151,7 +151,7 @@ impl<S, W> RetryService<S, W> {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<BoxError>,
         R: 'static,
-        W: Bodies<B>,
+        W: ClientAdapter<B>,
     {
         let began = request.extensions_mut().remove::<CallBegan>().map(|CallBegan(at)| at);
         let said = Said::of(request.headers());
@@ -180,7 +180,7 @@ impl<S, W> RetryService<S, W> {
         }
         let reports = self.shared.reports != CallReports::Off;
         let began = began.map(|began| self.shared.clock.moment(began));
-        let recording = Recording { diary, observer, used, reports, began };
+        let recording = Recording { call_log, observer, used, reports, began };
         let plan = method.plan();
         // The first attempt carries the config's deadline, or its own timeout, if that is smaller.
         let rules = plan.policy().rules();
@@ -201,9 +201,11 @@ impl<S, W> RetryService<S, W> {
                 Ok(ahead) => Some(ahead),
                 Err(failure) => {
                     self.give_up_readiness();
-                    let (terms, clock) =
-                        (Terms { deadline, idempotent, ..Terms::default() }, self.shared.clock);
-                    Begun::unstarted(method, terms, recording, clock, failure.code());
+                    let (params, clock) = (
+                        CallParams { deadline, idempotent, ..CallParams::default() },
+                        self.shared.clock,
+                    );
+                    Begun::unstarted(method, params, recording, clock, failure.code());
                     let finish = Some(Box::new(of_body(failure, 0)));
                     return ResponseFuture::new(None, Kind::Ended(finish, self.bodies.clone()));
                 }
@@ -218,7 +220,12 @@ impl<S, W> RetryService<S, W> {
             method,
             shared: self.shared.clone(),
             template,
-            terms: Terms { deadline, idempotent, sealed: keeps && sealed, ..Terms::default() },
+            params: CallParams {
+                deadline,
+                idempotent,
+                not_replayable: keeps && sealed,
+                ..CallParams::default()
+            },
             wait_for_ready,
             recording,
             writes: matches!(ahead, Some(Ahead::Part(_))),

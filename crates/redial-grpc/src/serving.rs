@@ -12,7 +12,7 @@ pub use headers::Headers;
 pub use previous::previous_attempts;
 
 tokio::task_local! {
-    static SERVING: Serving;
+    static SERVING: InboundAttempt;
 }
 
 /// The attempt that is being served: depth control.
@@ -24,37 +24,37 @@ tokio::task_local! {
 ///
 /// There are two ways to tell it. By hand, for one call:
 /// ```
-/// use redial_grpc::serving::Serving;
+/// use redial_grpc::serving::InboundAttempt;
 /// use tonic::Request;
 ///
 /// fn onward(incoming: &Request<String>) -> Request<String> {
 ///     let mut request = Request::new(incoming.get_ref().clone());
-///     request.extensions_mut().insert(Serving::of(incoming));
+///     request.extensions_mut().insert(InboundAttempt::of(incoming));
 ///     request
 /// }
 /// # let mut incoming = Request::new(String::new());
 /// # incoming.metadata_mut().insert("grpc-previous-rpc-attempts", "1".parse().unwrap());
-/// # assert_eq!(onward(&incoming).extensions().get::<Serving>().unwrap().previous_attempts(), 1);
+/// # assert_eq!(onward(&incoming).extensions().get::<InboundAttempt>().unwrap().previous_attempts(), 1);
 /// ```
-/// Or for every call of a server, with `ServingLayer` of `redial-grpc-server`: then [`Serving::current`]
+/// Or for every call of a server, with `InboundAttemptLayer` of `redial-grpc-server`: then [`InboundAttempt::current`]
 /// says it wherever the handler runs. A client layer looks at the request's extensions first. It only
 /// looks if it was told to: this is an option of the client.
 ///
 /// It reaches one step: it says nothing of what the sender of the call was serving itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Serving {
+pub struct InboundAttempt {
     previous_attempts: u32,
 }
 
-impl Serving {
+impl InboundAttempt {
     /// What `call` says of itself.
     #[must_use]
     pub fn of<H: Headers + ?Sized>(call: &H) -> Self {
         Self { previous_attempts: previous_attempts(call) }
     }
 
-    /// What is being served where this is called: by the innermost `ServingLayer` of `redial-grpc-server` or
-    /// [`Serving::scope`]; `None` outside of both.
+    /// What is being served where this is called: by the innermost `InboundAttemptLayer` of `redial-grpc-server` or
+    /// [`InboundAttempt::scope`]; `None` outside of both.
     #[must_use]
     pub fn current() -> Option<Self> {
         SERVING.try_with(|serving| *serving).ok()
@@ -72,15 +72,15 @@ impl Serving {
         self.previous_attempts > 0
     }
 
-    /// The same future, within which [`Serving::current`] is this one: for a task that a handler starts,
+    /// The same future, within which [`InboundAttempt::current`] is this one: for a task that a handler starts,
     /// which would know of nothing otherwise.
     ///
     /// ```
-    /// # use redial_grpc::serving::Serving;
+    /// # use redial_grpc::serving::InboundAttempt;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let incoming = tonic::Request::new(());
-    /// let serving = Serving::of(&incoming);
-    /// let task = tokio::spawn(serving.scope(async { Serving::current() }));
+    /// let serving = InboundAttempt::of(&incoming);
+    /// let task = tokio::spawn(serving.scope(async { InboundAttempt::current() }));
     /// assert_eq!(task.await.unwrap(), Some(serving));
     /// # }
     /// ```
@@ -102,15 +102,15 @@ mod tests {
 
     use super::*;
 
-    fn after(previous: &str) -> Serving {
+    fn after(previous: &str) -> InboundAttempt {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-previous-rpc-attempts", previous.parse().unwrap());
-        Serving::of(&headers)
+        InboundAttempt::of(&headers)
     }
 
     #[test]
     fn a_first_attempt_is_no_repetition() {
-        let first = Serving::of(&HeaderMap::new());
+        let first = InboundAttempt::of(&HeaderMap::new());
         assert_eq!(first.previous_attempts(), 0);
         assert!(!first.is_repetition());
         assert!(after("1").is_repetition());
@@ -118,33 +118,33 @@ mod tests {
 
     #[test]
     fn nothing_is_served_outside_of_every_scope() {
-        assert_eq!(Serving::current(), None);
+        assert_eq!(InboundAttempt::current(), None);
     }
 
     #[test]
     fn the_innermost_scope_counts_and_the_outer_one_comes_back() {
         after("1").within(|| {
-            assert_eq!(Serving::current(), Some(after("1")));
-            after("2").within(|| assert_eq!(Serving::current(), Some(after("2"))));
-            assert_eq!(Serving::current(), Some(after("1")));
+            assert_eq!(InboundAttempt::current(), Some(after("1")));
+            after("2").within(|| assert_eq!(InboundAttempt::current(), Some(after("2"))));
+            assert_eq!(InboundAttempt::current(), Some(after("1")));
         });
-        assert_eq!(Serving::current(), None);
+        assert_eq!(InboundAttempt::current(), None);
     }
 
     #[tokio::test]
     async fn a_task_knows_what_it_was_handed_and_nothing_else() {
         let (plain, handed) = after("1")
             .scope(async {
-                let plain = tokio::spawn(async { Serving::current() });
+                let plain = tokio::spawn(async { InboundAttempt::current() });
                 let handed = tokio::spawn(after("1").scope(async {
                     tokio::task::yield_now().await;
-                    Serving::current()
+                    InboundAttempt::current()
                 }));
                 (plain.await.unwrap(), handed.await.unwrap())
             })
             .await;
         assert_eq!(plain, None);
         assert_eq!(handed, Some(after("1")));
-        assert_eq!(Serving::current(), None);
+        assert_eq!(InboundAttempt::current(), None);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use http::Extensions;
-use redial_service_config::{Client, Retries, ServiceConfig};
+use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
 use crate::layer::RetryLayerBuilder;
 use crate::meter::Meter;
@@ -17,7 +17,7 @@ use crate::timer::Clock;
 
 /// What a layer, its clones and its services share.
 pub(crate) struct Shared {
-    pub(crate) client: Client,
+    pub(crate) client: ClientOptions,
     pub(crate) methods: ArcSwap<Methods>,
     pub(crate) counters: Counters,
     pub(crate) meter: Arc<Meter>,
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     retries: AtomicU8,
     /// Whether config or client say something that holds without any retry. A call may see it a
     /// moment before or after the config itself.
-    terms: AtomicBool,
+    params: AtomicBool,
     depth: bool,
     /// Whether each attempt carries the backends that its call has used.
     pub(crate) distinct: bool,
@@ -88,7 +88,7 @@ impl Shared {
         }
         let methods = Methods::new(config, &client);
         Shared {
-            terms: AtomicBool::new(methods.have_terms()),
+            params: AtomicBool::new(methods.have_terms()),
             methods: ArcSwap::from_pointee(methods),
             counters,
             meter: Arc::new(Meter::new(client.retry_buffer_size_in_bytes)),
@@ -112,7 +112,7 @@ impl Shared {
 
     /// Whether config or client say something that holds without any retry.
     pub(crate) fn has_terms(&self) -> bool {
-        self.terms.load(Ordering::Relaxed)
+        self.params.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_config(&self, config: ServiceConfig) {
@@ -120,7 +120,7 @@ impl Shared {
         let methods = Methods::new(config, &self.client);
         let _one_at_a_time = lock(&self.configuring);
         let had_one = self.methods.load().config().retry_throttling().is_some();
-        self.terms.store(methods.have_terms(), Ordering::Relaxed);
+        self.params.store(methods.have_terms(), Ordering::Relaxed);
         self.methods.store(Arc::new(methods));
         // Who had nothing to say about it and still has not leaves alone what others share.
         if had_one || throttling.is_some() {
@@ -167,8 +167,8 @@ fn number(retries: Retries) -> u8 {
 
 #[cfg(feature = "tonic")]
 fn serves_a_retry(extensions: &Extensions) -> bool {
-    let named = extensions.get::<crate::serving::Serving>().copied();
-    let serving = named.or_else(crate::serving::Serving::current);
+    let named = extensions.get::<crate::serving::InboundAttempt>().copied();
+    let serving = named.or_else(crate::serving::InboundAttempt::current);
     serving.is_some_and(|serving| serving.previous_attempts() > 0)
 }
 

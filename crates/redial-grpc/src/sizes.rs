@@ -3,7 +3,7 @@
 //! Frames of a body and messages of a call have nothing to do with each other: one frame may hold
 //! several messages, or a part of one.
 
-/// A message is larger than it may be (ruling G41).
+/// A message is larger than it may be (decision G41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge {
     /// How large it is, without its prefix.

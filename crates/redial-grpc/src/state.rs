@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use redial_core::{Command, Directive, End, First, Judgement, Ns, Terms, Why};
+use redial_core::{
+    CallParams, Classification, Command, Directive, End, FirstAttempt, Ns, StopReason,
+};
 use redial_service_config::Code;
 use redial_service_config::{Plan, Retries};
 
@@ -33,7 +35,7 @@ pub(crate) struct Begin {
     pub(crate) method: PlanRef,
     pub(crate) shared: Arc<Shared>,
     pub(crate) template: Template,
-    pub(crate) terms: Terms,
+    pub(crate) params: CallParams,
     pub(crate) wait_for_ready: bool,
     pub(crate) recording: Recording,
     /// Whether the application may still write.
@@ -63,7 +65,7 @@ enum Life {
     /// It has no call log and no observer, and nothing has happened but the start of its first
     /// attempt.
     First {
-        first: First,
+        first: FirstAttempt,
         /// When that was; 0 if nothing needs to know.
         start: Ns,
         used: Option<UsedBackends>,
@@ -80,10 +82,10 @@ impl std::fmt::Debug for State {
 impl State {
     #[inline]
     pub(crate) fn begin(begin: Begin) -> Self {
-        let Begin { method, shared, template, terms, wait_for_ready, recording, writes } = begin;
+        let Begin { method, shared, template, params, wait_for_ready, recording, writes } = begin;
         let response_sizes = method.response_max().map(|max| Box::new(Sizes::new(max)));
-        let observed = recording.diary.is_some() || recording.observer.is_listened_to();
-        let life = match First::of(&method, terms) {
+        let observed = recording.call_log.is_some() || recording.observer.is_listened_to();
+        let life = match FirstAttempt::of(&method, params) {
             Some(first) if !writes && !observed => {
                 let start = match recording.began {
                     Some(began) => began,
@@ -94,7 +96,7 @@ impl State {
             }
             _ => {
                 let (throttle, clock) = (throttle(&method, &shared), shared.clock);
-                let begun = Begun::now(method.clone(), throttle, terms, recording, clock);
+                let begun = Begun::now(method.clone(), throttle, params, recording, clock);
                 Life::Begun(Box::new(begun))
             }
         };
@@ -139,7 +141,7 @@ impl State {
             let (throttle, clock) = (throttle(&self.method, &self.shared), self.shared.clock);
             let reports = self.shared.reports != CallReports::Off;
             let recording = Recording { used: used.take(), reports, ..Recording::default() };
-            let begun = Begun::late(&self.method, throttle, *first, *start, recording, clock);
+            let begun = Begun::begin_late(&self.method, throttle, *first, *start, recording, clock);
             self.life = Life::Begun(Box::new(begun));
         }
         match &mut self.life {
@@ -164,7 +166,7 @@ impl State {
         is_answered: bool,
     ) -> Option<(CallReport, CallReports)> {
         let reports = self.shared.reports;
-        let reported = reports != CallReports::Off && end.why != Why::Succeeded;
+        let reported = reports != CallReports::Off && end.stop_reason != StopReason::Succeeded;
         reported.then(|| (self.begun().report(end, is_answered), reports))
     }
 
@@ -209,18 +211,18 @@ impl State {
     pub(crate) fn ended(
         &mut self,
         code: Code,
-        judgement: Judgement,
+        classification: Classification,
         message: impl FnOnce() -> Option<String>,
     ) {
         match &self.life {
-            Life::First { first, .. } if judgement.directive == Directive::Succeed => {
+            Life::First { first, .. } if classification.directive == Directive::Succeed => {
                 if self.method.retries() != Retries::Off {
                     first.succeeded(&self.shared.server.tokens);
                 }
             }
             _ => {
                 let message = self.logged(message);
-                self.begun().ended(code, message, judgement);
+                self.begun().ended(code, message, classification);
             }
         }
     }
@@ -298,7 +300,7 @@ impl Drop for State {
             Life::Begun(begun) => begun.take_used(),
         };
         if let Some(used) = used {
-            used.give_back();
+            used.refund();
         }
     }
 }

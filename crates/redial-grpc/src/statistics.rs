@@ -1,9 +1,9 @@
-//! The statistics of calls, per method (ruling G31), read from the notes of the machine.
+//! The statistics of calls, per method (decision G31), read from the notes of the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redial_core::{Grant, HedgeAt, Note, Pace, Why};
+use redial_core::{Event, Grant, HedgeAt, LatencyEstimator, StopReason};
 use redial_service_config::{Counted, Counters, Statistics, Tally};
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
@@ -37,7 +37,7 @@ pub(crate) struct MethodCounters {
     buffers_full: AtomicU64,
     /// How long its attempts take, if hedges are to follow that. It is kept when a config is
     /// swapped: the method stays what it is.
-    pub(crate) pace: Option<Pace>,
+    pub(crate) estimator: Option<LatencyEstimator>,
     #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
     pub(crate) labels: MethodLabels,
 }
@@ -52,7 +52,7 @@ impl MethodCounters {
             throttled: AtomicU64::new(0),
             hedges_won: AtomicU64::new(0),
             buffers_full: AtomicU64::new(0),
-            pace: None,
+            estimator: None,
             #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
             labels: MethodLabels::named(path),
         }
@@ -60,7 +60,7 @@ impl MethodCounters {
 
     /// The same with a pace.
     pub(crate) fn paced(mut self, at: Option<HedgeAt>) -> Self {
-        self.pace = at.map(Pace::new);
+        self.estimator = at.map(LatencyEstimator::new);
         self
     }
 
@@ -110,17 +110,17 @@ pub(crate) struct CallTally {
 impl CallTally {
     /// Says what a note of the call adds.
     #[inline]
-    pub(crate) fn note(&mut self, note: &Note, hedged: bool, mut count: impl FnMut(Happened)) {
-        self.tally.note(note, |counted| count(Happened::Counted(counted)));
-        match *note {
-            Note::Granted(Grant::Refused) if !self.throttled => {
+    pub(crate) fn record(&mut self, event: &Event, hedged: bool, mut count: impl FnMut(Happened)) {
+        self.tally.record(event, |counted| count(Happened::Counted(counted)));
+        match *event {
+            Event::ThrottleAnswered(Grant::Refused) if !self.throttled => {
                 self.throttled = true;
                 count(Happened::Throttled);
             }
-            Note::Sealed => count(Happened::BufferFull),
-            Note::Started { attempt, number: 1 } => self.first = attempt,
-            Note::Committed { attempt } => self.committed = Some(attempt),
-            Note::Ended { why: Why::Succeeded, attempt }
+            Event::NotReplayable => count(Happened::BufferFull),
+            Event::AttemptStarted { attempt, number: 1 } => self.first = attempt,
+            Event::Committed { attempt } => self.committed = Some(attempt),
+            Event::CallEnded { stop_reason: StopReason::Succeeded, attempt }
                 if hedged && self.committed.or(attempt).is_some_and(|it| it != self.first) =>
             {
                 count(Happened::HedgeWon);

@@ -149,7 +149,7 @@ enum End {
     Closed,
     Failed,
     /// Nobody needs what the application writes any more.
-    Over,
+    OverLimitAction,
 }
 
 /// Everything that a tape holds of others, to be dropped under no lock.
@@ -188,7 +188,7 @@ where
     /// attempt or is over, one that says so.
     pub(crate) fn open(self: &Arc<Self>, attempt: u32) -> Replay<B> {
         let mut inner = lock(&self.inner);
-        if inner.chosen.is_none() && inner.end != Some(End::Over) {
+        if inner.chosen.is_none() && inner.end != Some(End::OverLimitAction) {
             inner.open.push(Progress { attempt, next: 0, written: 0 });
         }
         drop(inner);
@@ -222,7 +222,7 @@ where
         for _ in 0..EMPTY_MAX + 2 {
             let inner = &mut *guard;
             let Some(place) = inner.open.iter().position(|it| it.attempt == attempt) else {
-                return (Poll::Ready(Read::Early(Early::Over)), after);
+                return (Poll::Ready(Read::Early(Early::OverLimitAction)), after);
             };
             inner.open[place].written = *next;
             if let Some(bytes) = inner.frame(*next) {
@@ -234,7 +234,9 @@ where
             match inner.end {
                 Some(End::Closed) => return (Poll::Ready(Read::End), after),
                 Some(End::Failed) => return (Poll::Ready(Read::Early(Early::Failed)), after),
-                Some(End::Over) => return (Poll::Ready(Read::Early(Early::Over)), after),
+                Some(End::OverLimitAction) => {
+                    return (Poll::Ready(Read::Early(Early::OverLimitAction)), after);
+                }
                 None => {}
             }
             // Before the source is asked, or its answer could come before there is anybody to wake.
@@ -282,7 +284,7 @@ impl<B> Tape<B> {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
         let mut freed = None;
-        if inner.chosen.is_none() && inner.end != Some(End::Over) {
+        if inner.chosen.is_none() && inner.end != Some(End::OverLimitAction) {
             inner.chosen = Some(attempt);
             inner.open.retain(|it| it.attempt == attempt);
             inner.held.release();
@@ -356,7 +358,7 @@ impl<B> Inner<B> {
 
     /// Everything, which nobody needs.
     fn clear(&mut self) -> Spoils<B> {
-        self.end = Some(End::Over);
+        self.end = Some(End::OverLimitAction);
         let frames = std::mem::take(&mut self.frames);
         // The caller waits for nothing that could still happen.
         (self.source.take(), frames, self.beyond.take(), self.caller.take())
@@ -401,7 +403,7 @@ where
 impl<B: Send + 'static> Inner<B> {
     /// Takes back a source that was asked, and what it said.
     fn answer(&mut self, source: B, asked: Asked, after: &mut Afterwards) -> Poll<()> {
-        if self.end == Some(End::Over) {
+        if self.end == Some(End::OverLimitAction) {
             // The call ended meanwhile, perhaps by what was asked.
             after.drop(Some((source, asked)));
             return Poll::Ready(());

@@ -9,7 +9,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri,
 
 use crate::timeout::{self, TIMEOUT};
 
-/// How many attempts came before: set by gRPC libraries, read by servers (ruling G30).
+/// How many attempts came before: set by gRPC libraries, read by servers (decision G30).
 pub(crate) const PREVIOUS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
 /// What is kept of a request's head.

@@ -1,12 +1,12 @@
-//! One throttle for each server name in the process (ruling G15).
+//! One throttle for each server name in the process (decision G15).
 //!
 //! Calls under way follow when a config changes it: they hold the server, not its tokens.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use redial_core::throttle::{Bucket, Tokens};
-use redial_core::{Cost, Grant, Ns, Taken};
+use redial_core::throttle::{Bucket, TokenBucket};
+use redial_core::{Cost, Grant, Ns, Withdrawal};
 use redial_service_config::RetryThrottling;
 
 /// The servers that a layer was told the name of, as long as one of them lives.
@@ -15,12 +15,12 @@ static SERVERS: Mutex<Option<HashMap<Box<str>, Weak<Server>>>> = Mutex::new(None
 /// What all calls to one server share.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: TokenBucket,
 }
 
 impl Default for Server {
     fn default() -> Self {
-        Server { tokens: Tokens::none() }
+        Server { tokens: TokenBucket::none() }
     }
 }
 
@@ -40,7 +40,7 @@ impl Server {
 
     /// Another config is in force: equal parameters keep the tokens, others scale them.
     pub(crate) fn configure(&self, throttling: Option<RetryThrottling>) {
-        self.tokens.take_on(&throttling.map_or_else(Tokens::none, RetryThrottling::tokens));
+        self.tokens.take_on(&throttling.map_or_else(TokenBucket::none, RetryThrottling::tokens));
     }
 
     /// The tokens that are left; `None` without a throttle.
@@ -59,15 +59,15 @@ impl Bucket for Throttle {
             server.tokens.failed();
         }
     }
-    fn take(&self, cost: Cost, now: Ns) -> Grant {
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match &self.0 {
-            Some(server) => server.tokens.take(cost, now),
-            None => Grant::Now(Taken(0)),
+            Some(server) => server.tokens.withdraw(cost, now),
+            None => Grant::Now(Withdrawal(0)),
         }
     }
     // What gRPC's tokens grant costs nothing: there is nothing to give back.
-    fn give_back(&self, _taken: Taken) {}
-    fn succeeded(&self, taken: Option<Taken>) {
+    fn refund(&self, _taken: Withdrawal) {}
+    fn succeeded(&self, taken: Option<Withdrawal>) {
         if let Some(server) = &self.0 {
             server.tokens.succeeded(taken);
         }
@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(call.tokens(0), Some(90.0), "others scale it");
         server.configure(None);
         assert_eq!(call.tokens(0), None);
-        assert_eq!(call.take(Cost { kind: redial::Kind::Server }, 0), Grant::Now(Taken(0)));
+        assert_eq!(
+            call.withdraw(Cost { kind: redial::Kind::Server }, 0),
+            Grant::Now(Withdrawal(0))
+        );
     }
 }

@@ -53,7 +53,7 @@ impl Control {
     ///     while let Some(change) = watch.changed().await {
     ///         match change {
     ///             Ok(warnings) => warnings.iter().for_each(|warning| eprintln!("{warning}")),
-    ///             Err(error) => eprintln!("the config in force stays: {error:?}"), // and why
+    ///             Err(error) => eprintln!("the config in force stays: {error:?}"), // and stop_reason
     ///         }
     ///     }
     /// });
@@ -110,7 +110,7 @@ impl ConfigWatch {
     ///
     /// # Errors
     /// The file is missing or cannot be read, or everything that is wrong with what it holds; the
-    /// config in force stays (ruling G39). It is told once, and the file is followed further.
+    /// config in force stays (decision G39). It is told once, and the file is followed further.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change: the next one finds it.

@@ -16,8 +16,8 @@ use crate::template::{PREVIOUS, previous};
 use crate::{BoxError, evidence};
 
 /// How calls of one kind of client are spoken to. [`Tonic`] is the one for tonic; for another
-/// version of it, or another client, see [`RetryLayer::wrapping`](crate::RetryLayer::wrapping).
-pub trait Bodies<B>: Clone {
+/// version of it, or another client, see [`RetryLayer::adapter`](crate::RetryLayer::wrapping).
+pub trait ClientAdapter<B>: Clone {
     /// The body of an attempt, as the channel takes it.
     fn wrap(&self, body: Replay<B>) -> B;
 
@@ -116,7 +116,7 @@ pub(crate) fn message(text: &str) -> HeaderValue {
 pub struct Tonic;
 
 #[cfg(feature = "tonic")]
-impl Bodies<tonic::body::Body> for Tonic {
+impl ClientAdapter<tonic::body::Body> for Tonic {
     fn wrap(&self, body: Replay<tonic::body::Body>) -> tonic::body::Body {
         tonic::body::Body::new(body)
     }
@@ -177,9 +177,9 @@ pub(crate) fn numbered_error(error: BoxError, _attempts: u32) -> BoxError {
 
 /// Any other client: its bodies are made by a function.
 #[derive(Clone, Copy, Debug)]
-pub struct Wrapping<F>(pub(crate) F);
+pub struct AdapterFn<F>(pub(crate) F);
 
-impl<B, F> Bodies<B> for Wrapping<F>
+impl<B, F> ClientAdapter<B> for AdapterFn<F>
 where
     B: Body<Data = Bytes>,
     F: Fn(Replay<B>) -> B + Clone,

@@ -78,7 +78,7 @@ impl Service<Request<Message>> for AtOnce {
 
 /// What one call allocates, apart from what request and response do themselves.
 fn of_a_call(retries: Retries) -> u64 {
-    let layer = RetryLayer::builder().retries(retries).build().wrapping(Message::Replayed);
+    let layer = RetryLayer::builder().retries(retries).build().adapter(Message::Replayed);
     let mut channel = layer.layer(AtOnce);
     let mut call = move || {
         let mut request = Request::new(Message::Own(false));
@@ -117,7 +117,7 @@ fn of_distinct_backends(retries: Retries) -> u64 {
     let of = |distinct: bool| {
         let builder = RetryLayer::builder().retries(retries);
         let builder = if distinct { builder.distinct_backends() } else { builder };
-        let mut channel = builder.build().wrapping(Message::Replayed).layer(AtOnce);
+        let mut channel = builder.build().adapter(Message::Replayed).layer(AtOnce);
         let mut call = move || {
             let mut request = Request::new(Message::Own(false));
             *request.uri_mut() = http::Uri::from_static("/a.B/C");

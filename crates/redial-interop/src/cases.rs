@@ -10,7 +10,7 @@ mod plain;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use redial_grpc::{CallDiary, CallOptions};
+use redial_grpc::{CallOptions, SharedCallLog};
 use tonic::{Request, Status};
 
 use crate::BoxError;
@@ -119,15 +119,15 @@ fn expect_size(payload: Option<Payload>, size: i32) -> Result<(), BoxError> {
 }
 
 /// A request whose diary is kept.
-fn noted<T>(message: T) -> (Request<T>, CallDiary) {
-    let diary = CallDiary::new();
+fn noted<T>(message: T) -> (Request<T>, SharedCallLog) {
+    let diary = SharedCallLog::new();
     let mut request = Request::new(message);
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&diary));
     (request, diary)
 }
 
 /// The last of what `diary` says, as a person reads it.
-fn last_note(diary: &CallDiary) -> String {
+fn last_note(diary: &SharedCallLog) -> String {
     diary.read().to_string().lines().next_back().unwrap_or_default().to_owned()
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use prost::Message;
-use redial_grpc_server::{DeadlineLayer, HoldLayer, ServingLayer};
+use redial_grpc_server::{DeadlineLayer, HoldLayer, InboundAttemptLayer};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -54,7 +54,7 @@ impl TestServer {
         let load = watch::Sender::new(OrcaLoadReport::default());
         let server = Server::builder()
             .layer(DeadlineLayer::new())
-            .layer(ServingLayer::new())
+            .layer(InboundAttemptLayer::new())
             .layer(HoldLayer::new())
             .layer(TrailersLayer)
             .add_service(OpenRcaServiceServer::new(Reporter { load: load.clone() }))

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use redial::parts::Async;
-use redial::{DefaultSleeper, Last, Policy, Sleeper};
+use redial::{Last, Policy, Sleeper, time::DefaultSleeper};
 use redial_core::throttle::Bucket;
-use redial_core::{Directive, Failure, Note, Problem, Stage};
+use redial_core::{Directive, Event, Failure, PolicyError, Stage};
 
 use crate::error::{Cause, Ending, Error};
 use crate::log::{Line, Logger};
@@ -26,7 +26,7 @@ impl Interceptor {
     ///
     /// # Errors
     /// The options contradict each other.
-    pub fn new(options: Options) -> Result<Self, Problem> {
+    pub fn new(options: Options) -> Result<Self, PolicyError> {
         Ok(Interceptor { policy: options.policy()?, options, invalid_codes: Arc::new([]) })
     }
 
@@ -58,7 +58,7 @@ impl Interceptor {
     }
 
     /// A unary call of this method (`Search`, or with its service before it). The operation sends
-    /// the same request each time (ruling M9).
+    /// the same request each time (decision M9).
     pub fn call<'a, F>(&'a self, method: &'a str, operation: F) -> Call<'a, F> {
         let must_not_run_twice = self.options.writes == Writes::OnlyIfNotRun && is_write(method);
         Call {
@@ -193,12 +193,12 @@ impl<'a, F, V, Z> Call<'a, F, V, Z> {
                 Some(judge(result, &mut validity, &interceptor.invalid_codes))
             })
             .sleeping_on(sleeper)
-            .on_note(|at, note| {
-                if let Note::Ended { attempt, .. } = note {
+            .on_event(|at, event| {
+                if let Event::CallEnded { attempt, .. } = event {
                     handed_on = *attempt;
                 }
                 if let (Some(logger), Some(log)) = (&mut logger, &mut log) {
-                    logger.note(at, note, |line| log(&line));
+                    logger.event(at, event, |line| log(&line));
                 }
             });
         if self.must_not_run_twice {
@@ -210,7 +210,7 @@ impl<'a, F, V, Z> Call<'a, F, V, Z> {
         };
         let (last, report) = error.into_parts();
         let ending = |message, invalid| Ending {
-            why: report.why,
+            stop_reason: report.stop_reason,
             retries: report.attempts.saturating_sub(1),
             elapsed: report.elapsed,
             message,
@@ -245,7 +245,7 @@ const fn traced<'a>() -> Option<Log<'a>> {
     None
 }
 
-/// How a result is judged (rulings M3 and M7).
+/// How a result is judged (decisions M3 and M7).
 fn judge<T, S: Status>(
     result: &Result<T, S>,
     validity: &mut impl Validity<T>,

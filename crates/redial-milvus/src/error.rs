@@ -1,11 +1,11 @@
-//! The error of a call, and its text (rulings M4 to M6).
+//! The error of a call, and its text (decisions M4 to M6).
 
 use std::fmt;
 
 use std::time::Duration;
 
 use redial::Report;
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_service_config::Code;
 
 use crate::status::Status;
@@ -14,7 +14,7 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending<'a> {
     /// Why the call ended.
-    pub why: Why,
+    pub stop_reason: StopReason,
     /// How many retries were made.
     pub retries: u32,
     /// How long the call took.
@@ -31,17 +31,17 @@ impl Ending<'_> {
     ///
     /// ```
     /// use redial_milvus::Ending;
-    /// use redial::{Why, ms};
+    /// use redial::{StopReason, ms};
     ///
-    /// let why = Why::Attempts;
-    /// let ending = Ending { why, retries: 3, elapsed: ms(180), message: "boom", invalid: false };
+    /// let stop_reason = StopReason::AttemptsExhausted;
+    /// let ending = Ending { stop_reason, retries: 3, elapsed: ms(180), message: "boom", invalid: false };
     /// assert_eq!(ending.text(), "boom (retried 3 times, 180ms)");
     /// ```
     #[must_use]
     pub fn text(&self) -> String {
-        let Ending { why, retries, elapsed, message, invalid } = *self;
+        let Ending { stop_reason, retries, elapsed, message, invalid } = *self;
         let message = if invalid { INVALID } else { message };
-        if why == Why::Attempts && retries > 0 {
+        if stop_reason == StopReason::AttemptsExhausted && retries > 0 {
             format!("{message} (retried {retries} times, {}ms)", elapsed.as_millis())
         } else {
             message.to_owned()
@@ -140,8 +140,8 @@ impl<S, T> Error<S, T> {
 
     /// Why the call ended.
     #[must_use]
-    pub fn why(&self) -> Why {
-        self.0.report.why
+    pub fn stop_reason(&self) -> StopReason {
+        self.0.report.stop_reason
     }
 
     /// How often, how long and why.
@@ -153,7 +153,7 @@ impl<S, T> Error<S, T> {
     /// Whether time ended it here.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        self.why() == Why::Deadline
+        self.stop_reason() == StopReason::Deadline
     }
 }
 

@@ -1,5 +1,5 @@
 //! The Milvus client's retry interceptor: statuses outside a list are retried after 20, 40 and
-//! 80 ms, each attempt with its whole timeout (section M of the rulings).
+//! 80 ms, each attempt with its whole timeout (section M of the decisions).
 //!
 //! [`Interceptor`] runs any async operation that
 //! returns a [`Status`] as its error.
@@ -17,7 +17,7 @@
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() -> Result<(), redial::Problem> {
+//! # async fn main() -> Result<(), redial::PolicyError> {
 //! let interceptor = Options::default().max_retries(1).interceptor()?;
 //! let search = || async { Err::<(), _>(MyStatus(Code::Unavailable, "boom".into())) };
 //! let error = interceptor.call("Search", search).send().await.unwrap_err();

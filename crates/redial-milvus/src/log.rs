@@ -1,9 +1,9 @@
-//! The interceptor's log lines, derived from the notes of a call (ruling M8).
+//! The interceptor's log lines, derived from the notes of a call (decision M8).
 
 use std::fmt;
 use std::io::IsTerminal;
 
-use redial_core::{Directive, Note, Ns, Why};
+use redial_core::{Directive, Event, Ns, StopReason};
 
 use crate::options::Options;
 
@@ -95,29 +95,29 @@ impl fmt::Display for Line {
 /// The lines of a call that these notes tell of.
 ///
 /// ```
-/// use redial::Diary;
+/// use redial::CallLog;
 /// use redial_milvus::{Options, lines};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), redial::Problem> {
-/// let (options, mut diary) = (Options::default(), Diary::new());
+/// # async fn main() -> Result<(), redial::PolicyError> {
+/// let (options, mut call_log) = (Options::default(), CallLog::new());
 /// # let mut calls = 0;
 /// # let search = || { calls += 1; std::future::ready(if calls == 1 { Err("busy") } else { Ok(()) }) };
-/// let done = options.policy()?.retry(search).when(|_| true).diary(&mut diary).await;
+/// let done = options.policy()?.retry(search).when(|_| true).call_log(&mut call_log).await;
 /// # assert!(done.is_ok());
 /// let lines: Vec<String> =
-///     lines("Search", &options, diary.notes()).iter().map(|line| line.to_string()).collect();
+///     lines("Search", &options, call_log.events()).iter().map(|line| line.to_string()).collect();
 /// assert_eq!(lines[0], "[Request] Search (timeout 15000ms)");
 /// assert_eq!(lines[3], "[Retry Attempt 1/3] Search: will be sent again in 20ms");
 /// # Ok(())
 /// # }
 /// ```
 #[must_use]
-pub fn lines(method: &str, options: &Options, notes: &[(Ns, Note)]) -> Vec<Line> {
+pub fn lines(method: &str, options: &Options, events: &[(Ns, Event)]) -> Vec<Line> {
     let mut logger = Logger::new(method, options);
     let mut lines = Vec::new();
-    for (at, note) in notes {
-        logger.note(*at, note, |line| lines.push(line));
+    for (at, event) in events {
+        logger.event(*at, event, |line| lines.push(line));
     }
     lines
 }
@@ -154,16 +154,16 @@ impl Logger {
     }
 
     /// Gives `emit` the lines that this note makes.
-    pub fn note(&mut self, at: Ns, note: &Note, mut emit: impl FnMut(Line)) {
+    pub fn event(&mut self, at: Ns, event: &Event, mut emit: impl FnMut(Line)) {
         let Logger { method, retries_max, .. } = self;
         let line = |kind, text| Line { kind, at, text, is_bad: false };
-        match note {
-            Note::Began { .. } => {
+        match event {
+            Event::CallStarted { .. } => {
                 self.began = at;
                 let text = format!("[Request] {method} (timeout {}ms)", self.timeout_ms);
                 emit(line(LineKind::Request, text));
             }
-            Note::Started { number, .. } => {
+            Event::AttemptStarted { number, .. } => {
                 (self.started, self.runs) = (at, true);
                 self.retries = number.saturating_sub(1);
                 if self.retries > 0 {
@@ -172,21 +172,21 @@ impl Logger {
                     emit(line(LineKind::RetryExecuting, text));
                 }
             }
-            Note::Outcome { judgement, .. } => {
-                let what = match judgement.directive {
+            Event::AttemptOutcome { classification, .. } => {
+                let what = match classification.directive {
                     Directive::Succeed => "ok",
                     Directive::Fail => "failed, not retryable",
                     Directive::Retry(failure) => {
                         failure.reason.map_or("failed, retryable", |reason| reason.name())
                     }
                 };
-                emit(self.response(at, what, judgement.directive != Directive::Succeed));
+                emit(self.response(at, what, classification.directive != Directive::Succeed));
             }
-            Note::TimedOut { .. } => emit(self.response(at, "no answer in time", true)),
-            Note::Retrying { after, failure } => {
+            Event::AttemptTimedOut { .. } => emit(self.response(at, "no answer in time", true)),
+            Event::RetryScheduled { after, failure } => {
                 let ms = whole_ms(*after);
-                let why = failure.reason.map_or("a failure", |reason| reason.name());
-                let text = format!("[Retry Delay {ms}ms] {method}: after {why}");
+                let stop_reason = failure.reason.map_or("a failure", |reason| reason.name());
+                let text = format!("[Retry Delay {ms}ms] {method}: after {stop_reason}");
                 emit(line(LineKind::RetryDelay, text));
                 let n = self.retries.saturating_add(1);
                 let text = format!(
@@ -196,10 +196,12 @@ impl Logger {
             }
             // A total deadline cancels an attempt as its own timeout does; the application's
             // dropping it is no answer.
-            Note::Ended { why: Why::Deadline, .. } if self.runs => {
+            Event::CallEnded { stop_reason: StopReason::Deadline, .. } if self.runs => {
                 emit(self.response(at, "no answer in time", true));
             }
-            Note::Ended { why: Why::Attempts, .. } if self.retries > 0 => {
+            Event::CallEnded { stop_reason: StopReason::AttemptsExhausted, .. }
+                if self.retries > 0 =>
+            {
                 let ms = whole_ms(at.saturating_sub(self.began));
                 let n = self.retries;
                 let text = format!("[Failed after retries({ms}ms)] {method}: {n} retries made");

@@ -1,9 +1,9 @@
-//! What the client can be told, and the policy that it makes (rulings M1 to M4).
+//! What the client can be told, and the policy that it makes (decisions M1 to M4).
 
 use std::time::Duration;
 
 use redial::{Policy, Throttle};
-use redial_core::{Backoff, Jitter, Problem, Rules, TimedOut, ms, s};
+use redial_core::{AttemptTimeoutAction, Backoff, Jitter, PolicyError, Rules, ms, s};
 
 use crate::call::Interceptor;
 
@@ -43,7 +43,7 @@ pub struct Options {
     pub writes: Writes,
 }
 
-/// What becomes of a failed insert, upsert or delete (ruling M3).
+/// What becomes of a failed insert, upsert or delete (decision M3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Writes {
     /// It is repeated like everything else: rows may be there twice.
@@ -54,7 +54,7 @@ pub enum Writes {
 }
 
 impl Options {
-    /// The client's defaults (ruling M2).
+    /// The client's defaults (decision M2).
     pub const DEFAULT: Options = Options {
         max_retries: 3,
         retry_delay: ms(10),
@@ -130,7 +130,7 @@ impl Options {
             jitter: self.jitter,
             deadline: self.deadline,
             attempt_timeout,
-            timed_out: TimedOut::End,
+            attempt_timeout_action: AttemptTimeoutAction::EndCall,
             ..Rules::DEFAULT
         }
     }
@@ -139,15 +139,15 @@ impl Options {
     ///
     /// # Errors
     /// The values contradict each other.
-    pub fn policy(&self) -> Result<Policy, Problem> {
-        Policy::from_rules(self.rules()).throttle(Throttle::none()).build()
+    pub fn policy(&self) -> Result<Policy, PolicyError> {
+        Policy::from_rules(self.rules()).throttle(Throttle::none()).try_build()
     }
 
     /// What runs calls with these options.
     ///
     /// # Errors
     /// The values contradict each other.
-    pub fn interceptor(self) -> Result<Interceptor, Problem> {
+    pub fn interceptor(self) -> Result<Interceptor, PolicyError> {
         Interceptor::new(self)
     }
 }
@@ -166,7 +166,7 @@ pub fn is_write(method: &str) -> bool {
 }
 
 /// A number of milliseconds; fractions are allowed, to the nearest nanosecond, and what no [`Duration`]
-/// holds is the longest one (ruling P2).
+/// holds is the longest one (decision P2).
 #[cfg(feature = "serde")]
 fn millis<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     use serde::Deserialize;

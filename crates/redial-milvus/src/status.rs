@@ -1,4 +1,4 @@
-//! Which statuses are retried: all but those of the design's list (rulings M3 and M7).
+//! Which statuses are retried: all but those of the design's list (decisions M3 and M7).
 
 use redial_core::{Directive, Failure, Reason};
 use redial_service_config::Code;

@@ -3,7 +3,7 @@
 //! Rule: nothing here is random. Who the client is, its draw included, comes in, so that the same
 //! client takes the same choice whenever it asks.
 
-use crate::{Client, Problem, Problems, ServiceConfig, read};
+use crate::{ClientOptions, Problem, Problems, ServiceConfig, read};
 
 /// What is written before a server's name to get the name of its TXT record (A2).
 pub const RECORD_NAME_PREFIX: &str = "_grpc_config.";
@@ -43,7 +43,7 @@ const DRAW_MAX: u8 = 99;
 pub struct Chooser {
     pub(crate) draw: u8,
     pub(crate) hostname: Option<Box<str>>,
-    pub(crate) client: Client,
+    pub(crate) client: ClientOptions,
 }
 
 impl Chooser {
@@ -53,7 +53,7 @@ impl Chooser {
     /// All choices of a list are compared with the same draw. A client that draws once in its life
     /// keeps its choice when it asks again, and one whose percentage is raised only gains clients.
     pub fn new(draw: u8) -> Self {
-        Chooser { draw: draw.min(DRAW_MAX), hostname: None, client: Client::default() }
+        Chooser { draw: draw.min(DRAW_MAX), hostname: None, client: ClientOptions::default() }
     }
 
     /// The name of the machine, for `clientHostname`. Without it no choice for certain machines is
@@ -64,7 +64,7 @@ impl Chooser {
     }
 
     /// The options of the client: they decide about warnings, never about problems.
-    pub const fn client(mut self, client: Client) -> Self {
+    pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }

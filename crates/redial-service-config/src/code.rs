@@ -103,7 +103,7 @@ impl Code {
         }
     }
 
-    /// The code with this name, in any case (ruling G33).
+    /// The code with this name, in any case (decision G33).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Code> {
         Code::ALL.into_iter().find(|code| code.name().eq_ignore_ascii_case(name))

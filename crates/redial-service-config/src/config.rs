@@ -1,9 +1,9 @@
-//! A service config that was checked, and what it says about a method (ruling G37).
+//! A service config that was checked, and what it says about a method (decision G37).
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use crate::{Client, MethodConfig, Problem, Problems, RetryThrottling, read};
+use crate::{ClientOptions, MethodConfig, Problem, Problems, RetryThrottling, read};
 
 /// A service config: always valid, cheap to clone.
 ///
@@ -71,7 +71,7 @@ impl ServiceConfig {
     /// # Errors
     /// Every problem of the text at once.
     pub fn parse(text: &str) -> Result<ServiceConfig, Problems> {
-        ServiceConfig::parse_for(text, &Client::default())
+        ServiceConfig::parse_for(text, &ClientOptions::default())
     }
 
     /// Reads a config, for a client with these options: they decide about warnings, never about
@@ -79,7 +79,7 @@ impl ServiceConfig {
     ///
     /// # Errors
     /// Every problem of the text at once.
-    pub fn parse_for(text: &str, client: &Client) -> Result<ServiceConfig, Problems> {
+    pub fn parse_for(text: &str, client: &ClientOptions) -> Result<ServiceConfig, Problems> {
         read::read(text, client).map(|inner| ServiceConfig(Arc::new(inner)))
     }
 

@@ -171,7 +171,7 @@ fn words(kind: &ParseErrorKind) -> (String, Option<&'static str>) {
 
 /// A line and a column, both from 1; columns are characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column.
@@ -204,12 +204,12 @@ impl Lines {
 
     /// The place of a byte of the text.
     #[must_use]
-    pub fn place(&self, text: &str, offset: usize) -> Place {
+    pub fn place(&self, text: &str, offset: usize) -> Position {
         let offset = offset.min(text.len());
         let line = self.line(offset);
         let before = &text.as_bytes()[self.start(line)..offset];
         // A character's first byte is the one that is not a continuation.
         let column = before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
-        Place { line, column }
+        Position { line, column }
     }
 }

@@ -19,21 +19,21 @@
 //! - [`ServiceConfig`] is a config that was checked; [`ServiceConfig::lookup`] finds a method's
 //!   entry without allocating.
 //! - [`Chooser`] takes one config from a list of choices, as DNS has it (A2).
-//! - [`Client`] is what the client says besides; together they make a [`Plan`]: rules for the core,
+//! - [`ClientOptions`] is what the client says besides; together they make a [`Plan`]: rules for the core,
 //!   and how statuses are judged.
 //! - [`Pushback`] reads what a server says about the next attempt.
 //! - [`Tally`] and [`Counters`] are the statistics of A6.
 //!
-//! `ruling G15` and the like name entries of [`docs/rulings.md`][rulings]: what A6 leaves open, how
+//! `decision G15` and the like name entries of [`docs/decisions.md`][decisions]: what A6 leaves open, how
 //! it is decided, and which test shows it.
 //!
 //! Invariant: nothing here retries or decides about a retry; that is `redial-core`.
 //!
-//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
+//! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![forbid(unsafe_code)]
 
 mod choice;
-mod client;
+mod client_options;
 pub mod code;
 mod codes;
 mod config;
@@ -52,9 +52,9 @@ pub mod json;
 pub use choice::{
     ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, LANGUAGE, RECORD_NAME_PREFIX,
 };
-pub use client::{
-    ATTEMPTS_CAP, AttemptTimeout, Client, ClientBuilder, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE,
-    Retries,
+pub use client_options::{
+    ATTEMPTS_CAP, AttemptTimeout, ClientOptions, ClientOptionsBuilder, PER_RPC_BUFFER_LIMIT,
+    RETRY_BUFFER_SIZE, Retries,
 };
 pub use code::Code;
 pub use codes::Codes;
@@ -65,6 +65,6 @@ pub use plan::Plan;
 pub use problem::{Problem, Problems, Rule, Severity};
 pub use pushback::{PUSHBACK_HEADER, Pushback};
 pub use read::{ENTRIES_MAX, PROBLEMS_MAX, TEXT_MAX};
-pub use redial_core::{Jitter, Late};
+pub use redial_core::{DeadlineAction, Jitter};
 pub use statistics::{BUCKETS, Counted, Counters, Statistics, Tally};
 pub use throttling::RetryThrottling;

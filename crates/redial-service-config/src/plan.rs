@@ -5,25 +5,28 @@
 
 use std::sync::Arc;
 
-use redial_core::throttle::{Bucket, Tokens};
+use redial_core::throttle::{Bucket, TokenBucket};
 use redial_core::{
-    Backoff, Cost, Directive, Expired, Failure, Grant, HintRule, Jitter, Judgement, Kind, LIVE_MAX,
-    Ns, Numbering, Policy, Proof, Reason, Rules, Stage, Taken, TimedOut,
+    AttemptTimeoutAction, Backoff, Classification, Cost, Directive, ExpiredDeadlineAction, Failure,
+    Grant, HintRule, Jitter, Kind, LIVE_MAX, Ns, Numbering, Policy, Proof, Reason, Rules, Stage,
+    Withdrawal,
 };
 
-use crate::{AttemptTimeout, Client, Code, Codes, MethodConfig, MethodPolicy, Pushback, Retries};
+use crate::{
+    AttemptTimeout, ClientOptions, Code, Codes, MethodConfig, MethodPolicy, Pushback, Retries,
+};
 
 /// What a call of a method does: made once for an entry of a config, used by every call.
 ///
 /// ```
-/// use redial::{Directive, Why, ms};
-/// use redial_service_config::{Client, Code, Pushback, ServiceConfig};
+/// use redial::{Directive, StopReason, ms};
+/// use redial_service_config::{ClientOptions, Code, Pushback, ServiceConfig};
 ///
 /// let config = ServiceConfig::parse(r#"{ "methodConfig": [{
 ///     "name": [{ "service": "echo.Echo" }],
 ///     "retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s",
 ///                      "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#)?;
-/// let plan = Client::default().plan(config.method("/echo.Echo/Get"));
+/// let plan = ClientOptions::default().plan(config.method("/echo.Echo/Get"));
 /// assert_eq!(plan.judge(Code::Ok, Pushback::None).directive, Directive::Succeed);
 /// assert_eq!(plan.judge(Code::Internal, Pushback::None).directive, Directive::Fail);
 ///
@@ -31,7 +34,7 @@ use crate::{AttemptTimeout, Client, Code, Codes, MethodConfig, MethodPolicy, Pus
 /// let busy = redial::testing::meets(plan.judge(Code::Unavailable, Pushback::None));
 /// let played = redial::testing::play(&plan.playable(None), [busy, busy, busy, busy]);
 /// assert_eq!(played.starts(), [ms(0), ms(50), ms(150), ms(350)]);
-/// assert_eq!(played.why(), Some(Why::Attempts));
+/// assert_eq!(played.stop_reason(), Some(StopReason::AttemptsExhausted));
 /// # Ok::<(), redial_service_config::Problems>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -42,7 +45,7 @@ pub struct Plan {
     wait_for_ready: bool,
 }
 
-impl Client {
+impl ClientOptions {
     /// What a call of a method does, given what the config says about it.
     #[must_use]
     pub fn plan(&self, method: Option<&MethodConfig>) -> Plan {
@@ -75,8 +78,8 @@ impl Client {
             jitter,
             jitter_above_cap: matches!(jitter, Jitter::Proportional(_)),
             deadline: method.and_then(|method| method.timeout),
-            late: self.late,
-            expired: Expired::StartsNone,
+            deadline_action: self.deadline_action,
+            expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
             numbering: Numbering::SinceHint,
             hint: HintRule::Exact(self.pushback_max),
             replaces: self.retries != Retries::Off,
@@ -100,7 +103,7 @@ impl Client {
         }
     }
 
-    /// How many attempts a call under this policy makes at the most (ruling G2).
+    /// How many attempts a call under this policy makes at the most (decision G2).
     #[must_use]
     pub fn attempts_of(&self, policy: &MethodPolicy) -> u32 {
         let cap = match policy {
@@ -113,26 +116,26 @@ impl Client {
 
 /// Rules that have no contradiction, since the config and the client have none.
 fn checked(rules: Rules) -> Policy {
-    Policy::new(rules).unwrap_or_else(|problem| {
+    Policy::try_new(rules).unwrap_or_else(|problem| {
         debug_assert!(false, "rules of a checked config and client: {problem}");
-        Policy::checked(Rules { attempts: Some(1), ..Rules::DEFAULT })
+        Policy::new(Rules { attempts: Some(1), ..Rules::DEFAULT })
     })
 }
 
 impl Plan {
-    /// The same plan, where each attempt has this timeout (ruling G42).
+    /// The same plan, where each attempt has this timeout (decision G42).
     #[must_use]
     pub fn with_attempt_timeout(self, timeout: AttemptTimeout) -> Plan {
         let listed = self.codes.contains(Code::DeadlineExceeded);
-        let timed_out = match listed && timeout.retryable {
-            true => TimedOut::Retry,
-            false => TimedOut::Fail { drains: listed },
+        let attempt_timeout_action = match listed && timeout.retryable {
+            true => AttemptTimeoutAction::Retry,
+            false => AttemptTimeoutAction::Fail { drains: listed },
         };
         let rules = *self.policy.rules();
         // A deadline that is not later ends the call before the attempt.
         let is_reached = rules.deadline.is_none_or(|deadline| timeout.after < deadline);
         let attempt_timeout = is_reached.then_some(timeout.after);
-        Plan { policy: checked(Rules { attempt_timeout, timed_out, ..rules }), ..self }
+        Plan { policy: checked(Rules { attempt_timeout, attempt_timeout_action, ..rules }), ..self }
     }
 
     /// The rules for the core.
@@ -147,8 +150,8 @@ impl Plan {
         self.codes
     }
 
-    /// Which repetitions are allowed. [`Retries::Off`]: the throttle is left alone (ruling G12) and
-    /// nothing is kept (ruling G25).
+    /// Which repetitions are allowed. [`Retries::Off`]: the throttle is left alone (decision G12) and
+    /// nothing is kept (decision G25).
     #[must_use]
     pub const fn retries(&self) -> Retries {
         self.retries
@@ -161,17 +164,17 @@ impl Plan {
     }
 
     /// Whether calls wait until there is a connection, as the config has it; a call's own word beats
-    /// it (ruling G41).
+    /// it (decision G41).
     #[must_use]
     pub const fn waits_for_ready(&self) -> bool {
         self.wait_for_ready
     }
 
-    /// How the status of an attempt is judged (rulings G8 to G13, G19 and G20): OK succeeds, a code
+    /// How the status of an attempt is judged (decisions G8 to G13, G19 and G20): OK succeeds, a code
     /// that is listed may be retried as the server says, and any other fails; "do not retry" drains
     /// the throttle whatever the status.
     #[must_use]
-    pub const fn judge(&self, code: Code, pushback: Pushback) -> Judgement {
+    pub const fn judge(&self, code: Code, pushback: Pushback) -> Classification {
         let directive = match code {
             Code::Ok => Directive::Succeed,
             code if self.codes.contains(code) => {
@@ -181,44 +184,45 @@ impl Plan {
         };
         // A listed failure drains by itself.
         let drains = matches!((directive, pushback), (Directive::Fail, Pushback::Stop));
-        Judgement { directive, proof: None, drains }
+        Classification { directive, proof: None, drains }
     }
 
-    /// How an attempt is judged that a connection handed back before it was written (ruling G27).
+    /// How an attempt is judged that a connection handed back before it was written (decision G27).
     #[must_use]
-    pub const fn unsent(&self) -> Judgement {
+    pub const fn unsent(&self) -> Classification {
         self.lost(Stage::Unsent, Some(Proof::Unsent))
     }
 
-    /// How an attempt is judged that the server says it did not process (ruling G26).
+    /// How an attempt is judged that the server says it did not process (decision G26).
     #[must_use]
-    pub const fn unprocessed(&self) -> Judgement {
+    pub const fn unprocessed(&self) -> Classification {
         self.lost(Stage::InFlight, Some(Proof::Unprocessed))
     }
 
-    /// How an attempt is judged that found no connection (ruling G28): UNAVAILABLE, unless the call
+    /// How an attempt is judged that found no connection (decision G28): UNAVAILABLE, unless the call
     /// waits for one.
     #[must_use]
-    pub const fn unconnected(&self, wait_for_ready: bool) -> Judgement {
+    pub const fn unconnected(&self, wait_for_ready: bool) -> Classification {
         let proof = if wait_for_ready { Some(Proof::Unsent) } else { None };
         self.lost(Stage::Unsent, proof)
     }
 
     /// UNAVAILABLE, with what is known of how far it got.
-    const fn lost(&self, stage: Stage, proof: Option<Proof>) -> Judgement {
-        let Judgement { directive, drains, .. } = self.judge(Code::Unavailable, Pushback::None);
+    const fn lost(&self, stage: Stage, proof: Option<Proof>) -> Classification {
+        let Classification { directive, drains, .. } =
+            self.judge(Code::Unavailable, Pushback::None);
         let directive = match directive {
             Directive::Retry(failure) => Directive::Retry(failure.at(stage)),
             other => other,
         };
-        Judgement { directive, proof, drains }
+        Classification { directive, proof, drains }
     }
 
     /// The same as a policy of the library, for [`redial::testing`] and for drivers of your own: with
     /// the throttle of the config, which all plans of a server share.
     #[must_use]
-    pub fn playable(&self, throttle: Option<Arc<Tokens>>) -> redial::Loaded {
-        let policy = redial::Loaded::from_core(self.policy.clone());
+    pub fn playable(&self, throttle: Option<Arc<TokenBucket>>) -> redial::AnyPolicy {
+        let policy = redial::AnyPolicy::from_core(self.policy.clone());
         match throttle {
             None => policy,
             Some(tokens) if self.retries == Retries::Off => policy.sharing(Arc::new(Idle(tokens))),
@@ -237,15 +241,15 @@ const fn failure(code: Code) -> Failure {
     Failure::new(kind).because(Reason::new(code.name()))
 }
 
-/// A throttle that is left alone: what it holds can be seen, and nothing changes it (ruling G12).
-struct Idle(Arc<Tokens>);
+/// A throttle that is left alone: what it holds can be seen, and nothing changes it (decision G12).
+struct Idle(Arc<TokenBucket>);
 
 impl Bucket for Idle {
-    fn take(&self, _cost: Cost, _now: Ns) -> Grant {
-        Grant::Now(Taken(0))
+    fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
+        Grant::Now(Withdrawal(0))
     }
-    fn give_back(&self, _taken: Taken) {}
-    fn succeeded(&self, _taken: Option<Taken>) {}
+    fn refund(&self, _taken: Withdrawal) {}
+    fn succeeded(&self, _taken: Option<Withdrawal>) {}
     fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// What a problem is about. The names of those that make a config invalid are those of the rulings.
+/// What a problem is about. The names of those that make a config invalid are those of the decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
@@ -132,7 +132,7 @@ impl Rule {
         }
     }
 
-    /// Whether breaking it makes the config invalid, or is only surely not meant (ruling G38).
+    /// Whether breaking it makes the config invalid, or is only surely not meant (decision G38).
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {

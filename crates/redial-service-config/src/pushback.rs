@@ -1,4 +1,4 @@
-//! What a server says about the next attempt: `grpc-retry-pushback-ms` (ruling G8).
+//! What a server says about the next attempt: `grpc-retry-pushback-ms` (decision G8).
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! The statistics of A6 per method (ruling G31), derived from the notes of calls.
+//! The statistics of A6 per method (decision G31), derived from the notes of calls.
 //!
-//! Invariant: what counts is decided in [`Tally::note`] alone. Whoever keeps the numbers (atomics in
+//! Invariant: what counts is decided in [`Tally::event`] alone. Whoever keeps the numbers (atomics in
 //! a layer, plain ones in a test) only adds what it says.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redial_core::{Directive, Note};
+use redial_core::{Directive, Event};
 
 /// The buckets of the histogram: each retry adds one to the last bucket that it reaches.
 pub const BUCKETS: [u32; 8] = [1, 2, 3, 4, 5, 10, 100, 1000];
@@ -25,12 +25,12 @@ pub enum Counted {
 ///
 /// ```
 /// use redial_service_config::{Counters, Tally};
-/// # use redial_core::Note;
-/// # let notes = [Note::Started { attempt: 1, number: 1 }, Note::Started { attempt: 2, number: 2 }];
+/// # use redial_core::Event;
+/// # let events = [Event::AttemptStarted { attempt: 1, number: 1 }, Event::AttemptStarted { attempt: 2, number: 2 }];
 /// let counters = Counters::default();
 /// let mut tally = Tally::default();
-/// for note in &notes {
-///     tally.note(note, |counted| counters.add(counted));
+/// for event in &events {
+///     tally.record(event, |counted| counters.add(counted));
 /// }
 /// assert_eq!(counters.read().retries, 1);
 /// ```
@@ -48,15 +48,15 @@ impl Tally {
     /// Says what this note of the call adds. The failure of an attempt is known to be one when the
     /// next note is not its replacement, so it is counted then; a call's last note is its end.
     #[inline]
-    pub fn note(&mut self, note: &Note, mut count: impl FnMut(Counted)) {
+    pub fn record(&mut self, event: &Event, mut count: impl FnMut(Counted)) {
         if let Some(failed) = self.failed.take() {
-            let replaced = matches!(note, Note::Replacing { attempt, .. } if *attempt == failed);
+            let replaced = matches!(event, Event::TransparentRetryScheduled { attempt, .. } if *attempt == failed);
             if !replaced {
                 count(Counted::Failed);
             }
         }
-        match *note {
-            Note::Started { attempt, number } => {
+        match *event {
+            Event::AttemptStarted { attempt, number } => {
                 if number == 1 {
                     self.first = attempt;
                 }
@@ -69,12 +69,14 @@ impl Tally {
                     }
                 }
             }
-            Note::Outcome { attempt, judgement }
-                if attempt != self.first && judgement.directive != Directive::Succeed =>
+            Event::AttemptOutcome { attempt, classification }
+                if attempt != self.first && classification.directive != Directive::Succeed =>
             {
                 self.failed = Some(attempt);
             }
-            Note::TimedOut { attempt } if attempt != self.first => self.failed = Some(attempt),
+            Event::AttemptTimedOut { attempt } if attempt != self.first => {
+                self.failed = Some(attempt)
+            }
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
-//! `retryThrottling`, and the bucket that it describes (rulings G11 and G36).
+//! `retryThrottling`, and the bucket that it describes (decisions G11 and G36).
 
-use redial_core::throttle::Tokens;
+use redial_core::throttle::TokenBucket;
 
 /// `retryThrottling`, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,10 +38,10 @@ impl RetryThrottling {
 
     /// A full bucket.
     #[must_use]
-    pub fn tokens(self) -> Tokens {
+    pub fn tokens(self) -> TokenBucket {
         let max = f64::from(self.max_tokens);
         let ratio = f64::from(self.token_ratio) / 1000.0;
-        Tokens::new(max, ratio).expect("both numbers were checked")
+        TokenBucket::new(max, ratio).expect("both numbers were checked")
     }
 }
 

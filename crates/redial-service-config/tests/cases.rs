@@ -1,4 +1,4 @@
-//! Goal: every case of the shared file is judged as it says, and what the rulings add to it. Method:
+//! Goal: every case of the shared file is judged as it says, and what the decisions add to it. Method:
 //! each text is read; the paths and rules of its problems, and what its methods get, are compared.
 
 use std::collections::BTreeSet;

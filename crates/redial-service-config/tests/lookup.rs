@@ -6,7 +6,7 @@
 mod counting;
 
 use counting::allocations;
-use redial_service_config::{Client, Code, LoadBalancing, Pushback, ServiceConfig};
+use redial_service_config::{ClientOptions, Code, LoadBalancing, Pushback, ServiceConfig};
 
 const CONFIG: &str = r#"{"methodConfig": [
     {"name": [{"service": "a.B"}], "timeout": "1s"},
@@ -46,7 +46,7 @@ fn the_method_then_its_service_then_the_default() {
 fn a_lookup_and_a_judgement_allocate_nothing() {
     let config = ServiceConfig::parse(CONFIG).expect("it is valid");
     let plans: Vec<_> =
-        config.entries().iter().map(|entry| Client::default().plan(Some(entry))).collect();
+        config.entries().iter().map(|entry| ClientOptions::default().plan(Some(entry))).collect();
     let found = allocations(|| {
         for path in ["/a.B/C", "/a.B/D", "/nobody/knows", "", "/a.B/x/y"] {
             let plan = config.lookup(path).map(|entry| &plans[entry]);

@@ -1,16 +1,21 @@
-//! Goal: what the config and the client say reaches the core as the rulings have it. Method: plans
+//! Goal: what the config and the client say reaches the core as the decisions have it. Method: plans
 //! are made, their rules and judgements compared, and some are played.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redial::testing::{meets, play};
-use redial::throttles::Bucket;
-use redial::{Directive, Failure, Hint, Judgement, Kind, Problem, Reason, Stage, Why, ms, s};
-use redial_core::{Backoff, Expired, HintRule, Numbering, Proof, Rules, TimedOut};
+use redial::throttle::Bucket;
+use redial::{
+    Directive, Failure, Hint, Kind, PolicyError, Reason, Stage, StopReason,
+    classify::Classification, ms, s,
+};
+use redial_core::{
+    AttemptTimeoutAction, Backoff, ExpiredDeadlineAction, HintRule, Numbering, Proof, Rules,
+};
 use redial_service_config::{
-    AttemptTimeout, Client, Code, Jitter, Late, MethodConfig, Plan, Pushback, Retries,
-    RetryThrottling, ServiceConfig,
+    AttemptTimeout, ClientOptions, Code, DeadlineAction, Jitter, MethodConfig, Plan, Pushback,
+    Retries, RetryThrottling, ServiceConfig,
 };
 
 const CONFIG: &str = r#"{"methodConfig": [
@@ -22,18 +27,18 @@ fn config() -> ServiceConfig {
     ServiceConfig::parse(CONFIG).expect("it is valid")
 }
 
-fn plan(client: &Client, service: &str) -> Plan {
+fn plan(client: &ClientOptions, service: &str) -> Plan {
     client.plan(config().method(&format!("/{service}/M")))
 }
 
-fn rules(client: &Client, service: &str) -> Rules {
+fn rules(client: &ClientOptions, service: &str) -> Rules {
     *plan(client, service).policy().rules()
 }
 
 const BASE: Rules = Rules {
     attempts: Some(1),
-    late: Late::Wait,
-    expired: Expired::StartsNone,
+    deadline_action: DeadlineAction::WaitForDeadline,
+    expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
     numbering: Numbering::SinceHint,
     replaces: true,
     ..Rules::DEFAULT
@@ -41,7 +46,7 @@ const BASE: Rules = Rules {
 
 #[test]
 fn the_rules_are_the_configs_and_the_clients() {
-    let client = Client::default();
+    let client = ClientOptions::default();
     let backoff = Backoff::Exponential { first: ms(100), factor: 1.6, cap: Some(s(1)) };
     let retry = Rules { attempts: Some(5), backoff, deadline: Some(s(9)), ..BASE };
     assert_eq!(rules(&client, "retry"), retry);
@@ -51,17 +56,16 @@ fn the_rules_are_the_configs_and_the_clients() {
     assert_eq!(rules(&client, "unknown"), BASE);
     assert_eq!(*client.plan(None).policy().rules(), BASE);
 
-    let client = Client::builder()
+    let client = ClientOptions::builder()
         .attempts_cap(40)
         .jitter(Jitter::Proportional(0.2))
-        .late(Late::Early)
+        .deadline_action(DeadlineAction::FailFast)
         .pushback_max(s(3))
-        .build()
-        .unwrap();
+        .build();
     let base = Rules {
         jitter: Jitter::Proportional(0.2),
         jitter_above_cap: true,
-        late: Late::Early,
+        deadline_action: DeadlineAction::FailFast,
         hint: HintRule::Exact(Some(s(3))),
         ..BASE
     };
@@ -77,16 +81,16 @@ fn the_rules_are_the_configs_and_the_clients() {
 fn attempt_timeout_is_in_the_rules_with_what_it_means() {
     let after = AttemptTimeout::after(ms(250));
     let timed_out = |timeout, service: &str| {
-        let client = Client::builder().attempt_timeout(timeout).build().unwrap();
+        let client = ClientOptions::builder().attempt_timeout(timeout).build();
         let rules = rules(&client, service);
-        (rules.attempt_timeout, rules.timed_out)
+        (rules.attempt_timeout, rules.attempt_timeout_action)
     };
     let timeout = Some(ms(250));
     // `retry` lists DEADLINE_EXCEEDED, the others do not.
-    assert_eq!(timed_out(after.retryable(), "retry"), (timeout, TimedOut::Retry));
-    assert_eq!(timed_out(after, "retry"), (timeout, TimedOut::Fail { drains: true }));
+    assert_eq!(timed_out(after.retryable(), "retry"), (timeout, AttemptTimeoutAction::Retry));
+    assert_eq!(timed_out(after, "retry"), (timeout, AttemptTimeoutAction::Fail { drains: true }));
     for service in ["hedge", "none", "unknown"] {
-        let fails = TimedOut::Fail { drains: false };
+        let fails = AttemptTimeoutAction::Fail { drains: false };
         assert_eq!(timed_out(after.retryable(), service), (timeout, fails), "{service}");
     }
     // The deadline of `none` is 2 s: a timeout that is not below it is never reached.
@@ -94,16 +98,19 @@ fn attempt_timeout_is_in_the_rules_with_what_it_means() {
         assert_eq!(timed_out(AttemptTimeout::after(timeout), "none").0, reached);
     }
     let (layer, call) = (AttemptTimeout::after(s(1)).retryable(), AttemptTimeout::after(ms(9)));
-    let client = Client::builder().attempt_timeout(layer).build().unwrap();
+    let client = ClientOptions::builder().attempt_timeout(layer).build();
     let own = plan(&client, "retry").with_attempt_timeout(call);
     assert_eq!(own.policy().rules().attempt_timeout, Some(ms(9)));
-    assert_eq!(own.policy().rules().timed_out, TimedOut::Fail { drains: true });
+    assert_eq!(
+        own.policy().rules().attempt_timeout_action,
+        AttemptTimeoutAction::Fail { drains: true }
+    );
 }
 
 #[test]
 fn retries_that_are_switched_off_leave_the_deadline() {
     for (retries, replaces) in [(Retries::Transparent, true), (Retries::Off, false)] {
-        let client = Client::builder().retries(retries).build().unwrap();
+        let client = ClientOptions::builder().retries(retries).build();
         let plan = plan(&client, "retry");
         let expected = Rules { deadline: Some(s(9)), replaces, ..BASE };
         assert_eq!(*plan.policy().rules(), expected);
@@ -115,21 +122,24 @@ fn retries_that_are_switched_off_leave_the_deadline() {
 
 #[test]
 fn a_client_that_could_do_nothing_is_refused() {
-    let build = |builder: redial_service_config::ClientBuilder| builder.build().err();
-    assert_eq!(build(Client::builder().attempts_cap(0)), Some(Problem::NoAttempt));
+    let build = |builder: redial_service_config::ClientOptionsBuilder| builder.try_build().err();
+    assert_eq!(build(ClientOptions::builder().attempts_cap(0)), Some(PolicyError::NoAttempt));
     for share in [-0.1, 1.1, f64::NAN] {
-        let builder = Client::builder().jitter(Jitter::Proportional(share));
-        assert_eq!(build(builder), Some(Problem::Proportion), "{share}");
+        let builder = ClientOptions::builder().jitter(Jitter::Proportional(share));
+        assert_eq!(build(builder), Some(PolicyError::Proportion), "{share}");
     }
-    assert_eq!(build(Client::builder().attempts_cap(1).jitter(Jitter::Proportional(1.0))), None);
-    assert_eq!(Client::default(), Client::builder().build().unwrap());
-    assert_eq!(Client::default().to_builder().build().unwrap(), Client::default());
+    assert_eq!(
+        build(ClientOptions::builder().attempts_cap(1).jitter(Jitter::Proportional(1.0))),
+        None
+    );
+    assert_eq!(ClientOptions::default(), ClientOptions::builder().build());
+    assert_eq!(ClientOptions::default().to_builder().build(), ClientOptions::default());
 }
 
 #[test]
 fn a_client_whose_open_fields_were_set_to_nonsense_still_plans() {
     for share in [-7.0, 7.0, f64::NAN, f64::INFINITY] {
-        let mut client = Client::default();
+        let mut client = ClientOptions::default();
         client.attempts_cap = 0;
         client.jitter = Jitter::Proportional(share);
         for service in ["retry", "hedge", "none"] {
@@ -140,7 +150,7 @@ fn a_client_whose_open_fields_were_set_to_nonsense_still_plans() {
 
 #[test]
 fn each_status_is_judged_by_the_list() {
-    let plan = plan(&Client::default(), "retry");
+    let plan = plan(&ClientOptions::default(), "retry");
     let listed = |code: Code, kind: Kind| Failure::new(kind).because(Reason::new(code.name()));
     for code in Code::ALL {
         let retry = |kind| Directive::Retry(listed(code, kind));
@@ -151,7 +161,7 @@ fn each_status_is_judged_by_the_list() {
             Code::DeadlineExceeded => retry(Kind::Timeout),
             _ => Directive::Fail,
         };
-        assert_eq!(plan.judge(code, Pushback::None), Judgement::from(directive), "{code}");
+        assert_eq!(plan.judge(code, Pushback::None), Classification::from(directive), "{code}");
         let stopped = plan.judge(code, Pushback::Stop);
         let after = plan.judge(code, Pushback::After(ms(7)));
         match directive {
@@ -161,7 +171,7 @@ fn each_status_is_judged_by_the_list() {
             }
             // Only what is not listed needs to be told that it drains (G13).
             Directive::Fail => {
-                assert_eq!(stopped, Judgement { drains: true, ..Directive::Fail.into() });
+                assert_eq!(stopped, Classification { drains: true, ..Directive::Fail.into() });
                 assert_eq!(after, Directive::Fail.into());
             }
             Directive::Succeed => {
@@ -173,9 +183,9 @@ fn each_status_is_judged_by_the_list() {
 
 #[test]
 fn what_was_lost_on_the_way_is_unavailable_with_its_proof() {
-    let plan = plan(&Client::default(), "retry");
+    let plan = plan(&ClientOptions::default(), "retry");
     let failure = Failure::server().because(Reason::new("UNAVAILABLE"));
-    let lost = |stage: Stage, proof: Option<Proof>| Judgement {
+    let lost = |stage: Stage, proof: Option<Proof>| Classification {
         directive: Directive::Retry(failure.at(stage)),
         proof,
         drains: false,
@@ -184,44 +194,50 @@ fn what_was_lost_on_the_way_is_unavailable_with_its_proof() {
     assert_eq!(plan.unprocessed(), lost(Stage::InFlight, Some(Proof::Unprocessed)));
     assert_eq!(plan.unconnected(false), lost(Stage::Unsent, None));
     assert_eq!(plan.unconnected(true), lost(Stage::Unsent, Some(Proof::Unsent)));
-    let none = Client::default().plan(None);
-    let fails = |proof| Judgement { directive: Directive::Fail, proof, drains: false };
+    let none = ClientOptions::default().plan(None);
+    let fails = |proof| Classification { directive: Directive::Fail, proof, drains: false };
     assert_eq!(none.unsent(), fails(Some(Proof::Unsent)));
     assert_eq!(none.unconnected(false), fails(None));
 }
 
 #[test]
 fn only_the_config_says_that_calls_wait_for_a_connection() {
-    assert!(plan(&Client::default(), "hedge").waits_for_ready());
-    assert!(!plan(&Client::default(), "retry").waits_for_ready());
-    assert!(!Client::default().plan(None).waits_for_ready());
+    assert!(plan(&ClientOptions::default(), "hedge").waits_for_ready());
+    assert!(!plan(&ClientOptions::default(), "retry").waits_for_ready());
+    assert!(!ClientOptions::default().plan(None).waits_for_ready());
 }
 
 #[test]
 fn what_was_never_sent_is_replaced_a_thousand_times_and_then_fails() {
-    let plan = Client::default().plan(None);
+    let plan = ClientOptions::default().plan(None);
     let policy = plan.playable(None);
     let attempts = |unsent: usize| vec![meets(plan.unsent()); unsent];
     let played = play(&policy, attempts(1001));
-    assert_eq!((played.starts().len(), played.why()), (1001, Some(Why::Fatal)));
+    assert_eq!(
+        (played.starts().len(), played.stop_reason()),
+        (1001, Some(StopReason::NotRetryable))
+    );
     let mut enough = attempts(1000);
     enough.push(meets(plan.judge(Code::Ok, Pushback::None)));
-    assert_eq!(play(&policy, enough).why(), Some(Why::Succeeded));
+    assert_eq!(play(&policy, enough).stop_reason(), Some(StopReason::Succeeded));
 }
 
 #[test]
 fn a_plan_plays_with_the_throttle_that_it_is_given() {
     let busy = |plan: &Plan| meets(plan.judge(Code::Unavailable, Pushback::None));
     let tokens = Arc::new(RetryThrottling::new(4, 500).unwrap().tokens());
-    let retry = plan(&Client::default(), "retry");
+    let retry = plan(&ClientOptions::default(), "retry");
     let played = play(&retry.playable(Some(tokens.clone())), [busy(&retry), busy(&retry)]);
-    assert_eq!((played.why(), played.tokens()), (Some(Why::Throttled), Some(2.0)));
+    assert_eq!((played.stop_reason(), played.tokens()), (Some(StopReason::Throttled), Some(2.0)));
     // With retries switched off it is seen, and left alone.
-    let off = Client::builder().retries(Retries::Off).build().unwrap();
+    let off = ClientOptions::builder().retries(Retries::Off).build();
     let off = plan(&off, "retry");
     let stop = meets(off.judge(Code::Unavailable, Pushback::Stop));
     let played = play(&off.playable(Some(tokens.clone())), [stop]);
-    assert_eq!((played.why(), played.tokens()), (Some(Why::Fatal), Some(2.0)));
+    assert_eq!(
+        (played.stop_reason(), played.tokens()),
+        (Some(StopReason::NotRetryable), Some(2.0))
+    );
     let ok = meets(off.judge(Code::Ok, Pushback::None));
     assert_eq!(play(&off.playable(Some(tokens.clone())), [ok]).tokens(), Some(2.0));
     assert_eq!(tokens.tokens(0), Some(2.0));
@@ -238,11 +254,11 @@ fn every_duration_of_a_config_plans() {
         let config = ServiceConfig::parse(&text(span)).expect("it is valid");
         let entry: &MethodConfig = &config.entries()[0];
         assert!(entry.timeout > Some(Duration::ZERO));
-        let plan = Client::default().plan(Some(entry));
+        let plan = ClientOptions::default().plan(Some(entry));
         let busy = meets(plan.judge(Code::Unavailable, Pushback::None));
         let played = play(&plan.playable(None), vec![busy; 5]);
         // What is longer than 584 years never comes.
         let ends = span != "315576000000s";
-        assert_eq!(played.why().is_some(), ends, "{span}");
+        assert_eq!(played.stop_reason().is_some(), ends, "{span}");
     }
 }

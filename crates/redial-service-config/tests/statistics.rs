@@ -1,19 +1,19 @@
-//! Goal: the statistics count what ruling G31 says, once, whoever keeps them. Method: calls are
+//! Goal: the statistics count what decision G31 says, once, whoever keeps them. Method: calls are
 //! played, their notes counted; and every number of a retry is put into its bucket.
 
 use std::thread;
 
 use redial::testing::{Meets, Played, Script, hangs, meets, play};
-use redial::{Judgement, ms};
+use redial::{classify::Classification, ms};
 use redial_service_config::{
-    AttemptTimeout, BUCKETS, Client, Code, Counted, Counters, Plan, Pushback, ServiceConfig,
+    AttemptTimeout, BUCKETS, ClientOptions, Code, Counted, Counters, Plan, Pushback, ServiceConfig,
     Statistics, Tally,
 };
 
 fn plan(policy: &str) -> Plan {
     let text = format!(r#"{{"methodConfig": [{{"name": [{{}}], {policy}}}]}}"#);
     let config = ServiceConfig::parse(&text).expect("it is valid");
-    Client::default().plan(config.method("/a.B/C"))
+    ClientOptions::default().plan(config.method("/a.B/C"))
 }
 
 fn retry() -> Plan {
@@ -31,8 +31,8 @@ fn hedge() -> Plan {
 fn count(played: &Played) -> Statistics {
     let counters = Counters::default();
     let mut tally = Tally::default();
-    for (_, note) in played.diary().notes() {
-        tally.note(note, |counted| counters.add(counted));
+    for (_, event) in played.call_log().events() {
+        tally.record(event, |counted| counters.add(counted));
     }
     counters.read()
 }
@@ -93,7 +93,7 @@ fn what_is_cancelled_has_not_failed() {
 fn what_is_replaced_has_not_failed_and_its_replacement_counts_for_it() {
     let plan = retry();
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
-    let lost = |judgement: Judgement| meets(judgement);
+    let lost = |classification: Classification| meets(classification);
     let (unprocessed, unsent) = (lost(plan.unprocessed()), lost(plan.unsent()));
     let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
     assert_eq!(of(vec![unprocessed, ok]), (0, 0, [0, 0, 0], 1));

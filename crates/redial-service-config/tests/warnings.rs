@@ -1,14 +1,14 @@
 //! Goal: what is legal and surely not meant is told, at its place and with what to do; what is meant
 //! is not. Method: a table of configs, each with an `@` before every place that a warning is about.
 
-use redial_service_config::{Client, Jitter, Problem, ServiceConfig, Severity};
+use redial_service_config::{ClientOptions, Jitter, Problem, ServiceConfig, Severity};
 
 const RETRY: &str = r#""retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}"#;
 const HEDGING: &str = r#""hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0.5s", "nonFatalStatusCodes": ["UNAVAILABLE", "DEADLINE_EXCEEDED"]}"#;
 const THROTTLING: &str = r#""retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}"#;
 
 /// The warnings of a marked text, which must be exactly at its marks.
-fn warnings(marked: &str, client: &Client) -> Vec<Problem> {
+fn warnings(marked: &str, client: &ClientOptions) -> Vec<Problem> {
     let marked = marked
         .replace("RETRY", RETRY)
         .replace("HEDGING", HEDGING)
@@ -144,7 +144,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
 #[test]
 fn each_thing_that_is_surely_not_meant_is_told_once() {
     for (marked, rule, path, what, hint) in TABLE {
-        let found = warnings(marked, &Client::default());
+        let found = warnings(marked, &ClientOptions::default());
         let [warning] = found.as_slice() else { panic!("{marked}\n{found:#?}") };
         assert_eq!((warning.rule.name(), warning.path.as_str()), (rule, path), "{marked}");
         assert_eq!(warning.what, what, "{marked}");
@@ -174,22 +174,22 @@ fn what_is_meant_is_not_warned_about() {
         r#"{"methodConfig": [{"name": [{}], RETRY}, {"name": [{"service": "a.B"}], HEDGING, "timeout": "9s"}], THROTTLING}"#,
         r#"{"methodConfig": [{"name": [{"service": "a.B"}], RETRY}, {"name": [{"service": "x.Y", "method": "C"}], "timeout": "9s"}], THROTTLING}"#,
     ] {
-        assert_eq!(warnings(text, &Client::default()), [], "{text}");
+        assert_eq!(warnings(text, &ClientOptions::default()), [], "{text}");
     }
 }
 
 #[test]
 fn the_client_decides_what_is_above_its_cap_and_beyond_its_timeout() {
     let six = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 6, "nonFatalStatusCodes": [4]}}], THROTTLING}"#;
-    let raised = Client::builder().attempts_cap(6).build().unwrap();
+    let raised = ClientOptions::builder().attempts_cap(6).build();
     assert_eq!(warnings(six, &raised), []);
     let many = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": @33, "nonFatalStatusCodes": [4]}}], THROTTLING}"#;
-    let raised = Client::builder().attempts_cap(u32::MAX).build().unwrap();
+    let raised = ClientOptions::builder().attempts_cap(u32::MAX).build();
     assert_eq!(warnings(many, &raised)[0].what, "32 attempts are made at the most");
     // On average 50, 150, 350 ms with full jitter, 100, 300, 700 ms with today's.
     let slow = r#"{"methodConfig": [{"name": [{}], RETRY, "timeout": @"0.25s"}], THROTTLING}"#;
-    let today = Client::builder().jitter(Jitter::Proportional(0.2)).build().unwrap();
-    let full = warnings(slow, &Client::default());
+    let today = ClientOptions::builder().jitter(Jitter::Proportional(0.2)).build();
+    let full = warnings(slow, &ClientOptions::default());
     assert_eq!(full[0].what, "on average 2 of 3 retries start before 0.25s");
     let today = warnings(slow, &today);
     assert_eq!(today[0].what, "on average 1 of 3 retries start before 0.25s");

@@ -1,4 +1,4 @@
-//! How the standard policy judges a result, in its documented order (ruling S8).
+//! How the standard policy judges a result, in its documented order (decision S8).
 //!
 //! 1. Throttling, whatever else the error is.
 //! 2. A service error that is marked retryable, by its side.
@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::io;
 
-use redial::Judge;
+use redial::classify::ClassifyRule;
 use redial_core::{Directive, Failure, Hint, Kind, Stage};
 
 use crate::io::io_failure;
@@ -112,7 +112,7 @@ pub enum ClientErrors {
 /// ```
 /// use std::io;
 /// use redial_smithy::{Standard, classifier};
-/// use redial::{Directive, Failure, Judge};
+/// use redial::{Directive, Failure, classify::ClassifyRule};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -160,7 +160,7 @@ impl Classifier {
     /// });
     /// # let mut rules = rules;
     /// # let result: io::Result<()> = Err(io::Error::from_raw_os_error(35));
-    /// # assert!(redial::Judge::judge(&mut rules, &result).is_some());
+    /// # assert!(redial::classify::ClassifyRule::judge(&mut rules, &result).is_some());
     /// ```
     #[must_use]
     pub const fn hook<F>(self, hook: F) -> Hooked<Self, F> {
@@ -190,7 +190,7 @@ impl Classifier {
     }
 }
 
-impl<T, E: ServiceError + Error + 'static> Judge<T, E> for Classifier {
+impl<T, E: ServiceError + Error + 'static> ClassifyRule<T, E> for Classifier {
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
         let error = result.as_ref().err()?;
         self.failure(error).map(Directive::Retry)
@@ -205,9 +205,9 @@ pub struct Hooked<C, F> {
     pub(crate) hook: F,
 }
 
-impl<T, E, C, F> Judge<T, E> for Hooked<C, F>
+impl<T, E, C, F> ClassifyRule<T, E> for Hooked<C, F>
 where
-    C: Judge<T, E>,
+    C: ClassifyRule<T, E>,
     F: FnMut(&E) -> Option<Directive>,
 {
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {

@@ -1,9 +1,9 @@
-//! What is known of I/O errors: the step that the design leaves open ("TBD"; ruling S8).
+//! What is known of I/O errors: the step that the design leaves open ("TBD"; decision S8).
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
-use redial::Judge;
+use redial::classify::ClassifyRule;
 use redial_core::{Directive, Failure, Kind, Stage};
 
 use crate::classifier::Hooked;
@@ -26,7 +26,7 @@ pub const CHAIN_MAX: usize = 32;
 /// use redial_smithy::io_failure;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// static READ: Policy = Policy::exponential(ms(10)).checked();
+/// static READ: Policy = Policy::exponential(ms(10)).build();
 /// # let read = || async { std::io::Result::Ok(7) };
 /// let seven = READ.retry(read).when(|error| io_failure(error)).await;
 /// # assert_eq!(seven.ok(), Some(7));
@@ -86,7 +86,7 @@ impl IoErrors {
     }
 }
 
-impl<T, E: Error + 'static> Judge<T, E> for IoErrors {
+impl<T, E: Error + 'static> ClassifyRule<T, E> for IoErrors {
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
         let error = result.as_ref().err()?;
         io_failure(error).map(Directive::Retry)

@@ -1,5 +1,5 @@
 //! Smithy's standard retry strategy: three attempts, a bucket in which retries cost by the kind of
-//! failure, and a classification in a fixed order (section S of the rulings).
+//! failure, and a classification in a fixed order (section S of the decisions).
 //!
 //! ```
 //! use std::io;
@@ -18,16 +18,16 @@
 //! ```
 //!
 //! # Throttle
-//! The policy keeps the strategy's own bucket ([`Costs`](redial::throttles::Costs)), which its clones
+//! The policy keeps the strategy's own bucket ([`CostBucket`](redial::throttle::Costs)), which its clones
 //! share. Several policies share one with [`Policy::sharing`](redial::Policy::sharing), and
-//! [`Funded`](redial::throttles::Funded) adds a budget to it.
+//! [`WithBudget`](redial::throttle::Funded) adds a budget to it.
 //!
 //! # Words
 //! | the design | here |
 //! | --- | --- |
 //! | `RetryStrategy.retry(policy, block)` | `policy.retry(block).classify(rules).await` |
 //! | `StandardRetryStrategy`, its options (`maxAttempts`, `maxTimeMs`) | [`Standard`] (`attempts`, `time_max`) |
-//! | `RetryPolicy.evaluate(result)` | [`Judge::judge`](redial::Judge::judge) |
+//! | `RetryPolicy.evaluate(result)` | [`ClassifyRule::judge`](redial::Judge::judge) |
 //! | `StandardRetryPolicy` | [`Classifier`] |
 //! | `evaluateOtherExceptions` | [`Classifier::hook`] |
 //! | `SdkBaseException`, `ServiceException`, `ClientException` | [`ServiceError`] |
@@ -35,21 +35,21 @@
 //! | `TerminateAndFail` | [`Directive::Fail`](redial::Directive::Fail) |
 //! | `RetryError(reason)` | [`Directive::Retry`](redial::Directive::Retry) with a [`Failure`](redial::Failure) |
 //! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](redial::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
-//! | `RetryTokenBucket`, one of your own | [`Bucket`](redial::throttles::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
-//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`Costs`](redial::throttles::Costs) |
+//! | `RetryTokenBucket`, one of your own | [`Bucket`](redial::throttle::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
+//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`CostBucket`](redial::throttle::Costs) |
 //! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`Token`]: `success`, `failure`, `retry` |
 //! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`Standard::policy_with`] |
 #![forbid(unsafe_code)]
 
 mod classifier;
+#[cfg(feature = "serde")]
+mod config;
 mod io;
 mod options;
 mod preset;
 pub mod presets;
 mod standard;
 mod token;
-#[cfg(feature = "serde")]
-mod written;
 
 pub use classifier::{Classifier, ClientErrors, Hooked, ServiceError, Side, classifier};
 pub use io::{CHAIN_MAX, IoErrors, io_errors, io_failure};
@@ -59,4 +59,4 @@ pub use standard::Standard;
 pub use token::{Scheduled, Token};
 
 /// The options of the bucket.
-pub use redial::throttles::{BucketOptions, CostOptions};
+pub use redial::throttle::{BucketOptions, CostOptions};

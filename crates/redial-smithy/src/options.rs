@@ -1,4 +1,4 @@
-//! What can be given in place of a preset's values (ruling S9).
+//! What can be given in place of a preset's values (decision S9).
 
 /// How many attempts, the first included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub enum Attempts {
     Unlimited,
 }
 
-/// Whether a retry waits for its backoff first or asks the bucket first (ruling S2).
+/// Whether a retry waits for its backoff first or asks the bucket first (decision S2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -20,7 +20,7 @@ pub enum Order {
     TokenFirst,
 }
 
-/// What a server's wish for a delay does (ruling S6).
+/// What a server's wish for a delay does (decision S6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HintKept {

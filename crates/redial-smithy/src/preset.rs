@@ -1,9 +1,9 @@
-//! The numbers of the standard strategy, by the rules that they come from (rulings S1, S5, S6).
+//! The numbers of the standard strategy, by the rules that they come from (decisions S1, S5, S6).
 
 use std::time::Duration;
 
-use redial_core::throttle::CostsSpec;
-use redial_core::{Backoff, HintRule, Jitter, Late, Numbering, Pay, Rules, ms, s};
+use redial_core::throttle::CostBucketConfig;
+use redial_core::{Backoff, ChargeAt, DeadlineAction, HintRule, Jitter, Numbering, Rules, ms, s};
 
 /// Where the values come from that are not given.
 ///
@@ -53,17 +53,17 @@ impl Preset {
             attempts: Some(3),
             backoff: exponential(ms(10), 1.5, s(20)),
             jitter: Jitter::Full,
-            late: Late::Wait,
+            deadline_action: DeadlineAction::WaitForDeadline,
             numbering: Numbering::Attempts,
             hint: HintRule::Exact(None),
-            pay: Pay::AfterBackoff,
+            charge_at: ChargeAt::AfterBackoff,
             ..Rules::DEFAULT
         };
         let aws_2026 = Rules {
             backoff: exponential(ms(50), 2.0, s(20)),
             throttling_first: Some(s(1)),
             hint: HintRule::Within(HINT_ROOM),
-            pay: Pay::Deciding,
+            charge_at: ChargeAt::Decision,
             ..standard
         };
         match self {
@@ -75,15 +75,15 @@ impl Preset {
         }
     }
 
-    pub(crate) const fn bucket(self) -> CostsSpec {
+    pub(crate) const fn bucket(self) -> CostBucketConfig {
         match self {
-            Preset::Standard => CostsSpec::STANDARD,
-            Preset::Aws2026 | Preset::Aws2026Dynamodb => CostsSpec::AWS_2026,
+            Preset::Standard => CostBucketConfig::STANDARD,
+            Preset::Aws2026 | Preset::Aws2026Dynamodb => CostBucketConfig::AWS_2026,
         }
     }
 }
 
-/// How far a server's hint may pass the computed delay (ruling S6).
+/// How far a server's hint may pass the computed delay (decision S6).
 pub(crate) const HINT_ROOM: Duration = s(5);
 
 const fn exponential(first: Duration, factor: f64, cap: Duration) -> Backoff {

@@ -1,6 +1,6 @@
 //! The policies of the design, as values.
 //!
-//! Each keeps its design's own throttle and never the default budget (section B of the rulings);
+//! Each keeps its design's own throttle and never the default budget (section B of the decisions);
 //! each can be given one.
 //!
 //! | name | in code | attempts | backoff | ends by | throttle |
@@ -13,30 +13,30 @@
 //! Beside the bucket:
 //! ```
 //! use std::sync::Arc;
-//! use redial::throttles::{Budget, Funded};
+//! use redial::throttle::{RetryBudget, WithBudget};
 //! use redial_smithy::presets;
 //!
 //! let preset = presets::aws_2026();
-//! let both = Funded::new(Arc::new(preset.costs()?), Arc::new(Budget::standard()));
+//! let both = WithBudget::new(Arc::new(preset.costs()?), Arc::new(RetryBudget::standard()));
 //! let policy = preset.policy()?.sharing(Arc::new(both));
-//! # Ok::<(), redial::Problem>(())
+//! # Ok::<(), redial::PolicyError>(())
 //! ```
 
 use crate::standard::Standard;
 
-/// Smithy's standard strategy (ruling S1). It keeps its own bucket, which waits when empty.
+/// Smithy's standard strategy (decision S1). It keeps its own bucket, which waits when empty.
 #[must_use]
 pub const fn smithy_standard() -> Standard {
     Standard::standard()
 }
 
-/// The AWS SDKs' rules of 2026 (ruling S6). It keeps its own bucket, which refuses when empty.
+/// The AWS SDKs' rules of 2026 (decision S6). It keeps its own bucket, which refuses when empty.
 #[must_use]
 pub const fn aws_2026() -> Standard {
     Standard::aws_2026()
 }
 
-/// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (ruling S6). It keeps its own bucket,
+/// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (decision S6). It keeps its own bucket,
 /// which refuses when empty.
 #[must_use]
 pub const fn aws_2026_dynamodb() -> Standard {

@@ -1,13 +1,13 @@
-//! The standard strategy as plain data: a preset, and what is given in place of its values (rulings
+//! The standard strategy as plain data: a preset, and what is given in place of its values (decisions
 //! S1, S2, S7, S9).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::throttles::{BucketOptions, CostOptions};
+use redial::throttle::{BucketOptions, CostOptions};
 use redial::{Policy, Throttle};
-use redial_core::throttle::{Costs, Empty};
-use redial_core::{Backoff, HintRule, Jitter, Kind, Pay, Problem, Rules, Step};
+use redial_core::throttle::{CostBucket, WhenEmpty};
+use redial_core::{Backoff, ChargeAt, HintRule, Jitter, Kind, PolicyError, Rules, Step};
 
 use crate::options::{Attempts, HintKept, Order};
 use crate::preset::{HINT_ROOM, Preset};
@@ -26,7 +26,7 @@ use crate::preset::{HINT_ROOM, Preset};
 ///     .cost(Kind::Throttling, 20.0)
 ///     .policy()?;
 /// assert_eq!(policy.rules().attempts, Some(5));
-/// # Ok::<(), redial::Problem>(())
+/// # Ok::<(), redial::PolicyError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -40,13 +40,13 @@ pub struct Standard {
     /// After how long the call must end: attempts, backoff and waiting for the bucket together.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub time_max: Option<Duration>,
     /// The delay after the first attempt.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub backoff_first: Option<Duration>,
     /// What each further delay is multiplied by.
@@ -55,19 +55,19 @@ pub struct Standard {
     /// No delay exceeds it.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub backoff_cap: Option<Duration>,
     /// The randomness in a delay.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "redial::written::fields::jitter", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::config::fields::jitter", skip_serializing_if = "Option::is_none")
     )]
     pub jitter: Option<Jitter>,
     /// The first delay after throttling.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "redial::written::fields::span", skip_serializing_if = "Option::is_none")
+        serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub throttling_first: Option<Duration>,
     /// Whether a retry waits for its backoff first or asks the bucket first.
@@ -81,7 +81,7 @@ pub struct Standard {
 }
 
 impl Standard {
-    /// The design's numbers (ruling S1).
+    /// The design's numbers (decision S1).
     // The preset's own name, beside `aws_2026`.
     #[allow(clippy::self_named_constructors)]
     #[must_use]
@@ -89,13 +89,13 @@ impl Standard {
         Standard::of(Preset::Standard)
     }
 
-    /// The AWS SDKs' rules of 2026 (ruling S6).
+    /// The AWS SDKs' rules of 2026 (decision S6).
     #[must_use]
     pub const fn aws_2026() -> Self {
         Standard::of(Preset::Aws2026)
     }
 
-    /// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (ruling S6).
+    /// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (decision S6).
     #[must_use]
     pub const fn aws_2026_dynamodb() -> Self {
         Standard::of(Preset::Aws2026Dynamodb)
@@ -231,7 +231,7 @@ impl Standard {
 
     /// What an empty bucket does.
     #[must_use]
-    pub const fn empty(mut self, empty: Empty) -> Self {
+    pub const fn empty(mut self, empty: WhenEmpty) -> Self {
         self.bucket.empty = Some(empty);
         self
     }
@@ -255,8 +255,8 @@ impl Standard {
         rules.throttling_first = self.throttling_first.or(rules.throttling_first);
         match self.order {
             None => {}
-            Some(Order::BackoffFirst) => rules.pay = Pay::AfterBackoff,
-            Some(Order::TokenFirst) => rules.pay = Pay::Deciding,
+            Some(Order::BackoffFirst) => rules.charge_at = ChargeAt::AfterBackoff,
+            Some(Order::TokenFirst) => rules.charge_at = ChargeAt::Decision,
         }
         match self.hint {
             None => {}
@@ -278,21 +278,21 @@ impl Standard {
     /// let tables = Standard::aws_2026_dynamodb().policy()?.sharing(bucket.clone());
     /// let objects = Standard::aws_2026().policy()?.sharing(bucket);
     /// assert_eq!(tables.tokens(0), objects.tokens(0));
-    /// # Ok::<(), redial::Problem>(())
+    /// # Ok::<(), redial::PolicyError>(())
     /// ```
     ///
     /// # Errors
     /// The bucket's numbers contradict each other.
-    pub fn costs(&self) -> Result<Costs, Problem> {
-        Costs::new(self.bucket.over(self.preset.bucket())?)
+    pub fn costs(&self) -> Result<CostBucket, PolicyError> {
+        CostBucket::new(self.bucket.over(self.preset.bucket())?)
     }
 
     /// The policy, with a bucket of its own that its clones share.
     ///
     /// # Errors
     /// The values contradict each other.
-    pub fn policy(&self) -> Result<Policy, Problem> {
-        let policy = Policy::from_rules(self.rules()).throttle(Throttle::none()).build()?;
+    pub fn policy(&self) -> Result<Policy, PolicyError> {
+        let policy = Policy::from_rules(self.rules()).throttle(Throttle::none()).try_build()?;
         Ok(policy.sharing(Arc::new(self.costs()?)))
     }
 
@@ -305,8 +305,8 @@ impl Standard {
     pub fn policy_with(
         &self,
         delay: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
-    ) -> Result<Policy, Problem> {
+    ) -> Result<Policy, PolicyError> {
         let builder = Policy::from_rules(self.rules()).throttle(Throttle::none());
-        Ok(builder.build_with(delay)?.sharing(Arc::new(self.costs()?)))
+        Ok(builder.try_build_with(delay)?.sharing(Arc::new(self.costs()?)))
     }
 }

@@ -1,5 +1,5 @@
 //! What a try holds of the bucket, for loops of your own: resolved exactly once, in the types
-//! (rulings S3 and S4).
+//! (decisions S3 and S4).
 //!
 //! The drivers of this crate do all this by themselves. Invariant: every way out of a token
 //! consumes it, so resolving one twice does not compile.
@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use redial_core::throttle::Costs;
-use redial_core::{Cost, Grant, Kind, Ns, Purse, duration};
+use redial_core::throttle::CostBucket;
+use redial_core::{Cost, Grant, Kind, Ns, Permit, duration};
 
 /// What the try that runs now holds of a bucket: nothing at first, then what its retry took.
 ///
@@ -17,7 +17,7 @@ use redial_core::{Cost, Grant, Kind, Ns, Purse, duration};
 /// ```
 /// use redial::Kind;
 /// use redial_smithy::{Standard, Token};
-/// use redial::throttles::Bucket as _;
+/// use redial::throttle::Bucket as _;
 ///
 /// let bucket = Standard::aws_2026().costs()?;
 /// let token = Token::acquire(&bucket);
@@ -39,23 +39,23 @@ use redial_core::{Cost, Grant, Kind, Ns, Purse, duration};
 /// ```
 #[must_use = "a token that is dropped counts as a failure"]
 pub struct Token<'b> {
-    purse: Purse<&'b Costs>,
+    permit: Permit<&'b CostBucket>,
 }
 
 impl<'b> Token<'b> {
-    /// The token of a first try; it costs nothing (ruling P10).
-    pub const fn acquire(bucket: &'b Costs) -> Self {
-        Token { purse: Purse::new(bucket) }
+    /// The token of a first try; it costs nothing (decision P10).
+    pub const fn acquire(bucket: &'b CostBucket) -> Self {
+        Token { permit: Permit::new(bucket) }
     }
 
     /// The try succeeded: what its retry took goes back; a first try adds the bucket's `success`.
     pub fn success(mut self) {
-        self.purse.succeeded();
+        self.permit.succeeded();
     }
 
     /// The try failed, and no other follows: nothing goes back.
     pub fn failure(mut self) {
-        self.purse.call_failed();
+        self.permit.call_failed();
     }
 
     /// The try failed with this kind of failure, and another is wanted. `now` is in nanoseconds
@@ -63,19 +63,19 @@ impl<'b> Token<'b> {
     ///
     /// `None`: the bucket is empty and refuses; the token is resolved as a failure.
     pub fn retry(mut self, kind: Kind, now: Ns) -> Option<Scheduled<'b>> {
-        match self.purse.take(Cost { kind }, now) {
-            Grant::Now(_) => Some(Scheduled { purse: self.purse, after: 0 }),
-            Grant::After(after, _) => Some(Scheduled { purse: self.purse, after }),
+        match self.permit.withdraw(Cost { kind }, now) {
+            Grant::Now(_) => Some(Scheduled { permit: self.permit, after: 0 }),
+            Grant::After(after, _) => Some(Scheduled { permit: self.permit, after }),
             // This bucket never answers later.
             Grant::Later | Grant::Refused => None,
         }
     }
 }
 
-/// A retry that is paid for and has not started. Dropping it gives back what it took (ruling P6).
+/// A retry that is paid for and has not started. Dropping it gives back what it took (decision P6).
 #[must_use = "a retry that is dropped never starts"]
 pub struct Scheduled<'b> {
-    purse: Purse<&'b Costs>,
+    permit: Permit<&'b CostBucket>,
     after: Ns,
 }
 
@@ -88,8 +88,8 @@ impl<'b> Scheduled<'b> {
 
     /// The retry starts; what the one before it took is spent.
     pub fn start(mut self) -> Token<'b> {
-        self.purse.started();
-        Token { purse: self.purse }
+        self.permit.started();
+        Token { permit: self.permit }
     }
 }
 

@@ -84,9 +84,9 @@ impl<R, F: FnMut() -> R> Operation for F {
 
 /// An operation that sees its [`Attempt`].
 #[derive(Debug)]
-pub struct Seeing<F>(pub(crate) F);
+pub struct WithAttempt<F>(pub(crate) F);
 
-impl<R, F: FnMut(Attempt) -> R> Operation for Seeing<F> {
+impl<R, F: FnMut(Attempt) -> R> Operation for WithAttempt<F> {
     type Answer = R;
     const SEES: bool = true;
 

@@ -1,4 +1,4 @@
-//! The blocking driver: attempts in the calling thread, one after the other (ruling P12).
+//! The blocking driver: attempts in the calling thread, one after the other (decision P12).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -30,14 +30,14 @@ where
     ///
     /// It blocks the thread while an attempt runs and while it waits for the next one; nothing else.
     /// A running attempt cannot be cancelled: it is told what remains, the deadline is judged when
-    /// it returns, and its own timeout is for the operation to keep (ruling P12).
+    /// it returns, and its own timeout is for the operation to keep (decision P12).
     ///
     /// ```
     /// use redial::{Policy, ms};
     /// use std::fs;
     /// use std::io::ErrorKind;
     ///
-    /// static READ: Policy = Policy::exponential(ms(10)).attempts(5).checked();
+    /// static READ: Policy = Policy::exponential(ms(10)).attempts(5).build();
     ///
     /// let text = READ
     ///     .retry(|| fs::read_to_string("Cargo.toml"))
@@ -69,7 +69,7 @@ where
                     attempts: 1,
                     attempts_max: rules.attempts,
                     elapsed: start.elapsed(),
-                    why: redial_core::Why::Succeeded,
+                    stop_reason: redial_core::StopReason::Succeeded,
                     tokens: None,
                     history: Vec::new(),
                 };

@@ -7,8 +7,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::throttle::Budget;
-use redial_core::{Backoff, HintRule, Jitter, Late, Limits, Problem, Rules, Step};
+use redial_core::throttle::RetryBudget;
+use redial_core::{Backoff, DeadlineAction, HintRule, Jitter, Limits, PolicyError, Rules, Step};
 
 use crate::policy::{Hedged, Policy};
 use crate::throttle::{Handle, Throttle};
@@ -21,7 +21,7 @@ pub struct Builder<P> {
     /// Whether nobody has named a throttle, so that a policy made at run time owns its budget.
     unnamed: bool,
     /// Something that was said and does not go with the backoff, or with what it becomes.
-    misplaced: Option<Problem>,
+    misplaced: Option<PolicyError>,
     becomes: PhantomData<fn() -> P>,
 }
 
@@ -82,24 +82,24 @@ impl<P> Builder<P> {
         if let Some(problem) = self.misplaced {
             panic!("{}", problem.text());
         }
-        let core = redial_core::Policy::checked(self.rules);
+        let core = redial_core::Policy::new(self.rules);
         Policy { core, handle: self.throttle.handle(), strategy: None }
     }
 
-    fn own(self) -> Result<Policy, Problem> {
+    fn own(self) -> Result<Policy, PolicyError> {
         self.placed()?;
-        let core = redial_core::Policy::new(self.rules)?;
+        let core = redial_core::Policy::try_new(self.rules)?;
         Ok(Policy { core, handle: self.own_handle(), strategy: None })
     }
 
-    fn placed(&self) -> Result<(), Problem> {
+    fn placed(&self) -> Result<(), PolicyError> {
         self.misplaced.map_or(Ok(()), Err)
     }
 
     /// The handle of a policy that is made at run time: its own budget, unless one was named.
     fn own_handle(&self) -> Handle {
         if self.unnamed {
-            Handle::Own(Arc::new(Budget::standard()))
+            Handle::Own(Arc::new(RetryBudget::standard()))
         } else {
             self.throttle.handle()
         }
@@ -112,7 +112,7 @@ impl Builder<Policy> {
     pub(crate) const fn retrying(rules: Rules) -> Self {
         let mut builder = Builder::new(rules);
         if rules.hedge.is_some() {
-            builder.misplaced = Some(Problem::HedgeAsRetry);
+            builder.misplaced = Some(PolicyError::HedgeAsRetry);
         }
         builder
     }
@@ -135,7 +135,7 @@ impl Builder<Policy> {
                 Backoff::Exponential { first, factor, cap: Some(most) }
             }
             other => {
-                self.misplaced = Some(Problem::CapWithoutGrowth);
+                self.misplaced = Some(PolicyError::CapWithoutGrowth);
                 other
             }
         };
@@ -149,7 +149,7 @@ impl Builder<Policy> {
             Backoff::Exponential { first, cap, .. } => {
                 self.rules.backoff = Backoff::Exponential { first, factor, cap };
             }
-            _ => self.misplaced = Some(Problem::FactorWithoutGrowth),
+            _ => self.misplaced = Some(PolicyError::FactorWithoutGrowth),
         }
         self
     }
@@ -167,8 +167,8 @@ impl Builder<Policy> {
     }
 
     /// What happens when the next retry cannot start before the deadline.
-    pub const fn late(mut self, late: Late) -> Self {
-        self.rules.late = late;
+    pub const fn deadline_action(mut self, deadline_action: DeadlineAction) -> Self {
+        self.rules.deadline_action = deadline_action;
         self
     }
 
@@ -176,14 +176,14 @@ impl Builder<Policy> {
     ///
     /// ```compile_fail
     /// # use redial::{Policy, ms};
-    /// static NEVER: Policy = Policy::constant(ms(1)).attempts(0).checked();
+    /// static NEVER: Policy = Policy::constant(ms(1)).attempts(0).build();
     /// ```
     ///
     /// # Panics
     /// The rules contradict each other; the message says which and what to write instead.
     #[track_caller]
     #[must_use]
-    pub const fn checked(self) -> Policy {
+    pub const fn build(self) -> Policy {
         self.fixed()
     }
 
@@ -192,7 +192,7 @@ impl Builder<Policy> {
     ///
     /// # Errors
     /// The rules contradict each other.
-    pub fn build(self) -> Result<Policy, Problem> {
+    pub fn try_build(self) -> Result<Policy, PolicyError> {
         self.own()
     }
 
@@ -200,7 +200,10 @@ impl Builder<Policy> {
     ///
     /// # Errors
     /// The table is empty, or the rules contradict each other.
-    pub fn build_with_table(self, table: impl Into<Arc<[Duration]>>) -> Result<Policy, Problem> {
+    pub fn try_build_with_table(
+        self,
+        table: impl Into<Arc<[Duration]>>,
+    ) -> Result<Policy, PolicyError> {
         self.placed()?;
         let core = redial_core::Policy::with_table(self.rules, table)?;
         Ok(Policy { core, handle: self.own_handle(), strategy: None })
@@ -210,10 +213,10 @@ impl Builder<Policy> {
     ///
     /// # Errors
     /// The rules contradict each other.
-    pub fn build_with(
+    pub fn try_build_with(
         self,
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
-    ) -> Result<Policy, Problem> {
+    ) -> Result<Policy, PolicyError> {
         self.placed()?;
         let core = redial_core::Policy::with_function(self.rules, function)?;
         Ok(Policy { core, handle: self.own_handle(), strategy: None })
@@ -227,7 +230,7 @@ impl Builder<Hedged> {
     /// The rules contradict each other; the message says which and what to write instead.
     #[track_caller]
     #[must_use]
-    pub const fn checked(self) -> Hedged {
+    pub const fn build(self) -> Hedged {
         Hedged(self.fixed())
     }
 
@@ -236,7 +239,7 @@ impl Builder<Hedged> {
     ///
     /// # Errors
     /// The rules contradict each other.
-    pub fn build(self) -> Result<Hedged, Problem> {
+    pub fn try_build(self) -> Result<Hedged, PolicyError> {
         self.own().map(Hedged)
     }
 }

@@ -28,18 +28,18 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use redial_core::Ledger;
+use redial_core::CallCounters;
 
-const RUNS: u16 = Ledger::FREE;
-const SLEEPS: u16 = Ledger::FREE << 1;
+const RUNS: u16 = CallCounters::FREE;
+const SLEEPS: u16 = CallCounters::FREE << 1;
 /// The driver owns a box.
-pub(crate) const BOXED: u16 = Ledger::FREE << 2;
+pub(crate) const BOXED: u16 = CallCounters::FREE << 2;
 /// The driver holds what a retry was paid with that has not started.
-pub(crate) const HOLDS: u16 = Ledger::FREE << 3;
+pub(crate) const HOLDS: u16 = CallCounters::FREE << 3;
 /// The first bit that is left to the driver.
-pub(crate) const FREE: u16 = Ledger::FREE << 4;
+pub(crate) const FREE: u16 = CallCounters::FREE << 4;
 
-union Place<R, S> {
+union Slot<R, S> {
     run: ManuallyDrop<R>,
     sleep: ManuallyDrop<S>,
 }
@@ -49,14 +49,14 @@ union Place<R, S> {
 #[doc(hidden)]
 #[repr(C)]
 pub struct Cell<R, S> {
-    ledger: Ledger,
-    place: MaybeUninit<Place<R, S>>,
+    counters: CallCounters,
+    place: MaybeUninit<Slot<R, S>>,
     _pinned: PhantomPinned,
 }
 
 impl<R, S> std::fmt::Debug for Cell<R, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.ledger.fmt(f)
+        self.counters.fmt(f)
     }
 }
 
@@ -64,58 +64,61 @@ impl<R, S> Cell<R, S> {
     /// With nothing in it, for the first attempt.
     #[inline(always)]
     fn new(flags: u16) -> Self {
-        let ledger = Ledger { attempts: 1, flags, ..Ledger::new(0) };
-        Cell { ledger, place: MaybeUninit::uninit(), _pinned: PhantomPinned }
+        let counters = CallCounters { attempts: 1, flags, ..CallCounters::new(0) };
+        Cell { counters, place: MaybeUninit::uninit(), _pinned: PhantomPinned }
     }
 
     #[inline]
-    pub(crate) const fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) const fn counters(&self) -> &CallCounters {
+        &self.counters
     }
 
     /// Lets `change` see and change the ledger; the bits of this module stay as they are, even if it
     /// panics.
     #[inline(always)]
-    pub(crate) fn with_ledger<T>(self: Pin<&mut Self>, change: impl FnOnce(&mut Ledger) -> T) -> T {
+    pub(crate) fn with_ledger<T>(
+        self: Pin<&mut Self>,
+        change: impl FnOnce(&mut CallCounters) -> T,
+    ) -> T {
         struct Keep<'a> {
-            ledger: &'a mut Ledger,
+            counters: &'a mut CallCounters,
             alive: u16,
         }
         impl Drop for Keep<'_> {
             #[inline(always)]
             fn drop(&mut self) {
-                self.ledger.flags = self.ledger.flags & !(RUNS | SLEEPS) | self.alive;
+                self.counters.flags = self.counters.flags & !(RUNS | SLEEPS) | self.alive;
             }
         }
         // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned,
         // is handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
-        let alive = this.ledger.flags & (RUNS | SLEEPS);
-        let keep = Keep { ledger: &mut this.ledger, alive };
-        change(keep.ledger)
+        let alive = this.counters.flags & (RUNS | SLEEPS);
+        let keep = Keep { counters: &mut this.counters, alive };
+        change(keep.counters)
     }
 
     /// Counts another attempt, and says which one it is.
     #[inline(always)]
     pub(crate) fn count(self: Pin<&mut Self>) -> u32 {
         // SAFETY: as above.
-        unsafe { &mut self.get_unchecked_mut().ledger }.count()
+        unsafe { &mut self.get_unchecked_mut().counters }.count()
     }
 
     /// Whether nothing has happened yet.
     #[inline]
     pub(crate) const fn is_new(&self) -> bool {
-        self.ledger.flags == 0
+        self.counters.flags == 0
     }
 
     #[inline]
     pub(crate) const fn runs(&self) -> bool {
-        self.ledger.has(RUNS)
+        self.counters.has(RUNS)
     }
 
     #[inline]
     pub(crate) const fn sleeps(&self) -> bool {
-        self.ledger.has(SLEEPS)
+        self.counters.has(SLEEPS)
     }
 
     /// Puts an attempt in place.
@@ -127,7 +130,7 @@ impl<R, S> Cell<R, S> {
         // SAFETY: what is pinned is neither moved nor handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         // Kept over the call: the compiler must not think that the closure can reach them.
-        let flags = this.ledger.flags;
+        let flags = this.counters.flags;
         assert!(flags & (RUNS | SLEEPS) == 0, "an attempt or a sleep is there");
         let place = this.place.as_mut_ptr();
         // SAFETY: nothing is alive, so nothing is overwritten without its drop, and writing a new
@@ -135,7 +138,7 @@ impl<R, S> Cell<R, S> {
         // nothing is alive, as the bits say. The place is ours and large enough for each of its
         // fields; only the field is written, which is less than the whole where a sleep is larger.
         unsafe { (&raw mut (*place).run).write(ManuallyDrop::new(attempt())) };
-        this.ledger.flags = flags | RUNS;
+        this.counters.flags = flags | RUNS;
     }
 
     /// Puts a sleep in place; what was there is dropped.
@@ -144,14 +147,14 @@ impl<R, S> Cell<R, S> {
         self.as_mut().clear();
         // SAFETY: as in `run`.
         let this = unsafe { self.get_unchecked_mut() };
-        this.place.write(Place { sleep: ManuallyDrop::new(sleep) });
-        this.ledger.set(SLEEPS);
+        this.place.write(Slot { sleep: ManuallyDrop::new(sleep) });
+        this.counters.set(SLEEPS);
     }
 
     /// Drops what is there.
     #[inline(always)]
     pub(crate) fn clear(self: Pin<&mut Self>) {
-        if self.ledger.flags & (RUNS | SLEEPS) != 0 {
+        if self.counters.flags & (RUNS | SLEEPS) != 0 {
             self.clear_place();
         }
     }
@@ -159,12 +162,12 @@ impl<R, S> Cell<R, S> {
     fn clear_place(self: Pin<&mut Self>) {
         // SAFETY: what is pinned is only dropped in place (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
-        if this.ledger.has(RUNS) {
-            this.ledger.clear(RUNS);
+        if this.counters.has(RUNS) {
+            this.counters.clear(RUNS);
             // SAFETY: the bit says that `run` is alive, and it is cleared already (1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
-        } else if this.ledger.has(SLEEPS) {
-            this.ledger.clear(SLEEPS);
+        } else if this.counters.has(SLEEPS) {
+            this.counters.clear(SLEEPS);
             // SAFETY: the bit says that `sleep` is alive, and it is cleared already (1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().sleep) };
         }
@@ -179,7 +182,7 @@ impl<R: Future, S> Cell<R, S> {
     #[inline(always)]
     pub(crate) fn poll_run(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
         assert!(self.runs(), "no attempt is running");
-        let flags = self.ledger.flags;
+        let flags = self.counters.flags;
         // SAFETY: the bit says that `run` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
         let run = unsafe {
@@ -191,7 +194,7 @@ impl<R: Future, S> Cell<R, S> {
             let this = unsafe { self.get_unchecked_mut() };
             // Polling cannot reach the flags: that they are what they were, and that nothing sleeps
             // where an attempt runs, is for the compiler to see.
-            this.ledger.flags = flags & !(RUNS | SLEEPS) | Ledger::ENDED;
+            this.counters.flags = flags & !(RUNS | SLEEPS) | CallCounters::ENDED;
             // SAFETY: it was alive before it was polled, polling cannot reach the bits, and the bit
             // is cleared already (invariants 1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
@@ -242,7 +245,7 @@ pub trait Drive<R, S> {
 
     /// The future is dropped, and something of the call is left; what runs is dropped after this.
     #[doc(hidden)]
-    fn dropped(&mut self, _ledger: &Ledger) {}
+    fn dropped(&mut self, _ledger: &CallCounters) {}
 }
 
 impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
@@ -281,7 +284,7 @@ impl<D: Drive<R, S>, R, S> Drop for Retrying<D, R, S> {
     #[inline(always)]
     fn drop(&mut self) {
         // Nothing of a call that has ended is left.
-        if self.cell.ledger.flags & (RUNS | SLEEPS | BOXED | HOLDS) != 0 {
+        if self.cell.counters.flags & (RUNS | SLEEPS | BOXED | HOLDS) != 0 {
             self.drop_rest();
         }
     }
@@ -302,12 +305,12 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
             }
         }
         let rest = Clear(&mut self.cell);
-        self.driver.dropped(&rest.0.ledger);
+        self.driver.dropped(&rest.0.counters);
     }
 }
 
 impl<D: Drive<R, S>, R, S> std::fmt::Debug for Retrying<D, R, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Retrying").field("ledger", &self.cell.ledger).finish_non_exhaustive()
+        f.debug_struct("Retrying").field("ledger", &self.cell.counters).finish_non_exhaustive()
     }
 }

@@ -3,6 +3,8 @@
 //! The whole result is judged, value or error, so that a waiter ("until this value") and a retry
 //! ("when this error") are the same machine.
 
+pub use redial_core::{Classification, Proof};
+
 use redial_core::{Directive, Failure};
 
 /// What a closure may say about a result: whether to try again, because of what, or a directive.
@@ -11,33 +13,33 @@ use redial_core::{Directive, Failure};
     label = "this closure must say whether to try again",
     note = "it returns `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`"
 )]
-pub trait Word {
+pub trait IntoDirective {
     /// The word as a directive.
     fn directive(self) -> Directive;
 }
 
-impl Word for bool {
+impl IntoDirective for bool {
     #[inline]
     fn directive(self) -> Directive {
         if self { Directive::Retry(Failure::server()) } else { Directive::Fail }
     }
 }
 
-impl Word for Failure {
+impl IntoDirective for Failure {
     #[inline]
     fn directive(self) -> Directive {
         Directive::Retry(self)
     }
 }
 
-impl Word for Option<Failure> {
+impl IntoDirective for Option<Failure> {
     #[inline]
     fn directive(self) -> Directive {
         self.map_or(Directive::Fail, Directive::Retry)
     }
 }
 
-impl Word for Directive {
+impl IntoDirective for Directive {
     #[inline]
     fn directive(self) -> Directive {
         self
@@ -66,7 +68,7 @@ impl Word for Directive {
 /// # async fn main() {
 /// use redial::Policy;
 ///
-/// static GET: Policy = Policy::immediate().attempts(2).checked();
+/// static GET: Policy = Policy::immediate().attempts(2).build();
 /// let gone = GET.retry(async || Err::<(), _>(MyError::NotFound)).await;
 /// assert_eq!(gone.unwrap_err().attempts(), 1);
 ///
@@ -104,7 +106,7 @@ pub enum NoValue {}
 pub enum Classified<T, E, V> {
     /// It is what was asked for.
     Succeed(T),
-    /// An error that ends the call as it should (ruling P11).
+    /// An error that ends the call as it should (decision P11).
     SucceedWith(E),
     /// It does not get better.
     Fail(Last<E, V>),
@@ -164,7 +166,7 @@ impl<T, E: Transient> Classify<T, E> for SayWhichErrorsMayBeRepeatedWithWhen {
 #[derive(Clone, Copy, Debug)]
 pub struct When<F>(pub(crate) F);
 
-impl<T, E, W: Word, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
+impl<T, E, W: IntoDirective, F: FnMut(&E) -> W> Classify<T, E> for When<F> {
     type Kept = NoValue;
     type Rejected = E;
 
@@ -230,12 +232,12 @@ fn widen<E, V>(last: Last<E, NoValue>) -> Last<E, V> {
 }
 
 /// A rule that may have nothing to say about a result; chains ask the next one then.
-pub trait Judge<T, E> {
+pub trait ClassifyRule<T, E> {
     /// Its word, or `None`.
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive>;
 
     /// This rule, then the other: the first that has something to say decides.
-    fn or<R: Judge<T, E>>(self, other: R) -> Or<Self, R>
+    fn or<R: ClassifyRule<T, E>>(self, other: R) -> Or<Self, R>
     where
         Self: Sized,
     {
@@ -243,7 +245,7 @@ pub trait Judge<T, E> {
     }
 }
 
-impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> Judge<T, E> for F {
+impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> ClassifyRule<T, E> for F {
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
         self(result)
     }
@@ -253,7 +255,7 @@ impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> Judge<T, E> for F {
 #[derive(Clone, Copy, Debug)]
 pub struct Or<A, B>(A, B);
 
-impl<T, E, A: Judge<T, E>, B: Judge<T, E>> Judge<T, E> for Or<A, B> {
+impl<T, E, A: ClassifyRule<T, E>, B: ClassifyRule<T, E>> ClassifyRule<T, E> for Or<A, B> {
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive> {
         self.0.judge(result).or_else(|| self.1.judge(result))
     }
@@ -264,7 +266,7 @@ impl<T, E, A: Judge<T, E>, B: Judge<T, E>> Judge<T, E> for Or<A, B> {
 #[derive(Clone, Copy, Debug)]
 pub struct Chain<R>(pub(crate) R);
 
-impl<T, E, R: Judge<T, E>> Classify<T, E> for Chain<R> {
+impl<T, E, R: ClassifyRule<T, E>> Classify<T, E> for Chain<R> {
     type Kept = T;
     type Rejected = (Result<T, E>, Directive);
 

@@ -10,13 +10,14 @@ use std::task::{Context, Poll};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Command, Cost, Dealings, Directive, End, Failure, Grant, Judgement, Lap, Ledger,
-    NEVER, Note, Ns, Outside, Pace, Random, Start, Terms, Why, duration, ns,
+    Advice, Call, CallCounters, CallEnvironment, CallLatency, CallParams, Classification, Command,
+    Cost, Directive, DriverContext, End, Event, Failure, Grant, LatencyEstimator, NEVER, Ns,
+    Random, Start, StopReason, duration, ns,
 };
 
 use crate::attempt::Attempt;
+use crate::call_log::CallLog;
 use crate::classify::{Classified, Last};
-use crate::diary::Diary;
 pub(crate) use crate::draws::draw;
 use crate::error::{BoxError, Error};
 use crate::options::{Hook, Options};
@@ -29,31 +30,31 @@ use crate::throttle::Handle;
 struct Process<'p> {
     random: Option<Random>,
     hook: Option<Hook<'p>>,
-    diary: Option<&'p mut Diary>,
-    history: Option<Vec<(Ns, Note)>>,
+    call_log: Option<&'p mut CallLog>,
+    history: Option<Vec<(Ns, Event)>>,
     /// What the call's pace hears of it, if it has one.
-    lap: Option<(Lap, &'p Pace)>,
+    call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
 }
 
-impl Outside for Process<'_> {
+impl DriverContext for Process<'_> {
     fn draw(&mut self) -> f64 {
         self.random.as_mut().map_or_else(draw, Random::draw)
     }
-    fn note(&mut self, at: Ns, note: Note) {
-        crate::trace::note(&note);
+    fn record(&mut self, at: Ns, event: Event) {
+        crate::trace::record(&event);
         // Taken out while it runs: one that panics is gone when the call is given up because of it.
         if let Some(mut hook) = self.hook.take() {
-            hook(at, &note);
+            hook(at, &event);
             self.hook = Some(hook);
         }
-        if let Some(diary) = &mut self.diary {
-            diary.push(at, note);
+        if let Some(call_log) = &mut self.call_log {
+            call_log.push(at, event);
         }
         if let Some(history) = &mut self.history {
-            history.push((at, note));
+            history.push((at, event));
         }
-        if let Some((lap, pace)) = &mut self.lap {
-            lap.note(at, &note, pace);
+        if let Some((call_latency, estimator)) = &mut self.call_latency {
+            call_latency.record(at, &event, estimator);
         }
     }
 }
@@ -68,7 +69,7 @@ enum Question {
 pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
     pub(crate) call: Call<&'p redial_core::Policy, LIVE>,
     policy: &'p Policy,
-    world: Dealings<Handle, Process<'p>>,
+    env: CallEnvironment<Handle, Process<'p>>,
     strategy: Option<Arc<dyn Strategy + 'p>>,
     strategy_error: Option<BoxError>,
     data: Vec<Box<dyn Any + Send + Sync>>,
@@ -88,23 +89,23 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         options: Options<'p>,
         start: Ns,
     ) -> Self {
-        let hedge = options.pace.and_then(Pace::delay);
+        let hedge = options.estimator.and_then(LatencyEstimator::delay);
         let process = Process {
             random: options.seed.map(Random::new),
             hook: options.hook,
-            diary: options.diary,
+            call_log: options.call_log,
             history: options.history.then(Vec::new),
-            lap: options.pace.map(|pace| (Lap::new(hedge), pace)),
+            call_latency: options.estimator.map(|estimator| (CallLatency::new(hedge), estimator)),
         };
-        let mut world = Dealings::new(handle, process);
-        let terms = Terms {
+        let mut env = CallEnvironment::new(handle, process);
+        let params = CallParams {
             deadline: options.deadline,
             idempotent: !options.not_idempotent,
-            sealed: false,
+            not_replayable: false,
             asks: options.strategy.is_some(),
             hedge,
         };
-        let call = Call::begin(&policy.core, terms, start, &mut world);
+        let call = Call::begin(&policy.core, params, start, &mut env);
         let own: Option<Arc<dyn Strategy + 'p>> = match &policy.strategy {
             Some(strategy) => Some(strategy.clone()),
             None => None,
@@ -112,11 +113,11 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         Engine {
             call,
             policy,
-            world,
+            env,
             strategy: options.strategy.or(own),
             strategy_error: None,
             data: options.data,
-            idempotent: terms.idempotent,
+            idempotent: params.idempotent,
             reasons: Reasons::default(),
             question: None,
             value: None,
@@ -126,7 +127,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
     /// The machine's next command, until there is none.
     pub(crate) fn command(&mut self) -> Option<Command> {
-        self.call.command(&mut self.world)
+        self.call.command(&mut self.env)
     }
 
     /// What an attempt that starts now may know.
@@ -161,25 +162,25 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
                 Directive::Retry(failure)
             }
         };
-        self.call.outcome(slot, Judgement::from(directive), now, &mut self.world);
+        self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
     }
 
     /// Time has passed.
     pub(crate) fn wake(&mut self, now: Ns) {
         // One thing at a time: what it starts may answer at once, and outcomes come first (P4).
-        self.call.wake_once(now, &mut self.world);
+        self.call.wake_once(now, &mut self.env);
     }
 
     /// Asks the strategy; what it does not answer at once is polled by `poll_question`.
     pub(crate) fn ask(&mut self, failure: Failure, now: Ns) {
-        let ledger = *self.call.ledger();
+        let counters = *self.call.counters();
         let deadline = self.call.deadline();
         let request = Request {
             idempotent: self.idempotent,
-            attempts: ledger.attempts,
+            attempts: counters.attempts,
             reasons: self.reasons.before(),
             failure,
-            elapsed: duration(now.saturating_sub(ledger.start)),
+            elapsed: duration(now.saturating_sub(counters.start)),
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
             data: &self.data,
         };
@@ -191,7 +192,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
     /// Waits for the throttle's later answer.
     pub(crate) fn await_grant(&mut self, cost: Cost) {
-        self.question = Some(Question::Throttle(self.world.throttle().later(cost)));
+        self.question = Some(Question::Throttle(self.env.throttle().later(cost)));
     }
 
     fn decided(&mut self, decision: Decision, now: Ns) {
@@ -207,7 +208,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
                 return;
             }
         };
-        self.call.answered(advice, now, &mut self.world);
+        self.call.answered(advice, now, &mut self.env);
     }
 
     /// Polls the question under way; ready if one was answered.
@@ -228,7 +229,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };
                 self.question = None;
-                self.call.granted(grant, now(), &mut self.world);
+                self.call.granted(grant, now(), &mut self.env);
             }
         }
         Poll::Ready(())
@@ -238,20 +239,20 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     pub(crate) fn result(&mut self, end: End) -> Result<(T, Report), Error<E, V>> {
         // The end was decided when the machine was last told something.
         let now = self.call.seen();
-        let ledger: Ledger = *self.call.ledger();
-        let throttled = end.why == Why::Throttled;
-        let history = self.world.outside.history.as_deref().unwrap_or(&[]);
+        let counters: CallCounters = *self.call.counters();
+        let throttled = end.stop_reason == StopReason::Throttled;
+        let history = self.env.context.history.as_deref().unwrap_or(&[]);
         let report = Report {
-            attempts: ledger.attempts,
+            attempts: counters.attempts,
             attempts_max: self.policy.rules().attempts,
-            elapsed: duration(now.saturating_sub(ledger.start)),
-            why: end.why,
-            tokens: if throttled { self.world.throttle().tokens(now) } else { None },
-            history: Report::history(ledger.start, history),
+            elapsed: duration(now.saturating_sub(counters.start)),
+            stop_reason: end.stop_reason,
+            tokens: if throttled { self.env.throttle().tokens(now) } else { None },
+            history: Report::history(counters.start, history),
         };
-        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed), None);
-        match (end.why, self.value.take()) {
-            (Why::Succeeded, Some(value)) => Ok((value, report)),
+        crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
+        match (end.stop_reason, self.value.take()) {
+            (StopReason::Succeeded, Some(value)) => Ok((value, report)),
             _ => Err(Error::new(self.last.take(), self.strategy_error.take(), report)),
         }
     }
@@ -262,7 +263,7 @@ impl<T, E, V, const LIVE: usize> Drop for Engine<'_, T, E, V, LIVE> {
         // A call that is dropped before its end is cancelled; nobody reads a clock for that, so the
         // diary's last note has the moment at which the call was last looked at.
         if self.call.end().is_none() {
-            self.call.cancel(self.call.seen(), &mut self.world);
+            self.call.cancel(self.call.seen(), &mut self.env);
         }
     }
 }

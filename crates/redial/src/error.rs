@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use redial_core::Why;
+use redial_core::StopReason;
 
 use crate::classify::{Last, NoValue};
 use crate::report::{Report, Span};
@@ -66,8 +66,8 @@ impl<E, V> Error<E, V> {
 
     /// Why it ended.
     #[must_use]
-    pub fn why(&self) -> Why {
-        self.0.report.why
+    pub fn stop_reason(&self) -> StopReason {
+        self.0.report.stop_reason
     }
 
     /// Attempts, time, why, and each attempt if the call was told to keep them.
@@ -165,13 +165,13 @@ impl<E, V> Error<E, V> {
     /// Whether time ended it.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        self.why() == Why::Deadline
+        self.stop_reason() == StopReason::Deadline
     }
 
     /// Whether the throttle ended it.
     #[must_use]
     pub fn is_throttled(&self) -> bool {
-        self.why() == Why::Throttled
+        self.stop_reason() == StopReason::Throttled
     }
 }
 
@@ -183,12 +183,14 @@ impl<E: fmt::Display, V> fmt::Display for Error<E, V> {
             (None, Some(Last::Value(_))) => f.write_str("no acceptable value")?,
             (None, None) => f.write_str("no answer")?,
         }
-        let Report { attempts, elapsed, why, .. } = &self.0.report;
+        let Report { attempts, elapsed, stop_reason, .. } = &self.0.report;
         let plural = if *attempts == 1 { "" } else { "s" };
         write!(f, " ({attempts} attempt{plural} in {}; ", Span(*elapsed))?;
-        match why {
-            Why::Fatal | Why::Succeeded | Why::Cancelled => write!(f, "{why})"),
-            _ => write!(f, "gave up: {why}{})", self.0.report.detail()),
+        match stop_reason {
+            StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
+                write!(f, "{stop_reason})")
+            }
+            _ => write!(f, "gave up: {stop_reason}{})", self.0.report.detail()),
         }
     }
 }

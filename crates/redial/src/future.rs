@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Cost, Failure, Grant, Ledger, NEVER, Ns, Taken, Verdict, Why, World, decide, duration,
-    ns,
+    Advice, CallCounters, Cost, Environment, Failure, Grant, NEVER, Ns, StopReason, Verdict,
+    Withdrawal, decide, duration, ns,
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation};
@@ -103,13 +103,13 @@ where
 /// What a plain call sees of the process.
 struct Plain<G>(G);
 
-impl<'p, G: Origin<'p>> World for Plain<G> {
+impl<'p, G: Origin<'p>> Environment for Plain<G> {
     fn draw(&mut self) -> f64 {
         draw()
     }
     #[inline(always)]
-    fn take(&mut self, cost: Cost, now: Ns) -> Grant {
-        self.0.take(cost, now)
+    fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
+        self.0.withdraw(cost, now)
     }
 }
 
@@ -216,12 +216,12 @@ where
 
     /// Enters the call's start if it was not known yet: when its timer was made, or else now.
     fn learn_start(&self, cell: CellOf<'_, O, S>, now: impl FnOnce() -> Ns) {
-        if !cell.ledger().has(TIMED) {
+        if !cell.counters().has(TIMED) {
             let timer_made = self.rare.as_ref().and_then(|rare| rare.driver().start);
             let start = timer_made.map_or_else(now, Moment::ns);
-            cell.with_ledger(|ledger| {
-                ledger.start = start;
-                ledger.set(TIMED);
+            cell.with_ledger(|counters| {
+                counters.start = start;
+                counters.set(TIMED);
             });
         }
     }
@@ -249,14 +249,17 @@ where
                 return self.deliberate(rejected, cell, cx);
             }
             let verdict = self.judge(rejected, cell.as_mut(), |_, failure, cell| {
-                let decide = |ledger: &mut Ledger| {
-                    decide(policy, ledger, failure, Advice::None, 0, NEVER, &mut Plain(origin))
+                let decide = |counters: &mut CallCounters| {
+                    decide(policy, counters, failure, Advice::None, 0, NEVER, &mut Plain(origin))
                 };
                 if failure.asks_nothing() {
                     // Nothing else of the ledger matters, so that it need not be lent out.
-                    let binds = Ledger::ASKS | Ledger::NOT_IDEMPOTENT;
-                    debug_assert_eq!(cell.ledger().flags & binds, 0, "such a call has a machine");
-                    decide(&mut Ledger { attempts: cell.ledger().attempts, ..Ledger::new(0) })
+                    let binds = CallCounters::ASKS | CallCounters::NOT_IDEMPOTENT;
+                    debug_assert_eq!(cell.counters().flags & binds, 0, "such a call has a machine");
+                    decide(&mut CallCounters {
+                        attempts: cell.counters().attempts,
+                        ..CallCounters::new(0)
+                    })
                 } else {
                     cell.with_ledger(decide)
                 }
@@ -286,9 +289,9 @@ where
         let verdict = self.judge(rejected, cell.as_mut(), |this, failure, mut cell| {
             // Most policies need no clock before it is known that one must wait.
             let now = if policy.measures_time() { this.read_clock(cell.as_mut()) } else { 0 };
-            let world = &mut Plain(origin);
-            cell.with_ledger(|ledger| {
-                decide(policy, ledger, failure, Advice::None, now, NEVER, world)
+            let env = &mut Plain(origin);
+            cell.with_ledger(|counters| {
+                decide(policy, counters, failure, Advice::None, now, NEVER, env)
             })
         });
         match verdict {
@@ -311,19 +314,23 @@ where
             Classified::Retry(failure, last) => (failure, last),
             Classified::SucceedWith(error) => {
                 self.origin.succeeded();
-                return ControlFlow::Break(self.gave_up(Why::Succeeded, Last::Error(error), cell));
+                return ControlFlow::Break(self.gave_up(
+                    StopReason::Succeeded,
+                    Last::Error(error),
+                    cell,
+                ));
             }
             Classified::Fail(last) => {
-                return ControlFlow::Break(self.gave_up(Why::Fatal, last, cell));
+                return ControlFlow::Break(self.gave_up(StopReason::NotRetryable, last, cell));
             }
         };
-        let why = match decide(self, &failure, cell.as_mut()) {
+        let stop_reason = match decide(self, &failure, cell.as_mut()) {
             Verdict::Retry { after, .. } => return ControlFlow::Continue(after),
             // A plain policy asks nobody, and its throttle answers at once.
-            Verdict::Later { .. } | Verdict::Ask => Why::Throttled,
-            Verdict::End(why) => why,
+            Verdict::Later { .. } | Verdict::Ask => StopReason::Throttled,
+            Verdict::End(stop_reason) => stop_reason,
         };
-        ControlFlow::Break(self.gave_up(why, last, cell))
+        ControlFlow::Break(self.gave_up(stop_reason, last, cell))
     }
 
     /// Puts a plain call to sleep before its next attempt.
@@ -334,7 +341,7 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        cell.as_mut().with_ledger(|ledger| ledger.set(HOLDS));
+        cell.as_mut().with_ledger(|counters| counters.set(HOLDS));
         let at = self.read_clock(cell.as_mut()).saturating_add(after);
         cell.as_mut().sleep(self.sleeper.sleep_until(at));
         self.asleep(cell, cx)
@@ -344,13 +351,13 @@ where
     #[inline(never)]
     fn gave_up(
         &self,
-        why: Why,
+        stop_reason: StopReason,
         last: Last<ErrorOf<O>, KeptOf<O, C>>,
         mut cell: CellOf<'_, O, S>,
     ) -> ResultOf<O, C, R> {
         let now = self.read_clock(cell.as_mut());
-        let report = report(cell.ledger(), self.origin, now, why);
-        crate::trace::gave_up(report.why, report.attempts, Some(report.elapsed), None);
+        let report = report(cell.counters(), self.origin, now, stop_reason);
+        crate::trace::gave_up(report.stop_reason, report.attempts, Some(report.elapsed), None);
         Err(Error::new(Some(last), None, report))
     }
 
@@ -384,7 +391,7 @@ where
         assert!(cell.sleeps(), "polled after its end");
         ready!(cell.as_mut().poll_sleep(cx));
         // What its next attempt was paid with is used when that starts.
-        cell.as_mut().with_ledger(|ledger| ledger.clear(HOLDS));
+        cell.as_mut().with_ledger(|counters| counters.clear(HOLDS));
         self.proceed(cell, cx)
     }
 
@@ -404,19 +411,24 @@ where
     fn result(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> ResultOf<O, C, R> {
         self.origin.succeeded();
         Ok(R::output(value, || {
-            report(cell.ledger(), self.origin, self.sleeper.now(), Why::Succeeded)
+            report(cell.counters(), self.origin, self.sleeper.now(), StopReason::Succeeded)
         }))
     }
 }
 
 /// The report of a call without a machine.
-fn report<'p>(ledger: &Ledger, origin: impl Origin<'p>, now: Ns, why: Why) -> Report {
-    let throttled = why == Why::Throttled;
+fn report<'p>(
+    counters: &CallCounters,
+    origin: impl Origin<'p>,
+    now: Ns,
+    stop_reason: StopReason,
+) -> Report {
+    let throttled = stop_reason == StopReason::Throttled;
     Report {
-        attempts: ledger.attempts,
+        attempts: counters.attempts,
         attempts_max: origin.policy().rules().attempts,
-        elapsed: duration(now.saturating_sub(ledger.start)),
-        why,
+        elapsed: duration(now.saturating_sub(counters.start)),
+        stop_reason,
         tokens: if throttled { origin.handle().tokens(now) } else { None },
         history: Vec::new(),
     }
@@ -450,7 +462,7 @@ where
                 return self.first_timed(cell, cx);
             }
             self.first(cell.as_mut(), None);
-        } else if cell.ledger().has(BOXED) {
+        } else if cell.counters().has(BOXED) {
             return self.boxed(cell, cx);
         } else if !cell.runs() {
             return self.asleep(cell, cx);
@@ -459,10 +471,10 @@ where
     }
 
     #[inline(always)]
-    fn dropped(&mut self, ledger: &Ledger) {
+    fn dropped(&mut self, counters: &CallCounters) {
         *self.rare = None;
-        if ledger.has(HOLDS) {
-            self.origin.handle().give_back(Taken(0));
+        if counters.has(HOLDS) {
+            self.origin.handle().refund(Withdrawal(0));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! # impl std::fmt::Display for Busy { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str("busy") } }
 //! # impl std::error::Error for Busy {}
 //!
-//! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).checked();
+//! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).build();
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), redial::Error<Busy>> {
@@ -32,9 +32,9 @@
 //! - [`Policy::retry_with`] is for attempts that know their number and the time that remains,
 //!   [`Policy::retry_on`] for operations that borrow mutably, [`Retry::until`] waits for a value.
 //! - [`Hedged`] policies ([`Policy::hedged`]) start another attempt when the first is slow; with a
-//!   [`Pace`], slower than most.
+//!   [`LatencyEstimator`], slower than most.
 //! - [`Error`] says how often, how long and why it ended, and gives the last real error back. A
-//!   [`Report`] has it as data, a [`Diary`] everything that happened, in order.
+//!   [`Report`] has it as data, a [`CallLog`] everything that happened, in order.
 //! - [`testing`] plays policies, and programs that use them, on virtual time.
 //!
 //! # When it does not compile
@@ -44,7 +44,7 @@
 //! | `Retry<.., SayWhichErrorsMayBeRepeatedWithWhen>` is not a future | nothing says which errors may be repeated: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: `.call()` it, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: `.await` it |
-//! | expected `Policy`, found `Builder<Policy>` | a builder ends with `.checked()`, at run time with `.build()?` |
+//! | expected `Policy`, found `Builder<Policy>` | a builder ends with `.build()`, at run time with `.try_build()?` |
 //! | expected `Policy`, found `Hedged` | hedged policies have a type of their own |
 //! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | each attempt needs what the closure gives away: clone it inside, before an `async move` block |
 //! | async closure does not implement `FnMut` because it captures state | an attempt borrows what the closure changes: lend it with [`Policy::retry_on`] |
@@ -69,86 +69,92 @@
 //! A call that succeeds at its first poll allocates nothing, takes no lock, arms no timer and reads
 //! no clock, unless it has a deadline, a diary or asks for the time.
 //!
-//! # Rulings
+//! # Decisions
 //!
-//! `ruling P9` and the like name entries of [`docs/rulings.md`][rulings]: what the designs behind
+//! `decision P9` and the like name entries of [`docs/decisions.md`][decisions]: what the designs behind
 //! this crate leave open, how it is decided, and which test shows it.
 //!
-//! [rulings]: https://github.com/redial-rs/redial/blob/main/docs/rulings.md
+//! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![deny(unsafe_code)]
 
+mod any_policy;
 mod attempt;
 mod blocking;
+mod borrowing;
+mod bucket_options;
 mod builder;
+pub mod call_log;
 #[allow(unsafe_code)]
 mod cell;
-mod classify;
+pub mod classify;
 mod clock;
-mod costs;
-mod diary;
+#[cfg(feature = "serde")]
+pub mod config;
 mod draws;
 mod engine;
 mod error;
-mod funded;
 mod future;
-mod lend;
-mod loaded;
 mod options;
 mod policy;
 pub mod presets;
 mod report;
 mod retry;
 mod sleeper;
-mod strategy;
+pub mod strategy;
 pub mod testing;
-mod throttle;
+pub mod throttle;
 pub mod trace;
-#[cfg(feature = "serde")]
-pub mod written;
+mod with_budget;
 
+pub use any_policy::AnyPolicy;
 pub use attempt::Attempt;
 pub use builder::Builder;
-pub use classify::{Classified, Classify, Judge, Last, NoValue, Transient};
-#[cfg(feature = "serde")]
-pub use diary::DiaryError;
-pub use diary::{Diary, Divergence, NoteDetail};
-pub use draws::draw;
+pub use call_log::CallLog;
+pub use classify::{Last, Transient};
 pub use error::{AnyError, BoxError, Error};
-pub use lend::Lend;
-pub use loaded::Loaded;
 pub use policy::{Hedged, Policy};
-pub use report::{Report, Tried, TriedEnd};
+pub use redial_core::{
+    Directive, Event, Failure, Hint, Jitter, Kind, PolicyError, Reason, Stage, StopReason, ms, s,
+};
+pub use report::{AttemptEnd, AttemptRecord, Report};
 pub use retry::{Retry, retry};
+pub use sleeper::Sleeper;
 #[cfg(feature = "tokio")]
 pub use sleeper::Tokio;
-pub use sleeper::{DefaultSleeper, Moment, Sleeper};
-pub use strategy::{Decision, Request, Strategy};
 pub use throttle::Throttle;
-#[cfg(feature = "serde")]
-pub use written::Written;
 
-/// The core's words that users of this crate need.
-pub use redial_core::{
-    Advice, Backoff, Directive, Expired, Failure, HedgeAt, HedgeAtBuilder, HedgeDelay, Hint,
-    HintRule, Jitter, Judgement, Kind, Late, Limits, Measure, Note, Ns, Numbering, Over, Pace,
-    PaceReading, Pay, Problem, Proof, Reason, Rules, Stage, Step, TimedOut, Under, Why, ms, s,
-};
-/// What the types of calls are made of. Signatures name these; programs seldom do.
+/// Every rule that a policy can have, as plain data.
+pub mod rules {
+    pub use redial_core::{
+        AttemptTimeoutAction, Backoff, ChargeAt, DeadlineAction, ExpiredDeadlineAction, HintRule,
+        LastDelayAction, LimitBasis, Limits, Numbering, OverLimitAction, Rules, Step,
+    };
+}
+
+/// Hedge delays that follow the observed latency.
+pub mod hedging {
+    pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, LatencyEstimate, LatencyEstimator};
+}
+
+/// Sleepers, and the unit of time.
+pub mod time {
+    #[cfg(feature = "tokio")]
+    pub use crate::sleeper::Tokio;
+    pub use crate::sleeper::{DefaultSleeper, Moment, Sleeper};
+    pub use redial_core::{Ns, duration, ms, ns, s};
+}
+
+/// The types that calls are made of. Signatures name them; programs rarely do.
 pub mod parts {
-    pub use crate::attempt::{Answer, Async, Blocking, Operation, Seeing};
+    pub use crate::attempt::{Answer, Async, Blocking, Operation, WithAttempt};
+    pub use crate::borrowing::BorrowingRetry;
     pub use crate::cell::{Drive, Retrying};
-    pub use crate::classify::{Chain, Or, SayWhichErrorsMayBeRepeatedWithWhen, Until, When, Word};
+    pub use crate::classify::{
+        Chain, IntoDirective, Or, SayWhichErrorsMayBeRepeatedWithWhen, Until, When,
+    };
+    pub use crate::draws::draw;
     pub use crate::future::{Driver, Output, Value, WithReport};
     pub use crate::policy::{Origin, Site};
-}
-/// What calls share to hold retries back.
-pub mod throttles {
-    pub use crate::costs::{BucketOptions, CostOptions};
-    pub use crate::funded::Funded;
-    pub use redial_core::throttle::{
-        Bucket, Budget, Costs, CostsSpec, Empty, Free, Place, Tokens, places_are_shared,
-    };
-    pub use redial_core::{Cost, Grant, Taken};
 }
 
 /// The first example of the README is compiled and run with the other examples.

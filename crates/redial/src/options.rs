@@ -4,13 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::{Note, Ns, Pace};
+use redial_core::{Event, LatencyEstimator, Ns};
 
-use crate::diary::Diary;
+use crate::call_log::CallLog;
 use crate::strategy::Strategy;
 
 /// What is called for every note.
-pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Note) + Send + 'p>;
+pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Event) + Send + 'p>;
 
 /// What a call was told besides its policy.
 #[derive(Default)]
@@ -20,23 +20,23 @@ pub(crate) struct Options<'p> {
     pub(crate) strategy: Option<Arc<dyn Strategy + 'p>>,
     pub(crate) data: Vec<Box<dyn Any + Send + Sync>>,
     pub(crate) hook: Option<Hook<'p>>,
-    pub(crate) diary: Option<&'p mut Diary>,
+    pub(crate) call_log: Option<&'p mut CallLog>,
     pub(crate) history: bool,
     pub(crate) seed: Option<u64>,
     /// Only a hedged call has one.
-    pub(crate) pace: Option<&'p Pace>,
+    pub(crate) estimator: Option<&'p LatencyEstimator>,
 }
 
 /// This hook, after the one that is there.
 pub(crate) fn beside<'p>(
     earlier: Option<Hook<'p>>,
-    mut hook: impl FnMut(Ns, &Note) + Send + 'p,
+    mut hook: impl FnMut(Ns, &Event) + Send + 'p,
 ) -> Hook<'p> {
     match earlier {
         None => Box::new(hook),
-        Some(mut earlier) => Box::new(move |at, note| {
-            earlier(at, note);
-            hook(at, note);
+        Some(mut earlier) => Box::new(move |at, event| {
+            earlier(at, event);
+            hook(at, event);
         }),
     }
 }
@@ -66,23 +66,23 @@ macro_rules! call_options {
         /// the order in which they were given.
         ///
         /// ```
-        /// use redial::{Note, Policy};
+        /// use redial::{Event, Policy};
         ///
-        /// static AGAIN: Policy = Policy::immediate().attempts(3).checked();
+        /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
         ///
         /// let mut lines = Vec::new();
         /// let result = AGAIN
         ///     .retry(|| Err::<(), _>("busy"))
         ///     .when(|_| true)
-        ///     .on_note(|_at, note| lines.push(note.to_string()))
+        ///     .on_event(|_at, event| lines.push(event.to_string()))
         ///     .call();
         /// assert!(result.is_err());
         /// assert_eq!(lines[1], "attempt 1 started");
         /// assert_eq!(lines.last().unwrap(), "the call ended with attempt 3: no attempt left");
         /// ```
-        pub fn on_note(
+        pub fn on_event(
             mut self,
-            hook: impl FnMut(redial_core::Ns, &redial_core::Note) + Send + $p,
+            hook: impl FnMut(redial_core::Ns, &redial_core::Event) + Send + $p,
         ) -> Self {
             let options = self.options();
             options.hook = Some(crate::options::beside(options.hook.take(), hook));
@@ -90,17 +90,17 @@ macro_rules! call_options {
         }
 
         /// Writes the call's diary; it is kept up to date, also if the call is dropped.
-        pub fn diary(mut self, diary: &$p mut crate::diary::Diary) -> Self {
-            self.options().diary = Some(diary);
+        pub fn call_log(mut self, call_log: &$p mut crate::call_log::CallLog) -> Self {
+            self.options().call_log = Some(call_log);
             self
         }
 
         /// Keeps each attempt's outcome and time for the report.
         ///
         /// ```
-        /// use redial::{Failure, Policy, TriedEnd};
+        /// use redial::{Failure, Policy, AttemptEnd};
         ///
-        /// static AGAIN: Policy = Policy::immediate().attempts(3).checked();
+        /// static AGAIN: Policy = Policy::immediate().attempts(3).build();
         ///
         /// let mut answers = [Err("busy"), Ok(7)].into_iter();
         /// let (value, report) = AGAIN
@@ -111,8 +111,8 @@ macro_rules! call_options {
         ///     .call()
         ///     .unwrap();
         /// assert_eq!(value, 7);
-        /// assert_eq!(report.history[0].end, TriedEnd::Failed(Failure::server()));
-        /// assert_eq!(report.history[1].end, TriedEnd::Succeeded);
+        /// assert_eq!(report.history[0].end, AttemptEnd::Failed(Failure::server()));
+        /// assert_eq!(report.history[1].end, AttemptEnd::Succeeded);
         /// ```
         pub fn history(mut self) -> Self {
             self.options().history = true;
@@ -142,9 +142,9 @@ macro_rules! retry_options {
         /// did not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
         ///
         /// ```
-        /// use redial::{Failure, Policy, Stage, Why};
+        /// use redial::{Failure, Policy, Stage, StopReason};
         ///
-        /// static PAY: Policy = Policy::immediate().attempts(3).checked();
+        /// static PAY: Policy = Policy::immediate().attempts(3).build();
         ///
         /// // What was never sent cannot have run; once it is on its way, nobody knows.
         /// let mut stages = [Stage::Unsent, Stage::InFlight, Stage::Unsent].into_iter();
@@ -154,7 +154,7 @@ macro_rules! retry_options {
         ///     .not_idempotent()
         ///     .call()
         ///     .unwrap_err();
-        /// assert_eq!((error.why(), error.attempts()), (Why::Unsafe, 2));
+        /// assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotIdempotent, 2));
         /// ```
         pub fn not_idempotent(mut self) -> Self {
             self.options().not_idempotent = true;

@@ -5,13 +5,13 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::throttle::{Bucket, Budget, Place};
-use redial_core::{Backoff, Cost, Grant, Jitter, Ns, Problem, Rules};
+use redial_core::throttle::{Bucket, CallSite, RetryBudget};
+use redial_core::{Backoff, Cost, Grant, Jitter, Ns, PolicyError, Rules};
 
-use crate::attempt::{Answer, Async, Attempt, Operation, Seeing};
+use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
+use crate::borrowing::BorrowingRetry;
 use crate::builder::Builder;
 use crate::classify::SayWhichErrorsMayBeRepeatedWithWhen;
-use crate::lend::Lend;
 use crate::retry::Retry;
 use crate::strategy::Strategy;
 use crate::throttle::{Handle, Throttle};
@@ -30,7 +30,7 @@ use crate::throttle::{Handle, Throttle};
 /// The default budget holds 10 retries in reserve, so no call under it makes more than 11 attempts,
 /// and calls that fail in a row share them. A policy that must try longer, or that waits for a value,
 /// names its throttle: [`Throttle::budget`] with a larger reserve
-/// (`Budget::checked(50.0, 0.1)`), or [`Throttle::none`].
+/// (`RetryBudget::new(50.0, 0.1)`), or [`Throttle::none`].
 #[derive(Clone)]
 pub struct Policy {
     pub(crate) core: redial_core::Policy,
@@ -59,7 +59,7 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
 
     /// Asks for a retry.
     #[doc(hidden)]
-    fn take(self, cost: Cost, now: Ns) -> Grant;
+    fn withdraw(self, cost: Cost, now: Ns) -> Grant;
 
     /// Counts a success.
     #[doc(hidden)]
@@ -89,8 +89,8 @@ impl<'p> Origin<'p> for &'p Policy {
         self.handle.watches_calls()
     }
     #[inline]
-    fn take(self, cost: Cost, now: Ns) -> Grant {
-        self.handle.take(cost, now)
+    fn withdraw(self, cost: Cost, now: Ns) -> Grant {
+        self.handle.withdraw(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
@@ -101,10 +101,10 @@ impl<'p> Origin<'p> for &'p Policy {
 /// A call site without a policy of its own: the default rules, and the site's own budget. The rules
 /// are a constant, so that the compiler sees what they do not ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Site(pub(crate) Place);
+pub struct Site(pub(crate) CallSite);
 
 static DEFAULT: Policy =
-    Policy::exponential(redial_core::ms(100)).throttle(Throttle::none()).checked();
+    Policy::exponential(redial_core::ms(100)).throttle(Throttle::none()).build();
 
 impl<'p> Origin<'p> for Site {
     #[inline(always)]
@@ -112,7 +112,7 @@ impl<'p> Origin<'p> for Site {
         &DEFAULT
     }
     fn handle(self) -> Handle {
-        Handle::Place(self.0)
+        Handle::CallSite(self.0)
     }
     #[inline]
     fn is_flat(self) -> bool {
@@ -123,8 +123,8 @@ impl<'p> Origin<'p> for Site {
         false
     }
     #[inline]
-    fn take(self, cost: Cost, now: Ns) -> Grant {
-        self.0.take(cost, now)
+    fn withdraw(self, cost: Cost, now: Ns) -> Grant {
+        self.0.withdraw(cost, now)
     }
     #[inline(always)]
     fn succeeded(self) {
@@ -141,16 +141,16 @@ impl<'p> Origin<'p> for Site {
 /// ```
 /// use redial::{Hedged, Policy, ms};
 ///
-/// static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+/// static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 /// ```
 ///
 /// The delay is right for the latencies of the day on which it was written; a call with a
-/// [`pace`](crate::Retry::pace) follows those that are seen.
+/// [`estimator`](crate::Retry::pace) follows those that are seen.
 ///
 /// It has no blocking call:
 /// ```compile_fail
 /// # use redial::{Hedged, Policy, ms};
-/// # static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+/// # static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 /// READ.retry(|| std::fs::read("file")).when(|_| true).call();
 /// ```
 #[derive(Clone)]
@@ -221,7 +221,7 @@ impl Policy {
     ///
     /// # Errors
     /// The rules do not go with a strategy.
-    pub fn asking(mut self, strategy: impl Strategy + 'static) -> Result<Self, Problem> {
+    pub fn asking(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
         self.core = self.core.changed(|rules| rules.asks = true)?;
         self.strategy = Some(Arc::new(strategy));
         Ok(self)
@@ -270,7 +270,7 @@ impl Policy {
     /// # use std::time::Duration;
     /// # async fn get(_: u32, wait: Duration) -> io::Result<Duration> { Ok(wait) }
     ///
-    /// static FETCH: Policy = Policy::exponential(ms(10)).deadline(s(5)).checked();
+    /// static FETCH: Policy = Policy::exponential(ms(10)).deadline(s(5)).build();
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> io::Result<()> {
@@ -285,12 +285,12 @@ impl Policy {
     pub const fn retry_with<F, R, K>(
         &self,
         operation: F,
-    ) -> Retry<'_, &Policy, Seeing<F>, K, SayWhichErrorsMayBeRepeatedWithWhen>
+    ) -> Retry<'_, &Policy, WithAttempt<F>, K, SayWhichErrorsMayBeRepeatedWithWhen>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
     {
-        Retry::new(self, Seeing(operation))
+        Retry::new(self, WithAttempt(operation))
     }
 
     /// Repeats an async operation that borrows `target` mutably for each attempt. (One that blocks
@@ -304,7 +304,7 @@ impl Policy {
     /// # struct Conn; impl Conn { async fn query(&mut self, _: &str) -> Result<u32, std::io::Error> { Ok(7) } }
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), std::io::Error> {
-    /// static QUERY: Policy = Policy::exponential(ms(10)).checked();
+    /// static QUERY: Policy = Policy::exponential(ms(10)).build();
     /// let mut conn = Conn;
     /// let rows = QUERY.retry_on(&mut conn, async |conn| conn.query("select 7").await).when(|_| true).await?;
     /// assert_eq!(rows, 7);
@@ -315,11 +315,11 @@ impl Policy {
         &'a self,
         target: &'a mut A,
         operation: F,
-    ) -> Lend<'a, A, F>
+    ) -> BorrowingRetry<'a, A, F>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
     {
-        Lend::new(self, target, operation)
+        BorrowingRetry::new(self, target, operation)
     }
 }
 
@@ -332,7 +332,7 @@ impl Hedged {
     /// # async fn get(_: &str) -> io::Result<u32> { Ok(7) }
     ///
     /// /// A second request goes out if the first has no answer after 50 ms; the first answer wins.
-    /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).checked();
+    /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).build();
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> io::Result<()> {
@@ -350,7 +350,7 @@ impl Hedged {
         O,
         Async,
         SayWhichErrorsMayBeRepeatedWithWhen,
-        crate::DefaultSleeper,
+        crate::sleeper::DefaultSleeper,
         crate::future::Value,
         { redial_core::LIVE_MAX },
     >
@@ -368,10 +368,10 @@ impl Hedged {
     ) -> Retry<
         '_,
         &Policy,
-        Seeing<F>,
+        WithAttempt<F>,
         Async,
         SayWhichErrorsMayBeRepeatedWithWhen,
-        crate::DefaultSleeper,
+        crate::sleeper::DefaultSleeper,
         crate::future::Value,
         { redial_core::LIVE_MAX },
     >
@@ -379,7 +379,7 @@ impl Hedged {
         F: FnMut(Attempt) -> R,
         R: Answer<Async>,
     {
-        Retry::new(&self.0, Seeing(operation))
+        Retry::new(&self.0, WithAttempt(operation))
     }
 
     /// The same policy with a throttle that is shared at run time.
@@ -409,12 +409,12 @@ impl Hedged {
     }
 }
 
-/// The policy of `Policy::exponential(ms(100)).build()`: the documented defaults, and a budget of its
+/// The policy of `Policy::exponential(ms(100)).try_build()`: the documented defaults, and a budget of its
 /// own, as a written policy has it that says nothing.
 impl Default for Policy {
     fn default() -> Self {
-        let core = redial_core::Policy::checked(Rules::DEFAULT);
-        Policy { core, handle: Handle::Own(Arc::new(Budget::standard())), strategy: None }
+        let core = redial_core::Policy::new(Rules::DEFAULT);
+        Policy { core, handle: Handle::Own(Arc::new(RetryBudget::standard())), strategy: None }
     }
 }
 

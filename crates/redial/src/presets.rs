@@ -1,7 +1,7 @@
 //! Policies by name and as values.
 //!
 //! Each keeps its design's own throttle, or none, and never the default budget (section B of the
-//! rulings); each can be given one. The presets of Couchbase, Milvus and smithy are in their crates.
+//! decisions); each can be given one. The presets of Couchbase, Milvus and smithy are in their crates.
 //!
 //! | name | in code | attempts | backoff | ends by | throttle |
 //! | --- | --- | --- | --- | --- | --- |
@@ -12,12 +12,12 @@
 //! ```
 //! use redial::{Policy, Throttle, presets};
 //!
-//! static FETCH: Policy = presets::limits().throttle(Throttle::here()).checked();
+//! static FETCH: Policy = presets::limits().throttle(Throttle::here()).build();
 //! ```
 
 use std::time::Duration;
 
-use redial_core::{Backoff, Jitter, Limits, Problem, Rules, ms, s};
+use redial_core::{Backoff, Jitter, Limits, PolicyError, Rules, ms, s};
 
 use crate::builder::Builder;
 use crate::policy::Policy;
@@ -98,7 +98,7 @@ impl Preset {
     ///
     /// # Errors
     /// The rules contradict each other.
-    pub fn policy(self) -> Result<Policy, Problem> {
+    pub fn policy(self) -> Result<Policy, PolicyError> {
         self.make(None)
     }
 
@@ -106,13 +106,13 @@ impl Preset {
     ///
     /// # Errors
     /// The deadline contradicts the preset.
-    pub fn policy_within(self, deadline: Duration) -> Result<Policy, Problem> {
+    pub fn policy_within(self, deadline: Duration) -> Result<Policy, PolicyError> {
         self.make(Some(deadline))
     }
 
-    fn make(self, deadline: Option<Duration>) -> Result<Policy, Problem> {
+    fn make(self, deadline: Option<Duration>) -> Result<Policy, PolicyError> {
         match self {
-            Preset::Limits => unthrottled(Rules { deadline, ..LIMITS }).build(),
+            Preset::Limits => unthrottled(Rules { deadline, ..LIMITS }).try_build(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redial_core::{Directive, Failure, Note, Ns, Why, duration};
+use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,17 +16,17 @@ pub struct Report {
     /// How long the call took.
     pub elapsed: Duration,
     /// Why it ended.
-    pub why: Why,
+    pub stop_reason: StopReason,
     /// What the throttle held when it ended the call; `None` if something else did.
     pub tokens: Option<f64>,
     /// Each attempt, if the call was told to keep them (`history`).
-    pub history: Vec<Tried>,
+    pub history: Vec<AttemptRecord>,
 }
 
 /// One attempt of a call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Tried {
+pub struct AttemptRecord {
     /// Its place in the order of starts, from 1.
     pub attempt: u32,
     /// When it started, since the call began.
@@ -34,13 +34,13 @@ pub struct Tried {
     /// When it ended, since the call began.
     pub ended: Duration,
     /// How it ended.
-    pub end: TriedEnd,
+    pub end: AttemptEnd,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum TriedEnd {
+pub enum AttemptEnd {
     /// With what was asked for.
     Succeeded,
     /// With something that does not get better.
@@ -56,40 +56,41 @@ pub enum TriedEnd {
 }
 
 impl Report {
-    /// What a person wants to know besides why, with a leading separator (ruling S10).
+    /// What a person wants to know besides why, with a leading separator (decision S10).
     pub(crate) fn detail(&self) -> String {
-        match (self.why, self.tokens, self.attempts_max) {
-            (Why::Throttled, Some(tokens), Some(max)) => {
+        match (self.stop_reason, self.tokens, self.attempts_max) {
+            (StopReason::Throttled, Some(tokens), Some(max)) => {
                 format!(", attempt {} of {max}, {tokens:.1} tokens left", self.attempts)
             }
-            (Why::Throttled, Some(tokens), None) => format!(", {tokens:.1} tokens left"),
+            (StopReason::Throttled, Some(tokens), None) => format!(", {tokens:.1} tokens left"),
             _ => String::new(),
         }
     }
 
     /// The attempts that these notes tell of.
-    pub(crate) fn history(start: Ns, notes: &[(Ns, Note)]) -> Vec<Tried> {
+    pub(crate) fn history(start: Ns, events: &[(Ns, Event)]) -> Vec<AttemptRecord> {
         let since = |at: Ns| duration(at.saturating_sub(start));
-        let mut history: Vec<Tried> = Vec::new();
-        for &(at, note) in notes {
-            let (attempt, end) = match note {
-                Note::Started { attempt, .. } => {
+        let mut history: Vec<AttemptRecord> = Vec::new();
+        for &(at, event) in events {
+            let (attempt, end) = match event {
+                Event::AttemptStarted { attempt, .. } => {
                     let started = since(at);
-                    let end = TriedEnd::Running;
-                    history.push(Tried { attempt, started, ended: started, end });
+                    let end = AttemptEnd::Running;
+                    history.push(AttemptRecord { attempt, started, ended: started, end });
                     continue;
                 }
-                Note::Outcome { attempt, judgement } => match judgement.directive {
-                    Directive::Succeed => (attempt, TriedEnd::Succeeded),
-                    Directive::Fail => (attempt, TriedEnd::Fatal),
-                    Directive::Retry(failure) => (attempt, TriedEnd::Failed(failure)),
+                Event::AttemptOutcome { attempt, classification } => match classification.directive
+                {
+                    Directive::Succeed => (attempt, AttemptEnd::Succeeded),
+                    Directive::Fail => (attempt, AttemptEnd::Fatal),
+                    Directive::Retry(failure) => (attempt, AttemptEnd::Failed(failure)),
                 },
-                Note::TimedOut { attempt } => (attempt, TriedEnd::TimedOut),
-                Note::Cancelled { attempt } => (attempt, TriedEnd::Cancelled),
+                Event::AttemptTimedOut { attempt } => (attempt, AttemptEnd::TimedOut),
+                Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
                 _ => continue,
             };
             let tried = history.iter_mut().find(|tried| tried.attempt == attempt);
-            if let Some(tried) = tried.filter(|tried| tried.end == TriedEnd::Running) {
+            if let Some(tried) = tried.filter(|tried| tried.end == AttemptEnd::Running) {
                 (tried.ended, tried.end) = (since(at), end);
             }
         }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 
-use redial_core::Pace;
-use redial_core::throttle::Place;
+use redial_core::LatencyEstimator;
+use redial_core::throttle::CallSite;
 
 use crate::attempt::{Answer, Async, Operation};
 use crate::cell::Retrying;
 use crate::classify::{
-    Chain, Classify, Judge, SayWhichErrorsMayBeRepeatedWithWhen, Until, When, Word,
+    Chain, Classify, ClassifyRule, IntoDirective, SayWhichErrorsMayBeRepeatedWithWhen, Until, When,
 };
 use crate::future::{Driver, Output, Value, WithReport};
 use crate::options::{Options, call_options, retry_options};
@@ -40,7 +40,7 @@ where
     O: Operation,
     O::Answer: Answer<K>,
 {
-    Retry::new(Site(Place::here()), operation)
+    Retry::new(Site(CallSite::here()), operation)
 }
 
 /// A call that is being written.
@@ -133,7 +133,7 @@ where
     ///     }
     /// }
     ///
-    /// static GET: Policy = Policy::exponential(ms(100)).hint_max(ms(500)).checked();
+    /// static GET: Policy = Policy::exponential(ms(100)).hint_max(ms(500)).build();
     ///
     /// let mut answers =
     ///     [Err(HttpError::Refused), Err(HttpError::Busy { retry_after: ms(2) }), Ok("page")].into_iter();
@@ -145,7 +145,7 @@ where
     pub fn when<W, F>(self, accepts: F) -> Retry<'p, G, O, K, When<F>, S, R, LIVE>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
-        W: Word,
+        W: IntoDirective,
     {
         self.map(|_| When(accepts))
     }
@@ -161,7 +161,7 @@ where
     /// use redial::{Policy, Throttle, ms, s};
     ///
     /// static POLL: Policy =
-    ///     Policy::constant(ms(5)).unlimited().deadline(s(2)).throttle(Throttle::none()).checked();
+    ///     Policy::constant(ms(5)).unlimited().deadline(s(2)).throttle(Throttle::none()).build();
     ///
     /// let mut progress = 0;
     /// let status = POLL
@@ -185,11 +185,11 @@ where
     }
 
     /// How the whole result is judged, value or error. Rules can be chained with
-    /// [`Judge::or`]: the first that has something to say decides; if none has, a value succeeds
+    /// [`ClassifyRule::or`]: the first that has something to say decides; if none has, a value succeeds
     /// and an error fails.
     ///
     /// ```
-    /// use redial::{Directive, Failure, Judge, Policy, Why};
+    /// use redial::{Directive, Failure, Policy, StopReason, classify::ClassifyRule};
     ///
     /// struct Response { status: u16 }
     /// type Answer = Result<Response, std::io::Error>;
@@ -209,7 +209,7 @@ where
     ///     answer.as_ref().err().map(|_| Directive::Retry(Failure::client()))
     /// }
     ///
-    /// static GET: Policy = Policy::immediate().attempts(4).checked();
+    /// static GET: Policy = Policy::immediate().attempts(4).build();
     ///
     /// let mut answers = [429, 0, 503, 404].map(|status| match status {
     ///     0 => Err(std::io::Error::other("connection reset")),
@@ -221,12 +221,12 @@ where
     ///     .call()
     ///     .err()
     ///     .unwrap();
-    /// assert_eq!((error.why(), error.attempts()), (Why::Fatal, 4));
+    /// assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotRetryable, 4));
     /// assert_eq!(error.last_value().unwrap().status, 404);
     /// ```
     pub fn classify<J>(self, rules: J) -> Retry<'p, G, O, K, Chain<J>, S, R, LIVE>
     where
-        J: Judge<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
+        J: ClassifyRule<<O::Answer as Answer<K>>::Value, <O::Answer as Answer<K>>::Error>,
     {
         self.map(|_| Chain(rules))
     }
@@ -242,7 +242,7 @@ where
     pub fn when<W, H>(self, accepts: H) -> Retry<'p, G, O, K, Until<F, When<H>>, S, R, LIVE>
     where
         H: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
-        W: Word,
+        W: IntoDirective,
     {
         self.map(|until| Until(until.0, When(accepts)))
     }
@@ -309,18 +309,18 @@ impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }
     /// a [`deadline`](Retry::deadline) tells it more than a timeout around the call.
     ///
     /// ```
-    /// use redial::{HedgeAt, HedgeDelay, Hedged, Pace, Policy, ms};
+    /// use redial::{Hedged, Policy, ms, hedging::{HedgeAt, HedgeDelay, LatencyEstimator}};
     /// # use std::io;
     /// # async fn get(_: &str) -> io::Result<u32> { tokio::time::sleep(ms(8)).await; Ok(7) }
     ///
-    /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).checked();
+    /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).build();
     /// /// What 95 of 100 reads stay below, once 20 are known.
-    /// static READS: Pace = Pace::new(HedgeAt::quantile(0.95).floor(ms(2)).samples(20).checked());
+    /// static READS: LatencyEstimator = LatencyEstimator::new(HedgeAt::quantile(0.95).floor(ms(2)).samples(20).build());
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> io::Result<()> {
     /// for _ in 0..20 {
-    ///     READ.retry(|| get("key")).when(|_| true).pace(&READS).await?;
+    ///     READ.retry(|| get("key")).when(|_| true).latency_estimator(&READS).await?;
     /// }
     /// let Some(HedgeDelay::After(delay)) = READS.delay() else { panic!("20 are known") };
     /// assert!((4_000_000..16_000_000).contains(&delay), "around 8 ms, in ns: {delay}");
@@ -330,15 +330,15 @@ impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }
     ///
     /// A call that is not hedged has none:
     /// ```compile_fail,E0599
-    /// # use redial::{HedgeAt, Pace, Policy, ms};
-    /// # static READS: Pace = Pace::new(HedgeAt::quantile(0.95).checked());
-    /// static FETCH: Policy = Policy::exponential(ms(20)).checked();
+    /// # use redial::{Policy, ms, hedging::{HedgeAt, LatencyEstimator}};
+    /// # static READS: LatencyEstimator = LatencyEstimator::new(HedgeAt::quantile(0.95).build());
+    /// static FETCH: Policy = Policy::exponential(ms(20)).build();
     /// # async fn f() {
-    /// FETCH.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).pace(&READS).await;
+    /// FETCH.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).latency_estimator(&READS).await;
     /// # }
     /// ```
-    pub fn pace(mut self, pace: &'p Pace) -> Self {
-        self.options().pace = Some(pace);
+    pub fn latency_estimator(mut self, estimator: &'p LatencyEstimator) -> Self {
+        self.options().estimator = Some(estimator);
         self
     }
 }

@@ -42,7 +42,7 @@ impl From<Instant> for Moment {
 /// A clock and its timer. Implement it to run on another executor or on virtual time.
 ///
 /// ```
-/// use redial::{Ns, Sleeper};
+/// use redial::{Sleeper, time::Ns};
 ///
 /// #[derive(Clone, Copy)]
 /// struct MyExecutor;

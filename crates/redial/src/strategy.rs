@@ -1,4 +1,6 @@
-//! Strategies in Couchbase's sense: the application decides about each failure (ruling C9).
+//! Strategies in Couchbase's sense: the application decides about each failure (decision C9).
+
+pub use redial_core::Advice;
 
 use std::any::Any;
 use std::fmt;
@@ -86,7 +88,7 @@ impl fmt::Debug for Request<'_> {
 }
 
 /// The reasons of a call's failures, for its strategy: even those about which no strategy is asked
-/// (rulings C9, C10).
+/// (decisions C9, C10).
 #[derive(Debug, Default)]
 pub(crate) struct Reasons {
     before: Vec<Reason>,
@@ -127,14 +129,14 @@ impl Decision {
     /// zero retries at once, and an error fails the call with that error as its source.
     ///
     /// ```
-    /// use redial::{Decision, Request, ms};
+    /// use redial::{ms, strategy::{Decision, Request}};
     /// # async fn ask_operator(_attempts: u32) -> bool { true }
     ///
     /// let strategy = |request: &Request<'_>| {
     ///     let retries = request.retry_attempts();
     ///     Decision::later(async move { ask_operator(retries).await.then_some(ms(20)) })
     /// };
-    /// # let _: &dyn redial::Strategy = &strategy;
+    /// # let _: &dyn redial::strategy::Strategy = &strategy;
     /// ```
     pub fn later<F>(decision: F) -> Self
     where
@@ -172,11 +174,11 @@ impl fmt::Debug for Decision {
 /// Decides whether a failed attempt is tried again, and when. A closure is enough:
 ///
 /// ```
-/// use redial::{Decision, Policy, Request, ms, s};
+/// use redial::{Policy, ms, s, strategy::{Decision, Request}};
 /// # #[derive(Debug)] struct Busy;
 /// struct Robot;
 ///
-/// static POLICY: Policy = Policy::constant(ms(10)).unlimited().deadline(s(2)).checked();
+/// static POLICY: Policy = Policy::constant(ms(10)).unlimited().deadline(s(2)).build();
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let result = POLICY

@@ -1,11 +1,18 @@
 //! Which throttle a policy uses.
 
+pub use crate::bucket_options::{BucketOptions, CostOptions};
+pub use crate::with_budget::WithBudget;
+pub use redial_core::throttle::{
+    Bucket, CallSite, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, Unthrottled,
+    WhenEmpty, call_sites_share_a_budget,
+};
+pub use redial_core::{Cost, Grant, Withdrawal};
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use redial_core::throttle::{Bucket, Budget, Place};
-use redial_core::{Cost, Grant, Ns, Taken};
+use redial_core::Ns;
 
 /// A throttle that can stand in a `static`: none, the budget of a place, or a shared one.
 #[derive(Clone, Copy)]
@@ -14,8 +21,8 @@ pub struct Throttle(pub(crate) Fixed);
 #[derive(Clone, Copy)]
 pub(crate) enum Fixed {
     None,
-    Place(Place),
-    Budget(&'static Budget),
+    CallSite(CallSite),
+    Budget(&'static RetryBudget),
     Shared(&'static (dyn Bucket + Send + Sync)),
 }
 
@@ -30,26 +37,26 @@ impl Throttle {
     #[track_caller]
     #[must_use]
     pub const fn here() -> Self {
-        Throttle(Fixed::Place(Place::here()))
+        Throttle(Fixed::CallSite(CallSite::here()))
     }
 
     /// A budget that several policies, clients and layers share.
     ///
     /// ```
-    /// use redial::throttles::Budget;
+    /// use redial::throttle::RetryBudget;
     /// use redial::{Policy, Throttle, ms};
     ///
-    /// static DATABASE: Budget = Budget::standard();
-    /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::budget(&DATABASE)).checked();
-    /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&DATABASE)).checked();
+    /// static DATABASE: RetryBudget = RetryBudget::standard();
+    /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::budget(&DATABASE)).build();
+    /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&DATABASE)).build();
     ///
     /// // One that bears 50 retries in a row, and for ever one in five successful calls.
-    /// static JOBS: Budget = Budget::checked(50.0, 0.2);
+    /// static JOBS: RetryBudget = RetryBudget::new(50.0, 0.2);
     /// static POLL: Policy =
-    ///     Policy::constant(ms(50)).attempts(30).throttle(Throttle::budget(&JOBS)).checked();
+    ///     Policy::constant(ms(50)).attempts(30).throttle(Throttle::budget(&JOBS)).build();
     /// ```
     #[must_use]
-    pub const fn budget(budget: &'static Budget) -> Self {
+    pub const fn budget(budget: &'static RetryBudget) -> Self {
         Throttle(Fixed::Budget(budget))
     }
 
@@ -62,7 +69,7 @@ impl Throttle {
     pub(crate) const fn handle(self) -> Handle {
         match self.0 {
             Fixed::None => Handle::None,
-            Fixed::Place(place) => Handle::Place(place),
+            Fixed::CallSite(place) => Handle::CallSite(place),
             Fixed::Budget(budget) => Handle::Budget(budget),
             Fixed::Shared(bucket) => Handle::Static(bucket),
         }
@@ -81,10 +88,10 @@ impl fmt::Debug for Throttle {
 pub enum Handle {
     None,
     /// The default budget of a place, found at each use.
-    Place(Place),
-    Budget(&'static Budget),
+    CallSite(CallSite),
+    Budget(&'static RetryBudget),
     /// The budget of a policy that was made at run time, shared with its clones.
-    Own(Arc<Budget>),
+    Own(Arc<RetryBudget>),
     Static(&'static (dyn Bucket + Send + Sync)),
     Shared(Arc<dyn Bucket + Send + Sync>),
 }
@@ -92,16 +99,16 @@ pub enum Handle {
 impl Handle {
     /// Whether what it takes is always the same, so that a flag can stand for the payment.
     pub(crate) const fn is_flat(&self) -> bool {
-        matches!(self, Handle::None | Handle::Place(_) | Handle::Budget(_) | Handle::Own(_))
+        matches!(self, Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_))
     }
 
     #[inline(never)]
     fn take_elsewhere(&self, cost: Cost, now: Ns) -> Grant {
-        self.bucket().map_or(Grant::Now(Taken(0)), |bucket| bucket.take(cost, now))
+        self.bucket().map_or(Grant::Now(Withdrawal(0)), |bucket| bucket.withdraw(cost, now))
     }
 
     #[inline(never)]
-    fn succeeded_elsewhere(&self, taken: Option<Taken>) {
+    fn succeeded_elsewhere(&self, taken: Option<Withdrawal>) {
         if let Some(bucket) = self.bucket() {
             bucket.succeeded(taken);
         }
@@ -114,7 +121,7 @@ impl Handle {
             Handle::Static(bucket) => *bucket,
             Handle::Shared(bucket) => &**bucket,
             // Budgets do not watch calls.
-            Handle::None | Handle::Place(_) | Handle::Budget(_) | Handle::Own(_) => return None,
+            Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_) => return None,
         };
         bucket.watches_calls().then_some(bucket)
     }
@@ -122,7 +129,7 @@ impl Handle {
     fn bucket(&self) -> Option<&dyn Bucket> {
         match self {
             Handle::None => None,
-            Handle::Place(place) => Some(place.budget()),
+            Handle::CallSite(place) => Some(place.budget()),
             Handle::Budget(budget) => Some(*budget),
             Handle::Own(budget) => Some(&**budget),
             Handle::Static(bucket) => Some(*bucket),
@@ -135,7 +142,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Handle::None => f.write_str("none"),
-            Handle::Place(place) => write!(f, "budget of {}", place.location()),
+            Handle::CallSite(place) => write!(f, "budget of {}", place.location()),
             Handle::Own(_) => f.write_str("own budget"),
             Handle::Budget(_) => f.write_str("shared budget"),
             Handle::Static(_) | Handle::Shared(_) => f.write_str("shared"),
@@ -155,13 +162,13 @@ impl Bucket for Handle {
         self.watching().is_some()
     }
 
-    fn call_failed(&self, taken: Option<Taken>) {
+    fn call_failed(&self, taken: Option<Withdrawal>) {
         if let Some(bucket) = self.watching() {
             bucket.call_failed(taken);
         }
     }
 
-    fn call_cancelled(&self, taken: Option<Taken>) {
+    fn call_cancelled(&self, taken: Option<Withdrawal>) {
         if let Some(bucket) = self.watching() {
             bucket.call_cancelled(taken);
         }
@@ -176,11 +183,11 @@ impl Bucket for Handle {
     }
 
     #[inline(always)]
-    fn take(&self, cost: Cost, now: Ns) -> Grant {
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match self {
-            Handle::None => Grant::Now(Taken(0)),
-            Handle::Place(place) => place.take(cost, now),
-            Handle::Budget(budget) => budget.take(cost, now),
+            Handle::None => Grant::Now(Withdrawal(0)),
+            Handle::CallSite(place) => place.withdraw(cost, now),
+            Handle::Budget(budget) => budget.withdraw(cost, now),
             _ => self.take_elsewhere(cost, now),
         }
     }
@@ -188,21 +195,21 @@ impl Bucket for Handle {
     fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         match self.bucket() {
             Some(bucket) => bucket.later(cost),
-            None => Box::pin(std::future::ready(Grant::Now(Taken(0)))),
+            None => Box::pin(std::future::ready(Grant::Now(Withdrawal(0)))),
         }
     }
 
-    fn give_back(&self, taken: Taken) {
+    fn refund(&self, taken: Withdrawal) {
         if let Some(bucket) = self.bucket() {
-            bucket.give_back(taken);
+            bucket.refund(taken);
         }
     }
 
     #[inline(always)]
-    fn succeeded(&self, taken: Option<Taken>) {
+    fn succeeded(&self, taken: Option<Withdrawal>) {
         match self {
             Handle::None => {}
-            Handle::Place(place) => place.succeeded(taken),
+            Handle::CallSite(place) => place.succeeded(taken),
             Handle::Budget(budget) => budget.succeeded(taken),
             _ => self.succeeded_elsewhere(taken),
         }

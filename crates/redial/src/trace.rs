@@ -8,8 +8,8 @@
 //! | `attempt cancelled` | DEBUG | `attempt` |
 //! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
 //! | `throttled` | DEBUG | |
-//! | `call ended` | DEBUG | `why`, `attempt` |
-//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
+//! | `call ended` | DEBUG | `stop_reason`, `attempt` |
+//! | `gave up` | WARN | `stop_reason`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
 //!
 //! `gave up` is kept to 10 events a second in the whole process, so that an outage does not drown
 //! its own cause; the next one that is let through says how many were not (`suppressed`). Without a
@@ -32,16 +32,16 @@ pub struct Rpc<'a> {
 }
 
 #[cfg(feature = "tracing")]
-pub use on::{gave_up, is_wanted, note};
+pub use on::{gave_up, is_wanted, record};
 
 #[cfg(not(feature = "tracing"))]
-pub use off::{gave_up, is_wanted, note};
+pub use off::{gave_up, is_wanted, record};
 
 #[cfg(not(feature = "tracing"))]
 mod off {
     use std::time::Duration;
 
-    use redial_core::{Note, Why};
+    use redial_core::{Event, StopReason};
 
     use super::Rpc;
 
@@ -53,10 +53,16 @@ mod off {
     }
     /// The event of a note.
     #[inline(always)]
-    pub fn note(_note: &Note) {}
+    pub fn record(_event: &Event) {}
     /// A call ended; an event if it failed after it was worth retrying.
     #[inline(always)]
-    pub fn gave_up(_why: Why, _attempts: u32, _elapsed: Option<Duration>, _rpc: Option<Rpc<'_>>) {}
+    pub fn gave_up(
+        _why: StopReason,
+        _attempts: u32,
+        _elapsed: Option<Duration>,
+        _rpc: Option<Rpc<'_>>,
+    ) {
+    }
 }
 
 #[cfg(feature = "tracing")]
@@ -64,7 +70,7 @@ mod on {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    use redial_core::{Directive, Grant, Note, Reason, Why};
+    use redial_core::{Directive, Event, Grant, Reason, StopReason};
     use tracing::{Level, debug, enabled, trace, warn};
 
     use super::Rpc;
@@ -80,14 +86,14 @@ mod on {
     }
 
     /// The event of a note.
-    pub fn note(note: &Note) {
+    pub fn record(event: &Event) {
         let name = |reason: Option<Reason>| reason.map(|reason| reason.name());
-        match note {
-            Note::Started { attempt, number } => {
+        match event {
+            Event::AttemptStarted { attempt, number } => {
                 trace!(target: "redial", attempt, number, "attempt started");
             }
-            Note::Outcome { attempt, judgement } => {
-                if let Directive::Retry(failure) = judgement.directive {
+            Event::AttemptOutcome { attempt, classification } => {
+                if let Directive::Retry(failure) = classification.directive {
                     debug!(
                         target: "redial",
                         attempt,
@@ -98,35 +104,43 @@ mod on {
                     );
                 }
             }
-            Note::TimedOut { attempt } => {
+            Event::AttemptTimedOut { attempt } => {
                 debug!(target: "redial", attempt, "attempt timed out");
             }
-            Note::Cancelled { attempt } => {
+            Event::AttemptCancelled { attempt } => {
                 debug!(target: "redial", attempt, "attempt cancelled");
             }
-            Note::Retrying { after, failure } => {
+            Event::RetryScheduled { after, failure } => {
                 let after_ms = *after as f64 / 1e6;
                 let reason = name(failure.reason);
                 debug!(target: "redial", after_ms, kind = ?failure.kind, reason, "retrying");
             }
-            Note::Granted(Grant::Refused) => debug!(target: "redial", "throttled"),
-            Note::Ended { why, attempt } => {
-                debug!(target: "redial", why = why.name(), attempt, "call ended");
+            Event::ThrottleAnswered(Grant::Refused) => debug!(target: "redial", "throttled"),
+            Event::CallEnded { stop_reason, attempt } => {
+                debug!(target: "redial", stop_reason = stop_reason.name(), attempt, "call ended");
             }
             _ => {}
         }
     }
 
     /// A call ended; an event if it failed after it was worth retrying.
-    pub fn gave_up(why: Why, attempts: u32, elapsed: Option<Duration>, rpc: Option<Rpc<'_>>) {
-        let quiet = matches!(why, Why::Succeeded | Why::Fatal | Why::Cancelled);
+    pub fn gave_up(
+        stop_reason: StopReason,
+        attempts: u32,
+        elapsed: Option<Duration>,
+        rpc: Option<Rpc<'_>>,
+    ) {
+        let quiet = matches!(
+            stop_reason,
+            StopReason::Succeeded | StopReason::NotRetryable | StopReason::Cancelled
+        );
         if quiet || !enabled!(target: "redial", Level::WARN) {
             return;
         }
         if let Some(suppressed) = LIMIT.pass(crate::clock::moment(Instant::now())) {
             warn!(
                 target: "redial",
-                why = why.name(),
+                stop_reason = stop_reason.name(),
                 rpc.method = rpc.map(|rpc| rpc.method),
                 grpc.target = rpc.and_then(|rpc| rpc.target),
                 rpc.response.status_code = rpc.map(|rpc| rpc.status),

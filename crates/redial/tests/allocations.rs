@@ -10,8 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use counting::allocations;
-use redial::throttles::{Costs, CostsSpec};
-use redial::{Hedged, Jitter, Late, Ns, Pay, Policy, Rules, Sleeper, Throttle, ms, s};
+use redial::throttle::{CostBucket, CostBucketConfig};
+use redial::{
+    Hedged, Jitter, Policy, Sleeper, Throttle, ms,
+    rules::{ChargeAt, DeadlineAction, Rules},
+    s,
+    time::Ns,
+};
 
 /// Each look at it is a millisecond later, so that every wait ends.
 #[derive(Clone, Copy)]
@@ -70,12 +75,9 @@ fn operation(pends: u32, failures: u32) -> impl FnMut() -> Pends {
     }
 }
 
-static PLAIN: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).checked();
-static LIMITED: Policy = Policy::constant(ms(5))
-    .jitter(Jitter::None)
-    .throttle(Throttle::none())
-    .deadline(s(5))
-    .checked();
+static PLAIN: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).build();
+static LIMITED: Policy =
+    Policy::constant(ms(5)).jitter(Jitter::None).throttle(Throttle::none()).deadline(s(5)).build();
 
 /// Runs the call on a clock of its own, and counts.
 fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
@@ -105,9 +107,13 @@ fn a_plain_call_that_succeeds_in_the_end_allocates_nothing() {
 
 #[test]
 fn smithy_bucket_costs_no_allocation_on_success() {
-    let rules = Rules { pay: Pay::AfterBackoff, late: Late::Wait, ..Rules::DEFAULT };
-    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build().expect("valid");
-    let costs = Costs::new(CostsSpec::STANDARD).expect("valid");
+    let rules = Rules {
+        charge_at: ChargeAt::AfterBackoff,
+        deadline_action: DeadlineAction::WaitForDeadline,
+        ..Rules::DEFAULT
+    };
+    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build();
+    let costs = CostBucket::new(CostBucketConfig::STANDARD).expect("valid");
     let policy = policy.sharing(Arc::new(costs));
     assert_eq!(count(&policy, 0, 0), 0);
     assert_eq!(count(&policy, 3, 0), 0);
@@ -124,7 +130,7 @@ fn a_call_with_a_deadline_allocates_one_box_if_it_pends_and_one_if_it_fails() {
 
 #[test]
 fn a_hedge_allocates_one_box_for_itself_and_one_list_for_all() {
-    let policy: Hedged = Policy::hedged(ms(5)).attempts(3).build().expect("valid");
+    let policy: Hedged = Policy::hedged(ms(5)).attempts(3).build();
     let race = |pends: u32| {
         let clock = Cell::new(0);
         let mut calls = 0;
@@ -155,7 +161,7 @@ fn an_error_is_one_box() {
 
 #[test]
 fn a_blocking_call_allocates_nothing_unless_it_fails() {
-    static QUICK: Policy = Policy::immediate().throttle(Throttle::none()).checked();
+    static QUICK: Policy = Policy::immediate().throttle(Throttle::none()).build();
     let blocking = |policy: &Policy| {
         allocations(|| {
             assert_eq!(policy.retry(|| Ok::<_, ()>(7)).when(|()| true).call().ok(), Some(7));

@@ -2,23 +2,28 @@
 //! run time; in a `static` the same check is a compile error.
 
 use redial::{
-    Expired, Jitter, Judgement, Loaded, Numbering, Pay, Policy, Problem, Proof, Rules, TimedOut,
-    ms, s, testing,
+    AnyPolicy, Jitter, Policy, PolicyError,
+    classify::{Classification, Proof},
+    ms,
+    rules::{AttemptTimeoutAction, ChargeAt, ExpiredDeadlineAction, Numbering, Rules},
+    s, testing,
 };
 
 #[test]
 fn a_cap_or_factor_that_the_series_does_not_have_is_refused() {
-    let capped = Policy::constant(s(1)).cap(ms(5)).build();
-    assert_eq!(capped.err(), Some(Problem::CapWithoutGrowth));
-    let grown = Policy::arithmetic(ms(1), ms(1)).factor(3.0).build();
-    assert_eq!(grown.err(), Some(Problem::FactorWithoutGrowth));
-    assert!(Policy::arithmetic(ms(1), ms(1)).cap(ms(5)).build().is_ok());
-    assert!(Policy::exponential(ms(1)).factor(3.0).cap(ms(5)).jitter(Jitter::None).build().is_ok());
+    let capped = Policy::constant(s(1)).cap(ms(5)).try_build();
+    assert_eq!(capped.err(), Some(PolicyError::CapWithoutGrowth));
+    let grown = Policy::arithmetic(ms(1), ms(1)).factor(3.0).try_build();
+    assert_eq!(grown.err(), Some(PolicyError::FactorWithoutGrowth));
+    assert!(Policy::arithmetic(ms(1), ms(1)).cap(ms(5)).try_build().is_ok());
+    assert!(
+        Policy::exponential(ms(1)).factor(3.0).cap(ms(5)).jitter(Jitter::None).try_build().is_ok()
+    );
 }
 
 #[test]
 fn when_takes_a_failure_and_until_may_follow_it() {
-    let policy = Policy::immediate().attempts(3).build().expect("valid");
+    let policy = Policy::immediate().attempts(3).build();
     let mut tries = 0;
     let call = policy.retry(|| {
         tries += 1;
@@ -32,21 +37,21 @@ fn when_takes_a_failure_and_until_may_follow_it() {
 /// not get around it. Red: `Builder::new(rules)` in `Policy::from_rules`.
 #[test]
 fn rules_that_hedge_make_no_policy_that_retries() {
-    let hedged = Policy::hedged(ms(5)).build().expect("valid");
+    let hedged = Policy::hedged(ms(5)).build();
     let builder = Policy::from_rules(*hedged.rules());
-    assert_eq!(builder.build().err(), Some(Problem::HedgeAsRetry));
-    assert_eq!(builder.build_with(|_| ms(1)).err(), Some(Problem::HedgeAsRetry));
-    assert_eq!(builder.build_with_table([ms(1)]).err(), Some(Problem::HedgeAsRetry));
-    let loaded = Loaded::from_core(hedged.core().clone());
-    assert!(matches!(loaded, Loaded::Hedged(_)), "{loaded:?}");
-    let core = Policy::constant(ms(5)).build().expect("valid").core().clone();
-    assert!(matches!(Loaded::from_core(core), Loaded::Policy(_)));
+    assert_eq!(builder.try_build().err(), Some(PolicyError::HedgeAsRetry));
+    assert_eq!(builder.try_build_with(|_| ms(1)).err(), Some(PolicyError::HedgeAsRetry));
+    assert_eq!(builder.try_build_with_table([ms(1)]).err(), Some(PolicyError::HedgeAsRetry));
+    let loaded = AnyPolicy::from_core(hedged.core().clone());
+    assert!(matches!(loaded, AnyPolicy::Hedged(_)), "{loaded:?}");
+    let core = Policy::constant(ms(5)).build().core().clone();
+    assert!(matches!(AnyPolicy::from_core(core), AnyPolicy::Policy(_)));
 }
 
 #[test]
 fn a_policy_that_nobody_wrote_is_the_documented_one_with_a_budget_of_its_own() {
     let (one, other) = (Policy::default(), Policy::default());
-    assert_eq!(*one.rules(), *Policy::exponential(ms(100)).build().expect("valid").rules());
+    assert_eq!(*one.rules(), *Policy::exponential(ms(100)).build().rules());
     let _ = one.retry(|| Err::<(), _>(())).when(|()| true).call();
     assert_eq!((one.tokens(0), other.tokens(0)), (Some(8.0), Some(10.0)));
 }
@@ -56,9 +61,9 @@ fn policies_may_be_used_where_panics_are_caught() {
     fn is_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
     is_safe::<Policy>();
     is_safe::<redial::Hedged>();
-    is_safe::<Loaded>();
+    is_safe::<AnyPolicy>();
     is_safe::<redial_core::Policy>();
-    is_safe::<redial::throttles::Budget>();
+    is_safe::<redial::throttle::RetryBudget>();
     let policy = Policy::default();
     let caught = std::panic::catch_unwind(|| {
         policy.retry(|| -> Result<(), ()> { panic!("as told") }).when(|()| true).call()
@@ -72,15 +77,15 @@ fn policies_may_be_used_where_panics_are_caught() {
 fn every_rule_can_be_written_with_this_crate_alone() {
     let rules = Rules {
         numbering: Numbering::Attempts,
-        pay: Pay::AfterBackoff,
-        expired: Expired::StartsNone,
-        timed_out: TimedOut::Retry,
+        charge_at: ChargeAt::AfterBackoff,
+        expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
+        attempt_timeout_action: AttemptTimeoutAction::Retry,
         jitter: Jitter::None,
         replaces: true,
         ..Rules::DEFAULT
     };
-    let policy = Policy::from_rules(rules).build().expect("valid");
-    let unprocessed = Judgement {
+    let policy = Policy::from_rules(rules).build();
+    let unprocessed = Classification {
         proof: Some(Proof::Unprocessed),
         ..redial::Directive::Retry(redial::Failure::server()).into()
     };

@@ -5,10 +5,10 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redial::{Failure, Hedged, Policy, Transient, Why, ms, s};
+use redial::{Failure, Hedged, Policy, StopReason, Transient, ms, s};
 
-static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).checked();
-static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).build();
+static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 
 fn is_transient(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
@@ -88,7 +88,7 @@ async fn an_operation_can_borrow_mutably_and_be_spawned() -> io::Result<()> {
 
 #[test]
 fn the_same_policy_runs_blocking() -> io::Result<()> {
-    static QUICK: Policy = Policy::exponential(ms(1)).attempts(4).deadline(s(10)).checked();
+    static QUICK: Policy = Policy::exponential(ms(1)).attempts(4).deadline(s(10)).build();
     let flaky = Flaky::failing(2);
     assert_eq!(QUICK.retry(|| flaky.answer()).when(is_transient).call()?, 3);
     Ok(())
@@ -115,14 +115,14 @@ async fn a_hedged_policy_starts_another_when_the_first_is_slow() -> io::Result<(
 #[tokio::test(start_paused = true)]
 async fn until_asks_again_for_a_value_that_is_not_right() -> io::Result<()> {
     // A budget of its own: the other tests spend that of the policy above.
-    static FETCH: Policy = Policy::exponential(ms(100)).attempts(5).deadline(s(10)).checked();
+    static FETCH: Policy = Policy::exponential(ms(100)).attempts(5).deadline(s(10)).build();
     let flaky = Flaky::failing(1);
     let answer = FETCH.retry(|| flaky.get()).until(|value| *value >= 4).when(is_transient).await;
     assert_eq!(answer.map_err(|_| ()), Ok(4));
     let error =
         FETCH.retry(|| async { io::Result::Ok(1) }).until(|_| false).when(is_transient).await;
     let error = error.expect_err("no value is right");
-    assert_eq!((error.why(), error.attempts()), (Why::Attempts, 5));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::AttemptsExhausted, 5));
     assert_eq!(error.into_last_value(), Some(1));
     Ok(())
 }
@@ -137,12 +137,12 @@ async fn an_error_that_classifies_itself_needs_no_when() {
         }
     }
     let error = redial::retry(|| async { Err::<(), _>(Busy) }).await.expect_err("always busy");
-    assert_eq!((error.attempts(), error.why()), (3, Why::Attempts));
+    assert_eq!((error.attempts(), error.stop_reason()), (3, StopReason::AttemptsExhausted));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_prints_what_a_person_needs_and_gives_the_last_real_one_back() {
-    static THRICE: Policy = Policy::constant(ms(600)).jitter(redial::Jitter::None).checked();
+    static THRICE: Policy = Policy::constant(ms(600)).jitter(redial::Jitter::None).build();
     let refused = || async { Err::<(), _>(io::Error::other("connection refused")) };
     let error = THRICE.retry(refused).when(|_| true).await.expect_err("always refused");
     let text = "connection refused (3 attempts in 1.2 s; gave up: no attempt left)";

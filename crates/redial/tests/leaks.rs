@@ -6,8 +6,8 @@
 mod living;
 
 use living::live;
-use redial::written::Loaded;
-use redial::{Hedged, Policy, Written};
+use redial::config::AnyPolicy;
+use redial::{Hedged, Policy, config::PolicyConfig};
 
 const POLICIES: usize = 1_000_000;
 
@@ -20,8 +20,8 @@ const TEXTS: [&str; 4] = [
 
 /// Loads a policy, uses it as a program would, and drops it. A text that is refused counts too.
 fn load_and_drop(text: &str) {
-    let Ok(written) = serde_json::from_str::<Written>(text) else { return };
-    let Ok(Loaded::Policy(policy)) = written.load() else { return };
+    let Ok(written) = serde_json::from_str::<PolicyConfig>(text) else { return };
+    let Ok(AnyPolicy::Policy(policy)) = written.load() else { return };
     let clone = policy.clone();
     assert!(policy.retry(|| Ok::<_, ()>(7)).when(|()| true).call().is_ok());
     drop((policy, clone));

@@ -20,7 +20,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use redial::{
-    Decision, Diary, Directive, Error, Hedged, Jitter, Ns, Policy, Request, Sleeper, Why, ms, s,
+    CallLog, Directive, Error, Hedged, Jitter, Policy, Sleeper, StopReason, ms, s,
+    strategy::{Decision, Request},
+    time::Ns,
 };
 
 /// What an attempt does when it is polled.
@@ -33,7 +35,7 @@ enum Does {
 }
 
 /// How the world is now. Attempts and sleeps may be of no size, so that they cannot know it.
-struct World {
+struct Environment {
     does: Cell<Does>,
     /// How many polls of attempts pend before that.
     skips: Cell<i32>,
@@ -46,8 +48,8 @@ struct World {
 }
 
 thread_local! {
-    static WORLD: World = const {
-        World {
+    static WORLD: Environment = const {
+        Environment {
             does: Cell::new(Does::Pend),
             skips: Cell::new(0),
             wakes: Cell::new(false),
@@ -58,20 +60,20 @@ thread_local! {
     };
 }
 
-fn world<T>(look: impl FnOnce(&World) -> T) -> T {
+fn env<T>(look: impl FnOnce(&Environment) -> T) -> T {
     WORLD.with(look)
 }
 
 fn attempts_now(does: Does) {
-    world(|world| world.does.set(does));
+    env(|env| env.does.set(does));
 }
 
 fn sleeps_are_over(over: bool) {
-    world(|world| world.wakes.set(over));
+    env(|env| env.wakes.set(over));
 }
 
 fn alive() -> i32 {
-    world(|world| world.alive.get())
+    env(|env| env.alive.get())
 }
 
 /// What an attempt or a sleep is made of.
@@ -119,9 +121,9 @@ struct Counted<B: Body> {
 
 impl<B: Body> Counted<B> {
     fn new() -> Self {
-        world(|world| {
-            world.alive.set(world.alive.get() + 1);
-            world.made.set(world.made.get() + 1);
+        env(|env| {
+            env.alive.set(env.alive.get() + 1);
+            env.made.set(env.made.get() + 1);
         });
         Counted { body: B::make() }
     }
@@ -130,7 +132,7 @@ impl<B: Body> Counted<B> {
 impl<B: Body> Drop for Counted<B> {
     fn drop(&mut self) {
         self.body.look();
-        world(|world| world.alive.set(world.alive.get() - 1));
+        env(|env| env.alive.set(env.alive.get() - 1));
     }
 }
 
@@ -143,10 +145,10 @@ impl<B: Body> Future for Attempt<B> {
     type Output = Result<Vec<u8>, String>;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         self.counted.body.look();
-        let does = world(|world| match world.skips.get() {
-            0 => world.does.get(),
+        let does = env(|env| match env.skips.get() {
+            0 => env.does.get(),
             skips => {
-                world.skips.set(skips - 1);
+                env.skips.set(skips - 1);
                 Does::Pend
             }
         });
@@ -161,7 +163,7 @@ impl<B: Body> Future for Attempt<B> {
 
 impl<B: Body> Drop for Attempt<B> {
     fn drop(&mut self) {
-        if world(|world| world.explode.get().0) && !std::thread::panicking() {
+        if env(|env| env.explode.get().0) && !std::thread::panicking() {
             panic!("an attempt explodes");
         }
     }
@@ -176,13 +178,13 @@ impl<B: Body> Future for Sleep<B> {
     type Output = ();
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         self.counted.body.look();
-        if world(|world| world.wakes.get()) { Poll::Ready(()) } else { Poll::Pending }
+        if env(|env| env.wakes.get()) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl<B: Body> Drop for Sleep<B> {
     fn drop(&mut self) {
-        if world(|world| world.explode.get().1) && !std::thread::panicking() {
+        if env(|env| env.explode.get().1) && !std::thread::panicking() {
             panic!("a sleep explodes");
         }
     }
@@ -219,7 +221,7 @@ fn call<A: Body, Z: Body>(policy: &Policy, said: Said) -> Call<'_> {
     let call = policy
         .retry(move || {
             assert_eq!(owned.last(), Some(&7));
-            assert!(world(|world| world.does.get()) != Does::Panic, "as told");
+            assert!(env(|env| env.does.get()) != Does::Panic, "as told");
             Attempt::<A> { counted: Counted::new(), _pinned: PhantomPinned }
         })
         .when(move |error: &String| *error == judged)
@@ -231,7 +233,7 @@ fn call<A: Body, Z: Body>(policy: &Policy, said: Said) -> Call<'_> {
             let call = call
                 .history()
                 .data(vec![1_u8, 2, 3])
-                .on_note(move |at, note| noted.push((at, *note, hook.len())))
+                .on_event(move |at, event| noted.push((at, *event, hook.len())))
                 .strategy(|request: &Request<'_>| {
                     assert_eq!(request.data::<Vec<u8>>(), Some(&vec![1, 2, 3]));
                     let later = vec![10];
@@ -241,8 +243,8 @@ fn call<A: Body, Z: Body>(policy: &Policy, said: Said) -> Call<'_> {
         }
         Said::Hook => {
             let owned = vec![7_u8; 100];
-            let call = call.on_note(move |_, note| {
-                let fine = !matches!(note, redial::Note::Cancelled { .. });
+            let call = call.on_event(move |_, event| {
+                let fine = !matches!(event, redial::Event::AttemptCancelled { .. });
                 assert!(fine && owned[99] == 7, "as told");
             });
             Box::pin(call.into_future())
@@ -276,7 +278,7 @@ fn pends(call: &mut Call<'_>) {
 /// A policy with one retry after a sleep; each way of playing it.
 fn policies() -> [(Policy, Said); 5] {
     let one = || Policy::constant(ms(10)).jitter(Jitter::None).attempts(2);
-    let build = |builder: redial::Builder<Policy>| builder.build().expect("valid");
+    let build = |builder: redial::Builder<Policy>| builder.build();
     [
         (build(one()), Said::Nothing),
         (build(one().deadline(s(1))), Said::Nothing),
@@ -295,10 +297,10 @@ fn every_size<P: Path>() {
     fn one<P: Path, A: Body, Z: Body>() {
         attempts_now(Does::Pend);
         sleeps_are_over(false);
-        world(|world| world.explode.set((false, false)));
+        env(|env| env.explode.set((false, false)));
         P::take::<A, Z>();
         assert_eq!(alive(), 0, "something outlived its call");
-        world(|world| world.made.set(0));
+        env(|env| env.made.set(0));
     }
     one::<P, Small, Small>();
     one::<P, Large, Small>();
@@ -314,13 +316,13 @@ macro_rules! path {
     ($name:ident, $take:expr) => {
         #[test]
         fn $name() {
-            struct Taken;
-            impl Path for Taken {
+            struct Withdrawal;
+            impl Path for Withdrawal {
                 fn take<A: Body, Z: Body>() {
                     $take(call::<A, Z>, hedged::<A, Z>);
                 }
             }
-            every_size::<Taken>();
+            every_size::<Withdrawal>();
         }
     };
 }
@@ -339,9 +341,9 @@ fn succeeded(polled: Poll<Result<Vec<u8>, Error<String>>>) -> bool {
     matches!(polled, Poll::Ready(Ok(value)) if value == [7; 7])
 }
 
-fn failed(polled: Poll<Result<Vec<u8>, Error<String>>>, why: Why) -> bool {
+fn failed(polled: Poll<Result<Vec<u8>, Error<String>>>, stop_reason: StopReason) -> bool {
     let Poll::Ready(Err(error)) = polled else { return false };
-    error.why() == why && error.into_last().is_some_and(|last| last == "busy")
+    error.stop_reason() == stop_reason && error.into_last().is_some_and(|last| last == "busy")
 }
 
 path!(a_success_at_once, |make: Makes, _: Hedges| {
@@ -384,21 +386,24 @@ path!(a_sleep_that_is_over_at_once_and_an_error, |make: Makes, _: Hedges| {
         sleeps_are_over(true);
         attempts_now(Does::Fail);
         let mut call = make(&policy, said);
-        assert!(failed(poll(&mut call), Why::Attempts), "{policy:?}");
+        assert!(failed(poll(&mut call), StopReason::AttemptsExhausted), "{policy:?}");
     }
 });
 
 path!(failures_without_a_delay, |make: Makes, _: Hedges| {
     for attempts in [1, 2, 40] {
         let policy = Policy::immediate().attempts(attempts).throttle(redial::Throttle::none());
-        let policy = policy.build().expect("valid");
+        let policy = policy.build();
         for said in [Said::Nothing, Said::Options] {
             attempts_now(Does::Fail);
             // The strategy of the options asks for a delay.
             sleeps_are_over(true);
             let mut call = make(&policy, said);
             let ended = std::iter::repeat_with(|| poll(&mut call)).find(Poll::is_ready);
-            assert!(ended.is_some_and(|polled| failed(polled, Why::Attempts)), "{attempts}");
+            assert!(
+                ended.is_some_and(|polled| failed(polled, StopReason::AttemptsExhausted)),
+                "{attempts}"
+            );
         }
     }
 });
@@ -409,9 +414,9 @@ path!(dropped_and_never_polled, |make: Makes, hedge: Hedges| {
         // Until it is polled a future may be moved.
         drop(Box::new(call));
     }
-    let policy = Policy::hedged(ms(1)).build().expect("valid");
+    let policy = Policy::hedged(ms(1)).build();
     drop(hedge(&policy));
-    assert_eq!(world(|world| world.made.get()), 0, "nothing was started");
+    assert_eq!(env(|env| env.made.get()), 0, "nothing was started");
 });
 
 path!(dropped_in_flight_asleep_and_in_flight_again, |make: Makes, _: Hedges| {
@@ -481,7 +486,7 @@ path!(an_attempt_that_panics_when_it_is_polled, |make: Makes, _: Hedges| {
 });
 
 path!(an_attempt_whose_destructor_panics, |make: Makes, _: Hedges| {
-    let explode = |explode| world(|world| world.explode.set((explode, false)));
+    let explode = |explode| env(|env| env.explode.set((explode, false)));
     for (policy, said) in policies() {
         for does in [Does::Succeed, Does::Fail] {
             attempts_now(Does::Pend);
@@ -506,7 +511,7 @@ path!(an_attempt_whose_destructor_panics, |make: Makes, _: Hedges| {
 });
 
 path!(a_sleep_whose_destructor_panics, |make: Makes, _: Hedges| {
-    let explode = |explode| world(|world| world.explode.set((false, explode)));
+    let explode = |explode| env(|env| env.explode.set((false, explode)));
     for (policy, said) in policies() {
         for wakes in [false, true] {
             attempts_now(Does::Fail);
@@ -540,7 +545,7 @@ path!(a_hook_that_panics_while_its_call_is_dropped, |make: Makes, _: Hedges| {
 
 path!(hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
     let policy = Policy::hedged(ms(10)).attempts(4).deadline(s(1));
-    let policy = policy.throttle(redial::Throttle::none()).build().expect("valid");
+    let policy = policy.throttle(redial::Throttle::none()).build();
     let race = |hedges: i32| {
         attempts_now(Does::Pend);
         sleeps_are_over(false);
@@ -561,22 +566,22 @@ path!(hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
         for winner in 0..=hedges {
             let mut call = race(hedges);
             attempts_now(Does::Succeed);
-            world(|world| world.skips.set(winner));
+            env(|env| env.skips.set(winner));
             assert!(succeeded(poll(&mut call)));
             assert_eq!(alive(), 0, "though the call itself still lives");
         }
         // All of them fail, and so do those that replace them.
         let mut call = race(hedges);
         attempts_now(Does::Fail);
-        assert!(failed(poll(&mut call), Why::Attempts));
+        assert!(failed(poll(&mut call), StopReason::AttemptsExhausted));
         drop(call);
         // All of them are dropped in flight; one destructor panics, or none.
         drop(race(hedges));
         assert_eq!(alive(), 0);
         let call = race(hedges);
-        world(|world| world.explode.set((true, false)));
+        env(|env| env.explode.set((true, false)));
         assert_eq!(panics(|| drop(call)), "an attempt explodes");
-        world(|world| world.explode.set((false, false)));
+        env(|env| env.explode.set((false, false)));
         assert_eq!(alive(), 0, "{hedges} hedges");
         // One of them panics when it is polled.
         let mut call = race(hedges);
@@ -588,7 +593,7 @@ path!(hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
 });
 
 path!(a_deadline_that_cancels_a_running_attempt, |make: Makes, _: Hedges| {
-    let policy = Policy::constant(ms(10)).deadline(ms(1)).build().expect("valid");
+    let policy = Policy::constant(ms(10)).deadline(ms(1)).build();
     for said in [Said::Nothing, Said::Options] {
         attempts_now(Does::Pend);
         sleeps_are_over(false);
@@ -597,7 +602,7 @@ path!(a_deadline_that_cancels_a_running_attempt, |make: Makes, _: Hedges| {
         sleeps_are_over(true);
         assert!(poll(&mut call).is_pending(), "an outcome of this moment would come first");
         let Poll::Ready(Err(error)) = poll(&mut call) else { panic!("the deadline is over") };
-        assert_eq!((error.why(), error.into_last()), (Why::Deadline, None));
+        assert_eq!((error.stop_reason(), error.into_last()), (StopReason::Deadline, None));
         assert_eq!(alive(), 0);
         // The same with a destructor that panics, and is not run again.
         sleeps_are_over(false);
@@ -605,22 +610,22 @@ path!(a_deadline_that_cancels_a_running_attempt, |make: Makes, _: Hedges| {
         pends(&mut call);
         sleeps_are_over(true);
         assert!(poll(&mut call).is_pending());
-        world(|world| world.explode.set((true, false)));
+        env(|env| env.explode.set((true, false)));
         assert_eq!(panics(|| poll(&mut call)), "an attempt explodes");
-        world(|world| world.explode.set((false, false)));
+        env(|env| env.explode.set((false, false)));
         drop(call);
         assert_eq!(alive(), 0);
     }
 });
 
 path!(an_attempt_timeout_puts_the_next_attempt_in_its_place, |make: Makes, _: Hedges| {
-    let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).build().expect("valid");
+    let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).build();
     attempts_now(Does::Pend);
     sleeps_are_over(false);
     let mut call = make(&policy, Said::Nothing);
     pends(&mut call);
     for attempt in 1..=2 {
-        assert_eq!(world(|world| world.made.get()), 2 * attempt, "an attempt and its timer each");
+        assert_eq!(env(|env| env.made.get()), 2 * attempt, "an attempt and its timer each");
         sleeps_are_over(true);
         assert!(poll(&mut call).is_pending());
         sleeps_are_over(false);
@@ -634,8 +639,8 @@ path!(an_attempt_timeout_puts_the_next_attempt_in_its_place, |make: Makes, _: He
 /// What the cell cannot know: that an error was what was asked for, or a value was not.
 #[test]
 fn results_that_own_memory_are_handed_on_or_dropped_once() {
-    let policy = Policy::immediate().attempts(3).build().expect("valid");
-    let mut diary = Diary::new();
+    let policy = Policy::immediate().attempts(3).build();
+    let mut call_log = CallLog::new();
     let mut calls = 0;
     let operation = || {
         calls += 1;
@@ -643,8 +648,9 @@ fn results_that_own_memory_are_handed_on_or_dropped_once() {
         async move { Ok::<String, String>(text) }
     };
     let call = policy.retry(operation).until(|value| value == "none").when(|_: &String| true);
-    let mut call: Pin<Box<dyn Future<Output = _>>> =
-        Box::pin(call.sleeping_on(Still::<Small>(PhantomData)).diary(&mut diary).into_future());
+    let mut call: Pin<Box<dyn Future<Output = _>>> = Box::pin(
+        call.sleeping_on(Still::<Small>(PhantomData)).call_log(&mut call_log).into_future(),
+    );
     let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(Err(error)) = polled else { panic!("no value is right") };
     assert_eq!(error.into_last_value().as_deref(), Some("answer 3"));
@@ -654,6 +660,9 @@ fn results_that_own_memory_are_handed_on_or_dropped_once() {
     let mut call = Box::pin(call.sleeping_on(Still::<Small>(PhantomData)).into_future());
     let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(Err(error)) = polled else { panic!("an error is handed on as one") };
-    assert_eq!((error.why(), error.into_last().as_deref()), (Why::Succeeded, Some("gone")));
+    assert_eq!(
+        (error.stop_reason(), error.into_last().as_deref()),
+        (StopReason::Succeeded, Some("gone"))
+    );
     assert_eq!(alive(), 0);
 }

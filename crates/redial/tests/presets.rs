@@ -1,24 +1,28 @@
 //! Goal: each preset is its design's, by name and as a value, with its own throttle or none. Method:
-//! the rules are compared with the rulings' numbers, and the policies play on virtual time.
+//! the rules are compared with the decisions' numbers, and the policies play on virtual time.
 
 mod designs;
 
 use designs::{Clock, Script};
 use redial::presets::{self, Preset};
-use redial::{Backoff, Failure, Jitter, Limits, Policy, Why, ms, s};
+use redial::{
+    Failure, Jitter, Policy, StopReason, ms,
+    rules::{Backoff, Limits},
+    s,
+};
 
 type Outcome = Result<(), Failure>;
 
 const SERVER: Outcome = Err(Failure::server());
 
 /// Plays a call whose attempts end at once with this; starts, end and why.
-fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, Why) {
+fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, StopReason) {
     let clock = Clock::default();
     let script = Script::new(&clock, [(0, outcome)]);
     let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
     let result = clock.run(call.sleeping_on(clock).seed(seed).into_future());
-    let why = result.map_or_else(|error| error.why(), |()| Why::Succeeded);
-    (script.starts(), clock.ms(), why)
+    let stop_reason = result.map_or_else(|error| error.stop_reason(), |()| StopReason::Succeeded);
+    (script.starts(), clock.ms(), stop_reason)
 }
 
 fn delays(starts: &[f64]) -> Vec<f64> {
@@ -30,13 +34,13 @@ fn the_limits_by_name_are_those_in_code() {
     assert_eq!(presets::by_name("limits"), Some(Preset::Limits));
     assert_eq!(presets::by_name("Limits"), None);
     let by_name = Preset::Limits.policy_within(s(2)).expect("valid");
-    assert_eq!(by_name.rules(), presets::limits().deadline(s(2)).checked().rules());
+    assert_eq!(by_name.rules(), presets::limits().deadline(s(2)).build().rules());
     assert_eq!(by_name.tokens(0), None);
 }
 
 #[test]
 fn the_limits_are_the_decision_records() {
-    let policy = presets::limits().build().expect("valid");
+    let policy = presets::limits().build();
     let rules = policy.rules();
     assert_eq!(rules.attempts, Some(6), "five retries");
     let backoff = Backoff::Exponential { first: ms(100), factor: 2.0, cap: None };
@@ -46,9 +50,9 @@ fn the_limits_are_the_decision_records() {
 
 #[test]
 fn the_limits_bound_every_call_whatever_the_draws() {
-    let policy = presets::limits().build().expect("valid");
+    let policy = presets::limits().build();
     for seed in 0..200 {
-        let (starts, ended, why) = play(&policy, SERVER, seed);
+        let (starts, ended, stop_reason) = play(&policy, SERVER, seed);
         let delays = delays(&starts);
         assert!(ended <= 2000.0, "the hard limit: {delays:?}");
         for (n, delay) in (0..).zip(&delays) {
@@ -57,14 +61,17 @@ fn the_limits_bound_every_call_whatever_the_draws() {
         }
         let before_last: f64 = delays[..delays.len() - 1].iter().sum();
         assert!(before_last < 1000.0, "no delay begins at the soft limit: {delays:?}");
-        assert!(matches!(why, Why::SoftLimit | Why::HardLimit), "{why:?}");
+        assert!(
+            matches!(stop_reason, StopReason::SoftLimit | StopReason::HardLimit),
+            "{stop_reason:?}"
+        );
     }
 }
 
 #[test]
 fn a_limit_never_cancels_a_running_attempt() {
     let clock = Clock::default();
-    let policy = presets::limits().build().expect("valid");
+    let policy = presets::limits().build();
     let script = Script::new(&clock, [(60_000, Ok::<(), Failure>(()))]);
     let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
     assert!(clock.run(call.sleeping_on(clock).into_future()).is_ok());

@@ -10,24 +10,29 @@ use redial::testing::{
     Clock, Ended, Play, Script, block_on, draws, fails, fails_with, fatal, hangs, meets,
     nanoseconds, play, succeeds,
 };
-use redial::throttles::{Bucket, Budget, Cost, Grant, Taken};
+use redial::throttle::{Bucket, Cost, Grant, RetryBudget, Withdrawal};
 use redial::{
-    Backoff, Decision, Directive, Failure, Hedged, Jitter, Judgement, Late, Loaded, Ns, Policy,
-    Request, Rules, Sleeper, Stage, Throttle, Why, ms, s,
+    AnyPolicy, Directive, Failure, Hedged, Jitter, Policy, Sleeper, Stage, StopReason, Throttle,
+    classify::Classification,
+    ms,
+    rules::{Backoff, DeadlineAction, Rules},
+    s,
+    strategy::{Decision, Request},
+    time::Ns,
 };
-use redial_core::{Pay, Proof};
+use redial_core::{ChargeAt, Proof};
 
 fn every(delay: Duration, attempts: u32) -> Policy {
     let builder = Policy::constant(delay).jitter(Jitter::None).attempts(attempts);
-    builder.throttle(Throttle::none()).build().unwrap()
+    builder.throttle(Throttle::none()).build()
 }
 
-fn rules(rules: Rules) -> Loaded {
-    Loaded::from_core(redial_core::Policy::new(rules).unwrap())
+fn rules(rules: Rules) -> AnyPolicy {
+    AnyPolicy::from_core(redial_core::Policy::try_new(rules).unwrap())
 }
 
-fn ended(at: Duration, why: Why, attempt: Option<u32>) -> Option<Ended> {
-    Some(Ended { at, why, attempt })
+fn ended(at: Duration, stop_reason: StopReason, attempt: Option<u32>) -> Option<Ended> {
+    Some(Ended { at, stop_reason, attempt })
 }
 
 #[test]
@@ -35,7 +40,7 @@ fn a_script_is_played_to_the_nanosecond() {
     let nanosecond = Duration::from_nanos(1);
     let played = play(&every(nanosecond, 3), [fails().after(nanosecond), fails(), succeeds()]);
     assert_eq!(played.starts(), [0, 2, 3].map(Duration::from_nanos));
-    assert_eq!(played.end(), ended(Duration::from_nanos(3), Why::Succeeded, Some(3)));
+    assert_eq!(played.end(), ended(Duration::from_nanos(3), StopReason::Succeeded, Some(3)));
     assert_eq!(played.numbers(), [1, 2, 3]);
     assert_eq!((played.cancels(), played.remaining(), played.tokens()), (vec![], None, None));
 }
@@ -69,7 +74,7 @@ fn a_play_says_which_attempt_was_not_listed_and_drops_the_call() {
     let policy = every(ms(1), 3);
     let played = Play::new().call(Script::new(&policy, [fails()])).run();
     assert_eq!(played[0].unscripted(), Some(2));
-    assert_eq!(played[0].end(), ended(ms(1), Why::Cancelled, None));
+    assert_eq!(played[0].end(), ended(ms(1), StopReason::Cancelled, None));
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn a_call_that_never_ends_has_no_end() {
 fn an_outcome_at_the_very_moment_of_the_deadline_counts() {
     let policy = every(ms(10), 3);
     let script = Script::new(&policy, [succeeds().after(ms(50))]).deadline(ms(50));
-    assert_eq!(script.play().end(), ended(ms(50), Why::Succeeded, Some(1)));
+    assert_eq!(script.play().end(), ended(ms(50), StopReason::Succeeded, Some(1)));
 }
 
 #[test]
@@ -93,13 +98,13 @@ fn at_the_moment_of_the_deadline_nothing_starts() {
     let policy = rules(Rules {
         backoff: Backoff::Constant(ms(10)),
         jitter: Jitter::None,
-        late: Late::Wait,
+        deadline_action: DeadlineAction::WaitForDeadline,
         ..Rules::DEFAULT
     });
     let script = Script::new(&policy, [fails().after(ms(40))]).deadline(ms(50));
     let played = script.play();
     assert_eq!((played.starts().len(), played.remaining()), (1, Some(vec![ms(50)])));
-    assert_eq!(played.end(), ended(ms(50), Why::Deadline, None));
+    assert_eq!(played.end(), ended(ms(50), StopReason::Deadline, None));
 }
 
 #[test]
@@ -108,14 +113,14 @@ fn cancelling_comes_last_in_its_moment() {
     let script = |attempts| Script::new(&policy, attempts).cancel(ms(10));
     // After an outcome.
     let played = script(vec![succeeds().after(ms(10))]).play();
-    assert_eq!(played.end(), ended(ms(10), Why::Succeeded, Some(1)));
+    assert_eq!(played.end(), ended(ms(10), StopReason::Succeeded, Some(1)));
     // After a timer: the attempt starts, and is cancelled in the same moment.
     let played = script(vec![fails(), hangs()]).play();
     assert_eq!((played.starts(), played.cancels()), (vec![ms(0), ms(10)], vec![(2, ms(10))]));
-    assert_eq!(played.end(), ended(ms(10), Why::Cancelled, None));
+    assert_eq!(played.end(), ended(ms(10), StopReason::Cancelled, None));
     // After the deadline.
     let played = script(vec![hangs()]).deadline(ms(10)).play();
-    assert_eq!(played.why(), Some(Why::Deadline));
+    assert_eq!(played.stop_reason(), Some(StopReason::Deadline));
 }
 
 /// A budget of one retry that nothing fills but what is given back, paid after the backoff.
@@ -123,11 +128,11 @@ fn scarce() -> Policy {
     let rules = Rules {
         backoff: Backoff::Constant(ms(10)),
         jitter: Jitter::None,
-        pay: Pay::AfterBackoff,
+        charge_at: ChargeAt::AfterBackoff,
         ..Rules::DEFAULT
     };
-    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build().unwrap();
-    policy.sharing(Arc::new(Budget::new(1.0, 1.0).unwrap()))
+    let policy = Policy::from_rules(rules).throttle(Throttle::none()).build();
+    policy.sharing(Arc::new(RetryBudget::try_new(1.0, 1.0).unwrap()))
 }
 
 #[test]
@@ -140,7 +145,7 @@ fn an_outcome_of_one_call_comes_before_a_timer_of_another() {
         .call(Script::new(&policy, [fails(), succeeds().after(ms(10))]))
         .run();
     assert_eq!(played[0].starts(), [ms(0), ms(10)]);
-    assert_eq!(played[0].why(), Some(Why::Succeeded));
+    assert_eq!(played[0].stop_reason(), Some(StopReason::Succeeded));
     assert_eq!(played[1].starts(), [ms(0), ms(10)]);
     assert_eq!((played[1].ended_nth(), played[0].ended_nth()), (Some(0), Some(1)));
 }
@@ -153,7 +158,7 @@ fn of_two_timers_at_one_moment_the_earlier_call_goes_first() {
         .call(Script::new(&policy, [fails()]).at(ms(10)))
         .call(Script::new(&policy, [fails().after(ms(10)), hangs()]).cancel(ms(50)))
         .run();
-    assert_eq!(played[0].why(), Some(Why::Throttled));
+    assert_eq!(played[0].stop_reason(), Some(StopReason::Throttled));
     assert_eq!(played[1].starts(), [ms(0), ms(20)]);
     // Of two that began together, the one that is listed first.
     let policy = scarce();
@@ -161,14 +166,17 @@ fn of_two_timers_at_one_moment_the_earlier_call_goes_first() {
         .call(Script::new(&policy, [fails(), hangs()]).cancel(ms(50)))
         .call(Script::new(&policy, [fails()]))
         .run();
-    assert_eq!((played[0].starts().len(), played[1].why()), (2, Some(Why::Throttled)));
+    assert_eq!(
+        (played[0].starts().len(), played[1].stop_reason()),
+        (2, Some(StopReason::Throttled))
+    );
 }
 
 #[test]
 fn of_two_outcomes_at_one_moment_the_earlier_attempt_counts() {
-    let hedged: Hedged = Policy::hedged(ms(10)).attempts(2).checked();
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(2).build();
     let played = play(&hedged, [succeeds().after(ms(20)), fatal().after(ms(10))]);
-    assert_eq!(played.end(), ended(ms(20), Why::Succeeded, Some(1)));
+    assert_eq!(played.end(), ended(ms(20), StopReason::Succeeded, Some(1)));
     assert_eq!(played.cancels(), [(2, ms(20))]);
 }
 
@@ -185,13 +193,13 @@ fn an_attempts_timeout_comes_before_the_timer_of_the_next_hedge() {
     let policy = self::rules(rules);
     let played = play(&policy, [hangs(), hangs(), succeeds()]);
     assert_eq!(played.starts(), [ms(0), ms(25), ms(50)]);
-    assert_eq!(played.end(), ended(ms(50), Why::Succeeded, Some(3)));
+    assert_eq!(played.end(), ended(ms(50), StopReason::Succeeded, Some(3)));
     assert_eq!(played.cancels(), [(1, ms(50)), (2, ms(50))]);
 }
 
 #[test]
 fn draws_are_used_in_order_by_all_calls_and_the_last_repeats() {
-    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build().unwrap();
+    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build();
     let call = || Script::new(&policy, [fails(), fails(), succeeds()]);
     let played = Play::new().draws([0.0, 0.25, 0.5]).call(call()).call(call().at(ms(1))).run();
     assert_eq!(played[0].starts(), [ms(0), ms(0), ms(25)]);
@@ -200,19 +208,25 @@ fn draws_are_used_in_order_by_all_calls_and_the_last_repeats() {
 
 #[test]
 fn a_default_budget_starts_full_in_every_play_and_is_shared_by_its_calls() {
-    static PLACED: Policy = Policy::constant(ms(1)).attempts(8).checked();
+    static PLACED: Policy = Policy::constant(ms(1)).attempts(8).build();
     for _ in 0..2 {
         let call = || Script::new(&PLACED, vec![fails(); 8]);
         let played = Play::new().call(call()).call(call().at(s(1))).run();
-        assert_eq!((played[0].why(), played[0].tokens()), (Some(Why::Attempts), Some(3.0)));
-        assert_eq!((played[1].why(), played[1].starts().len()), (Some(Why::Throttled), 4));
+        assert_eq!(
+            (played[0].stop_reason(), played[0].tokens()),
+            (Some(StopReason::AttemptsExhausted), Some(3.0))
+        );
+        assert_eq!(
+            (played[1].stop_reason(), played[1].starts().len()),
+            (Some(StopReason::Throttled), 4)
+        );
     }
     assert_eq!(PLACED.tokens(0), Some(10.0), "a test does not drain what the program uses");
 }
 
 #[test]
 fn a_named_throttle_is_used_as_it_is() {
-    let budget = Arc::new(Budget::standard());
+    let budget = Arc::new(RetryBudget::standard());
     let policy = every(ms(1), 3).sharing(budget.clone());
     play(&policy, [fails(), fails(), fails()]);
     assert_eq!(budget.tokens(0), Some(8.0));
@@ -223,7 +237,7 @@ fn a_call_that_must_not_run_twice_is_repeated_only_with_proof() {
     let policy = every(ms(1), 3);
     let unsent = fails_with(Failure::client().at(Stage::Unsent));
     let played = Script::new(&policy, [unsent, fails()]).not_idempotent().play();
-    assert_eq!(played.end(), ended(ms(1), Why::Unsafe, Some(2)));
+    assert_eq!(played.end(), ended(ms(1), StopReason::NotIdempotent, Some(2)));
 }
 
 #[test]
@@ -238,7 +252,7 @@ fn a_strategy_is_asked_and_sees_the_data_of_the_call() {
     let script = Script::new(&policy, vec![fails(); 3]).strategy(strategy).data(Patience(2));
     let played = script.play();
     assert_eq!(played.starts(), [ms(0), ms(7), ms(14)]);
-    assert_eq!(played.why(), Some(Why::Strategy));
+    assert_eq!(played.stop_reason(), Some(StopReason::StrategyDeclined));
 }
 
 #[test]
@@ -249,10 +263,10 @@ fn a_strategy_that_answers_later_is_looked_at_when_something_happens() {
     assert_eq!(played.starts(), [ms(0), ms(3)]);
     let never = |_: &Request<'_>| Decision::later(std::future::pending::<Decision>());
     let played = Script::new(&policy, [fails()]).strategy(never).play();
-    assert_eq!(played.end(), ended(s(1), Why::Deadline, None));
+    assert_eq!(played.end(), ended(s(1), StopReason::Deadline, None));
     let failing = |_: &Request<'_>| Decision::Fail("no more".into());
     let played = Script::new(&policy, [fails()]).strategy(failing).play();
-    assert_eq!(played.why(), Some(Why::Strategy));
+    assert_eq!(played.stop_reason(), Some(StopReason::StrategyDeclined));
     assert_eq!(played.strategy_error().map(ToString::to_string).as_deref(), Some("no more"));
 }
 
@@ -260,14 +274,14 @@ fn a_strategy_that_answers_later_is_looked_at_when_something_happens() {
 fn a_throttle_may_answer_later() {
     struct Slow;
     impl Bucket for Slow {
-        fn take(&self, _: Cost, _: Ns) -> Grant {
+        fn withdraw(&self, _: Cost, _: Ns) -> Grant {
             Grant::Later
         }
         fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
-            Box::pin(async { Grant::Now(Taken(0)) })
+            Box::pin(async { Grant::Now(Withdrawal(0)) })
         }
-        fn give_back(&self, _: Taken) {}
-        fn succeeded(&self, _: Option<Taken>) {}
+        fn refund(&self, _: Withdrawal) {}
+        fn succeeded(&self, _: Option<Withdrawal>) {}
         fn tokens(&self, _: Ns) -> Option<f64> {
             None
         }
@@ -277,7 +291,7 @@ fn a_throttle_may_answer_later() {
 }
 
 /// A policy as gRPC's layer will build it: what provably did not run is replaced.
-fn grpc(attempts: u32, hedge: Option<Duration>) -> Loaded {
+fn grpc(attempts: u32, hedge: Option<Duration>) -> AnyPolicy {
     let backoff = Backoff::Constant(ms(50));
     let attempts = Some(attempts);
     rules(Rules {
@@ -294,11 +308,11 @@ fn grpc(attempts: u32, hedge: Option<Duration>) -> Loaded {
 fn response_headers_commit() {
     let policy = grpc(4, None);
     let played = play(&policy, [fails().headers(ms(5)).after(ms(20))]);
-    assert_eq!(played.end(), ended(ms(20), Why::Committed, Some(1)));
+    assert_eq!(played.end(), ended(ms(20), StopReason::Committed, Some(1)));
     let hedged = grpc(3, Some(ms(10)));
     let played = play(&hedged, [hangs(), succeeds().headers(ms(5)).after(ms(30))]);
     assert_eq!((played.starts(), played.cancels()), (vec![ms(0), ms(10)], vec![(1, ms(15))]));
-    assert_eq!(played.end(), ended(ms(40), Why::Succeeded, Some(2)));
+    assert_eq!(played.end(), ended(ms(40), StopReason::Succeeded, Some(2)));
 }
 
 #[test]
@@ -306,7 +320,7 @@ fn what_provably_did_not_run_is_replaced_and_keeps_its_number() {
     let policy = grpc(4, None);
     let seen = |proof| {
         let directive = Directive::Retry(Failure::server());
-        meets(Judgement { directive, proof: Some(proof), drains: false })
+        meets(Classification { directive, proof: Some(proof), drains: false })
     };
     let unprocessed = seen(Proof::Unprocessed).after(ms(5));
     let played = play(&policy, [unprocessed, unprocessed, succeeds()]);
@@ -336,7 +350,7 @@ fn a_message_of_the_largest_size_is_written_and_a_larger_one_ends_the_call() {
     let played = call(succeeds().after(ms(20))).message(ms(5), 101).play();
     assert_eq!((played.too_large(), played.sent()), (Some(ms(5)), &[1][..]));
     let end = played.end().expect("it ended");
-    assert_eq!((end.at, end.why, end.attempt), (ms(5), Why::Fatal, Some(1)));
+    assert_eq!((end.at, end.stop_reason, end.attempt), (ms(5), StopReason::NotRetryable, Some(1)));
     // While a retry waits nobody is there to fail.
     let played = call(fails()).message(ms(5), 101).play();
     assert_eq!((played.too_large(), played.starts()), (Some(ms(5)), vec![ms(0)]));
@@ -344,7 +358,7 @@ fn a_message_of_the_largest_size_is_written_and_a_larger_one_ends_the_call() {
     // At the start nothing starts.
     let played = call(succeeds()).message(ms(0), 101).play();
     assert_eq!((played.too_large(), played.starts()), (Some(ms(0)), vec![]));
-    assert_eq!(played.end(), ended(ms(0), Why::Cancelled, None));
+    assert_eq!(played.end(), ended(ms(0), StopReason::Cancelled, None));
     assert_eq!(played.ended_nth(), Some(0));
 }
 
@@ -353,16 +367,19 @@ fn a_message_over_the_limit_commits() {
     let policy = grpc(4, None);
     let call = || Script::new(&policy, [fails().after(ms(20))]).buffer_max(100);
     let played = call().message(ms(0), 60).message(ms(5), 40).message(ms(10), 1).play();
-    assert_eq!(played.end(), ended(ms(20), Why::Committed, Some(1)));
+    assert_eq!(played.end(), ended(ms(20), StopReason::Committed, Some(1)));
     assert_eq!(played.sent(), [3]);
     // From the start: one attempt is made and no more.
     let played = call().message(ms(0), 101).play();
-    assert_eq!((played.why(), played.sent()), (Some(Why::Committed), &[1][..]));
+    assert_eq!((played.stop_reason(), played.sent()), (Some(StopReason::Committed), &[1][..]));
     // While a retry waits: it is the last.
     let attempts = [fails().after(ms(20)), fails().after(ms(20))];
     let script = Script::new(&policy, attempts).buffer_max(100).message(ms(30), 101);
     let played = script.play();
-    assert_eq!((played.starts(), played.why()), (vec![ms(0), ms(70)], Some(Why::Committed)));
+    assert_eq!(
+        (played.starts(), played.stop_reason()),
+        (vec![ms(0), ms(70)], Some(StopReason::Committed))
+    );
 }
 
 #[test]
@@ -376,7 +393,10 @@ fn of_hedges_the_one_with_most_messages_keeps_the_call() {
     }
     let played = script.play();
     assert_eq!(played.cancels(), [(1, ms(30)), (3, ms(30))]);
-    assert_eq!((played.sent(), played.why()), (&[1, 4, 2][..], Some(Why::Succeeded)));
+    assert_eq!(
+        (played.sent(), played.stop_reason()),
+        (&[1, 4, 2][..], Some(StopReason::Succeeded))
+    );
 }
 
 #[test]
@@ -399,8 +419,12 @@ fn all_calls_of_a_play_share_one_buffer() {
         .call(call(5, 30, failing))
         .call(Script::new(&policy, [failing, succeeds()]).at(ms(60)).message(ms(0), 100))
         .run();
-    assert_eq!(played[1].why(), Some(Why::Committed), "80 and 30 are too much");
-    assert_eq!(played[2].why(), Some(Why::Succeeded), "what ended has freed its share");
+    assert_eq!(played[1].stop_reason(), Some(StopReason::Committed), "80 and 30 are too much");
+    assert_eq!(
+        played[2].stop_reason(),
+        Some(StopReason::Succeeded),
+        "what ended has freed its share"
+    );
 }
 
 #[test]
@@ -449,7 +473,7 @@ fn the_async_driver_runs_on_a_second_executor() {
     );
     assert_eq!((answer.ok(), since()), (Some(7), ms(23)));
 
-    let hedged = Policy::hedged(ms(10)).attempts(3).build().unwrap();
+    let hedged = Policy::hedged(ms(10)).attempts(3).build();
     let mut sent = 0;
     let answer = block_on(
         hedged
@@ -469,12 +493,12 @@ fn the_async_driver_runs_on_a_second_executor() {
 
     let call = retry.retry(std::future::pending::<Result<(), ()>>).when(|()| true);
     let error = block_on(call.deadline(ms(5)).sleeping_on(Clock).into_future()).unwrap_err();
-    assert_eq!((error.why(), since()), (Why::Deadline, ms(50)));
+    assert_eq!((error.stop_reason(), since()), (StopReason::Deadline, ms(50)));
 }
 
 #[test]
 fn given_draws_hold_for_the_driver_until_they_are_dropped() {
-    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build().unwrap();
+    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build();
     let run = || {
         let began = Clock.now();
         let call = policy.retry(async || Err::<(), _>(())).when(|()| true).sleeping_on(Clock);

@@ -63,7 +63,7 @@ impl Subscriber for Collector {
 }
 
 static POLICY: Policy =
-    Policy::constant(ms(5)).jitter(Jitter::None).attempts(2).throttle(Throttle::none()).checked();
+    Policy::constant(ms(5)).jitter(Jitter::None).attempts(2).throttle(Throttle::none()).build();
 
 async fn fail() {
     let failure = Failure::throttling().because(Reason::new("SLOW_DOWN"));

@@ -29,7 +29,7 @@ pub(crate) trait Machine {
 
 /// A minute in all. The downloads of a run share the policy's budget: where the network is down for good,
 /// later ones do not wait for it any more.
-static DOWNLOAD: Policy = Policy::exponential(s(5)).attempts(5).jitter(Jitter::None).checked();
+static DOWNLOAD: Policy = Policy::exponential(s(5)).attempts(5).jitter(Jitter::None).build();
 
 /// The machine that this runs on.
 pub(crate) struct Real {

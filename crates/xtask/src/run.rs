@@ -258,7 +258,7 @@ mod tests {
     }
 
     /// Without waiting, and without a budget that tests would share.
-    static AT_ONCE: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).checked();
+    static AT_ONCE: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).build();
 
     const PLAIN: Step = Step {
         name: "plain",

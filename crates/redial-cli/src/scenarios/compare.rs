@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redial::Ns;
+use redial::time::Ns;
 use redial_service_config::Statistics;
 
 use super::model::{Call, ExpectEnd, ExpectStats, Scenario};
@@ -149,10 +149,10 @@ impl Differences {
             let attempt = |attempt: Option<u32>| attempt.map_or(NONE.to_owned(), |n| n.to_string());
             self.add("end.attempt", attempt(expected.attempt), attempt(actual.attempt));
         }
-        if let Some(why) = expected.why
-            && why != actual.why
+        if let Some(stop_reason) = expected.stop_reason
+            && stop_reason != actual.stop_reason
         {
-            self.add("end.why", why.name(), actual.why.name());
+            self.add("end.stop_reason", stop_reason.name(), actual.stop_reason.name());
         }
         if expected.error != actual.error {
             self.add("end.error", text(expected.error.as_deref()), text(actual.error.as_deref()));

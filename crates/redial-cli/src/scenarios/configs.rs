@@ -221,7 +221,7 @@ impl Case {
 }
 
 /// Whether these are the problems that were expected, in any order. Of a text with a key twice other
-/// problems need not be found (ruling G33).
+/// problems need not be found (decision G33).
 fn same_problems(expected: &[(String, String)], found: &[(String, String)]) -> bool {
     let sorted = |list: &[(String, String)]| {
         let key = Rule::DuplicateKey.name();
@@ -286,7 +286,7 @@ impl Gets {
 
 impl Parts {
     fn are(&self, attempts: u32, first: Duration, codes: Codes) -> bool {
-        // What is beyond the largest number of attempts is that number (ruling G2).
+        // What is beyond the largest number of attempts is that number (decision G2).
         self.attempts.is_none_or(|it| it.min(u64::from(u32::MAX)) == u64::from(attempts))
             && self.first.is_none_or(|expected| is_near(expected, ms(first)))
             && self.codes.is_none_or(|expected| expected == codes)

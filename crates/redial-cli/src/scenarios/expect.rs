@@ -2,7 +2,7 @@
 
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
-use redial::{Ns, Why};
+use redial::{StopReason, time::Ns};
 use redial_service_config::BUCKETS;
 
 use super::designs::Plan;
@@ -114,17 +114,24 @@ fn end<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Exp
         // It fits by the bound.
         reader.whole(value, "attempt", 1, u64::from(u32::MAX)).map(|number| number as u32)
     });
-    let why = optional(&fields, "why", |value| {
+    let stop_reason = optional(&fields, "why", |value| {
         let name = reader.string(value, "why")?;
-        let why = Why::ALL.into_iter().find(|why| why.name() == name);
-        why.or_else(|| {
-            let expected = quoted(&Why::ALL.map(Why::name));
+        let stop_reason =
+            StopReason::ALL.into_iter().find(|stop_reason| stop_reason.name() == name);
+        stop_reason.or_else(|| {
+            let expected = quoted(&StopReason::ALL.map(StopReason::name));
             let text = format!("why: unknown reason {name:?}; expected one of {expected}");
             reader.mistake(value.start(), text)
         })
     });
     let error = optional(&fields, "error", |value| reader.string(value, "error").map(Into::into));
-    Some(ExpectEnd { at: at?, outcome: outcome?, attempt: attempt?, why: why?, error: error? })
+    Some(ExpectEnd {
+        at: at?,
+        outcome: outcome?,
+        attempt: attempt?,
+        stop_reason: stop_reason?,
+        error: error?,
+    })
 }
 
 /// A list with an entry for each attempt, `null` where there is nothing.

@@ -183,7 +183,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A time in milliseconds, as nanoseconds.
-    pub(super) fn time(&self, value: &'t Value<'t>, what: &str) -> Option<redial::Ns> {
+    pub(super) fn time(&self, value: &'t Value<'t>, what: &str) -> Option<redial::time::Ns> {
         let text = self.number_text(value, what, "a number of milliseconds")?;
         time::from_ms(text).or_else(|| {
             let expected = "a number of milliseconds that is not negative";

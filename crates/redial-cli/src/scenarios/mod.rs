@@ -7,10 +7,10 @@
 //! Invariant: nothing here decides about a retry. Policies are made by the crates of their designs,
 //! and what happened is read from the diary of the call.
 
+mod call_log;
 mod compare;
 mod configs;
 mod designs;
-mod diary;
 mod expect;
 mod foreign;
 pub(crate) mod json;
@@ -57,7 +57,7 @@ pub struct Arguments {
 }
 
 /// Times are compared to within this at the first level: 0.001 ms.
-const TOLERANCE: redial::Ns = 1_000;
+const TOLERANCE: redial::time::Ns = 1_000;
 
 /// Plays the files. Gives 0 if every scenario holds, 1 if one does not, 2 if a file is not valid:
 /// then nothing is played.
@@ -206,7 +206,7 @@ fn play_live(scenario: &Scenario) -> Verdict {
 }
 
 /// What was played live against what is expected, and against what can be right at all.
-fn judged(scenario: &Scenario, live: live::Live, tolerance: redial::Ns) -> Verdict {
+fn judged(scenario: &Scenario, live: live::Live, tolerance: redial::time::Ns) -> Verdict {
     let live::Live { actual, differences: beyond } = live;
     let mut differences = compare::compare(scenario, &actual, tolerance);
     differences.extend(beyond);

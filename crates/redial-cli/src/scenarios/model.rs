@@ -1,6 +1,6 @@
 //! A scenario as it was read: what a policy is given, and what must then happen.
 
-use redial::{Judgement, Ns, Why};
+use redial::{StopReason, classify::Classification, time::Ns};
 use redial_service_config::BUCKETS;
 
 use super::configs::Case;
@@ -75,7 +75,7 @@ pub(super) struct GrpcCall {
     pub(super) messages: Vec<(Ns, u64)>,
     /// How many bytes of them it may keep; `None`: it keeps none.
     pub(super) buffer_max: Option<u64>,
-    /// How many bytes one of them may have, its prefix included (ruling G41).
+    /// How many bytes one of them may have, its prefix included (decision G41).
     pub(super) message_max: u64,
 }
 
@@ -114,7 +114,7 @@ pub(super) enum Outcome {
     /// Nothing ever comes.
     Hang,
     /// It comes, has this name in expectations, and is judged like this.
-    Comes { name: &'static str, judgement: Judgement },
+    Comes { name: &'static str, classification: Classification },
 }
 
 /// What is expected of a call. What is absent is not compared; `cancels` only if nothing is expected
@@ -138,6 +138,6 @@ pub(super) struct ExpectEnd {
     pub(super) at: Option<Ns>,
     pub(super) outcome: Option<String>,
     pub(super) attempt: Option<u32>,
-    pub(super) why: Option<Why>,
+    pub(super) stop_reason: Option<StopReason>,
     pub(super) error: Option<String>,
 }

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redial::config::AnyPolicy;
 use redial::testing::{Meets, Play, Played, Script, hangs, meets};
-use redial::written::Loaded;
-use redial::{Diary, Note, Ns, Why};
+use redial::{CallLog, Event, StopReason, time::Ns};
 use redial_service_config::Code;
 
 use redial_service_config::{Counters, Statistics, Tally};
@@ -43,25 +43,25 @@ pub(super) struct ActualCall {
     pub(super) previous: Option<Vec<Option<String>>>,
     pub(super) timeouts: Option<Vec<Option<Ns>>>,
     pub(super) sent: Option<Vec<u64>>,
-    /// Whether the application wrote a message that is too large, which ended it (ruling G41).
+    /// Whether the application wrote a message that is too large, which ended it (decision G41).
     pub(super) too_large: bool,
     /// The first attempt that started though none was listed.
     pub(super) unscripted: Option<u32>,
     /// Its diary, where one was written, and the moment at which it begins.
-    pub(super) diary: Option<(Ns, Diary)>,
+    pub(super) call_log: Option<(Ns, CallLog)>,
 }
 
 impl ActualCall {
     /// The notes of its diary, where one was written.
-    pub(super) fn notes(&self) -> impl Iterator<Item = &(Ns, Note)> {
-        self.diary.iter().flat_map(|(_, diary)| diary.notes())
+    pub(super) fn events(&self) -> impl Iterator<Item = &(Ns, Event)> {
+        self.call_log.iter().flat_map(|(_, call_log)| call_log.events())
     }
 
     /// The moments at which something happens to it, or would: its deadline is one.
     pub(super) fn moments(&self) -> impl Iterator<Item = Ns> {
-        self.notes().flat_map(|(at, note)| {
-            let deadline = match note {
-                Note::Began { deadline, .. } => *deadline,
+        self.events().flat_map(|(at, event)| {
+            let deadline = match event {
+                Event::CallStarted { deadline, .. } => *deadline,
                 _ => None,
             };
             std::iter::once(*at).chain(deadline)
@@ -75,15 +75,15 @@ pub(super) struct ActualEnd {
     pub(super) at: Ns,
     pub(super) outcome: String,
     pub(super) attempt: Option<u32>,
-    pub(super) why: Why,
+    pub(super) stop_reason: StopReason,
     pub(super) error: Option<String>,
 }
 
 impl ActualEnd {
-    /// A message that is larger than the config allows ends its call (ruling G41).
+    /// A message that is larger than the config allows ends its call (decision G41).
     pub(super) fn too_large(at: Ns) -> Self {
         let outcome = Code::ResourceExhausted.name().to_owned();
-        ActualEnd { at, outcome, attempt: None, why: Why::Fatal, error: None }
+        ActualEnd { at, outcome, attempt: None, stop_reason: StopReason::NotRetryable, error: None }
     }
 }
 
@@ -120,19 +120,19 @@ fn statistics<'c>(
         let Some(GrpcCall { method, .. }) = &call.grpc else { continue };
         let counters = methods.entry(method.clone()).or_default();
         let mut tally = Tally::default();
-        for (_, note) in played.diary().notes() {
-            tally.note(note, |counted| counters.add(counted));
+        for (_, event) in played.call_log().events() {
+            tally.record(event, |counted| counters.add(counted));
         }
     }
     methods.into_iter().map(|(method, counters)| (method, counters.read())).collect()
 }
 
 /// The policy of a call; a design whose calls share one has only that.
-pub(super) fn policy(policies: &[Loaded], call: usize) -> &Loaded {
+pub(super) fn policy(policies: &[AnyPolicy], call: usize) -> &AnyPolicy {
     policies.get(call).unwrap_or(&policies[0])
 }
 
-fn script<'p>(policy: &'p Loaded, call: &Call) -> Script<'p> {
+fn script<'p>(policy: &'p AnyPolicy, call: &Call) -> Script<'p> {
     let mut script =
         Script::new(policy, call.attempts.iter().map(attempt)).at(Duration::from_nanos(call.at));
     if let Some(deadline) = call.deadline {
@@ -156,7 +156,7 @@ fn script<'p>(policy: &'p Loaded, call: &Call) -> Script<'p> {
 fn attempt(attempt: &Attempt) -> Meets {
     let mut meets = match attempt.outcome {
         Outcome::Hang => hangs(),
-        Outcome::Comes { judgement, .. } => meets(judgement),
+        Outcome::Comes { classification, .. } => meets(classification),
     }
     .after(Duration::from_nanos(attempt.after));
     if let Some(headers) = attempt.headers {
@@ -171,9 +171,9 @@ fn attempt(attempt: &Attempt) -> Meets {
 /// Reads what became of a call.
 fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
     let ended = played.end();
-    let outcome = ended.map(|end| match (end.why, end.attempt) {
-        (Why::Cancelled, _) => "cancelled",
-        (_, Some(attempt)) => outcome(scenario, call, attempt, played.diary()),
+    let outcome = ended.map(|end| match (end.stop_reason, end.attempt) {
+        (StopReason::Cancelled, _) => "cancelled",
+        (_, Some(attempt)) => outcome(scenario, call, attempt, played.call_log()),
         (_, None) => scenario.plan.too_late(),
     });
     let handed_on = outcome.filter(|_| ended.is_some_and(|end| end.attempt.is_some()));
@@ -187,7 +187,7 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
             at: ns(end.at),
             outcome: outcome.to_owned(),
             attempt: end.attempt,
-            why: end.why,
+            stop_reason: end.stop_reason,
             error,
         }),
     };
@@ -218,21 +218,20 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
         text,
         log,
         unscripted: played.unscripted(),
-        diary: Some((played.began(), played.diary().clone())),
+        call_log: Some((played.began(), played.call_log().clone())),
     }
 }
 
-/// The header `grpc-previous-rpc-attempts` of an attempt (ruling G30).
+/// The header `grpc-previous-rpc-attempts` of an attempt (decision G30).
 fn previous(number: u32) -> Option<String> {
     (number > 1).then(|| (number - 1).to_string())
 }
 
 /// The name of the outcome that was handed on: what the script says, unless the attempt's own
 /// timeout came first.
-fn outcome(scenario: &Scenario, call: &Call, attempt: u32, diary: &Diary) -> &'static str {
-    let timed_out =
-        |note: &Note| matches!(note, Note::TimedOut { attempt: late } if *late == attempt);
-    if diary.notes().iter().any(|(_, note)| timed_out(note)) {
+fn outcome(scenario: &Scenario, call: &Call, attempt: u32, call_log: &CallLog) -> &'static str {
+    let timed_out = |event: &Event| matches!(event, Event::AttemptTimedOut { attempt: late } if *late == attempt);
+    if call_log.events().iter().any(|(_, event)| timed_out(event)) {
         return scenario.plan.too_late();
     }
     match call.attempts.get(attempt as usize - 1).map(|attempt| &attempt.outcome) {

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use redial_service_config::{BUCKETS, Statistics};
 
+use super::call_log;
 use super::compare::Difference;
 use super::configs::Judged;
-use super::diary;
 use super::play::{Actual, ActualCall};
 use super::time::to_json;
 use super::traits::Trait;
@@ -103,10 +103,10 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
             writeln!(out, "    {:<12} happened  {}", "", difference.actual)?;
         }
         let played = call.and_then(|call| played.get(call - 1));
-        if let Some((began, diary)) = played.and_then(|played| played.diary.as_ref()) {
+        if let Some((began, call_log)) = played.and_then(|played| played.call_log.as_ref()) {
             writeln!(out, "    its diary")?;
             let throttled = played.is_some_and(|played| played.tokens.is_some());
-            for line in diary::lines(*began, diary, throttled) {
+            for line in call_log::lines(*began, call_log, throttled) {
                 writeln!(out, "    {line}")?;
             }
         }
@@ -187,7 +187,7 @@ fn call(actual: &ActualCall) -> Value {
         end.insert("at".to_owned(), to_json(ended.at));
         end.insert("outcome".to_owned(), ended.outcome.as_str().into());
         insert(&mut end, "attempt", ended.attempt);
-        end.insert("why".to_owned(), ended.why.name().into());
+        end.insert("why".to_owned(), ended.stop_reason.name().into());
         insert(&mut end, "error", ended.error.as_deref());
         call.insert("end".to_owned(), Value::Object(end));
     }
@@ -195,7 +195,7 @@ fn call(actual: &ActualCall) -> Value {
     insert(&mut call, "text", actual.text.as_deref());
     insert(&mut call, "log", actual.log.clone());
     insert(&mut call, "previous", actual.previous.clone());
-    let time = |at: &Option<redial::Ns>| at.map_or(Value::Null, to_json);
+    let time = |at: &Option<redial::time::Ns>| at.map_or(Value::Null, to_json);
     let timeouts = actual.timeouts.as_ref().map(|it| it.iter().map(time).collect::<Vec<_>>());
     insert(&mut call, "timeouts", timeouts);
     insert(&mut call, "sent", actual.sent.clone());

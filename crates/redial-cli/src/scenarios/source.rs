@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 use redial_service_config::json::Lines;
 
-pub use redial_service_config::json::Place;
+pub use redial_service_config::json::Position;
 
 /// A file that was read.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Mistake {
     /// The file's name.
     pub file: String,
     /// Where; `None` if the file could not be read at all.
-    pub place: Option<Place>,
+    pub place: Option<Position>,
     /// What is wrong, and what was expected.
     pub text: String,
 }
@@ -75,7 +75,7 @@ impl Source {
 
     /// The place of a byte.
     #[must_use]
-    pub fn place(&self, offset: usize) -> Place {
+    pub fn place(&self, offset: usize) -> Position {
         self.lines.place(&self.text, offset)
     }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mistake { file, place, text } = self;
         match place {
-            Some(Place { line, column }) => write!(f, "{file}:{line}:{column}: {text}"),
+            Some(Position { line, column }) => write!(f, "{file}:{line}:{column}: {text}"),
             None => write!(f, "{file}: {text}"),
         }
     }
@@ -117,10 +117,10 @@ mod tests {
     fn places_are_counted_in_lines_and_characters_from_one() {
         let source = Source::new("f", "{\n  \"µ\": x\n}");
         let at = |text: &str| source.place(source.text().find(text).unwrap());
-        assert_eq!(at("{"), Place { line: 1, column: 1 });
-        assert_eq!(at("x"), Place { line: 2, column: 8 });
-        assert_eq!(at("}"), Place { line: 3, column: 1 });
-        assert_eq!(source.place(1000), Place { line: 3, column: 2 });
-        assert_eq!(Source::new("f", "").place(0), Place { line: 1, column: 1 });
+        assert_eq!(at("{"), Position { line: 1, column: 1 });
+        assert_eq!(at("x"), Position { line: 2, column: 8 });
+        assert_eq!(at("}"), Position { line: 3, column: 1 });
+        assert_eq!(source.place(1000), Position { line: 3, column: 2 });
+        assert_eq!(Source::new("f", "").place(0), Position { line: 1, column: 1 });
     }
 }

@@ -1,13 +1,13 @@
 //! Times in scenario files: milliseconds, exact to the nanosecond.
 
-use redial::Ns;
+use redial::time::Ns;
 use redial_service_config::json::Decimal;
 
 /// Decimals of a millisecond down to a nanosecond.
 const DECIMALS: u8 = 6;
 
 /// The time that a JSON number of milliseconds means: what is finer than a nanosecond is rounded
-/// down, what is longer than 584 years is for ever (ruling P2). `None` if it is negative.
+/// down, what is longer than 584 years is for ever (decision P2). `None` if it is negative.
 pub(super) fn from_ms(text: &str) -> Option<Ns> {
     let number = Decimal::new(text);
     (!number.is_negative()).then(|| number.scaled(DECIMALS).value)

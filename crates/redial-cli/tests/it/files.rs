@@ -240,7 +240,7 @@ fn every_number_that_is_expected_of_grpc_is_compared_live() {
     assert!(all > 150, "{all}");
 }
 
-/// Plays a ruling's scenario at both levels after one change, which must be found.
+/// Plays a decision's scenario at both levels after one change, which must be found.
 fn is_found(scenario: &Value, pointer: &str, value: Value) {
     let mut file = json!({ "scenarios": [scenario] });
     let place = file["scenarios"][0].pointer_mut(pointer);

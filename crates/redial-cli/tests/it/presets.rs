@@ -1,23 +1,24 @@
 //! Goal: each preset is its design's, by name and as a value, with its own throttle or none. Method:
-//! the rules are compared with the rulings' numbers, and the policies play on virtual time.
+//! the rules are compared with the decisions' numbers, and the policies play on virtual time.
 
 use std::sync::Arc;
 
 use redial::testing::{Clock, block_on};
-use redial::throttles::Budget;
-use redial::{Failure, Policy, Problem, Throttle, Why, ms, s};
+use redial::throttle::RetryBudget;
+use redial::{Failure, Policy, PolicyError, StopReason, Throttle, ms, s};
 use redial_cli::presets::{self, Preset};
 
 /// Plays a call whose attempts fail at once; how many, and why it ended.
-fn play(policy: &Policy) -> (u32, Why) {
+fn play(policy: &Policy) -> (u32, StopReason) {
     let mut attempts = 0;
     let attempt = || {
         attempts += 1;
         async { Err::<(), _>(Failure::server()) }
     };
     let call = policy.retry(attempt).when(|failure| Some(*failure)).sleeping_on(Clock).seed(1);
-    let why = block_on(call.into_future()).map_or_else(|error| error.why(), |()| Why::Succeeded);
-    (attempts, why)
+    let stop_reason = block_on(call.into_future())
+        .map_or_else(|error| error.stop_reason(), |()| StopReason::Succeeded);
+    (attempts, stop_reason)
 }
 
 #[test]
@@ -46,15 +47,15 @@ fn the_presets_by_name_are_those_in_code() {
         redial_smithy::presets::aws_2026().time_max(deadline).policy(),
         redial_smithy::presets::aws_2026_dynamodb().time_max(deadline).policy(),
         redial_milvus::Options::default().deadline(deadline).policy(),
-        redial_couchbase::presets::couchbase_best_effort(deadline).build(),
-        redial::presets::limits().deadline(deadline).build(),
+        redial_couchbase::presets::couchbase_best_effort(deadline).try_build(),
+        redial::presets::limits().deadline(deadline).try_build(),
     ];
     for (preset, in_code) in Preset::ALL.into_iter().zip(in_code) {
         let by_name = preset.policy_within(deadline).expect("valid");
         assert_eq!(by_name.rules(), in_code.expect("valid").rules(), "{}", preset.name());
     }
     let milvus = Preset::Milvus.policy().expect("valid");
-    assert_eq!(milvus.rules(), redial_milvus::presets::milvus().checked().rules());
+    assert_eq!(milvus.rules(), redial_milvus::presets::milvus().build().rules());
 }
 
 #[test]
@@ -73,23 +74,23 @@ fn each_keeps_its_designs_throttle_and_never_the_default_budget() {
 #[test]
 fn a_budget_can_be_added_to_each() {
     for preset in Preset::ALL {
-        let budget = Arc::new(Budget::new(1.0, 0.1).expect("valid"));
+        let budget = Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
         let policy = preset.policy_within(s(20)).expect("valid").sharing(budget);
-        assert_eq!(play(&policy), (2, Why::Throttled), "{}", preset.name());
+        assert_eq!(play(&policy), (2, StopReason::Throttled), "{}", preset.name());
     }
 }
 
 #[test]
 fn best_effort_without_a_deadline_is_refused() {
     let refused = Preset::CouchbaseBestEffort.policy().map(|_| ());
-    assert_eq!(refused, Err(Problem::Unlimited));
+    assert_eq!(refused, Err(PolicyError::Unlimited));
 }
 
 #[test]
 fn presets_stand_in_a_static() {
-    static LIMITED: Policy = redial::presets::limits().attempts(4).checked();
-    static KV: Policy = redial_couchbase::presets::couchbase_best_effort(ms(2500)).checked();
-    static SEARCH: Policy = redial_milvus::presets::milvus().throttle(Throttle::here()).checked();
+    static LIMITED: Policy = redial::presets::limits().attempts(4).build();
+    static KV: Policy = redial_couchbase::presets::couchbase_best_effort(ms(2500)).build();
+    static SEARCH: Policy = redial_milvus::presets::milvus().throttle(Throttle::here()).build();
     assert_eq!(LIMITED.rules().attempts, Some(4));
     assert_eq!(KV.rules().deadline, Some(ms(2500)));
     assert_eq!(SEARCH.tokens(0), Some(10.0));

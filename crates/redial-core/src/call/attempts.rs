@@ -4,32 +4,32 @@ use core::ops::Deref;
 
 use super::{Call, End, Live, Phase, Question, Start, slots};
 use crate::time::{NEVER, Ns, ns};
-use crate::{Ledger, Note, Policy, Why, World};
+use crate::{CallCounters, Environment, Event, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Starts the next attempt that counts, and arranges the hedge that follows it.
-    pub(super) fn start_next(&mut self, world: &mut impl World) -> Option<Start> {
+    pub(super) fn start_next(&mut self, env: &mut impl Environment) -> Option<Start> {
         self.phase = Phase::Idle;
         let slot = (self.running | self.waiting).trailing_ones() as usize;
         if slot >= LIVE {
             debug_assert!(false, "no slot for another attempt");
             return None;
         }
-        let number = self.ledger.count();
+        let number = self.counters.count();
         match self.started {
-            0 => world.call_started(),
-            _ => world.started(),
+            0 => env.call_started(),
+            _ => env.started(),
         }
         if self.policy.rules().hedge.is_some() && number >= self.attempts_max {
-            self.stopped.get_or_insert(Why::Attempts);
+            self.stopped.get_or_insert(StopReason::AttemptsExhausted);
         }
-        let start = self.start(slot, number, world);
+        let start = self.start(slot, number, env);
         self.schedule_hedge();
         Some(start)
     }
 
     /// The driver takes the command to start an attempt in this slot.
-    pub(super) fn start(&mut self, slot: usize, number: u32, world: &mut impl World) -> Start {
+    pub(super) fn start(&mut self, slot: usize, number: u32, env: &mut impl Environment) -> Start {
         debug_assert!(self.end.is_none() && !self.is_committed(), "a start after commit or end");
         let now = self.seen;
         self.started = self.started.saturating_add(1);
@@ -39,21 +39,21 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.live[slot] = Live { at, attempt, number };
         self.free(slot);
         self.running |= 1 << slot;
-        world.note(now, Note::Started { attempt, number });
-        if self.sealed {
-            self.commit(slot, now, world);
+        env.record(now, Event::AttemptStarted { attempt, number });
+        if self.not_replayable {
+            self.commit(slot, now, env);
         }
         Start { slot, attempt, number }
     }
 
-    pub(super) fn commit(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+    pub(super) fn commit(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         if self.is_committed() {
             return;
         }
-        self.ledger.set(Ledger::COMMITTED);
-        world.note(now, Note::Committed { attempt: self.live[slot].attempt });
+        self.counters.set(CallCounters::COMMITTED);
+        env.record(now, Event::Committed { attempt: self.live[slot].attempt });
         self.drop_what_waits();
-        self.stop_all_but(Some(slot), now, world);
+        self.stop_all_but(Some(slot), now, env);
     }
 
     pub(super) fn drop_what_waits(&mut self) {
@@ -62,18 +62,23 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.question = Question::None;
     }
 
-    pub(super) fn stop_all_but(&mut self, keep: Option<usize>, now: Ns, world: &mut impl World) {
+    pub(super) fn stop_all_but(
+        &mut self,
+        keep: Option<usize>,
+        now: Ns,
+        env: &mut impl Environment,
+    ) {
         for slot in slots(self.running | self.waiting) {
             if Some(slot) != keep {
-                self.stop(slot, now, world);
+                self.stop(slot, now, env);
             }
         }
     }
 
     /// Cancels what runs in a slot and forgets what waits there.
-    pub(super) fn stop(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+    pub(super) fn stop(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         if self.running & 1 << slot != 0 {
-            world.note(now, Note::Cancelled { attempt: self.live[slot].attempt });
+            env.record(now, Event::AttemptCancelled { attempt: self.live[slot].attempt });
             self.cancels |= 1 << slot;
         }
         self.free(slot);
@@ -87,20 +92,20 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
 
     pub(super) fn finish(
         &mut self,
-        why: Why,
+        stop_reason: StopReason,
         who: Option<(u32, usize)>,
         now: Ns,
-        world: &mut impl World,
+        env: &mut impl Environment,
     ) {
         self.drop_what_waits();
-        self.stop_all_but(None, now, world);
-        match why {
-            Why::Succeeded => world.succeeded(),
-            Why::Cancelled => world.call_cancelled(),
-            _ => world.call_failed(),
+        self.stop_all_but(None, now, env);
+        match stop_reason {
+            StopReason::Succeeded => env.succeeded(),
+            StopReason::Cancelled => env.call_cancelled(),
+            _ => env.call_failed(),
         }
         let attempt = who.map(|(attempt, _)| attempt);
-        self.end = Some(End { why, attempt, slot: who.map_or(0, |(_, slot)| slot) });
-        world.note(now, Note::Ended { why, attempt });
+        self.end = Some(End { stop_reason, attempt, slot: who.map_or(0, |(_, slot)| slot) });
+        env.record(now, Event::CallEnded { stop_reason, attempt });
     }
 }

@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use super::{Call, Phase, Question, slots};
-use crate::{Cost, Failure, Kind, Policy, Why, World};
+use crate::{Cost, Environment, Failure, Kind, Policy, StopReason};
 
 /// What the driver must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Why.
-    pub why: Why,
+    pub stop_reason: StopReason,
     /// The attempt whose outcome is handed on, by its place in the order of starts.
     pub attempt: Option<u32>,
     /// Its slot.
@@ -47,15 +47,15 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The next command, until there is none.
     ///
     /// An attempt starts when its command is taken: what has not been taken when the call ends was
-    /// never started. Of hedges without a delay (ruling G16) each is decided when the one before it
+    /// never started. Of hedges without a delay (decision G16) each is decided when the one before it
     /// has been taken.
-    pub fn command(&mut self, world: &mut impl World) -> Option<Command> {
-        let command = self.next_command(world);
+    pub fn command(&mut self, env: &mut impl Environment) -> Option<Command> {
+        let command = self.next_command(env);
         self.check();
         command
     }
 
-    fn next_command(&mut self, world: &mut impl World) -> Option<Command> {
+    fn next_command(&mut self, env: &mut impl Environment) -> Option<Command> {
         if self.cancels != 0 {
             let slot = self.cancels.trailing_zeros() as usize;
             self.cancels &= self.cancels - 1;
@@ -63,13 +63,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
         if let Some(slot) = slots(self.starts).next() {
             let number = self.live[slot].number;
-            return Some(Command::Start(self.start(slot, number, world)));
+            return Some(Command::Start(self.start(slot, number, env)));
         }
         if self.phase == Phase::HedgeNow {
-            self.hedge(Kind::Timeout, self.seen, world);
+            self.hedge(Kind::Timeout, self.seen, env);
         }
         if self.phase == Phase::StartNow {
-            return self.start_next(world).map(Command::Start);
+            return self.start_next(env).map(Command::Start);
         }
         match core::mem::replace(&mut self.question, Question::None) {
             Question::None => {}

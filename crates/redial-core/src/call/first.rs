@@ -2,54 +2,54 @@
 //! and succeeds, and that needs none.
 //!
 //! Invariant: the machine that is begun later is the one that would be there had it begun at once.
-//! So nothing else may have been due or read meanwhile: there is no [`First`] of a call that runs
+//! So nothing else may have been due or read meanwhile: there is no [`FirstAttempt`] of a call that runs
 //! against a clock, races or starts committed, and a driver whose notes are read begins its machine
 //! with the call.
 
 use core::ops::Deref;
 
-use super::{Call, Command, Terms};
+use super::{Call, CallParams, Command};
 use crate::throttle::Bucket;
 use crate::time::Ns;
-use crate::{Policy, World};
+use crate::{Environment, Policy};
 
 /// A call of which nothing has happened but the start of its first attempt (slot 0, attempt 1,
 /// number 1), and perhaps its commit.
 ///
 /// ```
-/// use redial_core::{Call, Dealings, First, Policy, Random, Rules, Terms, throttle::Budget};
+/// use redial_core::{Call, CallEnvironment, FirstAttempt, Policy, Random, Rules, CallParams, throttle::RetryBudget};
 ///
-/// let (policy, budget) = (Policy::checked(Rules::DEFAULT), Budget::standard());
-/// let mut first = First::of(&policy, Terms::default()).expect("no deadline, no hedges");
+/// let (policy, budget) = (Policy::new(Rules::DEFAULT), RetryBudget::standard());
+/// let mut first = FirstAttempt::of(&policy, CallParams::default()).expect("no deadline, no hedges");
 /// // The attempt runs. If it succeeds, that is all:
 /// first.succeeded(&budget);
 /// // If anything else happens, the machine is told of it:
 /// first.committed();
-/// let mut world = Dealings::new(&budget, Random::new(1));
-/// let call: Call<_, 1> = first.begin(&policy, 0, &mut world);
+/// let mut env = CallEnvironment::new(&budget, Random::new(1));
+/// let call: Call<_, 1> = first.begin(&policy, 0, &mut env);
 /// assert_eq!(call.running_after(0), Some((1, 0)));
 /// assert!(call.is_committed());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct First {
-    terms: Terms,
+pub struct FirstAttempt {
+    params: CallParams,
     committed: bool,
 }
 
-impl First {
+impl FirstAttempt {
     /// A call that begins now; `None` if more than an outcome can happen to it, so that it needs its
     /// machine from the start.
     #[inline]
     #[must_use]
-    pub const fn of(policy: &Policy, terms: Terms) -> Option<First> {
-        if policy.is_calm() && terms.deadline.is_none() && !terms.sealed {
-            Some(First { terms, committed: false })
+    pub const fn of(policy: &Policy, params: CallParams) -> Option<FirstAttempt> {
+        if policy.is_calm() && params.deadline.is_none() && !params.not_replayable {
+            Some(FirstAttempt { params, committed: false })
         } else {
             None
         }
     }
 
-    /// The response of the attempt has begun: the call belongs to it (ruling G6).
+    /// The response of the attempt has begun: the call belongs to it (decision G6).
     #[inline]
     pub const fn committed(&mut self) {
         self.committed = true;
@@ -66,16 +66,16 @@ impl First {
         self,
         policy: P,
         now: Ns,
-        world: &mut impl World,
+        env: &mut impl Environment,
     ) -> Call<P, LIVE>
     where
         P: Deref<Target = Policy>,
     {
-        let mut call = Call::begin(policy, self.terms, now, world);
-        let started = call.command(world);
+        let mut call = Call::begin(policy, self.params, now, env);
+        let started = call.command(env);
         debug_assert!(matches!(started, Some(Command::Start(_))), "a call that starts nothing");
         if self.committed {
-            call.committed(0, now, world);
+            call.committed(0, now, env);
         }
         call
     }
@@ -85,37 +85,40 @@ impl First {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::{Dealings, Random, Rules, s, throttle::Budget};
+    use crate::{CallEnvironment, Random, Rules, s, throttle::RetryBudget};
 
     #[test]
     fn only_a_call_to_which_nothing_but_an_outcome_can_happen_may_begin_late() {
-        let of = |rules: Rules, terms: Terms| First::of(&Policy::checked(rules), terms);
-        let (rules, terms) = (Rules::DEFAULT, Terms::default());
-        assert!(of(rules, terms).is_some());
-        assert!(of(Rules { replaces: true, asks: true, ..rules }, terms).is_some());
-        assert!(of(Rules { deadline: Some(s(1)), ..rules }, terms).is_none());
-        assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, terms).is_none());
-        assert!(of(Rules { hedge: Some(s(1)), ..rules }, terms).is_none());
-        assert!(of(rules, Terms { deadline: Some(s(1)), ..terms }).is_none());
-        assert!(of(rules, Terms { sealed: true, ..terms }).is_none());
+        let of = |rules: Rules, params: CallParams| FirstAttempt::of(&Policy::new(rules), params);
+        let (rules, params) = (Rules::DEFAULT, CallParams::default());
+        assert!(of(rules, params).is_some());
+        assert!(of(Rules { replaces: true, asks: true, ..rules }, params).is_some());
+        assert!(of(Rules { deadline: Some(s(1)), ..rules }, params).is_none());
+        assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, params).is_none());
+        assert!(of(Rules { hedge: Some(s(1)), ..rules }, params).is_none());
+        assert!(of(rules, CallParams { deadline: Some(s(1)), ..params }).is_none());
+        assert!(of(rules, CallParams { not_replayable: true, ..params }).is_none());
     }
 
     #[test]
     fn a_success_is_told_to_the_throttle_and_a_commit_to_the_machine() {
-        let (policy, budget) = (Policy::checked(Rules::DEFAULT), Budget::standard());
-        let mut world = Dealings::new(&budget, Random::new(1));
-        assert!(matches!(crate::throttle::Bucket::take(&&budget, COST, 0), crate::Grant::Now(_)));
-        let mut first = First::of(&policy, Terms::default()).unwrap();
+        let (policy, budget) = (Policy::new(Rules::DEFAULT), RetryBudget::standard());
+        let mut env = CallEnvironment::new(&budget, Random::new(1));
+        assert!(matches!(
+            crate::throttle::Bucket::withdraw(&&budget, COST, 0),
+            crate::Grant::Now(_)
+        ));
+        let mut first = FirstAttempt::of(&policy, CallParams::default()).unwrap();
         first.succeeded(&budget);
         assert_eq!(budget.tokens(0), Some(9.1), "one was taken, and a success gives a tenth");
-        let call: Call<_, 1> = first.begin(&policy, 0, &mut world);
+        let call: Call<_, 1> = first.begin(&policy, 0, &mut env);
         assert!(!call.is_committed());
         first.committed();
-        let mut world = Dealings::new(&budget, Random::new(1));
-        let mut call: Call<_, 1> = first.begin(&policy, 0, &mut world);
+        let mut env = CallEnvironment::new(&budget, Random::new(1));
+        let mut call: Call<_, 1> = first.begin(&policy, 0, &mut env);
         assert!(call.is_committed());
         assert_eq!(call.running_after(0), Some((1, 0)));
-        assert_eq!(call.command(&mut world), None, "the first attempt runs already");
+        assert_eq!(call.command(&mut env), None, "the first attempt runs already");
     }
 
     const COST: crate::Cost = crate::Cost { kind: crate::Kind::Server };

@@ -1,4 +1,4 @@
-//! The rhythm of hedges (rulings G14, G16 to G22).
+//! The rhythm of hedges (decisions G14, G16 to G22).
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -6,12 +6,12 @@ use core::time::Duration;
 use super::{Call, Phase, Wanted};
 use crate::decide;
 use crate::time::{NEVER, Ns, ns};
-use crate::{Hint, HintRule, Kind, Policy, Why, World};
+use crate::{Environment, Hint, HintRule, Kind, Policy, StopReason};
 
 /// When the hedges of one call follow, whatever its policy's delay.
 ///
 /// Only the rhythm is the call's: failures, pushback and the throttle do to its hedges what they do
-/// to all (rulings G14, G17 to G22).
+/// to all (decisions G14, G17 to G22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeDelay {
     /// So long after the attempt before.
@@ -32,9 +32,9 @@ impl HedgeDelay {
 }
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// A hedge failed and others may still answer (rulings G17 to G19, G22).
-    pub(super) fn hedge_failed(&mut self, now: Ns, world: &mut impl World) {
-        world.failed();
+    /// A hedge failed and others may still answer (decisions G17 to G19, G22).
+    pub(super) fn hedge_failed(&mut self, now: Ns, env: &mut impl Environment) {
+        env.failed();
         let failure = self.failure;
         // A hedge that the throttle has in hand, or that a server wants later, is not shortened.
         let fixed = matches!(
@@ -47,7 +47,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         match failure.hint {
             _ if self.stopped.is_some() => {}
             Hint::Stop => {
-                self.stopped = Some(Why::Refused);
+                self.stopped = Some(StopReason::ServerRefused);
                 self.drop_what_waits();
             }
             Hint::After(wish) => {
@@ -65,32 +65,32 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                         self.at = at;
                     }
                 }
-                self.send_if_due(now, world);
+                self.send_if_due(now, env);
             }
             Hint::None if fixed => {}
-            Hint::None if now < self.deadline => self.hedge(failure.kind, now, world),
+            Hint::None if now < self.deadline => self.hedge(failure.kind, now, env),
             // Nothing starts at the deadline's moment, which ends the call now.
             Hint::None => {
                 self.phase = Phase::Hedge { pushback: false };
                 self.at = now;
             }
         }
-        self.end_if_nothing_is_left(now, world);
+        self.end_if_nothing_is_left(now, env);
     }
 
-    /// Sends the next hedge, if the throttle allows it (ruling G14).
-    pub(super) fn hedge(&mut self, kind: Kind, now: Ns, world: &mut impl World) {
+    /// Sends the next hedge, if the throttle allows it (decision G14).
+    pub(super) fn hedge(&mut self, kind: Kind, now: Ns, env: &mut impl Environment) {
         self.phase = Phase::Idle;
         self.at = NEVER;
         let wanted = Wanted::new(kind, 0);
-        let grant = decide::ask(world, wanted.cost, now);
-        self.use_grant(grant, wanted, now, world);
+        let grant = decide::ask(env, wanted.cost, now);
+        self.use_grant(grant, wanted, now, env);
     }
 
     /// Sends a hedge that is due at once, without a timer (P5).
-    pub(super) fn send_if_due(&mut self, now: Ns, world: &mut impl World) {
+    pub(super) fn send_if_due(&mut self, now: Ns, env: &mut impl Environment) {
         if self.at <= now && now < self.deadline {
-            self.phase_due(now, world);
+            self.phase_due(now, env);
         }
     }
 
@@ -113,11 +113,11 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// Ends a call of which nothing runs and nothing is to come (ruling G21).
-    pub(super) fn end_if_nothing_is_left(&mut self, now: Ns, world: &mut impl World) {
+    /// Ends a call of which nothing runs and nothing is to come (decision G21).
+    pub(super) fn end_if_nothing_is_left(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
-            let why = self.stopped.unwrap_or(Why::Attempts);
-            self.finish(why, self.failed, now, world);
+            let stop_reason = self.stopped.unwrap_or(StopReason::AttemptsExhausted);
+            self.finish(stop_reason, self.failed, now, env);
         }
     }
 }

@@ -8,11 +8,17 @@ use core::ops::Deref;
 use super::{Call, Live, Phase, slots};
 use crate::decide::Advice;
 use crate::time::{NEVER, Ns};
-use crate::{Directive, Grant, Judgement, Note, Policy, Why, World};
+use crate::{Classification, Directive, Environment, Event, Grant, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The outcome of the attempt in this slot is there.
-    pub fn outcome(&mut self, slot: usize, judgement: Judgement, now: Ns, world: &mut impl World) {
+    pub fn outcome(
+        &mut self,
+        slot: usize,
+        classification: Classification,
+        now: Ns,
+        env: &mut impl Environment,
+    ) {
         // Nothing runs once the call has ended.
         if !self.is_running(slot) {
             debug_assert!(self.end.is_some(), "an outcome without an attempt");
@@ -20,47 +26,49 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
         self.seen = now;
         let Live { attempt, number, .. } = self.live[slot];
-        world.note(now, Note::Outcome { attempt, judgement });
+        env.record(now, Event::AttemptOutcome { attempt, classification });
         self.free(slot);
-        match judgement.directive {
-            Directive::Succeed => self.finish(Why::Succeeded, Some((attempt, slot)), now, world),
-            _ if self.replace(slot, number, attempt, judgement.proof, now, world) => {}
-            Directive::Fail => {
-                if judgement.drains {
-                    world.failed();
-                }
-                self.finish(Why::Fatal, Some((attempt, slot)), now, world);
+        match classification.directive {
+            Directive::Succeed => {
+                self.finish(StopReason::Succeeded, Some((attempt, slot)), now, env)
             }
-            Directive::Retry(failure) => self.retry_or_hedge((attempt, slot), failure, now, world),
+            _ if self.replace(slot, number, attempt, classification.proof, now, env) => {}
+            Directive::Fail => {
+                if classification.drains {
+                    env.failed();
+                }
+                self.finish(StopReason::NotRetryable, Some((attempt, slot)), now, env);
+            }
+            Directive::Retry(failure) => self.retry_or_hedge((attempt, slot), failure, now, env),
         }
         self.check();
     }
 
-    /// The response of the attempt in this slot has begun: the call belongs to it (ruling G6), and
-    /// the attempt's own timeout is over (ruling G42).
-    pub fn committed(&mut self, slot: usize, now: Ns, world: &mut impl World) {
+    /// The response of the attempt in this slot has begun: the call belongs to it (decision G6), and
+    /// the attempt's own timeout is over (decision G42).
+    pub fn committed(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         if !self.is_running(slot) {
             return;
         }
         self.live[slot].at = NEVER;
         self.seen = now;
-        self.commit(slot, now, world);
+        self.commit(slot, now, env);
         self.check();
     }
 
     /// What the application wrote can no longer be kept. The call belongs to the attempt in `slot`;
-    /// if none is in flight, the next one to start is the last (ruling G24).
-    pub fn sealed(&mut self, slot: Option<usize>, now: Ns, world: &mut impl World) {
-        if self.end.is_some() || self.is_committed() || self.sealed {
+    /// if none is in flight, the next one to start is the last (decision G24).
+    pub fn not_replayable(&mut self, slot: Option<usize>, now: Ns, env: &mut impl Environment) {
+        if self.end.is_some() || self.is_committed() || self.not_replayable {
             return;
         }
         self.seen = now;
-        world.note(now, Note::Sealed);
+        env.record(now, Event::NotReplayable);
         match slot {
-            Some(slot) if self.is_running(slot) => self.commit(slot, now, world),
+            Some(slot) if self.is_running(slot) => self.commit(slot, now, env),
             // Of all that waits, what is due first starts first, and its commit drops the rest. Until
             // then the rest stays: if that was a hedge, the throttle may refuse it (G14).
-            _ => self.sealed = true,
+            _ => self.not_replayable = true,
         }
         self.check();
     }
@@ -70,13 +78,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     ///
     /// A driver that can know the outcome of what this starts at the same moment reports it before
     /// it goes on: outcomes come before timers (P4).
-    pub fn wake_once(&mut self, now: Ns, world: &mut impl World) -> bool {
+    pub fn wake_once(&mut self, now: Ns, env: &mut impl Environment) -> bool {
         if self.end.is_some() {
             return false;
         }
         self.seen = now;
         if now >= self.deadline {
-            self.finish(Why::Deadline, None, now, world);
+            self.finish(StopReason::Deadline, None, now, env);
             self.check();
             return true;
         }
@@ -86,8 +94,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             .filter(|&slot| self.live[slot].at <= now)
             .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
         match due {
-            Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, world),
-            _ if self.at <= now => self.phase_due(now, world),
+            Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, env),
+            _ if self.at <= now => self.phase_due(now, env),
             _ => return false,
         }
         self.check();
@@ -95,38 +103,38 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     }
 
     /// The strategy answered.
-    pub fn answered(&mut self, advice: Advice, now: Ns, world: &mut impl World) {
+    pub fn answered(&mut self, advice: Advice, now: Ns, env: &mut impl Environment) {
         // An ended call asks nothing.
         if self.phase != Phase::Asking {
             return;
         }
         self.seen = now;
-        world.note(now, Note::Answered(advice));
+        env.record(now, Event::StrategyAnswered(advice));
         self.phase = Phase::Idle;
-        self.judge(advice, now, world);
+        self.judge(advice, now, env);
         self.check();
     }
 
     /// The throttle answered what it had announced.
-    pub fn granted(&mut self, grant: Grant, now: Ns, world: &mut impl World) {
+    pub fn granted(&mut self, grant: Grant, now: Ns, env: &mut impl Environment) {
         let Phase::Granting(wanted) = self.phase else {
             // Nothing waits for it any more, so that it never starts: the end gives it back (P6).
-            world.granted(grant);
+            env.granted(grant);
             return;
         };
         self.seen = now;
-        world.granted(grant);
-        world.note(now, Note::Granted(grant));
+        env.granted(grant);
+        env.record(now, Event::ThrottleAnswered(grant));
         self.phase = Phase::Idle;
-        self.use_grant(grant, wanted, now, world);
+        self.use_grant(grant, wanted, now, env);
         self.check();
     }
 
-    /// The application dropped the call: never a failure (ruling P6).
-    pub fn cancel(&mut self, now: Ns, world: &mut impl World) {
+    /// The application dropped the call: never a failure (decision P6).
+    pub fn cancel(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() {
             self.seen = now;
-            self.finish(Why::Cancelled, None, now, world);
+            self.finish(StopReason::Cancelled, None, now, env);
         }
         self.check();
     }

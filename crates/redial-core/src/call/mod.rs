@@ -7,11 +7,11 @@
 //! filed under a slot.
 //!
 //! At one moment the driver reports outcomes first, then what the application wrote, then calls
-//! [`Call::wake_once`], which judges the deadline before the timers, and cancels last (ruling P4).
+//! [`Call::wake_once`], which judges the deadline before the timers, and cancels last (decision P4).
 //!
 //! An attempt starts when the driver takes its command, and not before: then it is counted, noted
 //! and has used what was paid for it. A start that the driver never takes, because an outcome, a
-//! panic or a drop came first, is no attempt, and what was paid for it is given back (ruling P6).
+//! panic or a drop came first, is no attempt, and what was paid for it is given back (decision P6).
 //!
 //! Invariants, asserted after every step: one end; nothing starts after commit, end or cancel;
 //! attempts stay within the limit; a running attempt is settled or cancelled before the end; a call
@@ -26,37 +26,43 @@ mod next;
 mod replace;
 
 pub use command::{Command, End, Start};
-pub use first::First;
+pub use first::FirstAttempt;
 pub use hedge::HedgeDelay;
 
 use core::ops::Deref;
 use core::time::Duration;
 
-use crate::rules::Expired;
+use crate::rules::ExpiredDeadlineAction;
 use crate::time::{NEVER, Ns};
-use crate::{Cost, Failure, Kind, Ledger, Note, Policy, Why, World};
+use crate::{CallCounters, Cost, Environment, Event, Failure, Kind, Policy, StopReason};
 
-/// The most attempts that a machine can run at once (ruling G2).
+/// The most attempts that a machine can run at once (decision G2).
 pub const LIVE_MAX: usize = 32;
 
 /// What a call says besides its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct CallParams {
     /// After how long it must end; the smaller of this and the policy's deadline counts.
     pub deadline: Option<Duration>,
     /// Whether it may run twice.
     pub idempotent: bool,
-    /// Whether what it sends cannot be kept, so that one attempt is made and no more (ruling G24).
-    pub sealed: bool,
+    /// Whether what it sends cannot be kept, so that one attempt is made and no more (decision G24).
+    pub not_replayable: bool,
     /// Whether a strategy is asked, though the policy asks none.
     pub asks: bool,
     /// When its hedges follow, in place of the policy's delay; a policy without hedges stays one.
     pub hedge: Option<HedgeDelay>,
 }
 
-impl Default for Terms {
+impl Default for CallParams {
     fn default() -> Self {
-        Terms { deadline: None, idempotent: true, sealed: false, asks: false, hedge: None }
+        CallParams {
+            deadline: None,
+            idempotent: true,
+            not_replayable: false,
+            asks: false,
+            hedge: None,
+        }
     }
 }
 
@@ -119,7 +125,7 @@ enum Question {
 #[derive(Clone, Debug)]
 pub struct Call<P, const LIVE: usize> {
     policy: P,
-    ledger: Ledger,
+    counters: CallCounters,
     live: [Live; LIVE],
     /// Slots whose attempt runs.
     running: u32,
@@ -146,9 +152,9 @@ pub struct Call<P, const LIVE: usize> {
     /// Whether what was not processed has been replaced.
     unprocessed: bool,
     /// The next attempt to start is the last: what was written is no longer kept.
-    sealed: bool,
-    /// What stopped further attempts first (ruling G22).
-    stopped: Option<Why>,
+    not_replayable: bool,
+    /// What stopped further attempts first (decision G22).
+    stopped: Option<StopReason>,
     /// The last failure, and whose it was.
     failure: Failure,
     failed: Option<(u32, usize)>,
@@ -159,10 +165,12 @@ pub struct Call<P, const LIVE: usize> {
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A call that begins now and starts its first attempt.
-    pub fn begin(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
-        let mut call = Call::new(policy, terms, now, world);
-        if call.deadline <= now && call.policy.rules().expired == Expired::StartsNone {
-            call.finish(Why::Deadline, None, now, world);
+    pub fn begin(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
+        let mut call = Call::new(policy, params, now, env);
+        if call.deadline <= now
+            && call.policy.rules().expired_deadline_action == ExpiredDeadlineAction::StartNoAttempt
+        {
+            call.finish(StopReason::Deadline, None, now, env);
         } else {
             call.phase = Phase::StartNow;
         }
@@ -171,17 +179,17 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     }
 
     /// A call that begins and ends now, since the application cannot say what it wants: nothing
-    /// starts, and like any other cancelling it is no failure (ruling P6). So it has its notes, too.
-    pub fn unstarted(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
-        let mut call = Call::new(policy, terms, now, world);
-        call.cancel(now, world);
+    /// starts, and like any other cancelling it is no failure (decision P6). So it has its notes, too.
+    pub fn unstarted(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
+        let mut call = Call::new(policy, params, now, env);
+        call.cancel(now, env);
         call
     }
 
     /// A call that has begun, and of which nothing else has happened.
     #[inline]
-    fn new(policy: P, terms: Terms, now: Ns, world: &mut impl World) -> Self {
-        let Terms { deadline, idempotent, sealed, asks, hedge } = terms;
+    fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
+        let CallParams { deadline, idempotent, not_replayable, asks, hedge } = params;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
         let free = Live { at: NEVER, attempt: 0, number: 0 };
         let until = policy.deadline(now, deadline);
@@ -192,7 +200,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         let hedge_after = HedgeDelay::after(hedge, rules.hedge);
         let mut call = Call {
             policy,
-            ledger: Ledger::new(now),
+            counters: CallCounters::new(now),
             live: [free; LIVE],
             running: 0,
             waiting: 0,
@@ -208,7 +216,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             started: 0,
             unsent: 0,
             unprocessed: false,
-            sealed,
+            not_replayable,
             stopped: None,
             failure: Failure::server(),
             failed: None,
@@ -216,18 +224,18 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             over: false,
         };
         if !idempotent {
-            call.ledger.set(Ledger::NOT_IDEMPOTENT);
+            call.counters.set(CallCounters::NOT_IDEMPOTENT);
         }
         if asks {
-            call.ledger.set(Ledger::ASKS);
+            call.counters.set(CallCounters::ASKS);
         }
         let deadline = (call.deadline != NEVER).then_some(call.deadline);
-        world.note(now, Note::Began { deadline, idempotent });
+        env.record(now, Event::CallStarted { deadline, idempotent });
         if let Some(hedge) = hedge {
-            world.note(now, Note::Hedging(hedge));
+            env.record(now, Event::HedgeDelay(hedge));
         }
-        if sealed {
-            world.note(now, Note::Sealed);
+        if not_replayable {
+            env.record(now, Event::NotReplayable);
         }
         call
     }
@@ -279,8 +287,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
 
     /// What the call remembers.
     #[must_use]
-    pub const fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub const fn counters(&self) -> &CallCounters {
+        &self.counters
     }
 
     /// How many attempts the driver has started, replacements included.
@@ -298,7 +306,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Whether the call belongs to one attempt.
     #[must_use]
     pub const fn is_committed(&self) -> bool {
-        self.ledger.has(Ledger::COMMITTED)
+        self.counters.has(CallCounters::COMMITTED)
     }
 
     /// Whether the throttle has announced an answer that is still to come.
@@ -328,7 +336,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         let running = (self.running | self.waiting).count_ones();
         debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
         debug_assert!(self.starts & !self.waiting == 0, "a replacement of what does not wait");
-        debug_assert!(self.ledger.attempts <= self.attempts_max, "attempts above the limit");
+        debug_assert!(self.counters.attempts <= self.attempts_max, "attempts above the limit");
         debug_assert!(
             self.at == NEVER
                 || matches!(

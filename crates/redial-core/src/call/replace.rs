@@ -1,13 +1,13 @@
-//! Transparent replacement of what provably did not run (rulings G26 to G29).
+//! Transparent replacement of what provably did not run (decisions G26 to G29).
 
 use core::ops::Deref;
 use core::time::Duration;
 
 use super::{Call, Live};
 use crate::time::{self, Ns};
-use crate::{Note, Policy, Proof, World};
+use crate::{Environment, Event, Policy, Proof};
 
-/// The most replacements of what was never sent (ruling G27).
+/// The most replacements of what was never sent (decision G27).
 const UNSENT_MAX: u32 = 1000;
 /// The pause before the second replacement of what was never sent; each further one doubles it.
 const UNSENT_FIRST: Ns = time::ns(Duration::from_millis(10));
@@ -23,7 +23,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         attempt: u32,
         proof: Option<Proof>,
         now: Ns,
-        world: &mut impl World,
+        env: &mut impl Environment,
     ) -> bool {
         let Some(proof) = proof else { return false };
         if !self.policy.rules().replaces || self.is_committed() {
@@ -41,7 +41,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                 unsent_pause(self.unsent)
             }
         };
-        world.note(now, Note::Replacing { attempt, after, proof });
+        env.record(now, Event::TransparentRetryScheduled { attempt, after, proof });
         let at = now.saturating_add(after);
         self.live[slot] = Live { at, attempt, number };
         self.waiting |= 1 << slot;

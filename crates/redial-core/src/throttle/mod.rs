@@ -1,30 +1,30 @@
 //! What calls share to hold retries back.
 //!
-//! Four kinds: gRPC's [`Tokens`], smithy's [`Costs`], the success-funded [`Budget`], and [`Free`],
+//! Four kinds: gRPC's [`TokenBucket`], smithy's [`CostBucket`], the success-funded [`RetryBudget`], and [`Unthrottled`],
 //! which holds nothing back. A user's own implements [`Bucket`] like them.
 //!
 //! Invariant: each is one atomic word that changes by compare-and-swap: no lock, no clock on the
 //! way of a success, no write when a success finds it full, and exact under contention. The word
 //! publishes nothing but itself, so every access is relaxed.
 
-mod budget;
-mod costs;
-mod places;
-mod tokens;
+mod call_sites;
+mod cost_bucket;
+mod retry_budget;
+mod token_bucket;
 
-pub use budget::Budget;
-pub use costs::{Costs, CostsSpec, Empty};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use places::place_cell;
-pub use places::{Place, places_are_shared};
-pub use tokens::Tokens;
+pub use call_sites::place_cell;
+pub use call_sites::{CallSite, call_sites_share_a_budget};
+pub use cost_bucket::{CostBucket, CostBucketConfig, WhenEmpty};
+pub use retry_budget::RetryBudget;
+pub use token_bucket::TokenBucket;
 
 use alloc::boxed::Box;
 use core::pin::Pin;
 
 use crate::time::Ns;
-use crate::{Cost, Grant, Taken};
+use crate::{Cost, Grant, Withdrawal};
 
 /// What calls share to hold retries back.
 ///
@@ -37,7 +37,7 @@ use crate::{Cost, Grant, Taken};
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// use redial_core::throttle::Bucket;
-/// use redial_core::{Cost, Grant, Ns, Taken};
+/// use redial_core::{Cost, Grant, Ns, Withdrawal};
 ///
 /// /// No retries while more than a hundred calls are in flight.
 /// #[derive(Default)]
@@ -47,17 +47,17 @@ use crate::{Cost, Grant, Taken};
 ///     fn call_started(&self) {
 ///         self.0.fetch_add(1, Relaxed);
 ///     }
-///     fn take(&self, _cost: Cost, _now: Ns) -> Grant {
-///         if self.0.load(Relaxed) > 100 { Grant::Refused } else { Grant::Now(Taken(0)) }
+///     fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
+///         if self.0.load(Relaxed) > 100 { Grant::Refused } else { Grant::Now(Withdrawal(0)) }
 ///     }
-///     fn give_back(&self, _taken: Taken) {}
-///     fn succeeded(&self, _taken: Option<Taken>) {
+///     fn refund(&self, _taken: Withdrawal) {}
+///     fn succeeded(&self, _taken: Option<Withdrawal>) {
 ///         self.0.fetch_sub(1, Relaxed);
 ///     }
-///     fn call_failed(&self, _taken: Option<Taken>) {
+///     fn call_failed(&self, _taken: Option<Withdrawal>) {
 ///         self.0.fetch_sub(1, Relaxed);
 ///     }
-///     fn call_cancelled(&self, _taken: Option<Taken>) {
+///     fn call_cancelled(&self, _taken: Option<Withdrawal>) {
 ///         self.0.fetch_sub(1, Relaxed);
 ///     }
 ///     fn tokens(&self, _now: Ns) -> Option<f64> {
@@ -66,7 +66,7 @@ use crate::{Cost, Grant, Taken};
 /// }
 /// ```
 pub trait Bucket {
-    /// A call is about to start its first attempt, which no throttle delays or refuses (ruling P10).
+    /// A call is about to start its first attempt, which no throttle delays or refuses (decision P10).
     fn call_started(&self) {}
 
     /// Whether the start, failure and cancelling of calls are reported to this throttle. Where they
@@ -81,26 +81,26 @@ pub trait Bucket {
     fn failed(&self) {}
 
     /// Asks for a retry or hedge.
-    fn take(&self, cost: Cost, now: Ns) -> Grant;
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant;
 
     /// The answer that `take` announced as [`Grant::Later`]. Only a throttle that does so needs it.
     fn later(&self, _cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         Box::pin(core::future::ready(Grant::Refused))
     }
 
-    /// Takes back what was taken for a retry that never started (ruling P6).
-    fn give_back(&self, taken: Taken);
+    /// Takes back what was taken for a retry that never started (decision P6).
+    fn refund(&self, taken: Withdrawal);
 
     /// A call succeeded; `taken` is what its last retry or hedge took, if there was one.
-    fn succeeded(&self, taken: Option<Taken>);
+    fn succeeded(&self, taken: Option<Withdrawal>);
 
     /// A call failed for good: fatally, or because no attempt, time or token is left. `taken` is what
     /// its last retry or hedge took, if one started.
-    fn call_failed(&self, _taken: Option<Taken>) {}
+    fn call_failed(&self, _taken: Option<Withdrawal>) {}
 
-    /// The application dropped a call, which is not a failure (ruling P6). `taken` is what its last
+    /// The application dropped a call, which is not a failure (decision P6). `taken` is what its last
     /// retry or hedge took, if one started.
-    fn call_cancelled(&self, _taken: Option<Taken>) {}
+    fn call_cancelled(&self, _taken: Option<Withdrawal>) {}
 
     /// What is left, for people to read; a debt is negative.
     fn tokens(&self, now: Ns) -> Option<f64>;
@@ -113,25 +113,25 @@ impl<T: Bucket + ?Sized> Bucket for &T {
     fn watches_calls(&self) -> bool {
         (**self).watches_calls()
     }
-    fn call_failed(&self, taken: Option<Taken>) {
+    fn call_failed(&self, taken: Option<Withdrawal>) {
         (**self).call_failed(taken);
     }
-    fn call_cancelled(&self, taken: Option<Taken>) {
+    fn call_cancelled(&self, taken: Option<Withdrawal>) {
         (**self).call_cancelled(taken);
     }
     fn failed(&self) {
         (**self).failed();
     }
-    fn take(&self, cost: Cost, now: Ns) -> Grant {
-        (**self).take(cost, now)
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
+        (**self).withdraw(cost, now)
     }
     fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         (**self).later(cost)
     }
-    fn give_back(&self, taken: Taken) {
-        (**self).give_back(taken);
+    fn refund(&self, taken: Withdrawal) {
+        (**self).refund(taken);
     }
-    fn succeeded(&self, taken: Option<Taken>) {
+    fn succeeded(&self, taken: Option<Withdrawal>) {
         (**self).succeeded(taken);
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
@@ -141,17 +141,17 @@ impl<T: Bucket + ?Sized> Bucket for &T {
 
 /// No throttle: every retry is granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Free;
+pub struct Unthrottled;
 
-impl Bucket for Free {
+impl Bucket for Unthrottled {
     fn watches_calls(&self) -> bool {
         false
     }
-    fn take(&self, _cost: Cost, _now: Ns) -> Grant {
-        Grant::Now(Taken(0))
+    fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
+        Grant::Now(Withdrawal(0))
     }
-    fn give_back(&self, _taken: Taken) {}
-    fn succeeded(&self, _taken: Option<Taken>) {}
+    fn refund(&self, _taken: Withdrawal) {}
+    fn succeeded(&self, _taken: Option<Withdrawal>) {}
     fn tokens(&self, _now: Ns) -> Option<f64> {
         None
     }
@@ -181,26 +181,26 @@ mod tests {
         fn watches_calls(&self) -> bool {
             false
         }
-        fn call_failed(&self, _taken: Option<Taken>) {
+        fn call_failed(&self, _taken: Option<Withdrawal>) {
             self.0.borrow_mut().push("call_failed");
         }
-        fn call_cancelled(&self, _taken: Option<Taken>) {
+        fn call_cancelled(&self, _taken: Option<Withdrawal>) {
             self.0.borrow_mut().push("call_cancelled");
         }
         fn failed(&self) {
             self.0.borrow_mut().push("failed");
         }
-        fn take(&self, _cost: Cost, now: Ns) -> Grant {
+        fn withdraw(&self, _cost: Cost, now: Ns) -> Grant {
             self.0.borrow_mut().push("take");
-            Grant::After(now, Taken(3))
+            Grant::After(now, Withdrawal(3))
         }
         fn later(&self, _cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
-            Box::pin(core::future::ready(Grant::Now(Taken(4))))
+            Box::pin(core::future::ready(Grant::Now(Withdrawal(4))))
         }
-        fn give_back(&self, _taken: Taken) {
+        fn refund(&self, _taken: Withdrawal) {
             self.0.borrow_mut().push("give_back");
         }
-        fn succeeded(&self, _taken: Option<Taken>) {
+        fn succeeded(&self, _taken: Option<Withdrawal>) {
             self.0.borrow_mut().push("succeeded");
         }
         fn tokens(&self, now: Ns) -> Option<f64> {
@@ -219,8 +219,8 @@ mod tests {
             assert!(!throttle.watches_calls());
             throttle.call_started();
             throttle.failed();
-            assert_eq!(throttle.take(COST, 5), Grant::After(5, Taken(3)));
-            throttle.give_back(Taken(3));
+            assert_eq!(throttle.withdraw(COST, 5), Grant::After(5, Withdrawal(3)));
+            throttle.refund(Withdrawal(3));
             throttle.succeeded(None);
             throttle.call_failed(None);
             throttle.call_cancelled(None);
@@ -230,19 +230,19 @@ mod tests {
         let all = ["call_started", "failed", "take", "give_back", "succeeded"];
         let ends = ["call_failed", "call_cancelled"];
         assert_eq!(*told.0.borrow(), [&all[..], &ends].concat());
-        assert_eq!(answer(&told), Poll::Ready(Grant::Now(Taken(4))));
+        assert_eq!(answer(&told), Poll::Ready(Grant::Now(Withdrawal(4))));
     }
 
     #[test]
     fn no_throttle_holds_nothing_back_and_counts_nothing() {
-        Free.failed();
-        assert!(!Free.watches_calls());
-        assert_eq!(Free.take(COST, 0), Grant::Now(Taken(0)));
-        assert_eq!(Free.tokens(0), None);
+        Unthrottled.failed();
+        assert!(!Unthrottled.watches_calls());
+        assert_eq!(Unthrottled.withdraw(COST, 0), Grant::Now(Withdrawal(0)));
+        assert_eq!(Unthrottled.tokens(0), None);
     }
 
     #[test]
     fn a_throttle_that_announces_no_later_answer_has_none() {
-        assert_eq!(answer(Free), Poll::Ready(Grant::Refused));
+        assert_eq!(answer(Unthrottled), Poll::Ready(Grant::Refused));
     }
 }

@@ -3,20 +3,20 @@
 //! time.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of this")]
 
+mod env;
 mod model;
 mod play;
 mod policies;
 mod referee;
 mod series;
-mod world;
 
+pub(crate) use env::{Shared, Spec, TestEnvironment};
 pub(crate) use model::Model;
 pub(crate) use play::{Play, Starts};
 pub(crate) use policies::{
     any_directive, any_failure, any_judgement, any_policy, any_span, any_throttle,
     any_throttle_that_never_waits, plain_policy,
 };
-pub(crate) use world::{Book, Shared, Spec};
 
 use redial_core::{Ns, Policy, Rules, ms, ns};
 
@@ -28,5 +28,5 @@ pub(crate) const fn at(millis: u64) -> Ns {
 /// The rules as a policy; a test that writes contradictions finds out here.
 #[track_caller]
 pub(crate) fn policy(rules: Rules) -> Policy {
-    Policy::new(rules).expect("the test's own rules are valid")
+    Policy::try_new(rules).expect("the test's own rules are valid")
 }

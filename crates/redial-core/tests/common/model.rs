@@ -1,6 +1,6 @@
-//! A throttle as the rulings describe it: plain numbers, one thread, no cleverness.
+//! A throttle as the decisions describe it: plain numbers, one thread, no cleverness.
 
-use redial_core::throttle::{CostsSpec, Empty};
+use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{Grant, Kind, Ns};
 
 use super::Spec;
@@ -48,7 +48,7 @@ impl Model {
     }
 
     /// The throttle answered; checks that it had to answer so.
-    pub(crate) fn take(&mut self, kind: Kind, now: Ns, grant: Grant) {
+    pub(crate) fn withdraw(&mut self, kind: Kind, now: Ns, grant: Grant) {
         match self.spec {
             Spec::Free => assert!(matches!(grant, Grant::Now(_)), "{grant:?}"),
             Spec::Tokens { max, .. } => {
@@ -62,22 +62,22 @@ impl Model {
             }
             Spec::Costs(costs) => {
                 self.refill(&costs, now);
-                self.pay(&costs, cost(&costs, kind), grant);
+                self.charge_at(&costs, cost(&costs, kind), grant);
             }
         }
     }
 
-    fn pay(&mut self, costs: &CostsSpec, cost: f64, grant: Grant) {
+    fn charge_at(&mut self, costs: &CostBucketConfig, cost: f64, grant: Grant) {
         let lacks = cost - self.left;
         match grant {
             Grant::Now(_) => assert!(lacks < NEARLY, "{grant:?} of {self:?}"),
             Grant::After(wait, _) => {
-                assert!(costs.empty == Empty::Wait && lacks > -NEARLY, "{grant:?} of {self:?}");
+                assert!(costs.empty == WhenEmpty::Wait && lacks > -NEARLY, "{grant:?} of {self:?}");
                 let paid = wait as f64 * costs.refill_per_second / 1e9;
                 assert!((paid - lacks).abs() < NEARLY, "{grant:?} of {self:?}");
             }
             Grant::Refused => {
-                assert!(costs.empty == Empty::Fail && lacks > -NEARLY, "{grant:?} of {self:?}");
+                assert!(costs.empty == WhenEmpty::Fail && lacks > -NEARLY, "{grant:?} of {self:?}");
                 return;
             }
             Grant::Later => panic!("a bucket answers at once"),
@@ -86,7 +86,7 @@ impl Model {
     }
 
     /// What was taken for a retry that never started is back (P6).
-    pub(crate) fn give_back(&mut self, kind: Kind, now: Ns) {
+    pub(crate) fn refund(&mut self, kind: Kind, now: Ns) {
         match self.spec {
             Spec::Free | Spec::Tokens { .. } => {}
             Spec::Budget { reserve, .. } => self.left = (self.left + 1000.0).min(reserve * 1000.0),
@@ -108,19 +108,19 @@ impl Model {
         }
     }
 
-    fn add(&mut self, costs: &CostsSpec, tokens: f64, now: Ns) {
+    fn add(&mut self, costs: &CostBucketConfig, tokens: f64, now: Ns) {
         self.refill(costs, now);
         self.left = (self.left + tokens).min(costs.capacity);
     }
 
-    fn refill(&mut self, costs: &CostsSpec, now: Ns) {
+    fn refill(&mut self, costs: &CostBucketConfig, now: Ns) {
         let passed = now.saturating_sub(self.at) as f64 / 1e9;
         self.at = self.at.max(now);
         self.left = (self.left + passed * costs.refill_per_second).min(costs.capacity);
     }
 }
 
-fn cost(costs: &CostsSpec, kind: Kind) -> f64 {
+fn cost(costs: &CostBucketConfig, kind: Kind) -> f64 {
     match kind {
         Kind::Server => costs.server,
         Kind::Client => costs.client,

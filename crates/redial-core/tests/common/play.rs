@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use redial_core::{
-    Advice, Bucket, Call, Command, Cost, End, Failure, Grant, Judgement, Kind, Note, Ns, Policy,
-    Start, Terms, Why,
+    Advice, Bucket, Call, CallParams, Classification, Command, Cost, End, Event, Failure, Grant,
+    Kind, Ns, Policy, Start, StopReason,
 };
 
 use super::referee::Referee;
-use super::{Book, Model, Shared, Spec};
+use super::{Model, Shared, Spec, TestEnvironment};
 
 /// The most timers on the way to a moment; more would mean that time does not pass.
 const TIMERS_MAX: usize = 10_000;
@@ -18,7 +18,7 @@ const TIMERS_MAX: usize = 10_000;
 pub(crate) struct Play<'p, 't, 'm, const LIVE: usize> {
     policy: &'p Policy,
     pub(crate) call: Call<&'p Policy, LIVE>,
-    pub(crate) book: Book<'t>,
+    pub(crate) book: TestEnvironment<'t>,
     model: &'m mut Model,
     referee: Referee<'p>,
     read: usize,
@@ -48,30 +48,30 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     /// Begins a call.
     pub(crate) fn begin(
         policy: &'p Policy,
-        terms: Terms,
+        params: CallParams,
         now: Ns,
-        book: Book<'t>,
+        book: TestEnvironment<'t>,
         model: &'m mut Model,
     ) -> Self {
-        Play::begin_taking(Starts::All, policy, terms, now, book, model)
+        Play::begin_taking(Starts::All, policy, params, now, book, model)
     }
 
     /// Begins a call whose driver takes the starts of one moment like this.
     pub(crate) fn begin_taking(
         starts: Starts,
         policy: &'p Policy,
-        terms: Terms,
+        params: CallParams,
         now: Ns,
-        mut book: Book<'t>,
+        mut book: TestEnvironment<'t>,
         model: &'m mut Model,
     ) -> Self {
-        let call = Call::begin(policy, terms, now, &mut book);
+        let call = Call::begin(policy, params, now, &mut book);
         let mut play = Play {
             policy,
             call,
             book,
             model,
-            referee: Referee::new(policy, LIVE, terms),
+            referee: Referee::new(policy, LIVE, params),
             read: 0,
             now,
             running: [None; LIVE],
@@ -92,9 +92,9 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
         (0..LIVE).filter(|&slot| self.running[slot].is_some()).collect()
     }
 
-    pub(crate) fn outcome(&mut self, slot: usize, judgement: impl Into<Judgement>) {
+    pub(crate) fn outcome(&mut self, slot: usize, classification: impl Into<Classification>) {
         assert!(self.running[slot].take().is_some(), "the test reports what does not run");
-        self.call.outcome(slot, judgement.into(), self.now, &mut self.book);
+        self.call.outcome(slot, classification.into(), self.now, &mut self.book);
         self.settle();
     }
 
@@ -106,7 +106,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// The application wrote too much. The driver names who it was written to, if anybody.
     pub(crate) fn seal(&mut self, slot: Option<usize>) {
-        self.call.sealed(slot, self.now, &mut self.book);
+        self.call.not_replayable(slot, self.now, &mut self.book);
         self.settle();
     }
 
@@ -138,11 +138,11 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     /// The throttle's answer that was announced comes now, whether or not it is still wanted.
     pub(crate) fn grant(&mut self) {
         let Some(cost) = self.awaiting.take() else { return };
-        let grant = self.book.shared().take(cost, self.now);
+        let grant = self.book.shared().withdraw(cost, self.now);
         self.book.asked.push_back(cost);
-        let before = self.book.diary.len();
+        let before = self.book.call_log.len();
         self.call.granted(grant, self.now, &mut self.book);
-        if self.book.diary.len() == before {
+        if self.book.call_log.len() == before {
             self.book.asked.pop_back();
             self.referee.late_grant(self.now, grant, cost, self.model);
         }
@@ -191,43 +191,43 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// The moments at which attempts started, in milliseconds.
     pub(crate) fn starts(&self) -> Vec<f64> {
-        let started = |(at, note): &(Ns, Note)| {
-            matches!(note, Note::Started { .. }).then_some(*at as f64 / 1e6)
+        let started = |(at, event): &(Ns, Event)| {
+            matches!(event, Event::AttemptStarted { .. }).then_some(*at as f64 / 1e6)
         };
-        self.book.diary.iter().filter_map(started).collect()
+        self.book.call_log.iter().filter_map(started).collect()
     }
 
     /// The numbers of the attempts that started.
     pub(crate) fn numbers(&self) -> Vec<u32> {
-        let number = |(_, note): &(Ns, Note)| match note {
-            Note::Started { number, .. } => Some(*number),
+        let number = |(_, event): &(Ns, Event)| match event {
+            Event::AttemptStarted { number, .. } => Some(*number),
             _ => None,
         };
-        self.book.diary.iter().filter_map(number).collect()
+        self.book.call_log.iter().filter_map(number).collect()
     }
 
     /// The attempts that were cancelled, and when, in milliseconds.
     pub(crate) fn cancels(&self) -> Vec<(u32, f64)> {
-        let cancelled = |(at, note): &(Ns, Note)| match note {
-            Note::Cancelled { attempt } => Some((*attempt, *at as f64 / 1e6)),
+        let cancelled = |(at, event): &(Ns, Event)| match event {
+            Event::AttemptCancelled { attempt } => Some((*attempt, *at as f64 / 1e6)),
             _ => None,
         };
-        self.book.diary.iter().filter_map(cancelled).collect()
+        self.book.call_log.iter().filter_map(cancelled).collect()
     }
 
     /// Somebody else took from the same throttle.
     pub(crate) fn others_took(&mut self, kind: Kind, grant: Grant) {
-        self.model.take(kind, self.now, grant);
+        self.model.withdraw(kind, self.now, grant);
     }
 
     /// Somebody else gave back to the same throttle.
     pub(crate) fn others_gave_back(&mut self, kind: Kind) {
-        self.model.give_back(kind, self.now);
+        self.model.refund(kind, self.now);
     }
 
     /// Why the call ended, and whose outcome is handed on.
-    pub(crate) fn ended(&self) -> Option<(Why, Option<u32>)> {
-        self.end.map(|end| (end.why, end.attempt))
+    pub(crate) fn ended(&self) -> Option<(StopReason, Option<u32>)> {
+        self.end.map(|end| (end.stop_reason, end.attempt))
     }
 
     /// What is left in the throttle now.
@@ -236,9 +236,9 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     }
 
     /// Reports the outcome of the attempt that started as this one.
-    pub(crate) fn report(&mut self, attempt: u32, judgement: impl Into<Judgement>) {
+    pub(crate) fn report(&mut self, attempt: u32, classification: impl Into<Classification>) {
         let slot = self.running.iter().position(|running| *running == Some(attempt));
-        self.outcome(slot.expect("the test reports what does not run"), judgement);
+        self.outcome(slot.expect("the test reports what does not run"), classification);
     }
 
     /// The slot of the attempt that started as this one.
@@ -264,7 +264,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     /// The future is dropped: the machine hears nothing of it, the world is dropped with it (P6).
     pub(crate) fn drop_it(mut self) {
         if self.end.is_none() {
-            self.referee.give_back(self.now, self.model);
+            self.referee.refund(self.now, self.model);
         }
         let (shared, now) = (self.book.shared(), self.now);
         drop(self.book);
@@ -274,16 +274,16 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     /// Whatever comes after the end changes nothing.
     pub(crate) fn check_the_end(&mut self) {
         let end = self.end.expect("every call ends");
-        let length = self.book.diary.len();
+        let length = self.book.call_log.len();
         for slot in 0..LIVE {
             self.call.committed(slot, self.now, &mut self.book);
-            self.call.sealed(Some(slot), self.now, &mut self.book);
+            self.call.not_replayable(Some(slot), self.now, &mut self.book);
         }
         self.call.answered(Advice::After(0), self.now, &mut self.book);
         assert!(!self.call.wake_once(self.now.saturating_add(1), &mut self.book));
         self.call.cancel(self.now, &mut self.book);
         assert_eq!(self.call.command(&mut self.book), None, "a command after the end");
-        assert_eq!(self.book.diary.len(), length, "a note after the end");
+        assert_eq!(self.book.call_log.len(), length, "a note after the end");
         assert_eq!(self.call.end(), Some(end));
         assert_tokens(self.book.shared(), self.model, self.now);
     }
@@ -304,9 +304,9 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// The referee reads what was noted, and compares it with the machine and the throttle.
     fn check(&mut self) {
-        let notes = &self.book.diary[self.read..];
-        self.referee.read(notes, &mut self.book.asked, self.model);
-        self.read = self.book.diary.len();
+        let events = &self.book.call_log[self.read..];
+        self.referee.read(events, &mut self.book.asked, self.model);
+        self.read = self.book.call_log.len();
         let referee = &self.referee;
         assert_eq!(self.book.failed, referee.counted, "each failure is counted once (G13)");
         let paid = referee.numbers.saturating_sub(1);
@@ -319,7 +319,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
         assert_eq!(self.call.started() as usize, referee.started());
         let all = (1..=self.call.started()).eq(self.handed_out.iter().copied());
         assert!(all, "a start that the driver never took");
-        assert_eq!(self.call.ledger().attempts, referee.numbers);
+        assert_eq!(self.call.counters().attempts, referee.numbers);
         assert_tokens(self.book.shared(), self.model, self.now);
         match (self.call.end(), referee.end) {
             (None, None) => {
@@ -327,9 +327,9 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
                 let timer = self.call.wake_at();
                 assert!(!running.is_empty() || waits || timer.is_some() || self.never_comes());
             }
-            (Some(end), Some((why, attempt))) => {
+            (Some(end), Some((stop_reason, attempt))) => {
                 assert_eq!(self.end, Some(end), "the end was not handed out");
-                assert_eq!((end.why, end.attempt), (why, attempt));
+                assert_eq!((end.stop_reason, end.attempt), (stop_reason, attempt));
                 assert_eq!(self.call.wake_at(), None, "an ended call has a timer");
                 assert!(running.is_empty());
             }
@@ -341,10 +341,10 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     fn never_comes(&self) -> bool {
         let rules = self.policy.rules();
         rules.hedge.is_some()
-            || self.book.diary.iter().any(|(at, note)| {
-                matches!(note, Note::Retrying { after, .. }
+            || self.book.call_log.iter().any(|(at, event)| {
+                matches!(event, Event::RetryScheduled { after, .. }
                 if at.saturating_add(*after) == Ns::MAX)
-                    || matches!(note, Note::Granted(Grant::After(debt, _))
+                    || matches!(event, Event::ThrottleAnswered(Grant::After(debt, _))
                 if at.saturating_add(*debt) == Ns::MAX)
             })
     }
@@ -375,8 +375,8 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     }
 
     /// Why the call ended.
-    pub(crate) fn why(&self) -> Option<Why> {
-        self.end.map(|end| end.why)
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
+        self.end.map(|end| end.stop_reason)
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use proptest::option;
 use proptest::prelude::*;
-use redial_core::throttle::{CostsSpec, Empty};
+use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{
-    Backoff, CONTROLLED, Directive, Expired, Failure, Hint, HintRule, Jitter, Judgement, Kind,
-    LIVE_MAX, Late, Limits, Measure, Numbering, Over, Pay, Policy, Proof, Reason, Rules, Stage,
-    TimedOut, Under, ms,
+    AttemptTimeoutAction, Backoff, CONTROLLED, ChargeAt, Classification, DeadlineAction, Directive,
+    ExpiredDeadlineAction, Failure, Hint, HintRule, Jitter, Kind, LIVE_MAX, LastDelayAction,
+    LimitBasis, Limits, Numbering, OverLimitAction, Policy, Proof, Reason, Rules, Stage, ms,
 };
 
 use super::Spec;
@@ -60,21 +60,24 @@ fn any_jitter() -> impl Strategy<Value = Jitter> {
 }
 
 fn any_limits() -> impl Strategy<Value = Limits> {
-    let over = prop_oneof![Just(Over::Drop), Just(Over::Truncate)];
-    let under = prop_oneof![Just(Under::Leave), Just(Under::Fill)];
-    let measure = prop_oneof![Just(Measure::Delays), Just(Measure::Elapsed)];
-    (option::of(some_span()), option::of(some_span()), over, under, measure).prop_map(
-        |(soft, hard, over, under, measure)| {
+    let over_limit_action =
+        prop_oneof![Just(OverLimitAction::Stop), Just(OverLimitAction::TruncateDelay)];
+    let last_delay_action =
+        prop_oneof![Just(LastDelayAction::Keep), Just(LastDelayAction::ExtendToLimit)];
+    let basis = prop_oneof![Just(LimitBasis::TotalDelay), Just(LimitBasis::Elapsed)];
+    (option::of(some_span()), option::of(some_span()), over_limit_action, last_delay_action, basis)
+        .prop_map(|(soft, hard, over_limit_action, last_delay_action, basis)| {
             // L4: what makes no sense is refused when it is built, and tested there.
             let soft = match (soft, hard) {
                 (Some(soft), Some(hard)) => Some(soft.min(hard)),
                 _ => soft,
             };
-            let over = if hard.is_some() { over } else { Over::Drop };
-            let under = if hard.is_some() { under } else { Under::Leave };
-            Limits { soft, hard, over, under, measure }
-        },
-    )
+            let over_limit_action =
+                if hard.is_some() { over_limit_action } else { OverLimitAction::Stop };
+            let last_delay_action =
+                if hard.is_some() { last_delay_action } else { LastDelayAction::Keep };
+            Limits { soft, hard, over_limit_action, last_delay_action, basis }
+        })
 }
 
 fn any_hint_rule() -> impl Strategy<Value = HintRule> {
@@ -95,9 +98,10 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
         prop::sample::select(&[Numbering::Delays, Numbering::Attempts, Numbering::SinceHint][..]);
     let series = (any_backoff(), any_jitter(), any::<bool>(), numbering);
     let extras = (any_hint_rule(), option::of(any_span()), any_backoff());
-    let late = prop_oneof![Just(Late::Early), Just(Late::Wait)];
-    (any_attempts(), series, option::of(any_limits()), extras, late).prop_map(
-        |(attempts, series, limits, extras, late)| {
+    let deadline_action =
+        prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)];
+    (any_attempts(), series, option::of(any_limits()), extras, deadline_action).prop_map(
+        |(attempts, series, limits, extras, deadline_action)| {
             let (backoff, jitter, jitter_above_cap, numbering) = series;
             let (hint, throttling_first, always) = extras;
             Rules {
@@ -106,7 +110,7 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
                 jitter,
                 jitter_above_cap,
                 limits: limits.unwrap_or(Limits::NONE),
-                late,
+                deadline_action,
                 numbering,
                 hint,
                 throttling_first,
@@ -121,22 +125,33 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
 fn any_rules() -> impl Strategy<Value = Rules> {
     let times = (
         option::weighted(0.3, any_span()),
-        prop_oneof![Just(Expired::StartsOne), Just(Expired::StartsNone)],
+        prop_oneof![
+            Just(ExpiredDeadlineAction::StartOneAttempt),
+            Just(ExpiredDeadlineAction::StartNoAttempt)
+        ],
         option::weighted(0.3, any_span()),
         prop_oneof![
-            4 => Just(TimedOut::Retry),
-            1 => Just(TimedOut::End),
-            1 => prop::bool::ANY.prop_map(|drains| TimedOut::Fail { drains }),
+            4 => Just(AttemptTimeoutAction::Retry),
+            1 => Just(AttemptTimeoutAction::EndCall),
+            1 => prop::bool::ANY.prop_map(|drains| AttemptTimeoutAction::Fail { drains }),
         ],
     );
     let hedge = option::weighted(0.4, (any_span(), 1..=LIVE_MAX as u32));
-    let pay = prop_oneof![2 => Just(Pay::Deciding), 1 => Just(Pay::AfterBackoff)];
-    let rest = (pay, prop::bool::weighted(0.3), prop::bool::weighted(0.4));
+    let charge_at = prop_oneof![2 => Just(ChargeAt::Decision), 1 => Just(ChargeAt::AfterBackoff)];
+    let rest = (charge_at, prop::bool::weighted(0.3), prop::bool::weighted(0.4));
     (plain_rules(), times, hedge, rest).prop_map(|(plain, times, hedge, rest)| {
-        let (deadline, expired, attempt_timeout, timed_out) = times;
-        let (pay, asks, replaces) = rest;
-        let mut rules =
-            Rules { deadline, expired, attempt_timeout, timed_out, pay, asks, replaces, ..plain };
+        let (deadline, expired_deadline_action, attempt_timeout, attempt_timeout_action) = times;
+        let (charge_at, asks, replaces) = rest;
+        let mut rules = Rules {
+            deadline,
+            expired_deadline_action,
+            attempt_timeout,
+            attempt_timeout_action,
+            charge_at,
+            asks,
+            replaces,
+            ..plain
+        };
         if let Some((delay, attempts)) = hedge {
             rules.hedge = Some(delay);
             // Few hedges meet more often than many.
@@ -162,7 +177,7 @@ enum Own {
 /// Makes a policy of rules, which may be unlimited without an end: then six attempts must do.
 fn build(mut rules: Rules, own: Own) -> Policy {
     let build = |rules| match own {
-        Own::Nothing => Policy::new(rules),
+        Own::Nothing => Policy::try_new(rules),
         Own::Table => Policy::with_table(rules, [ms(1), ms(10), ms(5)]),
         Own::Function => Policy::with_function(rules, |step| {
             step.previous.unwrap_or(ms(1)).saturating_add(ms(u64::from(step.number.min(1000))))
@@ -203,9 +218,9 @@ pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
               prop::sample::select(&[0.0, 0.1, 1.0, 3.0][..]))
             .prop_map(|(reserve, ratio)| Spec::Budget { reserve, ratio }),
         2 => costs.prop_map(|(capacity, success, refill_per_second)| {
-            let standard = CostsSpec::STANDARD;
+            let standard = CostBucketConfig::STANDARD;
             let most = |cost: f64| cost.min(capacity);
-            Spec::Costs(CostsSpec {
+            Spec::Costs(CostBucketConfig {
                 capacity,
                 server: most(standard.server),
                 client: most(standard.client),
@@ -213,7 +228,7 @@ pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
                 timeout: most(standard.timeout),
                 success,
                 refill_per_second,
-                empty: Empty::Fail,
+                empty: WhenEmpty::Fail,
             })
         }),
     ]
@@ -223,7 +238,7 @@ pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
 pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
     (any_throttle_that_never_waits(), any::<bool>()).prop_map(|(spec, waits)| match spec {
         Spec::Costs(spec) if waits && spec.refill_per_second > 0.0 => {
-            Spec::Costs(CostsSpec { empty: Empty::Wait, ..spec })
+            Spec::Costs(CostBucketConfig { empty: WhenEmpty::Wait, ..spec })
         }
         other => other,
     })
@@ -258,13 +273,13 @@ pub(crate) fn any_directive() -> impl Strategy<Value = Directive> {
 }
 
 /// What a transport can say.
-pub(crate) fn any_judgement() -> impl Strategy<Value = Judgement> {
+pub(crate) fn any_judgement() -> impl Strategy<Value = Classification> {
     let proof = prop_oneof![
         3 => Just(None),
         1 => Just(Some(Proof::Unprocessed)),
         2 => Just(Some(Proof::Unsent)),
     ];
-    (any_directive(), proof, any::<bool>()).prop_map(|(directive, proof, drains)| Judgement {
+    (any_directive(), proof, any::<bool>()).prop_map(|(directive, proof, drains)| Classification {
         directive,
         proof,
         drains,

@@ -1,13 +1,14 @@
 //! Reads a diary as it is written, and knows what must never be in it.
 //!
-//! It knows the rulings, not the machine: everything is judged from the policy, the notes and the
+//! It knows the decisions, not the machine: everything is judged from the policy, the notes and the
 //! costs that the throttle was asked for.
 
 use std::collections::VecDeque;
 
 use redial_core::{
-    Advice, Cost, Directive, Failure, Grant, HedgeDelay, Hint, Kind, Late, Measure, NEVER, Note,
-    Ns, Pay, Policy, Proof, Terms, TimedOut, Under, Why, ns,
+    Advice, AttemptTimeoutAction, CallParams, ChargeAt, Cost, DeadlineAction, Directive, Event,
+    Failure, Grant, HedgeDelay, Hint, Kind, LastDelayAction, LimitBasis, NEVER, Ns, Policy, Proof,
+    StopReason, ns,
 };
 
 use super::Model;
@@ -59,7 +60,7 @@ pub(crate) struct Referee<'p> {
     committed: Option<u32>,
     /// The response of an attempt has begun.
     pub(crate) began: bool,
-    sealed: bool,
+    not_replayable: bool,
     pending: Option<Payment>,
     used: Option<Kind>,
     refused: bool,
@@ -80,17 +81,17 @@ pub(crate) struct Referee<'p> {
     /// What the next delay is computed from.
     series: Series,
     pub(crate) counted: u32,
-    pub(crate) end: Option<(Why, Option<u32>)>,
+    pub(crate) end: Option<(StopReason, Option<u32>)>,
 }
 
 impl<'p> Referee<'p> {
     /// A referee of a call that a machine with so many slots plays.
-    pub(crate) fn new(policy: &'p Policy, live: usize, terms: Terms) -> Self {
+    pub(crate) fn new(policy: &'p Policy, live: usize, params: CallParams) -> Self {
         Referee {
             policy,
             live,
-            asks: terms.asks || policy.rules().asks,
-            hedge: terms.hedge,
+            asks: params.asks || policy.rules().asks,
+            hedge: params.hedge,
             hedge_noted: false,
             punctual: true,
             start: 0,
@@ -105,7 +106,7 @@ impl<'p> Referee<'p> {
             unprocessed: 0,
             committed: None,
             began: false,
-            sealed: false,
+            not_replayable: false,
             pending: None,
             used: None,
             refused: false,
@@ -139,65 +140,70 @@ impl<'p> Referee<'p> {
     /// Reads what was written; `costs` are what the throttle was asked for.
     pub(crate) fn read(
         &mut self,
-        notes: &[(Ns, Note)],
+        events: &[(Ns, Event)],
         costs: &mut VecDeque<Cost>,
         model: &mut Model,
     ) {
-        for (i, &(at, note)) in notes.iter().enumerate() {
-            assert!(self.end.is_none(), "{note:?} after the end");
-            assert!(at >= self.last, "{note:?} at {at} goes back in time");
+        for (i, &(at, event)) in events.iter().enumerate() {
+            assert!(self.end.is_none(), "{event:?} after the end");
+            assert!(at >= self.last, "{event:?} at {at} goes back in time");
             self.last = at;
-            let next = notes.get(i + 1).map(|(_, note)| *note);
-            self.read_one(at, note, next, costs, model);
+            let next = events.get(i + 1).map(|(_, event)| *event);
+            self.read_one(at, event, next, costs, model);
         }
     }
 
     fn read_one(
         &mut self,
         at: Ns,
-        note: Note,
-        next: Option<Note>,
+        event: Event,
+        next: Option<Event>,
         costs: &mut VecDeque<Cost>,
         model: &mut Model,
     ) {
-        match note {
-            Note::Began { deadline, idempotent } => {
+        match event {
+            Event::CallStarted { deadline, idempotent } => {
                 self.start = at;
                 self.deadline = deadline.unwrap_or(NEVER);
                 self.idempotent = idempotent;
             }
-            Note::Hedging(hedge) => {
+            Event::HedgeDelay(hedge) => {
                 assert_eq!(self.hedge, Some(hedge), "what the terms say is noted as they say it");
-                assert!(self.fates.is_empty() && !self.sealed && !self.hedge_noted);
+                assert!(self.fates.is_empty() && !self.not_replayable && !self.hedge_noted);
                 self.hedge_noted = true;
             }
-            Note::Started { attempt, number } => self.read_start(at, attempt, number),
-            Note::Outcome { attempt, judgement } => {
+            Event::AttemptStarted { attempt, number } => self.read_start(at, attempt, number),
+            Event::AttemptOutcome { attempt, classification } => {
                 self.settle(attempt, Fate::Settled);
-                let replaced =
-                    matches!(next, Some(Note::Replacing { attempt: of, .. }) if of == attempt);
-                match judgement.directive {
+                let replaced = matches!(next, Some(Event::TransparentRetryScheduled { attempt: of, .. }) if of == attempt);
+                match classification.directive {
                     _ if replaced => {}
                     Directive::Succeed => self.succeeded = Some(attempt),
                     Directive::Fail => {
                         self.fatal = Some(attempt);
-                        if judgement.drains {
+                        if classification.drains {
                             self.count(model);
                         }
                     }
                     Directive::Retry(failure) => self.read_failure(attempt, failure, model),
                 }
             }
-            Note::TimedOut { attempt } => {
+            Event::AttemptTimedOut { attempt } => {
                 let timeout = self.policy.rules().attempt_timeout;
                 assert!(timeout.is_some(), "a timeout out of nowhere");
                 self.settle(attempt, Fate::TimedOut);
-                assert_eq!(next, Some(Note::Cancelled { attempt }), "it is stopped at once");
+                assert_eq!(
+                    next,
+                    Some(Event::AttemptCancelled { attempt }),
+                    "it is stopped at once"
+                );
                 assert!(!self.began, "a timeout after the response has begun");
-                match self.policy.rules().timed_out {
-                    TimedOut::Retry => self.read_failure(attempt, Failure::timeout(), model),
-                    TimedOut::End => {}
-                    TimedOut::Fail { drains } => {
+                match self.policy.rules().attempt_timeout_action {
+                    AttemptTimeoutAction::Retry => {
+                        self.read_failure(attempt, Failure::timeout(), model)
+                    }
+                    AttemptTimeoutAction::EndCall => {}
+                    AttemptTimeoutAction::Fail { drains } => {
                         self.fatal = Some(attempt);
                         if drains {
                             self.count(model);
@@ -205,7 +211,7 @@ impl<'p> Referee<'p> {
                     }
                 }
             }
-            Note::Cancelled { attempt } => {
+            Event::AttemptCancelled { attempt } => {
                 let fate = &mut self.fates[attempt as usize - 1];
                 // One that timed out has a failure to hand on, though it was stopped.
                 match fate {
@@ -214,40 +220,42 @@ impl<'p> Referee<'p> {
                     _ => panic!("attempt {attempt} was {fate:?}, and is cancelled"),
                 }
             }
-            Note::Drew(u) => {
+            Event::RandomDraw(u) => {
                 assert!((0.0..1.0).contains(&u));
                 assert_eq!(self.series.drew.replace(u), None, "one draw for each delay");
             }
-            Note::Granted(grant) => {
+            Event::ThrottleAnswered(grant) => {
                 let cost = costs.pop_front().expect("a grant that nobody asked for");
                 self.read_grant(at, grant, cost, model);
             }
-            Note::Asked(failure) => {
+            Event::StrategyAsked(failure) => {
                 assert!(self.asks && !failure.is_always_retried());
                 assert_eq!(self.failure.map(|(_, failure)| failure), Some(failure));
                 assert!(!self.asked, "asked twice about one failure");
                 self.asked = true;
             }
-            Note::Answered(advice) => {
+            Event::StrategyAnswered(advice) => {
                 assert!(self.asked && self.advice.is_none(), "an answer without a question");
                 self.advice = Some(advice);
             }
-            Note::Retrying { after, failure } => self.read_delay(at, after, failure),
-            Note::Replacing { attempt, after, proof } => {
+            Event::RetryScheduled { after, failure } => self.read_delay(at, after, failure),
+            Event::TransparentRetryScheduled { attempt, after, proof } => {
                 self.read_replacement(at, attempt, after, proof);
             }
-            Note::Committed { attempt } => {
+            Event::Committed { attempt } => {
                 assert_eq!(self.committed, None, "committed twice");
                 assert_eq!(self.fates[attempt as usize - 1], Fate::Running);
                 self.committed = Some(attempt);
             }
-            Note::Sealed => {
-                assert!(!self.sealed, "sealed twice");
-                self.sealed = true;
+            Event::NotReplayable => {
+                assert!(!self.not_replayable, "sealed twice");
+                self.not_replayable = true;
             }
-            Note::Ended { why, attempt } => self.read_end(at, why, attempt, model),
+            Event::CallEnded { stop_reason, attempt } => {
+                self.read_end(at, stop_reason, attempt, model)
+            }
         }
-        if !matches!(note, Note::Granted(_)) {
+        if !matches!(event, Event::ThrottleAnswered(_)) {
             self.debt = 0;
         }
     }
@@ -322,7 +330,7 @@ impl<'p> Referee<'p> {
             assert!(!announced, "announced twice");
             return;
         }
-        model.take(cost.kind, at, grant);
+        model.withdraw(cost.kind, at, grant);
         let debt = match grant {
             Grant::After(debt, _) => debt,
             _ => 0,
@@ -332,7 +340,7 @@ impl<'p> Referee<'p> {
             return;
         }
         self.pending = Some(Payment { kind: cost.kind, ready: at.saturating_add(debt) });
-        if announced && self.policy.rules().pay == Pay::Deciding {
+        if announced && self.policy.rules().charge_at == ChargeAt::Decision {
             self.due = Some(at.saturating_add(self.after).saturating_add(debt));
         } else {
             self.debt = debt;
@@ -347,24 +355,24 @@ impl<'p> Referee<'p> {
         if after == NEVER {
             return;
         }
-        let debt = if rules.pay == Pay::Deciding { self.debt } else { 0 };
+        let debt = if rules.charge_at == ChargeAt::Decision { self.debt } else { 0 };
         let delay = after - debt;
 
-        let spent = match rules.limits.measure {
-            Measure::Delays => self.waited,
-            Measure::Elapsed => at - self.start,
+        let spent = match rules.limits.basis {
+            LimitBasis::TotalDelay => self.waited,
+            LimitBasis::Elapsed => at - self.start,
         };
         self.waited = self.waited.saturating_add(delay);
         if let Some(soft) = rules.limits.soft {
             assert!(spent < ns(soft), "a delay that begins at the soft limit");
         }
-        let filled = rules.limits.under == Under::Fill;
+        let filled = rules.limits.last_delay_action == LastDelayAction::ExtendToLimit;
         if let Some(hard) = rules.limits.hard {
             let end = spent.saturating_add(delay);
             assert!(end <= ns(hard), "a delay that ends past the hard limit");
         }
 
-        if rules.late == Late::Early && self.deadline != NEVER {
+        if rules.deadline_action == DeadlineAction::FailFast && self.deadline != NEVER {
             assert!(at.saturating_add(after) < self.deadline, "a delay in vain");
         }
 
@@ -411,65 +419,76 @@ impl<'p> Referee<'p> {
         self.replacing.push((number, at.saturating_add(after)));
     }
 
-    fn read_end(&mut self, at: Ns, why: Why, attempt: Option<u32>, model: &mut Model) {
+    fn read_end(
+        &mut self,
+        at: Ns,
+        stop_reason: StopReason,
+        attempt: Option<u32>,
+        model: &mut Model,
+    ) {
         assert_eq!(self.running(), 0, "an attempt outlives its call");
-        self.end = Some((why, attempt));
+        self.end = Some((stop_reason, attempt));
         let rules = self.policy.rules();
         let failed = self.failure.map(|(attempt, _)| attempt);
         let hedged = rules.hedge.is_some();
-        let spent = match rules.limits.measure {
-            Measure::Delays => self.waited,
-            Measure::Elapsed => at - self.start,
+        let spent = match rules.limits.basis {
+            LimitBasis::TotalDelay => self.waited,
+            LimitBasis::Elapsed => at - self.start,
         };
-        match why {
-            Why::Succeeded => assert!(attempt.is_some() && attempt == self.succeeded),
-            Why::Fatal => assert!(attempt.is_some() && attempt == self.fatal),
-            Why::Cancelled => assert_eq!(attempt, None),
-            Why::Deadline => {
-                let timed_out = rules.timed_out == TimedOut::End && rules.attempt_timeout.is_some();
-                assert!(self.deadline != NEVER || timed_out);
-                assert!(attempt.is_none() || (attempt == failed && rules.late == Late::Early));
-                assert!(attempt.is_some() || timed_out || at >= self.deadline);
+        match stop_reason {
+            StopReason::Succeeded => assert!(attempt.is_some() && attempt == self.succeeded),
+            StopReason::NotRetryable => assert!(attempt.is_some() && attempt == self.fatal),
+            StopReason::Cancelled => assert_eq!(attempt, None),
+            StopReason::Deadline => {
+                let attempt_timeout_action = rules.attempt_timeout_action
+                    == AttemptTimeoutAction::EndCall
+                    && rules.attempt_timeout.is_some();
+                assert!(self.deadline != NEVER || attempt_timeout_action);
+                assert!(
+                    attempt.is_none()
+                        || (attempt == failed && rules.deadline_action == DeadlineAction::FailFast)
+                );
+                assert!(attempt.is_some() || attempt_timeout_action || at >= self.deadline);
             }
-            _ => assert!(attempt.is_some() && attempt == failed, "{why:?} of {attempt:?}"),
+            _ => assert!(attempt.is_some() && attempt == failed, "{stop_reason:?} of {attempt:?}"),
         }
-        match why {
-            Why::Committed => assert!(self.committed.is_some()),
-            Why::Strategy => assert_eq!(self.advice, Some(Advice::Decline)),
-            Why::Unsafe => assert!(!self.idempotent),
-            Why::Refused => assert!(self.stop_seen),
-            Why::Attempts if hedged => {
+        match stop_reason {
+            StopReason::Committed => assert!(self.committed.is_some()),
+            StopReason::StrategyDeclined => assert_eq!(self.advice, Some(Advice::Decline)),
+            StopReason::NotIdempotent => assert!(!self.idempotent),
+            StopReason::ServerRefused => assert!(self.stop_seen),
+            StopReason::AttemptsExhausted if hedged => {
                 assert!(self.numbers >= rules.attempts.unwrap().min(self.live as u32));
             }
-            Why::Attempts => assert_eq!(Some(self.numbers), rules.attempts),
-            Why::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),
-            Why::HardLimit => assert!(rules.limits.hard.is_some()),
-            Why::Throttled => assert!(self.refused),
+            StopReason::AttemptsExhausted => assert_eq!(Some(self.numbers), rules.attempts),
+            StopReason::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),
+            StopReason::HardLimit => assert!(rules.limits.hard.is_some()),
+            StopReason::Throttled => assert!(self.refused),
             _ => {}
         }
         // P6 and S3: what never started is back, and a success gives back what was last used.
-        self.give_back(at, model);
-        if why == Why::Succeeded {
+        self.refund(at, model);
+        if stop_reason == StopReason::Succeeded {
             model.succeeded(self.used, at);
         }
     }
 
     /// What was taken for a retry that never started is back (P6).
-    pub(crate) fn give_back(&mut self, at: Ns, model: &mut Model) {
+    pub(crate) fn refund(&mut self, at: Ns, model: &mut Model) {
         if let Some(payment) = self.pending.take() {
-            model.give_back(payment.kind, at);
+            model.refund(payment.kind, at);
         }
     }
 
     /// A grant came for which there is no use any more; it is held until the call ends.
     pub(crate) fn late_grant(&mut self, at: Ns, grant: Grant, cost: Cost, model: &mut Model) {
-        model.take(cost.kind, at, grant);
+        model.withdraw(cost.kind, at, grant);
         if let Grant::Now(_) | Grant::After(..) = grant {
             assert!(self.pending.is_none(), "paid twice for one retry or hedge");
             self.pending = Some(Payment { kind: cost.kind, ready: NEVER });
         }
         if self.end.is_some() {
-            self.give_back(at, model);
+            self.refund(at, model);
         }
     }
 }

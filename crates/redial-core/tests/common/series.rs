@@ -1,10 +1,10 @@
-//! Delays as docs/scenarios.md and the rulings define them, in plain floating-point numbers.
+//! Delays as docs/scenarios.md and the decisions define them, in plain floating-point numbers.
 
 use std::time::Duration;
 
 use redial_core::{
-    Backoff, Failure, Hint, HintRule, Jitter, Kind, Limits, NEVER, Ns, Numbering, Over, Policy,
-    Under, ns,
+    Backoff, Failure, Hint, HintRule, Jitter, Kind, LastDelayAction, Limits, NEVER, Ns, Numbering,
+    OverLimitAction, Policy, ns,
 };
 
 /// What a delay depends on, beside the policy.
@@ -147,16 +147,18 @@ pub(crate) fn limited(
     let (spent, rest) = (spent as f64, hard - spent as f64);
     let end = spent + delay;
     // By how much each condition holds; less than a few nanoseconds is a matter of rounding.
-    let over = end - hard;
+    let over_limit_action = end - hard;
     let soft = limits.soft.map_or(f64::INFINITY, |soft| ns(soft) as f64) - end;
     let last = next.map_or(f64::NEG_INFINITY, |next| end + next - hard);
-    let cut = ours && limits.over == Over::Truncate;
-    let fill = ours && limits.under == Under::Fill;
+    let cut = ours && limits.over_limit_action == OverLimitAction::TruncateDelay;
+    let fill = ours && limits.last_delay_action == LastDelayAction::ExtendToLimit;
     let mut wishes = Vec::new();
-    if over < 4.0 && !(fill && over < -4.0 && soft > 4.0 && last > 4.0) {
+    if over_limit_action < 4.0 && !(fill && over_limit_action < -4.0 && soft > 4.0 && last > 4.0) {
         wishes.push(delay);
     }
-    if (cut && over > -4.0) || (fill && over < 4.0 && soft > -4.0 && last > -4.0) {
+    if (cut && over_limit_action > -4.0)
+        || (fill && over_limit_action < 4.0 && soft > -4.0 && last > -4.0)
+    {
         wishes.push(rest);
     }
     wishes

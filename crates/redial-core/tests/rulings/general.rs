@@ -1,4 +1,4 @@
-//! Rulings P: what holds for every design.
+//! Decisions P: what holds for every design.
 
 use super::*;
 
@@ -9,19 +9,22 @@ fn an_outcome_at_the_deadline_still_counts() {
     retry(Rules { deadline: Some(ms(5)), ..BASE }, |play| {
         play.reach(5);
         play.report(1, Directive::Succeed);
-        assert_eq!(play.ended(), Some((Why::Succeeded, Some(1))));
+        assert_eq!(play.ended(), Some((StopReason::Succeeded, Some(1))));
     });
 }
 
 #[test]
 fn a_retry_that_is_due_at_the_deadline_does_not_start() {
-    retry(Rules { deadline: Some(ms(10)), late: Late::Wait, ..BASE }, |play| {
-        play.report(1, FAILED);
-        play.reach(10);
-        play.wake();
-        assert_eq!(play.ended(), Some((Why::Deadline, None)));
-        assert_eq!(play.starts(), [0.0]);
-    });
+    retry(
+        Rules { deadline: Some(ms(10)), deadline_action: DeadlineAction::WaitForDeadline, ..BASE },
+        |play| {
+            play.report(1, FAILED);
+            play.reach(10);
+            play.wake();
+            assert_eq!(play.ended(), Some((StopReason::Deadline, None)));
+            assert_eq!(play.starts(), [0.0]);
+        },
+    );
 }
 
 // P6: a call that the application ends before anything starts.
@@ -30,49 +33,61 @@ fn a_retry_that_is_due_at_the_deadline_does_not_start() {
 fn a_call_that_never_starts_has_a_beginning_and_an_end_and_nothing_between() {
     let spec = Spec::Free;
     let (policy, shared) = (policy(Rules { deadline: Some(ms(5)), ..HEDGED }), spec.build());
-    let mut book = Book::new(&spec, &shared, 1);
-    let terms = Terms { sealed: true, hedge: Some(HedgeDelay::After(at(7))), ..Terms::default() };
-    let mut call: Call<_, 4> = Call::unstarted(&policy, terms, at(3), &mut book);
-    let notes: Vec<_> = book.diary.iter().map(|(when, note)| (*when, *note)).collect();
-    let (why, attempt) = (Why::Cancelled, None);
+    let mut book = TestEnvironment::new(&spec, &shared, 1);
+    let params = CallParams {
+        not_replayable: true,
+        hedge: Some(HedgeDelay::After(at(7))),
+        ..CallParams::default()
+    };
+    let mut call: Call<_, 4> = Call::unstarted(&policy, params, at(3), &mut book);
+    let events: Vec<_> = book.call_log.iter().map(|(when, event)| (*when, *event)).collect();
+    let (stop_reason, attempt) = (StopReason::Cancelled, None);
     let expected = [
-        Note::Began { deadline: Some(at(8)), idempotent: true },
-        Note::Hedging(HedgeDelay::After(at(7))),
-        Note::Sealed,
-        Note::Ended { why, attempt },
+        Event::CallStarted { deadline: Some(at(8)), idempotent: true },
+        Event::HedgeDelay(HedgeDelay::After(at(7))),
+        Event::NotReplayable,
+        Event::CallEnded { stop_reason, attempt },
     ];
-    assert_eq!(notes, expected.map(|note| (at(3), note)));
+    assert_eq!(events, expected.map(|event| (at(3), event)));
     assert_eq!((call.started(), call.wake_at()), (0, None));
     let ended = call.command(&mut book);
-    assert!(matches!(ended, Some(Command::End(end)) if end.why == why), "{ended:?}");
+    assert!(
+        matches!(ended, Some(Command::End(end)) if end.stop_reason == stop_reason),
+        "{ended:?}"
+    );
     assert_eq!(call.command(&mut book), None);
 }
 
 /// Whether anything was to be paid for.
 fn asked_the_throttle(play: &Play<'_, '_, '_, 4>) -> bool {
-    play.book.diary.iter().any(|(_, note)| matches!(note, Note::Granted(_)))
+    play.book.call_log.iter().any(|(_, event)| matches!(event, Event::ThrottleAnswered(_)))
 }
 
 #[test]
 fn nothing_starts_at_once_at_the_deadlines_moment() {
     let at_once = Backoff::Constant(Duration::ZERO);
-    let rules = Rules { deadline: Some(ms(5)), late: Late::Wait, replaces: true, ..BASE };
-    let stories: [(Rules, Judgement); 4] = [
+    let rules = Rules {
+        deadline: Some(ms(5)),
+        deadline_action: DeadlineAction::WaitForDeadline,
+        replaces: true,
+        ..BASE
+    };
+    let stories: [(Rules, Classification); 4] = [
         (Rules { backoff: at_once, ..rules }, FAILED.into()),
         (rules, failed_with(Failure::server().retry_after(Duration::ZERO))),
         (rules, proven(Proof::Unsent)),
         (rules, proven(Proof::Unprocessed)),
     ];
-    for (rules, judgement) in stories {
+    for (rules, classification) in stories {
         let hedged = Rules { hedge: Some(ms(10)), ..rules };
         for rules in [rules, hedged] {
             hedge(rules, |play| {
                 play.reach(5);
-                play.report(1, judgement);
-                assert_eq!((play.starts(), play.ended()), (vec![0.0], None), "{judgement:?}");
-                assert!(rules.hedge.is_none() || !asked_the_throttle(play), "{judgement:?}");
+                play.report(1, classification);
+                assert_eq!((play.starts(), play.ended()), (vec![0.0], None), "{classification:?}");
+                assert!(rules.hedge.is_none() || !asked_the_throttle(play), "{classification:?}");
                 play.wake();
-                assert_eq!(play.ended(), Some((Why::Deadline, None)), "{judgement:?}");
+                assert_eq!(play.ended(), Some((StopReason::Deadline, None)), "{classification:?}");
                 assert_eq!(play.starts(), [0.0]);
             });
         }
@@ -86,11 +101,13 @@ fn the_timers_of_one_moment_go_by_number_and_the_next_hedge_comes_last() {
     hedge(rules, |play| {
         play.reach(20);
         play.wake();
-        let notes: Vec<Note> = play.book.diary.iter().map(|(_, note)| *note).collect();
-        let timed_out = notes.iter().position(|note| *note == Note::TimedOut { attempt: 1 });
-        let started =
-            notes.iter().position(|note| matches!(note, Note::Started { attempt: 2, .. }));
-        assert!(timed_out.unwrap() < started.unwrap());
+        let events: Vec<Event> = play.book.call_log.iter().map(|(_, event)| *event).collect();
+        let attempt_timeout_action =
+            events.iter().position(|event| *event == Event::AttemptTimedOut { attempt: 1 });
+        let started = events
+            .iter()
+            .position(|event| matches!(event, Event::AttemptStarted { attempt: 2, .. }));
+        assert!(attempt_timeout_action.unwrap() < started.unwrap());
         // The hedge that its failure sends at once takes the place of the one that was due.
         assert_eq!(play.starts(), [0.0, 20.0]);
     });
@@ -98,32 +115,39 @@ fn the_timers_of_one_moment_go_by_number_and_the_next_hedge_comes_last() {
 
 #[test]
 fn timers_go_by_their_moment_and_those_of_one_moment_by_number() {
-    let timed_out = |play: &Play<'_, '_, '_, 4>| -> Vec<u32> {
-        let timed_out = |(_, note): &(Ns, Note)| match note {
-            Note::TimedOut { attempt } => Some(*attempt),
+    let attempt_timeout_action = |play: &Play<'_, '_, '_, 4>| -> Vec<u32> {
+        let attempt_timeout_action = |(_, event): &(Ns, Event)| match event {
+            Event::AttemptTimedOut { attempt } => Some(*attempt),
             _ => None,
         };
-        play.book.diary.iter().filter_map(timed_out).collect()
+        play.book.call_log.iter().filter_map(attempt_timeout_action).collect()
     };
     let rules = Rules { attempt_timeout: Some(ms(20)), ..BASE };
     hedge(Rules { hedge: Some(Duration::ZERO), ..rules }, |play| {
         play.pass(at(20));
-        assert_eq!(timed_out(play), [1, 2, 3, 4]);
-        assert_eq!(play.ended(), Some((Why::Attempts, Some(4))), "the last failure (G21)");
+        assert_eq!(attempt_timeout_action(play), [1, 2, 3, 4]);
+        assert_eq!(
+            play.ended(),
+            Some((StopReason::AttemptsExhausted, Some(4))),
+            "the last failure (G21)"
+        );
     });
     // A driver that was held up catches up in the order of the moments.
     hedge(Rules { hedge: Some(ms(5)), ..rules }, |play| {
         play.pass(at(15));
         play.oversleep(at(100));
         play.wake();
-        assert_eq!(timed_out(play), [1, 2, 3, 4]);
+        assert_eq!(attempt_timeout_action(play), [1, 2, 3, 4]);
     });
     // One at a time: what another outcome does in between comes first.
     hedge(Rules { hedge: Some(Duration::ZERO), ..rules }, |play| {
         play.reach(20);
         assert!(play.wake_once());
         play.report(2, Directive::Succeed);
-        assert_eq!((timed_out(play), play.why()), (vec![1], Some(Why::Succeeded)));
+        assert_eq!(
+            (attempt_timeout_action(play), play.stop_reason()),
+            (vec![1], Some(StopReason::Succeeded))
+        );
         assert!(!play.wake_once());
     });
 }
@@ -133,22 +157,28 @@ fn hedging_start_that_another_timer_overtakes_never_was() {
     // A driver that was held up: the hedge of 5 is due at 10, and the timeout of 7 ends the call.
     let rules = Rules {
         attempt_timeout: Some(ms(7)),
-        timed_out: TimedOut::End,
+        attempt_timeout_action: AttemptTimeoutAction::EndCall,
         hedge: Some(ms(5)),
         ..BASE
     };
     let (policy, shared) = (policy(rules), Spec::Free.build());
-    let mut book = Book::new(&Spec::Free, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+    let mut book = TestEnvironment::new(&Spec::Free, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
     assert!(matches!(call.command(&mut book), Some(Command::Start(_))));
     assert!(call.wake_once(at(10), &mut book));
     assert!(call.wake_once(at(10), &mut book));
-    assert_eq!((call.started(), call.end().map(|end| end.why)), (1, Some(Why::Deadline)));
+    assert_eq!(
+        (call.started(), call.end().map(|end| end.stop_reason)),
+        (1, Some(StopReason::Deadline))
+    );
     assert_eq!(call.command(&mut book), Some(Command::Cancel(0)));
-    let of_the_second = book.diary.iter().any(|(_, note)| {
-        matches!(note, Note::Started { attempt: 2, .. } | Note::Cancelled { attempt: 2 })
+    let of_the_second = book.call_log.iter().any(|(_, event)| {
+        matches!(
+            event,
+            Event::AttemptStarted { attempt: 2, .. } | Event::AttemptCancelled { attempt: 2 }
+        )
     });
-    assert!(!of_the_second, "{:?}", book.diary);
+    assert!(!of_the_second, "{:?}", book.call_log);
 }
 
 #[test]
@@ -166,7 +196,7 @@ fn an_attempt_that_may_take_no_time_can_still_have_an_outcome() {
         assert_eq!(play.numbers(), [1, 2], "the first timed out, the second has its turn");
         assert_eq!(play.call.wake_at(), Some(0));
         play.report(2, Directive::Succeed);
-        assert_eq!(play.ended(), Some((Why::Succeeded, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::Succeeded, Some(2))));
     });
 }
 
@@ -191,11 +221,11 @@ fn an_attempts_own_timeout_is_a_failure_of_kind_timeout_in_flight() {
         assert_eq!(play.call.failure(), Some(&Failure::timeout()));
         assert_eq!((play.cancels(), play.call.wake_at()), (vec![(1, 3.0)], Some(at(13))));
     });
-    let ends = Rules { timed_out: TimedOut::End, ..rules };
+    let ends = Rules { attempt_timeout_action: AttemptTimeoutAction::EndCall, ..rules };
     retry(ends, |play| {
         play.reach(3);
         play.wake();
-        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+        assert_eq!(play.ended(), Some((StopReason::Deadline, None)));
     });
 }
 
@@ -204,13 +234,13 @@ fn an_attempts_own_timeout_is_a_failure_of_kind_timeout_in_flight() {
 #[test]
 fn attempt_timeout_that_is_final_fails_the_call() {
     for (drains, count) in [(false, 0), (true, 1)] {
-        let timed_out = TimedOut::Fail { drains };
-        let rules = Rules { attempt_timeout: Some(ms(3)), timed_out, ..BASE };
+        let attempt_timeout_action = AttemptTimeoutAction::Fail { drains };
+        let rules = Rules { attempt_timeout: Some(ms(3)), attempt_timeout_action, ..BASE };
         retry(rules, |play| {
             assert_eq!(play.call.times_out_at(0), at(3));
             play.reach(3);
             play.wake();
-            assert_eq!(play.ended(), Some((Why::Fatal, Some(1))));
+            assert_eq!(play.ended(), Some((StopReason::NotRetryable, Some(1))));
             assert_eq!((play.cancels(), play.book.failed), (vec![(1, 3.0)], count));
         });
         // What still runs is cancelled, as after any failure that is final (G20).
@@ -219,7 +249,7 @@ fn attempt_timeout_that_is_final_fails_the_call() {
             play.wake();
             play.reach(3);
             play.wake();
-            assert_eq!(play.ended(), Some((Why::Fatal, Some(1))));
+            assert_eq!(play.ended(), Some((StopReason::NotRetryable, Some(1))));
             assert_eq!(play.cancels(), [(1, 3.0), (2, 3.0)]);
         });
     }
@@ -240,7 +270,7 @@ fn attempt_timeout_is_over_once_the_response_begins() {
         play.headers(play.slot(1));
         play.reach(5);
         play.wake();
-        assert_eq!(play.ended(), Some((Why::Deadline, None)), "a deadline is not");
+        assert_eq!(play.ended(), Some((StopReason::Deadline, None)), "a deadline is not");
     });
 }
 
@@ -252,7 +282,7 @@ fn attempt_timeout_holds_for_an_attempt_that_a_full_buffer_chose() {
         assert!(play.call.is_committed());
         play.reach(3);
         play.wake();
-        assert_eq!(play.ended(), Some((Why::Committed, Some(1))));
+        assert_eq!(play.ended(), Some((StopReason::Committed, Some(1))));
     });
     retry(rules, |play| {
         play.seal(Some(play.slot(1)));
@@ -287,10 +317,10 @@ fn what_is_not_idempotent_is_repeated_only_with_proof_that_it_did_not_run() {
         (Failure::timeout().because(proves), true),
     ];
     for (failure, repeated) in table {
-        let once = Terms { idempotent: false, ..Terms::default() };
+        let once = CallParams { idempotent: false, ..CallParams::default() };
         tell::<1>(BASE, once, (Spec::Free, &[]), |play| {
             play.report(1, failed_with(failure));
-            let end = if repeated { None } else { Some((Why::Unsafe, Some(1))) };
+            let end = if repeated { None } else { Some((StopReason::NotIdempotent, Some(1))) };
             assert_eq!(play.ended(), end, "{failure:?}");
         });
     }
@@ -301,56 +331,68 @@ fn what_is_not_idempotent_is_repeated_only_with_proof_that_it_did_not_run() {
 #[test]
 fn of_several_reasons_the_first_in_the_list_is_named() {
     let order = [
-        Why::Committed,
-        Why::Strategy,
-        Why::Unsafe,
-        Why::Refused,
-        Why::Attempts,
-        Why::SoftLimit,
-        Why::HardLimit,
-        Why::Deadline,
-        Why::Throttled,
+        StopReason::Committed,
+        StopReason::StrategyDeclined,
+        StopReason::NotIdempotent,
+        StopReason::ServerRefused,
+        StopReason::AttemptsExhausted,
+        StopReason::SoftLimit,
+        StopReason::HardLimit,
+        StopReason::Deadline,
+        StopReason::Throttled,
     ];
     for (first, expected) in order.into_iter().enumerate() {
-        let holds = |why: Why| order[first..].contains(&why);
+        let holds = |stop_reason: StopReason| order[first..].contains(&stop_reason);
         let limits = Limits {
-            soft: holds(Why::SoftLimit).then_some(ms(1)),
-            hard: holds(Why::HardLimit).then_some(ms(5)),
+            soft: holds(StopReason::SoftLimit).then_some(ms(1)),
+            hard: holds(StopReason::HardLimit).then_some(ms(5)),
             ..Limits::NONE
         };
-        let attempts = if holds(Why::Attempts) { 3 } else { 4 };
+        let attempts = if holds(StopReason::AttemptsExhausted) { 3 } else { 4 };
         let rules = Rules { attempts: Some(attempts), limits, jitter: Jitter::Full, ..BASE };
-        let mut ledger = Ledger { attempts: 3, waited: at(5), ..Ledger::new(0) };
+        let mut counters = CallCounters { attempts: 3, waited: at(5), ..CallCounters::new(0) };
         let flags = [
-            (Why::Committed, Ledger::COMMITTED),
-            (Why::Strategy, Ledger::ASKS),
-            (Why::Unsafe, Ledger::NOT_IDEMPOTENT),
+            (StopReason::Committed, CallCounters::COMMITTED),
+            (StopReason::StrategyDeclined, CallCounters::ASKS),
+            (StopReason::NotIdempotent, CallCounters::NOT_IDEMPOTENT),
         ];
-        flags.into_iter().filter(|(why, _)| holds(*why)).for_each(|(_, bit)| ledger.set(bit));
-        let failure =
-            if holds(Why::Refused) { Failure::server().stop() } else { Failure::server() };
-        let advice = if holds(Why::Strategy) { Advice::Decline } else { Advice::None };
-        let deadline = if holds(Why::Deadline) { at(20) } else { NEVER };
+        flags
+            .into_iter()
+            .filter(|(stop_reason, _)| holds(*stop_reason))
+            .for_each(|(_, bit)| counters.set(bit));
+        let failure = if holds(StopReason::ServerRefused) {
+            Failure::server().stop()
+        } else {
+            Failure::server()
+        };
+        let advice =
+            if holds(StopReason::StrategyDeclined) { Advice::Decline } else { Advice::None };
+        let deadline = if holds(StopReason::Deadline) { at(20) } else { NEVER };
 
-        let spec = Spec::Costs(CostsSpec { empty: Empty::Fail, ..COSTS });
+        let spec = Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, ..COSTS });
         let shared = spec.build();
-        shared.take(Cost { kind: Kind::Timeout }, at(20));
-        let mut book = Book::new(&spec, &shared, 1);
+        shared.withdraw(Cost { kind: Kind::Timeout }, at(20));
+        let mut book = TestEnvironment::new(&spec, &shared, 1);
         let verdict =
-            decide(&policy(rules), &mut ledger, &failure, advice, at(20), deadline, &mut book);
+            decide(&policy(rules), &mut counters, &failure, advice, at(20), deadline, &mut book);
         assert_eq!(verdict, Verdict::End(expected));
 
         // A draw is used once the reasons up to `attempts` are ruled out, the throttle is last.
-        let drew = book.diary.iter().filter(|(_, note)| matches!(note, Note::Drew(_))).count();
+        let drew =
+            book.call_log.iter().filter(|(_, event)| matches!(event, Event::RandomDraw(_))).count();
         assert_eq!(drew, usize::from(first > 4), "{expected:?}");
-        assert_eq!(book.asked.len(), usize::from(expected == Why::Throttled), "{expected:?}");
+        assert_eq!(
+            book.asked.len(),
+            usize::from(expected == StopReason::Throttled),
+            "{expected:?}"
+        );
     }
 }
 
 #[test]
 fn a_call_is_sealed_once_and_not_after_its_commit() {
     let sealed = |play: &Play<'_, '_, '_, 1>| {
-        play.book.diary.iter().filter(|(_, note)| *note == Note::Sealed).count()
+        play.book.call_log.iter().filter(|(_, event)| *event == Event::NotReplayable).count()
     };
     retry(BASE, |play| {
         play.report(1, FAILED);
@@ -374,7 +416,7 @@ fn what_is_fatal_is_named_before_the_commit() {
     retry(BASE, |play| {
         play.headers(0);
         play.report(1, Directive::Fail);
-        assert_eq!(play.ended(), Some((Why::Fatal, Some(1))));
+        assert_eq!(play.ended(), Some((StopReason::NotRetryable, Some(1))));
     });
 }
 
@@ -386,17 +428,17 @@ fn no_throttle_delays_or_refuses_a_first_attempt() {
         Spec::Tokens { max: 1.0, ratio: 1.0 },
         Spec::Budget { reserve: 1.0, ratio: 0.0 },
         Spec::Costs(COSTS),
-        Spec::Costs(CostsSpec { empty: Empty::Fail, ..COSTS }),
+        Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, ..COSTS }),
     ];
     for spec in empty {
         let (shared, mut model) = (spec.build(), Model::new(spec));
         shared.failed();
         model.failed();
-        let grant = shared.take(Cost { kind: Kind::Timeout }, 0);
-        model.take(Kind::Timeout, 0, grant);
-        let book = Book::new(&spec, &shared, 1);
+        let grant = shared.withdraw(Cost { kind: Kind::Timeout }, 0);
+        model.withdraw(Kind::Timeout, 0, grant);
+        let book = TestEnvironment::new(&spec, &shared, 1);
         let policy = policy(BASE);
-        let mut play = Play::<1>::begin(&policy, Terms::default(), 0, book, &mut model);
+        let mut play = Play::<1>::begin(&policy, CallParams::default(), 0, book, &mut model);
         assert_eq!((play.starts(), play.book.asked.len()), (vec![0.0], 0), "{spec:?}");
         play.cancel();
     }
@@ -407,22 +449,25 @@ fn a_deadline_that_is_over_leaves_one_attempt_or_none() {
     let zero = Rules { deadline: Some(Duration::ZERO), ..BASE };
     retry(zero, |play| {
         play.report(1, Directive::Succeed);
-        assert_eq!(play.why(), Some(Why::Succeeded), "its outcome was there");
+        assert_eq!(play.stop_reason(), Some(StopReason::Succeeded), "its outcome was there");
     });
     retry(zero, |play| {
         play.wake();
-        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+        assert_eq!(play.ended(), Some((StopReason::Deadline, None)));
         assert_eq!(play.cancels(), [(1, 0.0)]);
     });
-    retry(Rules { expired: Expired::StartsNone, ..zero }, |play| {
-        assert_eq!(play.ended(), Some((Why::Deadline, None)));
-        assert_eq!(play.starts(), [0.0; 0]);
-    });
+    retry(
+        Rules { expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt, ..zero },
+        |play| {
+            assert_eq!(play.ended(), Some((StopReason::Deadline, None)));
+            assert_eq!(play.starts(), [0.0; 0]);
+        },
+    );
     // All hedges would be due at once, and none of them may start, or be paid for.
     hedge(Rules { hedge: Some(Duration::ZERO), ..zero }, |play| {
         assert!(!asked_the_throttle(play));
         play.wake();
-        assert_eq!((play.why(), play.starts()), (Some(Why::Deadline), vec![0.0]));
+        assert_eq!((play.stop_reason(), play.starts()), (Some(StopReason::Deadline), vec![0.0]));
     });
 }
 
@@ -430,8 +475,8 @@ fn a_deadline_that_is_over_leaves_one_attempt_or_none() {
 fn of_several_deadlines_the_smallest_counts() {
     for (of_policy, of_call) in [(3, 5), (5, 3)] {
         let rules = Rules { deadline: Some(ms(of_policy)), ..BASE };
-        let terms = Terms { deadline: Some(ms(of_call)), ..Terms::default() };
-        tell::<1>(rules, terms, (Spec::Free, &[]), |play| {
+        let params = CallParams { deadline: Some(ms(of_call)), ..CallParams::default() };
+        tell::<1>(rules, params, (Spec::Free, &[]), |play| {
             assert_eq!(play.call.deadline(), at(3));
         });
     }
@@ -454,7 +499,7 @@ fn a_strategy_is_asked_about_each_failure_but_those_that_are_always_retried() {
         play.pass(at(1));
         play.report(3, FAILED);
         play.answer(Advice::Decline);
-        assert_eq!(play.ended(), Some((Why::Strategy, Some(3))));
+        assert_eq!(play.ended(), Some((StopReason::StrategyDeclined, Some(3))));
     });
 }
 
@@ -462,10 +507,10 @@ fn a_strategy_is_asked_about_each_failure_but_those_that_are_always_retried() {
 fn advice_is_taken_by_whoever_decides_without_a_machine_too() {
     let (spec, shared) = (Spec::Free, Spec::Free.build());
     for (advice, after) in [(Advice::None, 10), (Advice::After(at(7)), 7)] {
-        let mut book = Book::new(&spec, &shared, 1);
-        let mut ledger = Ledger { attempts: 1, ..Ledger::new(0) };
+        let mut book = TestEnvironment::new(&spec, &shared, 1);
+        let mut counters = CallCounters { attempts: 1, ..CallCounters::new(0) };
         let failure = Failure::server();
-        let verdict = decide(&policy(BASE), &mut ledger, &failure, advice, 0, NEVER, &mut book);
+        let verdict = decide(&policy(BASE), &mut counters, &failure, advice, 0, NEVER, &mut book);
         assert_eq!(verdict, Verdict::Retry { after: at(after), paid: true }, "{advice:?}");
     }
 }
@@ -508,12 +553,12 @@ fn a_function_of_ones_own_sees_the_number_the_failure_and_the_delay_before() {
     };
     let policy = Policy::with_function(Rules { attempts: Some(4), ..BASE }, own).unwrap();
     let (spec, shared) = (Spec::Free, Spec::Free.build());
-    let mut book = Book::new(&spec, &shared, 1);
-    let mut ledger = Ledger::new(0);
+    let mut book = TestEnvironment::new(&spec, &shared, 1);
+    let mut counters = CallCounters::new(0);
     for after in [101, 103, 106] {
-        ledger.attempts += 1;
+        counters.attempts += 1;
         let failure = Failure::server();
-        let verdict = decide(&policy, &mut ledger, &failure, Advice::None, 0, NEVER, &mut book);
+        let verdict = decide(&policy, &mut counters, &failure, Advice::None, 0, NEVER, &mut book);
         assert_eq!(verdict, Verdict::Retry { after: at(after), paid: true });
         book.started();
     }
@@ -523,12 +568,16 @@ fn a_function_of_ones_own_sees_the_number_the_failure_and_the_delay_before() {
 
 #[test]
 fn a_delay_of_any_length_saturates_and_the_deadline_still_ends_the_call() {
-    let rules = Rules { backoff: Backoff::Constant(Duration::MAX), late: Late::Wait, ..BASE };
+    let rules = Rules {
+        backoff: Backoff::Constant(Duration::MAX),
+        deadline_action: DeadlineAction::WaitForDeadline,
+        ..BASE
+    };
     retry(Rules { deadline: Some(ms(5)), ..rules }, |play| {
         play.report(1, FAILED);
         assert_eq!(play.call.wake_at(), Some(at(5)));
         play.pass(at(5));
-        assert_eq!(play.why(), Some(Why::Deadline));
+        assert_eq!(play.stop_reason(), Some(StopReason::Deadline));
     });
     retry(rules, |play| {
         play.report(1, FAILED);
@@ -540,5 +589,5 @@ fn a_delay_of_any_length_saturates_and_the_deadline_still_ends_the_call() {
 
 #[test]
 fn what_every_call_remembers_is_24_bytes() {
-    assert_eq!(size_of::<Ledger>(), 24);
+    assert_eq!(size_of::<CallCounters>(), 24);
 }

@@ -1,4 +1,4 @@
-//! Rulings G4, G9 and G16 to G22: pushback and hedging.
+//! Decisions G4, G9 and G16 to G22: pushback and hedging.
 
 use super::*;
 
@@ -6,24 +6,24 @@ use super::*;
 
 #[test]
 fn a_hedge_or_replacement_that_comes_too_late_is_waited_for_until_the_deadline() {
-    let rules = Rules { deadline: Some(ms(5)), late: Late::Early, ..BASE };
+    let rules = Rules { deadline: Some(ms(5)), deadline_action: DeadlineAction::FailFast, ..BASE };
     hedge(Rules { hedge: Some(ms(10)), ..rules }, |play| {
         play.report(1, failed_with(Failure::server().retry_after(ms(9))));
         assert_eq!(play.ended(), None);
         play.pass(at(5));
-        assert_eq!(play.ended(), Some((Why::Deadline, None)));
+        assert_eq!(play.ended(), Some((StopReason::Deadline, None)));
     });
     retry(Rules { replaces: true, ..rules }, |play| {
         play.report(1, proven(Proof::Unsent));
         play.report(2, proven(Proof::Unsent));
         assert_eq!(play.ended(), None, "the pause is 10 ms");
         play.pass(at(5));
-        assert_eq!((play.why(), play.now), (Some(Why::Deadline), at(5)));
+        assert_eq!((play.stop_reason(), play.now), (Some(StopReason::Deadline), at(5)));
     });
     // A retry is not.
     retry(rules, |play| {
         play.report(1, FAILED);
-        assert_eq!(play.ended(), Some((Why::Deadline, Some(1))));
+        assert_eq!(play.ended(), Some((StopReason::Deadline, Some(1))));
     });
 }
 
@@ -38,8 +38,11 @@ fn a_pushback_is_exact_and_the_series_begins_anew_after_it() {
         numbering: Numbering::SinceHint,
         ..BASE
     };
-    let (made, why) = delays(rules, &[None, None, Some(3), None, None, None]);
-    assert_eq!((made, why), (vec![10.0, 20.0, 3.0, 10.0, 20.0, 40.0, 80.0], Why::SoftLimit));
+    let (made, stop_reason) = delays(rules, &[None, None, Some(3), None, None, None]);
+    assert_eq!(
+        (made, stop_reason),
+        (vec![10.0, 20.0, 3.0, 10.0, 20.0, 40.0, 80.0], StopReason::SoftLimit)
+    );
     // Elsewhere it neither advances the series nor stops it; by attempt, it goes on.
     let numbered = |numbering| Rules { numbering, ..rules };
     let (made, _) = delays(numbered(Numbering::Delays), &[None, Some(3)]);
@@ -78,8 +81,8 @@ fn hedges_follow_one_another_after_the_delay_or_all_at_once() {
 
 /// A call that says itself when its hedges follow.
 fn own(hedge: HedgeDelay, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
-    let terms = Terms { hedge: Some(hedge), ..Terms::default() };
-    tell::<4>(HEDGED, terms, (Spec::Free, &[]), story);
+    let params = CallParams { hedge: Some(hedge), ..CallParams::default() };
+    tell::<4>(HEDGED, params, (Spec::Free, &[]), story);
 }
 
 // Red if `schedule_hedge` read the policy's delay.
@@ -115,15 +118,15 @@ fn a_call_that_hedges_never_by_time_still_answers_failures() {
             play.pass(at(200));
             assert_eq!(play.starts(), [0.0, 100.0, 207.0]);
             play.report(3, failed_with(Failure::server().stop()));
-            assert_eq!(play.ended(), Some((Why::Refused, Some(3))));
+            assert_eq!(play.ended(), Some((StopReason::ServerRefused, Some(3))));
         });
     }
 }
 
 #[test]
 fn a_call_under_a_policy_that_retries_cannot_ask_for_hedges() {
-    let terms = Terms { hedge: Some(HedgeDelay::After(0)), ..Terms::default() };
-    tell::<1>(BASE, terms, (Spec::Free, &[]), |play| {
+    let params = CallParams { hedge: Some(HedgeDelay::After(0)), ..CallParams::default() };
+    tell::<1>(BASE, params, (Spec::Free, &[]), |play| {
         assert_eq!((play.starts(), play.call.wake_at()), (vec![0.0], None));
         play.report(1, FAILED);
         play.pass(at(100));
@@ -179,7 +182,7 @@ fn a_pushback_neither_forgets_nor_shortens_a_hedge_that_the_throttle_has_in_hand
     let spec = Spec::Costs(COSTS);
     for (pushback, third_start) in [(3, 15), (25, 35)] {
         let rules = Rules { hedge: Some(ms(5)), ..BASE };
-        tell::<4>(rules, Terms::default(), (spec, &[]), |play| {
+        tell::<4>(rules, CallParams::default(), (spec, &[]), |play| {
             // Sent at 5 for 10 tokens, and again at 10, when 5 are back and 5 are owed until 15.
             play.reach(10);
             play.wake();
@@ -194,7 +197,7 @@ fn a_pushback_neither_forgets_nor_shortens_a_hedge_that_the_throttle_has_in_hand
     }
     // The same, while the throttle's answer is on its way.
     let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
-    tell::<4>(HEDGED, Terms::default(), (spec, &[true]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[true]), |play| {
         play.reach(10);
         play.wake();
         play.report(1, failed_with(Failure::server().retry_after(ms(20))));
@@ -216,7 +219,7 @@ fn do_not_retry_ends_hedging_and_what_is_outstanding_goes_on() {
         assert_eq!(play.call.wake_at(), None);
         play.reach(40);
         play.report(2, FAILED);
-        assert_eq!(play.ended(), Some((Why::Refused, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::ServerRefused, Some(2))));
     });
 }
 
@@ -245,7 +248,7 @@ fn the_first_headers_win_and_nothing_starts_after_them() {
         play.headers(play.slot(2));
         play.reach(90);
         play.report(2, FAILED);
-        assert_eq!(play.ended(), Some((Why::Committed, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::Committed, Some(2))));
         assert_eq!(play.starts(), [0.0, 10.0]);
     });
 }
@@ -257,7 +260,7 @@ fn of_hedges_that_all_failed_the_last_failure_is_handed_on() {
         for attempt in [4, 1, 3, 2] {
             play.report(attempt, FAILED);
         }
-        assert_eq!(play.ended(), Some((Why::Attempts, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::AttemptsExhausted, Some(2))));
     });
 }
 
@@ -269,20 +272,24 @@ fn what_stopped_further_hedges_first_is_named() {
         play.pass(at(10));
         play.report(1, stop);
         play.report(2, stop);
-        assert_eq!(play.why(), Some(Why::Attempts));
+        assert_eq!(play.stop_reason(), Some(StopReason::AttemptsExhausted));
     });
     hedge(HEDGED, |play| {
         play.pass(at(10));
         play.report(1, stop);
         play.report(2, FAILED);
-        assert_eq!(play.why(), Some(Why::Refused));
+        assert_eq!(play.stop_reason(), Some(StopReason::ServerRefused));
     });
     let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
-    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
         play.pass(at(20));
         play.report(1, stop);
         play.report(2, stop);
-        assert_eq!(play.why(), Some(Why::Throttled), "refused at 20, before the server spoke");
+        assert_eq!(
+            play.stop_reason(),
+            Some(StopReason::Throttled),
+            "refused at 20, before the server spoke"
+        );
     });
 }
 
@@ -291,8 +298,8 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
     // Scenarios and statistics name attempts by the order in which they start.
     let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(3), replaces: true, ..BASE };
     let (policy, shared) = (policy(rules), Spec::Free.build());
-    let mut book = Book::with_later(&Spec::Free, &shared, 1, &[false, true]);
-    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+    let mut book = TestEnvironment::with_later(&Spec::Free, &shared, 1, &[false, true]);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
     while call.command(&mut book).is_some() {}
     // The second waits for its replacement, the first has failed: its slot is free.
     call.outcome(1, proven(Proof::Unsent), 0, &mut book);
@@ -301,7 +308,7 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
     call.outcome(0, FAILED.into(), 0, &mut book);
     while call.command(&mut book).is_some() {}
     call.wake_once(at(10), &mut book);
-    call.granted(Grant::Now(redial_core::Taken(0)), at(10), &mut book);
+    call.granted(Grant::Now(redial_core::Withdrawal(0)), at(10), &mut book);
     let mut attempts = Vec::new();
     let mut slots = Vec::new();
     while let Some(command) = call.command(&mut book) {
@@ -338,7 +345,7 @@ fn what_runs_is_looked_at_in_the_order_of_its_starts() {
 fn a_slot_that_there_is_not_runs_nothing() {
     // G2: the most slots that a machine can have.
     let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(32), ..BASE };
-    tell::<LIVE_MAX>(rules, Terms::default(), (Spec::Free, &[]), |play| {
+    tell::<LIVE_MAX>(rules, CallParams::default(), (Spec::Free, &[]), |play| {
         assert!((0..LIVE_MAX).all(|slot| play.call.is_running(slot)));
         for slot in [LIVE_MAX, LIVE_MAX + 1, 64, usize::MAX] {
             assert!(!play.call.is_running(slot), "{slot}");

@@ -1,4 +1,4 @@
-//! Rulings L, and what is refused when a policy is built.
+//! Decisions L, and what is refused when a policy is built.
 
 use super::*;
 
@@ -13,67 +13,80 @@ const NO_HINTS: &[Option<u64>] = &[];
 fn a_delay_may_pass_the_soft_limit_but_not_begin_at_it() {
     // L1: 10, 20, 30 are below 35; 40 is not.
     let soft = |soft| limited(Limits { soft: Some(ms(soft)), ..Limits::NONE });
-    assert_eq!(delays(soft(35), NO_HINTS), (vec![10.0; 4], Why::SoftLimit));
-    assert_eq!(delays(soft(30), NO_HINTS), (vec![10.0; 3], Why::SoftLimit));
+    assert_eq!(delays(soft(35), NO_HINTS), (vec![10.0; 4], StopReason::SoftLimit));
+    assert_eq!(delays(soft(30), NO_HINTS), (vec![10.0; 3], StopReason::SoftLimit));
 }
 
 #[test]
 fn a_delay_may_end_at_the_hard_limit_but_not_above_it() {
     // L2.
     let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
-    assert_eq!(delays(limited(hard(30)), NO_HINTS), (vec![10.0; 3], Why::HardLimit));
-    assert_eq!(delays(limited(hard(35)), NO_HINTS), (vec![10.0; 3], Why::HardLimit));
-    let truncate = limited(Limits { over: Over::Truncate, ..hard(35) });
-    let expected = (vec![10.0, 10.0, 10.0, 5.0], Why::HardLimit);
+    assert_eq!(delays(limited(hard(30)), NO_HINTS), (vec![10.0; 3], StopReason::HardLimit));
+    assert_eq!(delays(limited(hard(35)), NO_HINTS), (vec![10.0; 3], StopReason::HardLimit));
+    let truncate =
+        limited(Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard(35) });
+    let expected = (vec![10.0, 10.0, 10.0, 5.0], StopReason::HardLimit);
     assert_eq!(delays(truncate, NO_HINTS), expected);
     // At the limit itself it ends whatever the delay: even none.
     let none =
         Rules { backoff: Backoff::Table(const { &[ms(30), Duration::ZERO] }), ..limited(hard(30)) };
-    assert_eq!(delays(none, NO_HINTS), (vec![30.0], Why::HardLimit));
+    assert_eq!(delays(none, NO_HINTS), (vec![30.0], StopReason::HardLimit));
 }
 
 #[test]
 fn filling_makes_the_last_delay_that_fits_end_at_the_hard_limit() {
     // L3: after 10 + 10 + 10 the next would end at 40.
-    let fill = Limits { hard: Some(ms(35)), under: Under::Fill, ..Limits::NONE };
+    let fill = Limits {
+        hard: Some(ms(35)),
+        last_delay_action: LastDelayAction::ExtendToLimit,
+        ..Limits::NONE
+    };
     let (filled, left) = (vec![10.0, 10.0, 15.0], vec![10.0, 10.0, 10.0]);
-    assert_eq!(delays(limited(fill), NO_HINTS), (filled.clone(), Why::HardLimit));
+    assert_eq!(delays(limited(fill), NO_HINTS), (filled.clone(), StopReason::HardLimit));
     // With `elapsed`, D + d stands for the next D; failures take no time here, so it is the same.
-    let elapsed = Limits { measure: Measure::Elapsed, ..fill };
-    assert_eq!(delays(limited(elapsed), NO_HINTS), (filled, Why::HardLimit));
+    let elapsed = Limits { basis: LimitBasis::Elapsed, ..fill };
+    assert_eq!(delays(limited(elapsed), NO_HINTS), (filled, StopReason::HardLimit));
     // The next would end at the limit itself, which is allowed: nothing is filled before it.
     let exact = Limits { hard: Some(ms(30)), ..fill };
-    assert_eq!(delays(limited(exact), NO_HINTS), (left.clone(), Why::HardLimit));
+    assert_eq!(delays(limited(exact), NO_HINTS), (left.clone(), StopReason::HardLimit));
     // The soft limit would not allow another.
     let soft = Limits { soft: Some(ms(30)), ..fill };
-    assert_eq!(delays(limited(soft), NO_HINTS), (left.clone(), Why::SoftLimit));
+    assert_eq!(delays(limited(soft), NO_HINTS), (left.clone(), StopReason::SoftLimit));
     // No attempt would be left for another.
     let last = Rules { attempts: Some(4), ..limited(fill) };
-    assert_eq!(delays(last, NO_HINTS), (left, Why::Attempts));
+    assert_eq!(delays(last, NO_HINTS), (left, StopReason::AttemptsExhausted));
 }
 
 #[test]
 fn filling_looks_at_the_next_base_without_jitter() {
     // L3: whatever the draws, the next base would not fit, for decorrelated jitter too.
     for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
-        let fill = Limits { hard: Some(ms(12)), under: Under::Fill, ..Limits::NONE };
+        let fill = Limits {
+            hard: Some(ms(12)),
+            last_delay_action: LastDelayAction::ExtendToLimit,
+            ..Limits::NONE
+        };
         let backoff = Backoff::Exponential { first: ms(5), factor: 100.0, cap: None };
         let rules = Rules { jitter, backoff, ..limited(fill) };
-        assert_eq!(delays(rules, NO_HINTS), (vec![12.0], Why::HardLimit), "{jitter:?}");
+        assert_eq!(delays(rules, NO_HINTS), (vec![12.0], StopReason::HardLimit), "{jitter:?}");
     }
 }
 
 #[test]
 fn a_servers_hint_counts_in_the_limits_and_is_never_changed_by_them() {
     // L3, second part.
-    let limits =
-        Limits { hard: Some(ms(35)), over: Over::Truncate, under: Under::Fill, ..Limits::NONE };
+    let limits = Limits {
+        hard: Some(ms(35)),
+        over_limit_action: OverLimitAction::TruncateDelay,
+        last_delay_action: LastDelayAction::ExtendToLimit,
+        ..Limits::NONE
+    };
     let hints = [Some(20), Some(20)];
-    assert_eq!(delays(limited(limits), &hints), (vec![20.0], Why::HardLimit));
+    assert_eq!(delays(limited(limits), &hints), (vec![20.0], StopReason::HardLimit));
     let hints = [Some(20), Some(8), Some(7)];
-    assert_eq!(delays(limited(limits), &hints), (vec![20.0, 8.0, 7.0], Why::HardLimit));
+    assert_eq!(delays(limited(limits), &hints), (vec![20.0, 8.0, 7.0], StopReason::HardLimit));
     // It is in D: after 20, the backoff's 10 is the last that fits, and is filled up.
-    assert_eq!(delays(limited(limits), &[Some(20)]), (vec![20.0, 15.0], Why::HardLimit));
+    assert_eq!(delays(limited(limits), &[Some(20)]), (vec![20.0, 15.0], StopReason::HardLimit));
 }
 
 #[test]
@@ -81,21 +94,29 @@ fn a_hint_that_asks_for_no_more_than_the_backoff_leaves_the_delay_ours() {
     // L3, S6: the second delay is the backoff's own 10, and is cut or filled like it.
     let rules = |limits| Rules { hint: HintRule::Within(ms(5)), ..limited(limits) };
     let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
-    let truncate = Limits { over: Over::Truncate, ..hard(15) };
-    let fill = Limits { under: Under::Fill, ..hard(25) };
+    let truncate = Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard(15) };
+    let fill = Limits { last_delay_action: LastDelayAction::ExtendToLimit, ..hard(25) };
     for hint in [0, 9, 10] {
         let hints = [None, Some(hint)];
-        assert_eq!(delays(rules(truncate), &hints), (vec![10.0, 5.0], Why::HardLimit), "{hint}");
-        assert_eq!(delays(rules(fill), &hints), (vec![10.0, 15.0], Why::HardLimit), "{hint}");
+        assert_eq!(
+            delays(rules(truncate), &hints),
+            (vec![10.0, 5.0], StopReason::HardLimit),
+            "{hint}"
+        );
+        assert_eq!(
+            delays(rules(fill), &hints),
+            (vec![10.0, 15.0], StopReason::HardLimit),
+            "{hint}"
+        );
     }
     let hints = [None, Some(11)];
-    assert_eq!(delays(rules(truncate), &hints), (vec![10.0], Why::HardLimit));
-    assert_eq!(delays(rules(fill), &hints), (vec![10.0, 11.0], Why::HardLimit));
+    assert_eq!(delays(rules(truncate), &hints), (vec![10.0], StopReason::HardLimit));
+    assert_eq!(delays(rules(fill), &hints), (vec![10.0, 11.0], StopReason::HardLimit));
 }
 
 #[test]
 fn an_elapsed_limit_counts_the_attempts_themselves() {
-    let limits = Limits { hard: Some(ms(25)), measure: Measure::Elapsed, ..Limits::NONE };
+    let limits = Limits { hard: Some(ms(25)), basis: LimitBasis::Elapsed, ..Limits::NONE };
     retry(limited(limits), |play| {
         play.reach(4);
         play.report(1, FAILED);
@@ -103,18 +124,18 @@ fn an_elapsed_limit_counts_the_attempts_themselves() {
         play.wake();
         play.reach(16);
         play.report(2, FAILED);
-        assert_eq!(play.ended(), Some((Why::HardLimit, Some(2))), "16 + 10 is above 25");
+        assert_eq!(play.ended(), Some((StopReason::HardLimit, Some(2))), "16 + 10 is above 25");
     });
 }
 
 #[test]
 fn a_limit_never_cancels_a_running_attempt() {
-    let limits = Limits { hard: Some(ms(5)), measure: Measure::Elapsed, ..Limits::NONE };
+    let limits = Limits { hard: Some(ms(5)), basis: LimitBasis::Elapsed, ..Limits::NONE };
     retry(limited(limits), |play| {
         assert_eq!(play.call.wake_at(), None);
         play.reach(1000);
         play.report(1, Directive::Succeed);
-        assert_eq!(play.why(), Some(Why::Succeeded));
+        assert_eq!(play.stop_reason(), Some(StopReason::Succeeded));
     });
 }
 
@@ -125,49 +146,59 @@ fn contradictions_are_refused_when_a_policy_is_built() {
     let none = Limits::NONE;
     let endless = Rules { attempts: None, ..BASE };
     let zero = Some(Duration::ZERO);
-    let table: &[(Rules, Problem)] = &[
-        (Rules { attempts: Some(0), ..BASE }, Problem::NoAttempt),
-        (limits(Limits { soft: Some(ms(2)), hard: Some(ms(1)), ..none }), Problem::SoftAboveHard),
-        (limits(Limits { soft: zero, ..none }), Problem::LimitOfZero),
-        (limits(Limits { hard: zero, ..none }), Problem::LimitOfZero),
+    let table: &[(Rules, PolicyError)] = &[
+        (Rules { attempts: Some(0), ..BASE }, PolicyError::NoAttempt),
         (
-            limits(Limits { under: Under::Fill, soft: Some(ms(1)), ..none }),
-            Problem::FillWithoutHard,
+            limits(Limits { soft: Some(ms(2)), hard: Some(ms(1)), ..none }),
+            PolicyError::SoftAboveHard,
         ),
-        (limits(Limits { over: Over::Truncate, ..none }), Problem::TruncateWithoutHard),
+        (limits(Limits { soft: zero, ..none }), PolicyError::LimitOfZero),
+        (limits(Limits { hard: zero, ..none }), PolicyError::LimitOfZero),
+        (
+            limits(Limits {
+                last_delay_action: LastDelayAction::ExtendToLimit,
+                soft: Some(ms(1)),
+                ..none
+            }),
+            PolicyError::FillWithoutHard,
+        ),
+        (
+            limits(Limits { over_limit_action: OverLimitAction::TruncateDelay, ..none }),
+            PolicyError::TruncateWithoutHard,
+        ),
         (
             Rules { deadline: Some(ms(5)), attempt_timeout: Some(ms(5)), ..BASE },
-            Problem::AttemptTimeout,
+            PolicyError::AttemptTimeout,
         ),
         (
             Rules { limits: Limits { soft: Some(ms(1)), ..none }, ..HEDGED },
-            Problem::HedgeWithLimits,
+            PolicyError::HedgeWithLimits,
         ),
-        (Rules { attempts: Some(33), ..HEDGED }, Problem::HedgeAttempts),
-        (Rules { attempts: None, ..HEDGED }, Problem::Unlimited),
-        (Rules { asks: true, ..HEDGED }, Problem::HedgeWithStrategy),
-        (Rules { backoff: Backoff::Table(&[]), ..BASE }, Problem::EmptyTable),
-        (Rules { jitter: Jitter::Proportional(1.01), ..BASE }, Problem::Proportion),
-        (Rules { jitter: Jitter::Proportional(f64::NAN), ..BASE }, Problem::Proportion),
-        (endless, Problem::Unlimited),
+        (Rules { attempts: Some(33), ..HEDGED }, PolicyError::HedgeAttempts),
+        (Rules { attempts: None, ..HEDGED }, PolicyError::Unlimited),
+        (Rules { asks: true, ..HEDGED }, PolicyError::HedgeWithStrategy),
+        (Rules { backoff: Backoff::Table(&[]), ..BASE }, PolicyError::EmptyTable),
+        (Rules { jitter: Jitter::Proportional(1.01), ..BASE }, PolicyError::Proportion),
+        (Rules { jitter: Jitter::Proportional(f64::NAN), ..BASE }, PolicyError::Proportion),
+        (endless, PolicyError::Unlimited),
         (
             Rules {
                 backoff: Backoff::Constant(Duration::ZERO),
                 limits: Limits { hard: Some(ms(1)), ..none },
                 ..endless
             },
-            Problem::Unlimited,
+            PolicyError::Unlimited,
         ),
     ];
     for (rules, problem) in table {
-        assert_eq!(Policy::new(*rules).err(), Some(*problem), "{rules:?}");
+        assert_eq!(Policy::try_new(*rules).err(), Some(*problem), "{rules:?}");
         assert!(problem.text().starts_with(problem.field()), "{problem:?}");
     }
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let backoff = Backoff::Exponential { first: ms(1), factor, cap: None };
-        assert_eq!(Policy::new(Rules { backoff, ..BASE }).err(), Some(Problem::Factor));
+        assert_eq!(Policy::try_new(Rules { backoff, ..BASE }).err(), Some(PolicyError::Factor));
     }
-    assert_eq!(Policy::with_table(BASE, []).err(), Some(Problem::EmptyTable));
+    assert_eq!(Policy::with_table(BASE, []).err(), Some(PolicyError::EmptyTable));
     // One step away from each, it is a policy.
     let limit = Limits { hard: Some(ms(1)), ..none };
     for rules in [
@@ -178,19 +209,19 @@ fn contradictions_are_refused_when_a_policy_is_built() {
         Rules { limits: limit, ..endless },
         Rules { deadline: Some(ms(1)), ..endless },
         Rules {
-            limits: Limits { measure: Measure::Elapsed, ..limit },
+            limits: Limits { basis: LimitBasis::Elapsed, ..limit },
             backoff: Backoff::Constant(Duration::ZERO),
             ..endless
         },
     ] {
-        assert_eq!(Policy::new(rules).err(), None, "{rules:?}");
+        assert_eq!(Policy::try_new(rules).err(), None, "{rules:?}");
     }
 }
 
 #[test]
 fn a_backoff_of_its_own_must_be_given() {
     let rules = Rules { backoff: Backoff::Own, ..Rules::DEFAULT };
-    assert_eq!(Policy::new(rules).err(), Some(Problem::OwnBackoff));
+    assert_eq!(Policy::try_new(rules).err(), Some(PolicyError::OwnBackoff));
     assert!(Policy::with_table(rules, [ms(1)]).is_ok());
     assert!(Policy::with_function(rules, |_| ms(1)).is_ok());
 }
@@ -202,7 +233,7 @@ fn a_policy_that_is_changed_is_checked_again_and_keeps_or_forgets_its_table() {
     assert_eq!(more.table(), Some(&[ms(1), ms(2)][..]));
     let other = own.clone().changed(|rules| rules.backoff = Backoff::Constant(ms(5))).unwrap();
     assert_eq!(other.table(), None);
-    assert_eq!(own.changed(|rules| rules.attempts = Some(0)).err(), Some(Problem::NoAttempt));
+    assert_eq!(own.changed(|rules| rules.attempts = Some(0)).err(), Some(PolicyError::NoAttempt));
     assert!(policy(BASE).is_plain());
     let hedged = policy(BASE).changed(|rules| rules.hedge = Some(ms(1))).unwrap();
     assert!(!hedged.is_plain());
@@ -218,12 +249,12 @@ fn unlimited_attempts_need_delays_that_reach_the_limit_whatever_the_failure() {
     };
     const FROM_ZERO: &[Duration] = &[Duration::ZERO, ms(10)];
     const ZERO: Backoff = Backoff::Constant(Duration::ZERO);
-    assert_eq!(Policy::new(endless).err(), None);
+    assert_eq!(Policy::try_new(endless).err(), None);
     // Decorrelated jitter grows from the first delay: three times nothing is nothing.
     let decorrelated = Rules { jitter: Jitter::Decorrelated, ..endless };
     let table = Rules { backoff: Backoff::Table(FROM_ZERO), ..endless };
-    assert_eq!(Policy::new(decorrelated).err(), None);
-    assert_eq!(Policy::new(table).err(), None);
+    assert_eq!(Policy::try_new(decorrelated).err(), None);
+    assert_eq!(Policy::try_new(table).err(), None);
     assert_eq!(Policy::with_table(endless, FROM_ZERO).err(), None);
     let refused = [
         Rules { backoff: ZERO, ..endless },
@@ -236,16 +267,16 @@ fn unlimited_attempts_need_delays_that_reach_the_limit_whatever_the_failure() {
         },
     ];
     for rules in refused {
-        assert_eq!(Policy::new(rules).err(), Some(Problem::Unlimited), "{rules:?}");
+        assert_eq!(Policy::try_new(rules).err(), Some(PolicyError::Unlimited), "{rules:?}");
         // A deadline or the clock ends them all the same.
         let ends = [
             Rules { deadline: Some(ms(1)), ..rules },
-            Rules { limits: Limits { measure: Measure::Elapsed, ..rules.limits }, ..rules },
+            Rules { limits: Limits { basis: LimitBasis::Elapsed, ..rules.limits }, ..rules },
         ];
-        assert!(ends.into_iter().all(|rules| Policy::new(rules).is_ok()));
+        assert!(ends.into_iter().all(|rules| Policy::try_new(rules).is_ok()));
     }
     let own = Policy::with_table(decorrelated, FROM_ZERO);
-    assert_eq!(own.err(), Some(Problem::Unlimited));
+    assert_eq!(own.err(), Some(PolicyError::Unlimited));
 }
 
 /// Red: call every series that fades endless (`return false` before the sum), or none (`return true`).
@@ -308,7 +339,7 @@ fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
         (rules(fading(0.999_999), Jitter::None, ms(1_000_000)), false),
     ];
     for (rules, ends) in table {
-        assert_eq!(Policy::new(rules).is_ok(), ends, "{rules:?}");
+        assert_eq!(Policy::try_new(rules).is_ok(), ends, "{rules:?}");
         if let Backoff::Table(entries) = rules.backoff {
             assert_eq!(Policy::with_table(rules, entries).is_ok(), ends, "{rules:?}");
         }

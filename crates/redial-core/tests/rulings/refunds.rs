@@ -1,11 +1,11 @@
-//! Ruling P6: what was taken for a retry that never starts is given back, whatever ends the call.
+//! Decision P6: what was taken for a retry that never starts is given back, whatever ends the call.
 
 use super::*;
 
 /// Where a retry is paid for and waits at moment 0.
 fn waiting(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 1>)) {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
-    tell(rules, Terms::default(), (spec, &[]), |play| {
+    tell(rules, CallParams::default(), (spec, &[]), |play| {
         play.report(1, FAILED);
         assert_eq!(play.tokens(), 1.0, "a retry is paid for when it is decided");
         story(play);
@@ -17,10 +17,10 @@ fn a_cancelled_call_gives_back_what_its_retry_took_and_counts_nothing() {
     waiting(BASE, |play| {
         play.cancel();
         assert_eq!(play.tokens(), 2.0);
-        assert_eq!(play.ended(), Some((Why::Cancelled, None)));
+        assert_eq!(play.ended(), Some((StopReason::Cancelled, None)));
     });
     let spec = Spec::Tokens { max: 10.0, ratio: 1.0 };
-    tell::<1>(BASE, Terms::default(), (spec, &[]), |play| {
+    tell::<1>(BASE, CallParams::default(), (spec, &[]), |play| {
         play.cancel();
         assert_eq!((play.tokens(), play.book.failed), (10.0, 0), "never a failure");
     });
@@ -28,12 +28,12 @@ fn a_cancelled_call_gives_back_what_its_retry_took_and_counts_nothing() {
 
 #[test]
 fn a_dropped_call_gives_back_what_its_retry_took() {
-    let budget = Budget::new(2.0, 0.0).unwrap();
+    let budget = RetryBudget::try_new(2.0, 0.0).unwrap();
     let shared = Shared::Budget(budget);
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
     let (policy, mut model) = (policy(BASE), Model::new(spec));
-    let book = Book::new(&spec, &shared, 1);
-    let mut play = Play::<1>::begin(&policy, Terms::default(), 0, book, &mut model);
+    let book = TestEnvironment::new(&spec, &shared, 1);
+    let mut play = Play::<1>::begin(&policy, CallParams::default(), 0, book, &mut model);
     play.report(1, FAILED);
     assert_eq!(shared.tokens(0), Some(1.0));
     play.drop_it();
@@ -42,11 +42,14 @@ fn a_dropped_call_gives_back_what_its_retry_took() {
 
 #[test]
 fn a_deadline_gives_back_what_the_waiting_retry_took() {
-    waiting(Rules { deadline: Some(ms(7)), late: Late::Wait, ..BASE }, |play| {
-        play.reach(7);
-        play.wake();
-        assert_eq!((play.why(), play.tokens()), (Some(Why::Deadline), 2.0));
-    });
+    waiting(
+        Rules { deadline: Some(ms(7)), deadline_action: DeadlineAction::WaitForDeadline, ..BASE },
+        |play| {
+            play.reach(7);
+            play.wake();
+            assert_eq!((play.stop_reason(), play.tokens()), (Some(StopReason::Deadline), 2.0));
+        },
+    );
 }
 
 #[test]
@@ -61,13 +64,15 @@ fn a_retry_that_has_started_is_not_given_back() {
 #[test]
 fn a_debt_that_the_deadline_does_not_allow_is_given_back() {
     // 10 ms of backoff fit before the deadline; what the bucket adds to them does not.
-    for (pay, moment, left) in [(Pay::Deciding, 0, -10.0), (Pay::AfterBackoff, 10, 0.0)] {
-        indebted(Rules { pay, deadline: Some(ms(15)), ..BASE }, 2, |play| {
+    for (charge_at, moment, left) in
+        [(ChargeAt::Decision, 0, -10.0), (ChargeAt::AfterBackoff, 10, 0.0)]
+    {
+        indebted(Rules { charge_at, deadline: Some(ms(15)), ..BASE }, 2, |play| {
             play.report(1, FAILED);
             play.reach(moment);
             play.wake();
-            assert_eq!(play.ended(), Some((Why::Deadline, Some(1))), "{pay:?}");
-            assert_eq!(play.tokens(), left, "{pay:?}");
+            assert_eq!(play.ended(), Some((StopReason::Deadline, Some(1))), "{charge_at:?}");
+            assert_eq!(play.tokens(), left, "{charge_at:?}");
         });
     }
 }
@@ -83,7 +88,7 @@ fn a_grant_that_comes_too_late_is_given_back() {
     };
     let ways: [&dyn Fn(&mut Play<'_, '_, '_, 4>); 4] = [&cancelled, &won, &committed, &refused];
     for (i, way) in ways.into_iter().enumerate() {
-        tell::<4>(HEDGED, Terms::default(), (spec, &[true]), |play| {
+        tell::<4>(HEDGED, CallParams::default(), (spec, &[true]), |play| {
             play.pass(at(10));
             assert!(play.awaiting.is_some(), "the hedge is asked for");
             way(play);
@@ -99,7 +104,7 @@ fn a_grant_that_comes_too_late_is_given_back() {
 
 #[test]
 fn a_hedge_that_waits_for_its_debt_is_given_back_when_another_attempt_decides_the_call() {
-    let spec = Spec::Costs(CostsSpec { capacity: 10.0, success: 0.0, ..COSTS });
+    let spec = Spec::Costs(CostBucketConfig { capacity: 10.0, success: 0.0, ..COSTS });
     let ways: [&dyn Fn(&mut Play<'_, '_, '_, 4>); 4] = [
         &|play| play.report(1, Directive::Succeed),
         &|play| play.report(1, Directive::Fail),
@@ -111,12 +116,13 @@ fn a_hedge_that_waits_for_its_debt_is_given_back_when_another_attempt_decides_th
     ];
     for (i, way) in ways.into_iter().enumerate() {
         let rules = Rules { hedge: Some(Duration::ZERO), ..BASE };
-        tell::<4>(rules, Terms::default(), (spec, &[]), |play| {
+        tell::<4>(rules, CallParams::default(), (spec, &[]), |play| {
             // The second took all there was; the third is lent what comes back in 10 ms.
             assert_eq!((play.starts(), play.tokens()), (vec![0.0, 0.0], -10.0));
             way(play);
             // S3: a success gives back what the second took as well.
-            let expected = if play.why() == Some(Why::Succeeded) { 10.0 } else { 0.0 };
+            let expected =
+                if play.stop_reason() == Some(StopReason::Succeeded) { 10.0 } else { 0.0 };
             assert_eq!(play.tokens(), expected, "way {i}");
         });
     }
@@ -128,8 +134,9 @@ fn one_at_a_time(delay: Duration, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) 
     let spec = Spec::Budget { reserve: 4.0, ratio: 0.0 };
     let rules = Rules { hedge: Some(delay), deadline: Some(ms(100)), ..BASE };
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
-    let book = Book::new(&spec, &shared, 1);
-    let mut play = Play::begin_taking(Starts::One, &policy, Terms::default(), 0, book, &mut model);
+    let book = TestEnvironment::new(&spec, &shared, 1);
+    let mut play =
+        Play::begin_taking(Starts::One, &policy, CallParams::default(), 0, book, &mut model);
     story(&mut play);
     play.drop_it();
 }
@@ -153,7 +160,7 @@ fn hedging_without_delay_starts_and_pays_only_what_is_taken() {
             end(play);
             assert!(play.end.is_some(), "way {i}");
             assert_eq!((play.starts(), play.tokens()), (vec![0.0], 4.0), "way {i}");
-            assert_eq!((play.call.started(), play.call.ledger().attempts), (1, 1), "way {i}");
+            assert_eq!((play.call.started(), play.call.counters().attempts), (1, 1), "way {i}");
         });
     }
     one_at_a_time(Duration::ZERO, |play| {
@@ -170,16 +177,16 @@ fn hedging_without_delay_starts_and_pays_only_what_is_taken() {
 fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
     // The second attempt fails, and the hedge that answers it is paid for and not taken.
     let policy = policy(Rules { hedge: Some(ms(10)), deadline: Some(ms(100)), ..BASE });
-    let shared = Shared::Budget(Budget::new(4.0, 0.0).unwrap());
-    let ends: [fn(&mut Call<&Policy, 4>, &mut Book<'_>); 4] = [
+    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
+    let ends: [fn(&mut Call<&Policy, 4>, &mut TestEnvironment<'_>); 4] = [
         |call, book| call.outcome(0, Directive::Succeed.into(), at(11), book),
         |call, book| call.outcome(0, Directive::Fail.into(), at(11), book),
         |call, book| call.cancel(at(11), book),
         |call, book| assert!(call.wake_once(at(100), book)),
     ];
     for (i, end) in ends.into_iter().enumerate() {
-        let mut book = Book::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-        let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+        let mut book = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+        let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
         while call.command(&mut book).is_some() {}
         assert!(call.wake_once(at(10), &mut book));
         while call.command(&mut book).is_some() {}
@@ -192,16 +199,16 @@ fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
         assert!(matches!(command, Some(Command::Cancel(0) | Command::End(_))), "way {i}");
         drop(book);
         // The second attempt was used; the next call finds a full budget again.
-        shared.give_back(redial_core::Taken(1000));
+        shared.refund(redial_core::Withdrawal(1000));
     }
 }
 
 #[test]
 fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
     let policy = policy(HEDGED);
-    let shared = Shared::Budget(Budget::new(4.0, 0.0).unwrap());
-    let mut book = Book::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
+    let mut book = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
     while call.command(&mut book).is_some() {}
     assert!(call.wake_once(at(10), &mut book));
     while call.command(&mut book).is_some() {}
@@ -217,9 +224,9 @@ fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
 #[test]
 fn hedging_start_that_is_paid_and_not_taken_is_paid_once() {
     let policy = policy(HEDGED);
-    let shared = Shared::Budget(Budget::new(4.0, 0.0).unwrap());
-    let mut book = Book::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, Terms::default(), 0, &mut book);
+    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
+    let mut book = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
     while call.command(&mut book).is_some() {}
     assert!(call.wake_once(at(10), &mut book));
     while call.command(&mut book).is_some() {}

@@ -1,4 +1,4 @@
-//! Rulings G24 and G26 to G29: what cannot be kept, and what provably did not run.
+//! Decisions G24 and G26 to G29: what cannot be kept, and what provably did not run.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn a_message_over_the_limit_commits_the_attempt_that_was_sent_most() {
         play.seal(Some(play.slot(2)));
         assert_eq!((play.cancels(), play.call.wake_at()), (vec![(1, 10.0)], None));
         play.report(2, FAILED);
-        assert_eq!(play.ended(), Some((Why::Committed, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::Committed, Some(2))));
     });
 }
 
@@ -23,7 +23,7 @@ fn if_none_is_in_flight_the_next_attempt_is_made_and_is_the_last() {
         play.pass(at(10));
         assert!(play.call.is_committed());
         play.report(2, FAILED);
-        assert_eq!(play.ended(), Some((Why::Committed, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::Committed, Some(2))));
     });
     hedge(HEDGED, |play| {
         play.report(1, failed_with(Failure::server().retry_after(ms(5))));
@@ -58,26 +58,26 @@ fn a_hedge_that_the_throttle_refuses_leaves_the_replacement_that_waits() {
     let (shared, mut model) = (spec.build(), Model::new(spec));
     shared.failed();
     model.failed();
-    let (policy, book) = (policy(rules), Book::new(&spec, &shared, 1));
-    let mut play = Play::<4>::begin(&policy, Terms::default(), 0, book, &mut model);
+    let (policy, book) = (policy(rules), TestEnvironment::new(&spec, &shared, 1));
+    let mut play = Play::<4>::begin(&policy, CallParams::default(), 0, book, &mut model);
     play.report(1, proven(Proof::Unsent));
     play.report(2, proven(Proof::Unsent));
     play.seal(None);
     play.pass(at(10));
     assert_eq!((play.starts(), play.call.is_committed()), (vec![0.0, 0.0, 10.0], true));
     play.report(3, FAILED);
-    assert_eq!(play.ended(), Some((Why::Committed, Some(3))));
+    assert_eq!(play.ended(), Some((StopReason::Committed, Some(3))));
 }
 
 #[test]
 fn what_does_not_fit_from_the_start_is_sent_once() {
-    let sealed = Terms { sealed: true, ..Terms::default() };
+    let sealed = CallParams { not_replayable: true, ..CallParams::default() };
     for rules in [BASE, HEDGED, Rules { replaces: true, ..BASE }] {
         tell::<4>(rules, sealed, (Spec::Free, &[]), |play| {
             assert!(play.call.is_committed());
             assert_eq!(play.call.wake_at(), None);
             play.report(1, proven(Proof::Unsent));
-            assert_eq!(play.ended(), Some((Why::Committed, Some(1))));
+            assert_eq!(play.ended(), Some((StopReason::Committed, Some(1))));
         });
     }
 }
@@ -139,7 +139,7 @@ fn replacements_are_counted_over_all_hedges_and_a_waiting_one_is_outstanding() {
         play.pass(at(10));
         assert_eq!(play.numbers(), [1, 2, 1, 2]);
         play.report(4, FAILED);
-        assert_eq!(play.ended(), Some((Why::Attempts, Some(4))));
+        assert_eq!(play.ended(), Some((StopReason::AttemptsExhausted, Some(4))));
     });
 }
 
@@ -148,8 +148,8 @@ fn a_replacement_counts_neither_as_an_attempt_nor_in_the_throttle_and_needs_no_p
     // G29: a call without a policy is one attempt and no more.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
     let rules = Rules { attempts: Some(1), ..REPLACES };
-    tell::<1>(rules, Terms::default(), (spec, &[]), |play| {
-        let pushed_back = Judgement {
+    tell::<1>(rules, CallParams::default(), (spec, &[]), |play| {
+        let pushed_back = Classification {
             directive: Directive::Retry(Failure::client().at(Stage::Unsent).retry_after(ms(77))),
             ..proven(Proof::Unsent)
         };
@@ -159,7 +159,7 @@ fn a_replacement_counts_neither_as_an_attempt_nor_in_the_throttle_and_needs_no_p
         play.pass(at(10));
         assert_eq!((play.numbers(), play.tokens()), (vec![1, 1, 1], 2.0));
         play.report(3, Directive::Succeed);
-        assert_eq!(play.ended(), Some((Why::Succeeded, Some(3))));
+        assert_eq!(play.ended(), Some((StopReason::Succeeded, Some(3))));
     });
 }
 
@@ -170,11 +170,11 @@ fn nothing_is_replaced_after_the_commit_or_with_retries_disabled() {
         retry(REPLACES, |play| {
             play.headers(0);
             play.report(1, proven(proof));
-            assert_eq!(play.ended(), Some((Why::Committed, Some(1))));
+            assert_eq!(play.ended(), Some((StopReason::Committed, Some(1))));
         });
         retry(Rules { attempts: Some(1), replaces: false, ..BASE }, |play| {
             play.report(1, proven(proof));
-            assert_eq!(play.ended(), Some((Why::Attempts, Some(1))));
+            assert_eq!(play.ended(), Some((StopReason::AttemptsExhausted, Some(1))));
         });
     }
 }
@@ -182,19 +182,19 @@ fn nothing_is_replaced_after_the_commit_or_with_retries_disabled() {
 #[test]
 fn a_replacement_of_what_must_not_run_twice_is_allowed() {
     // G29 with P8: the proof is that it did not run.
-    let once = Terms { idempotent: false, ..Terms::default() };
+    let once = CallParams { idempotent: false, ..CallParams::default() };
     tell::<1>(REPLACES, once, (Spec::Free, &[]), |play| {
         play.report(1, proven(Proof::Unprocessed));
         play.report(2, Directive::Succeed);
-        assert_eq!(play.ended(), Some((Why::Succeeded, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::Succeeded, Some(2))));
     });
 }
 
 #[test]
 fn replacement_that_is_to_start_has_no_timer() {
     let (policy, shared) = (policy(Rules { replaces: true, ..BASE }), Spec::Free.build());
-    let mut book = Book::new(&Spec::Free, &shared, 1);
-    let mut call = Call::<_, 1>::begin(&policy, Terms::default(), 0, &mut book);
+    let mut book = TestEnvironment::new(&Spec::Free, &shared, 1);
+    let mut call = Call::<_, 1>::begin(&policy, CallParams::default(), 0, &mut book);
     assert!(matches!(call.command(&mut book), Some(Command::Start(_))));
     call.outcome(0, proven(Proof::Unsent), at(5), &mut book);
     assert_eq!((call.started(), call.wake_at()), (1, None), "it is a command");

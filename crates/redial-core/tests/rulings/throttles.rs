@@ -1,4 +1,4 @@
-//! Rulings B and S, and those of G that are about the token throttle.
+//! Decisions B and S, and those of G that are about the token throttle.
 
 use super::*;
 
@@ -7,16 +7,16 @@ use super::*;
 #[test]
 fn a_budget_pays_for_each_retry_and_hedge_and_a_success_funds_a_tenth() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.1 };
-    tell::<1>(BASE, Terms::default(), (spec, &[]), |play| {
+    tell::<1>(BASE, CallParams::default(), (spec, &[]), |play| {
         play.report(1, FAILED);
         play.pass(at(10));
         play.report(2, FAILED);
         play.pass(at(10));
         assert_eq!(play.tokens(), 0.0);
         play.report(3, FAILED);
-        assert_eq!(play.ended(), Some((Why::Throttled, Some(3))));
+        assert_eq!(play.ended(), Some((StopReason::Throttled, Some(3))));
     });
-    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
         play.pass(at(30));
         assert_eq!((play.starts(), play.tokens()), (vec![0.0, 10.0, 20.0], 0.0));
         play.report(2, Directive::Succeed);
@@ -29,17 +29,17 @@ fn a_budget_pays_for_each_retry_and_hedge_and_a_success_funds_a_tenth() {
 #[test]
 fn success_gives_back_what_the_last_retry_took_and_a_first_try_adds_one() {
     // S3, without a refill to keep the numbers apart.
-    let spec = Spec::Costs(CostsSpec {
+    let spec = Spec::Costs(CostBucketConfig {
         capacity: 50.0,
         refill_per_second: 0.0,
-        empty: Empty::Fail,
-        ..CostsSpec::STANDARD
+        empty: WhenEmpty::Fail,
+        ..CostBucketConfig::STANDARD
     });
     let (shared, mut model) = (spec.build(), Model::new(spec));
     let policy = policy(BASE);
     let mut call = |story: &dyn Fn(&mut Play<'_, '_, '_, 1>)| {
-        let book = Book::new(&spec, &shared, 1);
-        let mut play = Play::<1>::begin(&policy, Terms::default(), 0, book, &mut model);
+        let book = TestEnvironment::new(&spec, &shared, 1);
+        let mut play = Play::<1>::begin(&policy, CallParams::default(), 0, book, &mut model);
         story(&mut play);
         play.check_the_end();
         play.tokens()
@@ -65,13 +65,13 @@ fn success_gives_back_what_the_last_retry_took_and_a_first_try_adds_one() {
 #[test]
 fn success_gives_back_what_the_last_hedge_took_whichever_attempt_won() {
     // S3, S4, S9: a hedge that a failure sends costs its kind, one that its delay sends a timeout.
-    let spec = Spec::Costs(CostsSpec {
+    let spec = Spec::Costs(CostBucketConfig {
         capacity: 50.0,
         refill_per_second: 0.0,
-        empty: Empty::Fail,
-        ..CostsSpec::STANDARD
+        empty: WhenEmpty::Fail,
+        ..CostBucketConfig::STANDARD
     });
-    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
         play.pass(at(10));
         assert_eq!(play.tokens(), 40.0, "its delay sent it");
         play.report(2, FAILED);
@@ -79,7 +79,7 @@ fn success_gives_back_what_the_last_hedge_took_whichever_attempt_won() {
         play.report(1, Directive::Succeed);
         assert_eq!(play.tokens(), 40.0);
     });
-    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
         play.report(1, failed_with(Failure::server().retry_after(ms(1))));
         play.pass(at(1));
         assert_eq!(play.tokens(), 40.0, "a hint sent it");
@@ -89,9 +89,9 @@ fn success_gives_back_what_the_last_hedge_took_whichever_attempt_won() {
 #[test]
 fn an_empty_bucket_lends_first_come_first_served() {
     // S5: one token comes back per millisecond.
-    let costs = Costs::new(CostsSpec { server: 4.0, ..COSTS }).unwrap();
+    let costs = CostBucket::new(CostBucketConfig { server: 4.0, ..COSTS }).unwrap();
     let cost = Cost { kind: Kind::Server };
-    let wait = |now| match costs.take(cost, now) {
+    let wait = |now| match costs.withdraw(cost, now) {
         Grant::Now(_) => 0,
         Grant::After(debt, _) => now + debt,
         other => panic!("{other:?}"),
@@ -108,13 +108,13 @@ fn what_others_give_back_does_not_shorten_a_wait() {
     // S5.
     indebted(Rules { backoff: Backoff::Constant(Duration::ZERO), ..BASE }, 0, |play| {
         let shared = play.book.shared();
-        let Grant::Now(theirs) = shared.take(Cost { kind: Kind::Server }, 0) else {
+        let Grant::Now(theirs) = shared.withdraw(Cost { kind: Kind::Server }, 0) else {
             panic!("a full bucket pays");
         };
         play.others_took(Kind::Server, Grant::Now(theirs));
         play.report(1, FAILED);
         assert_eq!(play.call.wake_at(), Some(at(10)));
-        shared.give_back(theirs);
+        shared.refund(theirs);
         play.others_gave_back(Kind::Server);
         assert_eq!(play.call.wake_at(), Some(at(10)), "fixed when it was taken");
         assert_eq!(play.tokens(), 0.0, "the next in line finds it");
@@ -124,33 +124,37 @@ fn what_others_give_back_does_not_shorten_a_wait() {
 #[test]
 fn a_bucket_that_does_not_lend_is_a_circuit_breaker() {
     // S5.
-    let spec = Spec::Costs(CostsSpec { empty: Empty::Fail, server: 6.0, ..COSTS });
+    let spec = Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, server: 6.0, ..COSTS });
     // 4 are left of 10; the pause brings 1 back, or the 2 that are needed.
-    for (pause, why) in [(1, Some(Why::Throttled)), (2, None)] {
+    for (pause, stop_reason) in [(1, Some(StopReason::Throttled)), (2, None)] {
         let rules = Rules { backoff: Backoff::Constant(ms(pause)), ..BASE };
-        tell::<1>(rules, Terms::default(), (spec, &[]), |play| {
+        tell::<1>(rules, CallParams::default(), (spec, &[]), |play| {
             play.report(1, FAILED);
             play.pass(at(pause));
             play.report(2, FAILED);
-            assert_eq!(play.ended(), why.map(|why| (why, Some(2))), "a pause of {pause}");
+            assert_eq!(
+                play.ended(),
+                stop_reason.map(|stop_reason| (stop_reason, Some(2))),
+                "a pause of {pause}"
+            );
         });
     }
-    let endless = CostsSpec { refill_per_second: 0.0, ..COSTS };
-    assert_eq!(Costs::new(endless).err(), Some(Problem::WaitWithoutRefill));
+    let endless = CostBucketConfig { refill_per_second: 0.0, ..COSTS };
+    assert_eq!(CostBucket::new(endless).err(), Some(PolicyError::WaitWithoutRefill));
 }
 
 #[test]
 fn a_debt_is_waited_for_before_the_backoff_or_asked_for_after_it() {
     // S2: 10 tokens are owed at 0; after 10 ms they have come back.
-    for (pay, second) in [(Pay::Deciding, 20.0), (Pay::AfterBackoff, 10.0)] {
-        indebted(Rules { pay, ..BASE }, 1, |play| {
+    for (charge_at, second) in [(ChargeAt::Decision, 20.0), (ChargeAt::AfterBackoff, 10.0)] {
+        indebted(Rules { charge_at, ..BASE }, 1, |play| {
             play.report(1, FAILED);
             play.pass(at(20));
-            assert_eq!(play.starts(), [0.0, second], "{pay:?}");
+            assert_eq!(play.starts(), [0.0, second], "{charge_at:?}");
         });
     }
     // Asked after the backoff, it can still owe something: the bucket adds what is missing then.
-    indebted(Rules { pay: Pay::AfterBackoff, ..BASE }, 2, |play| {
+    indebted(Rules { charge_at: ChargeAt::AfterBackoff, ..BASE }, 2, |play| {
         play.report(1, FAILED);
         play.pass(at(20));
         assert_eq!(play.starts(), [0.0, 20.0]);
@@ -159,7 +163,7 @@ fn a_debt_is_waited_for_before_the_backoff_or_asked_for_after_it() {
 
 #[test]
 fn a_call_knows_whether_it_awaits_the_throttles_answer() {
-    tell::<1>(BASE, Terms::default(), (Spec::Free, &[true]), |play| {
+    tell::<1>(BASE, CallParams::default(), (Spec::Free, &[true]), |play| {
         assert!(!play.call.awaits_grant());
         play.report(1, FAILED);
         assert!(play.call.awaits_grant());
@@ -186,12 +190,12 @@ fn a_hint_within_bounds_keeps_the_computed_delay_and_so_much_more() {
 fn a_failure_is_counted_before_it_is_compared() {
     // G11: of 4 tokens the second failure leaves 2, which is not more than half.
     let spec = Spec::Tokens { max: 4.0, ratio: 0.1 };
-    tell::<1>(BASE, Terms::default(), (spec, &[]), |play| {
+    tell::<1>(BASE, CallParams::default(), (spec, &[]), |play| {
         play.report(1, FAILED);
         assert_eq!((play.tokens(), play.ended()), (3.0, None));
         play.pass(at(10));
         play.report(2, FAILED);
-        assert_eq!((play.tokens(), play.why()), (2.0, Some(Why::Throttled)));
+        assert_eq!((play.tokens(), play.stop_reason()), (2.0, Some(StopReason::Throttled)));
     });
 }
 
@@ -199,8 +203,8 @@ fn a_failure_is_counted_before_it_is_compared() {
 fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
     // G13: the last attempt, one after the commit, "do not retry", and one that is not listed.
     let spec = Spec::Tokens { max: 100.0, ratio: 0.1 };
-    let drains = Judgement { drains: true, ..Directive::Fail.into() };
-    let table: [(&str, Rules, bool, Judgement, f64); 6] = [
+    let drains = Classification { drains: true, ..Directive::Fail.into() };
+    let table: [(&str, Rules, bool, Classification, f64); 6] = [
         ("the last attempt", Rules { attempts: Some(1), ..BASE }, false, FAILED.into(), 99.0),
         ("after the commit", BASE, true, FAILED.into(), 99.0),
         ("do not retry", BASE, false, failed_with(Failure::server().stop()), 99.0),
@@ -208,18 +212,18 @@ fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
         ("not listed", BASE, false, Directive::Fail.into(), 100.0),
         ("not listed, do not retry", BASE, false, drains, 99.0),
     ];
-    for (name, rules, headers, judgement, left) in table {
-        tell::<4>(rules, Terms::default(), (spec, &[]), |play| {
+    for (name, rules, headers, classification, left) in table {
+        tell::<4>(rules, CallParams::default(), (spec, &[]), |play| {
             if headers {
                 play.headers(play.slot(1));
             }
-            play.report(1, judgement);
+            play.report(1, classification);
             assert!(play.end.is_some(), "{name}");
             assert_eq!(play.tokens(), left, "{name}");
         });
     }
     // A strategy that is asked about it makes it no second failure.
-    tell::<1>(Rules { asks: true, ..BASE }, Terms::default(), (spec, &[]), |play| {
+    tell::<1>(Rules { asks: true, ..BASE }, CallParams::default(), (spec, &[]), |play| {
         play.report(1, FAILED);
         play.answer(Advice::After(0));
         assert_eq!(play.tokens(), 99.0);
@@ -230,7 +234,7 @@ fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
 fn a_hedge_is_judged_when_it_is_to_be_sent() {
     // G14: both the failure that sends it and whatever others did before count.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
-    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
         play.reach(10);
         play.wake();
         assert_eq!(play.starts(), [0.0, 10.0], "two of two tokens are enough");
@@ -238,22 +242,22 @@ fn a_hedge_is_judged_when_it_is_to_be_sent() {
         assert_eq!((play.starts().len(), play.ended()), (2, None), "the outstanding one goes on");
         assert_eq!(play.call.wake_at(), None, "a refused hedge ends hedging");
         play.report(2, Directive::Succeed);
-        assert_eq!(play.ended(), Some((Why::Succeeded, Some(2))));
+        assert_eq!(play.ended(), Some((StopReason::Succeeded, Some(2))));
     });
-    tell::<4>(HEDGED, Terms::default(), (spec, &[]), |play| {
+    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
         play.report(1, FAILED);
-        assert_eq!(play.ended(), Some((Why::Throttled, Some(1))), "nothing is outstanding");
+        assert_eq!(play.ended(), Some((StopReason::Throttled, Some(1))), "nothing is outstanding");
     });
 }
 
 #[test]
 fn tokens_of_a_new_config_are_scaled_in_proportion() {
     // G15.
-    let tokens = Tokens::new(10.0, 0.1).unwrap();
+    let tokens = TokenBucket::new(10.0, 0.1).unwrap();
     tokens.failed();
     tokens.failed();
-    tokens.take_on(&Tokens::new(10.0, 0.1).unwrap());
+    tokens.take_on(&TokenBucket::new(10.0, 0.1).unwrap());
     assert_eq!(tokens.tokens(0), Some(8.0), "equal parameters keep it");
-    tokens.take_on(&Tokens::new(100.0, 0.5).unwrap());
+    tokens.take_on(&TokenBucket::new(100.0, 0.5).unwrap());
     assert_eq!(tokens.tokens(0), Some(80.0));
 }

@@ -9,7 +9,7 @@ use redial_grpc_balance::{RESOLVE_MIN_DEFAULT, Resolution, Resolve, Resolving};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use super::rig::{Client, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
+use super::rig::{ClientOptions, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
 
 fn found(nths: &[usize]) -> Resolution {
     Resolution::new(nths.iter().map(|nth| address(*nth)).collect())
@@ -28,7 +28,7 @@ async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
     told.tell(found(&[1, 2]));
     let channel = pipes.dialled(&config("round_robin", RETRY)).resolver(told.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = Client::new(channel.clone());
+    let mut client = ClientOptions::new(channel.clone());
     // A stream of two minutes on each of both.
     let ask = EchoRequest { responses: Some(12), delay_ms: 10_000, ..EchoRequest::default() };
     let mut streams = Vec::new();
@@ -61,7 +61,7 @@ async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
     told.tell(found(&[1]));
     let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = Client::new(channel.clone());
+    let mut client = ClientOptions::new(channel.clone());
     client.unary(failing(0)).await.unwrap();
     told.tell(found(&[]));
     tokio::time::sleep(s(61)).await;
@@ -87,7 +87,7 @@ async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
 async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
     let (pipes, told) = (Pipes::default(), Told::default());
     let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
-    let mut client = Client::new(channel);
+    let mut client = ClientOptions::new(channel);
     let status = client.unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(
@@ -121,7 +121,7 @@ async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
     let channel = Pipes::default().dialled("{}").resolver(Mute(false)).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
-    let status = Client::new(channel).unary(request).await.unwrap_err();
+    let status = ClientOptions::new(channel).unary(request).await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(2)));
 }
 
@@ -129,7 +129,7 @@ async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
 async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
     let began = Instant::now();
     let channel = Pipes::default().dialled("{}").resolver(Mute(true)).build().unwrap();
-    let mut client = Client::new(channel);
+    let mut client = ClientOptions::new(channel);
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
     let status = client.unary(request).await.unwrap_err();
@@ -156,7 +156,7 @@ async fn deadline_bounds_the_wait_for_the_first_config() {
         (Some(s(8)), "{}", s(8)),
     ] {
         let channel = Pipes::default().dialled(default).resolver(Mute(true)).build().unwrap();
-        let mut client = Client::new(channel);
+        let mut client = ClientOptions::new(channel);
         for _ in 0..2 {
             let began = Instant::now();
             let mut request = Request::new(failing(0));
@@ -192,7 +192,7 @@ async fn deadline_of_a_resolvers_config_includes_the_wait_for_it() {
     let config = config("pick_first", r#""timeout": "3s""#);
     let channel = pipes.dialled("{}").resolver(Slow(s(1), config)).build().unwrap();
     let began = Instant::now();
-    let status = Client::new(channel).unary(failing(0)).await.unwrap_err();
+    let status = ClientOptions::new(channel).unary(failing(0)).await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
     assert_eq!(log.take(), [1]);
     // What measures the call counts the wait, too.
@@ -208,7 +208,7 @@ async fn report_counts_the_wait_for_a_config_that_never_comes() {
     let channel = pipes.dialled("{}").resolver(Slow(s(60), "{}".to_owned())).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
-    let status = Client::new(channel).unary(request).await.unwrap_err();
+    let status = ClientOptions::new(channel).unary(request).await.unwrap_err();
     let report = CallReport::of_status(&status).unwrap();
     assert_eq!((report.attempts(), report.elapsed()), (0, Duration::from_millis(500)));
 }
@@ -218,7 +218,7 @@ async fn a_lost_or_refused_connection_has_the_name_resolved_again_but_not_at_onc
     let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
     told.tell(found(&[1]));
     let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone()).build().unwrap();
-    let mut client = Client::new(channel);
+    let mut client = ClientOptions::new(channel);
     client.unary(failing(0)).await.unwrap_err();
     tokio::time::sleep(RESOLVE_MIN_DEFAULT - s(1)).await;
     assert_eq!(told.asked().len(), 1);
@@ -241,7 +241,7 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
     told.tell(found(&[1, 2]).with_config(config("round_robin", RETRY)));
     let channel = pipes.dialled("{}").resolver(told.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = Client::new(channel.clone());
+    let mut client = ClientOptions::new(channel.clone());
     client.unary(failing(1)).await.expect("also the first call has the resolver's config");
     log.take();
     for _ in 0..4 {
@@ -272,7 +272,7 @@ async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
     told.tell(found(&[1]).with_found(Err(Arc::new(std::io::Error::other("no answer")))));
     let channel = pipes.dialled(&config("pick_first", RETRY)).resolver(told.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = Client::new(channel.clone());
+    let mut client = ClientOptions::new(channel.clone());
     client.unary(failing(1)).await.expect("the default is in force");
     assert_eq!(channel.view().config_error.unwrap().to_string(), "no answer");
     told.tell(found(&[1]).with_config("{}"));
@@ -290,7 +290,7 @@ async fn an_answer_is_asked_for_again_when_it_is_no_longer_good() {
     pipes.serve(1, &log);
     told.tell(found(&[1]).good_for(s(100)));
     let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
-    let mut client = Client::new(channel);
+    let mut client = ClientOptions::new(channel);
     client.unary(failing(0)).await.unwrap();
     tokio::time::sleep(s(99)).await;
     assert_eq!(told.asked().len(), 1);
@@ -309,7 +309,7 @@ async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
         pipes.serve(nth, &log);
     }
     let channel = pipes.to(2, "{}").build().unwrap();
-    let mut client = Client::new(channel.clone());
+    let mut client = ClientOptions::new(channel.clone());
     for _ in 0..4 {
         client.unary(failing(0)).await.unwrap();
     }

@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::faulty::{Behaviour, Faulty, serve_cancelled_too};
 
-pub(crate) type Client = EchoClient<BalancedChannel>;
+pub(crate) type ClientOptions = EchoClient<BalancedChannel>;
 
 /// The server that answered, in the response's metadata.
 pub(crate) const SERVER: &str = "server";
@@ -429,7 +429,10 @@ pub(crate) fn failing(failures: u32) -> EchoRequest {
 }
 
 /// Calls, and says who answered.
-pub(crate) async fn answered_by(client: &mut Client, ask: EchoRequest) -> Result<usize, Status> {
+pub(crate) async fn answered_by(
+    client: &mut ClientOptions,
+    ask: EchoRequest,
+) -> Result<usize, Status> {
     let response = client.unary(ask).await?;
     let server = response.metadata().get(SERVER).expect("answers are signed");
     Ok(server.to_str().unwrap().parse().unwrap())

@@ -8,16 +8,16 @@ use redial_grpc_balance::{self as balance, BackendState, BalancedChannel, Channe
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use super::rig::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
+use super::rig::{ClientOptions, Log, RETRY, Replica, answered_by, config, failing, until};
 
 /// Servers for the name `echo.test` that prove it, and what a client must trust for that.
-struct World {
+struct Environment {
     replicas: Vec<Replica>,
     log: Log,
     root: Certificate,
 }
 
-impl World {
+impl Environment {
     fn of(count: usize) -> Self {
         let made = rcgen::generate_simple_self_signed(["echo.test".to_owned()]).unwrap();
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -25,7 +25,7 @@ impl World {
         let log = Log::default();
         let start = |name| Replica::start_with(name, &log, Some(tls.clone()));
         let replicas = (0..count).map(start).collect();
-        World { replicas, log, root: Certificate::from_pem(certificate) }
+        Environment { replicas, log, root: Certificate::from_pem(certificate) }
     }
 
     fn to(&self, target: &str) -> ChannelBuilder {
@@ -44,18 +44,18 @@ impl World {
     }
 }
 
-async fn refused(world: &World, channel: BalancedChannel) -> String {
-    let status = Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
+async fn refused(env: &Environment, channel: BalancedChannel) -> String {
+    let status = ClientOptions::new(channel.clone()).unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert_eq!(world.log.take(), [0; 0], "no server heard of it");
+    assert_eq!(env.log.take(), [0; 0], "no server heard of it");
     status.message().to_owned()
 }
 
 #[tokio::test]
 async fn https_is_tls_with_the_targets_name_at_every_address() {
-    let mut world = World::of(2);
-    let channel = world.trusting("https://echo.test");
-    let mut client = Client::new(channel.clone());
+    let mut env = Environment::of(2);
+    let channel = env.trusting("https://echo.test");
+    let mut client = ClientOptions::new(channel.clone());
     let ready = |nth: usize| {
         let view = channel.view();
         view.backends.get(nth).is_some_and(|it| it.state == BackendState::Ready)
@@ -63,40 +63,40 @@ async fn https_is_tls_with_the_targets_name_at_every_address() {
     channel.start();
     until("both are connected", || ready(0) && ready(1)).await;
     client.unary(failing(1)).await.expect("a retry finds the other");
-    assert_eq!(world.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
+    assert_eq!(env.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
     // A connection that is lost under TLS is seen, and is made again.
-    world.replicas[0].kill();
+    env.replicas[0].kill();
     until("the loss is seen", || !ready(0)).await;
     assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
-    world.replicas[0].restart();
+    env.replicas[0].restart();
     until("it is back", || ready(0)).await;
     client.unary(failing(1)).await.unwrap();
-    assert_eq!(world.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
+    assert_eq!(env.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
 }
 
 #[tokio::test]
 async fn a_name_that_ends_with_a_dot_is_the_same_to_tls() {
-    let world = World::of(1);
-    Client::new(world.trusting("https://echo.test.")).unary(failing(0)).await.unwrap();
+    let env = Environment::of(1);
+    ClientOptions::new(env.trusting("https://echo.test.")).unary(failing(0)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_who_the_target_names_is_not_connected() {
-    let world = World::of(1);
-    let message = refused(&world, world.trusting("https://other.test")).await;
+    let env = Environment::of(1);
+    let message = refused(&env, env.trusting("https://other.test")).await;
     assert!(message.contains("certificate not valid for name \"other.test\""), "{message}");
 }
 
 /// Red if the endpoint were made without TLS: tonic would refuse to dial at all.
 #[tokio::test]
 async fn https_is_tls_without_a_word_and_trusts_no_stranger() {
-    let world = World::of(1);
-    let message = refused(&world, world.to("https://echo.test").build().unwrap()).await;
+    let env = Environment::of(1);
+    let message = refused(&env, env.to("https://echo.test").build().unwrap()).await;
     assert!(message.contains("UnknownIssuer"), "{message}");
 }
 
 #[tokio::test]
 async fn without_https_nobody_gets_past_a_server_with_tls() {
-    let world = World::of(1);
-    refused(&world, world.trusting("http://echo.test")).await;
+    let env = Environment::of(1);
+    refused(&env, env.trusting("http://echo.test")).await;
 }

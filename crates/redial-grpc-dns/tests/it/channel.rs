@@ -59,19 +59,19 @@ async fn backends() -> (u16, [Arc<AtomicUsize>; 2]) {
 }
 
 /// A name server, the echo servers behind `echo.test`, and what a channel to them needs.
-struct World {
+struct Environment {
     names: NameServer,
     port: u16,
     counts: [Arc<AtomicUsize>; 2],
 }
 
-impl World {
+impl Environment {
     async fn new() -> Self {
         let names = NameServer::start().await.unwrap();
         let (port, counts) = backends().await;
-        let world = World { names, port, counts };
-        world.say_addresses(&["127.0.0.1", "127.0.0.2"]);
-        world
+        let env = Environment { names, port, counts };
+        env.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+        env
     }
 
     /// A channel by the name server that its target names.
@@ -134,24 +134,24 @@ async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
 
 #[tokio::test]
 async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
-    let world = World::new().await;
-    world.names.say_text(NAME, 0, &retrying(3));
-    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    let env = Environment::new().await;
+    env.names.say_text(NAME, 0, &retrying(3));
+    let channel = env.channel(DnsResolverBuilder::config_by_txt);
 
     call(&channel, 2).await.expect("also the first call is retried as DNS says");
     assert_eq!(call(&channel, 3).await, Err(Code::Unavailable));
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
     }
-    let both = || world.reached().iter().all(|count| *count > 0);
+    let both = || env.reached().iter().all(|count| *count > 0);
     until("both addresses are found and used", both).await;
 
-    world.names.say_text(NAME, 0, &retrying(4));
-    world.resolved_anew().await;
+    env.names.say_text(NAME, 0, &retrying(4));
+    env.resolved_anew().await;
     call(&channel, 3).await.expect("the next resolution has swapped the config");
 
-    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
-    world.resolved_anew().await;
+    env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
+    env.resolved_anew().await;
     let error = channel.view().config_error.expect("a bad record is told");
     assert_eq!(
         error.to_string(),
@@ -160,14 +160,14 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
     assert!(error.downcast_ref::<DnsError>().is_some_and(|error| error.problems().is_some()));
     call(&channel, 3).await.expect("the config in force stays");
 
-    world.names.say(NAME, RecordType::TXT, Answer::Failure);
-    world.resolved_anew().await;
+    env.names.say(NAME, RecordType::TXT, Answer::Failure);
+    env.resolved_anew().await;
     let error = channel.view().config_error.expect("a record that nobody knows is told");
     assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be asked for");
     call(&channel, 3).await.expect("the config in force stays");
 
-    world.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
-    world.resolved_anew().await;
+    env.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    env.resolved_anew().await;
     assert!(channel.view().config_error.is_none());
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
 }
@@ -176,43 +176,43 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
 /// but the TTL makes it ask again.
 #[tokio::test]
 async fn a_channel_follows_addresses_that_are_added_and_removed() {
-    let world = World::new().await;
-    world.say_addresses(&["127.0.0.1"]);
-    let channel = world.channel(|dns| dns);
+    let env = Environment::new().await;
+    env.say_addresses(&["127.0.0.1"]);
+    let channel = env.channel(|dns| dns);
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
     }
-    assert_eq!(world.reached(), [4, 0]);
+    assert_eq!(env.reached(), [4, 0]);
 
     let known = || {
         let is_ready = |it: &&Backend| it.state == BackendState::Ready;
         let backends = channel.view().backends;
         backends.iter().filter(is_ready).map(|it| it.address.ip().to_string()).collect::<Vec<_>>()
     };
-    world.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+    env.say_addresses(&["127.0.0.1", "127.0.0.2"]);
     until("the added one is connected", || known().len() == 2).await;
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
     }
-    assert_eq!(world.reached(), [6, 2], "both take turns");
+    assert_eq!(env.reached(), [6, 2], "both take turns");
 
-    world.say_addresses(&["127.0.0.2"]);
+    env.say_addresses(&["127.0.0.2"]);
     until("the removed one is gone", || known() == ["127.0.0.2"]).await;
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
     }
-    assert_eq!(world.reached(), [6, 6]);
+    assert_eq!(env.reached(), [6, 6]);
 }
 
 /// A name server that never answers: the call's deadline bounds the wait for its config.
 #[tokio::test]
 async fn deadline_bounds_the_wait_for_a_silent_name_server() {
-    let world = World::new().await;
+    let env = Environment::new().await;
     for kind in [RecordType::A, RecordType::AAAA] {
-        world.names.say("echo.test", kind, Answer::Silence);
+        env.names.say("echo.test", kind, Answer::Silence);
     }
-    world.names.say(NAME, RecordType::TXT, Answer::Silence);
-    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    env.names.say(NAME, RecordType::TXT, Answer::Silence);
+    let channel = env.channel(DnsResolverBuilder::config_by_txt);
     let mut client = EchoClient::new(channel);
     let mut request = Request::new(EchoRequest::default());
     request.set_timeout(Duration::from_millis(200));
@@ -227,24 +227,24 @@ async fn deadline_bounds_the_wait_for_a_silent_name_server() {
 /// channel would ask and get the kept answer for 30 s.
 #[tokio::test]
 async fn resolve_min_of_the_channel_bounds_dns_lookups() {
-    let world = World::new().await;
-    let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
-    let channel = world.build(balance::channel(&target).dns(|dns| dns));
+    let env = Environment::new().await;
+    let target = format!("dns://{}/echo.test:{}", env.names.address, env.port);
+    let channel = env.build(balance::channel(&target).dns(|dns| dns));
     let began = std::time::Instant::now();
     call(&channel, 0).await.unwrap();
-    world.resolved_anew().await;
+    env.resolved_anew().await;
     assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
-    let world = World::new().await;
-    world.names.say_text(NAME, 0, &retrying(3));
-    let channel = world.channel(|dns| dns);
+    let env = Environment::new().await;
+    env.names.say_text(NAME, 0, &retrying(3));
+    let channel = env.channel(|dns| dns);
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
     let mut asked = Vec::new();
     until("the name is resolved several times", || {
-        asked.extend(world.names.asked());
+        asked.extend(env.names.asked());
         asked.len() > 6
     })
     .await;
@@ -254,13 +254,13 @@ async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
 
 #[tokio::test]
 async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
-    let world = World::new().await;
-    world.names.say_text(NAME, 0, "grpc_config={}");
+    let env = Environment::new().await;
+    env.names.say_text(NAME, 0, "grpc_config={}");
     // A resolver that the application keeps.
-    let target = format!("dns:///echo.test:{}", world.port);
-    let resolver = DnsResolver::builder(&*target).name_servers([world.names.address]);
+    let target = format!("dns:///echo.test:{}", env.port);
+    let resolver = DnsResolver::builder(&*target).name_servers([env.names.address]);
     let resolver = resolver.config_by_txt().build().unwrap();
-    let channel = world.build(balance::channel(&target).resolver(resolver.clone()));
+    let channel = env.build(balance::channel(&target).resolver(resolver.clone()));
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
     assert!(channel.view().config_error.is_some());
     call(&channel, 0).await.expect("its addresses are good");
@@ -272,10 +272,10 @@ async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
 /// Red: without `with_warnings` in `dns/resolver.rs` the view has none.
 #[tokio::test]
 async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
-    let world = World::new().await;
+    let env = Environment::new().await;
     let misspelt = r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#;
-    world.names.say_text(NAME, 0, misspelt);
-    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    env.names.say_text(NAME, 0, misspelt);
+    let channel = env.channel(DnsResolverBuilder::config_by_txt);
     let rules = || {
         let warnings = channel.view().config_warnings;
         warnings.iter().map(|warning| warning.rule).collect::<Vec<_>>()
@@ -285,18 +285,18 @@ async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
     assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField]);
     assert!(channel.view().config_error.is_none(), "it is legal");
 
-    world.names.say(NAME, RecordType::TXT, Answer::Failure);
-    world.resolved_anew().await;
+    env.names.say(NAME, RecordType::TXT, Answer::Failure);
+    env.resolved_anew().await;
     assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField], "nobody knows better");
     assert!(channel.view().config_error.is_some());
 
-    world.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
-    world.resolved_anew().await;
+    env.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
+    env.resolved_anew().await;
     assert_eq!(rules(), [], "the record is gone");
 
     // A config that is taken has warnings of its own.
-    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
-    world.resolved_anew().await;
+    env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    env.resolved_anew().await;
     assert_eq!(rules(), [Rule::UnknownField]);
 }
 
@@ -304,10 +304,10 @@ async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
 /// attempts as this client may would be said to make too many.
 #[tokio::test]
 async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
-    let world = World::new().await;
-    world.names.say_text(NAME, 0, &retrying(8));
+    let env = Environment::new().await;
+    env.names.say_text(NAME, 0, &retrying(8));
     for (cap, too_many) in [(8, false), (5, true)] {
-        let target = format!("dns://{}/echo.test:{}", world.names.address, world.port);
+        let target = format!("dns://{}/echo.test:{}", env.names.address, env.port);
         let layer = RetryLayer::builder().attempts_cap(cap).for_server(format!("cap {cap}"));
         let channel = balance::channel(&target).layer(layer).dns(DnsResolverBuilder::config_by_txt);
         let channel = channel.build().unwrap();
@@ -357,18 +357,18 @@ async fn what_is_surely_not_meant_is_told_to_tracing_once() {
         let all = events.0.lock().unwrap().clone();
         all.into_iter().filter(|it| it.contains("config has warnings")).collect::<Vec<_>>()
     };
-    let world = World::new().await;
-    world.names.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
-    let channel = world.channel(DnsResolverBuilder::config_by_txt);
+    let env = Environment::new().await;
+    env.names.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
+    let channel = env.channel(DnsResolverBuilder::config_by_txt);
     call(&channel, 0).await.unwrap();
-    world.resolved_anew().await;
+    env.resolved_anew().await;
     let all = told();
     let [line] = &*all else { panic!("{all:?}") };
     assert!(line.starts_with("WARN ") && line.contains("warnings=2"), "{line}");
     assert!(line.contains("[0]: a field that is not known"), "the first in its words: {line}");
 
-    world.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
-    world.resolved_anew().await;
+    env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    env.resolved_anew().await;
     let all = told();
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[1].contains("warnings=1") && all[1].contains("methodConfg"), "{}", all[1]);

@@ -171,9 +171,9 @@ async fn a_choice_is_by_draw_language_and_the_name_of_the_machine() {
 #[tokio::test]
 async fn a_resolver_draws_once_in_its_life() {
     let server = server().await;
-    let list = |note: usize| {
+    let list = |event: usize| {
         format!(
-            r#"grpc_config=[{{"percentage": 50, "serviceConfig": {{"note{note}": 1}}}}, {{"serviceConfig": {{}}}}]"#
+            r#"grpc_config=[{{"percentage": 50, "serviceConfig": {{"note{event}": 1}}}}, {{"serviceConfig": {{}}}}]"#
         )
     };
     // The list is another one each time, so that the choice is made anew. Who drew anew each time

@@ -6,7 +6,7 @@ use http::Request;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
-use redial_grpc_server::{Serving, ServingLayer, previous_attempts};
+use redial_grpc_server::{InboundAttempt, InboundAttemptLayer, previous_attempts};
 use tokio_stream::StreamExt as _;
 use tonic::Response;
 use tonic::transport::Server;
@@ -15,13 +15,13 @@ use tower::{Service as _, ServiceExt as _};
 use super::rig::{Handlers, Raw, saying, serve};
 
 fn previous() -> Option<u32> {
-    Serving::current().map(Serving::previous_attempts)
+    InboundAttempt::current().map(InboundAttempt::previous_attempts)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_its_stream_and_tasks_that_are_told_know_which_attempt_they_serve() {
     let handlers = Handlers::server_stream(|request| {
-        let serving = Serving::of(&request);
+        let serving = InboundAttempt::of(&request);
         let in_handler = previous();
         assert_eq!(previous_attempts(&request), serving.previous_attempts());
         let told = tokio::spawn(serving.scope(async { previous() }));
@@ -33,7 +33,7 @@ async fn a_handler_its_stream_and_tasks_that_are_told_know_which_attempt_they_se
         Ok(Response::new(Box::pin(stream)))
     });
     let pipe = serve(|incoming| {
-        let mut server = Server::builder().layer(ServingLayer::new());
+        let mut server = Server::builder().layer(InboundAttemptLayer::new());
         server.add_service(EchoServer::new(handlers)).serve_with_incoming(incoming)
     });
     let mut raw = Raw::over(pipe).await;
@@ -55,8 +55,8 @@ async fn a_call_that_a_handler_makes_reaches_its_client_layer_with_what_is_serve
     let saw = Arc::clone(&seen);
     // Where a client layer stands: it sees the request's extensions, and runs in the handler's task.
     let layer = tower::service_fn(move |request: Request<tonic::body::Body>| {
-        let told = request.extensions().get::<Serving>().copied();
-        saw.lock().unwrap().push((told.map(Serving::previous_attempts), previous()));
+        let told = request.extensions().get::<InboundAttempt>().copied();
+        saw.lock().unwrap().push((told.map(InboundAttempt::previous_attempts), previous()));
         below.clone().oneshot(request)
     });
 
@@ -65,14 +65,14 @@ async fn a_call_that_a_handler_makes_reaches_its_client_layer_with_what_is_serve
         async move {
             client.unary(EchoRequest::default()).await.unwrap();
             let mut by_hand = tonic::Request::new(EchoRequest::default());
-            by_hand.extensions_mut().insert(Serving::of(&incoming));
+            by_hand.extensions_mut().insert(InboundAttempt::of(&incoming));
             client.unary(by_hand).await.unwrap();
             Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
         }
     });
     let retry = || Request::builder().header("grpc-previous-rpc-attempts", "1").body(()).unwrap();
     let mut service =
-        tower::ServiceBuilder::new().layer(ServingLayer::new()).service(handler.clone());
+        tower::ServiceBuilder::new().layer(InboundAttemptLayer::new()).service(handler.clone());
     service.ready().await.unwrap().call(retry()).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [(None, Some(1)), (Some(1), Some(1))]);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redial_echo::EchoRequest;
 use redial_echo::echo_server::EchoServer;
-use redial_grpc_server::Pushback as _;
+use redial_grpc_server::PushbackExt as _;
 use tonic::Status;
 use tonic::transport::Server;
 

@@ -3,7 +3,7 @@
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Failing, Responder};
-use redial_grpc_server::{DeadlineLayer, HoldLayer, ServingLayer};
+use redial_grpc_server::{DeadlineLayer, HoldLayer, InboundAttemptLayer};
 use tokio::io::DuplexStream;
 use tonic::transport::Server;
 
@@ -13,7 +13,7 @@ fn layered() -> DuplexStream {
     serve(|incoming| {
         let mut server = Server::builder()
             .layer(DeadlineLayer::new())
-            .layer(ServingLayer::new())
+            .layer(InboundAttemptLayer::new())
             .layer(HoldLayer::new());
         server.add_service(EchoServer::new(Responder)).serve_with_incoming(incoming)
     })
@@ -23,7 +23,7 @@ fn layered_the_other_way() -> DuplexStream {
     serve(|incoming| {
         let mut server = Server::builder()
             .layer(HoldLayer::new())
-            .layer(ServingLayer::new())
+            .layer(InboundAttemptLayer::new())
             .layer(DeadlineLayer::new());
         server.add_service(EchoServer::new(Responder)).serve_with_incoming(incoming)
     })

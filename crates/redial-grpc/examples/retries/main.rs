@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
-use redial_grpc::{Attempts, CallDiary, CallOptions, RetryLayer, RetryService};
+use redial_grpc::{Attempts, CallOptions, RetryLayer, RetryService, SharedCallLog};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 use tower::ServiceBuilder;
@@ -37,7 +37,7 @@ const CONFIG: &str = r#"{
   "retryThrottling": { "maxTokens": 100, "tokenRatio": 0.1 }
 }"#;
 
-type Client = EchoClient<RetryService<Channel>>;
+type ClientOptions = EchoClient<RetryService<Channel>>;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -80,60 +80,60 @@ async fn run() -> Result<String, Box<dyn Error>> {
 }
 
 /// Two failures, the first with a wait that the server asks for.
-async fn unary(client: &mut Client) -> Result<(), Box<dyn Error>> {
+async fn unary(client: &mut ClientOptions) -> Result<(), Box<dyn Error>> {
     println!("A call that fails twice, first with pushback:");
-    let diary = CallDiary::new();
-    let answer = client.unary(with(&diary, saying("hello"))).await?;
+    let call_log = SharedCallLog::new();
+    let answer = client.unary(with(&call_log, saying("hello"))).await?;
     let attempts = answer.extensions().get().map_or(1, |Attempts(number)| *number);
     println!("    client: {:?} after {attempts} attempts", answer.get_ref().payload);
-    told(&diary);
+    told(&call_log);
     Ok(())
 }
 
 /// A failure that the policy lists, and a server that says not to retry it.
-async fn refused(client: &mut Client) -> Result<(), Box<dyn Error>> {
+async fn refused(client: &mut ClientOptions) -> Result<(), Box<dyn Error>> {
     println!("A call that the server does not want again:");
-    let diary = CallDiary::new();
-    let status = client.unary(with(&diary, saying("quota"))).await.err().ok_or("no failure")?;
+    let call_log = SharedCallLog::new();
+    let status = client.unary(with(&call_log, saying("quota"))).await.err().ok_or("no failure")?;
     println!("    client: {:?}: {}", status.code(), status.message());
-    told(&diary);
+    told(&call_log);
     Ok(())
 }
 
 /// The first attempt hangs and the second fails; the third is the fastest.
-async fn hedged_read(client: &mut Client) -> Result<(), Box<dyn Error>> {
+async fn hedged_read(client: &mut ClientOptions) -> Result<(), Box<dyn Error>> {
     println!("A read that is hedged:");
-    let diary = CallDiary::new();
-    let mut lines = client.server_stream(with(&diary, saying("line"))).await?.into_inner();
+    let call_log = SharedCallLog::new();
+    let mut lines = client.server_stream(with(&call_log, saying("line"))).await?.into_inner();
     let mut count = 0;
     while let Some(line) = lines.message().await? {
         count += 1;
         println!("    client: {:?} of attempt {}", line.payload, line.previous_attempts + 1);
     }
-    told(&diary);
+    told(&call_log);
     if count == 2 { Ok(()) } else { Err(format!("{count} lines").into()) }
 }
 
 /// The server fails when it has read half of the stream; the second attempt gets all of it.
-async fn client_stream(client: &mut Client) -> Result<(), Box<dyn Error>> {
+async fn client_stream(client: &mut ClientOptions) -> Result<(), Box<dyn Error>> {
     println!("A stream of five messages that is sent again:");
-    let diary = CallDiary::new();
+    let call_log = SharedCallLog::new();
     let words = tokio_stream::iter(["a", "b", "c", "d", "e"].map(saying));
-    let answer = client.client_stream(with(&diary, words)).await?.into_inner();
+    let answer = client.client_stream(with(&call_log, words)).await?.into_inner();
     println!("    client: the server has {:?}", answer.payload);
-    told(&diary);
+    told(&call_log);
     if answer.received == 5 { Ok(()) } else { Err("not all arrived".into()) }
 }
 
 /// The call's own time: 500 ms for all attempts and waits together.
-async fn deadline(client: &mut Client) -> Result<(), Box<dyn Error>> {
+async fn deadline(client: &mut ClientOptions) -> Result<(), Box<dyn Error>> {
     println!("A call with a deadline of 500 ms, whose second attempt hangs:");
-    let diary = CallDiary::new();
-    let mut request = with(&diary, saying("stuck"));
+    let call_log = SharedCallLog::new();
+    let mut request = with(&call_log, saying("stuck"));
     request.set_timeout(Duration::from_millis(500));
     let status = client.unary(request).await.err().ok_or("no failure")?;
     println!("    client: {:?}: {}", status.code(), status.message());
-    told(&diary);
+    told(&call_log);
     Ok(())
 }
 
@@ -142,14 +142,14 @@ fn saying(payload: &'static str) -> EchoRequest {
 }
 
 /// A request whose call keeps a diary.
-fn with<T>(diary: &CallDiary, message: T) -> Request<T> {
+fn with<T>(call_log: &SharedCallLog, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.extensions_mut().insert(CallOptions::new().diary(diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(call_log));
     request
 }
 
-fn told(diary: &CallDiary) {
-    println!("{}\n", diary.take());
+fn told(call_log: &SharedCallLog) {
+    println!("{}\n", call_log.take());
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use redial_echo::echo_server::{Echo, EchoServer};
 use redial_echo::{EchoRequest, EchoResponse};
-use redial_grpc_server::{self as server, DeadlineLayer, HoldLayer, Pushback, ServingLayer};
+use redial_grpc_server::{
+    self as server, DeadlineLayer, HoldLayer, InboundAttemptLayer, PushbackExt,
+};
 use tonic::codegen::BoxStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -33,7 +35,7 @@ pub(crate) fn start() -> std::io::Result<Running> {
         // Refuses what nobody waits for any more, and tells handlers what time is left.
         .layer(DeadlineLayer::new())
         // Lets the clients that handlers use know whether a retry is being served.
-        .layer(ServingLayer::new())
+        .layer(InboundAttemptLayer::new())
         // Lets an error that comes before the first message of a stream be retried.
         .layer(HoldLayer::new())
         .add_service(EchoServer::new(desk));

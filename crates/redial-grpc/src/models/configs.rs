@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use redial_core::throttle::Bucket;
-use redial_service_config::{Client, RetryThrottling, ServiceConfig};
+use redial_service_config::{ClientOptions, RetryThrottling, ServiceConfig};
 
 use super::model;
 use crate::layer::RetryLayerBuilder;
@@ -21,7 +21,7 @@ fn find(methods: &ArcSwap<Methods>, path: &str, counters: &Counters) -> *const (
     Arc::as_ptr(&Methods::find(methods, path, counters).counters).cast()
 }
 
-// Breaks if `Tokens::change` stores what it made of what it had loaded, instead of trying again:
+// Breaks if `TokenBucket::change` stores what it made of what it had loaded, instead of trying again:
 // tokens would come back that a config in between had taken away.
 #[test]
 fn throttles_of_two_configs_follow_one_after_the_other() {
@@ -69,7 +69,7 @@ fn a_failure_during_a_swap_is_counted_before_or_after_it() {
 #[test]
 fn two_methods_that_are_called_first_at_once_are_both_remembered() {
     model(|| {
-        let methods = Methods::new(ServiceConfig::default(), &Client::default());
+        let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let (methods, counters) = (Arc::new(ArcSwap::from_pointee(methods)), Arc::default());
         let other = {
             let (methods, counters) = (Arc::clone(&methods), Arc::<Counters>::clone(&counters));
@@ -85,7 +85,7 @@ fn two_methods_that_are_called_first_at_once_are_both_remembered() {
 #[test]
 fn a_method_that_is_called_first_twice_at_once_has_one_set_of_counters() {
     model(|| {
-        let methods = Methods::new(ServiceConfig::default(), &Client::default());
+        let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let (methods, counters) = (Arc::new(ArcSwap::from_pointee(methods)), Arc::default());
         let other = {
             let (methods, counters) = (Arc::clone(&methods), Arc::<Counters>::clone(&counters));

@@ -9,27 +9,27 @@ use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 use redial_service_config::Code;
 
 use crate::observe::Gauge;
-use crate::observe::measure::{METHOD, Measure, STATUS, TARGET, Value};
+use crate::observe::measure::{METHOD, Metric, STATUS, TARGET, Value};
 use crate::shared::Shared;
 
 static METADATA: Metadata<'_> =
     Metadata::new("redial_grpc", Level::INFO, Some("redial_grpc::observe"));
 
-/// The keys of the metrics with or without a status, in the order of [`Measure::ALL`].
+/// The keys of the metrics with or without a status, in the order of [`Metric::ALL`].
 #[derive(Debug, Default)]
-pub(crate) struct Keys(Box<[(Measure, Key)]>);
+pub(crate) struct Keys(Box<[(Metric, Key)]>);
 
 impl Keys {
     pub(crate) fn new(method: &Arc<str>, target: Option<&Arc<str>>, status: Option<Code>) -> Self {
         let mut labels = vec![Label::new(METHOD, method.clone())];
         labels.extend(target.map(|target| Label::new(TARGET, target.clone())));
         labels.extend(status.map(|code| Label::new(STATUS, code.name())));
-        let measures = Measure::ALL.into_iter().filter(|it| it.has_status() == status.is_some());
-        let key = |measure: Measure| Key::from_parts(measure.name(), labels.clone());
+        let measures = Metric::ALL.into_iter().filter(|it| it.has_status() == status.is_some());
+        let key = |measure: Metric| Key::from_parts(measure.name(), labels.clone());
         Keys(measures.map(|measure| (measure, key(measure))).collect())
     }
 
-    pub(crate) fn tell(&self, measure: Measure, value: Value) {
+    pub(crate) fn tell(&self, measure: Metric, value: Value) {
         let Some((_, key)) = self.0.iter().find(|(other, _)| *other == measure) else {
             debug_assert!(self.0.is_empty(), "labels that do not fit the metric");
             return;
@@ -71,7 +71,7 @@ pub(crate) fn describe() {
             let (name, text) = (gauge.name().into(), gauge.description().into());
             recorder.describe_gauge(name, Some(described(gauge.unit())), text);
         }
-        for measure in Measure::ALL {
+        for measure in Metric::ALL {
             let name = measure.name().into();
             let unit = described(measure.unit());
             let description = measure.description().into();

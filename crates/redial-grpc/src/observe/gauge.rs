@@ -106,14 +106,14 @@ pub(crate) fn register(listeners: &Listeners, shared: &Arc<Shared>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Measure;
+    use crate::observe::Metric;
 
     #[test]
     fn gauge_names_differ_from_each_other_and_from_measures() {
         let names = Gauge::ALL.map(Gauge::name);
         for (index, name) in names.iter().enumerate() {
             assert!(!names[index + 1..].contains(name));
-            assert!(Measure::ALL.iter().all(|measure| measure.name() != *name));
+            assert!(Metric::ALL.iter().all(|measure| measure.name() != *name));
         }
     }
 }

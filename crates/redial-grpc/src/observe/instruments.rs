@@ -6,7 +6,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use redial_service_config::Code;
 
-use crate::observe::measure::{METHOD, Measure, STATUS, TARGET, Value};
+use crate::observe::measure::{METHOD, Metric, STATUS, TARGET, Value};
 
 #[derive(Debug)]
 enum Instrument {
@@ -17,11 +17,11 @@ enum Instrument {
 
 /// One for each metric.
 #[derive(Debug)]
-pub(crate) struct Instruments([Instrument; Measure::ALL.len()]);
+pub(crate) struct Instruments([Instrument; Metric::ALL.len()]);
 
 impl Instruments {
     pub(crate) fn new(meter: &Meter) -> Self {
-        Instruments(Measure::ALL.map(|measure| {
+        Instruments(Metric::ALL.map(|measure| {
             let (name, unit, text) = (measure.name(), measure.unit(), measure.description());
             let buckets = measure.buckets().to_vec();
             if buckets.is_empty() {
@@ -37,7 +37,7 @@ impl Instruments {
         }))
     }
 
-    pub(crate) fn tell(&self, measure: Measure, value: Value, attributes: &[KeyValue]) {
+    pub(crate) fn tell(&self, measure: Metric, value: Value, attributes: &[KeyValue]) {
         match (&self.0[measure as usize], value) {
             (Instrument::Counter(counter), Value::Number(number)) => {
                 counter.add(number, attributes);

@@ -11,7 +11,7 @@ pub(crate) struct Listeners {
 
 #[cfg(feature = "metrics")]
 impl crate::RetryLayerBuilder {
-    /// Tells the `metrics` facade of every call; [`Measure`](crate::Measure) lists what.
+    /// Tells the `metrics` facade of every call; [`Metric`](crate::Measure) lists what.
     ///
     /// The recorder of the process is asked each time, so it may be installed later; what each
     /// metric means is described to the one that is there when the layer is built.
@@ -24,7 +24,7 @@ impl crate::RetryLayerBuilder {
 #[cfg(feature = "opentelemetry")]
 impl crate::RetryLayerBuilder {
     /// Tells OpenTelemetry of every call, with instruments of this meter;
-    /// [`Measure`](crate::Measure) lists them, with the buckets that they advise.
+    /// [`Metric`](crate::Measure) lists them, with the buckets that they advise.
     ///
     /// There is no meter by default, and the global one is never used (A66).
     ///

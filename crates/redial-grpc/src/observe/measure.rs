@@ -29,7 +29,7 @@
 /// compressed if they are, without the five bytes before each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Measure {
+pub enum Metric {
     /// `grpc.client.attempt.started`.
     AttemptStarted,
     /// `grpc.client.attempt.duration`.
@@ -86,39 +86,39 @@ const FEW: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0];
 /// A96: transparent replacements of a call.
 const TRANSPARENT: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0];
 
-impl Measure {
+impl Metric {
     /// All of them.
-    pub const ALL: [Measure; 12] = [
-        Measure::AttemptStarted,
-        Measure::AttemptDuration,
-        Measure::AttemptSent,
-        Measure::AttemptReceived,
-        Measure::CallDuration,
-        Measure::CallRetries,
-        Measure::CallTransparentRetries,
-        Measure::CallHedges,
-        Measure::CallRetryDelay,
-        Measure::CallThrottled,
-        Measure::CallHedgeWon,
-        Measure::CallBufferFull,
+    pub const ALL: [Metric; 12] = [
+        Metric::AttemptStarted,
+        Metric::AttemptDuration,
+        Metric::AttemptSent,
+        Metric::AttemptReceived,
+        Metric::CallDuration,
+        Metric::CallRetries,
+        Metric::CallTransparentRetries,
+        Metric::CallHedges,
+        Metric::CallRetryDelay,
+        Metric::CallThrottled,
+        Metric::CallHedgeWon,
+        Metric::CallBufferFull,
     ];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Measure::AttemptStarted => "grpc.client.attempt.started",
-            Measure::AttemptDuration => "grpc.client.attempt.duration",
-            Measure::AttemptSent => "grpc.client.attempt.sent_total_compressed_message_size",
-            Measure::AttemptReceived => "grpc.client.attempt.rcvd_total_compressed_message_size",
-            Measure::CallDuration => "grpc.client.call.duration",
-            Measure::CallRetries => "grpc.client.call.retries",
-            Measure::CallTransparentRetries => "grpc.client.call.transparent_retries",
-            Measure::CallHedges => "grpc.client.call.hedges",
-            Measure::CallRetryDelay => "grpc.client.call.retry_delay",
-            Measure::CallThrottled => "redial.grpc.call.throttled",
-            Measure::CallHedgeWon => "redial.grpc.call.hedge_won",
-            Measure::CallBufferFull => "redial.grpc.call.buffer_full",
+            Metric::AttemptStarted => "grpc.client.attempt.started",
+            Metric::AttemptDuration => "grpc.client.attempt.duration",
+            Metric::AttemptSent => "grpc.client.attempt.sent_total_compressed_message_size",
+            Metric::AttemptReceived => "grpc.client.attempt.rcvd_total_compressed_message_size",
+            Metric::CallDuration => "grpc.client.call.duration",
+            Metric::CallRetries => "grpc.client.call.retries",
+            Metric::CallTransparentRetries => "grpc.client.call.transparent_retries",
+            Metric::CallHedges => "grpc.client.call.hedges",
+            Metric::CallRetryDelay => "grpc.client.call.retry_delay",
+            Metric::CallThrottled => "redial.grpc.call.throttled",
+            Metric::CallHedgeWon => "redial.grpc.call.hedge_won",
+            Metric::CallBufferFull => "redial.grpc.call.buffer_full",
         }
     }
 
@@ -126,13 +126,13 @@ impl Measure {
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
-            Measure::AttemptStarted => "{attempt}",
-            Measure::AttemptDuration | Measure::CallDuration | Measure::CallRetryDelay => "s",
-            Measure::AttemptSent | Measure::AttemptReceived => "By",
-            Measure::CallRetries => "{retry}",
-            Measure::CallTransparentRetries => "{transparent_retry}",
-            Measure::CallHedges => "{hedge}",
-            Measure::CallThrottled | Measure::CallHedgeWon | Measure::CallBufferFull => "{call}",
+            Metric::AttemptStarted => "{attempt}",
+            Metric::AttemptDuration | Metric::CallDuration | Metric::CallRetryDelay => "s",
+            Metric::AttemptSent | Metric::AttemptReceived => "By",
+            Metric::CallRetries => "{retry}",
+            Metric::CallTransparentRetries => "{transparent_retry}",
+            Metric::CallHedges => "{hedge}",
+            Metric::CallThrottled | Metric::CallHedgeWon | Metric::CallBufferFull => "{call}",
         }
     }
 
@@ -140,22 +140,22 @@ impl Measure {
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
-            Measure::AttemptStarted => "Attempts that started.",
-            Measure::AttemptDuration => "How long an attempt took.",
-            Measure::AttemptSent => "Bytes of the messages that an attempt was sent, compressed.",
-            Measure::AttemptReceived => {
+            Metric::AttemptStarted => "Attempts that started.",
+            Metric::AttemptDuration => "How long an attempt took.",
+            Metric::AttemptSent => "Bytes of the messages that an attempt was sent, compressed.",
+            Metric::AttemptReceived => {
                 "Bytes of the messages that an attempt received, compressed."
             }
-            Measure::CallDuration => "How long a call took, all its attempts included.",
-            Measure::CallRetries => "Retries of a call that had any.",
-            Measure::CallTransparentRetries => {
+            Metric::CallDuration => "How long a call took, all its attempts included.",
+            Metric::CallRetries => "Retries of a call that had any.",
+            Metric::CallTransparentRetries => {
                 "Attempts of a call that replaced one which provably did not run."
             }
-            Measure::CallHedges => "Hedges of a call that had any.",
-            Measure::CallRetryDelay => "How long a call had no attempt under way.",
-            Measure::CallThrottled => "Calls that the throttle refused a retry or hedge.",
-            Measure::CallHedgeWon => "Calls that a hedge won.",
-            Measure::CallBufferFull => {
+            Metric::CallHedges => "Hedges of a call that had any.",
+            Metric::CallRetryDelay => "How long a call had no attempt under way.",
+            Metric::CallThrottled => "Calls that the throttle refused a retry or hedge.",
+            Metric::CallHedgeWon => "Calls that a hedge won.",
+            Metric::CallBufferFull => {
                 "Calls that lost their retries because what they wrote could not be kept."
             }
         }
@@ -165,14 +165,14 @@ impl Measure {
     #[must_use]
     pub const fn buckets(self) -> &'static [f64] {
         match self {
-            Measure::AttemptDuration | Measure::CallDuration | Measure::CallRetryDelay => LATENCIES,
-            Measure::AttemptSent | Measure::AttemptReceived => SIZES,
-            Measure::CallRetries | Measure::CallHedges => FEW,
-            Measure::CallTransparentRetries => TRANSPARENT,
-            Measure::AttemptStarted
-            | Measure::CallThrottled
-            | Measure::CallHedgeWon
-            | Measure::CallBufferFull => &[],
+            Metric::AttemptDuration | Metric::CallDuration | Metric::CallRetryDelay => LATENCIES,
+            Metric::AttemptSent | Metric::AttemptReceived => SIZES,
+            Metric::CallRetries | Metric::CallHedges => FEW,
+            Metric::CallTransparentRetries => TRANSPARENT,
+            Metric::AttemptStarted
+            | Metric::CallThrottled
+            | Metric::CallHedgeWon
+            | Metric::CallBufferFull => &[],
         }
     }
 
@@ -181,10 +181,10 @@ impl Measure {
     pub const fn has_status(self) -> bool {
         matches!(
             self,
-            Measure::AttemptDuration
-                | Measure::AttemptSent
-                | Measure::AttemptReceived
-                | Measure::CallDuration
+            Metric::AttemptDuration
+                | Metric::AttemptSent
+                | Metric::AttemptReceived
+                | Metric::CallDuration
         )
     }
 }
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn names_differ_and_buckets_rise() {
-        for (place, measure) in Measure::ALL.into_iter().enumerate() {
+        for (place, measure) in Metric::ALL.into_iter().enumerate() {
             assert_eq!(measure as usize, place);
-            let others = Measure::ALL.into_iter().filter(|other| *other != measure);
-            assert!(others.map(Measure::name).all(|name| name != measure.name()));
+            let others = Metric::ALL.into_iter().filter(|other| *other != measure);
+            assert!(others.map(Metric::name).all(|name| name != measure.name()));
             assert!(measure.buckets().is_sorted_by(|a, b| a < b), "{measure:?}");
         }
     }

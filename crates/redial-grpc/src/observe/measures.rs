@@ -10,9 +10,9 @@ use redial_service_config::Counted;
 use crate::methods::PlanRef;
 use crate::observe::Listeners;
 use crate::observe::labels::Labels;
-use crate::observe::measure::{Measure, Value};
+use crate::observe::measure::{Metric, Value};
 use crate::observe::sent::{ByteCount, Sent};
-use crate::observe::story::Event;
+use crate::observe::story::Observation;
 use crate::shared::Shared;
 use crate::sizes::Framing;
 use crate::statistics::Happened;
@@ -76,7 +76,7 @@ impl Sinks {
         }
     }
 
-    fn tell(&self, measure: Measure, value: Value, labels: &Labels) {
+    fn tell(&self, measure: Metric, value: Value, labels: &Labels) {
         #[cfg(feature = "metrics")]
         if self.facade {
             labels.keys.tell(measure, value);
@@ -145,34 +145,34 @@ impl Measures {
             Happened::Counted(Counted::Retry(_)) => return self.repeats += 1,
             Happened::Counted(Counted::Transparent) => return self.transparent += 1,
             Happened::Counted(Counted::Failed) => return,
-            Happened::Throttled => Measure::CallThrottled,
-            Happened::HedgeWon => Measure::CallHedgeWon,
-            Happened::BufferFull => Measure::CallBufferFull,
+            Happened::Throttled => Metric::CallThrottled,
+            Happened::HedgeWon => Metric::CallHedgeWon,
+            Happened::BufferFull => Metric::CallBufferFull,
         };
         self.tell(measure, Value::Number(1), None);
     }
 
-    pub(crate) fn event(&mut self, at: Ns, event: Event) {
+    pub(crate) fn record(&mut self, at: Ns, event: Observation) {
         match event {
-            Event::CallBegan => {
+            Observation::CallBegan => {
                 self.began = at;
                 self.idle_since = at;
             }
-            Event::AttemptStarted { attempt, .. } => {
+            Observation::AttemptStarted { attempt, .. } => {
                 if self.live.is_empty() {
                     self.idle += at.saturating_sub(self.idle_since);
                 }
                 self.live.push(Live { attempt, began: at, sent: ByteCount::default() });
-                self.tell(Measure::AttemptStarted, Value::Number(1), None);
+                self.tell(Metric::AttemptStarted, Value::Number(1), None);
             }
-            Event::AttemptEnded { attempt, code } => {
+            Observation::AttemptEnded { attempt, code } => {
                 let place = self.live.iter().position(|live| live.attempt == attempt);
                 if let Some(place) = place {
                     let live = self.live.swap_remove(place);
                     self.attempt_ended(&live, at, code);
                 }
             }
-            Event::CallEnded { code, rest, .. } => {
+            Observation::CallEnded { code, rest, .. } => {
                 if self.live.is_empty() {
                     self.idle += at.saturating_sub(self.idle_since);
                 }
@@ -187,30 +187,29 @@ impl Measures {
     fn attempt_ended(&mut self, live: &Live, at: Ns, code: Code) {
         let sent = Value::Number(live.sent.bytes());
         let received = Value::Number(self.received);
-        self.tell(Measure::AttemptDuration, seconds(at.saturating_sub(live.began)), Some(code));
-        self.tell(Measure::AttemptSent, sent, Some(code));
-        self.tell(Measure::AttemptReceived, received, Some(code));
+        self.tell(Metric::AttemptDuration, seconds(at.saturating_sub(live.began)), Some(code));
+        self.tell(Metric::AttemptSent, sent, Some(code));
+        self.tell(Metric::AttemptReceived, received, Some(code));
         self.idle_since = at;
     }
 
     fn call_ended(&self, at: Ns, code: Code) {
-        self.tell(Measure::CallDuration, seconds(at.saturating_sub(self.began)), Some(code));
+        self.tell(Metric::CallDuration, seconds(at.saturating_sub(self.began)), Some(code));
         // A96: what is 0 is not reported.
         let repeats = match self.method.plan().is_hedged() {
-            true => Measure::CallHedges,
-            false => Measure::CallRetries,
+            true => Metric::CallHedges,
+            false => Metric::CallRetries,
         };
-        let numbers =
-            [(repeats, self.repeats), (Measure::CallTransparentRetries, self.transparent)];
+        let numbers = [(repeats, self.repeats), (Metric::CallTransparentRetries, self.transparent)];
         for (measure, number) in numbers.into_iter().filter(|(_, number)| *number > 0) {
             self.tell(measure, Value::Number(number), None);
         }
         if self.idle > 0 {
-            self.tell(Measure::CallRetryDelay, seconds(self.idle), None);
+            self.tell(Metric::CallRetryDelay, seconds(self.idle), None);
         }
     }
 
-    fn tell(&self, measure: Measure, value: Value, status: Option<Code>) {
+    fn tell(&self, measure: Metric, value: Value, status: Option<Code>) {
         debug_assert_eq!(measure.has_status(), status.is_some(), "{measure:?}");
         self.sinks.tell(measure, value, self.method.counters().labels.of(status, &self.sinks));
     }

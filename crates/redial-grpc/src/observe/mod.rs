@@ -42,7 +42,7 @@ pub(crate) use gauge::register as register_gauges;
 pub(crate) use labels::MethodLabels;
 pub(crate) use listeners::Listeners;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-pub use measure::Measure;
+pub use measure::Metric;
 #[cfg(not(any(feature = "metrics", feature = "opentelemetry", feature = "tracing")))]
 pub(crate) use nobody::{Inside, Observer, Observing};
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]

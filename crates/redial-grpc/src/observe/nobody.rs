@@ -1,7 +1,7 @@
 //! Without the features nobody listens: empty types, which cost nothing.
 
 use bytes::Bytes;
-use redial_core::{Note, Ns, Why};
+use redial_core::{Event, Ns, StopReason};
 use redial_service_config::Code;
 
 use crate::methods::PlanRef;
@@ -55,13 +55,13 @@ impl Observer {
     #[inline(always)]
     pub(crate) fn happened(&mut self, _happened: Happened) {}
     #[inline(always)]
-    pub(crate) fn note(&mut self, _at: Ns, _note: &Note) {}
+    pub(crate) fn record(&mut self, _at: Ns, _event: &Event) {}
     #[inline(always)]
     pub(crate) fn ended(
         &mut self,
         _at: Ns,
         _method: &PlanRef,
-        _why: Why,
+        _why: StopReason,
         _code: Code,
         _message: Option<&str>,
     ) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redial_core::{Note, Ns, Why};
+use redial_core::{Event, Ns, StopReason};
 use redial_service_config::Code;
 use redial_service_config::Counted;
 
@@ -11,9 +11,9 @@ use crate::methods::PlanRef;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 use crate::observe::measures::{Measures, Sinks};
 #[cfg(not(feature = "tracing"))]
-use crate::observe::silent::{self as spans, Events, Inside, Spans};
+use crate::observe::silent::{self as spans, CallEvents, Inside, Spans};
 #[cfg(feature = "tracing")]
-use crate::observe::spans::{self, Events, Inside, Spans};
+use crate::observe::spans::{self, CallEvents, Inside, Spans};
 use crate::observe::story::Story;
 #[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
 use crate::observe::unmeasured::{Measures, Sinks};
@@ -35,7 +35,7 @@ impl Observing {
 
     /// Whether anybody wants to know of calls.
     pub(crate) fn is_listened_to(&self) -> bool {
-        self.sinks.is_some() || Spans::are_wanted() || Events::are_wanted()
+        self.sinks.is_some() || Spans::are_wanted() || CallEvents::are_wanted()
     }
 
     /// Whether gauges are set when a call ends.
@@ -56,7 +56,7 @@ impl Observing {
         let spans = Spans::begin(path, self.target.as_deref());
         let watched = (measures.is_some() || spans.is_some())
             .then(|| Box::new(Watched { story: Story::new(), measures, spans }));
-        Observer { watched, events: Events::begin() }
+        Observer { watched, events: CallEvents::begin() }
     }
 }
 
@@ -64,7 +64,7 @@ impl Observing {
 #[derive(Debug)]
 pub(crate) struct Observer {
     watched: Option<Box<Watched>>,
-    events: Events,
+    events: CallEvents,
 }
 
 /// What is kept of a call that somebody watches.
@@ -78,7 +78,7 @@ struct Watched {
 /// The observer of a call that is not observed.
 impl Default for Observer {
     fn default() -> Self {
-        Observer { watched: None, events: Events::unwanted() }
+        Observer { watched: None, events: CallEvents::unwanted() }
     }
 }
 
@@ -124,15 +124,15 @@ impl Observer {
     }
 
     /// Takes a note.
-    pub(crate) fn note(&mut self, at: Ns, note: &Note) {
-        self.events.note(at, note, spans_of(self.watched.as_deref()));
+    pub(crate) fn record(&mut self, at: Ns, event: &Event) {
+        self.events.record(at, event, spans_of(self.watched.as_deref()));
         let Some(watched) = &mut self.watched else { return };
-        let Some(event) = watched.story.tell(note) else { return };
+        let Some(event) = watched.story.tell(event) else { return };
         if let Some(measures) = &mut watched.measures {
-            measures.event(at, event);
+            measures.record(at, event);
         }
         if let Some(spans) = &mut watched.spans {
-            spans.event(event);
+            spans.record(event);
         }
     }
 
@@ -141,7 +141,7 @@ impl Observer {
         &mut self,
         at: Ns,
         method: &PlanRef,
-        why: Why,
+        stop_reason: StopReason,
         code: Code,
         message: Option<&str>,
     ) {
@@ -149,7 +149,7 @@ impl Observer {
         let (path, target) = (&counters.path, counters.target.as_deref());
         let method = path.strip_prefix('/').unwrap_or(path);
         let rpc = redial::trace::Rpc { method, target, status, message };
-        self.events.ended(at, why, rpc, spans_of(self.watched.as_deref()));
+        self.events.ended(at, stop_reason, rpc, spans_of(self.watched.as_deref()));
     }
 
     /// Counts what this attempt is sent.
@@ -185,13 +185,13 @@ mod tests {
     use super::*;
     use crate::methods::{Counters, Methods};
     use arc_swap::ArcSwap;
-    use redial_service_config::{Client, Retries, ServiceConfig};
+    use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
     #[test]
     fn of_a_call_that_nobody_watches_nothing_is_kept() {
         let observing = Observing::new(&Listeners::default(), Some("server"));
         assert!(!observing.is_listened_to());
-        let methods = Methods::new(ServiceConfig::default(), &Client::default());
+        let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let path = "/pkg.Svc/Method";
         let method = Methods::find(&ArcSwap::from_pointee(methods), path, &Counters::default());
         let observer = observing.call(&PlanRef::new(method, Retries::All), path);

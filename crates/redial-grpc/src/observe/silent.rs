@@ -1,9 +1,9 @@
 //! Without `tracing` there are no spans and no events.
 
 use redial::trace::Rpc;
-use redial_core::{Note, Ns, Why};
+use redial_core::{Event, Ns, StopReason};
 
-use crate::observe::story::Event;
+use crate::observe::story::Observation;
 
 /// Spans: there is no value of this type.
 #[derive(Debug)]
@@ -16,21 +16,21 @@ impl Spans {
     pub(crate) fn begin(_path: &str, _target: Option<&str>) -> Option<Self> {
         None
     }
-    pub(crate) fn event(&mut self, _event: Event) {
+    pub(crate) fn record(&mut self, _event: Observation) {
         match *self {}
     }
 }
 
 /// Events.
 #[derive(Debug)]
-pub(crate) struct Events;
+pub(crate) struct CallEvents;
 
-impl Events {
+impl CallEvents {
     pub(crate) fn begin() -> Self {
-        Events
+        CallEvents
     }
     pub(crate) fn unwanted() -> Self {
-        Events
+        CallEvents
     }
     pub(crate) fn are_wanted() -> bool {
         false
@@ -39,8 +39,8 @@ impl Events {
         false
     }
     pub(crate) fn has_no_clock(&mut self) {}
-    pub(crate) fn note(&mut self, _at: Ns, _note: &Note, _spans: Option<&Spans>) {}
-    pub(crate) fn ended(&self, _at: Ns, _why: Why, _rpc: Rpc<'_>, _spans: Option<&Spans>) {}
+    pub(crate) fn record(&mut self, _at: Ns, _event: &Event, _spans: Option<&Spans>) {}
+    pub(crate) fn ended(&self, _at: Ns, _why: StopReason, _rpc: Rpc<'_>, _spans: Option<&Spans>) {}
 }
 
 /// What runs while this is held runs in a span.

@@ -5,13 +5,13 @@
 use std::fmt;
 
 use redial::trace::Rpc;
-use redial_core::{Note, Ns, Why, duration};
+use redial_core::{Event, Ns, StopReason, duration};
 use redial_service_config::Code;
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span, info_span, span_enabled};
 
-use crate::observe::story::Event;
+use crate::observe::story::Observation;
 
 /// The spans of one call.
 #[derive(Debug)]
@@ -48,16 +48,16 @@ impl Spans {
             rpc.method = path.strip_prefix('/').unwrap_or(path),
             grpc.target = target,
             rpc.response.status_code = Empty,
-            why = Empty,
+            stop_reason = Empty,
             attempts = Empty,
         );
         (!call.is_disabled()).then(|| Spans { call, path: path.into(), live: Vec::new() })
     }
 
-    pub(crate) fn event(&mut self, event: Event) {
+    pub(crate) fn record(&mut self, event: Observation) {
         match event {
-            Event::CallBegan => {}
-            Event::AttemptStarted { attempt, number, transparent } => {
+            Observation::CallBegan => {}
+            Observation::AttemptStarted { attempt, number, transparent } => {
                 let span = info_span!(
                     target: "redial::grpc",
                     parent: &self.call,
@@ -73,15 +73,15 @@ impl Spans {
                 );
                 self.live.push((attempt, span));
             }
-            Event::AttemptEnded { attempt, code } => {
+            Observation::AttemptEnded { attempt, code } => {
                 let place = self.live.iter().position(|(other, _)| *other == attempt);
                 if let Some(place) = place {
                     ended(&self.live.swap_remove(place).1, code);
                 }
             }
-            Event::CallEnded { why, code, rest, attempts } => {
+            Observation::CallEnded { stop_reason, code, rest, attempts } => {
                 self.live.drain(..).for_each(|(_, span)| ended(&span, rest));
-                self.call.record("why", why.name());
+                self.call.record("why", stop_reason.name());
                 self.call.record("attempts", attempts);
                 ended(&self.call, code);
             }
@@ -105,7 +105,7 @@ pub(crate) fn inside_attempt(spans: Option<&Spans>, attempt: u32) -> Inside {
 
 /// The events that calls of `redial` have, each within the span of its call.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct CallEvents {
     wanted: bool,
     /// Whether notes come with their moments.
     timed: bool,
@@ -113,14 +113,14 @@ pub(crate) struct Events {
     attempts: u32,
 }
 
-impl Events {
+impl CallEvents {
     pub(crate) fn begin() -> Self {
-        Events { wanted: Events::are_wanted(), ..Events::unwanted() }
+        CallEvents { wanted: CallEvents::are_wanted(), ..CallEvents::unwanted() }
     }
 
     /// Those of a call that nobody wanted events of when it began.
     pub(crate) fn unwanted() -> Self {
-        Events { wanted: false, timed: true, began: 0, attempts: 0 }
+        CallEvents { wanted: false, timed: true, began: 0, attempts: 0 }
     }
 
     /// Whether anybody wants them.
@@ -137,23 +137,29 @@ impl Events {
         self.timed = false;
     }
 
-    pub(crate) fn note(&mut self, at: Ns, note: &Note, spans: Option<&Spans>) {
+    pub(crate) fn record(&mut self, at: Ns, event: &Event, spans: Option<&Spans>) {
         if self.wanted {
             let _inside = inside(spans);
-            redial::trace::note(note);
+            redial::trace::record(event);
         }
-        match *note {
-            Note::Began { .. } => self.began = at,
-            Note::Started { number, .. } => self.attempts = self.attempts.max(number),
+        match *event {
+            Event::CallStarted { .. } => self.began = at,
+            Event::AttemptStarted { number, .. } => self.attempts = self.attempts.max(number),
             _ => {}
         }
     }
 
     /// The call ended.
-    pub(crate) fn ended(&self, at: Ns, why: Why, rpc: Rpc<'_>, spans: Option<&Spans>) {
+    pub(crate) fn ended(
+        &self,
+        at: Ns,
+        stop_reason: StopReason,
+        rpc: Rpc<'_>,
+        spans: Option<&Spans>,
+    ) {
         let _inside = inside(spans);
         let elapsed = self.timed.then(|| duration(at.saturating_sub(self.began)));
-        redial::trace::gave_up(why, self.attempts, elapsed, Some(rpc));
+        redial::trace::gave_up(stop_reason, self.attempts, elapsed, Some(rpc));
     }
 }
 

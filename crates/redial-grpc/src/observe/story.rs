@@ -4,12 +4,12 @@
 //! Rule: each note tells one thing at the most. Attempts that the end of the call cancels are told
 //! with that end, since only then it is known why they were.
 
-use redial_core::{Note, Why};
+use redial_core::{Event, StopReason};
 use redial_service_config::Code;
 
 /// Something to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum Observation {
     CallBegan,
     AttemptStarted {
         attempt: u32,
@@ -22,7 +22,7 @@ pub(crate) enum Event {
         code: Code,
     },
     CallEnded {
-        why: Why,
+        stop_reason: StopReason,
         code: Code,
         /// The status of the attempts that still ran.
         rest: Code,
@@ -67,33 +67,39 @@ impl Story {
     }
 
     /// What a note tells.
-    pub(crate) fn tell(&mut self, note: &Note) -> Option<Event> {
-        let event = match *note {
-            Note::Began { .. } => Event::CallBegan,
-            Note::Started { attempt, number } => {
+    pub(crate) fn tell(&mut self, event: &Event) -> Option<Observation> {
+        let event = match *event {
+            Event::CallStarted { .. } => Observation::CallBegan,
+            Event::AttemptStarted { attempt, number } => {
                 self.attempts = self.attempts.max(number);
                 let transparent = std::mem::take(&mut self.transparent);
-                Event::AttemptStarted { attempt, number, transparent }
+                Observation::AttemptStarted { attempt, number, transparent }
             }
-            Note::Outcome { attempt, .. } => Event::AttemptEnded { attempt, code: self.code },
-            Note::TimedOut { attempt } => {
-                Event::AttemptEnded { attempt, code: Code::DeadlineExceeded }
+            Event::AttemptOutcome { attempt, .. } => {
+                Observation::AttemptEnded { attempt, code: self.code }
             }
-            Note::Committed { attempt } => {
+            Event::AttemptTimedOut { attempt } => {
+                Observation::AttemptEnded { attempt, code: Code::DeadlineExceeded }
+            }
+            Event::Committed { attempt } => {
                 self.committed = Some(attempt);
                 return None;
             }
             // It lost. Any other that is cancelled ends with the call.
-            Note::Cancelled { attempt } if self.committed.is_some_and(|it| it != attempt) => {
-                Event::AttemptEnded { attempt, code: Code::Cancelled }
+            Event::AttemptCancelled { attempt }
+                if self.committed.is_some_and(|it| it != attempt) =>
+            {
+                Observation::AttemptEnded { attempt, code: Code::Cancelled }
             }
-            Note::Ended { why, attempt } => {
-                let (code, rest) = match (why, attempt) {
+            Event::CallEnded { stop_reason, attempt } => {
+                let (code, rest) = match (stop_reason, attempt) {
                     (_, Some(_)) => (self.code, Code::Cancelled),
-                    (Why::Deadline, None) => (Code::DeadlineExceeded, Code::DeadlineExceeded),
+                    (StopReason::Deadline, None) => {
+                        (Code::DeadlineExceeded, Code::DeadlineExceeded)
+                    }
                     (_, None) => (self.cancelled, Code::Cancelled),
                 };
-                Event::CallEnded { why, code, rest, attempts: self.attempts }
+                Observation::CallEnded { stop_reason, code, rest, attempts: self.attempts }
             }
             _ => return None,
         };
@@ -108,57 +114,66 @@ mod tests {
 
     const UNAVAILABLE: Code = Code::Unavailable;
 
-    fn outcome(attempt: u32) -> Note {
-        Note::Outcome { attempt, judgement: Directive::Fail.into() }
+    fn outcome(attempt: u32) -> Event {
+        Event::AttemptOutcome { attempt, classification: Directive::Fail.into() }
     }
 
-    fn ended(attempt: u32, code: Code) -> Option<Event> {
-        Some(Event::AttemptEnded { attempt, code })
+    fn ended(attempt: u32, code: Code) -> Option<Observation> {
+        Some(Observation::AttemptEnded { attempt, code })
     }
 
     #[test]
     fn an_attempt_ends_with_its_own_status_and_the_call_with_the_last_one() {
         let mut story = Story::new();
         assert_eq!(
-            story.tell(&Note::Started { attempt: 1, number: 1 }),
-            Some(Event::AttemptStarted { attempt: 1, number: 1, transparent: false })
+            story.tell(&Event::AttemptStarted { attempt: 1, number: 1 }),
+            Some(Observation::AttemptStarted { attempt: 1, number: 1, transparent: false })
         );
         story.saw(UNAVAILABLE);
         assert_eq!(story.tell(&outcome(1)), ended(1, UNAVAILABLE));
         story.replaces();
         assert_eq!(
-            story.tell(&Note::Started { attempt: 2, number: 1 }),
-            Some(Event::AttemptStarted { attempt: 2, number: 1, transparent: true })
+            story.tell(&Event::AttemptStarted { attempt: 2, number: 1 }),
+            Some(Observation::AttemptStarted { attempt: 2, number: 1, transparent: true })
         );
         story.saw(Code::NotFound);
         assert_eq!(story.tell(&outcome(2)), ended(2, Code::NotFound));
-        let end = Note::Ended { why: Why::Fatal, attempt: Some(2) };
+        let end = Event::CallEnded { stop_reason: StopReason::NotRetryable, attempt: Some(2) };
         let (code, rest) = (Code::NotFound, Code::Cancelled);
         assert_eq!(
             story.tell(&end),
-            Some(Event::CallEnded { why: Why::Fatal, code, rest, attempts: 1 })
+            Some(Observation::CallEnded {
+                stop_reason: StopReason::NotRetryable,
+                code,
+                rest,
+                attempts: 1
+            })
         );
     }
 
     #[test]
     fn a_loser_ends_at_the_commit_and_the_winner_does_not() {
         let mut story = Story::new();
-        assert_eq!(story.tell(&Note::Committed { attempt: 2 }), None);
-        assert_eq!(story.tell(&Note::Cancelled { attempt: 1 }), ended(1, Code::Cancelled));
-        assert_eq!(story.tell(&Note::Cancelled { attempt: 2 }), None, "the call's end tells it");
+        assert_eq!(story.tell(&Event::Committed { attempt: 2 }), None);
+        assert_eq!(story.tell(&Event::AttemptCancelled { attempt: 1 }), ended(1, Code::Cancelled));
+        assert_eq!(
+            story.tell(&Event::AttemptCancelled { attempt: 2 }),
+            None,
+            "the call's end tells it"
+        );
     }
 
     #[test]
     fn what_runs_at_the_end_ends_as_the_call_does() {
         let table = [
-            (Why::Deadline, Code::DeadlineExceeded, Code::DeadlineExceeded),
-            (Why::Cancelled, Code::Cancelled, Code::Cancelled),
+            (StopReason::Deadline, Code::DeadlineExceeded, Code::DeadlineExceeded),
+            (StopReason::Cancelled, Code::Cancelled, Code::Cancelled),
         ];
-        for (why, code, rest) in table {
+        for (stop_reason, code, rest) in table {
             let mut story = Story::new();
-            assert_eq!(story.tell(&Note::Cancelled { attempt: 1 }), None);
-            let told = story.tell(&Note::Ended { why, attempt: None });
-            assert_eq!(told, Some(Event::CallEnded { why, code, rest, attempts: 0 }));
+            assert_eq!(story.tell(&Event::AttemptCancelled { attempt: 1 }), None);
+            let told = story.tell(&Event::CallEnded { stop_reason, attempt: None });
+            assert_eq!(told, Some(Observation::CallEnded { stop_reason, code, rest, attempts: 0 }));
         }
     }
 
@@ -166,9 +181,9 @@ mod tests {
     fn a_call_that_its_own_body_ends_between_attempts_has_the_status_of_that() {
         let mut story = Story::new();
         story.ends_with(Code::ResourceExhausted);
-        let (why, rest) = (Why::Cancelled, Code::Cancelled);
-        let told = story.tell(&Note::Ended { why, attempt: None });
+        let (stop_reason, rest) = (StopReason::Cancelled, Code::Cancelled);
+        let told = story.tell(&Event::CallEnded { stop_reason, attempt: None });
         let code = Code::ResourceExhausted;
-        assert_eq!(told, Some(Event::CallEnded { why, code, rest, attempts: 0 }));
+        assert_eq!(told, Some(Observation::CallEnded { stop_reason, code, rest, attempts: 0 }));
     }
 }

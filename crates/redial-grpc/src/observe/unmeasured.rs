@@ -6,7 +6,7 @@ use bytes::Bytes;
 use redial_core::Ns;
 
 use crate::methods::PlanRef;
-use crate::observe::story::Event;
+use crate::observe::story::Observation;
 use crate::observe::{Listeners, Sent};
 use crate::shared::Shared;
 use crate::statistics::Happened;
@@ -39,7 +39,7 @@ impl Measures {
     pub(crate) fn happened(&mut self, _happened: Happened) {
         match *self {}
     }
-    pub(crate) fn event(&mut self, _at: Ns, _event: Event) {
+    pub(crate) fn record(&mut self, _at: Ns, _event: Observation) {
         match *self {}
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial::NoteDetail;
-use redial_core::{Note, Ns, Why, duration};
+use redial::call_log::EventDetail;
+use redial_core::{Event, Ns, StopReason, duration};
 use redial_service_config::Code;
 
 use super::{ATTEMPTS_REPORTED_MAX, AttemptReport, LOGGED_MESSAGE_MAX};
@@ -32,23 +32,23 @@ impl AttemptHistory {
     }
 
     /// Records a note.
-    pub(crate) fn note(&mut self, at: Ns, note: &Note, used: Option<&UsedBackends>) {
-        match *note {
-            Note::Began { .. } => self.began = at,
-            Note::Started { attempt, number } => self.started(at, attempt, number),
-            Note::Committed { attempt } => {
+    pub(crate) fn record(&mut self, at: Ns, event: &Event, used: Option<&UsedBackends>) {
+        match *event {
+            Event::CallStarted { .. } => self.began = at,
+            Event::AttemptStarted { attempt, number } => self.started(at, attempt, number),
+            Event::Committed { attempt } => {
                 self.named(attempt, used);
             }
-            Note::Outcome { attempt, .. } => {
+            Event::AttemptOutcome { attempt, .. } => {
                 let (code, message) = self.outcome.take().unwrap_or((Code::Unknown, None));
                 self.ended(at, attempt, Some(code), message, used);
             }
-            Note::TimedOut { attempt } => {
+            Event::AttemptTimedOut { attempt } => {
                 let code = Some(Code::DeadlineExceeded);
                 let message = "the attempt timed out".into();
                 self.ended(at, attempt, code, Some(message), used);
             }
-            Note::Cancelled { attempt } => {
+            Event::AttemptCancelled { attempt } => {
                 let waited = used.and_then(|used| used.wait_of(attempt));
                 self.ended(at, attempt, None, waited, used);
             }
@@ -57,21 +57,21 @@ impl AttemptHistory {
     }
 
     /// What a call log shows beside a note that was recorded.
-    pub(crate) fn detail(&self, note: &Note) -> NoteDetail {
-        let (attempt, ended) = match *note {
-            Note::Committed { attempt } => (attempt, false),
-            Note::Outcome { attempt, .. }
-            | Note::TimedOut { attempt }
-            | Note::Cancelled { attempt } => (attempt, true),
-            _ => return NoteDetail::new(),
+    pub(crate) fn detail(&self, event: &Event) -> EventDetail {
+        let (attempt, ended) = match *event {
+            Event::Committed { attempt } => (attempt, false),
+            Event::AttemptOutcome { attempt, .. }
+            | Event::AttemptTimedOut { attempt }
+            | Event::AttemptCancelled { attempt } => (attempt, true),
+            _ => return EventDetail::new(),
         };
         let mut all = self.first.iter().chain(&self.later);
         let Some(report) = all.find(|report| report.attempt == attempt) else {
-            return NoteDetail::new();
+            return EventDetail::new();
         };
         let detail = match report.backend() {
-            Some(backend) => NoteDetail::new().backend(backend),
-            None => NoteDetail::new(),
+            Some(backend) => EventDetail::new().backend(backend),
+            None => EventDetail::new(),
         };
         match (report.status, &report.message) {
             _ if !ended => detail,
@@ -134,8 +134,15 @@ impl AttemptHistory {
 
     /// The status and message that a call ended with which ended so.
     /// `code`: that of the last outcome, whose attempt may be left out here.
-    pub(crate) fn end(&self, why: Why, attempt: Option<u32>, code: Code) -> (Code, Option<&str>) {
-        let Some(attempt) = attempt else { return (end_without_outcome(why), self.waited()) };
+    pub(crate) fn end(
+        &self,
+        stop_reason: StopReason,
+        attempt: Option<u32>,
+        code: Code,
+    ) -> (Code, Option<&str>) {
+        let Some(attempt) = attempt else {
+            return (end_without_outcome(stop_reason), self.waited());
+        };
         let mut all = self.first.iter().chain(&self.later);
         match all.find(|report| report.attempt == attempt) {
             Some(report) => (report.status.unwrap_or(code), report.message()),
@@ -162,8 +169,8 @@ impl AttemptHistory {
 }
 
 /// The status of a call that no outcome ended.
-pub(crate) fn end_without_outcome(why: Why) -> Code {
-    if why == Why::Deadline { Code::DeadlineExceeded } else { Code::Cancelled }
+pub(crate) fn end_without_outcome(stop_reason: StopReason) -> Code {
+    if stop_reason == StopReason::Deadline { Code::DeadlineExceeded } else { Code::Cancelled }
 }
 
 /// What logs may show of messages and errors.
@@ -206,12 +213,12 @@ mod tests {
 
     use super::*;
 
-    fn outcome(attempt: u32) -> Note {
-        Note::Outcome { attempt, judgement: Directive::Fail.into() }
+    fn outcome(attempt: u32) -> Event {
+        Event::AttemptOutcome { attempt, classification: Directive::Fail.into() }
     }
 
     fn began(history: &mut AttemptHistory) {
-        history.note(1_000, &Note::Began { deadline: None, idempotent: true }, None);
+        history.record(1_000, &Event::CallStarted { deadline: None, idempotent: true }, None);
     }
 
     #[test]
@@ -220,9 +227,13 @@ mod tests {
         let mut history = AttemptHistory::default();
         began(&mut history);
         for attempt in 1..=last {
-            history.note(u64::from(attempt), &Note::Started { attempt, number: attempt }, None);
+            history.record(
+                u64::from(attempt),
+                &Event::AttemptStarted { attempt, number: attempt },
+                None,
+            );
             history.outcome(Code::Unavailable, Some("busy".into()));
-            history.note(u64::from(attempt), &outcome(attempt), None);
+            history.record(u64::from(attempt), &outcome(attempt), None);
             let at_limit = attempt as usize == ATTEMPTS_REPORTED_MAX;
             assert!(!at_limit || history.omitted == 0, "the limit itself fits");
         }
@@ -236,18 +247,21 @@ mod tests {
     fn report_times_an_attempt_from_its_own_start() {
         let mut history = AttemptHistory::default();
         began(&mut history);
-        history.note(1_000, &Note::Started { attempt: 1, number: 1 }, None);
-        history.note(3_000, &Note::Started { attempt: 2, number: 2 }, None);
+        history.record(1_000, &Event::AttemptStarted { attempt: 1, number: 1 }, None);
+        history.record(3_000, &Event::AttemptStarted { attempt: 2, number: 2 }, None);
         history.outcome(Code::Aborted, None);
-        history.note(7_000, &outcome(2), None);
+        history.record(7_000, &outcome(2), None);
         assert_eq!(history.detail(&outcome(2)).error.as_deref(), Some("ABORTED"));
-        let cancelled = Note::Cancelled { attempt: 1 };
-        history.note(7_000, &cancelled, None);
+        let cancelled = Event::AttemptCancelled { attempt: 1 };
+        history.record(7_000, &cancelled, None);
         assert!(history.detail(&cancelled).is_empty(), "a cancelled attempt has no error");
-        assert_eq!(history.end(Why::Fatal, Some(2), Code::Unknown), (Code::Aborted, None));
-        let left_out = history.end(Why::Fatal, Some(9), Code::NotFound);
+        assert_eq!(
+            history.end(StopReason::NotRetryable, Some(2), Code::Unknown),
+            (Code::Aborted, None)
+        );
+        let left_out = history.end(StopReason::NotRetryable, Some(9), Code::NotFound);
         assert_eq!(left_out, (Code::NotFound, None));
-        let late = history.end(Why::Deadline, None, Code::Aborted);
+        let late = history.end(StopReason::Deadline, None, Code::Aborted);
         assert_eq!(late, (Code::DeadlineExceeded, None));
         let (all, _) = history.take();
         assert_eq!(all[0].to_string(), "attempt 1: cancelled after 6.0µs");

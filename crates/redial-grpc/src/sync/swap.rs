@@ -13,9 +13,9 @@ pub(crate) type ArcSwap<T> = Swap<Arc<T>>;
 pub(crate) struct Swap<P>(Mutex<P>);
 
 /// What was there when it was loaded.
-pub(crate) struct Loaded<P>(P);
+pub(crate) struct Guard<P>(P);
 
-impl<P> Deref for Loaded<P> {
+impl<P> Deref for Guard<P> {
     type Target = P;
 
     fn deref(&self) -> &P {
@@ -40,8 +40,8 @@ impl<T> Swap<Arc<T>> {
 }
 
 impl<P: Pointer> Swap<P> {
-    pub(crate) fn load(&self) -> Loaded<P> {
-        Loaded(lock(&self.0).clone())
+    pub(crate) fn load(&self) -> Guard<P> {
+        Guard(lock(&self.0).clone())
     }
 
     pub(crate) fn store(&self, pointer: P) {

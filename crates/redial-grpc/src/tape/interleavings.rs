@@ -78,7 +78,7 @@ impl Model {
             return Poll::Ready(None);
         }
         if !cursor.open {
-            return Poll::Ready(Some(Err(ReplayError(Early::Over))));
+            return Poll::Ready(Some(Err(ReplayError(Early::OverLimitAction))));
         }
         cursor.written = cursor.next;
         for _ in 0..EMPTY_MAX + 2 {

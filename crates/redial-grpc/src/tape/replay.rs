@@ -108,14 +108,14 @@ pub struct ReplayError(pub(super) Early);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Early {
-    Over,
+    OverLimitAction,
     Failed,
 }
 
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Early::Over => "the attempt is over",
+            Early::OverLimitAction => "the attempt is over",
             Early::Failed => "the request body failed",
         })
     }
@@ -127,7 +127,7 @@ impl Error for ReplayError {
         // there is none; which of body and response it sees cancelled first is chance.
         static CANCEL: LazyLock<h2::Error> = LazyLock::new(|| h2::Reason::CANCEL.into());
         match self.0 {
-            Early::Over => Some(&*CANCEL),
+            Early::OverLimitAction => Some(&*CANCEL),
             Early::Failed => None,
         }
     }

@@ -7,7 +7,7 @@ use super::script::{Got, Item, Script, Source, Task, Woken};
 use super::*;
 use crate::meter::Meter;
 
-const OVER: Got = Poll::Ready(Some(Err(ReplayError(Early::Over))));
+const OVER: Got = Poll::Ready(Some(Err(ReplayError(Early::OverLimitAction))));
 const FAILED: Got = Poll::Ready(Some(Err(ReplayError(Early::Failed))));
 const END: Got = Poll::Ready(None);
 
@@ -806,7 +806,7 @@ fn an_attempt_that_is_over_resets_its_stream_as_cancelled() {
         (error.to_string(), source.and_then(h2::Error::reason))
     };
     let cancel = Some(h2::Reason::CANCEL);
-    assert_eq!(reason(Early::Over), ("the attempt is over".to_owned(), cancel));
+    assert_eq!(reason(Early::OverLimitAction), ("the attempt is over".to_owned(), cancel));
     assert_eq!(reason(Early::Failed), ("the request body failed".to_owned(), None));
 }
 
@@ -854,7 +854,7 @@ fn a_source_may_end_its_own_tape_while_it_is_asked() {
         let mut body = tape.open(1);
         let mut cx = Context::from_waker(Waker::noop());
         let read = Pin::new(&mut body).poll_frame(&mut cx);
-        let over = matches!(read, Poll::Ready(Some(Err(ReplayError(Early::Over)))));
+        let over = matches!(read, Poll::Ready(Some(Err(ReplayError(Early::OverLimitAction)))));
         done.send((over, lock(&tape.inner).source.is_none())).unwrap();
     });
     let seen =

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::{echo, hedge_config, retry_config};
 use http::{Request, Response};
 use redial_echo::{EchoRequest, EchoResponse, Failing};
-use redial_grpc::{CallDiary, CallOptions, MethodStatistics, Note, Retries, RetryLayer};
+use redial_grpc::{CallOptions, Event, MethodStatistics, Retries, RetryLayer, SharedCallLog};
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Code, Streaming};
@@ -182,7 +182,7 @@ async fn seen(
     request: EchoRequest,
     tokens: u32,
     dropped_after: Duration,
-    diary: Option<&CallDiary>,
+    call_log: Option<&SharedCallLog>,
 ) -> Seen {
     let throttle =
         format!(r#"{{ "retryThrottling": {{ "maxTokens": {tokens}, "tokenRatio": 0.5 }},"#);
@@ -192,8 +192,8 @@ async fn seen(
     // Into a throttle that is full a success would write nothing.
     client.unary(failing(4, "x")).await.unwrap_err();
     let mut request = tonic::Request::new(request);
-    if let Some(diary) = diary {
-        request.extensions_mut().insert(CallOptions::new().diary(diary));
+    if let Some(call_log) = call_log {
+        request.extensions_mut().insert(CallOptions::new().call_log(call_log));
     }
     let mut messages = 0;
     let call = async {
@@ -239,14 +239,14 @@ async fn a_call_that_nobody_reads_ends_and_counts_like_one_that_somebody_reads()
         let dropped_after = Duration::from_secs(if expected.0 == 1 { 90 } else { 30 });
         // Of 8 tokens so few are left that no retry is granted.
         for tokens in [100, 8] {
-            let diary = CallDiary::new();
-            let read = seen(request.clone(), tokens, dropped_after, Some(&diary)).await;
+            let call_log = SharedCallLog::new();
+            let read = seen(request.clone(), tokens, dropped_after, Some(&call_log)).await;
             let unread = seen(request.clone(), tokens, dropped_after, None).await;
             assert_eq!(read, unread, "{request:?}");
             if tokens == 100 {
                 assert_eq!((unread.0, unread.1), expected, "{request:?}");
             }
-            assert!(matches!(diary.take().notes().last(), Some((_, Note::Ended { .. }))));
+            assert!(matches!(call_log.take().events().last(), Some((_, Event::CallEnded { .. }))));
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tower::{ServiceBuilder, service_fn};
 
-pub(crate) type Client = EchoClient<RetryService<Channel>>;
+pub(crate) type ClientOptions = EchoClient<RetryService<Channel>>;
 
 /// A channel to a server of the echo service.
 pub(crate) fn echo_channel() -> Channel {
@@ -36,7 +36,7 @@ pub(crate) fn echo_channel() -> Channel {
 }
 
 /// A client of the echo service with this layer.
-pub(crate) fn echo(layer: &RetryLayer) -> Client {
+pub(crate) fn echo(layer: &RetryLayer) -> ClientOptions {
     EchoClient::new(ServiceBuilder::new().layer(layer.clone()).service(echo_channel()))
 }
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use redial::testing::Given;
-use redial::{Note, Why};
+use redial::{Event, StopReason};
 use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{Connector, Handle, Pipe, Record, Script, Server};
 use redial_grpc::{
-    CallDiary, CallOptions, CallReport, Control, RetryLayer, RetryLayerBuilder, RetryService,
-    ServiceConfig,
+    CallOptions, CallReport, Control, RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig,
+    SharedCallLog,
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
@@ -51,7 +51,7 @@ pub(crate) fn layer(fields: &str) -> RetryLayerBuilder {
     RetryLayer::builder().config(config(fields))
 }
 
-pub(crate) type Client = EchoClient<RetryService<Channel>>;
+pub(crate) type ClientOptions = EchoClient<RetryService<Channel>>;
 
 /// A channel over pipes.
 pub(crate) fn channel(endpoint: &Endpoint, connector: &Connector) -> Channel {
@@ -71,7 +71,7 @@ pub(crate) struct Rig {
     pub(crate) server: Handle<Pipe>,
     pub(crate) layer: RetryLayer,
     pub(crate) control: Control,
-    pub(crate) client: Client,
+    pub(crate) client: ClientOptions,
     /// Every draw is 0.5 as long as this is there.
     _draws: Given,
 }
@@ -101,16 +101,16 @@ impl Rig {
 
     /// Makes a unary call of this request.
     pub(crate) async fn call_with(&mut self, mut request: Request<EchoRequest>) -> Told {
-        let diary = CallDiary::new();
+        let call_log = SharedCallLog::new();
         let options = request.extensions_mut().get_or_insert_default::<CallOptions>();
-        *options = options.clone().diary(&diary);
+        *options = options.clone().call_log(&call_log);
         let result = self.client.unary(request).await;
-        self.told(&diary, result)
+        self.told(&call_log, result)
     }
 
     /// What is known of a call that is over.
-    pub(crate) fn told(&self, diary: &CallDiary, result: Answer) -> Told {
-        Told { result, notes: diary.read().notes().to_vec(), record: self.server.record() }
+    pub(crate) fn told(&self, call_log: &SharedCallLog, result: Answer) -> Told {
+        Told { result, events: call_log.read().events().to_vec(), record: self.server.record() }
     }
 
     /// Retries made, retries failed and replacements of all methods.
@@ -137,7 +137,7 @@ pub(crate) type Answer = Result<Response<EchoResponse>, Status>;
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) result: Answer,
-    pub(crate) notes: Vec<(u64, Note)>,
+    pub(crate) events: Vec<(u64, Event)>,
     pub(crate) record: Record,
 }
 
@@ -167,15 +167,16 @@ impl Told {
 
     /// When attempts started, in ms since the call began.
     pub(crate) fn starts(&self) -> Vec<u64> {
-        let began = self.notes[0].0;
-        let started = self.notes.iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+        let began = self.events[0].0;
+        let started =
+            self.events.iter().filter(|(_, event)| matches!(event, Event::AttemptStarted { .. }));
         started.map(|(at, _)| (at - began) / 1_000_000).collect()
     }
 
     /// How many attempts started, replacements aside.
     pub(crate) fn attempts(&self) -> u32 {
-        let numbers = self.notes.iter().filter_map(|(_, note)| match note {
-            Note::Started { number, .. } => Some(*number),
+        let numbers = self.events.iter().filter_map(|(_, event)| match event {
+            Event::AttemptStarted { number, .. } => Some(*number),
             _ => None,
         });
         numbers.max().unwrap_or(0)
@@ -183,18 +184,18 @@ impl Told {
 
     /// What each outcome proved.
     pub(crate) fn proofs(&self) -> Vec<Option<Proof>> {
-        let proofs = self.notes.iter().filter_map(|(_, note)| match note {
-            Note::Outcome { judgement, .. } => Some(judgement.proof),
+        let proofs = self.events.iter().filter_map(|(_, event)| match event {
+            Event::AttemptOutcome { classification, .. } => Some(classification.proof),
             _ => None,
         });
         proofs.collect()
     }
 
     /// Why it ended, and when, in ms since it began.
-    pub(crate) fn end(&self) -> (Why, u64) {
-        let (began, &(at, last)) = (self.notes[0].0, self.notes.last().unwrap());
+    pub(crate) fn end(&self) -> (StopReason, u64) {
+        let (began, &(at, last)) = (self.events[0].0, self.events.last().unwrap());
         match last {
-            Note::Ended { why, .. } => (why, (at - began) / 1_000_000),
+            Event::CallEnded { stop_reason, .. } => (stop_reason, (at - began) / 1_000_000),
             other => panic!("it has not ended: {other:?}"),
         }
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redial::{Note, Why};
+use redial::{Event, StopReason};
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions, Retries};
+use redial_grpc::{CallOptions, Retries, SharedCallLog};
 use tokio::runtime::Handle;
 use tokio_stream::StreamExt as _;
 use tonic::Request;
@@ -55,17 +55,17 @@ async fn drop_before_first_poll_leaks_nothing() {
             tokio::time::sleep(ms(1)).await;
             Handle::current().metrics().num_alive_tasks()
         };
-        let diary = CallDiary::new();
+        let call_log = SharedCallLog::new();
         let mut request = raw_request(b"0123456789");
-        request.extensions_mut().insert(CallOptions::new().diary(&diary));
+        request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
         std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
         let before = settled().await;
         let call = service.call(request);
         assert_eq!(rig.control.bytes_kept(), 15);
         drop(call);
         assert_eq!(rig.control.bytes_kept(), 0);
-        let last = diary.read().notes().last().unwrap().1;
-        assert_eq!(last, Note::Ended { why: Why::Cancelled, attempt: None });
+        let last = call_log.read().events().last().unwrap().1;
+        assert_eq!(last, Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None });
         tokio::time::sleep(ms(1_000)).await;
         assert_eq!(settled().await, before, "no task is left");
         let open = rig.server.record().streams.iter().filter(|it| it.end.is_none()).count();
@@ -76,7 +76,7 @@ async fn drop_before_first_poll_leaks_nothing() {
 /// In grpc-js calls that are cancelled are never freed where only transparent retries are on
 /// (grpc-node#2301).
 ///
-/// Red: keep the call's state in its box (no `place.forget_state();` in `give_back`).
+/// Red: keep the call's state in its box (no `place.forget_state();` in `refund`).
 #[tokio::test(start_paused = true)]
 async fn cancelled_call_frees_everything() {
     for retries in [Retries::Transparent, Retries::All, Retries::Off] {
@@ -89,15 +89,18 @@ async fn cancelled_call_frees_everything() {
         };
         let before = settled().await;
         for after in [0, 1, 20] {
-            let diary = CallDiary::new();
+            let call_log = SharedCallLog::new();
             let mut request = Request::new(message("x"));
-            request.extensions_mut().insert(CallOptions::new().diary(&diary));
+            request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
             let call = rig.client.unary(request);
             assert!(tokio::time::timeout(Duration::from_millis(after), call).await.is_err());
             assert_eq!(settled().await, before, "{retries:?} after {after} ms");
             assert_eq!((rig.control.bytes_kept(), rig.server.counts().streams_open), (0, 0));
-            let last = diary.read().notes().last().unwrap().1;
-            assert_eq!(last, Note::Ended { why: Why::Cancelled, attempt: None });
+            let last = call_log.read().events().last().unwrap().1;
+            assert_eq!(
+                last,
+                Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None }
+            );
         }
         let streams = rig.server.record().streams;
         assert!(streams[1..].iter().all(|it| it.end.unwrap().how == CANCELLED));

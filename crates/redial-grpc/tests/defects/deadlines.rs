@@ -1,10 +1,10 @@
 //! Deadlines and timeouts.
 
-use redial::Why;
+use redial::StopReason;
 use redial::testing::{Play, Script as Played, hangs, meets, succeeds};
 use redial_core::Random;
 use redial_faults::grpc::{Answer, Server, StatusNumber as Peer};
-use redial_grpc::{Client, ServiceConfig};
+use redial_grpc::{ClientOptions, ServiceConfig};
 use redial_service_config::{Code as Status, Pushback};
 use tonic::Code;
 
@@ -26,7 +26,10 @@ async fn per_attempt_timeout_on_last_attempt_returns() {
     let server = Server::new([busy(), busy(), Answer::hang()]);
     let mut rig = Rig::over(&endpoint().timeout(ms(40)), layer(RETRY).build(), server);
     let told = tokio::time::timeout(ms(5_000), rig.call()).await.expect("it ends");
-    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Fatal, 190)));
+    assert_eq!(
+        (told.code(), told.end()),
+        (Code::DeadlineExceeded, (StopReason::NotRetryable, 190))
+    );
     assert_eq!(told.starts(), [0, 50, 150]);
 }
 
@@ -39,7 +42,7 @@ async fn per_attempt_timeout_on_last_attempt_returns() {
 fn deadline_race_with_backoff_timer_always_completes() {
     let fields = RETRY.replace(r#""maxAttempts": 3"#, r#""maxAttempts": 5"#);
     let config = config(&fields);
-    let plan = Client::default().plan(config.method(UNARY));
+    let plan = ClientOptions::default().plan(config.method(UNARY));
     let policy = plan.playable(None);
     let (mut raced, mut ended) = (0, [0; 2]);
     for seed in 0..10_000 {
@@ -66,8 +69,8 @@ fn deadline_race_with_backoff_timer_always_completes() {
         assert!(end.at <= deadline, "seed {seed}: {end:?} after {deadline:?}");
         let late = played.starts().into_iter().filter(|at| *at >= deadline).count();
         assert_eq!(late, 0, "seed {seed}: something started at the deadline");
-        ended[usize::from(end.why == Why::Deadline)] += 1;
-        raced += u32::from(end.why == Why::Deadline && end.at == deadline);
+        ended[usize::from(end.stop_reason == StopReason::Deadline)] += 1;
+        raced += u32::from(end.stop_reason == StopReason::Deadline && end.at == deadline);
     }
     assert!(ended.iter().all(|count| *count > 1_000), "both ends are common: {ended:?}");
     assert!(raced > 1_000, "{raced}");

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response};
-use redial::Why;
+use redial::StopReason;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{Answer, How, Once, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{RetryLayer, RetryService, ServiceConfig};
@@ -42,12 +42,12 @@ async fn hedging_throttled_by_own_failure_returns_failure() {
     let mut rig = Rig::of(hedges("1s", 3, 2), server);
     let told = tokio::time::timeout(ms(5_000), rig.call()).await.expect("it ends");
     assert_eq!((told.code(), told.status().message()), (Code::Unavailable, "the only one"));
-    assert_eq!((told.end(), told.starts()), ((Why::Throttled, 5), vec![0]));
+    assert_eq!((told.end(), told.starts()), ((StopReason::Throttled, 5), vec![0]));
 }
 
 /// In grpc-java a failure that is not fatal does not send the next hedge at once (#10145).
 ///
-/// Red: arm the timer again (`self.schedule_hedge(now, world)` in place of `self.hedge(..)` in
+/// Red: arm the timer again (`self.schedule_hedge(now, env)` in place of `self.hedge(..)` in
 /// `Call::hedge_failed`).
 #[tokio::test(start_paused = true)]
 async fn hedging_nonfatal_sends_next_immediately() {
@@ -75,12 +75,12 @@ async fn hedging_positive_pushback_is_waited() {
 
 /// grpc-js never asks the throttle before it sends a hedge.
 ///
-/// Red: grant always (`true` in place of the comparison in `Tokens::take`).
+/// Red: grant always (`true` in place of the comparison in `TokenBucket::take`).
 #[tokio::test(start_paused = true)]
 async fn hedging_respects_throttle() {
     let script = Script::new().attempts([busy()]).otherwise(Answer::echo().after(ms(100)));
     let mut rig = Rig::of(hedges("0.02s", 3, 2), Server::new(script));
-    assert_eq!(rig.call().await.end().0, Why::Throttled);
+    assert_eq!(rig.call().await.end().0, StopReason::Throttled);
     // Half of the tokens are left: the first is always sent, and nothing else.
     let told = rig.call().await;
     assert_eq!((told.code(), told.starts()), (Code::Ok, vec![0]));
@@ -89,7 +89,7 @@ async fn hedging_respects_throttle() {
 
 /// In grpc-js "do not retry" cancels the hedges that are outstanding, the winner among them.
 ///
-/// Red: end the call with it (`self.finish(Why::Refused, self.failed, now, world)` under
+/// Red: end the call with it (`self.finish(StopReason::ServerRefused, self.failed, now, env)` under
 /// `Hint::Stop` in `Call::hedge_failed`).
 #[tokio::test(start_paused = true)]
 async fn hedging_negative_pushback_keeps_outstanding() {
@@ -98,7 +98,7 @@ async fn hedging_negative_pushback_keeps_outstanding() {
     let mut rig = Rig::of(hedges("0.02s", 3, 10), server);
     let told = rig.call().await;
     assert_eq!((told.code(), told.starts()), (Code::Ok, vec![0, 20]), "no third");
-    assert_eq!((told.end(), told.previous_told()), ((Why::Succeeded, 100), None));
+    assert_eq!((told.end(), told.previous_told()), ((StopReason::Succeeded, 100), None));
 }
 
 /// A service without a connection. Each attempt pends for ever but the last, which answers; an

@@ -1,6 +1,6 @@
 //! What servers say about the next attempt.
 
-use redial::Why;
+use redial::StopReason;
 use redial_faults::grpc::{Answer, Script, StatusNumber as Peer};
 use tonic::Code;
 
@@ -71,7 +71,7 @@ async fn malformed_pushback_keeps_server_status() {
 
 /// In grpcio 1.85 it also spoils the calls that come after it on the same channel.
 ///
-/// Red: let it drain the throttle (`left.saturating_sub(1_000_000)` in `Tokens::failed`).
+/// Red: let it drain the throttle (`left.saturating_sub(1_000_000)` in `TokenBucket::failed`).
 #[tokio::test(start_paused = true)]
 async fn malformed_pushback_next_call_ok() {
     let script = [busy().pushback("abc"), busy().pushback("5"), Answer::echo()];
@@ -89,10 +89,14 @@ async fn pushback_garbage_means_no_retry() {
     for garbage in GARBAGE.into_iter().chain(["-1", "-2147483649"]) {
         let mut rig = Rig::new(RETRY, [busy().pushback(garbage), Answer::echo()]);
         let told = rig.call().await;
-        assert_eq!((told.end().0, told.starts()), (Why::Refused, vec![0]), "{garbage:?}");
+        assert_eq!(
+            (told.end().0, told.starts()),
+            (StopReason::ServerRefused, vec![0]),
+            "{garbage:?}"
+        );
         assert_eq!(rig.tokens(), 9_000, "{garbage:?}");
     }
     let twice = busy().pushback("5").pushback("5");
     let mut rig = Rig::new(RETRY, [twice, Answer::echo()]);
-    assert_eq!(rig.call().await.end().0, Why::Refused);
+    assert_eq!(rig.call().await.end().0, StopReason::ServerRefused);
 }

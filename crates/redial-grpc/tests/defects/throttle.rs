@@ -1,6 +1,6 @@
 //! The throttle.
 
-use redial::Why;
+use redial::StopReason;
 use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{RetryLayer, ServiceConfig};
 use tonic::Code;
@@ -31,14 +31,14 @@ async fn same_config_update_keeps_tokens() {
     rig.control.set_json(&text).unwrap();
     assert_eq!(rig.tokens(), 7_000);
     rig.call().await;
-    assert_eq!((rig.call().await.end().0, rig.tokens()), (Why::Throttled, 4_000));
+    assert_eq!((rig.call().await.end().0, rig.tokens()), (StopReason::Throttled, 4_000));
 }
 
 /// A user of grpc-js saw one attempt instead of three once there was a throttle (grpc-node#2923):
 /// with few tokens, that is what the rule says. Retries are allowed while more than half is left,
 /// after the failure has been counted.
 ///
-/// Red: allow them at the half (`>=` in `Tokens::take`).
+/// Red: allow them at the half (`>=` in `TokenBucket::take`).
 #[tokio::test(start_paused = true)]
 async fn throttle_boundary_table() {
     let table = [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 4), (9, 5), (10, 5)];
@@ -69,7 +69,7 @@ async fn rst_no_error_without_trailers_is_failure() {
     let cut = Answer::headers().message("").then_reset(Reason::NO_ERROR);
     let mut rig = Rig::new(RETRY, [Answer::trailers_only(Peer::UNAVAILABLE), cut.clone()]);
     let told = rig.call().await;
-    assert_eq!((told.code(), told.end().0), (Code::Unknown, Why::Fatal));
+    assert_eq!((told.code(), told.end().0), (Code::Unknown, StopReason::NotRetryable));
     assert_eq!(rig.tokens(), 9_000, "a success would have added to it");
     let mut rig = Rig::new(RETRY, [cut]);
     let mut stream = rig.client.server_stream(message("x")).await.unwrap().into_inner();

@@ -1,6 +1,6 @@
 //! Replacements of what provably did not run.
 
-use redial::Why;
+use redial::StopReason;
 use redial_core::Proof;
 use redial_faults::grpc::{Answer, Close, LastStream, Reason};
 use tonic::Code;
@@ -52,7 +52,7 @@ async fn transparent_flag_not_sticky() {
     let script = [refused(), Answer::close(Close::Orderly), Answer::echo()];
     let mut rig = Rig::new("", script);
     let told = rig.call().await;
-    assert_eq!((told.code(), told.end().0), (Code::Unavailable, Why::Fatal));
+    assert_eq!((told.code(), told.end().0), (Code::Unavailable, StopReason::NotRetryable));
     assert_eq!((told.starts(), told.proofs()), (vec![0, 0], vec![Some(Proof::Unprocessed), None]));
     assert_eq!(rig.statistics(), (0, 0, 1));
 }

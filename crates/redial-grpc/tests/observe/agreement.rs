@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use redial::{Note, Why};
+use redial::{Event, StopReason};
 use redial_faults::grpc::{Answer, Close, Reason, Server, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions, Code, Retries};
+use redial_grpc::{CallOptions, Code, Retries, SharedCallLog};
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Status};
 
@@ -109,7 +109,7 @@ fn measured(snapshotter: &Snapshotter) -> BTreeMap<(String, String), (u64, u64)>
 }
 
 /// One call, and why it ended.
-async fn agree(seed: u64) -> Why {
+async fn agree(seed: u64) -> StopReason {
     let recorder = DebuggingRecorder::new();
     let _guard = metrics::set_default_local_recorder(&recorder);
     let random = &mut Rng::with_seed(seed);
@@ -123,18 +123,20 @@ async fn agree(seed: u64) -> Why {
     let layer = builder.per_rpc_buffer_limit_in_bytes(random.u64(5..100)).build();
     let answers: Vec<_> = (0..12).map(|_| answer(random)).collect();
     let mut rig = Rig::of(layer, Server::new(answers.clone()));
-    let diary = CallDiary::new();
-    let heard = hear(&mut rig, random, CallOptions::new().diary(&diary)).await;
-    let diary = diary.take();
-    let said = format!("seed {seed}: {heard:?} of {fields} and {answers:#?}: {diary:#?}");
+    let call_log = SharedCallLog::new();
+    let heard = hear(&mut rig, random, CallOptions::new().call_log(&call_log)).await;
+    let call_log = call_log.take();
+    let said = format!("seed {seed}: {heard:?} of {fields} and {answers:#?}: {call_log:#?}");
 
-    let notes: Vec<_> = diary.notes().iter().map(|(_, note)| *note).collect();
-    let ends = notes.iter().filter(|note| matches!(note, Note::Ended { .. })).count();
-    let Some(Note::Ended { why, .. }) = notes.last() else { panic!("it has no end, {said}") };
+    let events: Vec<_> = call_log.events().iter().map(|(_, event)| *event).collect();
+    let ends = events.iter().filter(|event| matches!(event, Event::CallEnded { .. })).count();
+    let Some(Event::CallEnded { stop_reason, .. }) = events.last() else {
+        panic!("it has no end, {said}")
+    };
     assert_eq!(ends, 1, "{said}");
-    let expected = match why {
-        Why::Succeeded => heard == Code::Ok,
-        Why::Deadline => heard == Code::DeadlineExceeded,
+    let expected = match stop_reason {
+        StopReason::Succeeded => heard == Code::Ok,
+        StopReason::Deadline => heard == Code::DeadlineExceeded,
         _ => heard != Code::Ok && heard != Code::DeadlineExceeded,
     };
     assert!(expected, "{said}");
@@ -148,7 +150,8 @@ async fn agree(seed: u64) -> Why {
         measured.keys().filter(|(name, _)| name == "grpc.client.call.duration").collect();
     assert_eq!(called.len(), 1, "{said}");
     assert_eq!(called[0].1, heard.name(), "{said}");
-    let started = notes.iter().filter(|note| matches!(note, Note::Started { .. })).count() as u64;
+    let started =
+        events.iter().filter(|event| matches!(event, Event::AttemptStarted { .. })).count() as u64;
     assert_eq!(counts("grpc.client.attempt.started").1, started, "{said}");
     assert_eq!(counts("grpc.client.attempt.duration").0, started, "{said}");
     assert_eq!(counts("grpc.client.attempt.sent_total_compressed_message_size").0, started);
@@ -168,10 +171,10 @@ async fn agree(seed: u64) -> Why {
     assert!(streams.len() as u64 <= started, "{said}");
     let most = streams.iter().filter_map(redial_faults::grpc::Stream::previous_attempts).max();
     assert!(most.unwrap_or(0) <= repeats, "{said}");
-    *why
+    *stop_reason
 }
 
-/// Red: `call.ended(code, judgement);` left out in `lost` of `body.rs`.
+/// Red: `call.ended(code, classification);` left out in `lost` of `body.rs`.
 #[tokio::test(start_paused = true)]
 async fn whoever_tells_of_a_call_tells_the_same() {
     let mut ends = BTreeMap::new();

@@ -12,7 +12,7 @@ use opentelemetry_sdk::metrics::data::{
 };
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use redial_echo::EchoRequest;
-use redial_grpc::{Gauge, Measure, RetryLayer, RetryLayerBuilder, ServiceConfig};
+use redial_grpc::{Gauge, Metric, RetryLayer, RetryLayerBuilder, ServiceConfig};
 
 fn throttled(server: &str) -> RetryLayerBuilder {
     let throttling = r#"{ "retryThrottling": { "maxTokens": 10, "tokenRatio": 0.5 },"#;
@@ -27,7 +27,7 @@ fn failing(failures: u32) -> EchoRequest {
 #[tokio::test(start_paused = true)]
 async fn gauges_and_buckets_reach_prometheus() {
     // As the guide has it: without buckets the exporter makes summaries of histograms.
-    let buckets = Measure::ALL.into_iter().filter(|measure| !measure.buckets().is_empty());
+    let buckets = Metric::ALL.into_iter().filter(|measure| !measure.buckets().is_empty());
     let builder = buckets.fold(PrometheusBuilder::new(), |builder, measure| {
         let matcher = Matcher::Full(measure.name().to_owned());
         builder.set_buckets_for_metric(matcher, measure.buckets()).unwrap()

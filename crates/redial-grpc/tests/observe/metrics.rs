@@ -7,7 +7,7 @@ use crate::common::{echo, retry_config};
 use metrics::Unit;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redial_echo::EchoRequest;
-use redial_grpc::{Gauge, Measure, RetryLayer, ServiceConfig};
+use redial_grpc::{Gauge, Metric, RetryLayer, ServiceConfig};
 
 fn told(snapshotter: &Snapshotter) -> Vec<Told> {
     let mut told: Vec<_> = snapshotter
@@ -17,7 +17,7 @@ fn told(snapshotter: &Snapshotter) -> Vec<Told> {
         .filter(|(key, ..)| Gauge::ALL.iter().all(|gauge| gauge.name() != key.key().name()))
         .map(|(key, unit, description, value)| {
             let key = key.key();
-            let measure = Measure::ALL.into_iter().find(|it| it.name() == key.name()).unwrap();
+            let measure = Metric::ALL.into_iter().find(|it| it.name() == key.name()).unwrap();
             let described = match measure.unit() {
                 "s" => Unit::Seconds,
                 "By" => Unit::Bytes,

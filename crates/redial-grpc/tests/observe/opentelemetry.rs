@@ -11,10 +11,10 @@ use opentelemetry_sdk::metrics::data::{
     AggregatedMetrics, Histogram, Metric, MetricData, ResourceMetrics, ScopeMetrics, Sum,
 };
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
-use redial_grpc::{Gauge, Measure, RetryLayer};
+use redial_grpc::{Gauge, Metric as CallMetric, RetryLayer};
 
 fn line<'a>(
-    measure: Measure,
+    measure: CallMetric,
     attributes: impl Iterator<Item = &'a KeyValue>,
     count: u64,
     sum: f64,
@@ -25,14 +25,14 @@ fn line<'a>(
     Told::new(measure.name(), measure.unit(), labels, count, sum)
 }
 
-fn sums(measure: Measure, sum: &Sum<u64>) -> Vec<Told> {
+fn sums(measure: CallMetric, sum: &Sum<u64>) -> Vec<Told> {
     assert!(sum.is_monotonic());
     sum.data_points()
         .map(|point| line(measure, point.attributes(), point.value(), point.value() as f64))
         .collect()
 }
 
-fn histograms<T: Copy>(measure: Measure, data: &Histogram<T>, f64: fn(T) -> f64) -> Vec<Told> {
+fn histograms<T: Copy>(measure: CallMetric, data: &Histogram<T>, f64: fn(T) -> f64) -> Vec<Told> {
     data.data_points()
         .map(|point| {
             assert!(point.bounds().eq(measure.buckets().iter().copied()), "{measure:?}");
@@ -42,7 +42,7 @@ fn histograms<T: Copy>(measure: Measure, data: &Histogram<T>, f64: fn(T) -> f64)
 }
 
 fn of(metric: &Metric) -> Vec<Told> {
-    let measure = Measure::ALL.into_iter().find(|it| it.name() == metric.name()).unwrap();
+    let measure = CallMetric::ALL.into_iter().find(|it| it.name() == metric.name()).unwrap();
     assert_eq!((metric.unit(), metric.description()), (measure.unit(), measure.description()));
     match metric.data() {
         AggregatedMetrics::U64(MetricData::Sum(sum)) => sums(measure, sum),

@@ -29,7 +29,7 @@ pub(crate) enum Play {
     /// The server refuses the stream, and answers the replacement.
     Replaced,
     /// The deadline passes while the first attempt runs.
-    Late,
+    DeadlineAction,
     /// The deadline passes during a backoff.
     LateBetween,
     /// The first failure leaves too few tokens for a retry.
@@ -49,7 +49,7 @@ impl Play {
         Play::Retried,
         Play::Hedged,
         Play::Replaced,
-        Play::Late,
+        Play::DeadlineAction,
         Play::LateBetween,
         Play::Throttled,
         Play::Sealed,
@@ -71,7 +71,7 @@ impl Play {
         }
         .build();
         let mut request = Request::new(self.request());
-        if matches!(self, Play::Late | Play::LateBetween) {
+        if matches!(self, Play::DeadlineAction | Play::LateBetween) {
             request.set_timeout(Duration::from_millis(100));
         }
         let (code, previous) = match self {
@@ -91,7 +91,7 @@ impl Play {
             Play::Retried => (Code::Ok, Some(2)),
             Play::Hedged => (Code::Ok, Some(1)),
             Play::Replaced => (Code::Ok, None),
-            Play::Late | Play::LateBetween => (Code::DeadlineExceeded, None),
+            Play::DeadlineAction | Play::LateBetween => (Code::DeadlineExceeded, None),
             Play::TooLarge => (Code::ResourceExhausted, None),
             Play::Throttled | Play::Sealed | Play::Off => (Code::Unavailable, None),
             Play::Dropped => unreachable!("it returned"),
@@ -120,7 +120,7 @@ impl Play {
             Play::Retried => (2, 0, Some(50)),
             Play::Hedged => (1, 100, None),
             Play::Replaced | Play::TooLarge => (0, 0, None),
-            Play::Late | Play::Dropped => (0, 1000, None),
+            Play::DeadlineAction | Play::Dropped => (0, 1000, None),
             Play::LateBetween => (1, 0, Some(5000)),
             Play::Throttled | Play::Sealed | Play::Off => (1, 20, None),
         };

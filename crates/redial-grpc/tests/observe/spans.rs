@@ -45,8 +45,8 @@ const FAILED: &str = "UNAVAILABLE otel.status_code=ERROR";
 
 #[tokio::test(start_paused = true)]
 async fn each_attempt_is_a_span_below_its_call() {
-    let call = |why: &str, attempts: u32, end: &str| {
-        format!("[grpc.call] why={why} attempts={attempts} rpc.response.status_code={end}")
+    let call = |stop_reason: &str, attempts: u32, end: &str| {
+        format!("[grpc.call] why={stop_reason} attempts={attempts} rpc.response.status_code={end}")
     };
     let late = "DEADLINE_EXCEEDED otel.status_code=ERROR";
     let gave_up = || "  gave up".to_owned();
@@ -67,7 +67,9 @@ async fn each_attempt_is_a_span_below_its_call() {
             Play::Replaced => {
                 vec![call("succeeded", 1, "OK"), attempt(0, false, FAILED), attempt(0, true, "OK")]
             }
-            Play::Late => vec![call("deadline", 1, late), gave_up(), attempt(0, false, late)],
+            Play::DeadlineAction => {
+                vec![call("deadline", 1, late), gave_up(), attempt(0, false, late)]
+            }
             Play::LateBetween => {
                 vec![call("deadline", 1, late), gave_up(), attempt(0, false, FAILED)]
             }

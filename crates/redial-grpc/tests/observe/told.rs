@@ -38,7 +38,7 @@ impl Play {
                 attempts("OK", 1, 0, sent, received),
             ]
             .concat(),
-            Play::Late => [
+            Play::DeadlineAction => [
                 vec![started(1), call("DEADLINE_EXCEEDED", 100)],
                 attempts("DEADLINE_EXCEEDED", 1, 100, sent, 0),
             ]

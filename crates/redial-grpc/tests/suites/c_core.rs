@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{
     Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber as Said,
 };
-use redial_grpc::{Client, Retries, RetryLayer, ServiceConfig};
+use redial_grpc::{ClientOptions, Retries, RetryLayer, ServiceConfig};
 use tonic::{Code, Status};
 use tower::{ServiceBuilder, ServiceExt as _};
 
@@ -38,16 +38,22 @@ async fn retry_once_and_succeed() {
 #[tokio::test(start_paused = true)]
 async fn retry_too_many_attempts_ends_with_the_last_failure() {
     let rig = rig(&aborted(3), [busy(), busy(), busy().text("xyz")]);
-    let (heard, why) = rig.told("foo").await;
-    assert_eq!((heard.code, &*heard.text, why), (Code::Aborted, "xyz", Why::Attempts));
+    let (heard, stop_reason) = rig.told("foo").await;
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::Aborted, "xyz", StopReason::AttemptsExhausted)
+    );
     assert_eq!(starts(&rig.finish().await), [0, 1000, 2600]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_non_retriable_status_is_handed_on() {
     let rig = rig(&aborted(2), fails(Said::INVALID_ARGUMENT).text("xyz"));
-    let (heard, why) = rig.told("foo").await;
-    assert_eq!((heard.code, &*heard.text, why), (Code::InvalidArgument, "xyz", Why::Fatal));
+    let (heard, stop_reason) = rig.told("foo").await;
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::InvalidArgument, "xyz", StopReason::NotRetryable)
+    );
     rig.finish().await;
 }
 
@@ -77,8 +83,11 @@ async fn retry_disabled_makes_one_attempt() {
 async fn retry_throttled_by_the_first_failure() {
     let policy = retry(3, "1s", "120s", 1.6, "ABORTED");
     let rig = rig(&throttled(&policy, 2, 1.0), busy().text("xyz"));
-    let (heard, why) = rig.told("foo").await;
-    assert_eq!((heard.code, &*heard.text, why), (Code::Aborted, "xyz", Why::Throttled));
+    let (heard, stop_reason) = rig.told("foo").await;
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::Aborted, "xyz", StopReason::Throttled)
+    );
     assert_eq!(rig.control.tokens(), Some(1.0));
     rig.finish().await;
 }
@@ -93,8 +102,11 @@ async fn retry_server_pushback_delays_the_retry() {
 #[tokio::test(start_paused = true)]
 async fn retry_server_pushback_disables_the_next_retry() {
     let rig = rig(&aborted(3), [busy(), busy().pushback("-1").text("xyz")]);
-    let (heard, why) = rig.told("foo").await;
-    assert_eq!((heard.code, &*heard.text, why), (Code::Aborted, "xyz", Why::Refused));
+    let (heard, stop_reason) = rig.told("foo").await;
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::Aborted, "xyz", StopReason::ServerRefused)
+    );
     rig.finish().await;
 }
 
@@ -168,7 +180,7 @@ async fn several_messages_then(deadline: Option<std::time::Duration>) -> (Rig, T
 #[tokio::test(start_paused = true)]
 async fn retry_cancel_with_multiple_messages_ends_all_of_them() {
     let (rig, talk) = several_messages_then(None).await;
-    assert_eq!(why(&talk.cancel().await), Why::Cancelled);
+    assert_eq!(stop_reason(&talk.cancel().await), StopReason::Cancelled);
     at(&rig, s(20)).await;
     assert_eq!(starts(&rig.finish().await), [0]);
 }
@@ -177,7 +189,7 @@ async fn retry_cancel_with_multiple_messages_ends_all_of_them() {
 async fn retry_deadline_with_multiple_messages_ends_all_of_them() {
     let (rig, mut talk) = several_messages_then(Some(s(3))).await;
     assert_eq!(talk.head().await.unwrap_err().code(), Code::DeadlineExceeded);
-    assert_eq!((talk.why(), rig.elapsed()), (Why::Deadline, s(3)));
+    assert_eq!((talk.stop_reason(), rig.elapsed()), (StopReason::Deadline, s(3)));
     at(&rig, s(20)).await;
     assert_eq!(starts(&rig.finish().await), [0]);
 }
@@ -189,8 +201,11 @@ const LARGE: usize = 100 * 1024;
 async fn retry_exceeds_buffer_size_with_the_first_message() {
     let layer = exact(&aborted(3)).per_rpc_buffer_limit_in_bytes(2);
     let rig = rig_of(layer, Server::new(busy().text("xyz")));
-    let (heard, why) = rig.told(&"a".repeat(LARGE)).await;
-    assert_eq!((heard.code, &*heard.text, why), (Code::Aborted, "xyz", Why::Committed));
+    let (heard, stop_reason) = rig.told(&"a".repeat(LARGE)).await;
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::Aborted, "xyz", StopReason::Committed)
+    );
     assert_eq!(rig.statistics("Unary").buffers_full, 1);
     let record = rig.finish().await;
     assert_eq!((record.streams.len(), record.streams[0].messages), (1, 1));
@@ -208,7 +223,7 @@ async fn retry_exceeds_buffer_size_with_a_later_message() {
     talk.half_close();
     let status = talk.head().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Aborted, "xyz"));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     rig.finish().await;
 }
 
@@ -224,7 +239,7 @@ async fn retry_exceeds_buffer_size_in_delay_and_the_retry_is_the_last() {
     talk.half_close();
     let status = talk.head().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Aborted, "xyz"));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     assert_eq!(starts(&rig.finish().await), [0, 2000]);
 }
 
@@ -233,8 +248,11 @@ async fn retry_a_connection_that_cannot_be_made_goes_to_the_policy() {
     // What a failed pick is to them, a connection that is refused is here (G28).
     let config = config(&retry(2, "1s", "120s", 1.6, "UNAVAILABLE"));
     let rig = rig(&config, vec![Answer::unconnected(); 2]);
-    let (heard, why) = rig.told("foo").await;
-    assert_eq!((heard.code, heard.previous, why), (Code::Unavailable, Some(1), Why::Attempts));
+    let (heard, stop_reason) = rig.told("foo").await;
+    assert_eq!(
+        (heard.code, heard.previous, stop_reason),
+        (Code::Unavailable, Some(1), StopReason::AttemptsExhausted)
+    );
     let record = rig.finish().await;
     let opened: Vec<_> = record.connections.iter().map(|it| it.opened.as_millis()).collect();
     assert_eq!((opened, record.streams.len()), (vec![0, 1000], 0));
@@ -244,8 +262,11 @@ async fn retry_a_connection_that_cannot_be_made_goes_to_the_policy() {
 async fn retry_is_over_once_initial_metadata_was_received() {
     let answer = Answer::headers().metadata("key1", "val1").trailers(Said::ABORTED).text("xyz");
     let rig = rig(&aborted(3), answer);
-    let (heard, why) = rig.told("foo").await;
-    assert_eq!((heard.code, &*heard.text, why), (Code::Aborted, "xyz", Why::Committed));
+    let (heard, stop_reason) = rig.told("foo").await;
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::Aborted, "xyz", StopReason::Committed)
+    );
     rig.finish().await;
 }
 
@@ -257,7 +278,7 @@ async fn retry_is_over_once_a_message_was_received() {
     talk.write(&["foo"]);
     talk.half_close();
     assert_eq!(talk.all().await, (vec!["bar".to_owned()], Code::Aborted));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     rig.finish().await;
 }
 
@@ -353,7 +374,7 @@ async fn retry_streaming_goes_on_in_both_directions_after_the_commit() {
     talk.half_close();
     assert_eq!(text(&patiently(stream.message()).await.unwrap().unwrap()), "bar");
     let status = patiently(stream.message()).await.unwrap_err();
-    assert_eq!((status.code(), talk.why()), (Code::Aborted, Why::Committed));
+    assert_eq!((status.code(), talk.stop_reason()), (Code::Aborted, StopReason::Committed));
     rig.finish().await;
 }
 
@@ -368,7 +389,7 @@ async fn retry_streaming_that_ends_before_its_replay_is_over_cleans_up() {
         rig.settle().await;
     }
     assert_eq!(talk.all().await, (vec!["quux".to_owned()], Code::Aborted));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     rig.settle().await;
     assert!(talk.is_unread());
     let record = rig.finish().await;
@@ -435,7 +456,7 @@ async fn retry_per_attempt_recv_timeout_is_an_unknown_field_with_a_warning() {
     let warned =
         config.warnings().iter().any(|it| it.to_string().contains("perAttemptRecvTimeout"));
     assert!(warned, "{:?}", config.warnings());
-    let layer = RetryLayer::builder().client(Client::default()).config(config);
+    let layer = RetryLayer::builder().client_options(ClientOptions::default()).config(config);
     // An attempt that takes longer is left alone.
     let rig = rig_of(layer, Server::new(replies_at(s(10), "bar")));
     assert_eq!((&*rig.unary("foo").await.text, rig.elapsed()), ("bar", s(10)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redial_core::{Note, Proof, Why};
+use redial_core::{Event, Proof, StopReason};
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, LastStream, Once, Reason, Server, StatusNumber as Said};
 use redial_grpc::Retries;
@@ -94,7 +94,7 @@ async fn streaming_a_code_that_is_not_retryable_ends_the_call() {
     talk.write(&["1"]);
     let status = talk.head().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Internal, "from the script"));
-    assert_eq!(talk.why(), Why::Fatal);
+    assert_eq!(talk.stop_reason(), StopReason::NotRetryable);
     assert_eq!(previous(&rig.finish().await), [None]);
 }
 
@@ -118,7 +118,7 @@ async fn streaming_attempts_run_out_and_the_server_reads_their_numbers() {
     // Theirs says in the message that retries are exhausted; ours is the server's own (G3).
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "from the script"));
     assert_eq!(status.metadata().get("grpc-previous-rpc-attempts").unwrap(), "3");
-    assert_eq!(talk.why(), Why::Attempts);
+    assert_eq!(talk.stop_reason(), StopReason::AttemptsExhausted);
     let record = rig.finish().await;
     assert_eq!(previous(&record), [None, Some(1), Some(2), Some(3)]);
     assert!(record.streams.iter().all(|stream| payloads(stream) == ["1"]));
@@ -166,7 +166,7 @@ async fn streaming_there_is_no_retry_after_a_message_was_received() {
     let mut talk = rig.bidi();
     talk.write(&["1"]);
     assert_eq!(talk.all().await, (vec!["a".to_owned()], Code::Unavailable));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     assert_eq!(previous(&rig.finish().await), [None, Some(1)]);
 }
 
@@ -192,7 +192,7 @@ async fn streaming_there_is_no_retry_after_headers() {
     let response = talk.head().await.unwrap();
     assert_eq!(response.metadata().get("test_header").unwrap(), "test_value");
     let status = response.into_inner().message().await.unwrap_err();
-    assert_eq!((status.code(), talk.why()), (Code::Unavailable, Why::Committed));
+    assert_eq!((status.code(), talk.stop_reason()), (Code::Unavailable, StopReason::Committed));
     assert_eq!(previous(&rig.finish().await), [None]);
 }
 
@@ -222,7 +222,7 @@ async fn is_not_retried_with_pushback(values: &[&str]) {
     talk.write(&["1"]);
     let status = talk.head().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "from the script"));
-    assert_eq!(talk.why(), Why::Refused);
+    assert_eq!(talk.stop_reason(), StopReason::ServerRefused);
     assert_eq!(starts(&rig.finish().await), [0]);
 }
 
@@ -260,7 +260,7 @@ async fn streaming_an_overflowing_buffer_means_no_retry() {
     rig.settle().await;
     talk.write(&[&large]);
     let status = talk.head().await.unwrap_err();
-    assert_eq!((status.code(), talk.why()), (Code::Unavailable, Why::Committed));
+    assert_eq!((status.code(), talk.stop_reason()), (Code::Unavailable, StopReason::Committed));
     assert_eq!(rig.statistics("Bidi").buffers_full, 1);
     let record = rig.finish().await;
     assert_eq!(record.streams.len(), 1);
@@ -307,20 +307,22 @@ async fn retry_stats_tell_transparent_retries_from_others() {
     talk.half_close();
     assert_eq!(talk.all().await, (vec!["a".to_owned()], Code::Ok));
 
-    let diary = talk.diary.take();
-    let began = diary.notes()[0].0;
-    let story: Vec<_> = diary
-        .notes()
+    let call_log = talk.call_log.take();
+    let began = call_log.events()[0].0;
+    let story: Vec<_> = call_log
+        .events()
         .iter()
-        .filter_map(|(at, note)| {
-            let said = match *note {
-                Note::Started { attempt, number } => format!("{attempt} starts as {number}"),
-                Note::Replacing { attempt, proof: Proof::Unprocessed, .. } => {
+        .filter_map(|(at, event)| {
+            let said = match *event {
+                Event::AttemptStarted { attempt, number } => {
+                    format!("{attempt} starts as {number}")
+                }
+                Event::TransparentRetryScheduled { attempt, proof: Proof::Unprocessed, .. } => {
                     format!("{attempt} is replaced")
                 }
-                Note::Retrying { .. } => "a retry follows".to_owned(),
-                Note::Committed { attempt } => format!("it belongs to {attempt}"),
-                Note::Ended { why, .. } => format!("it ends: {why}"),
+                Event::RetryScheduled { .. } => "a retry follows".to_owned(),
+                Event::Committed { attempt } => format!("it belongs to {attempt}"),
+                Event::CallEnded { stop_reason, .. } => format!("it ends: {stop_reason}"),
                 _ => return None,
             };
             Some(((at - began) / 1_000_000, said))
@@ -357,8 +359,8 @@ async fn a_retry_that_waits_for_a_free_stream_can_be_cancelled() {
     patiently(rig.server.until_counts(|counts| counts.streams == 2)).await;
     at(&rig, ms(200)).await;
     waiting.write(&["nobody reads it"]);
-    let diary = waiting.cancel().await;
-    assert_eq!(why(&diary), Why::Cancelled);
+    let call_log = waiting.cancel().await;
+    assert_eq!(stop_reason(&call_log), StopReason::Cancelled);
     rig.settle().await;
     assert_eq!(rig.attempts(), 2, "the retry has not left");
     blocking.cancel().await;
@@ -373,17 +375,21 @@ async fn a_retry_that_waits_for_a_free_stream_can_be_cancelled() {
 async fn nothing_is_replaced_after_the_commit() {
     let gone = |reason| Answer::headers().then_go_away(LastStream::Below, reason);
     let lost = [
-        (Answer::headers().then_reset(Reason::REFUSED_STREAM), Code::Unavailable, Why::Committed),
-        (gone(Reason::ENHANCE_YOUR_CALM), Code::Unavailable, Why::Committed),
+        (
+            Answer::headers().then_reset(Reason::REFUSED_STREAM),
+            Code::Unavailable,
+            StopReason::Committed,
+        ),
+        (gone(Reason::ENHANCE_YOUR_CALM), Code::Unavailable, StopReason::Committed),
         // hyper takes this one for the end of the body, which then lacks its status.
-        (gone(Reason::NO_ERROR), Code::Unknown, Why::Fatal),
+        (gone(Reason::NO_ERROR), Code::Unknown, StopReason::NotRetryable),
     ];
     for (answer, code, expected) in lost {
         let rig = rig(&four_attempts(), answer.once(Once::Messages(1)));
         let mut talk = rig.bidi();
         talk.write(&["1"]);
         let (messages, heard) = talk.all().await;
-        assert_eq!((messages.len(), heard, talk.why()), (0, code, expected));
+        assert_eq!((messages.len(), heard, talk.stop_reason()), (0, code, expected));
         let transparent = rig.statistics("Bidi").retries.transparent;
         assert_eq!((transparent, rig.attempts()), (0, 1));
         rig.finish().await;

@@ -11,7 +11,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use tower::{ServiceBuilder, service_fn};
 
-use super::rig::{Client, Heard, fails, patiently, previous, rig_of};
+use super::rig::{ClientOptions, Heard, fails, patiently, previous, rig_of};
 
 /// Codes in both of their forms.
 fn retries(attempts: u32) -> RetryLayerBuilder {
@@ -35,7 +35,7 @@ fn configured(policy: &str) -> RetryLayerBuilder {
 }
 
 /// A client of a server that fails as often as a request asks for.
-fn client(layer: RetryLayerBuilder) -> Client {
+fn client(layer: RetryLayerBuilder) -> ClientOptions {
     let (connections, accepted) = tokio::sync::mpsc::unbounded_channel();
     let server = tonic::transport::Server::builder().add_service(EchoServer::new(Responder));
     tokio::spawn(server.serve_with_incoming(UnboundedReceiverStream::new(accepted)));
@@ -184,8 +184,8 @@ async fn hedging_a_code_that_does_not_exist_is_fatal() {
 async fn a_code_that_does_not_exist_is_fatal(layer: RetryLayerBuilder, attempts: &[Option<u64>]) {
     let strange = fails(Said::UNKNOWN).without("grpc-status").metadata("grpc-status", "300");
     let rig = rig_of(layer, Server::new(vec![strange; attempts.len()]));
-    let (failed, why) = rig.told("x").await;
+    let (failed, stop_reason) = rig.told("x").await;
     assert_eq!((failed.code, &*failed.text), (Code::Unknown, "from the script"));
-    assert_eq!(why, redial_core::Why::Fatal);
+    assert_eq!(stop_reason, redial_core::StopReason::NotRetryable);
     assert_eq!(previous(&rig.finish().await), attempts);
 }

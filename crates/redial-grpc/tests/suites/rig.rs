@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
-use redial_core::{Note, Why};
+use redial_core::{Event, StopReason};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{
@@ -16,8 +16,8 @@ use redial_faults::grpc::{
 };
 use redial_faults::grpc::{Script, Server, Stream};
 use redial_grpc::{
-    CallDiary, CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService,
-    ServiceConfig,
+    CallOptions, Control, Jitter, RetryLayer, RetryLayerBuilder, RetryService, ServiceConfig,
+    SharedCallLog,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -29,7 +29,7 @@ use tower::{ServiceBuilder, service_fn};
 /// Longer than any delay of a test.
 const PATIENCE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-pub(crate) type Client = EchoClient<RetryService<Channel>>;
+pub(crate) type ClientOptions = EchoClient<RetryService<Channel>>;
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -123,7 +123,7 @@ pub(crate) fn request(text: &str) -> EchoRequest {
     EchoRequest { payload: text.to_owned().into(), ..EchoRequest::default() }
 }
 
-/// What a message of the client counts against the limits (ruling G23).
+/// What a message of the client counts against the limits (decision G23).
 pub(crate) fn counted(text: &str) -> u64 {
     5 + request(text).encoded_len() as u64
 }
@@ -134,7 +134,7 @@ pub(crate) fn counted(text: &str) -> u64 {
 pub(crate) struct Rig {
     pub(crate) server: Handle<Pipe>,
     pub(crate) control: Control,
-    pub(crate) client: Client,
+    pub(crate) client: ClientOptions,
     began: tokio::time::Instant,
 }
 
@@ -201,10 +201,10 @@ impl Rig {
     }
 
     /// A unary call, and why it ended.
-    pub(crate) async fn told(&self, text: &str) -> (Heard, Why) {
-        let diary = CallDiary::new();
-        let heard = self.ask(with_diary(request(text), &diary)).await;
-        (heard, why(&diary))
+    pub(crate) async fn told(&self, text: &str) -> (Heard, StopReason) {
+        let call_log = SharedCallLog::new();
+        let heard = self.ask(with_diary(request(text), &call_log)).await;
+        (heard, stop_reason(&call_log))
     }
 
     /// A unary call with this deadline.
@@ -233,14 +233,14 @@ impl Rig {
     /// The same with a deadline.
     pub(crate) fn bidi_with(&self, deadline: Option<Duration>) -> Talk {
         let (writer, written) = mpsc::unbounded_channel();
-        let diary = CallDiary::new();
-        let mut request = with_diary(UnboundedReceiverStream::new(written), &diary);
+        let call_log = SharedCallLog::new();
+        let mut request = with_diary(UnboundedReceiverStream::new(written), &call_log);
         if let Some(deadline) = deadline {
             request.set_timeout(deadline);
         }
         let mut client = self.client.clone();
         let call = tokio::spawn(async move { client.bidi(request).await });
-        Talk { writer: Some(writer), call: Some(call), diary }
+        Talk { writer: Some(writer), call: Some(call), call_log }
     }
 
     /// Lets everything happen that happens in this moment, and the next millisecond.
@@ -268,29 +268,29 @@ impl Rig {
     }
 }
 
-fn with_diary<T>(message: T, diary: &CallDiary) -> Request<T> {
+fn with_diary<T>(message: T, call_log: &SharedCallLog) -> Request<T> {
     let mut request = Request::new(message);
-    request.extensions_mut().insert(CallOptions::new().diary(diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(call_log));
     request
 }
 
 /// Why the call ended; it did so once.
-pub(crate) fn why(diary: &CallDiary) -> Why {
-    let diary = diary.read();
-    let mut ends = diary.notes().iter().filter_map(|(_, note)| match note {
-        Note::Ended { why, .. } => Some(*why),
+pub(crate) fn stop_reason(call_log: &SharedCallLog) -> StopReason {
+    let call_log = call_log.read();
+    let mut ends = call_log.events().iter().filter_map(|(_, event)| match event {
+        Event::CallEnded { stop_reason, .. } => Some(*stop_reason),
         _ => None,
     });
-    let why = ends.next().expect("the call has ended");
+    let stop_reason = ends.next().expect("the call has ended");
     assert_eq!(ends.next(), None, "a call ends once");
-    why
+    stop_reason
 }
 
 /// A call with streams in both directions.
 pub(crate) struct Talk {
     writer: Option<mpsc::UnboundedSender<EchoRequest>>,
     call: Option<JoinHandle<Result<Response<Streaming<EchoResponse>>, Status>>>,
-    pub(crate) diary: CallDiary,
+    pub(crate) call_log: SharedCallLog,
 }
 
 impl Talk {
@@ -336,18 +336,18 @@ impl Talk {
     }
 
     /// Why the call ended.
-    pub(crate) fn why(&self) -> Why {
-        why(&self.diary)
+    pub(crate) fn stop_reason(&self) -> StopReason {
+        stop_reason(&self.call_log)
     }
 
     /// The application drops the call.
-    pub(crate) async fn cancel(mut self) -> CallDiary {
+    pub(crate) async fn cancel(mut self) -> SharedCallLog {
         if let Some(call) = self.call.take() {
             call.abort();
             let ended = call.await;
             assert!(ended.is_err_and(|it| it.is_cancelled()), "the call was still running");
         }
-        self.diary
+        self.call_log
     }
 }
 

@@ -1,8 +1,8 @@
-//! Answers of every kind: Trailers-Only, headers first, and what is not gRPC at all (rulings G3, G6,
+//! Answers of every kind: Trailers-Only, headers first, and what is not gRPC at all (decisions G3, G6,
 //! G7, G10, G20 and G21).
 
 use http::StatusCode;
-use redial::Why;
+use redial::StopReason;
 use redial_faults::grpc::{Answer, Close, How, Reason, Server, StatusNumber as Peer};
 use redial_grpc::Retries;
 use tonic::{Code, Status};
@@ -36,7 +36,7 @@ async fn the_last_failure_is_handed_on_unchanged() {
     assert_eq!(raw, &[0_u8, 1, 2][..]);
     assert_eq!(status.details(), [8, 3]);
     assert_eq!(told.previous_told().as_deref(), Some("2"));
-    assert_eq!((told.end().0, told.starts()), (Why::Attempts, vec![0, 50, 150]));
+    assert_eq!((told.end().0, told.starts()), (StopReason::AttemptsExhausted, vec![0, 50, 150]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,7 @@ async fn an_answer_that_is_not_grpc_is_the_status_that_it_is_judged_by() {
         let mut rig =
             Rig::new(&listing(r#"["ABORTED"]"#), [answer.clone().metadata("via", "proxy")]);
         let told = rig.call().await;
-        assert_eq!((told.code(), told.end().0), (code, Why::Fatal), "{answer:?}");
+        assert_eq!((told.code(), told.end().0), (code, StopReason::NotRetryable), "{answer:?}");
         let text = told.status().message();
         assert!(text.starts_with("the answer is not gRPC: HTTP "), "{text}");
         assert_eq!((rig.tokens(), told.starts()), (10_000, vec![0]), "{answer:?}");
@@ -132,7 +132,11 @@ async fn an_answer_that_is_not_grpc_is_the_status_that_it_is_judged_by() {
         let listed = listing(&format!(r#"["{name}"]"#));
         let mut rig = Rig::new(&listed, [answer.clone(), answer.clone(), answer.clone()]);
         let told = rig.call().await;
-        assert_eq!((told.code(), told.end().0), (code, Why::Attempts), "{answer:?}");
+        assert_eq!(
+            (told.code(), told.end().0),
+            (code, StopReason::AttemptsExhausted),
+            "{answer:?}"
+        );
         assert_eq!(told.previous(), [None, Some(1), Some(2)], "{answer:?}");
         assert_eq!((rig.tokens(), rig.statistics()), (7_000, (2, 2, 0)), "{answer:?}");
         assert_eq!(told.previous_told().as_deref(), Some("2"));
@@ -150,7 +154,7 @@ async fn the_headers_of_an_answer_that_is_not_grpc_are_the_metadata_of_its_statu
     assert_eq!(told.status().message(), text);
 }
 
-/// Ruling G6: it is treated like a status, and so is what a gateway says of a retry beside it.
+/// Decision G6: it is treated like a status, and so is what a gateway says of a retry beside it.
 /// Red: `judge(code, Pushback::None)` for `Head::Foreign` in `Pending::outcome`.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_grpc_may_have_pushback() {
@@ -165,7 +169,7 @@ async fn an_answer_that_is_not_grpc_may_have_pushback() {
     }
     // Whatever the policy, it drains the throttle.
     let mut rig = Rig::new("", [answer("-1")]);
-    assert_eq!((rig.call().await.end().0, rig.tokens()), (Why::Fatal, 9_000));
+    assert_eq!((rig.call().await.end().0, rig.tokens()), (StopReason::NotRetryable, 9_000));
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +194,11 @@ async fn a_response_without_a_status_is_unknown_and_belongs_to_its_attempt() {
     ] {
         let mut rig = Rig::new(&unknown, [answer.clone()]);
         let told = rig.call().await;
-        assert_eq!((told.code(), told.end().0), (Code::Unknown, Why::Committed), "{answer:?}");
+        assert_eq!(
+            (told.code(), told.end().0),
+            (Code::Unknown, StopReason::Committed),
+            "{answer:?}"
+        );
         assert_eq!((told.starts(), rig.tokens()), (vec![0], 9_000), "{answer:?}");
     }
 }
@@ -248,17 +256,18 @@ async fn what_a_failure_looks_like_does_not_depend_on_who_watches() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_after_the_headers_is_handed_on_and_counted() {
     let after = |code| Answer::headers().message("").trailers(code);
-    for (code, why, tokens) in
-        [(Peer::UNAVAILABLE, Why::Committed, 9_000), (Peer::ABORTED, Why::Fatal, 10_000)]
-    {
+    for (code, stop_reason, tokens) in [
+        (Peer::UNAVAILABLE, StopReason::Committed, 9_000),
+        (Peer::ABORTED, StopReason::NotRetryable, 10_000),
+    ] {
         let mut rig = Rig::new(RETRY, [after(code).text("late")]);
         let told = rig.call().await;
-        assert_eq!((told.end().0, rig.tokens()), (why, tokens));
+        assert_eq!((told.end().0, rig.tokens()), (stop_reason, tokens));
         assert_eq!((told.status().message(), told.starts()), ("late", vec![0]));
     }
 }
 
-/// Ruling G10: on OK it changes nothing; after the commit it can only drain the throttle.
+/// Decision G10: on OK it changes nothing; after the commit it can only drain the throttle.
 #[tokio::test(start_paused = true)]
 async fn pushback_in_trailers_changes_nothing_but_the_tokens() {
     let trailers = |code| Answer::headers().message("").trailers(code);
@@ -278,7 +287,7 @@ async fn pushback_in_trailers_changes_nothing_but_the_tokens() {
     }
 }
 
-/// Ruling G13: "do not retry" drains the throttle whatever its status and its policy, once.
+/// Decision G13: "do not retry" drains the throttle whatever its status and its policy, once.
 #[tokio::test(start_paused = true)]
 async fn do_not_retry_is_counted_once_whatever_the_status_and_the_policy() {
     for (policy, code) in [
@@ -304,7 +313,7 @@ async fn trailers_only_ok_succeeds_and_is_counted() {
     assert_eq!(rig.tokens(), 9_100);
 }
 
-/// Rulings G20 and G21, as the server sees them.
+/// Decisions G20 and G21, as the server sees them.
 #[tokio::test(start_paused = true)]
 async fn a_fatal_hedge_ends_all_and_of_failures_the_last_to_come_is_handed_on() {
     let slow = Answer::hang();
@@ -312,7 +321,7 @@ async fn a_fatal_hedge_ends_all_and_of_failures_the_last_to_come_is_handed_on() 
     let mut rig = Rig::new(HEDGE, [slow.clone(), fatal, slow]);
     let told = rig.call().await;
     assert_eq!((told.code(), told.status().message()), (Code::Aborted, "fatal"));
-    assert_eq!(told.end(), (Why::Fatal, 25));
+    assert_eq!(told.end(), (StopReason::NotRetryable, 25));
     rig.server.idle().await;
     let record = rig.server.record();
     assert_eq!(record.streams.len(), 2);
@@ -322,7 +331,10 @@ async fn a_fatal_hedge_ends_all_and_of_failures_the_last_to_come_is_handed_on() 
     let all = [failing("slowest", 100), failing("fastest", 30), failing("third", 1)];
     let mut rig = Rig::new(HEDGE, all);
     let told = rig.call().await;
-    assert_eq!((told.status().message(), told.end()), ("slowest", (Why::Attempts, 100)));
+    assert_eq!(
+        (told.status().message(), told.end()),
+        ("slowest", (StopReason::AttemptsExhausted, 100))
+    );
     assert_eq!(told.starts(), [0, 20, 40]);
     assert_eq!(told.previous_told(), None, "it is the first attempt's");
     assert_eq!(rig.tokens(), 7_000);
@@ -334,7 +346,7 @@ async fn of_hedges_the_first_headers_win_even_if_they_fail_later() {
         Answer::headers().after(ms(1)).trailers(Peer::UNAVAILABLE).after(ms(50)).text("won");
     let mut rig = Rig::new(HEDGE, [Answer::hang(), winner]);
     let told = rig.call().await;
-    assert_eq!((told.status().message(), told.end()), ("won", (Why::Committed, 70)));
+    assert_eq!((told.status().message(), told.end()), ("won", (StopReason::Committed, 70)));
     assert_eq!(told.previous_told().as_deref(), Some("1"));
     let lost = told.record.streams[0].reset.unwrap();
     assert_eq!((lost.at, lost.reason), (ms(21), Reason::CANCEL));

@@ -1,11 +1,13 @@
-//! The timeout of an attempt, an option of the client (ruling G42).
+//! The timeout of an attempt, an option of the client (decision G42).
 
 use std::time::Duration;
 
-use redial::{Note, Why};
+use redial::{Event, StopReason};
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{Answer, How, Reason, Script, Server, StatusNumber as Peer};
-use redial_grpc::{AttemptTimeout, CallDiary, CallOptions, Late, Retries, RetryLayerBuilder};
+use redial_grpc::{
+    AttemptTimeout, CallOptions, DeadlineAction, Retries, RetryLayerBuilder, SharedCallLog,
+};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;
@@ -76,7 +78,7 @@ async fn attempt_timeout_is_final_unless_listed_and_retryable() {
         let told = rig.call().await;
         let status = told.status();
         assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, TEXT), "{fields}");
-        assert_eq!(told.end(), (Why::Fatal, 100), "{fields}");
+        assert_eq!(told.end(), (StopReason::NotRetryable, 100), "{fields}");
         // A listed status drains the throttle whether or not it is retried (G13).
         assert_eq!((rig.tokens(), rig.control.bytes_kept()), (tokens, 0), "{fields}");
         tokio::time::timeout(ms(1), rig.server.idle()).await.expect("every stream is reset");
@@ -88,7 +90,10 @@ async fn attempt_timeout_of_every_attempt_hands_on_the_last() {
     let mut rig = rig(with(&listing(RETRY), RETRYABLE), vec![Answer::hang(); 3]);
     let told = rig.call().await;
     assert_eq!((told.status().code(), told.status().message()), (Code::DeadlineExceeded, TEXT));
-    assert_eq!((told.starts(), told.end()), (vec![0, 150, 350], (Why::Attempts, 450)));
+    assert_eq!(
+        (told.starts(), told.end()),
+        (vec![0, 150, 350], (StopReason::AttemptsExhausted, 450))
+    );
     assert_eq!((rig.tokens(), rig.statistics()), (7_000, (2, 2, 0)));
     assert_eq!(told.previous_told().as_deref(), Some("2"));
 }
@@ -136,7 +141,7 @@ async fn attempt_timeout_of_a_hedge_starts_the_next_one() {
     let mut rig = rig(with(&two, RETRYABLE), script);
     let told = rig.call().await;
     assert_eq!((told.code(), told.starts()), (Code::Ok, vec![0, 80, 100]));
-    assert_eq!(told.end(), (Why::Succeeded, 140));
+    assert_eq!(told.end(), (StopReason::Succeeded, 140));
     assert_eq!(timeouts(&rig), [Some(ms(100)); 3]);
     assert_eq!(rig.tokens(), 9_100);
 }
@@ -146,7 +151,7 @@ async fn attempt_timeout_begins_anew_for_a_transparent_retry() {
     let refused = Answer::reset(Reason::REFUSED_STREAM).after(ms(60));
     let mut rig = rig(with(&listing(RETRY), TIMEOUT), [refused, Answer::echo().after(ms(90))]);
     let told = rig.call().await;
-    assert_eq!((told.code(), told.end()), (Code::Ok, (Why::Succeeded, 150)));
+    assert_eq!((told.code(), told.end()), (Code::Ok, (StopReason::Succeeded, 150)));
     assert_eq!(timeouts(&rig), [Some(ms(100)), Some(ms(100))]);
 }
 
@@ -156,7 +161,7 @@ async fn attempt_timeout_is_over_with_response_headers() {
     let slow = || Answer::headers().after(ms(90)).message("").after(ms(500)).trailers(Peer::OK);
     let mut rig = rig(with(&listing(RETRY), RETRYABLE), [slow(), slow()]);
     let told = rig.call().await;
-    assert_eq!((told.code(), told.end()), (Code::Ok, (Why::Succeeded, 500)));
+    assert_eq!((told.code(), told.end()), (Code::Ok, (StopReason::Succeeded, 500)));
     let began = Instant::now();
     let mut stream = rig.client.server_stream(within(ms(300))).await.unwrap().into_inner();
     assert_eq!(stream.message().await.unwrap_err().code(), Code::DeadlineExceeded);
@@ -167,7 +172,7 @@ async fn attempt_timeout_is_over_with_response_headers() {
 async fn attempt_timeout_and_deadline_the_smaller_travels() {
     let mut rig = rig(with(&listing(RETRY), RETRYABLE), vec![Answer::hang(); 3]);
     let told = rig.call_with(within(ms(200))).await;
-    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 200)));
+    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (StopReason::Deadline, 200)));
     assert_eq!(timeouts(&rig), [Some(ms(100)), Some(ms(50))]);
     let text = "the deadline passed (2 attempts); \
                 the last that ended did so with DEADLINE_EXCEEDED: the attempt timed out after 100ms";
@@ -185,17 +190,17 @@ async fn attempt_timeout_not_below_the_deadline_is_never_reached() {
         let mut rig = rig(with(&fields, RETRYABLE), vec![Answer::hang(); 3]);
         let request = own.map_or_else(|| Request::new(message("x")), |own| within(ms(own)));
         let told = rig.call_with(request).await;
-        assert_eq!(told.end(), (Why::Deadline, deadline));
+        assert_eq!(told.end(), (StopReason::Deadline, deadline));
         assert_eq!((told.starts(), timeouts(&rig)), (vec![0], vec![Some(ms(deadline))]));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn attempt_timeout_with_late_early_hands_on_the_timeout() {
-    let layer = with(&listing(RETRY), RETRYABLE).late(Late::Early);
+    let layer = with(&listing(RETRY), RETRYABLE).deadline_action(DeadlineAction::FailFast);
     let mut rig = rig(layer, vec![Answer::hang(); 3]);
     let told = rig.call_with(within(ms(140))).await;
-    assert_eq!((told.status().message(), told.end()), (TEXT, (Why::Deadline, 100)));
+    assert_eq!((told.status().message(), told.end()), (TEXT, (StopReason::Deadline, 100)));
 }
 
 /// A server that keeps to `grpc-timeout` answers in the same moment, and a client that is polled
@@ -205,17 +210,17 @@ async fn attempt_timeout_beats_a_failure_that_came_after_it() {
     let late = || Answer::trailers_only(Peer::DEADLINE_EXCEEDED).after(ms(120));
     for (timeout, ended) in [(TIMEOUT, Some(TEXT)), (RETRYABLE, None)] {
         let mut rig = rig(with(&listing(RETRY), timeout), [late(), Answer::echo()]);
-        let diary = CallDiary::new();
+        let call_log = SharedCallLog::new();
         let mut request = Request::new(message("x"));
-        request.extensions_mut().insert(CallOptions::new().diary(&diary));
+        request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
         let mut call = Box::pin(rig.client.unary(request));
         assert!(tokio::time::timeout(ms(50), &mut call).await.is_err());
         // The connection is polled meanwhile, the call is not.
         tokio::time::sleep(ms(100)).await;
         let answer = call.await;
         assert_eq!(answer.err().as_ref().map(tonic::Status::message), ended);
-        let timed_out = |(_, note): &(u64, Note)| *note == Note::TimedOut { attempt: 1 };
-        assert!(diary.read().notes().iter().any(timed_out));
+        let timed_out = |(_, event): &(u64, Event)| *event == Event::AttemptTimedOut { attempt: 1 };
+        assert!(call_log.read().events().iter().any(timed_out));
     }
 }
 
@@ -225,10 +230,10 @@ async fn attempt_timeout_after_a_full_buffer_ends_the_call() {
     let layer = with(&listing(RETRY), RETRYABLE).per_rpc_buffer_limit_in_bytes(10);
     let mut rig = rig(layer, [Answer::hang()]);
     let told = rig.call_with(Request::new(message("more than ten bytes"))).await;
-    assert_eq!((told.status().message(), told.end()), (TEXT, (Why::Committed, 100)));
+    assert_eq!((told.status().message(), told.end()), (TEXT, (StopReason::Committed, 100)));
 }
 
-/// Red: leave out `saw` for `Note::TimedOut` in `Book::note`.
+/// Red: leave out `saw` for `Event::AttemptTimedOut` in `Book::event`.
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
 async fn attempt_timeout_is_the_status_of_attempt_and_call_in_metrics() {

@@ -1,11 +1,11 @@
-//! What is kept for repetition: what counts, what is too much, and when it is free again (rulings
+//! What is kept for repetition: what counts, what is too much, and when it is free again (decisions
 //! G23 to G25).
 
 use prost::Message;
-use redial::Why;
+use redial::StopReason;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{Answer, Close, How, Once, Reason, Script, Server, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions, Retries, RetryLayer};
+use redial_grpc::{CallOptions, Retries, RetryLayer, SharedCallLog};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -41,9 +41,9 @@ fn stream() -> (mpsc::Sender<EchoRequest>, ReceiverStream<EchoRequest>) {
 /// Makes a call with a stream of these messages, 10 ms apart.
 async fn stream_call(rig: &mut Rig, messages: Vec<EchoRequest>) -> Told {
     let (send, receive) = stream();
-    let diary = CallDiary::new();
+    let call_log = SharedCallLog::new();
     let mut request = Request::new(receive);
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let writing = tokio::spawn(async move {
         for message in messages {
             if send.send(message).await.is_err() {
@@ -54,7 +54,7 @@ async fn stream_call(rig: &mut Rig, messages: Vec<EchoRequest>) -> Told {
     });
     let result = rig.client.client_stream(request).await;
     writing.abort();
-    rig.told(&diary, result)
+    rig.told(&call_log, result)
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +111,7 @@ async fn what_exactly_fits_is_kept_and_a_byte_more_is_sent_once() {
             if fits {
                 assert_eq!((told.code(), told.starts().len(), full), (Code::Ok, 2, 0));
             } else {
-                assert_eq!((told.code(), told.end().0), (Code::Unavailable, Why::Committed));
+                assert_eq!((told.code(), told.end().0), (Code::Unavailable, StopReason::Committed));
                 assert_eq!((told.starts().len(), full), (1, 1));
                 assert_eq!(rig.tokens(), 9_000, "it failed with a listed status all the same");
             }
@@ -145,7 +145,7 @@ async fn a_message_over_the_limit_commits_the_attempt_in_flight() {
     let fails = Answer::trailers_only(Peer::UNAVAILABLE).once(Once::Request);
     let mut rig = Rig::of(limited(RETRY, 200, 1000), Server::new([fails]));
     let told = stream_call(&mut rig, vec![of_size(100); 4]).await;
-    assert_eq!((told.code(), told.end().0), (Code::Unavailable, Why::Committed));
+    assert_eq!((told.code(), told.end().0), (Code::Unavailable, StopReason::Committed));
     let stream = &told.record.streams[0];
     assert_eq!((told.record.streams.len(), stream.messages), (1, 4), "all of it was sent");
     assert_eq!((stream.bytes, rig.control.bytes_kept()), (400, 0));

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use redial::Why;
+use redial::StopReason;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, How, Reason, Script, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions, RetryLayer};
+use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
 use tokio::runtime::Handle;
 use tonic::Status;
 use tonic::body::Body;
@@ -38,7 +38,7 @@ async fn losers_are_reset_with_cancel_when_another_wins() {
     assert_eq!(rig.tokens(), 10_000, "losing is no failure");
 }
 
-/// Red: `it != self.first` as `it > 1` in `CallTally::note`.
+/// Red: `it != self.first` as `it > 1` in `CallTally::event`.
 #[tokio::test(start_paused = true)]
 async fn what_replaces_a_first_attempt_is_no_hedge_that_won() {
     let mut rig = Rig::new(HEDGE, [Answer::reset(Reason::REFUSED_STREAM), Answer::echo()]);
@@ -51,13 +51,16 @@ async fn what_replaces_a_first_attempt_is_no_hedge_that_won() {
 async fn dropping_the_calls_future_resets_every_attempt() {
     for (policy, streams) in [(RETRY, 1), (HEDGE, 3)] {
         let mut rig = Rig::new(policy, Script::new().otherwise(Answer::hang()));
-        let diary = CallDiary::new();
+        let call_log = SharedCallLog::new();
         let mut request = tonic::Request::new(message("x"));
-        request.extensions_mut().insert(CallOptions::new().diary(&diary));
+        request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
         assert!(tokio::time::timeout(ms(100), rig.client.unary(request)).await.is_err());
         assert_eq!(ends(&rig).await, vec![(CANCELLED, ms(100)); streams]);
-        let last = diary.read().notes().last().unwrap().1;
-        assert_eq!(last, redial::Note::Ended { why: Why::Cancelled, attempt: None });
+        let last = call_log.read().events().last().unwrap().1;
+        assert_eq!(
+            last,
+            redial::Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None }
+        );
         assert_eq!((rig.tokens(), rig.control.bytes_kept()), (10_000, 0));
     }
 }

@@ -19,7 +19,7 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{Answer, Close, Once, Reason, StatusNumber as Peer, Stream};
-use redial_grpc::{BoxError, CallReport, Replay, Why};
+use redial_grpc::{BoxError, CallReport, Replay, StopReason};
 use tonic::codec::CompressionEncoding;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Status};
@@ -140,7 +140,7 @@ impl Service<Request<tonic::body::Body>> for Refusing {
     }
 }
 
-/// Ruling G3 holds for a status that a service below returns as its error.
+/// Decision G3 holds for a status that a service below returns as its error.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_is_an_error_is_judged_like_any_and_handed_on_unchanged() {
     for (code, attempts) in [(Code::Unavailable, 3), (Code::Aborted, 1)] {
@@ -207,7 +207,7 @@ async fn a_client_without_tonic_is_retried_hedged_and_replaced() {
     ];
     for (policy, answers, previous) in cases {
         let rig = Rig::new(policy, answers);
-        let layer = rig.layer.clone().wrapping(any_body);
+        let layer = rig.layer.clone().adapter(any_body);
         let mut service = ServiceBuilder::new().layer(layer).service(hyper_client(&rig).await);
         let response = service.ready().await.unwrap().call(raw_of(boxed(b"abc"))).await.unwrap();
         let told = response.headers().get("grpc-previous-rpc-attempts").cloned();
@@ -231,7 +231,7 @@ async fn a_client_without_tonic_hears_of_local_ends_by_trailers_only() {
     ];
     for (answer, code, text) in table {
         let rig = Rig::new("", [answer]);
-        let layer = rig.layer.clone().wrapping(any_body);
+        let layer = rig.layer.clone().adapter(any_body);
         let mut service = ServiceBuilder::new().layer(layer).service(hyper_client(&rig).await);
         let mut request = raw_of(boxed(b"abc"));
         request.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
@@ -250,12 +250,16 @@ async fn report_for_a_client_without_tonic_is_a_response_extension() {
     let closed = || Answer::close(Close::Orderly).once(Once::Request);
     for answers in [vec![busy(); 3], vec![closed(); 3]] {
         let rig = Rig::new(RETRY, answers);
-        let layer = rig.layer.clone().wrapping(any_body);
+        let layer = rig.layer.clone().adapter(any_body);
         let mut service = ServiceBuilder::new().layer(layer).service(hyper_client(&rig).await);
         let response = service.ready().await.unwrap().call(raw_of(boxed(b"abc"))).await.unwrap();
         assert_eq!(response.headers()["grpc-status"], "14");
         let report = response.extensions().get::<CallReport>().unwrap();
-        assert_eq!((report.attempts(), report.stop_reason()), (3, Why::Attempts), "{report}");
+        assert_eq!(
+            (report.attempts(), report.stop_reason()),
+            (3, StopReason::AttemptsExhausted),
+            "{report}"
+        );
     }
 }
 
@@ -264,7 +268,7 @@ async fn report_for_a_client_without_tonic_is_a_response_extension() {
 async fn a_client_without_tonic_gets_the_errors_of_its_own_connection() {
     let rig =
         Rig::new(RETRY, [Answer::headers().message("").then_close(Close::Orderly).after(ms(5))]);
-    let layer = rig.layer.clone().wrapping(any_body);
+    let layer = rig.layer.clone().adapter(any_body);
     let mut service = ServiceBuilder::new().layer(layer).service(hyper_client(&rig).await);
     let response = service.ready().await.unwrap().call(raw_of(boxed(b"abc"))).await.unwrap();
     let error = response.into_body().collect().await.unwrap_err();

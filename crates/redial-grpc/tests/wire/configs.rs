@@ -1,6 +1,6 @@
-//! Configs and switches that change while calls run (rulings G39 and G40).
+//! Configs and switches that change while calls run (decisions G39 and G40).
 
-use redial::Why;
+use redial::StopReason;
 use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
 use redial_grpc::{CallOptions, Retries, RetryLayer};
 use tonic::{Code, Request};
@@ -39,7 +39,11 @@ async fn a_good_config_is_in_force_at_once_and_its_warnings_are_told() {
     let warnings = rig.control.set_json(&config_text(&attempts(9))).unwrap();
     assert!(!warnings.is_empty(), "more attempts than the cap");
     let told = rig.call().await;
-    assert_eq!((told.attempts(), told.end().0), (5, Why::Attempts), "the cap stays");
+    assert_eq!(
+        (told.attempts(), told.end().0),
+        (5, StopReason::AttemptsExhausted),
+        "the cap stays"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Connections that are refused, or that end before a request was written on them (rulings G27 to
+//! Connections that are refused, or that end before a request was written on them (decisions G27 to
 //! G29, and `waitForReady` of G41).
 
 use std::io;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
-use redial::Why;
+use redial::StopReason;
 use redial_core::Proof;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, Close, Door, LastStream, Reason, Script, Server};
@@ -78,7 +78,7 @@ async fn with_retries_disabled_what_was_never_sent_is_unavailable() {
 async fn a_refused_connection_is_left_to_the_policy() {
     let mut rig = Rig::new("", [Answer::unconnected()]);
     let told = rig.call().await;
-    assert_eq!((told.code(), told.end().0), (Code::Unavailable, Why::Fatal));
+    assert_eq!((told.code(), told.end().0), (Code::Unavailable, StopReason::NotRetryable));
     assert_eq!((told.starts(), told.proofs()), (vec![0], vec![None]));
     assert_eq!(told.chain(), REFUSED);
 
@@ -90,7 +90,10 @@ async fn a_refused_connection_is_left_to_the_policy() {
 
     let mut rig = Rig::new(RETRY, vec![Answer::unconnected(); 3]);
     let told = rig.call().await;
-    assert_eq!((told.code(), told.end()), (Code::Unavailable, (Why::Attempts, 150)));
+    assert_eq!(
+        (told.code(), told.end()),
+        (Code::Unavailable, (StopReason::AttemptsExhausted, 150))
+    );
     assert_eq!(told.chain(), REFUSED);
     assert_eq!(told.previous_told().as_deref(), Some("2"));
 }
@@ -129,7 +132,7 @@ async fn waiting_for_a_connection_ends_at_the_deadline_and_says_what_was_refused
     let mut request = Request::new(message("x"));
     request.set_timeout(ms(100));
     let told = rig.call_with(request).await;
-    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 100)));
+    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (StopReason::Deadline, 100)));
     assert_eq!(told.starts(), [0, 0, 10, 30, 70]);
     assert_eq!(told.chain(), REFUSED, "the last failure is the source");
     let text = "the deadline passed (1 attempt); the last that ended did so with UNAVAILABLE: ";

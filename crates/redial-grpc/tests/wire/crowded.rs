@@ -1,11 +1,11 @@
 //! Many calls at once through a few places: nobody keeps one, and no server is promised time that its
-//! client does not have (ruling G5). Method: a limit of concurrency below the layer, random answers, deadlines
+//! client does not have (decision G5). Method: a limit of concurrency below the layer, random answers, deadlines
 //! and drops, each seed a crowd of its own.
 
 use fastrand::Rng;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions};
+use redial_grpc::{CallOptions, SharedCallLog};
 use tokio::time::Instant;
 use tonic::Request;
 use tower::ServiceBuilder;
@@ -41,22 +41,22 @@ async fn crowd(seed: u64) {
     let calls: Vec<_> = (0..CALLS)
         .map(|id| {
             let mut client = EchoClient::new(service.clone());
-            let diary = CallDiary::new();
+            let call_log = SharedCallLog::new();
             let mut request = Request::new(message("x"));
             let deadline = ms(random.u64(1..400));
             request.set_timeout(deadline);
             request.metadata_mut().insert("id", (id as u64).into());
-            request.extensions_mut().insert(CallOptions::new().diary(&diary));
+            request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
             let patience = ms(random.u64(1..600));
             let call = async move { tokio::time::timeout(patience, client.unary(request)).await };
-            (tokio::spawn(call), diary, deadline)
+            (tokio::spawn(call), call_log, deadline)
         })
         .collect();
     let mut ends = Vec::new();
-    for (call, diary, deadline) in calls {
+    for (call, call_log, deadline) in calls {
         let _ = call.await.unwrap();
         // One that waited for its first place in vain was no call.
-        let began = diary.take().notes().first().map(|(at, _)| *at);
+        let began = call_log.take().events().first().map(|(at, _)| *at);
         ends.push(began.map(|at| std::time::Duration::from_nanos(at) + deadline));
     }
     for stream in server.record().streams {
@@ -85,7 +85,7 @@ async fn of_many_calls_for_few_places_none_keeps_one_and_none_promises_time_that
 }
 
 /// One thread, one connection and one place in the service below: a call that waits for its retry
-/// holds none of them (ruling L6).
+/// holds none of them (decision L6).
 #[tokio::test(start_paused = true)]
 async fn sleeping_retry_does_not_delay_other_calls() {
     let hour = "3600000";

@@ -1,13 +1,13 @@
-//! Deadlines: the layer owns them, through connecting, attempts, backoff and body (rulings G4, G5).
+//! Deadlines: the layer owns them, through connecting, attempts, backoff and body (decisions G4, G5).
 
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use redial::Why;
+use redial::StopReason;
 use redial_echo::EchoRequest;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, Door, How, Reason, Script, Server, StatusNumber as Peer};
-use redial_grpc::{CallReports, Late, Retries};
+use redial_grpc::{CallReports, DeadlineAction, Retries};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 use tower::ServiceBuilder;
@@ -86,7 +86,10 @@ async fn the_smaller_of_config_and_call_is_the_deadline() {
         let mut rig = Rig::new(&fields, [busy(), Answer::hang()]);
         let request = own.map_or_else(|| Request::new(message("x")), |own| within(ms(own)));
         let told = rig.call_with(request).await;
-        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, deadline)));
+        assert_eq!(
+            (told.code(), told.end()),
+            (Code::DeadlineExceeded, (StopReason::Deadline, deadline))
+        );
         assert_eq!(timeouts(&rig), [Some(ms(deadline)), Some(ms(deadline - 50))]);
     }
 }
@@ -103,7 +106,7 @@ async fn a_deadline_that_a_server_reports_is_retried_if_listed_and_a_local_one_n
     let mut rig = Rig::new(&policy, [Answer::hang()]);
     let told = rig.call_with(within(ms(1000))).await;
     assert_eq!((told.code(), told.starts()), (Code::DeadlineExceeded, vec![0]));
-    assert_eq!((told.end(), rig.tokens()), ((Why::Deadline, 1000), 10_000));
+    assert_eq!((told.end(), rig.tokens()), ((StopReason::Deadline, 1000), 10_000));
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +115,7 @@ async fn a_deadline_that_has_passed_starts_nothing_and_ends_at_once() {
         let mut rig = Rig::new(fields, [Answer::echo()]);
         let call = rig.call_with(within(Duration::ZERO));
         let told = tokio::time::timeout(ms(1000), call).await.expect("it ends");
-        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 0)));
+        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (StopReason::Deadline, 0)));
         assert_eq!((told.starts().len(), told.record.counts.streams), (0, 0));
         assert_eq!(told.status().message(), "the deadline passed (0 attempts)");
         assert_eq!((rig.tokens(), rig.control.bytes_kept()), (10_000, 0));
@@ -140,7 +143,7 @@ async fn the_deadline_ends_every_phase_at_its_moment() {
         let told = rig.call_with(within(ms(100))).await;
         assert_eq!(
             (told.code(), told.end()),
-            (Code::DeadlineExceeded, (Why::Deadline, 100)),
+            (Code::DeadlineExceeded, (StopReason::Deadline, 100)),
             "{what}"
         );
         assert_eq!(began.elapsed(), ms(100), "{what}");
@@ -171,11 +174,11 @@ async fn a_call_that_ran_out_of_time_says_what_happened_last() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_in_vain_hears_the_last_failure_at_once() {
-    let layer = layer(RETRY).late(Late::Early).build();
+    let layer = layer(RETRY).deadline_action(DeadlineAction::FailFast).build();
     let mut rig = Rig::of(layer, Server::new([busy().text("busy").pushback("60000")]));
     let told = rig.call_with(within(ms(200))).await;
     assert_eq!((told.code(), told.status().message()), (Code::Unavailable, "busy"));
-    assert_eq!(told.end(), (Why::Deadline, 0));
+    assert_eq!(told.end(), (StopReason::Deadline, 0));
 }
 
 /// tonic's own `Endpoint::timeout` is the caller's doing: it is told as what it is, when it happens,
@@ -188,7 +191,10 @@ async fn a_timeout_of_the_channel_is_a_deadline_and_never_retried() {
         let mut rig = Rig::over(&endpoint, layer(&policy).build(), Server::new(Answer::hang()));
         let request = own.map_or_else(|| Request::new(message("x")), |own| within(ms(own)));
         let told = rig.call_with(request).await;
-        assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Fatal, 50)));
+        assert_eq!(
+            (told.code(), told.end()),
+            (Code::DeadlineExceeded, (StopReason::NotRetryable, 50))
+        );
         assert_eq!((told.starts(), told.proofs()), (vec![0], vec![None]));
         assert_eq!(told.chain(), ["tonic::transport::Error", "tonic::TimeoutExpired"]);
         assert_eq!((rig.tokens(), rig.statistics()), (10_000, (0, 0, 0)));
@@ -203,7 +209,10 @@ async fn a_timer_below_that_fires_a_moment_early_is_the_deadline() {
     let deadline = Duration::from_secs(200_000);
     let told = rig.call_with(within(deadline)).await;
     assert_eq!(timeouts(&rig)[1], Some(Duration::from_secs(199_999)));
-    assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (Why::Deadline, 200_000_000)));
+    assert_eq!(
+        (told.code(), told.end()),
+        (Code::DeadlineExceeded, (StopReason::Deadline, 200_000_000))
+    );
 }
 
 /// Dropping the response's body is all that is left to do when the deadline passes while it comes.
@@ -237,7 +246,7 @@ async fn deadline_holds_after_ok_in_headers_of_an_open_stream() {
             let call = unary.call_with(within(ms(100)));
             let told = tokio::time::timeout(ms(5_000), call).await.expect("it ends");
             assert_eq!((told.code(), began.elapsed()), (Code::DeadlineExceeded, ms(100)), "{what}");
-            assert_eq!(told.end(), (Why::Deadline, 100), "{what}");
+            assert_eq!(told.end(), (StopReason::Deadline, 100), "{what}");
             assert_eq!((unary.tokens(), unary.control.bytes_kept()), (10_000, 0), "{what}");
 
             let mut streaming = rig();

@@ -177,7 +177,7 @@ fn a_body_of_empty_frames_gives_others_a_turn() {
     is_done.recv_timeout(Duration::from_secs(20)).expect("the call never returns");
 }
 
-/// Red: `Some(1)` as `Some(0)` in `Book::note`.
+/// Red: `Some(1)` as `Some(0)` in `Book::event`.
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_policy_has_no_retries_to_lose() {
     let layer = RetryLayer::builder()

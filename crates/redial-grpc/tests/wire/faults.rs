@@ -2,7 +2,7 @@
 //! and what follows. The chains pin that the errors of hyper and h2 are found where they are looked
 //! for: a version of either that hides them, or another copy of it, fails here.
 
-use redial::Why;
+use redial::StopReason;
 use redial_core::Proof;
 use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason};
 use tonic::Code;
@@ -15,7 +15,7 @@ const BROKEN: [&str; 3] = ["tonic::transport::Error", "hyper", "io BrokenPipe"];
 /// What must be seen of a call.
 struct Seen<'a> {
     code: Code,
-    why: Why,
+    stop_reason: StopReason,
     starts: &'a [u64],
     previous: &'a [Option<u64>],
     proofs: &'a [Option<Proof>],
@@ -31,7 +31,7 @@ async fn check(policy: &str, answers: &[Answer], seen: &Seen<'_>) -> Told {
     let mut rig = Rig::new(policy, answers.to_vec());
     let told = rig.call().await;
     let what = format!("{answers:?} with {policy:?}");
-    assert_eq!((told.code(), told.end().0), (seen.code, seen.why), "{what}");
+    assert_eq!((told.code(), told.end().0), (seen.code, seen.stop_reason), "{what}");
     assert_eq!(told.starts(), seen.starts, "{what}");
     assert_eq!(told.previous(), seen.previous, "{what}");
     assert_eq!(told.proofs(), seen.proofs, "{what}");
@@ -47,7 +47,7 @@ async fn check(policy: &str, answers: &[Answer], seen: &Seen<'_>) -> Told {
 async fn is_replaced(fault: Answer) -> Told {
     let seen = Seen {
         code: Code::Ok,
-        why: Why::Succeeded,
+        stop_reason: StopReason::Succeeded,
         starts: &[0, 0],
         previous: &[None, None],
         proofs: &[UNPROCESSED, None],
@@ -63,7 +63,7 @@ async fn is_replaced(fault: Answer) -> Told {
 async fn is_left_to_the_policy(fault: Answer) {
     let without = Seen {
         code: Code::Unavailable,
-        why: Why::Fatal,
+        stop_reason: StopReason::NotRetryable,
         starts: &[0],
         previous: &[None],
         proofs: &[None],
@@ -74,7 +74,7 @@ async fn is_left_to_the_policy(fault: Answer) {
     check("", std::slice::from_ref(&fault), &without).await;
     let with = Seen {
         code: Code::Ok,
-        why: Why::Succeeded,
+        stop_reason: StopReason::Succeeded,
         starts: &[0, 50],
         previous: &[None, Some(1)],
         proofs: &[None, None],
@@ -90,7 +90,7 @@ async fn is_handed_on(fault: Answer, code: Code, chain: &[&str]) {
     let listed = code == Code::Unavailable;
     let seen = Seen {
         code,
-        why: Why::Fatal,
+        stop_reason: StopReason::NotRetryable,
         starts: &[0],
         previous: &[None],
         proofs: &[None],
@@ -99,8 +99,9 @@ async fn is_handed_on(fault: Answer, code: Code, chain: &[&str]) {
         chain,
     };
     check("", std::slice::from_ref(&fault), &seen).await;
-    let (why, tokens) = if listed { (Why::Committed, 9_000) } else { (Why::Fatal, 10_000) };
-    check(RETRY, &[fault], &Seen { why, tokens, ..seen }).await;
+    let (stop_reason, tokens) =
+        if listed { (StopReason::Committed, 9_000) } else { (StopReason::NotRetryable, 10_000) };
+    check(RETRY, &[fault], &Seen { stop_reason, tokens, ..seen }).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +123,7 @@ async fn the_second_refusal_of_a_call_is_left_to_the_policy() {
     let refused = Answer::reset(Reason::REFUSED_STREAM);
     let with = Seen {
         code: Code::Ok,
-        why: Why::Succeeded,
+        stop_reason: StopReason::Succeeded,
         starts: &[0, 0, 50],
         previous: &[None, None, Some(1)],
         proofs: &[UNPROCESSED, UNPROCESSED, None],
@@ -133,7 +134,7 @@ async fn the_second_refusal_of_a_call_is_left_to_the_policy() {
     check(RETRY, &[refused.clone(), refused.clone(), Answer::echo()], &with).await;
     let without = Seen {
         code: Code::Unavailable,
-        why: Why::Fatal,
+        stop_reason: StopReason::NotRetryable,
         starts: &[0, 0],
         previous: &[None, None],
         proofs: &[UNPROCESSED, UNPROCESSED],
@@ -164,7 +165,7 @@ async fn the_second_goaway_below_a_call_is_left_to_the_policy() {
     let gone = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
     let seen = Seen {
         code: Code::Unavailable,
-        why: Why::Fatal,
+        stop_reason: StopReason::NotRetryable,
         starts: &[0, 0],
         previous: &[None, None],
         proofs: &[UNPROCESSED, UNPROCESSED],
@@ -191,7 +192,7 @@ async fn a_goaway_at_or_above_the_stream_lets_it_finish() {
         let answer = answer.message("").trailers(redial_faults::grpc::StatusNumber::OK);
         let seen = Seen {
             code: Code::Ok,
-            why: Why::Succeeded,
+            stop_reason: StopReason::Succeeded,
             starts: &[0],
             previous: &[None],
             proofs: &[None],
@@ -244,7 +245,7 @@ async fn a_reset_means_what_grpcs_table_says_and_is_retried_if_listed() {
         let chain = ["tonic::transport::Error", "hyper", &flags];
         let fatal = Seen {
             code,
-            why: Why::Fatal,
+            stop_reason: StopReason::NotRetryable,
             starts: &[0],
             previous: &[None],
             proofs: &[None],
@@ -254,7 +255,7 @@ async fn a_reset_means_what_grpcs_table_says_and_is_retried_if_listed() {
         };
         check(RETRY, &[Answer::reset(reason)], &fatal).await;
         let listed = Seen {
-            why: Why::Attempts,
+            stop_reason: StopReason::AttemptsExhausted,
             starts: &[0, 50],
             previous: &[None, Some(1)],
             proofs: &[None, None],

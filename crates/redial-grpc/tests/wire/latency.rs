@@ -1,9 +1,9 @@
 //! Hedges that follow the latency of their method: the delay, its bounds, what it is until enough is
 //! known, and how hedging stops where hedges do not win. The config's own delay is 20 ms.
 
-use redial::{Diary, HedgeDelay, Note, Why};
+use redial::{CallLog, Event, StopReason, hedging::HedgeDelay};
 use redial_faults::grpc::{Answer, CALL_HEADER, Script, Server, StatusNumber as Peer};
-use redial_grpc::{Client, HedgeAt, HedgeAtBuilder, PaceReading, Retries};
+use redial_grpc::{ClientOptions, HedgeAt, HedgeAtBuilder, LatencyEstimate, Retries};
 use tonic::{Code, Request};
 
 use super::rig::{HEDGE, RETRY, Rig, Told, UNARY, config, config_text, layer, message, ms};
@@ -12,7 +12,7 @@ use super::rig::{HEDGE, RETRY, Rig, Told, UNARY, config, config_text, layer, mes
 const AT: HedgeAtBuilder = HedgeAt::quantile(0.9).samples(20);
 
 fn rig(at: HedgeAtBuilder) -> Rig {
-    Rig::of(layer(HEDGE).hedge_at(at.build().unwrap()).build(), server())
+    Rig::of(layer(HEDGE).hedge_at(at.build()).build(), server())
 }
 
 /// A server for many calls.
@@ -57,13 +57,13 @@ async fn hedged_at(rig: &mut Rig) -> u64 {
     told.starts()[1]
 }
 
-fn pace(rig: &Rig) -> PaceReading {
-    rig.control.paces()[UNARY]
+fn estimator(rig: &Rig) -> LatencyEstimate {
+    rig.control.latency_estimates()[UNARY]
 }
 
 fn hedging(told: &Told) -> Option<HedgeDelay> {
-    told.notes.iter().find_map(|(_, note)| match note {
-        Note::Hedging(delay) => Some(*delay),
+    told.events.iter().find_map(|(_, event)| match event {
+        Event::HedgeDelay(delay) => Some(*delay),
         _ => None,
     })
 }
@@ -71,7 +71,7 @@ fn hedging(told: &Told) -> Option<HedgeDelay> {
 /// At first every call is hedged at 20 ms, and all hedges win: none of those calls says how long it
 /// takes, and yet the delay comes to be followed.
 ///
-/// Red if `State::begin` left the delay to the policy, or `Pace::longer` did not count what it cannot
+/// Red if `State::begin` left the delay to the policy, or `LatencyEstimator::longer` did not count what it cannot
 /// place.
 #[tokio::test(start_paused = true)]
 async fn the_delay_follows_the_latency_of_the_server_up_and_down() {
@@ -91,7 +91,7 @@ async fn the_delay_follows_the_latency_of_the_server_up_and_down() {
 async fn floor_and_cap_hold_through_the_layer() {
     let mut rig = rig(AT.floor(ms(30)).cap(ms(90)));
     warm(&mut rig, 100, 5).await;
-    assert!(pace(&rig).estimate.unwrap() < ms(10));
+    assert!(estimator(&rig).estimate.unwrap() < ms(10));
     assert_eq!(hedged_at(&mut rig).await, 30);
     // What is cancelled at 91 ms may have taken longer or not, and so the estimate stays near.
     warm(&mut rig, 200, 400).await;
@@ -105,13 +105,13 @@ async fn the_configs_delay_is_used_until_there_are_enough_samples() {
     warm(&mut rig, 18, 10).await;
     let told = slow(&mut rig, &[100_000, 1]).await;
     assert_eq!((told.starts(), hedging(&told)), (vec![0, 20], None));
-    assert_eq!((pace(&rig).samples, pace(&rig).delay), (19, None));
-    assert_eq!(pace(&rig).win_rate, None, "it says nothing about hedges at the quantile");
+    assert_eq!((estimator(&rig).samples, estimator(&rig).delay), (19, None));
+    assert_eq!(estimator(&rig).win_rate, None, "it says nothing about hedges at the quantile");
     warm(&mut rig, 1, 10).await;
-    assert!(matches!(pace(&rig).delay, Some(HedgeDelay::After(_))));
+    assert!(matches!(estimator(&rig).delay, Some(HedgeDelay::After(_))));
     let told = slow(&mut rig, &[100_000, 1]).await;
     assert_eq!(hedging(&told).map(|_| told.attempts()), Some(2));
-    assert_eq!(pace(&rig).win_rate, Some(1.0));
+    assert_eq!(estimator(&rig).win_rate, Some(1.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,34 +120,34 @@ async fn without_the_option_the_delay_is_the_configs_and_nothing_is_observed() {
     warm(&mut rig, 50, 5).await;
     let told = slow(&mut rig, &[100_000, 1]).await;
     assert_eq!((told.starts(), hedging(&told)), (vec![0, 20], None));
-    assert!(rig.control.paces().is_empty());
+    assert!(rig.control.latency_estimates().is_empty());
 }
 
 /// A method with a retry policy, one without hedges by the word of its call, and one that fails.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_hedged_or_fails_is_not_observed() {
-    let layer = layer(RETRY).hedge_at(AT.checked()).build();
+    let layer = layer(RETRY).hedge_at(AT.build()).build();
     let mut rig = Rig::of(layer, server());
     warm(&mut rig, 30, 5).await;
-    assert!(rig.control.paces().is_empty());
+    assert!(rig.control.latency_estimates().is_empty());
     rig.control.set_json(&config_text(HEDGE)).unwrap();
     let failed = Answer::trailers_only(Peer::INVALID_ARGUMENT);
     assert_eq!(call(&mut rig, [failed]).await.code(), Code::InvalidArgument);
     rig.control.set_retries(Retries::Off);
     warm(&mut rig, 5, 5).await;
-    assert!(rig.control.paces().is_empty());
+    assert!(rig.control.latency_estimates().is_empty());
     rig.control.set_retries(Retries::All);
     warm(&mut rig, 1, 5).await;
-    assert_eq!(pace(&rig).samples, 1);
+    assert_eq!(estimator(&rig).samples, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_learned_stays_when_a_config_is_swapped() {
     let mut rig = rig(AT);
     warm(&mut rig, 100, 5).await;
-    let before = pace(&rig);
+    let before = estimator(&rig);
     rig.control.set_json(&config_text(&HEDGE.replace("0.02s", "7s"))).unwrap();
-    assert_eq!(pace(&rig), before);
+    assert_eq!(estimator(&rig), before);
     let at = hedged_at(&mut rig).await;
     assert!(at < 10, "{at}");
     rig.control.set_json(&config_text(RETRY)).unwrap();
@@ -166,7 +166,7 @@ async fn a_tail_that_hedges_cut_off_is_still_known() {
         let first = if turn % 5 == 0 { 100 } else { 10 };
         slow(&mut rig, &[first, 10]).await;
     }
-    let estimate = pace(&rig).estimate.unwrap();
+    let estimate = estimator(&rig).estimate.unwrap();
     assert!(estimate > ms(60), "{estimate:?}");
     let won = rig.control.statistics()[UNARY].hedges_won;
     assert!((10..80).contains(&won), "on the way there they won: {won}");
@@ -190,11 +190,11 @@ async fn hedging_stops_where_hedges_do_not_win_and_goes_on_where_they_do() {
     warm(&mut rig, 20, 10).await;
     // Another replica would answer as late.
     turns(&mut rig, 300, 200).await;
-    assert!(pace(&rig).is_stopped, "{:?}", pace(&rig));
+    assert!(estimator(&rig).is_stopped, "{:?}", estimator(&rig));
     let stopped = turns(&mut rig, 300, 200).await;
     assert!((1..=10).contains(&stopped), "a few probes among sixty that are slow: {stopped}");
-    assert!(pace(&rig).is_stopped);
-    while pace(&rig).delay != Some(HedgeDelay::Never) {
+    assert!(estimator(&rig).is_stopped);
+    while estimator(&rig).delay != Some(HedgeDelay::Never) {
         turns(&mut rig, 5, 200).await;
     }
     let told = slow(&mut rig, &[200, 1]).await;
@@ -202,7 +202,7 @@ async fn hedging_stops_where_hedges_do_not_win_and_goes_on_where_they_do() {
 
     // Now another replica would answer at once.
     turns(&mut rig, 400, 10).await;
-    assert!(!pace(&rig).is_stopped, "{:?}", pace(&rig));
+    assert!(!estimator(&rig).is_stopped, "{:?}", estimator(&rig));
     let on = turns(&mut rig, 100, 10).await;
     assert!(on >= 15, "{on}");
 }
@@ -212,7 +212,7 @@ async fn a_call_that_does_not_hedge_by_time_is_still_repeated_when_it_fails() {
     let mut rig = rig(HedgeAt::quantile(0.7).samples(20));
     warm(&mut rig, 20, 10).await;
     turns(&mut rig, 300, 200).await;
-    while pace(&rig).delay != Some(HedgeDelay::Never) {
+    while estimator(&rig).delay != Some(HedgeDelay::Never) {
         turns(&mut rig, 5, 200).await;
     }
     let busy = Answer::trailers_only(Peer::UNAVAILABLE).after(ms(50));
@@ -225,7 +225,7 @@ async fn calls_that_hang_until_they_are_dropped_or_their_deadline_comes_count_as
     for deadline in [true, false] {
         let mut rig = rig(AT);
         warm(&mut rig, 100, 10).await;
-        let before = pace(&rig);
+        let before = estimator(&rig);
         for turn in 0..20 {
             let name = format!("hangs {turn}");
             rig.server.call(&name, vec![Answer::hang(); 3]);
@@ -238,9 +238,9 @@ async fn calls_that_hang_until_they_are_dropped_or_their_deadline_comes_count_as
                 tokio::time::timeout(ms(1_000), rig.client.unary(request)).await.unwrap_err();
             }
         }
-        assert_eq!(pace(&rig).samples, before.samples + 20);
-        assert!(pace(&rig).estimate.unwrap() > 4 * before.estimate.unwrap());
-        assert!(pace(&rig).is_stopped, "and no hedge helped");
+        assert_eq!(estimator(&rig).samples, before.samples + 20);
+        assert!(estimator(&rig).estimate.unwrap() > 4 * before.estimate.unwrap());
+        assert!(estimator(&rig).is_stopped, "and no hedge helped");
     }
 }
 
@@ -249,14 +249,15 @@ async fn the_diary_has_the_delay_so_that_a_replay_decides_the_same() {
     let mut rig = rig(AT);
     warm(&mut rig, 100, 5).await;
     let told = slow(&mut rig, &[100_000, 1]).await;
-    let diary: Diary = told.notes.iter().copied().collect();
-    let Some(HedgeDelay::After(delay)) = hedging(&told) else { panic!("{diary}") };
+    let call_log: CallLog = told.events.iter().copied().collect();
+    let Some(HedgeDelay::After(delay)) = hedging(&told) else { panic!("{call_log}") };
     assert!(delay < 10_000_000, "{delay}");
-    assert_eq!(told.end().0, Why::Succeeded);
-    let plan = Client::default().plan(config(HEDGE).method(UNARY));
-    diary.replay(plan.policy()).unwrap();
-    let without = diary.notes().iter().filter(|(_, note)| !matches!(note, Note::Hedging(_)));
-    let without: Diary = without.copied().collect();
+    assert_eq!(told.end().0, StopReason::Succeeded);
+    let plan = ClientOptions::default().plan(config(HEDGE).method(UNARY));
+    call_log.replay(plan.policy()).unwrap();
+    let without =
+        call_log.events().iter().filter(|(_, event)| !matches!(event, Event::HedgeDelay(_)));
+    let without: CallLog = without.copied().collect();
     without.replay(plan.policy()).unwrap_err();
-    assert!(diary.to_string().contains("its hedges follow after "));
+    assert!(call_log.to_string().contains("its hedges follow after "));
 }

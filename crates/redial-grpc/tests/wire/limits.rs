@@ -1,4 +1,4 @@
-//! How large messages may be (ruling G41).
+//! How large messages may be (decision G41).
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::{BodyExt as _, StreamBody};
-use redial::Why;
+use redial::StopReason;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::{Answer, How, Once, Reason, Server, StatusNumber as Peer};
-use redial_grpc::{CallDiary, CallOptions, Note, Retries};
+use redial_grpc::{CallOptions, Event, Retries, SharedCallLog};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -145,9 +145,9 @@ async fn a_request_that_fails_ends_its_call_with_its_own_error_in_every_phase() 
 
 /// A service whose attempts a test holds in its hands: their bodies, and what answers them.
 #[derive(Clone, Default)]
-struct InHand(Arc<Mutex<Vec<Taken>>>);
+struct InHand(Arc<Mutex<Vec<Withdrawal>>>);
 
-type Taken = (Body, oneshot::Sender<Response<Body>>);
+type Withdrawal = (Body, oneshot::Sender<Response<Body>>);
 
 impl Service<http::Request<Body>> for InHand {
     type Response = Response<Body>;
@@ -192,18 +192,19 @@ async fn a_request_that_fails_between_two_attempts_ends_its_call() {
 /// Red: `if true` in place of `!begun.is_out_of_time()` in `Pending::body_failed`.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_grows_too_large_after_the_deadline_was_overtaken_by_it() {
-    for (wait, code, why) in
-        [(100, Code::ResourceExhausted, Why::Fatal), (101, Code::DeadlineExceeded, Why::Deadline)]
-    {
+    for (wait, code, stop_reason) in [
+        (100, Code::ResourceExhausted, StopReason::NotRetryable),
+        (101, Code::DeadlineExceeded, StopReason::Deadline),
+    ] {
         let (inner, layer) = (InHand::default(), layer(&fields(RETRY)).build());
         let mut service = layer.layer(inner.clone());
         let (send, receive) = mpsc::channel(4);
         let frames = ReceiverStream::new(receive);
         let frames = frames.map(|it: Bytes| Ok::<_, Status>(http_body::Frame::data(it)));
-        let diary = CallDiary::new();
+        let call_log = SharedCallLog::new();
         let mut request = raw_of(Body::new(StreamBody::new(frames)));
         request.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
-        request.extensions_mut().insert(CallOptions::new().diary(&diary));
+        request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
         let mut call = Box::pin(service.call(request));
         assert!(now(&mut call).await.is_none());
         let (mut body, _answer) = inner.0.lock().unwrap().remove(0);
@@ -212,9 +213,12 @@ async fn a_request_that_grows_too_large_after_the_deadline_was_overtaken_by_it()
         assert!(body.frame().await.unwrap().is_err());
         let error = now(&mut call).await.expect("it ends at once").unwrap_err();
         assert_eq!(error.downcast_ref::<Status>().unwrap().code(), code, "after {wait} ms");
-        let notes = diary.take();
-        let (_, last) = notes.notes().last().unwrap();
-        assert!(matches!(last, Note::Ended { why: it, .. } if *it == why), "{last:?}");
+        let events = call_log.take();
+        let (_, last) = events.events().last().unwrap();
+        assert!(
+            matches!(last, Event::CallEnded { stop_reason: it, .. } if *it == stop_reason),
+            "{last:?}"
+        );
     }
 }
 
@@ -225,16 +229,16 @@ async fn a_response_that_is_too_large_after_the_deadline_was_overtaken_by_it() {
     // The second comes behind a message in the same frame.
     let both = Bytes::from([framed(&response_of(1)), framed(&response_of(19))].concat());
     for data in [framed(&response_of(19)), both] {
-        for (wait, code, why) in [
-            (99, Code::ResourceExhausted, Why::Fatal),
-            (101, Code::DeadlineExceeded, Why::Deadline),
+        for (wait, code, stop_reason) in [
+            (99, Code::ResourceExhausted, StopReason::NotRetryable),
+            (101, Code::DeadlineExceeded, StopReason::Deadline),
         ] {
             let answer = Answer::headers().data(data.clone()).trailers(Peer::OK);
             let mut rig = Rig::new(&fields(RETRY), [answer]);
-            let diary = CallDiary::new();
+            let call_log = SharedCallLog::new();
             let mut request = Request::new(message("x"));
             request.set_timeout(ms(100));
-            request.extensions_mut().insert(CallOptions::new().diary(&diary));
+            request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
             let mut stream = rig.client.server_stream(request).await.unwrap().into_inner();
             tokio::time::sleep(ms(wait)).await;
             let found = loop {
@@ -243,9 +247,12 @@ async fn a_response_that_is_too_large_after_the_deadline_was_overtaken_by_it() {
                 }
             };
             assert_eq!(found, code, "after {wait} ms");
-            let notes = diary.take();
-            let (_, last) = notes.notes().last().unwrap();
-            assert!(matches!(last, Note::Ended { why: it, .. } if *it == why), "{last:?}");
+            let events = call_log.take();
+            let (_, last) = events.events().last().unwrap();
+            assert!(
+                matches!(last, Event::CallEnded { stop_reason: it, .. } if *it == stop_reason),
+                "{last:?}"
+            );
         }
     }
 }
@@ -273,7 +280,11 @@ async fn a_response_that_is_too_large_ends_its_call_and_is_never_retried() {
                 (told.code(), told.status().message()),
                 (Code::ResourceExhausted, RESPONSE_TEXT)
             );
-            assert_eq!((told.end().0, told.starts().len()), (Why::Fatal, 1), "{retries:?}");
+            assert_eq!(
+                (told.end().0, told.starts().len()),
+                (StopReason::NotRetryable, 1),
+                "{retries:?}"
+            );
             assert_eq!((rig.tokens(), rig.control.bytes_kept()), (10_000, 0));
         }
     }

@@ -1,5 +1,5 @@
 //! What attempts and applications are told of earlier attempts, and what all attempts have in common
-//! (ruling G30).
+//! (decision G30).
 
 use redial_faults::grpc::{Answer, Reason, Server, StatusNumber as Peer};
 use redial_grpc::{Attempts, CallOptions, Retries};

@@ -8,13 +8,13 @@
 mod answers;
 mod attempt_timeouts;
 mod buffers;
+mod call_logs;
 mod cancelling;
 mod clients;
 mod configs;
 mod connecting;
 mod crowded;
 mod deadlines;
-mod diaries;
 mod ends;
 mod faults;
 mod latency;

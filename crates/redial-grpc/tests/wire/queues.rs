@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use redial_core::Proof;
 use redial_faults::grpc::{Answer, Close, Door, Script, Server};
-use redial_grpc::{CallDiary, CallOptions, RetryLayer};
+use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
 use tokio::task::AbortHandle;
 use tonic::{Code, Request};
 
@@ -21,17 +21,17 @@ async fn three_calls(policy: &str) -> [Told; 3] {
     let mut calls = Vec::new();
     for _ in 0..3 {
         let mut client = rig.client.clone();
-        let diary = CallDiary::new();
+        let call_log = SharedCallLog::new();
         let mut request = Request::new(message("x"));
-        request.extensions_mut().insert(CallOptions::new().diary(&diary));
-        calls.push((diary, tokio::spawn(async move { client.unary(request).await })));
+        request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
+        calls.push((call_log, tokio::spawn(async move { client.unary(request).await })));
         // Each has its place before the next comes.
         tokio::time::sleep(ms(1)).await;
     }
     let mut all = Vec::new();
-    for (diary, call) in calls {
+    for (call_log, call) in calls {
         let result = call.await.unwrap();
-        all.push(rig.told(&diary, result));
+        all.push(rig.told(&call_log, result));
     }
     all.try_into().unwrap()
 }

@@ -6,8 +6,8 @@ use std::error::Error;
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, Close, Script, Server, StatusNumber as Peer};
 use redial_grpc::{
-    AttemptReport, BackendId, CallDiary, CallOptions, CallReport, CallReports, Code as Grpc,
-    LOGGED_MESSAGE_MAX, PolicyKind, Retries, RetryLayer, UsedBackends, Why,
+    AttemptReport, BackendId, CallOptions, CallReport, CallReports, Code as Grpc,
+    LOGGED_MESSAGE_MAX, PolicyKind, Retries, RetryLayer, SharedCallLog, StopReason, UsedBackends,
 };
 use tonic::{Code, Request};
 use tower::{Service as _, ServiceBuilder, ServiceExt as _};
@@ -40,7 +40,10 @@ async fn report_lists_each_attempt_with_status_message_and_time() {
     assert_eq!((told.code(), told.status().message()), (Code::Unavailable, "busy"));
     let report = told.report();
     assert_eq!((report.method(), report.target()), (UNARY, Some("reports-attempts")));
-    assert_eq!((report.policy(), report.stop_reason()), (PolicyKind::Retry, Why::Attempts));
+    assert_eq!(
+        (report.policy(), report.stop_reason()),
+        (PolicyKind::Retry, StopReason::AttemptsExhausted)
+    );
     assert_eq!((report.attempts(), report.elapsed(), report.omitted()), (3, ms(167), 0));
     assert!(report.is_answered());
     let unavailable = Some(Grpc::Unavailable);
@@ -81,7 +84,10 @@ async fn report_of_hedges_shows_cancelled_ones() {
     let mut rig = Rig::new(HEDGE, [Answer::hang(), fatal, Answer::hang()]);
     let told = rig.call().await;
     let report = told.report();
-    assert_eq!((report.policy(), report.stop_reason()), (PolicyKind::Hedging, Why::Fatal));
+    assert_eq!(
+        (report.policy(), report.stop_reason()),
+        (PolicyKind::Hedging, StopReason::NotRetryable)
+    );
     assert_eq!(
         rows(report),
         [
@@ -103,25 +109,25 @@ async fn report_tells_why_there_was_no_retry() {
     };
     let mut rig = Rig::new("", [busy()]);
     let (policy, reason, text) = stopped(&rig.call().await);
-    assert_eq!((policy, reason), (PolicyKind::None, Why::Fatal));
+    assert_eq!((policy, reason), (PolicyKind::None, StopReason::NotRetryable));
     assert!(text.contains("in 5.0ms: no retry policy for this method; attempt 1"), "{text}");
 
     let mut rig = Rig::new(RETRY, vec![busy(); 5]);
     let _three = rig.call().await;
     let (policy, reason, text) = stopped(&rig.call().await);
-    assert_eq!((policy, reason), (PolicyKind::Retry, Why::Throttled));
+    assert_eq!((policy, reason), (PolicyKind::Retry, StopReason::Throttled));
     assert!(text.contains(": the retry budget is spent; attempt 1"), "{text}");
 
     let mut rig = Rig::new(RETRY, [busy()]);
     let mut request = Request::new(message("x"));
     request.extensions_mut().insert(CallOptions::new().retries(Retries::Transparent));
     let (policy, reason, text) = stopped(&rig.call_with(request).await);
-    assert_eq!((policy, reason), (PolicyKind::Disabled, Why::Fatal));
+    assert_eq!((policy, reason), (PolicyKind::Disabled, StopReason::NotRetryable));
     assert!(text.contains(": retries are disabled; attempt 1"), "{text}");
 
     let mut rig = Rig::new(RETRY, [busy().pushback("soon")]);
     let (_, reason, text) = stopped(&rig.call().await);
-    assert_eq!(reason, Why::Refused);
+    assert_eq!(reason, StopReason::ServerRefused);
     assert!(
         text.ends_with("busy (malformed grpc-retry-pushback-ms \"soon\": not retried)"),
         "{text}"
@@ -160,7 +166,7 @@ async fn report_is_an_extension_where_layers_around_read_responses() {
     assert_eq!(response.headers()["grpc-status"], "14");
     assert_eq!(response.headers()["grpc-message"], "busy");
     let report = response.extensions().get::<CallReport>().unwrap();
-    assert_eq!((report.attempts(), report.stop_reason()), (3, Why::Attempts));
+    assert_eq!((report.attempts(), report.stop_reason()), (3, StopReason::AttemptsExhausted));
 }
 
 /// A call that ends without a response has no other place for it.
@@ -181,12 +187,12 @@ async fn report_of_a_lost_connection_has_its_error_as_source() {
 async fn call_log_has_the_message_of_a_failure_after_the_commit() {
     let answer = Answer::headers().trailers(Peer::INTERNAL).text("disk full");
     let mut rig = Rig::new(RETRY, [busy(), answer]);
-    let diary = CallDiary::new();
+    let call_log = SharedCallLog::new();
     let mut request = Request::new(message("x"));
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let status = rig.client.unary(request).await.unwrap_err();
     assert_eq!((status.code(), status.source().is_some()), (Code::Internal, false));
-    let text = diary.take().to_string();
+    let text = call_log.take().to_string();
     assert!(text.contains("attempt 1 failed: a server failure (UNAVAILABLE): UNAVAILABLE: busy"));
     assert!(text.contains("attempt 2 failed, not retryable: INTERNAL: disk full"), "{text}");
 }
@@ -197,15 +203,15 @@ async fn call_log_and_report_redact_and_cut_messages() {
     let answer = Answer::trailers_only(Peer::INTERNAL).text(&long);
     let layer = layer(RETRY).redact_messages(|text| text.replace("secret", "***")).build();
     let mut rig = Rig::of(layer, Server::new([answer]));
-    let diary = CallDiary::new();
+    let call_log = SharedCallLog::new();
     let mut request = Request::new(message("x"));
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let status = rig.client.unary(request).await.unwrap_err();
     assert_eq!(status.message(), long, "the application gets what the server sent");
     let report = CallReport::of_status(&status).unwrap();
     let shown = report.history()[0].message().unwrap();
     assert_eq!(shown.len(), LOGGED_MESSAGE_MAX + "...".len());
-    for text in [shown.to_owned(), report.to_string(), diary.take().to_string()] {
+    for text in [shown.to_owned(), report.to_string(), call_log.take().to_string()] {
         assert!(text.contains("*** ***") && !text.contains("secret"), "{text}");
     }
 }
@@ -241,14 +247,14 @@ async fn report_and_call_log_name_the_backend_of_each_attempt() {
         },
     );
     let mut client = EchoClient::new(naming.service(channel));
-    let diary = CallDiary::new();
+    let call_log = SharedCallLog::new();
     let mut request = Request::new(message("x"));
-    request.extensions_mut().insert(CallOptions::new().diary(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let status = client.unary(request).await.unwrap_err();
     let report = CallReport::of_status(&status).unwrap();
     let names: Vec<_> = report.history().iter().map(|it| it.backend().unwrap()).collect();
     assert_eq!(names, ["backend-0", "backend-1", "backend-2"]);
     assert!(report.to_string().contains("attempt 2 to backend-1: UNAVAILABLE"), "{report}");
-    let text = diary.take().to_string();
+    let text = call_log.take().to_string();
     assert!(text.contains(": UNAVAILABLE: busy (backend backend-2)"), "{text}");
 }

@@ -1,6 +1,6 @@
-//! One throttle for each server name in the process, whatever happens to configs (ruling G15).
+//! One throttle for each server name in the process, whatever happens to configs (decision G15).
 
-use redial::Why;
+use redial::StopReason;
 use redial_faults::grpc::{Answer, Script, Server, StatusNumber as Peer};
 use redial_grpc::{Retries, RetryLayer, ServiceConfig};
 use tonic::Code;
@@ -31,12 +31,12 @@ async fn layers_of_one_server_name_share_their_tokens_and_others_do_not() {
     assert_eq!((one.tokens(), other.tokens()), (7_000, 7_000));
     // The fifth failure leaves half of the tokens, at which nothing is retried.
     let told = other.call().await;
-    assert_eq!((told.end().0, told.starts().len()), (Why::Throttled, 2));
+    assert_eq!((told.end().0, told.starts().len()), (StopReason::Throttled, 2));
     assert_eq!((one.tokens(), other.tokens()), (5_000, 5_000));
     let told = one.call().await;
     assert_eq!(
         (told.end().0, told.code(), told.starts().len()),
-        (Why::Throttled, Code::Unavailable, 1)
+        (StopReason::Throttled, Code::Unavailable, 1)
     );
     assert_eq!((elsewhere.tokens(), unnamed.tokens()), (10_000, 10_000));
     let throttled = |rig: &Rig| rig.control.statistics()[UNARY].throttled;

@@ -244,7 +244,7 @@ struct Got {
     answers: Vec<EchoResponse>,
 }
 
-type Client = EchoClient<RetryService<Channel>>;
+type ClientOptions = EchoClient<RetryService<Channel>>;
 
 impl Case {
     /// Plays it, a few times as long as what is seen does not hold; what was seen last.
@@ -285,7 +285,7 @@ impl Case {
         Ok(seen)
     }
 
-    async fn call(self, client: Client) -> String {
+    async fn call(self, client: ClientOptions) -> String {
         let begun = Instant::now();
         match tokio::time::timeout(NEVER, self.ask(client)).await {
             Ok(got) => self.told(&got, begun.elapsed()),
@@ -293,7 +293,7 @@ impl Case {
         }
     }
 
-    async fn ask(&self, mut client: Client) -> Got {
+    async fn ask(&self, mut client: ClientOptions) -> Got {
         let stream = || tokio_stream::iter(self.requests());
         let one = || self.request(0);
         match self.kind {
@@ -416,7 +416,7 @@ fn failed(status: &Status, answers: Vec<EchoResponse>) -> Got {
     Got { code, text, previous: previous(status.metadata()), answers }
 }
 
-/// What the layer tells of attempts before (ruling G30).
+/// What the layer tells of attempts before (decision G30).
 fn previous(metadata: &MetadataMap) -> u32 {
     let value = metadata.get("grpc-previous-rpc-attempts").and_then(|value| value.to_str().ok());
     value.and_then(|value| value.parse().ok()).unwrap_or(0)

@@ -37,8 +37,9 @@ fn every_code_outside_the_designs_list_is_retried() {
         assert_eq!(IGNORED.contains(&code), expected != "retry", "{code}");
         if code != Code::Ok {
             let played = play(Options::default(), &[(0, boom(code)), (0, OK)]);
-            let expected = if expected == "retry" { Why::Succeeded } else { Why::Fatal };
-            assert_eq!(played.why(), expected, "{code}");
+            let expected =
+                if expected == "retry" { StopReason::Succeeded } else { StopReason::NotRetryable };
+            assert_eq!(played.stop_reason(), expected, "{code}");
         }
     }
 }
@@ -46,7 +47,7 @@ fn every_code_outside_the_designs_list_is_retried() {
 #[test]
 fn an_error_whose_code_is_ok_is_still_an_error() {
     let played = play(Options::default(), &[(0, boom(Code::Ok))]);
-    assert_eq!((played.starts.len(), played.why()), (1, Why::Fatal));
+    assert_eq!((played.starts.len(), played.stop_reason()), (1, StopReason::NotRetryable));
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn an_invalid_message_is_retried_whatever_the_code() {
 fn no_inner_code_makes_a_message_invalid_by_default() {
     for code in [RATE_LIMIT, 2200, 65535] {
         let played = play(Options::default(), &[(0, Ok(Reply { code }))]);
-        assert_eq!((played.starts.len(), played.why()), (1, Why::Succeeded));
+        assert_eq!((played.starts.len(), played.stop_reason()), (1, StopReason::Succeeded));
     }
 }
 
@@ -70,7 +71,11 @@ fn listed_inner_codes_are_asked_for_again() {
     let interceptor = interceptor.invalid_codes([RATE_LIMIT, 2200]);
     for (code, starts) in [(RATE_LIMIT, 2), (2200, 2), (9, 1)] {
         let played = play_method(&interceptor, "Search", &[(0, Ok(Reply { code })), (0, OK)]);
-        assert_eq!((played.starts.len(), played.why()), (starts, Why::Succeeded), "{code}");
+        assert_eq!(
+            (played.starts.len(), played.stop_reason()),
+            (starts, StopReason::Succeeded),
+            "{code}"
+        );
     }
 }
 
@@ -90,7 +95,11 @@ fn every_method_is_retried_by_default() {
     let interceptor = Options::default().interceptor().expect("valid");
     for method in ["Search", "Insert", "Upsert", "Delete"] {
         let steps = [(0, boom(Code::Unavailable)), (0, OK)];
-        assert_eq!(play_method(&interceptor, method, &steps).why(), Why::Succeeded, "{method}");
+        assert_eq!(
+            play_method(&interceptor, method, &steps).stop_reason(),
+            StopReason::Succeeded,
+            "{method}"
+        );
     }
 }
 
@@ -100,20 +109,24 @@ fn writes_can_be_kept_from_being_repeated_in_flight() {
     let strict = strict.invalid_codes([RATE_LIMIT, 2200]);
     let unsent = boom(Code::Unavailable).map_err(|status| TestStatus { unsent: true, ..status });
     let rows = [
-        (boom(Code::Unavailable), Why::Unsafe),
-        (boom(Code::Internal), Why::Unsafe),
-        (Ok(Reply { code: 2200 }), Why::Unsafe),
+        (boom(Code::Unavailable), StopReason::NotIdempotent),
+        (boom(Code::Internal), StopReason::NotIdempotent),
+        (Ok(Reply { code: 2200 }), StopReason::NotIdempotent),
         // What was never sent did not run, and neither did what was turned away.
-        (unsent, Why::Succeeded),
-        (Ok(Reply { code: RATE_LIMIT }), Why::Succeeded),
+        (unsent, StopReason::Succeeded),
+        (Ok(Reply { code: RATE_LIMIT }), StopReason::Succeeded),
     ];
-    for (outcome, why) in rows {
+    for (outcome, stop_reason) in rows {
         let steps = [(0, outcome.clone()), (0, OK)];
         for method in ["Insert", "Upsert", "Delete", "/milvus.proto.milvus.MilvusService/Insert"] {
             let played = play_method(&strict, method, &steps);
-            assert_eq!(played.why(), why, "{method}: {outcome:?}");
+            assert_eq!(played.stop_reason(), stop_reason, "{method}: {outcome:?}");
         }
-        assert_eq!(play_method(&strict, "Search", &steps).why(), Why::Succeeded, "{outcome:?}");
+        assert_eq!(
+            play_method(&strict, "Search", &steps).stop_reason(),
+            StopReason::Succeeded,
+            "{outcome:?}"
+        );
     }
     assert!(!is_write("Search") && !is_write("DeleteCredential") && is_write("delete"));
 }
@@ -125,7 +138,7 @@ fn a_call_can_be_declared_as_one_that_must_not_run_twice() {
     let script = Script::new(&clock, [(0, boom(Code::Unavailable)), (0, OK)]);
     let call = interceptor.call("CreateCollection", || script.attempt()).not_idempotent();
     let error = clock.run(call.sleeping_on(clock).send()).expect_err("unsafe");
-    assert_eq!((error.why(), error.message()), (Why::Unsafe, "boom"));
+    assert_eq!((error.stop_reason(), error.message()), (StopReason::NotIdempotent, "boom"));
 }
 
 #[test]
@@ -133,7 +146,7 @@ fn the_callers_own_cancelling_is_never_retried() {
     let here =
         boom(Code::Cancelled).map_err(|status| TestStatus { cancelled_by_caller: true, ..status });
     let played = play(Options::default(), &[(5, here), (0, OK)]);
-    assert_eq!((&*played.starts, played.why()), (&[0.0][..], Why::Fatal));
+    assert_eq!((&*played.starts, played.stop_reason()), (&[0.0][..], StopReason::NotRetryable));
     assert_eq!(played.text(), "boom");
 
     // The caller drops the call: nothing more starts, and the attempt is dropped with it.

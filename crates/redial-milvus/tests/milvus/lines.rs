@@ -1,6 +1,6 @@
 //! The log: which lines, in which order, with which texts (M8).
 
-use redial::Diary;
+use redial::CallLog;
 use redial_milvus::{Line, Paint, lines};
 
 use super::*;
@@ -61,14 +61,14 @@ fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
     let interceptor = options.interceptor().expect("valid");
     let steps = [(12, boom(Code::Unavailable)), (3, boom(Code::Aborted)), (1, OK)];
     let script = Script::new(&clock, steps.clone());
-    let mut diary = Diary::new();
+    let mut call_log = CallLog::new();
     let call = interceptor.policy().retry(|| script.attempt());
     let call = call.when(|status: &TestStatus| {
         redial_milvus::classify(status.code, redial_milvus::Message::Valid)
     });
-    let call = call.sleeping_on(clock).diary(&mut diary).into_future();
+    let call = call.sleeping_on(clock).call_log(&mut call_log).into_future();
     assert!(clock.run(call).is_ok());
-    let lines = lines("Search", &options, diary.notes());
+    let lines = lines("Search", &options, call_log.events());
     let bad: Vec<_> = lines.iter().filter(|line| line.is_bad).map(|line| &*line.text).collect();
     let failed = ["[Response(12ms)] Search: UNAVAILABLE", "[Response(3ms)] Search: ABORTED"];
     assert_eq!(bad, failed);

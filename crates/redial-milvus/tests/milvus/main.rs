@@ -1,4 +1,4 @@
-//! Goal: section M of the rulings, each by name. Method: calls go through the interceptor on virtual
+//! Goal: section M of the decisions, each by name. Method: calls go through the interceptor on virtual
 //! time; codes, texts and log lines are tables.
 
 mod codes;
@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use designs::{Clock, HANG, Script, close};
-use redial::throttles::Budget;
-use redial::{Jitter, Why, ms, s};
+use redial::throttle::RetryBudget;
+use redial::{Jitter, StopReason, ms, s};
 use redial_milvus::{Code, Error, Interceptor, LineKind, Options, Status};
 
 /// A status of some client.
@@ -75,8 +75,8 @@ struct Played {
 }
 
 impl Played {
-    fn why(&self) -> Why {
-        self.result.as_ref().map_or_else(Error::why, |_| Why::Succeeded)
+    fn stop_reason(&self) -> StopReason {
+        self.result.as_ref().map_or_else(Error::stop_reason, |_| StopReason::Succeeded)
     }
     fn text(&self) -> &str {
         self.result.as_ref().map_or_else(Error::message, |_| "")
@@ -113,7 +113,7 @@ const UNTIL_GONE: [&str; 3] = ["retry-delay", "retry-attempt", "retry-executing"
 fn retries_wait_20_40_and_80_ms_and_then_the_error_says_so() {
     let played = play(Options::default(), &[(10, boom(Code::Unavailable))]);
     assert_eq!(played.starts, [0.0, 30.0, 80.0, 170.0]);
-    assert_eq!((played.ended, played.why()), (180.0, Why::Attempts));
+    assert_eq!((played.ended, played.stop_reason()), (180.0, StopReason::AttemptsExhausted));
     assert_eq!(played.text(), "boom (retried 3 times, 180ms)");
 }
 
@@ -144,7 +144,10 @@ fn delays_have_no_cap_and_no_jitter_unless_asked_for() {
 #[test]
 fn no_retries_make_one_attempt() {
     let played = play(Options::default().max_retries(0), &[(5, boom(Code::Unavailable))]);
-    assert_eq!((&*played.starts, played.why()), (&[0.0][..], Why::Attempts));
+    assert_eq!(
+        (&*played.starts, played.stop_reason()),
+        (&[0.0][..], StopReason::AttemptsExhausted)
+    );
     assert_eq!(played.text(), "boom");
 }
 
@@ -164,7 +167,7 @@ fn each_attempt_has_the_whole_timeout() {
     let steps = [late(Code::Unavailable), late(Code::Unavailable), (90, OK)];
     let played = play(Options::default().timeout(ms(100)), &steps);
     assert_eq!(played.starts, [0.0, 110.0, 240.0]);
-    assert_eq!((played.ended, played.why()), (330.0, Why::Succeeded));
+    assert_eq!((played.ended, played.stop_reason()), (330.0, StopReason::Succeeded));
 }
 
 #[test]
@@ -174,13 +177,13 @@ fn a_local_timeout_is_final_cancels_the_attempt_and_leaves_the_text_alone() {
     assert_eq!((&*played.starts, &*played.cancels), (&[0.0][..], &[100.0][..]));
     assert_eq!(played.kinds(), ["request", "response"]);
     let error = played.result.expect_err("too late");
-    assert_eq!((error.why(), error.code()), (Why::Deadline, Code::DeadlineExceeded));
+    assert_eq!((error.stop_reason(), error.code()), (StopReason::Deadline, Code::DeadlineExceeded));
     assert_eq!(error.to_string(), "DEADLINE_EXCEEDED: deadline exceeded");
     assert!(error.is_timeout() && error.status().is_none());
 
     let played = play(options, &[(0, boom(Code::Unavailable)), (HANG, OK)]);
     assert_eq!((&*played.starts, &*played.cancels), (&[0.0, 20.0][..], &[120.0][..]));
-    assert_eq!((played.why(), played.text()), (Why::Deadline, "deadline exceeded"));
+    assert_eq!((played.stop_reason(), played.text()), (StopReason::Deadline, "deadline exceeded"));
     assert_eq!(played.kinds().last(), Some(&"response"));
     let error = played.result.expect_err("too late");
     assert_eq!(error.code(), Code::DeadlineExceeded);
@@ -190,7 +193,7 @@ fn a_local_timeout_is_final_cancels_the_attempt_and_leaves_the_text_alone() {
 #[test]
 fn an_answer_in_the_very_moment_of_the_timeout_counts() {
     let played = play(Options::default().timeout(ms(100)), &[(100, OK)]);
-    assert_eq!((played.ended, played.why()), (100.0, Why::Succeeded));
+    assert_eq!((played.ended, played.stop_reason()), (100.0, StopReason::Succeeded));
 }
 
 #[test]
@@ -199,15 +202,15 @@ fn a_total_deadline_can_be_added() {
     // Three attempts would take until 240 ms, and the next delay of 80 ms would pass the deadline.
     let played = play(options, &[(60, boom(Code::Unavailable))]);
     assert_eq!((&*played.starts, played.ended), (&[0.0, 80.0, 180.0][..], 240.0));
-    assert_eq!((played.why(), played.text()), (Why::Deadline, "boom"));
+    assert_eq!((played.stop_reason(), played.text()), (StopReason::Deadline, "boom"));
     // A deadline below the timeout cuts the attempt itself.
     let played = play(options.deadline(ms(50)), &[(HANG, OK)]);
-    assert_eq!((played.ended, played.why()), (50.0, Why::Deadline));
+    assert_eq!((played.ended, played.stop_reason()), (50.0, StopReason::Deadline));
     assert_eq!(played.kinds(), ["request", "response"]);
     assert_eq!(played.result.expect_err("too late").code(), Code::DeadlineExceeded);
     // One that is equal to it does too.
     let played = play(options.deadline(ms(100)), &[(HANG, OK)]);
-    assert_eq!((played.ended, played.why()), (100.0, Why::Deadline));
+    assert_eq!((played.ended, played.stop_reason()), (100.0, StopReason::Deadline));
 }
 
 // M5, M6
@@ -215,7 +218,7 @@ fn a_total_deadline_can_be_added() {
 #[test]
 fn an_error_without_any_retry_keeps_its_text() {
     let played = play(Options::default(), &[(3, boom(Code::PermissionDenied))]);
-    assert_eq!((played.why(), played.text()), (Why::Fatal, "boom"));
+    assert_eq!((played.stop_reason(), played.text()), (StopReason::NotRetryable, "boom"));
 }
 
 #[test]
@@ -224,10 +227,13 @@ fn the_suffix_is_added_only_when_retries_ran_out() {
     let steps = [(0, boom(Code::Unavailable)), (0, boom(Code::NotFound)), (0, boom(Code::Ok))];
     let gone = [steps[0].clone(), (0, boom(Code::InvalidArgument))];
     let played = play(Options::default(), &gone);
-    assert_eq!((played.why(), played.text()), (Why::Fatal, "boom"));
+    assert_eq!((played.stop_reason(), played.text()), (StopReason::NotRetryable, "boom"));
     assert_eq!(played.kinds().last(), Some(&"response"));
     let played = play(Options::default().max_retries(1), &steps);
-    assert_eq!((played.why(), played.text()), (Why::Attempts, "boom (retried 1 times, 20ms)"));
+    assert_eq!(
+        (played.stop_reason(), played.text()),
+        (StopReason::AttemptsExhausted, "boom (retried 1 times, 20ms)")
+    );
 }
 
 #[test]
@@ -257,8 +263,8 @@ fn whole_milliseconds_are_counted_rounded_down() {
     use redial_milvus::Ending;
     let text = |micros| {
         let elapsed = std::time::Duration::from_micros(micros);
-        let (why, retries, message) = (Why::Attempts, 3, "boom");
-        Ending { why, retries, elapsed, message, invalid: false }.text()
+        let (stop_reason, retries, message) = (StopReason::AttemptsExhausted, 3, "boom");
+        Ending { stop_reason, retries, elapsed, message, invalid: false }.text()
     };
     assert_eq!(text(250_999), "boom (retried 3 times, 250ms)");
     assert_eq!(text(999), "boom (retried 3 times, 0ms)");
@@ -267,13 +273,15 @@ fn whole_milliseconds_are_counted_rounded_down() {
 #[test]
 fn only_retries_that_ran_out_are_told_of_whatever_else_ended_the_call() {
     use redial_milvus::Ending;
-    for why in Why::ALL {
+    for stop_reason in StopReason::ALL {
         for (invalid, base) in [(false, "boom"), (true, "invalid message")] {
-            let ending = Ending { why, retries: 2, elapsed: ms(7), message: "boom", invalid };
+            let ending =
+                Ending { stop_reason, retries: 2, elapsed: ms(7), message: "boom", invalid };
             let ran_out = format!("{base} (retried 2 times, 7ms)");
-            let expected = if why == Why::Attempts { &ran_out } else { base };
-            assert_eq!(ending.text(), expected, "{why:?}");
-            assert_eq!(Ending { retries: 0, ..ending }.text(), base, "{why:?}");
+            let expected =
+                if stop_reason == StopReason::AttemptsExhausted { &ran_out } else { base };
+            assert_eq!(ending.text(), expected, "{stop_reason:?}");
+            assert_eq!(Ending { retries: 0, ..ending }.text(), base, "{stop_reason:?}");
         }
     }
 }
@@ -293,10 +301,10 @@ fn a_call_can_be_spawned_if_its_operation_can() {
 fn there_is_no_throttle_until_a_budget_is_added() {
     let interceptor = Options::default().interceptor().expect("valid");
     assert_eq!(interceptor.policy().tokens(0), None);
-    let budget = Arc::new(Budget::new(1.0, 0.1).expect("valid"));
+    let budget = Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
     let funded = interceptor.sharing(budget);
     let played = play_method(&funded, "Search", &[(0, boom(Code::Unavailable))]);
-    assert_eq!((played.starts.len(), played.why()), (2, Why::Throttled));
+    assert_eq!((played.starts.len(), played.stop_reason()), (2, StopReason::Throttled));
     assert_eq!(played.text(), "boom", "the retries did not run out");
     assert!(close(funded.policy().tokens(0).unwrap_or_default(), 0.0));
 }

@@ -1,4 +1,4 @@
-//! What is legal and surely not meant, in a config as a whole (ruling G38).
+//! What is legal and surely not meant, in a config as a whole (decision G38).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::duration::written;
 use super::entry::Entry;
 use super::reader::{Path, Reader, range, shown};
 use crate::{
-    Client, Code, HedgingPolicy, MethodConfig, MethodName, MethodPolicy, RetryPolicy, Rule,
+    ClientOptions, Code, HedgingPolicy, MethodConfig, MethodName, MethodPolicy, RetryPolicy, Rule,
 };
 
 /// How many retries are looked at to see whether their delays fit the timeout.
@@ -22,7 +22,7 @@ pub(super) fn advise(
     entries: &[Entry<'_>],
     path: &Path<'_>,
     throttled: bool,
-    client: &Client,
+    client: &ClientOptions,
 ) {
     let mut advised = throttled;
     for (index, entry) in entries.iter().enumerate() {
@@ -44,7 +44,7 @@ struct Advice<'a, 't> {
     reader: &'a mut Reader<'t>,
     entry: &'a Entry<'a>,
     path: Path<'a>,
-    client: &'a Client,
+    client: &'a ClientOptions,
 }
 
 impl Advice<'_, '_> {

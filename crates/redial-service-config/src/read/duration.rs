@@ -1,4 +1,4 @@
-//! Durations as proto3 JSON writes them (ruling G34).
+//! Durations as proto3 JSON writes them (decision G34).
 
 use std::time::Duration;
 

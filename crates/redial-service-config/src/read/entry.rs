@@ -1,4 +1,4 @@
-//! The entries of `methodConfig`, and which names they have (rulings G35 and G37).
+//! The entries of `methodConfig`, and which names they have (decisions G35 and G37).
 
 use std::collections::HashMap;
 use std::ops::Range;

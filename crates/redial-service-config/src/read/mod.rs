@@ -1,4 +1,4 @@
-//! From a text to a config, or to every problem that the text has (rulings G32 to G39).
+//! From a text to a config, or to every problem that the text has (decisions G32 to G39).
 //!
 //! Rule: a value that is wrong is told and left out, and the rest is looked at all the same. Only a
 //! text that is no JSON, or whose keys contradict each other, is not looked at further.
@@ -19,7 +19,7 @@ use self::nearest::nearest;
 use self::reader::{Path, ROOT, Reader, THROTTLING, did_you_mean, range};
 use crate::config::{Inner, LoadBalancing};
 use crate::json::{self, Decimal};
-use crate::{Client, Problems, RetryThrottling, Rule};
+use crate::{ClientOptions, Problems, RetryThrottling, Rule};
 
 /// The longest text in bytes.
 pub const TEXT_MAX: usize = 1 << 20;
@@ -29,7 +29,7 @@ pub const ENTRIES_MAX: usize = 10_000;
 pub const PROBLEMS_MAX: usize = 1_000;
 
 /// Reads a config.
-pub(crate) fn read(text: &str, client: &Client) -> Result<Inner, Problems> {
+pub(crate) fn read(text: &str, client: &ClientOptions) -> Result<Inner, Problems> {
     let mut reader = Reader::new(text);
     let inner = root(&mut reader, text, client);
     match inner {
@@ -38,7 +38,7 @@ pub(crate) fn read(text: &str, client: &Client) -> Result<Inner, Problems> {
     }
 }
 
-fn root(reader: &mut Reader<'_>, text: &str, client: &Client) -> Option<Inner> {
+fn root(reader: &mut Reader<'_>, text: &str, client: &ClientOptions) -> Option<Inner> {
     if text.len() > TEXT_MAX {
         let what = format!("a config has at most {TEXT_MAX} bytes, this one has {}", text.len());
         return reader.problem(Rule::Limit, 0..0, &Path::Root, what, None);
@@ -68,7 +68,7 @@ fn config(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
     path: &Path<'_>,
-    client: &Client,
+    client: &ClientOptions,
 ) -> Option<Inner> {
     let fields = reader.object(value, path, &ROOT)?;
     let throttling = fields.get("retryThrottling");

@@ -1,4 +1,4 @@
-//! `retryPolicy` and `hedgingPolicy` (ruling G33).
+//! `retryPolicy` and `hedgingPolicy` (decision G33).
 
 use std::time::Duration;
 

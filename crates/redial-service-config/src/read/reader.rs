@@ -9,7 +9,7 @@ use jsonc_parser::common::Ranged;
 
 use super::PROBLEMS_MAX;
 use super::nearest::nearest;
-use crate::json::Place;
+use crate::json::Position;
 use crate::{Problem, Problems, Rule, Severity};
 
 /// Longer names and values are cut in messages.
@@ -66,7 +66,7 @@ impl Kept {
     /// text may be one long line.
     fn placed(mut self, text: &str) -> Vec<Problem> {
         self.list.sort_by_key(|problem| problem.range.start);
-        let (mut seen, mut place) = (0, Place { line: 1, column: 1 });
+        let (mut seen, mut place) = (0, Position { line: 1, column: 1 });
         for problem in &mut self.list {
             let between = &text[seen..problem.range.start];
             seen = problem.range.start;
@@ -320,7 +320,7 @@ impl Kind {
     }
 }
 
-/// The fields of an object; null is absent (ruling G32).
+/// The fields of an object; null is absent (decision G32).
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'v> {
     pub(super) object: &'v Object<'v>,

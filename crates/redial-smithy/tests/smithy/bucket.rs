@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use redial::throttles::{Cost, Grant, Taken, Tokens};
+use redial::throttle::{Cost, Grant, TokenBucket, Withdrawal};
 
 use super::*;
 
@@ -149,9 +149,9 @@ fn less_than_the_cost_is_empty_and_exactly_the_cost_is_not() {
 #[test]
 fn waiting_without_a_refill_is_refused_when_built() {
     let refused = Standard::standard().refill_per_second(0.0).policy().map(|_| ());
-    assert_eq!(refused, Err(Problem::WaitWithoutRefill));
-    let waits = Standard::aws_2026().empty(Empty::Wait).policy().map(|_| ());
-    assert_eq!(waits, Err(Problem::WaitWithoutRefill));
+    assert_eq!(refused, Err(PolicyError::WaitWithoutRefill));
+    let waits = Standard::aws_2026().empty(WhenEmpty::Wait).policy().map(|_| ());
+    assert_eq!(waits, Err(PolicyError::WaitWithoutRefill));
 }
 
 // S10
@@ -188,11 +188,11 @@ fn clones_share_the_bucket_and_policies_share_one_that_is_given() {
 fn a_budget_beside_the_bucket_holds_retries_back_too() {
     let clock = Clock::default();
     let bucket = Arc::new(STILL.costs().expect("valid"));
-    let budget = Arc::new(Budget::new(2.0, 0.1).expect("valid"));
-    let funded = Funded::new(bucket.clone(), budget.clone());
+    let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).expect("valid"));
+    let funded = WithBudget::new(bucket.clone(), budget.clone());
     let policy = policy(STILL.attempts(5)).sharing(Arc::new(funded));
     let played = play(&clock, &policy, &[SERVER]);
-    assert_eq!((played.starts.len(), played.why()), (3, Why::Throttled));
+    assert_eq!((played.starts.len(), played.stop_reason()), (3, StopReason::Throttled));
     assert_eq!(played.result.expect_err("throttled").report().tokens, Some(0.0), "the budget's");
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(490.0), Some(0.0)));
 
@@ -204,40 +204,40 @@ fn a_budget_beside_the_bucket_holds_retries_back_too() {
 fn what_the_budget_gave_goes_back_if_the_bucket_refuses() {
     let clock = Clock::default();
     let bucket = Arc::new(STILL.capacity(5.0).costs().expect("valid"));
-    let budget = Arc::new(Budget::standard());
-    let funded = Funded::new(bucket, budget.clone());
+    let budget = Arc::new(RetryBudget::standard());
+    let funded = WithBudget::new(bucket, budget.clone());
     let played = play(&clock, &policy(STILL).sharing(Arc::new(funded)), &[SERVER]);
-    assert_eq!(played.why(), Why::Throttled);
+    assert_eq!(played.stop_reason(), StopReason::Throttled);
     assert_eq!(budget.tokens(0), Some(9.0), "one retry was made");
 }
 
 #[test]
 fn a_retry_that_never_starts_goes_back_to_both() {
     let bucket = Arc::new(STILL.costs().expect("valid"));
-    let budget = Arc::new(Budget::standard());
-    let funded = Funded::new(bucket.clone(), budget.clone());
+    let budget = Arc::new(RetryBudget::standard());
+    let funded = WithBudget::new(bucket.clone(), budget.clone());
     let cost = Cost { kind: Kind::Server };
-    let Grant::Now(taken) = funded.take(cost, 0) else { panic!("both are full") };
+    let Grant::Now(taken) = funded.withdraw(cost, 0) else { panic!("both are full") };
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(495.0), Some(9.0)));
-    funded.give_back(taken);
+    funded.refund(taken);
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(500.0), Some(10.0)));
 }
 
 #[test]
 fn a_bucket_that_failures_drain_is_drained_beside_a_budget_too() {
-    let tokens = Arc::new(Tokens::new(10.0, 0.1).expect("valid"));
-    let funded = Funded::new(tokens.clone(), Arc::new(Budget::standard()));
+    let tokens = Arc::new(TokenBucket::new(10.0, 0.1).expect("valid"));
+    let funded = WithBudget::new(tokens.clone(), Arc::new(RetryBudget::standard()));
     funded.failed();
     assert_eq!(tokens.tokens(0), Some(9.0));
 }
 
 #[test]
 fn what_is_left_is_the_budgets_only_once_that_is_spent() {
-    let budget = Arc::new(Budget::new(2.0, 0.1).expect("valid"));
-    let funded = Funded::new(Arc::new(STILL.costs().expect("valid")), budget);
+    let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).expect("valid"));
+    let funded = WithBudget::new(Arc::new(STILL.costs().expect("valid")), budget);
     let left = [0, 1, 2].map(|_| {
         let left = funded.tokens(0);
-        funded.take(Cost { kind: Kind::Server }, 0);
+        funded.withdraw(Cost { kind: Kind::Server }, 0);
         left
     });
     assert_eq!(left, [Some(500.0), Some(495.0), Some(0.0)]);
@@ -247,30 +247,30 @@ fn what_is_left_is_the_budgets_only_once_that_is_spent() {
 fn a_bucket_that_answers_later_keeps_the_budgets_retry_until_then() {
     /// Answers later, as it is told.
     struct Slow(Grant);
-    impl redial::throttles::Bucket for Slow {
-        fn take(&self, _: Cost, _: u64) -> Grant {
+    impl redial::throttle::Bucket for Slow {
+        fn withdraw(&self, _: Cost, _: u64) -> Grant {
             Grant::Later
         }
         fn later(&self, _: Cost) -> std::pin::Pin<Box<dyn Future<Output = Grant> + Send>> {
             Box::pin(std::future::ready(self.0))
         }
-        fn give_back(&self, _: Taken) {}
-        fn succeeded(&self, _: Option<Taken>) {}
+        fn refund(&self, _: Withdrawal) {}
+        fn succeeded(&self, _: Option<Withdrawal>) {}
         fn tokens(&self, _: u64) -> Option<f64> {
             None
         }
     }
     let cost = Cost { kind: Kind::Server };
-    for (answer, left) in [(Grant::Now(Taken(0)), 9.0), (Grant::Refused, 10.0)] {
-        let budget = Arc::new(Budget::standard());
-        let funded = Funded::new(Arc::new(Slow(answer)), budget.clone());
-        assert_eq!(funded.take(cost, 0), Grant::Later);
+    for (answer, left) in [(Grant::Now(Withdrawal(0)), 9.0), (Grant::Refused, 10.0)] {
+        let budget = Arc::new(RetryBudget::standard());
+        let funded = WithBudget::new(Arc::new(Slow(answer)), budget.clone());
+        assert_eq!(funded.withdraw(cost, 0), Grant::Later);
         assert_eq!(Clock::default().run(funded.later(cost)), answer);
         assert_eq!(budget.tokens(0), Some(left), "{answer:?}");
     }
-    let budget = Arc::new(Budget::standard());
-    let funded = Funded::new(Arc::new(Slow(Grant::Refused)), budget.clone());
-    assert_eq!(funded.take(cost, 0), Grant::Later);
+    let budget = Arc::new(RetryBudget::standard());
+    let funded = WithBudget::new(Arc::new(Slow(Grant::Refused)), budget.clone());
+    assert_eq!(funded.withdraw(cost, 0), Grant::Later);
     drop(funded.later(cost));
     assert_eq!(budget.tokens(0), Some(10.0), "a call that is dropped meanwhile");
 }
@@ -289,24 +289,24 @@ impl Watching {
     }
 }
 
-impl redial::throttles::Bucket for Watching {
+impl redial::throttle::Bucket for Watching {
     fn call_started(&self) {
         self.push("acquire");
     }
-    fn take(&self, cost: Cost, _: u64) -> Grant {
+    fn withdraw(&self, cost: Cost, _: u64) -> Grant {
         self.push(format!("retry {:?}", cost.kind));
-        Grant::Now(Taken(7))
+        Grant::Now(Withdrawal(7))
     }
-    fn give_back(&self, _: Taken) {
+    fn refund(&self, _: Withdrawal) {
         self.push("give back");
     }
-    fn succeeded(&self, taken: Option<Taken>) {
+    fn succeeded(&self, taken: Option<Withdrawal>) {
         self.push(format!("success {:?}", taken.map(|taken| taken.0)));
     }
-    fn call_failed(&self, taken: Option<Taken>) {
+    fn call_failed(&self, taken: Option<Withdrawal>) {
         self.push(format!("failure {:?}", taken.map(|taken| taken.0)));
     }
-    fn call_cancelled(&self, taken: Option<Taken>) {
+    fn call_cancelled(&self, taken: Option<Withdrawal>) {
         self.push(format!("cancelled {:?}", taken.map(|taken| taken.0)));
     }
     fn tokens(&self, _: u64) -> Option<f64> {
@@ -364,7 +364,7 @@ fn bucket_is_told_of_the_first_try_and_of_the_end() {
     for (outcomes, told) in cases {
         for driver in ["async", "logged", "lending", "blocking"] {
             let bucket = Arc::new(Watching::default());
-            let funded = Funded::new(bucket.clone(), Arc::new(Budget::standard()));
+            let funded = WithBudget::new(bucket.clone(), Arc::new(RetryBudget::standard()));
             for policy in
                 [policy(STILL).sharing(bucket.clone()), policy(STILL).sharing(Arc::new(funded))]
             {
@@ -409,23 +409,23 @@ fn bucket_that_asks_not_to_watch_calls_is_not_told() {
     /// Counts what it is told beside the retries.
     #[derive(Default)]
     struct Blind(Watching);
-    impl redial::throttles::Bucket for Blind {
+    impl redial::throttle::Bucket for Blind {
         fn watches_calls(&self) -> bool {
             false
         }
         fn call_started(&self) {
             self.0.call_started();
         }
-        fn take(&self, cost: Cost, now: u64) -> Grant {
-            self.0.take(cost, now)
+        fn withdraw(&self, cost: Cost, now: u64) -> Grant {
+            self.0.withdraw(cost, now)
         }
-        fn give_back(&self, taken: Taken) {
-            self.0.give_back(taken);
+        fn refund(&self, taken: Withdrawal) {
+            self.0.refund(taken);
         }
-        fn succeeded(&self, taken: Option<Taken>) {
+        fn succeeded(&self, taken: Option<Withdrawal>) {
             self.0.succeeded(taken);
         }
-        fn call_failed(&self, taken: Option<Taken>) {
+        fn call_failed(&self, taken: Option<Withdrawal>) {
             self.0.call_failed(taken);
         }
         fn tokens(&self, _: u64) -> Option<f64> {

@@ -5,7 +5,9 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use super::designs::Clock;
-use redial::{Directive, Failure, Hint, Judge, Kind, Last, Policy, Stage, Why, ms};
+use redial::{
+    Directive, Failure, Hint, Kind, Last, Policy, Stage, StopReason, classify::ClassifyRule, ms,
+};
 use redial_smithy::{
     CHAIN_MAX, ClientErrors, ServiceError, Side, classifier, io_errors, io_failure,
 };
@@ -215,12 +217,12 @@ fn the_users_hook_is_asked_last_and_about_errors_alone() {
 }
 
 /// Plays a call whose attempts return what `next` returns.
-fn play<J: Judge<u8, io::Error>>(
+fn play<J: ClassifyRule<u8, io::Error>>(
     rules: J,
     mut next: impl FnMut() -> io::Result<u8>,
 ) -> Result<u8, redial::Error<io::Error, u8>> {
     let clock = Clock::default();
-    let policy = Policy::constant(ms(1)).attempts(9).build().expect("valid");
+    let policy = Policy::constant(ms(1)).attempts(9).build();
     let call = policy.retry(|| std::future::ready(next())).classify(rules);
     clock.run(call.sleeping_on(clock).into_future())
 }
@@ -229,7 +231,7 @@ fn play<J: Judge<u8, io::Error>>(
 fn what_nobody_knows_fails_and_a_value_succeeds() {
     let unknown = play(classifier(), || Err(ErrorKind::InvalidData.into()));
     let error = unknown.expect_err("nobody knows it");
-    assert_eq!((error.why(), error.attempts()), (Why::Fatal, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotRetryable, 1));
     assert_eq!(play(classifier(), || Ok(1)).ok(), Some(1));
 }
 
@@ -247,11 +249,15 @@ fn a_rule_for_values_makes_it_a_waiter() {
         if count == 2 { Err(reset()) } else { Ok(count) }
     });
     let error = counted.expect_err("the third is not accepted");
-    assert_eq!((error.why(), error.attempts()), (Why::Fatal, 3));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotRetryable, 3));
     assert_eq!(error.into_last_value(), Some(3), "a failure that holds the value (P11)");
 
     let gone = play(pending.or(classifier()), || Err(ErrorKind::NotFound.into()));
     let end = gone.expect_err("an error is the result");
-    assert_eq!(end.why(), Why::Succeeded, "an error that ends it as it should (P11)");
+    assert_eq!(
+        end.stop_reason(),
+        StopReason::Succeeded,
+        "an error that ends it as it should (P11)"
+    );
     assert!(matches!(end.into_parts().0, Some(Last::Error(_))));
 }

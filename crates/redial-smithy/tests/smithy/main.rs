@@ -1,19 +1,22 @@
-//! Goal: section S of the rulings, each by name. Method: policies made from the standard strategy
+//! Goal: section S of the decisions, each by name. Method: policies made from the standard strategy
 //! run through the async driver on virtual time; the classification is a table.
 
 mod bucket;
 mod classifier;
+#[cfg(feature = "serde")]
+mod config;
 #[path = "../../../redial/tests/designs/mod.rs"]
 mod designs;
 mod strategy;
-#[cfg(feature = "serde")]
-mod written;
 
 use std::sync::Arc;
 
 use designs::{Clock, HANG, MS, Script, all, close};
-use redial::throttles::{Bucket as _, Budget, Empty, Funded};
-use redial::{Diary, Error, Failure, Hint, Jitter, Kind, Note, Policy, Problem, Stage, Why, ms, s};
+use redial::throttle::{Bucket as _, RetryBudget, WhenEmpty, WithBudget};
+use redial::{
+    CallLog, Error, Event, Failure, Hint, Jitter, Kind, Policy, PolicyError, Stage, StopReason, ms,
+    s,
+};
 use redial_smithy::{HintKept, Order, Preset, Standard, Token};
 
 /// What an attempt may end with.
@@ -61,18 +64,19 @@ struct Played {
 }
 
 impl Played {
-    fn why(&self) -> Why {
-        self.result.as_ref().map_or_else(Error::why, |_| Why::Succeeded)
+    fn stop_reason(&self) -> StopReason {
+        self.result.as_ref().map_or_else(Error::stop_reason, |_| StopReason::Succeeded)
     }
 }
 
 /// Plays a call whose attempts end so many milliseconds after they start; the last step repeats.
 fn play_steps(clock: &Clock, policy: &Policy, steps: &[(u64, Outcome)]) -> Played {
     let (script, began) = (Script::new(clock, steps), clock.ms());
-    let mut diary = Diary::new();
+    let mut call_log = CallLog::new();
     let call = policy.retry(|| script.attempt()).when(is_retryable).sleeping_on(*clock);
-    let result = clock.run(call.seed(7).diary(&mut diary).into_future());
-    let draws = diary.notes().iter().filter(|(_, note)| matches!(note, Note::Drew(_))).count();
+    let result = clock.run(call.seed(7).call_log(&mut call_log).into_future());
+    let draws =
+        call_log.events().iter().filter(|(_, event)| matches!(event, Event::RandomDraw(_))).count();
     let since = |times: Vec<f64>| times.iter().map(|at| at - began).collect();
     let (starts, cancels) = (since(script.starts()), since(script.cancels()));
     let tokens = policy.tokens(now(clock)).unwrap_or(f64::NAN);
@@ -94,7 +98,7 @@ const PLAIN: Standard = Standard::standard().jitter(Jitter::None);
 /// The rules of 2026 without randomness.
 const AWS: Standard = Standard::aws_2026().jitter(Jitter::None);
 /// The standard strategy with a bucket that time does not change.
-const STILL: Standard = PLAIN.refill_per_second(0.0).empty(Empty::Fail);
+const STILL: Standard = PLAIN.refill_per_second(0.0).empty(WhenEmpty::Fail);
 
 fn policy(standard: Standard) -> Policy {
     standard.policy().expect("valid")

@@ -8,7 +8,7 @@ use super::*;
 fn the_standard_makes_three_attempts_10_and_15_ms_apart() {
     let played = play(&Clock::default(), &policy(PLAIN), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0, 25.0]);
-    assert_eq!((played.ended, played.why()), (25.0, Why::Attempts));
+    assert_eq!((played.ended, played.stop_reason()), (25.0, StopReason::AttemptsExhausted));
     // Two retries at 5 each; 15 ms have refilled 0.15.
     assert!(close(played.tokens, 490.15), "{}", played.tokens);
 }
@@ -16,9 +16,13 @@ fn the_standard_makes_three_attempts_10_and_15_ms_apart() {
 #[test]
 fn the_block_always_runs_at_least_once() {
     let never_retried = policy(STILL.attempts(1));
-    for (outcome, why) in [(OK, Why::Succeeded), (FATAL, Why::Fatal), (SERVER, Why::Attempts)] {
+    for (outcome, stop_reason) in [
+        (OK, StopReason::Succeeded),
+        (FATAL, StopReason::NotRetryable),
+        (SERVER, StopReason::AttemptsExhausted),
+    ] {
         let played = play(&Clock::default(), &never_retried, &[outcome]);
-        assert_eq!((&*played.starts, played.why()), (&[0.0][..], why));
+        assert_eq!((&*played.starts, played.stop_reason()), (&[0.0][..], stop_reason));
         assert_eq!(played.tokens, 500.0);
     }
 }
@@ -50,7 +54,7 @@ fn each_kind_costs_what_its_preset_says() {
         (Preset::Aws2026, [14.0, 14.0, 5.0, 14.0]),
         (Preset::Aws2026Dynamodb, [14.0, 14.0, 5.0, 14.0]),
     ] {
-        let still = Standard::of(preset).refill_per_second(0.0).empty(Empty::Fail);
+        let still = Standard::of(preset).refill_per_second(0.0).empty(WhenEmpty::Fail);
         for (kind, cost) in kinds.into_iter().zip(costs) {
             let outcomes = [failing(Failure::new(kind)), FATAL];
             let played = play(&Clock::default(), &policy(still), &outcomes);
@@ -76,7 +80,7 @@ fn a_bucket_starts_full_and_time_never_fills_it_above_its_capacity() {
 fn backoff_first_asks_the_bucket_after_the_backoff() {
     let played = play(&Clock::default(), &policy(STILL.capacity(5.0)), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0]);
-    assert_eq!((played.ended, played.why()), (25.0, Why::Throttled));
+    assert_eq!((played.ended, played.stop_reason()), (25.0, StopReason::Throttled));
     assert_eq!(played.tokens, 0.0);
 }
 
@@ -85,7 +89,7 @@ fn token_first_asks_the_bucket_before_the_backoff() {
     let standard = STILL.capacity(5.0).order(Order::TokenFirst);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0]);
-    assert_eq!((played.ended, played.why()), (10.0, Why::Throttled));
+    assert_eq!((played.ended, played.stop_reason()), (10.0, StopReason::Throttled));
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn the_rules_of_2026_wait_a_second_after_throttling_doubled_by_attempt() {
 fn the_rules_of_2026_ask_the_bucket_first_and_fail_when_it_is_empty() {
     let played = play(&Clock::default(), &policy(AWS.capacity(14.0)), &[SERVER]);
     assert_eq!((played.starts, played.ended), (vec![0.0, 50.0], 50.0));
-    assert_eq!(played.result.map_err(|error| error.why()), Err(Why::Throttled));
+    assert_eq!(played.result.map_err(|error| error.stop_reason()), Err(StopReason::Throttled));
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn the_total_time_bounds_a_running_attempt() {
     let error = played.result.expect_err("too late");
     assert_eq!(error.last(), Some(&Fault::Retryable(Failure::server())));
     let played = play_steps(&Clock::default(), &policy, &[(HANG, OK)]);
-    assert_eq!((played.ended, played.why()), (100.0, Why::Deadline));
+    assert_eq!((played.ended, played.stop_reason()), (100.0, StopReason::Deadline));
     assert_eq!(played.result.expect_err("too late").last(), None);
 }
 
@@ -180,7 +184,7 @@ fn the_total_time_bounds_waiting_for_the_bucket_and_gives_back_what_was_taken() 
         let standard = PLAIN.capacity(5.0).time_max(ms(100)).order(order);
         let played = play(&Clock::default(), &policy(standard), &[SERVER]);
         assert_eq!((played.starts, played.ended), (vec![0.0, 10.0], 100.0), "{order:?}");
-        assert_eq!(played.result.map_err(|error| error.why()), Err(Why::Deadline));
+        assert_eq!(played.result.map_err(|error| error.stop_reason()), Err(StopReason::Deadline));
         // Only the first retry's 5 are gone: 0.9 or 1.0 have come back since it paid.
         let back = if order == Order::BackoffFirst { 0.9 } else { 1.0 };
         assert!(close(played.tokens, back), "{order:?}: {}", played.tokens);
@@ -205,7 +209,7 @@ fn a_hint_to_stop_ends_the_call() {
     let stop = failing(Failure::server().stop());
     for standard in [PLAIN, AWS] {
         let played = play(&Clock::default(), &policy(standard), &[stop]);
-        assert_eq!((played.starts.len(), played.why()), (1, Why::Refused));
+        assert_eq!((played.starts.len(), played.stop_reason()), (1, StopReason::ServerRefused));
     }
 }
 
@@ -219,7 +223,7 @@ fn a_value_that_is_given_replaces_only_itself() {
     let base = |n| rules.backoff.base(n) / MS;
     assert_eq!([base(1), base(2), base(3)], [50, 150, 450]);
     assert_eq!(rules.throttling_first, Some(s(1)));
-    assert_eq!(rules.hint, redial::HintRule::Exact(None));
+    assert_eq!(rules.hint, redial::rules::HintRule::Exact(None));
     let rules = AWS.backoff_cap(ms(70)).throttling_first(ms(60)).rules();
     let base = |n| rules.backoff.base(n) / MS;
     assert_eq!([base(1), base(2), base(3)], [50, 70, 70]);
@@ -229,16 +233,16 @@ fn a_value_that_is_given_replaces_only_itself() {
 #[test]
 fn values_that_contradict_each_other_are_refused() {
     let problem = |standard: Standard| standard.policy().map(|_| ()).expect_err("refused");
-    assert_eq!(problem(PLAIN.attempts(0)), Problem::NoAttempt);
-    assert_eq!(problem(PLAIN.unlimited()), Problem::Unlimited);
-    assert_eq!(problem(PLAIN.backoff_factor(0.0)), Problem::Factor);
-    assert_eq!(problem(PLAIN.jitter(Jitter::Proportional(1.5))), Problem::Proportion);
-    assert_eq!(problem(PLAIN.cost(Kind::Timeout, 501.0)), Problem::CostAboveCapacity);
-    assert_eq!(problem(PLAIN.cost(Kind::Timeout, -1.0)), Problem::Cost);
-    assert_eq!(problem(PLAIN.capacity(f64::NAN)), Problem::Capacity);
-    assert_eq!(problem(PLAIN.refill_per_second(-1.0)), Problem::Refill);
+    assert_eq!(problem(PLAIN.attempts(0)), PolicyError::NoAttempt);
+    assert_eq!(problem(PLAIN.unlimited()), PolicyError::Unlimited);
+    assert_eq!(problem(PLAIN.backoff_factor(0.0)), PolicyError::Factor);
+    assert_eq!(problem(PLAIN.jitter(Jitter::Proportional(1.5))), PolicyError::Proportion);
+    assert_eq!(problem(PLAIN.cost(Kind::Timeout, 501.0)), PolicyError::CostAboveCapacity);
+    assert_eq!(problem(PLAIN.cost(Kind::Timeout, -1.0)), PolicyError::Cost);
+    assert_eq!(problem(PLAIN.capacity(f64::NAN)), PolicyError::Capacity);
+    assert_eq!(problem(PLAIN.refill_per_second(-1.0)), PolicyError::Refill);
     // No kind of failure could ever pay; where one can, a preset's other costs may be too high.
-    assert_eq!(problem(PLAIN.capacity(4.0)), Problem::CostAboveCapacity);
+    assert_eq!(problem(PLAIN.capacity(4.0)), PolicyError::CostAboveCapacity);
     assert!(PLAIN.capacity(5.0).policy().is_ok());
     assert!(PLAIN.cost(Kind::Timeout, 500.0).policy().is_ok());
     assert!(PLAIN.unlimited().time_max(s(1)).policy().is_ok());
@@ -261,16 +265,19 @@ fn a_delayer_of_your_own_sees_the_failure_and_its_number() {
 #[test]
 fn a_call_that_must_not_run_twice_is_repeated_only_if_it_was_not_sent() {
     let clock = Clock::default();
-    for (stage, why) in [
-        (Stage::Unsent, Why::Succeeded),
-        (Stage::InFlight, Why::Unsafe),
-        (Stage::Answered, Why::Unsafe),
+    for (stage, stop_reason) in [
+        (Stage::Unsent, StopReason::Succeeded),
+        (Stage::InFlight, StopReason::NotIdempotent),
+        (Stage::Answered, StopReason::NotIdempotent),
     ] {
         let policy = policy(PLAIN);
         let failure = Failure::client().at(stage).hint(Hint::None);
         let script = Script::new(&clock, [(0, failing(failure)), (0, OK)]);
         let call = policy.retry(|| script.attempt()).when(is_retryable).not_idempotent();
         let result = clock.run(call.sleeping_on(clock).into_future());
-        assert_eq!(result.map_or_else(|error| error.why(), |_| Why::Succeeded), why);
+        assert_eq!(
+            result.map_or_else(|error| error.stop_reason(), |_| StopReason::Succeeded),
+            stop_reason
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use redial_core::{Command, Ledger, NEVER, Ns};
+use redial_core::{CallCounters, Command, NEVER, Ns};
 
 use super::{CellOf, Driver, ErrorOf, IMMEDIATE_MAX, KeptOf, Output, ResultOf, TIMED, ValueOf};
 use crate::attempt::{Answer, Async, Operation};
@@ -120,8 +120,8 @@ where
             self.engage(cell.as_mut());
             return self.drive(cell, cx);
         }
-        let start = match cell.ledger() {
-            ledger if ledger.has(TIMED) => ledger.start.into(),
+        let start = match cell.counters() {
+            counters if counters.has(TIMED) => counters.start.into(),
             _ => self.sleeper.moment(),
         };
         let sleep = self.sleeper.sleep_after(start, span);
@@ -181,19 +181,19 @@ where
         cell: CellOf<'_, O, S>,
         make: impl FnOnce() -> BoxOf<'p, O, C, S, LIVE>,
     ) -> Pin<&mut RareOf<'p, O, C, S, LIVE>> {
-        cell.with_ledger(|ledger| ledger.set(BOXED));
+        cell.with_ledger(|counters| counters.set(BOXED));
         self.rare.get_or_insert_with(make).as_mut()
     }
 
     fn drop_box(&mut self, cell: CellOf<'_, O, S>) {
         *self.rare = None;
-        cell.with_ledger(|ledger| ledger.clear(BOXED));
+        cell.with_ledger(|counters| counters.clear(BOXED));
     }
 
     /// Begins the machine of a call whose first attempt already runs, or has just ended.
     pub(super) fn engage(&mut self, mut cell: CellOf<'_, O, S>) -> &mut BegunOf<'p, O, C, LIVE> {
         self.learn_start(cell.as_mut(), || self.sleeper.now());
-        let start = cell.ledger().start;
+        let start = cell.counters().start;
         let (policy, handle) = (self.origin.policy(), self.origin.handle());
         let timer_at = policy.core.first_wake_at(start);
         let mut begun = Begun::new(policy, handle, Options::default(), start, timer_at);
@@ -254,7 +254,7 @@ where
                     Command::End(end) => {
                         let result = engine.result(end);
                         self.drop_box(cell.as_mut());
-                        cell.with_ledger(|ledger| ledger.set(Ledger::ENDED));
+                        cell.with_ledger(|counters| counters.set(CallCounters::ENDED));
                         return Poll::Ready(
                             result.map(|(value, report)| R::output(value, || report)),
                         );

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use redial_core::throttle::Bucket;
 use redial_core::{
-    Advice, Call, Command, Dealings, Directive, Failure, Grant, LIVE_MAX, NEVER, Ns, Start, Terms,
-    duration, ns,
+    Advice, Call, CallEnvironment, CallParams, Command, Directive, Failure, Grant, LIVE_MAX, NEVER,
+    Ns, Start, duration, ns,
 };
 
 use super::messages::{Channel, Messages};
@@ -30,7 +30,7 @@ enum Question {
 pub(super) struct Actor<'a> {
     script: &'a Script<'a>,
     call: Option<Call<&'a redial_core::Policy, LIVE_MAX>>,
-    world: Dealings<Handle, Stage<'a>>,
+    env: CallEnvironment<Handle, Stage<'a>>,
     began: Ns,
     /// The attempt in each slot.
     running: [Option<u32>; LIVE_MAX],
@@ -59,7 +59,7 @@ impl<'a> Actor<'a> {
         Actor {
             script,
             call: None,
-            world: Dealings::new(throttle, Stage::new(draws)),
+            env: CallEnvironment::new(throttle, Stage::new(draws)),
             began: ns(script.at),
             running: [None; LIVE_MAX],
             reasons: Reasons::default(),
@@ -81,10 +81,10 @@ impl<'a> Actor<'a> {
     }
 
     pub(super) fn played(self) -> Played {
-        let Actor { began, world, sent, tokens, unscripted, strategy_error, .. } = self;
-        let diary = world.outside.diary;
+        let Actor { began, env, sent, tokens, unscripted, strategy_error, .. } = self;
+        let call_log = env.context.call_log;
         let (ended_nth, too_large) = (self.ended_nth, self.too_large);
-        Played { began, diary, sent, tokens, unscripted, strategy_error, ended_nth, too_large }
+        Played { began, call_log, sent, tokens, unscripted, strategy_error, ended_nth, too_large }
     }
 
     /// What the script or a timer says happens to this call now.
@@ -93,15 +93,15 @@ impl<'a> Actor<'a> {
             (What::Begins, _) => self.begin(now, agenda),
             (What::Headers { slot, attempt }, Some(call)) => {
                 if self.running[slot] == Some(attempt) {
-                    call.committed(slot, now, &mut self.world);
+                    call.committed(slot, now, &mut self.env);
                 }
             }
             (What::Outcome { slot, attempt }, _) => self.outcome(slot, attempt, now),
             (What::Writes(index), _) => self.write(self.script.messages[index].1, now),
             (What::Due { timer }, Some(call)) if timer == self.timer => {
-                call.wake_once(now, &mut self.world);
+                call.wake_once(now, &mut self.env);
             }
-            (What::Cancels, Some(call)) => call.cancel(now, &mut self.world),
+            (What::Cancels, Some(call)) => call.cancel(now, &mut self.env),
             // A timer that was replaced, which must not replace the one that is meant.
             _ => return,
         }
@@ -122,7 +122,7 @@ impl<'a> Actor<'a> {
             Some(Question::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(context) else { return };
                 self.question = None;
-                call.granted(grant, now, &mut self.world);
+                call.granted(grant, now, &mut self.env);
             }
         }
         self.settle(now, agenda);
@@ -131,22 +131,22 @@ impl<'a> Actor<'a> {
     fn begin(&mut self, now: Ns, agenda: &mut Agenda) {
         let script = self.script;
         let policy = script.policy.core();
-        let mut terms = Terms {
+        let mut params = CallParams {
             deadline: script.deadline,
             idempotent: script.idempotent,
-            sealed: false,
+            not_replayable: false,
             asks: script.strategy.is_some(),
             hedge: None,
         };
         let mut first = script.messages.iter().filter(|(at, _)| at.is_zero());
         if first.any(|(_, bytes)| *bytes > script.message_max) {
             self.too_large = Some(now);
-            self.call = Some(Call::unstarted(policy, terms, now, &mut self.world));
+            self.call = Some(Call::unstarted(policy, params, now, &mut self.env));
             return;
         }
         for (index, (at, bytes)) in script.messages.iter().enumerate() {
             if at.is_zero() {
-                terms.sealed |= !self.messages.write(*bytes);
+                params.not_replayable |= !self.messages.write(*bytes);
             } else {
                 agenda.add(now.saturating_add(ns(*at)), 0, What::Writes(index));
             }
@@ -154,7 +154,7 @@ impl<'a> Actor<'a> {
         if let Some(cancel) = script.cancel {
             agenda.add(now.saturating_add(ns(cancel)), 0, What::Cancels);
         }
-        self.call = Some(Call::begin(policy, terms, now, &mut self.world));
+        self.call = Some(Call::begin(policy, params, now, &mut self.env));
     }
 
     fn outcome(&mut self, slot: usize, attempt: u32, now: Ns) {
@@ -162,20 +162,21 @@ impl<'a> Actor<'a> {
         if self.running[slot] != Some(attempt) {
             return;
         }
-        let Some(judgement) = scripted(self.script, attempt).and_then(|meets| meets.judgement)
+        let Some(classification) =
+            scripted(self.script, attempt).and_then(|meets| meets.classification)
         else {
             return;
         };
-        if let Directive::Retry(failure) = judgement.directive {
+        if let Directive::Retry(failure) = classification.directive {
             self.reasons.failed(failure.reason);
         }
         let written = self.messages.written;
         stopped(&mut self.running, &mut self.sent, self.script, written, slot);
-        call.outcome(slot, judgement, now, &mut self.world);
+        call.outcome(slot, classification, now, &mut self.env);
     }
 
     /// The application writes a message; if it cannot be kept, the call belongs to the attempt to
-    /// which most were written (ruling G24).
+    /// which most were written (decision G24).
     fn write(&mut self, bytes: u64, now: Ns) {
         let Some(call) = &mut self.call else { return };
         if call.end().is_some() {
@@ -185,10 +186,10 @@ impl<'a> Actor<'a> {
             self.too_large = Some(now);
             let running = self.running.iter().enumerate();
             let first = running.filter_map(|(slot, it)| it.map(|attempt| (attempt, slot))).min();
-            let Some((_, slot)) = first else { return call.cancel(now, &mut self.world) };
+            let Some((_, slot)) = first else { return call.cancel(now, &mut self.env) };
             let written = self.messages.written;
             stopped(&mut self.running, &mut self.sent, self.script, written, slot);
-            return call.outcome(slot, Directive::Fail.into(), now, &mut self.world);
+            return call.outcome(slot, Directive::Fail.into(), now, &mut self.env);
         }
         let before = self.messages.written;
         if self.messages.write(bytes) {
@@ -202,7 +203,7 @@ impl<'a> Actor<'a> {
             .filter_map(|(slot, attempt)| attempt.map(|attempt| (slot, attempt)))
             .min_by_key(|&(_, attempt)| (std::cmp::Reverse(taken(attempt)), attempt));
         let chosen = most.map(|(slot, _)| slot);
-        call.sealed(chosen, now, &mut self.world);
+        call.not_replayable(chosen, now, &mut self.env);
         // What could not be kept goes to that attempt alone: the others never see it.
         for slot in (0..LIVE_MAX).filter(|slot| Some(*slot) != chosen) {
             stopped(&mut self.running, &mut self.sent, self.script, before, slot);
@@ -215,7 +216,7 @@ impl<'a> Actor<'a> {
         if self.unscripted.is_some()
             && let Some(call) = &mut self.call
         {
-            call.cancel(now, &mut self.world);
+            call.cancel(now, &mut self.env);
             self.obey(now, agenda);
         }
         let Some(call) = &self.call else { return };
@@ -235,7 +236,7 @@ impl<'a> Actor<'a> {
 
     fn obey(&mut self, now: Ns, agenda: &mut Agenda) {
         while let Some(call) = &mut self.call
-            && let Some(command) = call.command(&mut self.world)
+            && let Some(command) = call.command(&mut self.env)
         {
             match command {
                 Command::Cancel(slot) => {
@@ -245,13 +246,13 @@ impl<'a> Actor<'a> {
                 Command::Start(start) => self.start(start, now, agenda),
                 Command::Ask(failure) => self.ask(failure, now),
                 Command::Await(cost) => {
-                    let later = self.world.throttle().later(cost);
+                    let later = self.env.throttle().later(cost);
                     self.question = Some(Question::Throttle(later));
                 }
                 Command::End(_) => {
                     self.question = None;
                     self.ended_nth = Some(agenda.ended());
-                    self.tokens = self.world.throttle().tokens(now);
+                    self.tokens = self.env.throttle().tokens(now);
                 }
             }
         }
@@ -268,7 +269,7 @@ impl<'a> Actor<'a> {
             let what = What::Headers { slot, attempt };
             agenda.add(now.saturating_add(ns(headers)), attempt, what);
         }
-        if meets.judgement.is_some() {
+        if meets.classification.is_some() {
             let what = What::Outcome { slot, attempt };
             agenda.add(now.saturating_add(ns(meets.after)), attempt, what);
         }
@@ -279,7 +280,7 @@ impl<'a> Actor<'a> {
         let deadline = call.deadline();
         let request = Request {
             idempotent: self.script.idempotent,
-            attempts: call.ledger().attempts,
+            attempts: call.counters().attempts,
             reasons: self.reasons.before(),
             failure,
             elapsed: duration(now.saturating_sub(self.began)),
@@ -308,7 +309,7 @@ impl<'a> Actor<'a> {
             }
         };
         if let Some(call) = &mut self.call {
-            call.answered(advice, now, &mut self.world);
+            call.answered(advice, now, &mut self.env);
         }
     }
 }

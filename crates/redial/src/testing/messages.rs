@@ -1,4 +1,4 @@
-//! What an application wrote and a call keeps for a repetition (rulings G23 to G25).
+//! What an application wrote and a call keeps for a repetition (decisions G23 to G25).
 //!
 //! Invariant: what is kept is at most the call's and the channel's limit, and nothing is kept after
 //! commit or end.

@@ -5,33 +5,33 @@
 //!
 //! ```
 //! use redial::testing::{fails, play, succeeds};
-//! use redial::{Policy, Why, ms, s};
+//! use redial::{Policy, StopReason, ms, s};
 //!
-//! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).checked();
+//! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).build();
 //!
 //! // Two failures after 5 ms each, then a success. Every draw is 0.5.
 //! let played = play(&FETCH, [fails().after(ms(5)), fails().after(ms(5)), succeeds()]);
 //! assert_eq!(played.starts(), [ms(0), ms(55), ms(160)]);
-//! assert_eq!(played.why(), Some(Why::Succeeded));
+//! assert_eq!(played.stop_reason(), Some(StopReason::Succeeded));
 //! ```
 //!
 //! A [`Script`] says more about a call, and a [`Play`] has several that share their throttles:
 //!
 //! ```
 //! use redial::testing::{Play, Script, fails, hangs};
-//! use redial::{Policy, Why, ms, s};
+//! use redial::{Policy, StopReason, ms, s};
 //!
-//! # static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).checked();
+//! # static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).build();
 //! let calls = Play::new()
 //!     .draws([0.0, 0.25])
 //!     .call(Script::new(&FETCH, [fails(), hangs()]).deadline(s(1)))
 //!     .call(Script::new(&FETCH, [fails(), hangs()]).at(ms(10)).cancel(ms(40)))
 //!     .run();
 //! assert_eq!(calls[0].starts(), [ms(0), ms(0)]);
-//! assert_eq!(calls[0].why(), Some(Why::Deadline));
+//! assert_eq!(calls[0].stop_reason(), Some(StopReason::Deadline));
 //! assert_eq!(calls[1].starts(), [ms(0), ms(25)]);
 //! assert_eq!(calls[1].cancels(), [(2, ms(40))]);
-//! assert_eq!(calls[1].why(), Some(Why::Cancelled));
+//! assert_eq!(calls[1].stop_reason(), Some(StopReason::Cancelled));
 //! ```
 //!
 //! [`block_on`] runs the async driver itself, with operations of your own, on the virtual time of
@@ -41,7 +41,7 @@
 //! use redial::testing::{Clock, block_on, draws};
 //! use redial::{Policy, Sleeper, ms};
 //!
-//! # static FETCH: Policy = Policy::exponential(ms(100)).checked();
+//! # static FETCH: Policy = Policy::exponential(ms(100)).build();
 //! let _given = draws([0.5]);
 //! let began = Clock.now();
 //! let result = block_on(async {
@@ -77,7 +77,7 @@ pub use script::{Meets, Script, fails, fails_with, fatal, hangs, meets, succeeds
 pub use crate::draws::{Given, given as draws};
 pub use redial_core::ns as nanoseconds;
 
-use crate::loaded::Loaded;
+use crate::any_policy::AnyPolicy;
 use crate::policy::{Hedged, Policy};
 
 /// What can be played: a [`Policy`], a [`Hedged`] one, or one that was loaded and is either.
@@ -99,18 +99,18 @@ impl Plays for Hedged {
     }
 }
 
-impl Plays for Loaded {
+impl Plays for AnyPolicy {
     fn policy(&self) -> &Policy {
         match self {
-            Loaded::Policy(policy) => policy,
-            Loaded::Hedged(policy) => policy.policy(),
+            AnyPolicy::Policy(policy) => policy,
+            AnyPolicy::Hedged(policy) => policy.policy(),
         }
     }
 }
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for crate::Loaded {}
+    impl Sealed for crate::AnyPolicy {}
     impl Sealed for crate::Policy {}
     impl Sealed for crate::Hedged {}
 }

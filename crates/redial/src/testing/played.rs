@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use redial_core::{Note, Ns, Why, duration};
+use redial_core::{Event, Ns, StopReason, duration};
 
-use crate::diary::Diary;
+use crate::call_log::CallLog;
 use crate::error::BoxError;
 
 /// What became of a scripted call. Times count from its start.
 #[derive(Debug)]
 pub struct Played {
     pub(super) began: Ns,
-    pub(super) diary: Diary,
+    pub(super) call_log: CallLog,
     pub(super) sent: Vec<u64>,
     pub(super) tokens: Option<f64>,
     pub(super) unscripted: Option<u32>,
@@ -26,7 +26,7 @@ pub struct Ended {
     /// When.
     pub at: Duration,
     /// Why.
-    pub why: Why,
+    pub stop_reason: StopReason,
     /// The attempt whose outcome was handed on, if there was one.
     pub attempt: Option<u32>,
 }
@@ -35,7 +35,7 @@ impl Played {
     /// When attempts started, in order.
     #[must_use]
     pub fn starts(&self) -> Vec<Duration> {
-        self.each(|note| matches!(note, Note::Started { .. }).then_some(()))
+        self.each(|event| matches!(event, Event::AttemptStarted { .. }).then_some(()))
             .map(|(at, ())| at)
             .collect()
     }
@@ -43,8 +43,8 @@ impl Played {
     /// Which attempts were cancelled while they ran, and when.
     #[must_use]
     pub fn cancels(&self) -> Vec<(u32, Duration)> {
-        let cancelled = |note: &Note| match note {
-            Note::Cancelled { attempt } => Some(*attempt),
+        let cancelled = |event: &Event| match event {
+            Event::AttemptCancelled { attempt } => Some(*attempt),
             _ => None,
         };
         self.each(cancelled).map(|(at, attempt)| (attempt, at)).collect()
@@ -53,17 +53,21 @@ impl Played {
     /// How the call ended; `None` if it never did.
     #[must_use]
     pub fn end(&self) -> Option<Ended> {
-        let ended = |note: &Note| match note {
-            Note::Ended { why, attempt } => Some((*why, *attempt)),
+        let ended = |event: &Event| match event {
+            Event::CallEnded { stop_reason, attempt } => Some((*stop_reason, *attempt)),
             _ => None,
         };
-        self.each(ended).next().map(|(at, (why, attempt))| Ended { at, why, attempt })
+        self.each(ended).next().map(|(at, (stop_reason, attempt))| Ended {
+            at,
+            stop_reason,
+            attempt,
+        })
     }
 
     /// Why the call ended; `None` if it never did.
     #[must_use]
-    pub fn why(&self) -> Option<Why> {
-        self.end().map(|end| end.why)
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.end().map(|end| end.stop_reason)
     }
 
     /// When the application wrote a message that is larger than
@@ -78,8 +82,8 @@ impl Played {
     /// replaces.
     #[must_use]
     pub fn numbers(&self) -> Vec<u32> {
-        let number = |note: &Note| match note {
-            Note::Started { number, .. } => Some(*number),
+        let number = |event: &Event| match event {
+            Event::AttemptStarted { number, .. } => Some(*number),
             _ => None,
         };
         self.each(number).map(|(_, number)| number).collect()
@@ -88,8 +92,8 @@ impl Played {
     /// What remained of the deadline when each attempt started; `None` without a deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Vec<Duration>> {
-        let deadline = |note: &Note| match note {
-            Note::Began { deadline, .. } => *deadline,
+        let deadline = |event: &Event| match event {
+            Event::CallStarted { deadline, .. } => *deadline,
             _ => None,
         };
         let (_, deadline) = self.each(deadline).next()?;
@@ -136,15 +140,15 @@ impl Played {
 
     /// Everything that happened, in nanoseconds of the play.
     #[must_use]
-    pub const fn diary(&self) -> &Diary {
-        &self.diary
+    pub const fn call_log(&self) -> &CallLog {
+        &self.call_log
     }
 
     /// What `select` finds in the notes, with the time since the call began.
-    fn each<T>(&self, select: impl Fn(&Note) -> Option<T>) -> impl Iterator<Item = (Duration, T)> {
+    fn each<T>(&self, select: impl Fn(&Event) -> Option<T>) -> impl Iterator<Item = (Duration, T)> {
         let began = self.began;
-        self.diary.notes().iter().filter_map(move |(at, note)| {
-            select(note).map(|found| (duration(at.saturating_sub(began)), found))
+        self.call_log.events().iter().filter_map(move |(at, event)| {
+            select(event).map(|found| (duration(at.saturating_sub(began)), found))
         })
     }
 }

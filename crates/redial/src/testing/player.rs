@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use redial_core::throttle::Budget;
+use redial_core::throttle::RetryBudget;
 use redial_core::{NEVER, Ns, ns};
 
 use super::actor::Actor;
@@ -48,7 +48,7 @@ impl<'p> Play<'p> {
         self
     }
 
-    /// How many bytes of messages all calls together may keep (ruling G25).
+    /// How many bytes of messages all calls together may keep (decision G25).
     pub const fn buffer_max(mut self, bytes: u64) -> Self {
         self.buffer_max = bytes;
         self
@@ -80,7 +80,7 @@ impl<'p> Play<'p> {
         }
         // Who waits for an answer; hardly ever anybody.
         let mut asking: Vec<usize> = Vec::new();
-        while let Some(Reverse(Event { at, rank, what, .. })) = agenda.events.pop() {
+        while let Some(Reverse(Scheduled { at, rank, what, .. })) = agenda.events.pop() {
             actors[rank].happens(what, at, agenda.of(rank));
             if actors[rank].asks() && !asking.contains(&rank) {
                 asking.push(rank);
@@ -112,12 +112,12 @@ impl<'p> Play<'p> {
 /// The throttles of a play: default budgets are its own and start full, so that one test does not
 /// drain another's; what was shared by name is used as it is.
 #[derive(Default)]
-struct Throttles(Vec<(*const Budget, Arc<Budget>)>);
+struct Throttles(Vec<(*const RetryBudget, Arc<RetryBudget>)>);
 
 impl Throttles {
     fn of(&mut self, script: &Script<'_>) -> Handle {
-        let original: &Budget = match &script.policy.handle {
-            Handle::Place(place) => place.budget(),
+        let original: &RetryBudget = match &script.policy.handle {
+            Handle::CallSite(place) => place.budget(),
             Handle::Own(budget) => budget,
             shared => return shared.clone(),
         };
@@ -126,7 +126,7 @@ impl Throttles {
             return Handle::Own(budget.clone());
         }
         let (reserve, ratio) = original.parameters();
-        let budget = Arc::new(Budget::new(reserve, ratio).unwrap_or_default());
+        let budget = Arc::new(RetryBudget::try_new(reserve, ratio).unwrap_or_default());
         self.0.push((original, budget.clone()));
         Handle::Own(budget)
     }
@@ -149,7 +149,7 @@ pub(super) enum What {
     Cancels,
 }
 
-/// The order of events at one moment (ruling P4).
+/// The order of events at one moment (decision P4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Outcome,
@@ -161,7 +161,7 @@ enum Class {
 
 /// Something that will happen. The order of the fields is the order of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
+struct Scheduled {
     at: Ns,
     class: Class,
     rank: usize,
@@ -171,7 +171,7 @@ struct Event {
 
 /// What is to happen, as one call after the other adds to it.
 pub(super) struct Agenda {
-    events: BinaryHeap<Reverse<Event>>,
+    events: BinaryHeap<Reverse<Scheduled>>,
     /// The call whose turn it is.
     rank: usize,
     /// How many calls have ended.
@@ -208,7 +208,7 @@ impl Agenda {
     fn push(&mut self, at: Ns, class: Class, attempt: u32, what: What) {
         // What is never due never happens.
         if at != NEVER {
-            self.events.push(Reverse(Event { at, class, rank: self.rank, attempt, what }));
+            self.events.push(Reverse(Scheduled { at, class, rank: self.rank, attempt, what }));
         }
     }
 }

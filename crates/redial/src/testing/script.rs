@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redial_core::{Directive, Failure, Judgement};
+use redial_core::{Classification, Directive, Failure};
 
 use super::player::Play;
 use super::{Played, Plays};
@@ -16,7 +16,7 @@ use crate::strategy::Strategy;
 #[must_use = "an attempt belongs in a script"]
 pub struct Meets {
     /// `None`: no outcome ever comes.
-    pub(super) judgement: Option<Judgement>,
+    pub(super) classification: Option<Classification>,
     pub(super) after: Duration,
     pub(super) headers: Option<Duration>,
     pub(super) accepts: u64,
@@ -44,14 +44,14 @@ pub fn fatal() -> Meets {
 
 /// No outcome ever comes.
 pub fn hangs() -> Meets {
-    Meets { judgement: None, ..succeeds() }
+    Meets { classification: None, ..succeeds() }
 }
 
-/// The attempt's outcome is judged like this: a [`Directive`], or a whole [`Judgement`] with what a
+/// The attempt's outcome is judged like this: a [`Directive`], or a whole [`Classification`] with what a
 /// transport can add.
-pub fn meets(judgement: impl Into<Judgement>) -> Meets {
-    let judgement = Some(judgement.into());
-    Meets { judgement, after: Duration::ZERO, headers: None, accepts: u64::MAX }
+pub fn meets(classification: impl Into<Classification>) -> Meets {
+    let classification = Some(classification.into());
+    Meets { classification, after: Duration::ZERO, headers: None, accepts: u64::MAX }
 }
 
 impl Meets {
@@ -168,14 +168,14 @@ impl<'p> Script<'p> {
         self
     }
 
-    /// How many bytes of messages the call may keep for a repetition (rulings G23 to G25).
+    /// How many bytes of messages the call may keep for a repetition (decisions G23 to G25).
     pub const fn buffer_max(mut self, bytes: u64) -> Self {
         self.buffer_max = Some(bytes);
         self
     }
 
     /// How many bytes one message may have; a larger one fails the attempt that runs, of several the
-    /// one with the lowest number, and ends the call (ruling G41, [`Played::too_large`]).
+    /// one with the lowest number, and ends the call (decision G41, [`Played::too_large`]).
     pub const fn message_max(mut self, bytes: u64) -> Self {
         self.message_max = bytes;
         self

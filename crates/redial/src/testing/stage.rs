@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use redial_core::{Note, Ns, Outside};
+use redial_core::{DriverContext, Event, Ns};
 
-use crate::diary::Diary;
+use crate::call_log::CallLog;
 
 /// Random numbers that are given, used in order by all calls of a play; the last one repeats.
 #[derive(Debug)]
@@ -30,20 +30,20 @@ impl Draws {
 /// What one call draws from and writes to.
 pub(super) struct Stage<'a> {
     draws: &'a Draws,
-    pub(super) diary: Diary,
+    pub(super) call_log: CallLog,
 }
 
 impl<'a> Stage<'a> {
     pub(super) fn new(draws: &'a Draws) -> Self {
-        Stage { draws, diary: Diary::new() }
+        Stage { draws, call_log: CallLog::new() }
     }
 }
 
-impl Outside for Stage<'_> {
+impl DriverContext for Stage<'_> {
     fn draw(&mut self) -> f64 {
         self.draws.draw()
     }
-    fn note(&mut self, at: Ns, note: Note) {
-        self.diary.push(at, note);
+    fn record(&mut self, at: Ns, event: Event) {
+        self.call_log.push(at, event);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use redial::testing::{self, block_on};
-use redial::{Ns, Sleeper, ms};
+use redial::{Sleeper, ms, time::Ns};
 
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: Ns = 1_000_000;

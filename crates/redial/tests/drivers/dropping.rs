@@ -1,14 +1,18 @@
 //! Dropping the future drops everything that the call holds, in every state, and gives back what
-//! was paid for a retry that has not started (rulings P6, S4).
+//! was paid for a retry that has not started (decisions P6, S4).
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 
-use redial::throttles::{Bucket, Cost, Grant, Taken};
+use redial::throttle::{Bucket, Cost, Grant, Withdrawal};
 use redial::{
-    Builder, Decision, Diary, Hedged, Jitter, Late, Note, Ns, Policy, Request, Why, ms, s,
+    Builder, CallLog, Event, Hedged, Jitter, Policy, StopReason, ms,
+    rules::DeadlineAction,
+    s,
+    strategy::{Decision, Request},
+    time::Ns,
 };
 
 use crate::hand::{Count, Hand, poll};
@@ -17,7 +21,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Each attempt takes 10 ms and fails; each delay is 10 ms.
 fn ten(builder: Builder<Policy>) -> Policy {
-    builder.jitter(Jitter::None).attempts(9).build().expect("valid")
+    builder.jitter(Jitter::None).attempts(9).build()
 }
 
 async fn attempt(hand: &Hand, count: &Count) -> Result<(), ()> {
@@ -59,7 +63,11 @@ const DRIVERS: [(&str, Driver); 4] = [
 fn in_every_state_nothing_is_left_and_the_payment_comes_back() {
     let policies: [fn() -> Policy; 3] = [
         || ten(Policy::constant(ms(10))),
-        || ten(Policy::constant(ms(10)).deadline(s(1)).late(Late::Wait)),
+        || {
+            ten(Policy::constant(ms(10))
+                .deadline(s(1))
+                .deadline_action(DeadlineAction::WaitForDeadline))
+        },
         || ten(Policy::constant(ms(10)).attempt_timeout(ms(500))),
     ];
     // When it is dropped; attempts made, attempts alive and tokens just before; tokens after.
@@ -99,7 +107,7 @@ fn in_every_state_nothing_is_left_and_the_payment_comes_back() {
 #[test]
 fn a_call_that_has_ended_holds_nothing_that_its_drop_could_give_back() {
     for (name, driver) in DRIVERS {
-        let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).build();
+        let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).try_build();
         let policy = policy.expect("valid");
         let (hand, count) = (Hand::default(), Count::default());
         let mut call = driver(&policy, &hand, &count);
@@ -114,7 +122,7 @@ fn a_call_that_has_ended_holds_nothing_that_its_drop_could_give_back() {
 
 #[test]
 fn a_hedged_call_drops_all_that_runs_and_what_its_hedges_took_is_used() {
-    let hedged: Hedged = Policy::hedged(ms(10)).attempts(4).deadline(s(1)).build().expect("valid");
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(4).deadline(s(1)).build();
     let (hand, count) = (Hand::default(), Count::default());
     let mut call = Box::pin(
         hedged
@@ -143,7 +151,7 @@ fn a_strategy_that_has_not_answered_is_dropped_with_its_call() {
     let alive = Arc::new(());
     let policy = ten(Policy::constant(ms(10)).deadline(s(9)));
     let hand = Hand::default();
-    let mut diary = Diary::new();
+    let mut call_log = CallLog::new();
     let seen = alive.clone();
     let mut call = Box::pin(
         policy
@@ -156,7 +164,7 @@ fn a_strategy_that_has_not_answered_is_dropped_with_its_call() {
                     std::future::pending::<Decision>().await
                 })
             })
-            .diary(&mut diary)
+            .call_log(&mut call_log)
             .sleeping_on(hand.clone())
             .into_future(),
     );
@@ -165,8 +173,8 @@ fn a_strategy_that_has_not_answered_is_dropped_with_its_call() {
     drop(call);
     assert_eq!((Arc::strong_count(&alive), policy.tokens(0)), (1, Some(10.0)));
     assert!(matches!(
-        diary.notes().last(),
-        Some((_, Note::Ended { why: Why::Cancelled, attempt: None }))
+        call_log.events().last(),
+        Some((_, Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None }))
     ));
 }
 
@@ -178,7 +186,7 @@ struct Slow {
 }
 
 impl Bucket for Slow {
-    fn take(&self, _: Cost, _: Ns) -> Grant {
+    fn withdraw(&self, _: Cost, _: Ns) -> Grant {
         Grant::Later
     }
     fn later(&self, _: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
@@ -188,13 +196,13 @@ impl Bucket for Slow {
                 return Poll::Pending;
             }
             held.fetch_add(1, Ordering::Relaxed);
-            Poll::Ready(Grant::Now(Taken(1)))
+            Poll::Ready(Grant::Now(Withdrawal(1)))
         }))
     }
-    fn give_back(&self, taken: Taken) {
+    fn refund(&self, taken: Withdrawal) {
         self.held.fetch_sub(taken.0.cast_signed(), Ordering::Relaxed);
     }
-    fn succeeded(&self, _: Option<Taken>) {}
+    fn succeeded(&self, _: Option<Withdrawal>) {}
     fn tokens(&self, _: Ns) -> Option<f64> {
         None
     }

@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use redial::testing::nanoseconds;
-use redial::{Hedged, Jitter, Ns, Policy, Sleeper, Why, ms, s};
+use redial::{Hedged, Jitter, Policy, Sleeper, StopReason, ms, s, time::Ns};
 
 /// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -79,7 +79,7 @@ impl Future for Timer {
 
 #[test]
 fn retries_wait_on_the_sleeper_that_the_call_names() {
-    static QUICK: Policy = Policy::constant(ms(2)).jitter(Jitter::None).checked();
+    static QUICK: Policy = Policy::constant(ms(2)).jitter(Jitter::None).build();
     let mut calls = 0;
     let (value, report) = block_on(
         QUICK
@@ -103,7 +103,7 @@ fn retries_wait_on_the_sleeper_that_the_call_names() {
 
 #[test]
 fn hedges_start_and_the_fast_one_wins() {
-    static HEDGED: Hedged = Policy::hedged(ms(1)).attempts(2).checked();
+    static HEDGED: Hedged = Policy::hedged(ms(1)).attempts(2).build();
     let mut calls = 0;
     let winner = block_on(
         HEDGED
@@ -126,17 +126,17 @@ fn hedges_start_and_the_fast_one_wins() {
 
 #[test]
 fn a_deadline_cancels_what_hangs() {
-    static SHORT: Policy = Policy::constant(ms(1)).deadline(ms(3)).checked();
+    static SHORT: Policy = Policy::constant(ms(1)).deadline(ms(3)).build();
     let hangs = || std::future::pending::<Result<(), ()>>();
     let call = SHORT.retry(hangs).when(|()| true).sleeping_on(Threads);
     let error = block_on(call.into_future()).expect_err("nothing ever comes");
-    assert_eq!((error.why(), error.attempts()), (Why::Deadline, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Deadline, 1));
     assert!(error.elapsed() >= ms(3) && error.elapsed() < s(60), "{error:?}");
 }
 
 #[test]
 fn a_lending_call_and_an_attempt_timeout_need_nothing_else() {
-    static TIMED: Policy = Policy::immediate().attempt_timeout(ms(2)).checked();
+    static TIMED: Policy = Policy::immediate().attempt_timeout(ms(2)).build();
     let mut calls = 0;
     let call = TIMED.retry_on(&mut calls, async |calls| {
         *calls += 1;

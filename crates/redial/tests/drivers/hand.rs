@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redial::testing::nanoseconds;
-use redial::{Ns, Sleeper};
+use redial::{Sleeper, time::Ns};
 
 /// A clock that stands still until it is moved. Nobody is woken: tests poll by hand.
 #[derive(Clone, Debug, Default)]

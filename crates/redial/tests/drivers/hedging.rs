@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redial::testing::{self, Script};
-use redial::throttles::Budget;
-use redial::{Diary, Failure, Hedged, Note, Policy, Why, ms, s};
+use redial::throttle::RetryBudget;
+use redial::{CallLog, Event, Failure, Hedged, Policy, StopReason, ms, s};
 
 use crate::hand::{Count, Hand, poll};
 
@@ -15,8 +15,11 @@ use crate::hand::{Count, Hand, poll};
 type Plan<'a> = &'a [(Duration, bool)];
 
 /// Runs a hedged call on tokio's paused clock, and compares its diary with the machine's own.
-async fn run(policy: &Hedged, plan: Plan<'_>) -> (Result<usize, Why>, Vec<(Duration, Note)>) {
-    let mut diary = Diary::new();
+async fn run(
+    policy: &Hedged,
+    plan: Plan<'_>,
+) -> (Result<usize, StopReason>, Vec<(Duration, Event)>) {
+    let mut call_log = CallLog::new();
     let mut calls = 0;
     let result = policy
         .retry(|| {
@@ -28,21 +31,21 @@ async fn run(policy: &Hedged, plan: Plan<'_>) -> (Result<usize, Why>, Vec<(Durat
             }
         })
         .when(|_| true)
-        .diary(&mut diary)
+        .call_log(&mut call_log)
         .await;
-    let began = diary.notes()[0].0;
-    let since = |(at, note): &(u64, Note)| (Duration::from_nanos(at - began), *note);
-    let notes: Vec<_> = diary.notes().iter().map(since).collect();
+    let began = call_log.events()[0].0;
+    let since = |(at, event): &(u64, Event)| (Duration::from_nanos(at - began), *event);
+    let events: Vec<_> = call_log.events().iter().map(since).collect();
 
     let meets = plan.iter().map(|(took, succeeds)| {
         if *succeeds { testing::succeeds() } else { testing::fails() }.after(*took)
     });
     let played = Script::new(policy, meets).play();
     let began = played.began();
-    let since = |(at, note): &(u64, Note)| (Duration::from_nanos(at - began), *note);
-    let expected: Vec<_> = played.diary().notes().iter().map(since).collect();
-    assert_eq!(notes, expected, "{plan:?}");
-    let result = result.map_err(|error| error.why());
+    let since = |(at, event): &(u64, Event)| (Duration::from_nanos(at - began), *event);
+    let expected: Vec<_> = played.call_log().events().iter().map(since).collect();
+    assert_eq!(events, expected, "{plan:?}");
+    let result = result.map_err(|error| error.stop_reason());
 
     // Without a diary the machine begins when the first hedge is due or an attempt fails.
     let (began, mut starts) = (tokio::time::Instant::now(), Vec::new());
@@ -54,14 +57,18 @@ async fn run(policy: &Hedged, plan: Plan<'_>) -> (Result<usize, Why>, Vec<(Durat
             if succeeds { Ok(number) } else { Err(number) }
         }
     });
-    assert_eq!(unread.when(|_| true).await.map_err(|error| error.why()), result, "{plan:?}");
-    let started = notes.iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+    assert_eq!(
+        unread.when(|_| true).await.map_err(|error| error.stop_reason()),
+        result,
+        "{plan:?}"
+    );
+    let started = events.iter().filter(|(_, event)| matches!(event, Event::AttemptStarted { .. }));
     assert_eq!(starts, started.map(|(at, _)| *at).collect::<Vec<_>>(), "{plan:?}");
-    (result, notes)
+    (result, events)
 }
 
 fn hedged(delay: Duration, attempts: u32) -> Hedged {
-    Policy::hedged(delay).attempts(attempts).build().expect("valid")
+    Policy::hedged(delay).attempts(attempts).build()
 }
 
 // Breaks if the machine that begins when the first hedge is due waits for its own timer first.
@@ -152,19 +159,19 @@ fn losers_are_dropped_in_the_poll_in_which_the_winner_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fast_failure_starts_the_next_attempt_at_once() {
-    let (winner, notes) = run(&hedged(s(9), 3), &[(ms(5), false), (ms(5), true)]).await;
+    let (winner, events) = run(&hedged(s(9), 3), &[(ms(5), false), (ms(5), true)]).await;
     assert_eq!(winner, Ok(2));
-    assert_eq!(notes.last().map(|(at, _)| *at), Some(ms(10)), "nobody waited for the delay");
+    assert_eq!(events.last().map(|(at, _)| *at), Some(ms(10)), "nobody waited for the delay");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_budget_suppresses_the_next_hedge_and_nothing_else() {
-    static ONE: Budget = match Budget::new(1.0, 0.0) {
+    static ONE: RetryBudget = match RetryBudget::try_new(1.0, 0.0) {
         Ok(budget) => budget,
         Err(_) => panic!("valid"),
     };
     static POOR: Hedged =
-        Policy::hedged(ms(10)).attempts(4).throttle(redial::Throttle::shared(&ONE)).checked();
+        Policy::hedged(ms(10)).attempts(4).throttle(redial::Throttle::shared(&ONE)).build();
     let mut calls = 0;
     let value = POOR
         .retry(|| {
@@ -184,8 +191,8 @@ async fn an_exhausted_budget_suppresses_the_next_hedge_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_timeout_cancels_a_hedge_and_the_deadline_all_of_them() {
     let policy = Policy::hedged(ms(10)).attempts(3).attempt_timeout(ms(25)).deadline(ms(38));
-    let policy = policy.build().expect("valid");
-    let (count, mut diary) = (Count::default(), Diary::new());
+    let policy = policy.build();
+    let (count, mut call_log) = (Count::default(), CallLog::new());
     let call = policy
         .retry(|| {
             let owned = count.one();
@@ -195,12 +202,19 @@ async fn an_attempt_timeout_cancels_a_hedge_and_the_deadline_all_of_them() {
             }
         })
         .when(|()| true)
-        .diary(&mut diary);
+        .call_log(&mut call_log);
     let error = call.await.expect_err("nothing ever comes");
-    assert_eq!((error.why(), error.elapsed(), error.attempts()), (Why::Deadline, ms(38), 3));
+    assert_eq!(
+        (error.stop_reason(), error.elapsed(), error.attempts()),
+        (StopReason::Deadline, ms(38), 3)
+    );
     assert_eq!(count.alive(), 0);
-    let timed_out =
-        |wanted| diary.notes().iter().any(|(_, note)| *note == Note::TimedOut { attempt: wanted });
+    let timed_out = |wanted| {
+        call_log
+            .events()
+            .iter()
+            .any(|(_, event)| *event == Event::AttemptTimedOut { attempt: wanted })
+    };
     assert!(timed_out(1) && timed_out(2) && !timed_out(3));
 }
 
@@ -218,9 +232,12 @@ async fn a_fatal_answer_ends_the_race_and_a_server_that_says_stop_ends_the_hedge
             }
         });
         let result = call.when(move |_| failure).with_report().await;
-        (result.map(|(value, report)| (value, report.elapsed)).map_err(|it| it.why()), calls)
+        (
+            result.map(|(value, report)| (value, report.elapsed)).map_err(|it| it.stop_reason()),
+            calls,
+        )
     };
-    assert_eq!(run(None).await, (Err(Why::Fatal), 2));
+    assert_eq!(run(None).await, (Err(StopReason::NotRetryable), 2));
     assert_eq!(run(Some(Failure::server().stop())).await, (Ok((1, ms(50))), 2));
 }
 
@@ -282,20 +299,23 @@ fn hedging_does_not_pay_for_hedges_that_never_start() {
         let call = policy.retry(|| async { fails(ran) }).when(|()| false);
         let mut call = Box::pin(call.sleeping_on(Hand::default()).into_future());
         let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it fails at once") };
-        assert_eq!(error.why(), Why::Fatal);
+        assert_eq!(error.stop_reason(), StopReason::NotRetryable);
         error.attempts()
     });
     assert_eq!(plain, (1, 1, Some(10.0)));
     // The same with an event log, which needs the state machine from the start.
     let logged = run_final(|policy, ran| {
-        let mut diary = Diary::new();
-        let call = policy.retry(|| async { fails(ran) }).when(|()| false).diary(&mut diary);
+        let mut call_log = CallLog::new();
+        let call = policy.retry(|| async { fails(ran) }).when(|()| false).call_log(&mut call_log);
         let mut call = Box::pin(call.sleeping_on(Hand::default()).into_future());
         let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it fails at once") };
         drop(call);
-        let started = diary.notes().iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+        let started = call_log
+            .events()
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::AttemptStarted { .. }));
         assert_eq!(started.count(), 1);
-        assert_eq!(diary.replay(policy), Ok(()), "the outcome came before the next start");
+        assert_eq!(call_log.replay(policy), Ok(()), "the outcome came before the next start");
         error.attempts()
     });
     assert_eq!(logged, (1, 1, Some(10.0)));
@@ -305,21 +325,24 @@ fn hedging_does_not_pay_for_hedges_that_never_start() {
 fn hedging_gives_back_hedges_queued_behind_a_panic() {
     for logged in [false, true] {
         let (policy, mut calls) = (hedged(Duration::ZERO, 5), 0);
-        let mut diary = Diary::new();
+        let mut call_log = CallLog::new();
         let call = policy.retry(|| {
             calls += 1;
             assert!(calls < 3, "as told");
             std::future::pending::<Result<(), ()>>()
         });
         let call = call.when(|()| true).sleeping_on(Hand::default());
-        let call = if logged { call.diary(&mut diary) } else { call };
+        let call = if logged { call.call_log(&mut call_log) } else { call };
         let mut call = Box::pin(call.into_future());
         let polled = catch_unwind(AssertUnwindSafe(|| poll(call.as_mut()).is_pending()));
         assert!(polled.is_err());
         drop(call);
         // The second and the third were started; the fourth and the fifth never.
         assert_eq!((calls, policy.tokens(0)), (3, Some(8.0)), "logged: {logged}");
-        let started = diary.notes().iter().filter(|(_, note)| matches!(note, Note::Started { .. }));
+        let started = call_log
+            .events()
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::AttemptStarted { .. }));
         assert_eq!(started.count(), if logged { 3 } else { 0 });
     }
 }

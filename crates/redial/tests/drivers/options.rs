@@ -3,16 +3,20 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use redial::throttles::Bucket;
+use redial::throttle::Bucket;
 use redial::{
-    Decision, Diary, Directive, Failure, Hedged, Jitter, Note, Ns, Policy, Reason, Request, Rules,
-    Stage, Throttle, TriedEnd, Why, ms, s,
+    AttemptEnd, CallLog, Directive, Event, Failure, Hedged, Jitter, Policy, Reason, Stage,
+    StopReason, Throttle, ms,
+    rules::Rules,
+    s,
+    strategy::{Decision, Request},
+    time::Ns,
 };
-use redial_core::Expired;
+use redial_core::ExpiredDeadlineAction;
 
 fn free(attempts: u32) -> Policy {
     let builder = Policy::constant(ms(10)).jitter(Jitter::None).attempts(attempts);
-    builder.throttle(Throttle::none()).build().expect("valid")
+    builder.throttle(Throttle::none()).build()
 }
 
 /// Takes 5 ms and fails.
@@ -24,14 +28,18 @@ async fn fails() -> Result<(), &'static str> {
 #[tokio::test(start_paused = true)]
 async fn the_smallest_deadline_counts_whoever_gave_it() {
     let policy = Policy::constant(ms(10)).jitter(Jitter::None).unlimited().deadline(ms(100));
-    let policy = policy.throttle(Throttle::none()).build().expect("valid");
+    let policy = policy.throttle(Throttle::none()).build();
     for (own, ended) in [(None, 95), (Some(ms(500)), 95), (Some(ms(50)), 50), (Some(ms(7)), 5)] {
         let mut call = policy.retry(fails).when(|_| true);
         if let Some(own) = own {
             call = call.deadline(s(9)).deadline(own).deadline(s(8));
         }
         let error = call.await.expect_err("always busy");
-        assert_eq!((error.why(), error.elapsed()), (Why::Deadline, ms(ended)), "{own:?}");
+        assert_eq!(
+            (error.stop_reason(), error.elapsed()),
+            (StopReason::Deadline, ms(ended)),
+            "{own:?}"
+        );
     }
 }
 
@@ -41,64 +49,78 @@ async fn a_deadline_of_zero_leaves_one_attempt_that_must_answer_at_once() {
     let at_once = policy.retry(|| async { Ok::<_, ()>(7) }).when(|()| true);
     assert_eq!(at_once.deadline(ms(0)).await.ok(), Some(7));
     let error = policy.retry(fails).when(|_| true).deadline(ms(0)).await.expect_err("too slow");
-    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 1, ms(0)));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), error.elapsed()),
+        (StopReason::Deadline, 1, ms(0))
+    );
     let blocking = policy.retry(|| Err::<(), _>(7)).when(|_| true).deadline(ms(0)).call();
-    assert_eq!(blocking.expect_err("no time for another").why(), Why::Deadline);
+    assert_eq!(blocking.expect_err("no time for another").stop_reason(), StopReason::Deadline);
 }
 
 // Breaks if a policy's own deadline of zero does not begin the machine with the call: the first
 // attempt then starts, and the end that the machine has decided is taken for that start.
 #[tokio::test(start_paused = true)]
 async fn a_policy_whose_deadline_is_zero_can_say_that_nothing_starts() {
-    let expired = |expired: Expired| {
-        let rules = Rules { expired, deadline: Some(ms(0)), ..Rules::DEFAULT };
-        Policy::from_rules(rules).build().expect("valid")
+    let expired = |expired: ExpiredDeadlineAction| {
+        let rules =
+            Rules { expired_deadline_action: expired, deadline: Some(ms(0)), ..Rules::DEFAULT };
+        Policy::from_rules(rules).build()
     };
-    for (policy, starts) in [(expired(Expired::StartsNone), 0), (expired(Expired::StartsOne), 1)] {
+    for (policy, starts) in [
+        (expired(ExpiredDeadlineAction::StartNoAttempt), 0),
+        (expired(ExpiredDeadlineAction::StartOneAttempt), 1),
+    ] {
         let mut calls = 0;
         let slow = || {
             calls += 1;
             fails()
         };
         let error = policy.retry(slow).when(|_| true).await.expect_err("no time");
-        assert_eq!((error.why(), error.attempts(), calls), (Why::Deadline, starts, starts));
+        assert_eq!(
+            (error.stop_reason(), error.attempts(), calls),
+            (StopReason::Deadline, starts, starts)
+        );
         let mut calls = 0;
         let slow = || {
             calls += 1;
             Err::<(), _>(())
         };
         let error = policy.retry(slow).when(|()| true).call().expect_err("no time");
-        assert_eq!((error.why(), error.attempts(), calls), (Why::Deadline, starts, starts));
+        assert_eq!(
+            (error.stop_reason(), error.attempts(), calls),
+            (StopReason::Deadline, starts, starts)
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_seed_gives_the_same_delays_and_another_gives_others() {
     let policy = Policy::exponential(ms(100)).attempts(5).throttle(Throttle::none());
-    let policy = policy.build().expect("valid");
+    let policy = policy.build();
     let delays = async |seed: Option<u64>| {
-        let mut diary = Diary::new();
+        let mut call_log = CallLog::new();
         let mut call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
         if let Some(seed) = seed {
             call = call.seed(seed);
         }
-        call.diary(&mut diary).await.expect_err("it fails");
-        let after = |(_, note): &(u64, Note)| match note {
-            Note::Retrying { after, .. } => Some(*after),
+        call.call_log(&mut call_log).await.expect_err("it fails");
+        let after = |(_, event): &(u64, Event)| match event {
+            Event::RetryScheduled { after, .. } => Some(*after),
             _ => None,
         };
-        diary.notes().iter().filter_map(after).collect::<Vec<_>>()
+        call_log.events().iter().filter_map(after).collect::<Vec<_>>()
     };
     let seven = delays(Some(7)).await;
     assert_eq!((seven.len(), &seven), (4, &delays(Some(7)).await));
     assert_ne!(seven, delays(Some(8)).await);
     assert_ne!(delays(None).await, delays(None).await, "without a seed every call draws anew");
-    let mut diary = Diary::new();
-    let blocking = Policy::exponential(ms(1)).factor(0.001).attempts(3).build().expect("valid");
-    let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).seed(7).diary(&mut diary);
+    let mut call_log = CallLog::new();
+    let blocking = Policy::exponential(ms(1)).factor(0.001).attempts(3).build();
+    let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).seed(7).call_log(&mut call_log);
     call.call().expect_err("it fails");
-    let drew = |(_, note): &(u64, Note)| if let Note::Drew(u) = note { Some(*u) } else { None };
-    let draws: Vec<f64> = diary.notes().iter().filter_map(drew).collect();
+    let drew =
+        |(_, event): &(u64, Event)| if let Event::RandomDraw(u) = event { Some(*u) } else { None };
+    let draws: Vec<f64> = call_log.events().iter().filter_map(drew).collect();
     // A seed is a promise for ever: SplitMix64 of 7.
     assert_eq!(draws, [0.389_829_748_391_271_5, 0.016_788_294_528_156_11]);
 }
@@ -106,7 +128,7 @@ async fn the_same_seed_gives_the_same_delays_and_another_gives_others() {
 #[tokio::test(start_paused = true)]
 async fn a_history_has_every_attempt_with_its_times_and_its_end() {
     let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempt_timeout(ms(8)).attempts(4);
-    let policy = policy.build().expect("valid");
+    let policy = policy.build();
     let mut calls = 0;
     let operation = || {
         calls += 1;
@@ -124,7 +146,7 @@ async fn a_history_has_every_attempt_with_its_times_and_its_end() {
     let ends: Vec<_> = report.history.iter().map(|tried| tried.end).collect();
     assert_eq!(
         ends,
-        [TriedEnd::Failed(Failure::throttling()), TriedEnd::TimedOut, TriedEnd::Succeeded]
+        [AttemptEnd::Failed(Failure::throttling()), AttemptEnd::TimedOut, AttemptEnd::Succeeded]
     );
     let error = policy.retry(fails).when(|_| true).history().await.expect_err("always busy");
     assert_eq!(error.report().history.len(), 4);
@@ -143,7 +165,10 @@ async fn a_success_can_tell_how_often_and_how_long() {
     let (value, report) =
         policy.retry(operation).when(|()| true).with_report().await.expect("the third succeeds");
     assert_eq!((value, report.attempts, report.elapsed), ("the page", 3, ms(35)));
-    assert_eq!((report.why, report.attempts_max, report.tokens), (Why::Succeeded, Some(3), None));
+    assert_eq!(
+        (report.stop_reason, report.attempts_max, report.tokens),
+        (StopReason::Succeeded, Some(3), None)
+    );
     let (_, report) = policy.retry(operation).when(|()| true).with_report().await.expect("now");
     assert_eq!((report.attempts, report.elapsed), (1, ms(5)));
     let at_once = policy.retry(|| Ok::<_, ()>(1)).when(|()| true).with_report().call();
@@ -154,17 +179,17 @@ async fn a_success_can_tell_how_often_and_how_long() {
 async fn a_hook_sees_what_the_diary_holds_in_every_driver() {
     let policy = free(2);
     let seen = Mutex::new(Vec::new());
-    let hook = |at, note: &Note| seen.lock().expect("one thread").push((at, *note));
-    let mut diary = Diary::new();
-    let call = policy.retry(fails).when(|_| true).diary(&mut diary).on_note(hook);
+    let hook = |at, event: &Event| seen.lock().expect("one thread").push((at, *event));
+    let mut call_log = CallLog::new();
+    let call = policy.retry(fails).when(|_| true).call_log(&mut call_log).on_event(hook);
     call.await.expect_err("always busy");
     let taken = std::mem::take(&mut *seen.lock().expect("one thread"));
-    assert_eq!(taken, diary.notes());
-    let mut diary = Diary::new();
-    let blocking = Policy::immediate().attempts(2).build().expect("valid");
-    let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).diary(&mut diary);
-    call.on_note(hook).call().expect_err("always busy");
-    assert_eq!(seen.into_inner().expect("one thread"), diary.notes());
+    assert_eq!(taken, call_log.events());
+    let mut call_log = CallLog::new();
+    let blocking = Policy::immediate().attempts(2).build();
+    let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).call_log(&mut call_log);
+    call.on_event(hook).call().expect_err("always busy");
+    assert_eq!(seen.into_inner().expect("one thread"), call_log.events());
 }
 
 /// Whoever wraps a call may listen to it, and whoever made it too. Red: the later hook replaces the
@@ -175,13 +200,13 @@ async fn hooks_of_one_call_are_all_called_in_order() {
     let seen = Mutex::new(Vec::new());
     let hook = |name: &'static str| {
         let seen = &seen;
-        move |_: Ns, note: &Note| seen.lock().expect("one thread").push((name, note.to_string()))
+        move |_: Ns, event: &Event| seen.lock().expect("one thread").push((name, event.to_string()))
     };
-    let call = policy.retry(fails).when(|_| true).on_note(hook("one")).on_note(hook("two"));
+    let call = policy.retry(fails).when(|_| true).on_event(hook("one")).on_event(hook("two"));
     call.await.expect_err("always busy");
     let mut unit = ();
     let lent = policy.retry_on(&mut unit, async |()| fails().await);
-    let lent = lent.on_note(hook("three")).on_note(hook("four"));
+    let lent = lent.on_event(hook("three")).on_event(hook("four"));
     lent.when(|_| true).await.expect_err("always busy");
     let seen = seen.into_inner().expect("one thread");
     let names: Vec<_> = seen.iter().map(|(name, _)| *name).collect();
@@ -217,7 +242,10 @@ async fn a_strategy_decides_about_each_failure_and_sees_what_the_call_gave_it() 
         .deadline(s(1))
         .await
         .expect_err("it declines");
-    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Strategy, 3, ms(21)));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), error.elapsed()),
+        (StopReason::StrategyDeclined, 3, ms(21))
+    );
     let data = (Some("large"), Some(1), false);
     let rest = |span| Some(s(1) - span);
     assert_eq!(
@@ -232,7 +260,7 @@ async fn a_strategy_decides_about_each_failure_and_sees_what_the_call_gave_it() 
 
 #[test]
 fn a_strategy_that_answers_later_unparks_the_blocking_driver() {
-    let policy = Policy::immediate().attempts(9).deadline(s(60)).build().expect("valid");
+    let policy = Policy::immediate().attempts(9).deadline(s(60)).build();
     let later = |request: &Request<'_>| {
         let again = request.retry_attempts() == 0;
         let mut thread = None;
@@ -247,7 +275,7 @@ fn a_strategy_that_answers_later_unparks_the_blocking_driver() {
     };
     let call = policy.retry(|| Err::<(), _>(())).when(|()| true).strategy(later);
     let error = call.call().expect_err("it declines");
-    assert_eq!((error.why(), error.attempts()), (Why::Strategy, 2));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::StrategyDeclined, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,7 +293,10 @@ async fn strategy_may_decide_later_again_and_again() {
     };
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true).strategy(twice);
     let error = call.await.expect_err("it declines");
-    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Strategy, 2, ms(21)));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), error.elapsed()),
+        (StopReason::StrategyDeclined, 2, ms(21))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,7 +306,7 @@ async fn a_strategy_that_fails_is_the_source_of_the_error() {
     let operation = || async { Err::<(), _>(std::io::Error::other("busy")) };
     let error = policy.retry(operation).when(|_| true).strategy(broken).await;
     let error = error.expect_err("it fails");
-    assert_eq!(error.why(), Why::Strategy);
+    assert_eq!(error.stop_reason(), StopReason::StrategyDeclined);
     let source = std::error::Error::source(&error).map(ToString::to_string);
     assert_eq!(source.as_deref(), Some("the oracle is silent"));
     assert_eq!(error.into_last().map(|last| last.to_string()).as_deref(), Some("busy"));
@@ -286,22 +317,30 @@ async fn what_must_not_run_twice_is_repeated_only_with_proof() {
     let policy = free(3);
     let proof = Reason::new("NOT_MASTER").allow_non_idempotent();
     let cases = [
-        (Failure::server(), Why::Unsafe, 1),
-        (Failure::server().at(Stage::InFlight), Why::Unsafe, 1),
-        (Failure::client().at(Stage::Unsent), Why::Attempts, 3),
-        (Failure::server().because(proof), Why::Attempts, 3),
+        (Failure::server(), StopReason::NotIdempotent, 1),
+        (Failure::server().at(Stage::InFlight), StopReason::NotIdempotent, 1),
+        (Failure::client().at(Stage::Unsent), StopReason::AttemptsExhausted, 3),
+        (Failure::server().because(proof), StopReason::AttemptsExhausted, 3),
     ];
-    for (failure, why, attempts) in cases {
+    for (failure, stop_reason, attempts) in cases {
         let call = policy.retry(fails).when(move |_| Some(failure)).not_idempotent();
         let error = call.await.expect_err("always busy");
-        assert_eq!((error.why(), error.attempts()), (why, attempts), "{failure:?}");
-        let immediate = Policy::immediate().build().expect("valid");
+        assert_eq!((error.stop_reason(), error.attempts()), (stop_reason, attempts), "{failure:?}");
+        let immediate = Policy::immediate().build();
         let call = immediate.retry(|| Err::<(), _>(())).when(|()| Some(failure)).not_idempotent();
         let error = call.call().expect_err("always busy");
-        assert_eq!((error.why(), error.attempts()), (why, attempts), "blocking, {failure:?}");
+        assert_eq!(
+            (error.stop_reason(), error.attempts()),
+            (stop_reason, attempts),
+            "blocking, {failure:?}"
+        );
         let call = immediate.retry(fails).when(move |_| Some(failure)).not_idempotent();
         let error = call.await.expect_err("always busy");
-        assert_eq!((error.why(), error.attempts()), (why, attempts), "at once, {failure:?}");
+        assert_eq!(
+            (error.stop_reason(), error.attempts()),
+            (stop_reason, attempts),
+            "at once, {failure:?}"
+        );
     }
     let twice = policy.retry(fails).when(|_| true).await.expect_err("always busy");
     assert_eq!(twice.attempts(), 3, "`when` alone is the declaration");
@@ -311,7 +350,7 @@ async fn what_must_not_run_twice_is_repeated_only_with_proof() {
 #[tokio::test(start_paused = true)]
 async fn each_attempt_is_told_the_shorter_of_its_timeout_and_the_deadline() {
     let policy = Policy::immediate().attempt_timeout(s(5)).deadline(s(12)).attempts(3);
-    let policy = policy.build().expect("valid");
+    let policy = policy.build();
     let seen = Mutex::new(Vec::new());
     let see = |remaining| seen.lock().expect("one thread").push(remaining);
     for machine in [false, true] {
@@ -350,9 +389,9 @@ async fn each_attempt_is_told_the_shorter_of_its_timeout_and_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
-    let budget = Arc::new(redial::throttles::Budget::new(3.0, 0.0).expect("valid"));
-    let policy = Policy::immediate().attempts(2).build().expect("valid").sharing(budget.clone());
-    let hedged: Hedged = Policy::hedged(ms(1)).attempts(2).build().expect("valid");
+    let budget = Arc::new(redial::throttle::RetryBudget::try_new(3.0, 0.0).expect("valid"));
+    let policy = Policy::immediate().attempts(2).build().sharing(budget.clone());
+    let hedged: Hedged = Policy::hedged(ms(1)).attempts(2).build();
     let hedged = hedged.sharing(budget.clone());
     let left = || budget.tokens(0);
     policy.retry(fails).when(|_| true).await.expect_err("busy");
@@ -364,7 +403,7 @@ async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
     let mut target = ();
     let error = policy.retry_on(&mut target, async |_| fails().await).when(|_| true).await;
     let error = error.expect_err("busy");
-    assert_eq!((error.why(), error.attempts()), (Why::Throttled, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::Throttled, 1));
     let text = "busy (1 attempt in 5 ms; gave up: the retry budget is spent, attempt 1 of 2, 0.0 tokens left)";
     assert_eq!(error.to_string(), text);
 }
@@ -372,7 +411,7 @@ async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_borrows_takes_the_options_of_other_calls() {
     let policy = free(9);
-    let (mut diary, mut lines) = (Diary::new(), Vec::new());
+    let (mut call_log, mut lines) = (CallLog::new(), Vec::new());
     let mut tries = 0;
     let error = policy
         .retry_on(&mut tries, async |tries| {
@@ -380,20 +419,23 @@ async fn a_call_that_borrows_takes_the_options_of_other_calls() {
             fails().await
         })
         .deadline(ms(40))
-        .diary(&mut diary)
-        .on_note(|_, note| lines.push(note.to_string()))
+        .call_log(&mut call_log)
+        .on_event(|_, event| lines.push(event.to_string()))
         .history()
         .when(|_| true)
         .await
         .expect_err("always busy");
-    assert_eq!((error.why(), error.attempts(), error.elapsed()), (Why::Deadline, 3, ms(35)));
+    assert_eq!(
+        (error.stop_reason(), error.attempts(), error.elapsed()),
+        (StopReason::Deadline, 3, ms(35))
+    );
     assert_eq!((tries, error.report().history.len()), (3, 3));
-    assert_eq!(lines.len(), diary.notes().len());
-    diary.replay(&policy).expect("the same decisions");
+    assert_eq!(lines.len(), call_log.events().len());
+    call_log.replay(&policy).expect("the same decisions");
 
     let once = policy.retry_on(&mut tries, async |_| fails().await).not_idempotent();
     let error = once.when(|_| Failure::timeout()).await.expect_err("it may have run");
-    assert_eq!((error.why(), error.attempts()), (Why::Unsafe, 1));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotIdempotent, 1));
 
     let asked = AtomicU32::new(0);
     let strategy = |request: &Request<'_>| {
@@ -402,7 +444,10 @@ async fn a_call_that_borrows_takes_the_options_of_other_calls() {
     };
     let declined = policy.retry_on(&mut tries, async |_| fails().await).strategy(strategy);
     let error = declined.data(7_u32).when(|_| true).await.expect_err("it declines");
-    assert_eq!((error.why(), asked.load(Ordering::Relaxed)), (Why::Strategy, 7));
+    assert_eq!(
+        (error.stop_reason(), asked.load(Ordering::Relaxed)),
+        (StopReason::StrategyDeclined, 7)
+    );
 }
 
 #[tokio::test(start_paused = true)]

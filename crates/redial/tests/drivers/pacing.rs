@@ -3,20 +3,22 @@
 use std::time::Duration;
 
 use redial::{
-    Diary, Failure, HedgeAt, HedgeDelay, Hedged, Note, Pace, PaceReading, Policy, Throttle, Why, ms,
+    CallLog, Event, Failure, Hedged, Policy, StopReason, Throttle,
+    hedging::{HedgeAt, HedgeDelay, LatencyEstimate, LatencyEstimator},
+    ms,
 };
 
 /// The policy's own delay is far from every latency here.
-static READ: Hedged = Policy::hedged(ms(500)).attempts(2).throttle(Throttle::none()).checked();
+static READ: Hedged = Policy::hedged(ms(500)).attempts(2).throttle(Throttle::none()).build();
 
 /// A pace that needs four latencies.
-fn pace() -> Pace {
-    Pace::new(HedgeAt::quantile(0.9).samples(4).checked())
+fn estimator() -> LatencyEstimator {
+    LatencyEstimator::new(HedgeAt::quantile(0.9).samples(4).build())
 }
 
 /// A call whose attempts take so long, on tokio's paused clock: how long it took, and its diary.
-async fn call(pace: &Pace, attempts: &[Duration]) -> (Duration, Diary) {
-    let mut diary = Diary::new();
+async fn call(estimator: &LatencyEstimator, attempts: &[Duration]) -> (Duration, CallLog) {
+    let mut call_log = CallLog::new();
     let mut spans = attempts.iter();
     let began = tokio::time::Instant::now();
     READ.retry(|| {
@@ -27,88 +29,97 @@ async fn call(pace: &Pace, attempts: &[Duration]) -> (Duration, Diary) {
         }
     })
     .when(|failure| Some(*failure))
-    .pace(pace)
-    .diary(&mut diary)
+    .latency_estimator(estimator)
+    .call_log(&mut call_log)
     .await
     .expect("all succeed");
-    (began.elapsed(), diary)
+    (began.elapsed(), call_log)
 }
 
 /// The delay of a call that begins now.
-fn delay(pace: &Pace) -> Duration {
-    match pace.delay() {
+fn delay(estimator: &LatencyEstimator) -> Duration {
+    match estimator.delay() {
         Some(HedgeDelay::After(delay)) => Duration::from_nanos(delay),
         other => panic!("{other:?}"),
     }
 }
 
-fn hedges(diary: &Diary) -> usize {
-    let is_hedge = |(_, note): &&(u64, Note)| matches!(note, Note::Started { attempt: 2, .. });
-    diary.notes().iter().filter(is_hedge).count()
+fn hedges(call_log: &CallLog) -> usize {
+    let is_hedge =
+        |(_, event): &&(u64, Event)| matches!(event, Event::AttemptStarted { attempt: 2, .. });
+    call_log.events().iter().filter(is_hedge).count()
 }
 
-/// Red: `hedge: None` in `Engine::begin` waits 500 ms each time; without `lap` no latency is known.
+/// Red: `hedge: None` in `Engine::begin` waits 500 ms each time; without `call_latency` no latency is known.
 #[tokio::test(start_paused = true)]
 async fn hedges_follow_the_latency_of_calls_once_enough_are_known() {
-    let pace = pace();
+    let estimator = estimator();
     for known in 0..4 {
-        assert_eq!((pace.read().samples, pace.delay()), (known, None));
-        let (_, diary) = call(&pace, &[ms(20)]).await;
-        assert_eq!(hedges(&diary), 0);
+        assert_eq!((estimator.read().samples, estimator.delay()), (known, None));
+        let (_, call_log) = call(&estimator, &[ms(20)]).await;
+        assert_eq!(hedges(&call_log), 0);
     }
-    let around = delay(&pace);
+    let around = delay(&estimator);
     assert!((ms(10)..ms(60)).contains(&around), "of four it is no better known: {around:?}");
 
-    let (took, diary) = call(&pace, &[ms(400), ms(10)]).await;
+    let (took, call_log) = call(&estimator, &[ms(400), ms(10)]).await;
     // The timer's own step is a millisecond.
     assert!((around + ms(10)..=around + ms(12)).contains(&took), "{took:?} with {around:?}");
-    assert_eq!(hedges(&diary), 1);
+    assert_eq!(hedges(&call_log), 1);
     let ns = u64::try_from(around.as_nanos()).expect("it is short");
-    assert_eq!(diary.notes()[1].1, Note::Hedging(HedgeDelay::After(ns)), "the diary knows it");
-    assert_eq!(diary.replay(&READ), Ok(()), "and is replayed with it");
-    let PaceReading { samples, win_rate, .. } = pace.read();
+    assert_eq!(
+        call_log.events()[1].1,
+        Event::HedgeDelay(HedgeDelay::After(ns)),
+        "the diary knows it"
+    );
+    assert_eq!(call_log.replay(&READ), Ok(()), "and is replayed with it");
+    let LatencyEstimate { samples, win_rate, .. } = estimator.read();
     assert_eq!((samples, win_rate), (5, Some(1.0)));
-    assert!(delay(&pace) > around, "what was slower moves it up");
+    assert!(delay(&estimator) > around, "what was slower moves it up");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_answers_at_once_counts_too_and_failures_do_not() {
-    let pace = pace();
+    let estimator = estimator();
     for _ in 0..4 {
         READ.retry(|| async { Ok::<_, ()>(()) })
             .when(|()| true)
-            .pace(&pace)
+            .latency_estimator(&estimator)
             .await
             .expect("it does");
     }
-    assert_eq!((pace.read().samples, delay(&pace)), (4, HedgeAt::FLOOR));
-    let failed = READ.retry(|| async { Err::<(), _>(()) }).when(|()| true).pace(&pace).await;
-    assert_eq!(failed.expect_err("both fail").why(), Why::Attempts);
-    assert_eq!(pace.read().samples, 4);
+    assert_eq!((estimator.read().samples, delay(&estimator)), (4, HedgeAt::FLOOR));
+    let failed = READ
+        .retry(|| async { Err::<(), _>(()) })
+        .when(|()| true)
+        .latency_estimator(&estimator)
+        .await;
+    assert_eq!(failed.expect_err("both fail").stop_reason(), StopReason::AttemptsExhausted);
+    assert_eq!(estimator.read().samples, 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_hedges_never_win_they_stop_and_failures_are_still_answered_at_once() {
-    let pace = pace();
+    let estimator = estimator();
     for _ in 0..4 {
-        call(&pace, &[ms(5)]).await;
+        call(&estimator, &[ms(5)]).await;
     }
     // All of them are slow in the same moment: a hedge is as slow as what it stands in for.
     let mut sent = 0;
     for round in 0..200 {
         let slow = if round % 8 == 0 { ms(100) } else { ms(5) };
-        sent += hedges(&call(&pace, &[slow, slow]).await.1);
+        sent += hedges(&call(&estimator, &[slow, slow]).await.1);
     }
-    let reading = pace.read();
+    let reading = estimator.read();
     assert!(reading.is_stopped, "{reading:?}");
     assert!(sent < 40, "{sent} hedges");
     if reading.delay != Some(HedgeDelay::Never) {
         // The next one would be a probe; once it is lost, none follows.
-        call(&pace, &[ms(100), ms(100)]).await;
+        call(&estimator, &[ms(100), ms(100)]).await;
     }
-    assert_eq!(pace.delay(), Some(HedgeDelay::Never));
-    let (took, diary) = call(&pace, &[ms(3000)]).await;
-    assert_eq!((took, hedges(&diary)), (ms(3000), 0), "nobody hedges by time");
+    assert_eq!(estimator.delay(), Some(HedgeDelay::Never));
+    let (took, call_log) = call(&estimator, &[ms(3000)]).await;
+    assert_eq!((took, hedges(&call_log)), (ms(3000), 0), "nobody hedges by time");
     let mut attempts = 0;
     let began = tokio::time::Instant::now();
     let again = READ
@@ -118,22 +129,23 @@ async fn where_hedges_never_win_they_stop_and_failures_are_still_answered_at_onc
             async move { if fails { Err(()) } else { Ok(()) } }
         })
         .when(|()| true)
-        .pace(&pace);
+        .latency_estimator(&estimator);
     again.await.expect("the second succeeds");
     assert_eq!((attempts, began.elapsed()), (2, Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_runs_into_its_deadline_counts_as_slower() {
-    let pace = pace();
+    let estimator = estimator();
     for _ in 0..4 {
-        call(&pace, &[ms(20)]).await;
+        call(&estimator, &[ms(20)]).await;
     }
-    let before = delay(&pace);
+    let before = delay(&estimator);
     let hangs = READ.retry(std::future::pending::<Result<(), ()>>).when(|()| true);
-    let late = hangs.pace(&pace).deadline(ms(200)).await.expect_err("nobody answers");
-    assert_eq!((late.why(), late.attempts()), (Why::Deadline, 2));
-    let reading = pace.read();
+    let late =
+        hangs.latency_estimator(&estimator).deadline(ms(200)).await.expect_err("nobody answers");
+    assert_eq!((late.stop_reason(), late.attempts()), (StopReason::Deadline, 2));
+    let reading = estimator.read();
     assert_eq!((reading.samples, reading.win_rate), (5, Some(0.0)));
-    assert!(delay(&pace) > before);
+    assert!(delay(&estimator) > before);
 }

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use redial::{Hedged, Jitter, Note, Ns, Policy, Sleeper, ms, s};
+use redial::{Event, Hedged, Jitter, Policy, Sleeper, ms, s, time::Ns};
 
 use crate::hand::{Count, Counted, Hand, poll};
 
 fn ten() -> Policy {
-    Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build().expect("valid")
+    Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build()
 }
 
 /// The text of the panic that this ends with.
@@ -38,7 +38,7 @@ fn polling_after_the_end_says_so() {
     assert_eq!(panics(|| poll(machine.as_mut())), "polled after its end");
 
     // Breaks if what waits beside the attempt is left behind when that succeeds.
-    let timed = Policy::constant(ms(1)).deadline(s(1)).build().expect("valid");
+    let timed = Policy::constant(ms(1)).deadline(s(1)).build();
     let late = || async {
         hand.sleep(ms(1)).await;
         Ok::<_, ()>(())
@@ -165,7 +165,7 @@ fn an_attempt_is_dropped_even_if_the_hook_panics_over_its_cancelling() {
     let call = policy
         .retry(|| Explosive { _owned: count.one(), explodes: false, sleep: hand.sleep(ms(10)) })
         .when(|()| true)
-        .on_note(|_, note| assert!(!matches!(note, Note::Cancelled { .. }), "as told"))
+        .on_event(|_, event| assert!(!matches!(event, Event::AttemptCancelled { .. }), "as told"))
         .sleeping_on(hand.clone());
     let mut call = Box::pin(call.into_future());
     assert!(poll(call.as_mut()).is_pending());
@@ -175,7 +175,7 @@ fn an_attempt_is_dropped_even_if_the_hook_panics_over_its_cancelling() {
 
 #[test]
 fn one_loser_whose_destructor_panics_does_not_keep_the_others_alive() {
-    let hedged: Hedged = Policy::hedged(ms(10)).attempts(3).build().expect("valid");
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(3).build();
     for explosive in 1..=3 {
         let (hand, count) = (Hand::default(), Count::default());
         let mut calls = 0;
@@ -229,7 +229,7 @@ fn a_sleeper_that_panics_does_not_cost_a_token() {
 
 #[test]
 fn a_blocking_operation_that_panics_gives_its_call_up() {
-    let policy = Policy::immediate().attempts(3).build().expect("valid");
+    let policy = Policy::immediate().attempts(3).build();
     let count = Count::default();
     let mut calls = 0;
     let text = panics(|| {
@@ -255,7 +255,7 @@ fn a_call_in_a_destructor_of_a_thread_that_ends_still_draws() {
     struct Goodbye;
     impl Drop for Goodbye {
         fn drop(&mut self) {
-            let policy = Policy::constant(ms(1)).attempts(3).build().expect("valid");
+            let policy = Policy::constant(ms(1)).attempts(3).build();
             let error = policy.retry(|| Err::<(), _>(())).when(|()| true).call().unwrap_err();
             ATTEMPTS.fetch_add(error.attempts(), Ordering::Relaxed);
         }
@@ -264,7 +264,7 @@ fn a_call_in_a_destructor_of_a_thread_that_ends_still_draws() {
     let thread = std::thread::spawn(|| {
         // What is used later is dropped earlier.
         KEPT.with(|_| ());
-        redial::draw()
+        redial::parts::draw()
     });
     assert!((0.0..1.0).contains(&thread.join().expect("it ends")));
     assert_eq!(ATTEMPTS.load(Ordering::Relaxed), 3);
@@ -279,21 +279,21 @@ fn a_hook_that_panics_is_not_called_again_and_costs_nothing() {
     // As many notes as the call has: it begins, starts, fails, draws, pays, waits, starts, fails, ends.
     for from in 0..9 {
         for driver in ["blocking", "async", "lending"] {
-            let policy = Policy::constant(ms(1)).attempts(2).deadline(s(1)).build().expect("valid");
+            let policy = Policy::constant(ms(1)).attempts(2).deadline(s(1)).build();
             let (hand, count) = (Hand::default(), Count::default());
-            let mut notes = 0;
-            let hook = |_: Ns, _: &Note| {
-                notes += 1;
-                assert!(notes <= from, "as told");
+            let mut events = 0;
+            let hook = |_: Ns, _: &Event| {
+                events += 1;
+                assert!(events <= from, "as told");
             };
             let text = panics(|| match driver {
                 "blocking" => {
                     let call = policy.retry(|| Err::<(), _>(count.one())).when(|_| true);
-                    let _ = call.on_note(hook).call();
+                    let _ = call.on_event(hook).call();
                 }
                 "async" => {
                     let call = policy.retry(async || Err::<(), _>(count.one())).when(|_| true);
-                    let call = call.on_note(hook).sleeping_on(hand.clone());
+                    let call = call.on_event(hook).sleeping_on(hand.clone());
                     let mut call = Box::pin(call.into_future());
                     while poll(call.as_mut()).is_pending() {
                         hand.pass(ms(1));
@@ -302,7 +302,7 @@ fn a_hook_that_panics_is_not_called_again_and_costs_nothing() {
                 _ => {
                     let mut lent = ();
                     let call = policy.retry_on(&mut lent, async |()| Err::<(), _>(count.one()));
-                    let call = call.on_note(hook).sleeping_on(hand.clone()).when(|_| true);
+                    let call = call.on_event(hook).sleeping_on(hand.clone()).when(|_| true);
                     let mut call = Box::pin(call);
                     while poll(call.as_mut()).is_pending() {
                         hand.pass(ms(1));
@@ -311,7 +311,7 @@ fn a_hook_that_panics_is_not_called_again_and_costs_nothing() {
             });
             let case = format!("{driver}, from note {from}");
             assert_eq!((text.as_str(), count.alive()), ("as told", 0), "{case}");
-            assert_eq!(notes, from + 1, "{case}");
+            assert_eq!(events, from + 1, "{case}");
             // What pays for the retry comes back unless that has started, which the seventh note says.
             let left = if from < 6 { 10.0 } else { 9.0 };
             assert_eq!(policy.tokens(0), Some(left), "{case}");

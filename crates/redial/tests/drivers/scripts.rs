@@ -4,14 +4,17 @@
 use std::time::Duration;
 
 use redial::testing::{self, Meets, Play, Script};
-use redial::throttles::Budget;
+use redial::throttle::RetryBudget;
 use redial::{
-    Attempt, Builder, Diary, Directive, Error, Failure, Hint, Jitter, Limits, Note, Ns, Over,
-    Policy, Reason, Stage, Throttle, Under, Why, ms, s,
+    Attempt, Builder, CallLog, Directive, Error, Event, Failure, Hint, Jitter, Policy, Reason,
+    Stage, StopReason, Throttle, ms,
+    rules::{LastDelayAction, Limits, OverLimitAction},
+    s,
+    time::Ns,
 };
 
 /// A policy, what its attempts meet, why the call ends and after how many of them.
-type Row<'a> = (&'a dyn Fn() -> Policy, &'a [(Duration, Directive)], Why, u32);
+type Row<'a> = (&'a dyn Fn() -> Policy, &'a [(Duration, Directive)], StopReason, u32);
 
 /// What attempts can meet. An error carries the number of its attempt.
 const OK: Directive = Directive::Succeed;
@@ -27,16 +30,18 @@ type Answer = Result<u32, (u32, Directive)>;
 #[derive(Debug, PartialEq)]
 struct Became {
     result: Result<u32, Option<u32>>,
-    why: Why,
+    stop_reason: StopReason,
     attempts: u32,
 }
 
 impl Became {
     fn of(result: Result<u32, Error<(u32, Directive)>>) -> Self {
         match result {
-            Ok(number) => Became { result: Ok(number), why: Why::Succeeded, attempts: number },
+            Ok(number) => {
+                Became { result: Ok(number), stop_reason: StopReason::Succeeded, attempts: number }
+            }
             Err(error) => Became {
-                why: error.why(),
+                stop_reason: error.stop_reason(),
                 attempts: error.attempts(),
                 result: Err(error.into_last().map(|(number, _)| number)),
             },
@@ -45,20 +50,20 @@ impl Became {
 }
 
 /// The notes with times since the call began.
-fn since_start(diary: &Diary) -> Vec<(Ns, Note)> {
-    let began = diary.notes().first().map_or(0, |(at, _)| *at);
+fn since_start(call_log: &CallLog) -> Vec<(Ns, Event)> {
+    let began = call_log.events().first().map_or(0, |(at, _)| *at);
     let since = |at: Ns| at.saturating_sub(began);
-    let note = |note: Note| match note {
-        Note::Began { deadline, idempotent } => {
-            Note::Began { deadline: deadline.map(since), idempotent }
+    let event = |event: Event| match event {
+        Event::CallStarted { deadline, idempotent } => {
+            Event::CallStarted { deadline: deadline.map(since), idempotent }
         }
-        note => note,
+        event => event,
     };
-    diary.notes().iter().map(|&(at, it)| (since(at), note(it))).collect()
+    call_log.events().iter().map(|&(at, it)| (since(at), event(it))).collect()
 }
 
-fn without_times(diary: &Diary) -> Vec<Note> {
-    since_start(diary).into_iter().map(|(_, note)| note).collect()
+fn without_times(call_log: &CallLog) -> Vec<Event> {
+    since_start(call_log).into_iter().map(|(_, event)| event).collect()
 }
 
 /// What every driver plays. Past the end of the list its last entry repeats.
@@ -82,7 +87,7 @@ impl Case<'_> {
     }
 
     /// The diary of the machine alone.
-    fn reference(&self) -> Diary {
+    fn reference(&self) -> CallLog {
         let meets = (1..=64).map(|number| {
             let (after, directive) = self.meets(number);
             testing::meets(directive).after(after)
@@ -90,7 +95,7 @@ impl Case<'_> {
         let policy = (self.policy)();
         let played = Play::new().call(Script::new(&policy, meets.collect::<Vec<Meets>>())).run();
         assert_eq!(played[0].unscripted(), None, "no script goes on for ever");
-        played[0].diary().clone()
+        played[0].call_log().clone()
     }
 
     async fn attempt(&self, number: u32) -> Answer {
@@ -102,17 +107,17 @@ impl Case<'_> {
     }
 
     /// The async driver with its machine, and what its diary says.
-    async fn with_diary(&self) -> (Became, Diary) {
-        let (policy, mut diary, mut number) = ((self.policy)(), Diary::new(), 0);
+    async fn with_diary(&self) -> (Became, CallLog) {
+        let (policy, mut call_log, mut number) = ((self.policy)(), CallLog::new(), 0);
         let result = policy
             .retry(|| {
                 number += 1;
                 self.attempt(number)
             })
             .when(|error: &(u32, Directive)| error.1)
-            .diary(&mut diary)
+            .call_log(&mut call_log)
             .await;
-        (Became::of(result), diary)
+        (Became::of(result), call_log)
     }
 
     /// The async driver, which plays a plain policy without the machine.
@@ -157,26 +162,28 @@ impl Case<'_> {
         Became::of(call.when(|error: &(u32, Directive)| error.1).call())
     }
 
-    fn blocking_with_diary(&self) -> (Became, Diary) {
-        let (policy, mut diary) = ((self.policy)(), Diary::new());
+    fn blocking_with_diary(&self) -> (Became, CallLog) {
+        let (policy, mut call_log) = ((self.policy)(), CallLog::new());
         let result = policy
             .retry_with(|attempt: Attempt| self.blocking_attempt(attempt.number()))
             .when(|error: &(u32, Directive)| error.1)
-            .diary(&mut diary)
+            .call_log(&mut call_log)
             .call();
-        (Became::of(result), diary)
+        (Became::of(result), call_log)
     }
 }
 
 /// How the async drivers must end: what the machine on virtual time says.
-async fn check_async(case: &Case<'_>) -> (Became, Diary) {
+async fn check_async(case: &Case<'_>) -> (Became, CallLog) {
     let reference = case.reference();
-    let (became, diary) = case.with_diary().await;
-    assert_eq!(since_start(&diary), since_start(&reference));
-    let (ended, attempts) = (diary.notes().last(), became.attempts);
-    assert!(matches!(ended, Some((_, Note::Ended { why, .. })) if *why == became.why));
-    let starts = |(_, note): &&(Ns, Note)| matches!(note, Note::Started { .. });
-    assert_eq!(diary.notes().iter().filter(starts).count(), attempts as usize);
+    let (became, call_log) = case.with_diary().await;
+    assert_eq!(since_start(&call_log), since_start(&reference));
+    let (ended, attempts) = (call_log.events().last(), became.attempts);
+    assert!(
+        matches!(ended, Some((_, Event::CallEnded { stop_reason, .. })) if *stop_reason == became.stop_reason)
+    );
+    let starts = |(_, event): &&(Ns, Event)| matches!(event, Event::AttemptStarted { .. });
+    assert_eq!(call_log.events().iter().filter(starts).count(), attempts as usize);
     assert_eq!(case.plain().await, became, "without a diary");
     assert_eq!(case.seeing().await, became, "seeing its attempts");
     assert_eq!(case.lending().await, became, "lending");
@@ -187,14 +194,14 @@ async fn check_async(case: &Case<'_>) -> (Became, Diary) {
 async fn check(case: &Case<'_>) -> Became {
     let (became, reference) = check_async(case).await;
     assert_eq!(case.blocking(), became, "blocking");
-    let (blocking, diary) = case.blocking_with_diary();
+    let (blocking, call_log) = case.blocking_with_diary();
     assert_eq!(blocking, became, "blocking, with a diary");
-    assert_eq!(without_times(&diary), without_times(&reference));
+    assert_eq!(without_times(&call_log), without_times(&reference));
     became
 }
 
 fn free(builder: Builder<Policy>) -> Policy {
-    builder.jitter(Jitter::None).throttle(Throttle::none()).build().expect("valid")
+    builder.jitter(Jitter::None).throttle(Throttle::none()).build()
 }
 
 /// Scripts of up to three outcomes out of `alphabet`, in which only the last may end a call.
@@ -223,23 +230,29 @@ async fn every_short_script_ends_alike_in_every_driver() {
         &|| free(Policy::immediate().attempts(3).attempt_timeout(s(3600))),
         &|| free(Policy::immediate().attempts(3).limits(hard)),
         // The default budget of a policy that is built is its own, and pays for every retry here.
-        &|| Policy::immediate().attempts(4).build().expect("valid"),
+        &|| Policy::immediate().attempts(4).build(),
         &|| {
-            let budget = std::sync::Arc::new(Budget::new(1.0, 0.1).expect("valid"));
-            Policy::immediate().attempts(4).build().expect("valid").sharing(budget)
+            let budget = std::sync::Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
+            Policy::immediate().attempts(4).build().sharing(budget)
         },
     ];
     let mut ends = Vec::new();
     for meets in every_script(&[OK, FATAL, FAIL, SLOW_DOWN, STOP]) {
         for policy in policies {
             let became = check(&Case { policy, meets: &meets }).await;
-            if !ends.contains(&became.why) {
-                ends.push(became.why);
+            if !ends.contains(&became.stop_reason) {
+                ends.push(became.stop_reason);
             }
         }
     }
-    for why in [Why::Succeeded, Why::Fatal, Why::Refused, Why::Attempts, Why::Throttled] {
-        assert!(ends.contains(&why), "no script ended with {why}");
+    for stop_reason in [
+        StopReason::Succeeded,
+        StopReason::NotRetryable,
+        StopReason::ServerRefused,
+        StopReason::AttemptsExhausted,
+        StopReason::Throttled,
+    ] {
+        assert!(ends.contains(&stop_reason), "no script ended with {stop_reason}");
     }
 }
 
@@ -250,33 +263,66 @@ async fn delays_of_every_kind_are_waited_alike_in_every_driver() {
     let always = Directive::Retry(Failure::server().because(ALWAYS).at(Stage::InFlight));
     let now = Duration::ZERO;
     let soft = Limits { soft: Some(ms(1)), ..Limits::NONE };
-    let cut = Limits { hard: Some(ms(1)), over: Over::Truncate, ..Limits::NONE };
-    let fill = Limits { hard: Some(ms(2)), under: Under::Fill, ..Limits::NONE };
+    let cut = Limits {
+        hard: Some(ms(1)),
+        over_limit_action: OverLimitAction::TruncateDelay,
+        ..Limits::NONE
+    };
+    let fill = Limits {
+        hard: Some(ms(2)),
+        last_delay_action: LastDelayAction::ExtendToLimit,
+        ..Limits::NONE
+    };
     let table = [Duration::ZERO, ms(1)];
     let cases: [Row<'_>; 10] = [
-        (&|| free(Policy::constant(ms(1))), &[(now, FAIL), (now, OK)], Why::Succeeded, 2),
-        (&|| free(Policy::constant(ms(1))), &[(ms(1), FAIL)], Why::Attempts, 3),
-        (&|| free(Policy::exponential(ms(1)).cap(ms(1))), &[(now, FAIL)], Why::Attempts, 3),
-        (&|| free(Policy::constant(s(9))), &[(now, LATE), (now, FATAL)], Why::Fatal, 2),
-        (&|| free(Policy::constant(ms(1)).limits(soft)), &[(now, FAIL)], Why::SoftLimit, 2),
-        (&|| free(Policy::constant(s(9)).limits(cut)), &[(now, FAIL)], Why::HardLimit, 2),
-        (&|| free(Policy::constant(ms(1)).limits(fill)), &[(now, FAIL)], Why::Attempts, 3),
+        (&|| free(Policy::constant(ms(1))), &[(now, FAIL), (now, OK)], StopReason::Succeeded, 2),
+        (&|| free(Policy::constant(ms(1))), &[(ms(1), FAIL)], StopReason::AttemptsExhausted, 3),
+        (
+            &|| free(Policy::exponential(ms(1)).cap(ms(1))),
+            &[(now, FAIL)],
+            StopReason::AttemptsExhausted,
+            3,
+        ),
+        (
+            &|| free(Policy::constant(s(9))),
+            &[(now, LATE), (now, FATAL)],
+            StopReason::NotRetryable,
+            2,
+        ),
+        (&|| free(Policy::constant(ms(1)).limits(soft)), &[(now, FAIL)], StopReason::SoftLimit, 2),
+        (&|| free(Policy::constant(s(9)).limits(cut)), &[(now, FAIL)], StopReason::HardLimit, 2),
+        (
+            &|| free(Policy::constant(ms(1)).limits(fill)),
+            &[(now, FAIL)],
+            StopReason::AttemptsExhausted,
+            3,
+        ),
         // An hour does not fit before the deadline: nobody waits for it.
-        (&|| free(Policy::constant(s(3600)).deadline(s(60))), &[(now, FAIL)], Why::Deadline, 1),
+        (
+            &|| free(Policy::constant(s(3600)).deadline(s(60))),
+            &[(now, FAIL)],
+            StopReason::Deadline,
+            1,
+        ),
         (
             &|| {
                 let builder = Policy::immediate().attempts(3).throttle(Throttle::none());
-                builder.build_with_table(table).expect("valid")
+                builder.try_build_with_table(table).expect("valid")
             },
             &[(now, FAIL)],
-            Why::Attempts,
+            StopReason::AttemptsExhausted,
             3,
         ),
-        (&|| free(Policy::constant(s(9)).attempts(2)), &[(now, always)], Why::Attempts, 2),
+        (
+            &|| free(Policy::constant(s(9)).attempts(2)),
+            &[(now, always)],
+            StopReason::AttemptsExhausted,
+            2,
+        ),
     ];
-    for (policy, meets, why, attempts) in cases {
+    for (policy, meets, stop_reason, attempts) in cases {
         let became = check(&Case { policy, meets }).await;
-        assert_eq!((became.why, became.attempts), (why, attempts), "{meets:?}");
+        assert_eq!((became.stop_reason, became.attempts), (stop_reason, attempts), "{meets:?}");
     }
 }
 
@@ -286,39 +332,54 @@ async fn what_needs_cancelling_is_alike_in_the_async_and_the_lending_driver() {
     let (now, hour) = (Duration::ZERO, s(3600));
     let cases: [Row<'_>; 7] = [
         // The deadline cancels a running attempt, the first or a later one.
-        (&|| free(Policy::constant(ms(5)).deadline(ms(20))), &[(hour, OK)], Why::Deadline, 1),
+        (
+            &|| free(Policy::constant(ms(5)).deadline(ms(20))),
+            &[(hour, OK)],
+            StopReason::Deadline,
+            1,
+        ),
         (
             &|| free(Policy::constant(ms(5)).deadline(ms(20))),
             &[(ms(2), FAIL), (hour, OK)],
-            Why::Deadline,
+            StopReason::Deadline,
             2,
         ),
         // An outcome at the very moment of the deadline still counts (P4).
-        (&|| free(Policy::constant(ms(5)).deadline(ms(20))), &[(ms(20), OK)], Why::Succeeded, 1),
+        (
+            &|| free(Policy::constant(ms(5)).deadline(ms(20))),
+            &[(ms(20), OK)],
+            StopReason::Succeeded,
+            1,
+        ),
         // An attempt's own timeout is a failure, and the next one may do better.
         (
             &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10))),
             &[(hour, OK), (ms(10), OK)],
-            Why::Succeeded,
+            StopReason::Succeeded,
             2,
         ),
         (
             &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10)).deadline(ms(28))),
             &[(hour, OK)],
-            Why::Deadline,
+            StopReason::Deadline,
             2,
         ),
         // Without a delay the next one starts in the moment in which the first is cancelled.
         (
             &|| free(Policy::immediate().attempt_timeout(ms(10))),
             &[(ms(25), OK), (hour, OK), (ms(3), OK)],
-            Why::Succeeded,
+            StopReason::Succeeded,
             3,
         ),
-        (&|| free(Policy::immediate().attempt_timeout(now)), &[(hour, OK)], Why::Attempts, 3),
+        (
+            &|| free(Policy::immediate().attempt_timeout(now)),
+            &[(hour, OK)],
+            StopReason::AttemptsExhausted,
+            3,
+        ),
     ];
-    for (policy, meets, why, attempts) in cases {
+    for (policy, meets, stop_reason, attempts) in cases {
         let (became, _) = check_async(&Case { policy, meets }).await;
-        assert_eq!((became.why, became.attempts), (why, attempts), "{meets:?}");
+        assert_eq!((became.stop_reason, became.attempts), (stop_reason, attempts), "{meets:?}");
     }
 }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redial::{Diary, Hedged, Policy, Why, ms, s};
+use redial::{CallLog, Hedged, Policy, StopReason, ms, s};
 
-static TWICE: Policy = Policy::immediate().attempts(2).throttle(redial::Throttle::none()).checked();
-static SLOW: Policy = Policy::constant(s(1)).throttle(redial::Throttle::none()).checked();
-static HEDGED: Hedged = Policy::hedged(ms(5)).attempts(2).checked();
+static TWICE: Policy = Policy::immediate().attempts(2).throttle(redial::Throttle::none()).build();
+static SLOW: Policy = Policy::constant(s(1)).throttle(redial::Throttle::none()).build();
+static HEDGED: Hedged = Policy::hedged(ms(5)).attempts(2).build();
 
 fn second_time(calls: &AtomicU32) -> Result<u32, &'static str> {
     let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -60,7 +60,7 @@ async fn spawn_takes_the_future_with_every_option() {
         .history()
         .seed(7)
         .data("mine")
-        .on_note(move |_, _| _ = counter.fetch_add(1, Ordering::Relaxed))
+        .on_event(move |_, _| _ = counter.fetch_add(1, Ordering::Relaxed))
         .with_report();
     let (value, report) =
         tokio::spawn(full.into_future()).await.expect("no panic").expect("it is past the second");
@@ -102,14 +102,16 @@ async fn calls_nest_and_live_behind_pointers() {
         inner.fetch_add(1, Ordering::Relaxed);
         result
     };
-    let call = TWICE.retry(failing).when(|error| error.why() == Why::Attempts);
-    let mut diary = Diary::new();
-    let boxed: Pin<Box<dyn Future<Output = _>>> = Box::pin(call.diary(&mut diary).into_future());
+    let call =
+        TWICE.retry(failing).when(|error| error.stop_reason() == StopReason::AttemptsExhausted);
+    let mut call_log = CallLog::new();
+    let boxed: Pin<Box<dyn Future<Output = _>>> =
+        Box::pin(call.call_log(&mut call_log).into_future());
     let error = boxed.await.expect_err("always busy");
     assert_eq!(error.attempts(), 2);
     let inner_error = error.into_last().expect("the inner one");
     assert_eq!((inner_error.attempts(), inner.into_inner()), (2, 2));
-    assert!(!diary.notes().is_empty());
+    assert!(!call_log.events().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

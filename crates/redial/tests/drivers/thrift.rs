@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redial::{Jitter, Ns, Policy, Sleeper, Throttle, Why, ms, s};
+use redial::{Jitter, Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
 
 use crate::hand::{Hand, poll};
 
@@ -52,8 +52,8 @@ fn failing(times: u32) -> impl FnMut() -> Ready<Result<u32, u32>> {
 
 #[tokio::test]
 async fn an_immediate_success_reads_no_clock() {
-    static DEFAULT: Policy = Policy::exponential(ms(100)).checked();
-    static TIMED: Policy = Policy::constant(ms(100)).attempt_timeout(s(1)).checked();
+    static DEFAULT: Policy = Policy::exponential(ms(100)).build();
+    static TIMED: Policy = Policy::constant(ms(100)).attempt_timeout(s(1)).build();
     let value = redial::retry(failing(0)).when(|_| true).sleeping_on(Untouchable).await;
     assert_eq!(value.ok(), Some(1));
     for policy in [&DEFAULT, &TIMED] {
@@ -64,7 +64,7 @@ async fn an_immediate_success_reads_no_clock() {
 
 #[tokio::test]
 async fn an_immediate_success_after_retries_without_delay_reads_no_clock_either() {
-    static AT_ONCE: Policy = Policy::immediate().attempts(5).checked();
+    static AT_ONCE: Policy = Policy::immediate().attempts(5).build();
     let value = AT_ONCE.retry(failing(4)).when(|_| true).sleeping_on(Untouchable).await;
     assert_eq!(value.ok(), Some(5));
 }
@@ -73,7 +73,7 @@ async fn an_immediate_success_after_retries_without_delay_reads_no_clock_either(
 async fn a_zero_delay_touches_no_timer_in_any_driver() {
     let free = || Policy::immediate().attempts(100).throttle(Throttle::none());
     let policies = [free(), free().deadline(s(1)), free().attempt_timeout(s(1))];
-    for policy in policies.map(|builder| builder.build().expect("valid")) {
+    for policy in policies.map(|builder| builder.build()) {
         let reads = Cell::new(0);
         let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Timerless(&reads));
         assert_eq!(call.await.ok(), Some(100), "{policy:?}");
@@ -91,7 +91,7 @@ async fn a_zero_delay_touches_no_timer_in_any_driver() {
 
 #[tokio::test]
 async fn a_deadline_reads_the_clock_once_on_the_way_of_a_success() {
-    static IN_TIME: Policy = Policy::constant(ms(1)).deadline(s(1)).checked();
+    static IN_TIME: Policy = Policy::constant(ms(1)).deadline(s(1)).build();
     let reads = Cell::new(0);
     let call = IN_TIME.retry(failing(0)).when(|_| true).sleeping_on(Timerless(&reads));
     assert_eq!((call.await.ok(), reads.get()), (Some(1), 1));
@@ -99,7 +99,7 @@ async fn a_deadline_reads_the_clock_once_on_the_way_of_a_success() {
 
 #[test]
 fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
-    static LATER: Policy = Policy::constant(ms(30)).jitter(Jitter::None).attempts(2).checked();
+    static LATER: Policy = Policy::constant(ms(30)).jitter(Jitter::None).attempts(2).build();
     let hand = Hand::default();
     let mut call = Box::pin(
         LATER
@@ -126,7 +126,7 @@ fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
 fn an_attempt_is_polled_once_whenever_its_call_is() {
     let plain = || Policy::constant(ms(30)).throttle(Throttle::none());
     let policies = [plain(), plain().deadline(s(1)), plain().attempt_timeout(s(1))];
-    let hedged = Policy::hedged(s(1)).attempts(3).build().expect("valid");
+    let hedged = Policy::hedged(s(1)).attempts(3).build();
     let (hand, polls) = (Hand::default(), Cell::new(0));
     let count = &polls;
     let attempt = || {
@@ -146,7 +146,7 @@ fn an_attempt_is_polled_once_whenever_its_call_is() {
         assert_eq!(poll(call.as_mut()), Poll::Ready(true));
         assert_eq!(polls.replace(0), 6);
     };
-    for policy in policies.map(|builder| builder.build().expect("valid")) {
+    for policy in policies.map(|builder| builder.build()) {
         let call = policy.retry(attempt).when(|()| true).sleeping_on(hand.clone());
         play(Box::pin(async { call.await.is_ok() }));
     }
@@ -168,7 +168,7 @@ fn sleeps_that_are_over_at_once_let_others_run_too() {
         }
     }
     let policy = Policy::constant(ms(1)).attempts(100).throttle(Throttle::none());
-    let policy = policy.build().expect("valid");
+    let policy = policy.build();
     let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Never);
     let mut call = Box::pin(call.into_future());
     let turns = (1..).find(|_| poll(call.as_mut()).is_ready());
@@ -181,9 +181,9 @@ fn sleeps_that_are_over_at_once_let_others_run_too() {
 async fn waiting_retry_leaves_other_calls_alone() {
     const HOUR: Duration = s(3600);
     let waits = || Policy::constant(HOUR).jitter(Jitter::None).throttle(Throttle::none());
-    let plain = waits().attempts(2).build().expect("valid");
-    let machine = waits().attempts(2).deadline(HOUR * 2).build().expect("valid");
-    let hedged = Policy::hedged(HOUR).attempts(2).build().expect("valid");
+    let plain = waits().attempts(2).build();
+    let machine = waits().attempts(2).deadline(HOUR * 2).build();
+    let hedged = Policy::hedged(HOUR).attempts(2).build();
     let began = tokio::time::Instant::now();
 
     // Each of them starts a second attempt after an hour, which succeeds.
@@ -215,7 +215,7 @@ async fn waiting_retry_leaves_other_calls_alone() {
     let others = (0..100).map(|_| {
         tokio::spawn(async {
             let policy = Policy::constant(ms(10)).jitter(Jitter::None).throttle(Throttle::none());
-            let policy = policy.attempts(3).build().expect("valid");
+            let policy = policy.attempts(3).build();
             policy.retry(failing(2)).when(|_| true).await.is_ok()
         })
     });
@@ -236,8 +236,7 @@ async fn waiting_retry_leaves_other_calls_alone() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_loop_without_delays_lets_others_run() {
     let free = || Policy::immediate().attempts(1_000_000).throttle(Throttle::none());
-    let policies =
-        [free(), free().deadline(s(3600))].map(|builder| builder.build().expect("valid"));
+    let policies = [free(), free().deadline(s(3600))].map(|builder| builder.build());
     for policy in policies {
         for lending in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
@@ -278,7 +277,7 @@ async fn a_loop_without_delays_lets_others_run() {
 async fn a_deadline_ends_a_loop_without_delays() {
     // Time passes only where the operation waits, so the loop must let it.
     let policy = Policy::immediate().unlimited().deadline(ms(50)).throttle(Throttle::none());
-    let policy = policy.build().expect("valid");
+    let policy = policy.build();
     let mut calls = 0_u32;
     let call = policy.retry(|| {
         calls += 1;
@@ -291,7 +290,7 @@ async fn a_deadline_ends_a_loop_without_delays() {
         }
     });
     let error = call.when(|()| true).await.expect_err("it never succeeds");
-    assert_eq!((error.why(), error.elapsed(), calls), (Why::Deadline, ms(50), 500));
+    assert_eq!((error.stop_reason(), error.elapsed(), calls), (StopReason::Deadline, ms(50), 500));
 }
 
 #[test]
@@ -304,7 +303,7 @@ fn an_attempt_and_the_sleep_after_it_share_one_place() {
             Poll::Ready(Ok(self.0[0]))
         }
     }
-    static PLAIN: Policy = Policy::exponential(ms(1)).checked();
+    static PLAIN: Policy = Policy::exponential(ms(1)).build();
     let (a, b) = (3_u64, 4_u64);
     let mut future = Box::pin(PLAIN.retry(|| Op([a + b; 8])).when(|()| true).into_future());
     // Policy, closure, box and ledger; and one place for the operation and the sleep after it. With

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redial::testing::draws;
-use redial::{Diary, Failure, Jitter, Note, Policy, Problem, Reason, Rules, ms, s};
+use redial::{CallLog, Event, Failure, Jitter, Policy, PolicyError, Reason, ms, rules::Rules, s};
 
 use crate::stage::{Became, Fails, announced, exact, free, run, run_one};
 
@@ -53,9 +53,9 @@ fn concurrent_calls_and_clones_draw_different_delays() {
     let mut seen = BTreeSet::new();
     for _ in 0..4 {
         assert!(seen.insert(drawn(&policy.clone())), "without a machine");
-        let mut diary = Diary::new();
-        run_one(&policy.clone(), Fails::AT_ONCE, Some(&mut diary));
-        assert!(seen.insert(announced(&diary)), "with a machine");
+        let mut call_log = CallLog::new();
+        run_one(&policy.clone(), Fails::AT_ONCE, Some(&mut call_log));
+        assert!(seen.insert(announced(&call_log)), "with a machine");
     }
     for _ in 0..4 {
         let policy = policy.clone();
@@ -73,9 +73,9 @@ fn each_delay_has_a_draw_of_its_own() {
     let policy = free(Policy::constant(s(1)).attempts(9));
     let different: BTreeSet<Duration> = drawn(&policy).into_iter().collect();
     assert_eq!(different.len(), 8);
-    let mut diary = Diary::new();
-    run_one(&policy, Fails::AT_ONCE, Some(&mut diary));
-    let different: BTreeSet<Duration> = announced(&diary).into_iter().collect();
+    let mut call_log = CallLog::new();
+    run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
+    let different: BTreeSet<Duration> = announced(&call_log).into_iter().collect();
     assert_eq!(different.len(), 8);
 }
 
@@ -159,16 +159,16 @@ fn a_nanosecond_grows_by_one_and_a_half() {
 
 /// Elsewhere a factor that is negative or not a number silently means the longest delay.
 ///
-/// Red: accept it (`None` for `Problem::Factor` in `Backoff::problem`).
+/// Red: accept it (`None` for `PolicyError::Factor` in `Backoff::problem`).
 #[test]
 fn a_factor_that_is_not_above_zero_is_refused() {
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let refused = Policy::exponential(ms(1)).factor(factor).build();
-        assert_eq!(refused.err(), Some(Problem::Factor), "{factor}");
+        let refused = Policy::exponential(ms(1)).factor(factor).try_build();
+        assert_eq!(refused.err(), Some(PolicyError::Factor), "{factor}");
     }
     for proportion in [-0.1, 1.1, f64::NAN] {
-        let refused = Policy::constant(ms(1)).jitter(Jitter::Proportional(proportion)).build();
-        assert_eq!(refused.err(), Some(Problem::Proportion), "{proportion}");
+        let refused = Policy::constant(ms(1)).jitter(Jitter::Proportional(proportion)).try_build();
+        assert_eq!(refused.err(), Some(PolicyError::Proportion), "{proportion}");
     }
 }
 
@@ -191,9 +191,9 @@ fn jitter_is_there_by_default() {
 #[test]
 fn a_series_that_outgrows_the_clock_stays_at_its_cap() {
     let policy = exact(Policy::exponential(s(1)).factor(1e300).cap(s(20)).attempts(6));
-    let mut diary = Diary::new();
-    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut diary));
+    let mut call_log = CallLog::new();
+    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
     assert_eq!(became.delays(), [s(1), s(20), s(20), s(20), s(20)]);
-    let drew = diary.notes().iter().any(|(_, note)| matches!(note, Note::Drew(_)));
+    let drew = call_log.events().iter().any(|(_, event)| matches!(event, Event::RandomDraw(_)));
     assert!(!drew, "without jitter nothing is drawn");
 }

@@ -7,16 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
-use redial::throttles::{Bucket, Budget, Costs, CostsSpec, Empty};
-use redial::{Error, Failure, Jitter, Policy, Sleeper, Throttle, Why, ms, s};
+use redial::throttle::{Bucket, CostBucket, CostBucketConfig, RetryBudget, WhenEmpty};
+use redial::{Error, Failure, Jitter, Policy, Sleeper, StopReason, Throttle, ms, s};
 
 use crate::stage::{Fails, run_one};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-fn with_budget(attempts: u32, reserve: f64, ratio: f64) -> (Policy, Arc<Budget>) {
-    let budget = Arc::new(Budget::new(reserve, ratio).expect("valid"));
-    let policy = Policy::immediate().attempts(attempts).build().expect("valid");
+fn with_budget(attempts: u32, reserve: f64, ratio: f64) -> (Policy, Arc<RetryBudget>) {
+    let budget = Arc::new(RetryBudget::try_new(reserve, ratio).expect("valid"));
+    let policy = Policy::immediate().attempts(attempts).build();
     (policy.sharing(budget.clone()), budget)
 }
 
@@ -34,12 +34,12 @@ fn succeeds(policy: &Policy) {
 /// Red: begin a builder without one (`Throttle::none()` in `Builder::new`).
 #[test]
 fn a_budget_is_there_by_default_and_bounds_a_storm() {
-    static FETCH: Policy = Policy::immediate().attempts(5).checked();
-    let loaded = Policy::immediate().attempts(5).build().expect("valid");
+    static FETCH: Policy = Policy::immediate().attempts(5).build();
+    let loaded = Policy::immediate().attempts(5).build();
     for policy in [&FETCH, &loaded] {
         let attempts: u32 = (0..100).map(|_| fails(policy).attempts()).sum();
         assert_eq!(attempts, 100 + 10, "one each, and the reserve");
-        assert_eq!(fails(policy).why(), Why::Throttled);
+        assert_eq!(fails(policy).stop_reason(), StopReason::Throttled);
     }
     let short = || redial::retry(|| async { Err::<(), _>(()) }).when(|()| true).sleeping_on(Clock);
     let calls = (0..100).map(|_| block_on(short().into_future()).expect_err("it fails"));
@@ -49,7 +49,7 @@ fn a_budget_is_there_by_default_and_bounds_a_storm() {
 /// Elsewhere the inverse of a ratio is cut to an integer: 0.6 and 0.7 allow everything, 0.15 allows
 /// 16.6 %.
 ///
-/// Red: keep the inverse (`(MILLI / (1.0 / ratio) as u32 as f64) as u32` in `Budget::new`).
+/// Red: keep the inverse (`(MILLI / (1.0 / ratio) as u32 as f64) as u32` in `RetryBudget::try_new`).
 #[test]
 fn a_ratio_is_what_was_written() {
     for (ratio, retries) in [(0.7, 700), (0.6, 600), (0.3, 300), (0.15, 150), (0.001, 1)] {
@@ -68,10 +68,10 @@ fn a_ratio_is_what_was_written() {
 
 /// Elsewhere one success buys one retry, so that a service that half works is hit twice.
 ///
-/// Red: `RATIO: f64 = 1.0` in `Budget`.
+/// Red: `RATIO: f64 = 1.0` in `RetryBudget`.
 #[test]
 fn a_success_buys_a_tenth_of_a_retry_by_default() {
-    let policy = Policy::immediate().attempts(2).build().expect("valid");
+    let policy = Policy::immediate().attempts(2).build();
     for _ in 0..10 {
         fails(&policy);
     }
@@ -85,7 +85,7 @@ fn a_success_buys_a_tenth_of_a_retry_by_default() {
 /// Elsewhere deposits live for 1.1 to 1.2 times as long as written, and a budget that was idle for a
 /// week catches up in six million steps. Ours knows no time.
 ///
-/// Red: let time fill it (`if now > 0 { self.add(1) }` in `Budget::take`).
+/// Red: let time fill it (`if now > 0 { self.add(1) }` in `RetryBudget::take`).
 #[test]
 fn an_idle_budget_neither_forgets_nor_grows() {
     let (policy, budget) = with_budget(3, 10.0, 0.1);
@@ -103,7 +103,7 @@ fn an_idle_budget_neither_forgets_nor_grows() {
 /// Elsewhere the tokens are summed up and then taken: 51 grants of 50, with four threads.
 ///
 /// Red: store what was computed (`self.spent.store(next, ..)` in place of the exchange in
-/// `Budget::take`).
+/// `RetryBudget::take`).
 #[test]
 fn the_budget_is_exact_under_threads() {
     let (policy, budget) = with_budget(1_000_000, 300_000.0, 0.0);
@@ -129,10 +129,10 @@ fn asleep(policy: &Policy, machine: bool) -> Sleeping<'_> {
 /// Elsewhere nobody gives the token back if the caller drops the future while it sleeps, so that
 /// timeouts of the caller's own drain the budget.
 ///
-/// Red: keep it (drop `give_back` in `Driver::dropped`, or in `Purse::refund`).
+/// Red: keep it (drop `refund` in `Driver::dropped`, or in `Permit::refund`).
 #[test]
 fn a_sleeper_that_is_dropped_gives_its_token_back() {
-    let policy = Policy::constant(s(1)).attempts(3).build().expect("valid");
+    let policy = Policy::constant(s(1)).attempts(3).build();
     for machine in [false, true] {
         for _ in 0..100 {
             let call = asleep(&policy, machine);
@@ -144,9 +144,10 @@ fn a_sleeper_that_is_dropped_gives_its_token_back() {
 }
 
 /// Ten tokens that nothing refills; a retry takes 5, a success at the first try adds 1.
-fn costs() -> Arc<Costs> {
-    let spec = CostsSpec { capacity: 10.0, refill_per_second: 0.0, ..CostsSpec::STANDARD };
-    Arc::new(Costs::new(CostsSpec { empty: Empty::Fail, ..spec }).expect("valid"))
+fn costs() -> Arc<CostBucket> {
+    let spec =
+        CostBucketConfig { capacity: 10.0, refill_per_second: 0.0, ..CostBucketConfig::STANDARD };
+    Arc::new(CostBucket::new(CostBucketConfig { empty: WhenEmpty::Fail, ..spec }).expect("valid"))
 }
 
 /// Elsewhere the permit lives in the client's strategy, one place for all its calls: while A sleeps
@@ -154,11 +155,11 @@ fn costs() -> Arc<Costs> {
 /// other's.
 ///
 /// Red: let any success give a retry's cost back (`taken.map_or_else(|| ..)` becomes
-/// `to_units(self.spec.server, self.unit)` in `Costs::succeeded`).
+/// `to_units(self.spec.server, self.unit)` in `CostBucket::succeeded`).
 #[test]
 fn one_calls_success_does_not_refund_anothers_retry() {
     let bucket = costs();
-    let policy = Policy::constant(s(1)).jitter(Jitter::None).attempts(2).build().expect("valid");
+    let policy = Policy::constant(s(1)).jitter(Jitter::None).attempts(2).build();
     let policy = policy.sharing(bucket.clone());
     let (one, two) = (asleep(&policy, false), asleep(&policy, false));
     assert_eq!(bucket.tokens(0), Some(0.0), "each took its own");
@@ -173,19 +174,20 @@ fn one_calls_success_does_not_refund_anothers_retry() {
 /// Elsewhere the refill comes in whole seconds of the wall clock, and is negative when that steps
 /// back.
 ///
-/// Red: count whole seconds (`now / 1_000_000_000 * 1_000_000_000` in `Costs::full`).
+/// Red: count whole seconds (`now / 1_000_000_000 * 1_000_000_000` in `CostBucket::full`).
 #[test]
 fn a_refill_is_continuous_and_a_clock_that_steps_back_neither_fills_nor_drains() {
-    let spec = CostsSpec { capacity: 10.0, empty: Empty::Fail, ..CostsSpec::STANDARD };
-    let bucket = Costs::new(spec).expect("valid");
-    let cost = redial::throttles::Cost { kind: redial::Kind::Server };
+    let spec =
+        CostBucketConfig { capacity: 10.0, empty: WhenEmpty::Fail, ..CostBucketConfig::STANDARD };
+    let bucket = CostBucket::new(spec).expect("valid");
+    let cost = redial::throttle::Cost { kind: redial::Kind::Server };
     let now = 100 * HOUR_NS;
     for _ in 0..2 {
-        bucket.take(cost, now);
+        bucket.withdraw(cost, now);
     }
     assert_eq!(bucket.tokens(now), Some(0.0));
     assert_eq!(bucket.tokens(now + 250_000_000), Some(2.5), "ten in a second");
-    bucket.take(cost, now - HOUR_NS);
+    bucket.withdraw(cost, now - HOUR_NS);
     bucket.succeeded(None);
     let left = bucket.tokens(now).expect("it counts");
     assert!((0.0..=1.0).contains(&left), "{left}");
@@ -194,7 +196,7 @@ fn a_refill_is_continuous_and_a_clock_that_steps_back_neither_fills_nor_drains()
 
 /// Elsewhere an empty limiter makes first requests sleep, without a bound.
 ///
-/// Red: ask the throttle for the first attempt too (`|| world.take(..) == Grant::Refused`
+/// Red: ask the throttle for the first attempt too (`|| env.take(..) == Grant::Refused`
 /// beside `self.started > 0` in `Call::start_next`).
 #[test]
 fn a_first_attempt_is_neither_refused_nor_delayed_nor_paid_for() {
@@ -203,7 +205,10 @@ fn a_first_attempt_is_neither_refused_nor_delayed_nor_paid_for() {
     assert_eq!(budget.tokens(0), Some(0.0));
     for _ in 0..10 {
         let became = run_one(&policy, Fails::AT_ONCE, None);
-        assert_eq!((became.starts, became.why), (vec![Duration::ZERO], Why::Throttled));
+        assert_eq!(
+            (became.starts, became.stop_reason),
+            (vec![Duration::ZERO], StopReason::Throttled)
+        );
         succeeds(&policy);
     }
 }
@@ -214,13 +219,14 @@ fn a_first_attempt_is_neither_refused_nor_delayed_nor_paid_for() {
 /// `decide.rs`).
 #[test]
 fn a_debt_that_ends_after_the_deadline_is_not_waited_for() {
-    let spec = CostsSpec { capacity: 5.0, refill_per_second: 0.1, ..CostsSpec::STANDARD };
-    let bucket = Arc::new(Costs::new(spec).expect("valid"));
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).deadline(s(10)).build();
+    let spec =
+        CostBucketConfig { capacity: 5.0, refill_per_second: 0.1, ..CostBucketConfig::STANDARD };
+    let bucket = Arc::new(CostBucket::new(spec).expect("valid"));
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).deadline(s(10)).try_build();
     let policy = policy.expect("valid").sharing(bucket.clone());
     let became = run_one(&policy, Fails::AT_ONCE, None);
     // The second retry would have to wait for 50 s.
-    assert_eq!((became.starts, became.why), (vec![ms(0), ms(10)], Why::Deadline));
+    assert_eq!((became.starts, became.stop_reason), (vec![ms(0), ms(10)], StopReason::Deadline));
     assert_eq!(became.elapsed, ms(10));
     let left = bucket.tokens(Clock.now()).expect("it counts");
     assert!(left >= 0.0, "what was lent for it is given back: {left}");
@@ -230,28 +236,27 @@ fn a_debt_that_ends_after_the_deadline_is_not_waited_for() {
 ///
 /// Elsewhere a budget is part of a value that is cloned, and each clone has its own.
 ///
-/// Red: give each policy a new one (`Handle::Own(Arc::new(Budget::standard()))` in
+/// Red: give each policy a new one (`Handle::Own(Arc::new(RetryBudget::standard()))` in
 /// `Policy::sharing`).
 #[test]
 fn clones_share_their_budget_and_strangers_do_not() {
-    let policy = Policy::immediate().attempts(2).build().expect("valid");
-    let (clone, stranger) =
-        (policy.clone(), Policy::immediate().attempts(2).build().expect("valid"));
+    let policy = Policy::immediate().attempts(2).build();
+    let (clone, stranger) = (policy.clone(), Policy::immediate().attempts(2).build());
     fails(&policy);
     let left = |policy: &Policy| policy.tokens(0);
     assert_eq!((left(&policy), left(&clone), left(&stranger)), (Some(9.0), Some(9.0), Some(10.0)));
     let (one, budget) = with_budget(2, 5.0, 0.0);
-    let other = Policy::immediate().attempts(2).build().expect("valid").sharing(budget.clone());
+    let other = Policy::immediate().attempts(2).build().sharing(budget.clone());
     fails(&one);
     fails(&other);
     assert_eq!(budget.tokens(0), Some(3.0));
-    let none = Policy::immediate().attempts(2).throttle(Throttle::none()).build().expect("valid");
+    let none = Policy::immediate().attempts(2).throttle(Throttle::none()).build();
     assert_eq!(left(&none), None);
 }
 
 /// Elsewhere whoever wraps the library has one budget for all that use the wrapper, and cannot help it.
 ///
-/// Red: no `#[track_caller]` on `redial::retry`, or none on `Place::here`.
+/// Red: no `#[track_caller]` on `redial::retry`, or none on `CallSite::here`.
 #[test]
 fn a_wrapper_is_one_call_site_unless_it_is_its_callers() {
     fn shared() -> u32 {

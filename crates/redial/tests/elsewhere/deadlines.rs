@@ -8,7 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redial::{
-    Failure, Limits, Measure, Ns, Policy, Problem, Reason, Rules, Sleeper, Throttle, Why, ms, s,
+    Failure, Policy, PolicyError, Reason, Sleeper, StopReason, Throttle, ms,
+    rules::{LimitBasis, Limits, Rules},
+    s,
+    time::Ns,
 };
 
 use crate::stage::{Fails, exact, run};
@@ -21,11 +24,14 @@ use crate::stage::{Fails, exact, run};
 fn a_deadline_counts_the_operations_own_time() {
     let policy = exact(Policy::constant(ms(200)).deadline(s(1)));
     let became = run(&policy, Fails(s(30), Failure::server()));
-    assert_eq!((became.starts.len(), became.why, became.elapsed), (1, Why::Deadline, s(1)));
+    assert_eq!(
+        (became.starts.len(), became.stop_reason, became.elapsed),
+        (1, StopReason::Deadline, s(1))
+    );
     let policy = exact(Policy::constant(s(1)).attempts(9).deadline(s(100)));
     let became = run(&policy, Fails(s(30), Failure::server()));
     assert_eq!(became.starts, [s(0), s(31), s(62), s(93)]);
-    assert_eq!((became.why, became.elapsed), (Why::Deadline, s(100)));
+    assert_eq!((became.stop_reason, became.elapsed), (StopReason::Deadline, s(100)));
 }
 
 /// Elsewhere the elapsed time is compared before the sleep and never with its end: a limit of one
@@ -37,7 +43,10 @@ fn a_deadline_counts_the_operations_own_time() {
 fn no_sleep_begins_that_could_not_be_followed_by_an_attempt() {
     let policy = exact(Policy::constant(s(60)).deadline(s(1)));
     let became = run(&policy, Fails(ms(100), Failure::server()));
-    assert_eq!((became.starts.len(), became.why, became.elapsed), (1, Why::Deadline, ms(100)));
+    assert_eq!(
+        (became.starts.len(), became.stop_reason, became.elapsed),
+        (1, StopReason::Deadline, ms(100))
+    );
     // One that ends at the very moment of the deadline is in vain too.
     let policy = exact(Policy::constant(ms(900)).deadline(s(1)));
     let became = run(&policy, Fails(ms(100), Failure::server()));
@@ -47,7 +56,7 @@ fn no_sleep_begins_that_could_not_be_followed_by_an_attempt() {
 /// Elsewhere the clock of a limit starts when the strategy is built, so that one that is kept is
 /// over before its second call.
 ///
-/// Red: keep the start of a call at the clock's origin (`ledger.start = 0` in
+/// Red: keep the start of a call at the clock's origin (`counters.start = 0` in
 /// `Driver::read_clock`).
 #[test]
 fn a_deadline_counts_from_the_call_and_not_from_the_policy() {
@@ -83,24 +92,27 @@ fn a_hint_does_not_get_around_the_deadline_the_attempts_or_the_limits() {
     let hint = |span| Fails(Duration::ZERO, Failure::server().retry_after(span));
     let policy = exact(Policy::constant(ms(1)).unlimited().deadline(s(10)));
     let became = run(&policy, hint(s(4)));
-    assert_eq!((became.starts, became.why), (vec![s(0), s(4), s(8)], Why::Deadline));
+    assert_eq!((became.starts, became.stop_reason), (vec![s(0), s(4), s(8)], StopReason::Deadline));
     assert_eq!(became.elapsed, s(8), "nobody waits for what would come too late");
     assert_eq!(run(&policy, hint(s(10))).starts.len(), 1);
     assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), hint(s(1))).starts.len(), 4);
     let limits = Limits { hard: Some(s(10)), ..Limits::NONE };
     let became = run(&exact(Policy::constant(ms(1)).unlimited().limits(limits)), hint(s(4)));
-    assert_eq!((became.starts.len(), became.why), (3, Why::HardLimit));
+    assert_eq!((became.starts.len(), became.stop_reason), (3, StopReason::HardLimit));
 }
 
 /// Elsewhere the orchestrator has neither a cap nor a deadline, and retries for ever.
 ///
-/// Red: accept attempts without end (`None` for `Problem::Unlimited` in `Rules::problem`).
+/// Red: accept attempts without end (`None` for `PolicyError::Unlimited` in `Rules::problem`).
 #[test]
 fn attempts_without_end_are_refused_unless_something_ends_them() {
     let unlimited = || Policy::constant(ms(1)).unlimited();
-    assert_eq!(unlimited().build().err(), Some(Problem::Unlimited));
+    assert_eq!(unlimited().try_build().err(), Some(PolicyError::Unlimited));
     let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
-    assert!(unlimited().deadline(s(1)).build().is_ok() && unlimited().limits(soft).build().is_ok());
+    assert!(
+        unlimited().deadline(s(1)).try_build().is_ok()
+            && unlimited().limits(soft).try_build().is_ok()
+    );
 }
 
 /// Elsewhere a total duration with a smallest delay of zero never terminates.
@@ -110,10 +122,10 @@ fn attempts_without_end_are_refused_unless_something_ends_them() {
 fn delays_that_never_add_up_to_the_limit_are_refused() {
     let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
     let zero = || Policy::immediate().unlimited();
-    assert_eq!(zero().limits(soft).build().err(), Some(Problem::Unlimited));
-    let elapsed = Limits { measure: Measure::Elapsed, ..soft };
+    assert_eq!(zero().limits(soft).try_build().err(), Some(PolicyError::Unlimited));
+    let elapsed = Limits { basis: LimitBasis::Elapsed, ..soft };
     let became = run(&exact(zero().limits(elapsed)), Fails(ms(300), Failure::server()));
-    assert_eq!((became.starts.len(), became.why), (4, Why::SoftLimit));
+    assert_eq!((became.starts.len(), became.stop_reason), (4, StopReason::SoftLimit));
 }
 
 /// Elsewhere the reasons that are always retried get around every bound.
@@ -126,7 +138,11 @@ fn a_reason_that_is_always_retried_still_ends() {
     assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), moved).starts.len(), 4);
     let policy = exact(Policy::constant(ms(1)).unlimited().deadline(ms(100)));
     let became = run(&policy, moved);
-    assert_eq!((became.why, became.starts.len()), (Why::Deadline, 4), "after 1, 10 and 50 ms");
+    assert_eq!(
+        (became.stop_reason, became.starts.len()),
+        (StopReason::Deadline, 4),
+        "after 1, 10 and 50 ms"
+    );
 }
 
 /// A clock that is set back by an hour after each look at it.
@@ -157,13 +173,13 @@ impl Future for Twice {
 /// Elsewhere a step of the wall clock turns into an instant retry, a long sleep, a negative refill or
 /// a panic. Ours is monotonic; one that is not does no more harm than a wrong `elapsed`.
 ///
-/// Red: subtract without saturating (`now - ledger.start` in `report` of the async driver).
+/// Red: subtract without saturating (`now - counters.start` in `report` of the async driver).
 #[test]
 fn a_clock_that_steps_back_does_no_harm() {
     for deadline in [None, Some(s(86_400))] {
         let builder = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none());
         let builder = deadline.into_iter().fold(builder, redial::Builder::deadline);
-        let policy = builder.build().expect("valid");
+        let policy = builder.build();
         let clock = Cell::new(10 * HOUR);
         let mut calls = 0;
         let call = policy.retry(|| {
@@ -179,7 +195,10 @@ fn a_clock_that_steps_back_does_no_harm() {
         });
         drop(call);
         let error = ended.expect("it ends").expect_err("it fails for ever");
-        assert_eq!((error.why(), error.attempts(), calls), (Why::Attempts, 3, 3));
+        assert_eq!(
+            (error.stop_reason(), error.attempts(), calls),
+            (StopReason::AttemptsExhausted, 3, 3)
+        );
         assert_eq!(error.elapsed(), Duration::ZERO);
     }
 }
@@ -226,7 +245,7 @@ impl Sleeper for Impatient {
 
 /// Elsewhere a long duration overflows and panics, or is taken for the end of retrying.
 ///
-/// Red: add up the delays without saturating (`ledger.waited + after` in `decide.rs`).
+/// Red: add up the delays without saturating (`counters.waited + after` in `decide.rs`).
 #[test]
 fn the_longest_durations_do_not_panic() {
     let attempts = |policy: &Policy, failure: Failure, machine: bool| {

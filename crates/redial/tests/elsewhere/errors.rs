@@ -5,47 +5,64 @@ use std::io;
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
-use redial::{Decision, Failure, Limits, Policy, Request, Why, ms, s};
+use redial::{
+    Failure, Policy, StopReason, ms,
+    rules::Limits,
+    s,
+    strategy::{Decision, Request},
+};
 
 use crate::stage::{Fails, exact, run};
 
 /// Elsewhere an error says neither how often nor why it stopped, and retries that silently do not
 /// happen cost their users days.
 ///
-/// Red: say the same of all (`why: Why::Attempts` in `Engine::result`).
+/// Red: say the same of all (`stop_reason: StopReason::AttemptsExhausted` in `Engine::result`).
 #[test]
 fn an_error_says_how_often_how_long_and_why() {
     let limits = |soft, hard| Limits { soft, hard, ..Limits::NONE };
     let three = || Policy::constant(ms(600)).attempts(3);
     let after = |failure| Fails(ms(5), failure);
     let cases = [
-        (exact(three()), after(Failure::server()), Why::Attempts, "no attempt left", 3),
-        (exact(three()), after(Failure::server().stop()), Why::Refused, "said not to retry", 1),
+        (
+            exact(three()),
+            after(Failure::server()),
+            StopReason::AttemptsExhausted,
+            "no attempt left",
+            3,
+        ),
+        (
+            exact(three()),
+            after(Failure::server().stop()),
+            StopReason::ServerRefused,
+            "said not to retry",
+            1,
+        ),
         (
             exact(three().limits(limits(Some(ms(500)), None))),
             after(Failure::server()),
-            Why::SoftLimit,
+            StopReason::SoftLimit,
             "the soft limit was reached",
             2,
         ),
         (
             exact(three().limits(limits(None, Some(ms(500))))),
             after(Failure::server()),
-            Why::HardLimit,
+            StopReason::HardLimit,
             "the hard limit would be passed",
             1,
         ),
         (
             exact(three().deadline(ms(700))),
             after(Failure::server()),
-            Why::Deadline,
+            StopReason::Deadline,
             "no time left before the deadline",
             2,
         ),
     ];
-    for (policy, fails, why, text, attempts) in cases {
+    for (policy, fails, stop_reason, text, attempts) in cases {
         let became = run(&policy, fails);
-        assert_eq!((became.why, became.starts.len()), (why, attempts));
+        assert_eq!((became.stop_reason, became.starts.len()), (stop_reason, attempts));
         let call = policy
             .retry(|| async {
                 Clock.sleep(fails.0).await;
@@ -63,7 +80,7 @@ fn an_error_says_how_often_how_long_and_why() {
         assert!(printed.starts_with("busy (") && printed.contains(&times), "{printed}");
         assert!(printed.contains("gave up: ") && printed.contains(text), "{printed}");
         assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("busy"));
-        assert_eq!((error.why(), error.attempts() as usize), (why, attempts));
+        assert_eq!((error.stop_reason(), error.attempts() as usize), (stop_reason, attempts));
     }
     let policy = exact(three());
     let call = policy.retry(|| async { Err::<(), _>(io::Error::other("busy")) }).when(|_| true);
@@ -75,7 +92,7 @@ fn an_error_says_how_often_how_long_and_why() {
 
 /// Elsewhere the time that is reported is the sum of the sleeps, and can overflow.
 ///
-/// Red: report `ledger.waited` (in `Engine::result` and in `report`).
+/// Red: report `counters.waited` (in `Engine::result` and in `report`).
 #[test]
 fn elapsed_is_the_time_that_passed_and_not_the_sum_of_the_sleeps() {
     let became = run(&exact(Policy::constant(ms(10))), Fails(s(30), Failure::server()));
@@ -122,7 +139,7 @@ fn an_error_without_a_type_of_its_own_can_be_returned_and_found_again() {
         block_on(call.into_future()).map_err(redial::Error::boxed)
     };
     let error = call().expect_err("always busy");
-    assert_eq!((error.why(), error.attempts()), (Why::Attempts, 3));
+    assert_eq!((error.stop_reason(), error.attempts()), (StopReason::AttemptsExhausted, 3));
     assert!(error.last().expect("an error").downcast_ref::<io::Error>().is_some());
     let returned = || -> Result<(), Any> { Ok(call()?) };
     let returned = returned().expect_err("always busy");

@@ -7,14 +7,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on, hangs, play, succeeds};
-use redial::throttles::{Bucket, Budget};
-use redial::{Hedged, Policy, Report, Sleeper, Why, ms, s};
+use redial::throttle::{Bucket, RetryBudget};
+use redial::{Hedged, Policy, Report, Sleeper, StopReason, ms, s};
 
 /// Runs a race: what each attempt takes, and whether it succeeds; with its starts.
 fn race(
     policy: &Hedged,
     plan: &[(Duration, bool)],
-) -> (Result<(usize, Report), Why>, Vec<Duration>) {
+) -> (Result<(usize, Report), StopReason>, Vec<Duration>) {
     let began = Clock.now();
     let starts = RefCell::new(Vec::new());
     let call = policy.retry(|| {
@@ -27,18 +27,18 @@ fn race(
         }
     });
     let call = call.when(|_| true).with_report().sleeping_on(Clock);
-    let result = block_on(call.into_future()).map_err(|error| error.why());
+    let result = block_on(call.into_future()).map_err(|error| error.stop_reason());
     (result, starts.into_inner())
 }
 
 fn hedged(delay: Duration) -> Hedged {
-    Policy::hedged(delay).attempts(3).build().expect("valid")
+    Policy::hedged(delay).attempts(3).build()
 }
 
 /// Elsewhere the first attempt's error wins at once, and the hedge that was about to answer is
 /// dropped.
 ///
-/// Red: end the call with the failure (`self.finish(Why::Fatal, self.failed, now, world)` in place
+/// Red: end the call with the failure (`self.finish(StopReason::NotRetryable, self.failed, now, env)` in place
 /// of `hedge_failed` in `Call::retry_or_hedge`).
 #[test]
 fn an_error_of_the_first_attempt_does_not_drop_its_hedge() {
@@ -50,7 +50,7 @@ fn an_error_of_the_first_attempt_does_not_drop_its_hedge() {
 
 /// Elsewhere a primary that fails fast is still followed only after the whole delay.
 ///
-/// Red: arm the timer again (`self.schedule_hedge(now, world)` in place of `self.hedge(..)` in
+/// Red: arm the timer again (`self.schedule_hedge(now, env)` in place of `self.hedge(..)` in
 /// `Call::hedge_failed`).
 #[test]
 fn a_fast_failure_starts_the_next_attempt_at_once() {
@@ -73,12 +73,12 @@ fn a_hedging_delay_is_exact_to_the_nanosecond() {
 
 /// Elsewhere hedges are free: a slow server gets twice the load for as long as it is slow.
 ///
-/// Red: grant every hedge (`Grant::Now(Taken(0))` in place of the answer in `Call::hedge`).
+/// Red: grant every hedge (`Grant::Now(Withdrawal(0))` in place of the answer in `Call::hedge`).
 #[test]
 fn hedges_and_retries_draw_on_one_budget() {
-    let budget = Arc::new(Budget::new(3.0, 0.0).expect("valid"));
+    let budget = Arc::new(RetryBudget::try_new(3.0, 0.0).expect("valid"));
     let hedged = hedged(ms(10)).sharing(budget.clone());
-    let policy = Policy::immediate().attempts(2).build().expect("valid").sharing(budget.clone());
+    let policy = Policy::immediate().attempts(2).build().sharing(budget.clone());
     let slow = [(ms(100), true), (ms(100), true), (ms(100), true)];
     assert_eq!(race(&hedged, &slow).1.len(), 3);
     assert_eq!(budget.tokens(0), Some(1.0), "two hedges");
@@ -92,7 +92,7 @@ fn hedges_and_retries_draw_on_one_budget() {
 /// Red: end the call (drop the arm `Grant::Refused if hedges` in `Call::use_grant`).
 #[test]
 fn a_spent_budget_suppresses_the_hedge_and_not_the_call() {
-    let budget = Arc::new(Budget::new(1.0, 0.0).expect("valid"));
+    let budget = Arc::new(RetryBudget::try_new(1.0, 0.0).expect("valid"));
     let hedged = hedged(ms(10)).sharing(budget);
     let (result, starts) = race(&hedged, &[(ms(100), true), (s(9), true)]);
     let (winner, report) = result.expect("the first answers");
@@ -111,7 +111,7 @@ fn losers_are_dropped_when_the_winner_answers() {
             self.0.set(self.0.get() - 1);
         }
     }
-    let policy = Policy::hedged(ms(0)).attempts(3).build().expect("valid");
+    let policy = Policy::hedged(ms(0)).attempts(3).build();
     let calls = Cell::new(0);
     let call = policy.retry(|| {
         calls.set(calls.get() + 1);

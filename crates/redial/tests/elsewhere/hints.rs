@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redial::{Diary, Failure, Hint, Note, Policy, Throttle, Why, ms, s};
+use redial::{CallLog, Event, Failure, Hint, Policy, StopReason, Throttle, ms, s};
 
 use crate::stage::{Fails, announced, exact, run, run_one};
 
@@ -35,7 +35,7 @@ fn a_hint_is_capped_where_the_policy_says_so() {
 /// blocking driver).
 #[test]
 fn a_hint_is_waited_for_in_a_blocking_call_too() {
-    static QUICK: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).checked();
+    static QUICK: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).build();
     let hint = Failure::throttling().retry_after(ms(2));
     let start = Instant::now();
     let call = QUICK.retry(|| Err::<(), _>(())).when(|()| Some(hint));
@@ -43,25 +43,25 @@ fn a_hint_is_waited_for_in_a_blocking_call_too() {
     assert!(start.elapsed() >= ms(4) && error.elapsed() >= ms(4), "{error:?}");
     let stop = Failure::throttling().hint(Hint::Stop);
     let error = QUICK.retry(|| Err::<(), _>(())).when(|()| Some(stop)).call();
-    assert_eq!(error.expect_err("it fails").why(), Why::Refused);
+    assert_eq!(error.expect_err("it fails").stop_reason(), StopReason::ServerRefused);
 }
 
 /// Elsewhere the hook is told the sum of the delays before this one: 0, 10, 20, 30 ms for a delay of
 /// 10 ms; and once more when no retry follows.
 ///
-/// Red: note the sum (`after: ledger.waited` in the last note of `decide.rs`).
+/// Red: note the sum (`after: counters.waited` in the last note of `decide.rs`).
 #[test]
 fn a_hook_is_told_the_delay_that_follows_and_only_if_one_does() {
-    let mut diary = Diary::new();
+    let mut call_log = CallLog::new();
     let policy = exact(Policy::arithmetic(ms(10), ms(5)).attempts(4));
-    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut diary));
-    assert_eq!(announced(&diary), [ms(10), ms(15), ms(20)]);
-    assert_eq!(announced(&diary), became.delays());
+    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
+    assert_eq!(announced(&call_log), [ms(10), ms(15), ms(20)]);
+    assert_eq!(announced(&call_log), became.delays());
     for failure in [Failure::server().stop(), Failure::server().retry_after(s(9))] {
-        let mut diary = Diary::new();
+        let mut call_log = CallLog::new();
         let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
-        run_one(&policy, Fails(Duration::ZERO, failure), Some(&mut diary));
-        assert_eq!(announced(&diary), [], "{failure:?}");
-        assert!(matches!(diary.notes().last(), Some((_, Note::Ended { .. }))));
+        run_one(&policy, Fails(Duration::ZERO, failure), Some(&mut call_log));
+        assert_eq!(announced(&call_log), [], "{failure:?}");
+        assert!(matches!(call_log.events().last(), Some((_, Event::CallEnded { .. }))));
     }
 }

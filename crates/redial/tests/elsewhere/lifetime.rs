@@ -6,7 +6,11 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use redial::testing::{Clock, block_on};
-use redial::{Decision, Diary, Hedged, Jitter, Note, Ns, Policy, Request, Sleeper, ms, s};
+use redial::{
+    CallLog, Event, Hedged, Jitter, Policy, Sleeper, ms, s,
+    strategy::{Decision, Request},
+    time::Ns,
+};
 
 use crate::stage::exact;
 
@@ -17,7 +21,7 @@ use crate::stage::exact;
 #[test]
 fn the_operation_is_not_called_before_the_first_poll() {
     let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
-    let hedged: Hedged = Policy::hedged(ms(10)).build().expect("valid");
+    let hedged: Hedged = Policy::hedged(ms(10)).build();
     let calls = Cell::new(0);
     let operation = || {
         calls.set(calls.get() + 1);
@@ -66,22 +70,22 @@ fn the_operation_is_not_called_again_before_the_sleep_ends() {
 /// Elsewhere each notification is a task of its own: it must be `Send` and `'static`, comes in any
 /// order, and may come after the call.
 ///
-/// Red: keep the end from the hook (`if !matches!(note, Note::Ended { .. })` around it in
-/// `Process::note`).
+/// Red: keep the end from the hook (`if !matches!(event, Event::CallEnded { .. })` around it in
+/// `Process::event`).
 #[test]
 fn notes_come_in_order_within_the_call_and_to_a_hook_that_borrows() {
     let policy = exact(Policy::constant(ms(10)).attempts(3));
-    let notes: Mutex<Vec<(Ns, Note)>> = Mutex::new(Vec::new());
-    let mut diary = Diary::new();
+    let events: Mutex<Vec<(Ns, Event)>> = Mutex::new(Vec::new());
+    let mut call_log = CallLog::new();
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
-    let call = call.on_note(|at, note| notes.lock().expect("one thread").push((at, *note)));
-    let call = call.diary(&mut diary).sleeping_on(Clock);
+    let call = call.on_event(|at, event| events.lock().expect("one thread").push((at, *event)));
+    let call = call.call_log(&mut call_log).sleeping_on(Clock);
     block_on(call.into_future()).expect_err("it fails");
-    let notes = notes.into_inner().expect("one thread");
-    assert!(notes.is_sorted_by_key(|(at, _)| *at));
-    assert!(matches!(notes.first(), Some((_, Note::Began { .. }))));
-    assert!(matches!(notes.last(), Some((_, Note::Ended { .. }))));
-    assert_eq!(notes, diary.notes());
+    let events = events.into_inner().expect("one thread");
+    assert!(events.is_sorted_by_key(|(at, _)| *at));
+    assert!(matches!(events.first(), Some((_, Event::CallStarted { .. }))));
+    assert!(matches!(events.last(), Some((_, Event::CallEnded { .. }))));
+    assert_eq!(events, call_log.events());
 }
 
 /// Elsewhere a service, its policy and its request are cloned for every call, though most never
@@ -111,8 +115,9 @@ fn nothing_needs_to_be_cloned_sent_or_owned() {
 /// Red: count an attempt from 0 (`number: start.number - 1` in `Engine::attempt`).
 #[test]
 fn attempts_are_numbered_from_one_everywhere() {
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build().expect("valid");
-    let (seen, asked, mut diary) = (RefCell::new(Vec::new()), Mutex::new(Vec::new()), Diary::new());
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build();
+    let (seen, asked, mut call_log) =
+        (RefCell::new(Vec::new()), Mutex::new(Vec::new()), CallLog::new());
     let call = policy
         .retry_with(|attempt| {
             seen.borrow_mut().push(attempt.number());
@@ -124,21 +129,21 @@ fn attempts_are_numbered_from_one_everywhere() {
             Decision::Retry(ms(1))
         })
         .history()
-        .diary(&mut diary)
+        .call_log(&mut call_log)
         .sleeping_on(Clock);
     let error = block_on(call.into_future()).expect_err("it fails");
     assert_eq!(seen.into_inner(), [1, 2, 3]);
-    let started = |(_, note): &(Ns, Note)| match note {
-        Note::Started { attempt, number } => Some((*attempt, *number)),
+    let started = |(_, event): &(Ns, Event)| match event {
+        Event::AttemptStarted { attempt, number } => Some((*attempt, *number)),
         _ => None,
     };
-    let started: Vec<_> = diary.notes().iter().filter_map(started).collect();
+    let started: Vec<_> = call_log.events().iter().filter_map(started).collect();
     assert_eq!(started, [(1, 1), (2, 2), (3, 3)]);
-    let outcomes = |(_, note): &(Ns, Note)| match note {
-        Note::Outcome { attempt, .. } => Some(*attempt),
+    let outcomes = |(_, event): &(Ns, Event)| match event {
+        Event::AttemptOutcome { attempt, .. } => Some(*attempt),
         _ => None,
     };
-    assert_eq!(diary.notes().iter().filter_map(outcomes).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(call_log.events().iter().filter_map(outcomes).collect::<Vec<_>>(), [1, 2, 3]);
     let history: Vec<u32> = error.report().history.iter().map(|tried| tried.attempt).collect();
     assert_eq!((history, error.attempts()), (vec![1, 2, 3], 3));
     // A strategy is told retries, by that name: none, one, two.

@@ -4,14 +4,17 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
-use redial::{Builder, Diary, Error, Failure, Jitter, Note, Ns, Policy, Sleeper, Throttle, Why};
+use redial::{
+    Builder, CallLog, Error, Event, Failure, Jitter, Policy, Sleeper, StopReason, Throttle,
+    time::Ns,
+};
 
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Became {
     /// When its attempts started.
     pub(crate) starts: Vec<Duration>,
-    pub(crate) why: Why,
+    pub(crate) stop_reason: StopReason,
     pub(crate) elapsed: Duration,
 }
 
@@ -33,13 +36,13 @@ impl Fails {
 /// Runs a call of the policy: with and without a machine, which must not differ.
 pub(crate) fn run(policy: &Policy, fails: Fails) -> Became {
     let plain = run_one(policy, fails, None);
-    let mut diary = Diary::new();
-    assert_eq!(run_one(policy, fails, Some(&mut diary)), plain, "with a machine");
+    let mut call_log = CallLog::new();
+    assert_eq!(run_one(policy, fails, Some(&mut call_log)), plain, "with a machine");
     plain
 }
 
 /// Runs a call of the policy on this thread's virtual clock.
-pub(crate) fn run_one(policy: &Policy, fails: Fails, diary: Option<&mut Diary>) -> Became {
+pub(crate) fn run_one(policy: &Policy, fails: Fails, call_log: Option<&mut CallLog>) -> Became {
     let began = Clock.now();
     let starts = RefCell::new(Vec::new());
     let call = policy.retry(|| {
@@ -53,17 +56,21 @@ pub(crate) fn run_one(policy: &Policy, fails: Fails, diary: Option<&mut Diary>) 
         }
     });
     let call = call.when(|()| Some(fails.1)).sleeping_on(Clock);
-    let call = match diary {
-        Some(diary) => call.diary(diary),
+    let call = match call_log {
+        Some(call_log) => call.call_log(call_log),
         None => call,
     };
     let error: Error<()> = block_on(call.into_future()).expect_err("it fails for ever");
-    Became { starts: starts.into_inner(), why: error.why(), elapsed: error.elapsed() }
+    Became {
+        starts: starts.into_inner(),
+        stop_reason: error.stop_reason(),
+        elapsed: error.elapsed(),
+    }
 }
 
 /// The builder's policy without a throttle, made at run time.
 pub(crate) fn free(builder: Builder<Policy>) -> Policy {
-    builder.throttle(Throttle::none()).build().expect("valid")
+    builder.throttle(Throttle::none()).build()
 }
 
 /// The same without jitter.
@@ -72,10 +79,10 @@ pub(crate) fn exact(builder: Builder<Policy>) -> Policy {
 }
 
 /// The delays that the notes announce.
-pub(crate) fn announced(diary: &Diary) -> Vec<Duration> {
-    let after = |(_, note): &(Ns, Note)| match note {
-        Note::Retrying { after, .. } => Some(Duration::from_nanos(*after)),
+pub(crate) fn announced(call_log: &CallLog) -> Vec<Duration> {
+    let after = |(_, event): &(Ns, Event)| match event {
+        Event::RetryScheduled { after, .. } => Some(Duration::from_nanos(*after)),
         _ => None,
     };
-    diary.notes().iter().filter_map(after).collect()
+    call_log.events().iter().filter_map(after).collect()
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
+use redial::config::{AnyPolicy, Backoff};
 use redial::testing::Played;
-use redial::written::{Backoff, Loaded};
 use redial_couchbase::{
     Delays, Judged, MapEntry, Operation, Response, StrategyName, TerminalError, UnknownName,
     log_lines, orchestrator, reason,
@@ -43,7 +43,7 @@ impl Plan {
             backoff: Option<Backoff>,
         }
         let Form { strategy, backoff } = reader.deserialize(value, "couchbase")?;
-        // What is left out is a new client's (ruling C14).
+        // What is left out is a new client's (decision C14).
         let Some(strategy) = strategy else {
             return Some(Plan { strategy: StrategyName::FastFailOnTerminalError, backoff });
         };
@@ -58,8 +58,9 @@ impl Plan {
     }
 
     /// A policy for each call: its deadline is the request's timeout.
-    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Refusal> {
-        let refusal = |problem: redial::Problem| Refusal::of(problem.field(), problem.to_string());
+    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<AnyPolicy>, Refusal> {
+        let refusal =
+            |problem: redial::PolicyError| Refusal::of(problem.field(), problem.to_string());
         let delays = self.delays().map_err(refusal)?;
         let strategy = self.strategy.strategy(delays);
         let timeouts =
@@ -67,13 +68,13 @@ impl Plan {
         timeouts
             .map(|timeout| {
                 let policy = orchestrator::policy(timeout);
-                policy.asking(strategy.clone()).map(Loaded::Policy).map_err(refusal)
+                policy.asking(strategy.clone()).map(AnyPolicy::Policy).map_err(refusal)
             })
             .collect()
     }
 
-    fn delays(&self) -> Result<Delays, redial::Problem> {
-        use redial::Backoff as Series;
+    fn delays(&self) -> Result<Delays, redial::PolicyError> {
+        use redial::rules::Backoff as Series;
         let series = match self.backoff.as_ref() {
             None => return Ok(Delays::BEST_EFFORT),
             Some(Backoff::Table(table)) => return Delays::table(table.as_slice()),
@@ -89,7 +90,7 @@ impl Plan {
     }
 }
 
-/// Whether the request may run twice: said by `idempotent`, or by its `operation` (ruling C16).
+/// Whether the request may run twice: said by `idempotent`, or by its `operation` (decision C16).
 pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<bool> {
     match (call.get("idempotent"), call.get("operation")) {
         (Some(value), None) => reader.boolean(value, "idempotent"),
@@ -210,6 +211,6 @@ pub(super) fn knows(outcome: &str) -> bool {
 
 pub(super) fn extras(played: &Played) -> Extras {
     let error = played.strategy_error().and_then(|error| error.downcast_ref::<TerminalError>());
-    let log = log_lines(played.diary().notes()).iter().map(ToString::to_string).collect();
+    let log = log_lines(played.call_log().events()).iter().map(ToString::to_string).collect();
     Extras { error: error.map(|error| error.name().to_owned()), text: None, log: Some(log) }
 }

@@ -2,8 +2,8 @@
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::written::{Loaded, Throttle};
-use redial::{Directive, Hint, Stage, Written};
+use redial::config::{AnyPolicy, Throttle};
+use redial::{Directive, Hint, Stage, config::PolicyConfig};
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::model::Outcome;
@@ -22,11 +22,11 @@ const STAGES: [&str; 3] = ["unsent", "in-flight", "answered"];
 
 /// A policy of the library.
 #[derive(Debug)]
-pub(in super::super) struct Plan(Written);
+pub(in super::super) struct Plan(PolicyConfig);
 
 impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
-        let mut written: Written = reader.deserialize(value, "generic")?;
+        let mut written: PolicyConfig = reader.deserialize(value, "generic")?;
         // In a scenario the throttle left out is none.
         written.throttle.get_or_insert(Throttle::None);
         Some(Plan(written))
@@ -41,7 +41,7 @@ impl Plan {
         Some(idempotent)
     }
 
-    pub(super) fn build(&self) -> Result<Loaded, Refusal> {
+    pub(super) fn build(&self) -> Result<AnyPolicy, Refusal> {
         self.0.load().map_err(|error| Refusal::of(error.field(), error.to_string()))
     }
 }

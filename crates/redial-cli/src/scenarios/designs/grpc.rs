@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::written::{Hedge, Loaded};
-use redial::{Jitter, Judgement, Late, Ns};
+use redial::config::{AnyPolicy, Hedge};
+use redial::{Jitter, classify::Classification, rules::DeadlineAction, time::Ns};
 use redial_service_config::Code;
-use redial_service_config::{Client, ClientBuilder, Problems, Pushback, Retries, ServiceConfig};
+use redial_service_config::{
+    ClientOptions, ClientOptionsBuilder, Problems, Pushback, Retries, ServiceConfig,
+};
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::live::PREFIX_BYTES;
@@ -47,14 +49,15 @@ pub(in super::super) struct Plan {
     text: String,
     /// Where the config begins in the file.
     at: usize,
-    client: ClientBuilder,
+    client: ClientOptionsBuilder,
 }
 
 impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
         let fields = reader.object(value, "grpc", &["config", "client"])?;
         let config = reader.needs(&fields, "config", "grpc")?;
-        let client = fields.get("client").map_or(Some(Client::builder()), |it| client(reader, it));
+        let client =
+            fields.get("client").map_or(Some(ClientOptions::builder()), |it| client(reader, it));
         let at = config.start();
         let text = &reader.source().text()[at..config.end()];
         let config = ServiceConfig::parse(text);
@@ -62,14 +65,14 @@ impl Plan {
     }
 
     /// A policy for each call, all of them with one throttle.
-    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Vec<Refusal>> {
+    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<AnyPolicy>, Vec<Refusal>> {
         let mut refusals: Vec<_> = match &self.config {
             Ok(_) => Vec::new(),
             Err(problems) => problems.iter().map(|problem| self.refusal(problem)).collect(),
         };
-        if let Err(problem) = self.client.build() {
+        if let Err(problem) = self.client.try_build() {
             let field = match problem {
-                redial::Problem::Proportion => "client.jitter.proportional",
+                redial::PolicyError::Proportion => "client.jitter.proportional",
                 _ => "client.attempts_cap",
             };
             refusals.push(Refusal::of(field, problem.to_string()));
@@ -93,8 +96,8 @@ impl Plan {
     }
 
     /// The client; one that is refused is told when the policies are built.
-    pub(in super::super) fn client(&self) -> Client {
-        self.client.build().unwrap_or_default()
+    pub(in super::super) fn client(&self) -> ClientOptions {
+        self.client.try_build().unwrap_or_default()
     }
 
     /// Gives the client of these calls another jitter than the scenario says.
@@ -148,9 +151,9 @@ fn messages<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(Ns, u6
     reader.array(value, "messages")?.iter().map(message).collect()
 }
 
-fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientBuilder> {
+fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientOptionsBuilder> {
     let fields = reader.object(value, "client", &CLIENT)?;
-    let mut client = Client::builder();
+    let mut client = ClientOptions::builder();
     if let Some(value) = fields.get("attempts_cap") {
         // It fits by the bound.
         let cap = reader.whole(value, "attempts_cap", 0, u64::from(u32::MAX))? as u32;
@@ -161,7 +164,11 @@ fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientBuilder
     }
     if let Some(value) = fields.get("late") {
         let late = one_of(reader, value, "late", &["early", "wait"])?;
-        client = client.late(if late == "early" { Late::Early } else { Late::Wait });
+        client = client.deadline_action(if late == "early" {
+            DeadlineAction::FailFast
+        } else {
+            DeadlineAction::WaitForDeadline
+        });
     }
     if let Some(value) = fields.get("per_rpc_buffer_limit_in_bytes") {
         let bytes = reader.whole(value, "per_rpc_buffer_limit_in_bytes", 0, u64::MAX)?;
@@ -239,7 +246,7 @@ pub(super) fn outcome<'t>(
         }
         let name = one_of(reader, value, "seen", &SEEN.map(|(name, _)| name))?;
         let (_, seen) = SEEN.into_iter().find(|(known, _)| *known == name)?;
-        let judgement = match seen {
+        let classification = match seen {
             // A response has begun: the proof comes too late.
             _ if attempt.get("headers").is_some() => plan.judge(Code::Unavailable, Pushback::None),
             Seen::Unsent => plan.unsent(),
@@ -247,7 +254,7 @@ pub(super) fn outcome<'t>(
             Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),
         };
         let grpc = GrpcAttempt { seen: Some(seen), ..GrpcAttempt::default() };
-        return Some((status(Code::Unavailable, judgement), grpc));
+        return Some((status(Code::Unavailable, classification), grpc));
     }
     let value = reader.needs(attempt, "outcome", "an attempt without \"seen\"")?;
     let name = reader.string(value, "outcome")?;
@@ -260,8 +267,9 @@ pub(super) fn outcome<'t>(
     match Code::from_name(name).filter(|code| code.name() == name) {
         Some(code) => {
             let texts = texts?;
-            let judgement = plan.judge(code, Pushback::parse(texts.iter().map(String::as_bytes)));
-            Some((status(code, judgement), GrpcAttempt { pushback: texts, seen: None }))
+            let classification =
+                plan.judge(code, Pushback::parse(texts.iter().map(String::as_bytes)));
+            Some((status(code, classification), GrpcAttempt { pushback: texts, seen: None }))
         }
         None => {
             let names: Vec<_> = Code::ALL.into_iter().map(Code::name).collect();
@@ -282,8 +290,8 @@ fn pushback<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<String>
     list.iter().map(|it| reader.string(it, "pushback").map(str::to_owned)).collect()
 }
 
-fn status(code: Code, judgement: Judgement) -> Outcome {
-    Outcome::Comes { name: code.name(), judgement }
+fn status(code: Code, classification: Classification) -> Outcome {
+    Outcome::Comes { name: code.name(), classification }
 }
 
 fn one_of<'t>(

@@ -2,9 +2,9 @@
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
-use redial::Why;
+use redial::StopReason;
+use redial::config::AnyPolicy;
 use redial::testing::Played;
-use redial::written::Loaded;
 use redial_milvus::{Code, Ending, Message, Options, classify, lines};
 
 use super::super::json::{Fields, Reader, quoted};
@@ -32,8 +32,8 @@ impl Plan {
         reader.deserialize(value, "milvus").map(Plan)
     }
 
-    pub(super) fn build(&self) -> Result<Loaded, Refusal> {
-        self.0.policy().map(Loaded::Policy).map_err(|problem| {
+    pub(super) fn build(&self) -> Result<AnyPolicy, Refusal> {
+        self.0.policy().map(AnyPolicy::Policy).map_err(|problem| {
             let field = match problem.field() {
                 "attempts" => "maxRetries",
                 "attempt_timeout" => "timeout",
@@ -44,14 +44,21 @@ impl Plan {
     }
 
     pub(super) fn extras(&self, played: &Played, handed_on: Option<&str>) -> Extras {
-        let notes = played.diary().notes();
+        let events = played.call_log().events();
         let log =
-            lines("Search", &self.0, notes).into_iter().map(|line| line.kind.name().to_owned());
-        let failed = played.end().filter(|end| end.why != Why::Succeeded);
+            lines("Search", &self.0, events).into_iter().map(|line| line.kind.name().to_owned());
+        let failed = played.end().filter(|end| end.stop_reason != StopReason::Succeeded);
         let text = failed.map(|end| {
             let retries = played.numbers().last().map_or(0, |number| number - 1);
             let invalid = handed_on == Some(INVALID);
-            Ending { why: end.why, retries, elapsed: end.at, message: MESSAGE, invalid }.text()
+            Ending {
+                stop_reason: end.stop_reason,
+                retries,
+                elapsed: end.at,
+                message: MESSAGE,
+                invalid,
+            }
+            .text()
         });
         Extras { error: None, text, log: Some(log.collect()) }
     }

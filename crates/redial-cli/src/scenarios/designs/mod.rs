@@ -10,9 +10,9 @@ mod smithy;
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
+use redial::config::AnyPolicy;
 use redial::testing::Played;
-use redial::written::Loaded;
-use redial::{Directive, Failure, Hint, Judgement, Kind, Stage};
+use redial::{Directive, Failure, Hint, Kind, Stage, classify::Classification};
 
 use super::json::{Fields, Reader, quoted};
 use super::model::{Call, GrpcAttempt, GrpcCall, Outcome};
@@ -186,7 +186,7 @@ impl Plan {
 
     /// The policies of these calls; a design whose calls share one has only that. A scenario
     /// without calls has it all the same, so that it can be refused.
-    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<Loaded>, Vec<Refusal>> {
+    pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<AnyPolicy>, Vec<Refusal>> {
         let one = |policy| vec![policy];
         let built = match self {
             Plan::Grpc(plan) => return plan.build(calls),
@@ -226,5 +226,5 @@ fn fails(name: &'static str, kind: Kind, stage: Stage, hint: Hint) -> Outcome {
 }
 
 fn comes(name: &'static str, directive: Directive) -> Outcome {
-    Outcome::Comes { name, judgement: Judgement::from(directive) }
+    Outcome::Comes { name, classification: Classification::from(directive) }
 }

@@ -1,8 +1,8 @@
-//! `smithy`: the standard strategy's options (ruling S9).
+//! `smithy`: the standard strategy's options (decision S9).
 
 use jsonc_parser::ast::Value;
-use redial::Problem;
-use redial::written::Loaded;
+use redial::PolicyError;
+use redial::config::AnyPolicy;
 use redial_smithy::Standard;
 
 use super::super::json::Reader;
@@ -17,11 +17,11 @@ impl Plan {
         reader.deserialize(value, "smithy").map(Plan)
     }
 
-    pub(super) fn build(&self) -> Result<Loaded, Refusal> {
-        self.0.policy().map(Loaded::Policy).map_err(|problem| {
+    pub(super) fn build(&self) -> Result<AnyPolicy, Refusal> {
+        self.0.policy().map(AnyPolicy::Policy).map_err(|problem| {
             // The core names fields as the library's own policy writes them.
             let text = match problem {
-                Problem::Unlimited => {
+                PolicyError::Unlimited => {
                     "attempts: unlimited attempts would never end; add time_max".to_owned()
                 }
                 other => other.text().replace("backoff.exponential.factor", "backoff_factor"),

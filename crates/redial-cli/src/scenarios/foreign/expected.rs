@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redial::Ns;
+use redial::time::Ns;
 
 use super::super::compare::Difference;
 use super::super::time::to_ms;
@@ -40,7 +40,7 @@ pub(super) enum Expected {
     /// There is no channel with this config.
     Refused,
     /// There is one, and calls over it are made.
-    Taken,
+    Withdrawal,
     /// Anything.
     Open,
     Calls(Vec<ExpectedCall>),
@@ -84,10 +84,10 @@ impl Expected {
     /// The same, but for what a row says.
     pub(super) fn instead(self, instead: &Instead) -> Expected {
         match (self, instead) {
-            (_, Instead::Refused) | (Expected::Taken, Instead::Opposite) => Expected::Refused,
-            (_, Instead::Opposite) => Expected::Taken,
+            (_, Instead::Refused) | (Expected::Withdrawal, Instead::Opposite) => Expected::Refused,
+            (_, Instead::Opposite) => Expected::Withdrawal,
             (_, Instead::Otherwise) => Expected::Open,
-            (it @ (Expected::Refused | Expected::Taken | Expected::Open), _) => it,
+            (it @ (Expected::Refused | Expected::Withdrawal | Expected::Open), _) => it,
             (Expected::Calls(calls), Instead::EachCall(instead)) => {
                 Expected::Calls(calls.into_iter().map(|call| call.instead(instead)).collect())
             }
@@ -115,7 +115,7 @@ impl Expected {
                     return one("config", "refused", "calls are made".to_owned());
                 }
             }
-            (Expected::Taken, seen) => {
+            (Expected::Withdrawal, seen) => {
                 if let Some(text) = seen.refusal() {
                     return one("config", "calls are made", format!("refused: {text}"));
                 }
@@ -448,13 +448,13 @@ mod tests {
             (Expected::Refused, &refused, true),
             (Expected::Refused, &by_call, true),
             (Expected::Refused, &taken, false),
-            (Expected::Taken, &taken, true),
-            (Expected::Taken, &by_call, false),
+            (Expected::Withdrawal, &taken, true),
+            (Expected::Withdrawal, &by_call, false),
             (Expected::Open, &taken, true),
         ] {
             assert_eq!(expected.compare(seen, 0).is_empty(), holds, "{expected:?} {seen:?}");
         }
-        assert_eq!(Expected::Taken.instead(&Instead::Opposite), Expected::Refused);
-        assert_eq!(Expected::Refused.instead(&Instead::Opposite), Expected::Taken);
+        assert_eq!(Expected::Withdrawal.instead(&Instead::Opposite), Expected::Refused);
+        assert_eq!(Expected::Refused.instead(&Instead::Opposite), Expected::Withdrawal);
     }
 }

@@ -49,5 +49,5 @@ pub(super) async fn play(program: &Program, scene: &Scene) -> io::Result<Seen> {
         return Err(io::Error::other(text));
     }
     tokio::time::sleep(REST).await;
-    Ok(Seen::new(answer, &server.record(), scene.pace))
+    Ok(Seen::new(answer, &server.record(), scene.estimator))
 }

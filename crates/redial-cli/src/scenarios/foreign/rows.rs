@@ -1,6 +1,6 @@
 //! The list of known differences: what the clients of other languages do instead.
 //!
-//! A row says in words what differs and why, names the ruling that is ours, and states for each scenario
+//! A row says in words what differs and why, names the decision that is ours, and states for each scenario
 //! in which it shows what is seen there in place of what our client does.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::scenarios::source::Source;
 pub(in super::super) struct Rows {
     #[serde(rename = "about")]
     _about: String,
-    differences: Vec<Written>,
+    differences: Vec<JsonRow>,
     /// What our client meets at their servers; not for this level.
     #[serde(default, rename = "servers")]
     _servers: Vec<serde_json::Value>,
@@ -27,7 +27,7 @@ pub(in super::super) struct Rows {
 /// A row as it is written. Texts that are for the reader only are read so that none is misspelt.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct JsonRow {
     what: String,
     #[serde(rename = "ruling")]
     _ruling: String,
@@ -122,7 +122,7 @@ pub(super) enum When {
 
 impl When {
     pub(super) fn span(self) -> Span {
-        let ns = |ms: f64| (ms * 1e6) as redial::Ns;
+        let ns = |ms: f64| (ms * 1e6) as redial::time::Ns;
         match self {
             When::At(at) => Span::at(ns(at)),
             When::Between(from, to) => Span { from: ns(from), to: ns(to) },

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redial::{Jitter, Ns};
+use redial::{Jitter, time::Ns};
 use redial_faults::grpc::{Answer, CALL_HEADER, Script, StatusNumber};
 use redial_service_config::{
-    ATTEMPTS_CAP, Client, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
+    ATTEMPTS_CAP, ClientOptions, PER_RPC_BUFFER_LIMIT, RETRY_BUFFER_SIZE, Retries,
 };
 
 use super::super::configs::Case;
 use super::super::designs::Plan;
-use super::super::live::{Pace, Sizes, answer, answer_text};
+use super::super::live::{LatencyEstimator, Sizes, answer, answer_text};
 use super::super::model::{Call, Outcome, Scenario};
 use super::super::play::{self, Actual, ActualCall};
 use super::super::traits::{Trait, foreign};
@@ -48,7 +48,7 @@ pub(super) struct Scene {
     pub(super) options: Options,
     pub(super) calls: Vec<ToldCall>,
     pub(super) script: Script,
-    pub(super) pace: Pace,
+    pub(super) estimator: LatencyEstimator,
     pub(super) expected: Expected,
     /// In the scenario's time.
     pub(super) tolerance: Ns,
@@ -75,24 +75,26 @@ impl Scene {
             scenario.draws = vec![draw];
             play::play(scenario)
         });
-        let pace = pace(&high);
-        if length(&high).saturating_mul(pace.slower()) > LENGTH_MAX {
+        let estimator = estimator(&high);
+        if length(&high).saturating_mul(estimator.slower()) > LENGTH_MAX {
             return Err(&foreign::LONG);
         }
-        let (Some(config), Some(sizes)) = (pace.config_text(&text), Sizes::of(scenario, &client))
+        let (Some(config), Some(sizes)) =
+            (estimator.config_text(&text), Sizes::of(scenario, &client))
         else {
             return Err(&foreign::LONG);
         };
-        if !is_alike(&low, &high) || !is_alike(&high, &played_late(scenario, LATE / pace.slower()))
+        if !is_alike(&low, &high)
+            || !is_alike(&high, &played_late(scenario, LATE / estimator.slower()))
         {
             return Err(&foreign::LUCK);
         }
         let calls = scenario.calls.iter().enumerate();
-        let told = calls.clone().map(|(index, call)| told(index, call, pace, sizes)).collect();
+        let told = calls.clone().map(|(index, call)| told(index, call, estimator, sizes)).collect();
         let script =
             calls.fold(Script::new().otherwise(Answer::hang()), |script, (index, call)| {
                 let answers =
-                    (1..).zip(&call.attempts).map(|(number, it)| answer(it, number, pace));
+                    (1..).zip(&call.attempts).map(|(number, it)| answer(it, number, estimator));
                 script.call(&index.to_string(), answers)
             });
         let expected = scenario.calls.iter().zip(low.calls.iter().zip(&high.calls));
@@ -103,9 +105,9 @@ impl Scene {
             options: options(sizes.client(client)),
             calls: told,
             script,
-            pace,
+            estimator,
             expected: Expected::Calls(expected.collect()),
-            tolerance: TOLERANCE / pace.slower(),
+            tolerance: TOLERANCE / estimator.slower(),
             last_call: scenario.calls.iter().map(|call| call.at).max().unwrap_or(0),
         })
     }
@@ -122,14 +124,14 @@ impl Scene {
 
     /// A service config of its own: a call shows whether it is refused.
     pub(super) fn of_config(case: &Case) -> Scene {
-        let expected = if case.is_valid() { Expected::Taken } else { Expected::Refused };
+        let expected = if case.is_valid() { Expected::Withdrawal } else { Expected::Refused };
         let config = case.text().to_owned();
         Scene { name: case.name.clone(), config, expected, ..Scene::warm_up() }
     }
 
     /// One call that succeeds.
     pub(super) fn warm_up() -> Scene {
-        let pace = Pace::slower_by(1);
+        let estimator = LatencyEstimator::slower_by(1);
         let mut call = ToldCall {
             at: 0.0,
             method: "/redial.test.Echo/Unary".to_owned(),
@@ -147,8 +149,8 @@ impl Scene {
             options: Options::default(),
             calls: vec![call],
             script: Script::new().call("0", [reply]).otherwise(Answer::hang()),
-            pace,
-            expected: Expected::Taken,
+            estimator,
+            expected: Expected::Withdrawal,
             tolerance: TOLERANCE,
             last_call: 0,
         }
@@ -156,13 +158,13 @@ impl Scene {
 
     /// After how long a call that has not ended never will, in real time.
     pub(super) fn give_up(&self) -> Duration {
-        self.pace.span(self.last_call.saturating_add(self.expected.last())) + PATIENCE
+        self.estimator.span(self.last_call.saturating_add(self.expected.last())) + PATIENCE
     }
 }
 
 /// As slow as makes it about as long as scenarios are to be.
-fn pace(high: &Actual) -> Pace {
-    Pace::slower_by((LENGTH / length(high).max(1)).clamp(SLOWER[0], SLOWER[1]))
+fn estimator(high: &Actual) -> LatencyEstimator {
+    LatencyEstimator::slower_by((LENGTH / length(high).max(1)).clamp(SLOWER[0], SLOWER[1]))
 }
 
 /// How long it takes as it is written.
@@ -187,7 +189,7 @@ fn played_late(scenario: &mut Scenario, late: Ns) -> Actual {
 /// Whether nothing but moments differs.
 fn is_alike(one: &Actual, other: &Actual) -> bool {
     let shape = |call: &ActualCall| {
-        let end = call.end.as_ref().map(|end| (end.outcome.clone(), end.attempt, end.why));
+        let end = call.end.as_ref().map(|end| (end.outcome.clone(), end.attempt, end.stop_reason));
         let cancels: Vec<_> = call.cancels.iter().map(|(attempt, _)| *attempt).collect();
         (call.starts.len(), cancels, end, call.previous.clone(), call.sent.clone())
     };
@@ -198,8 +200,8 @@ fn ms(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-fn told(index: usize, call: &Call, pace: Pace, sizes: Sizes) -> ToldCall {
-    let time = |span: Ns| ms(pace.span(span));
+fn told(index: usize, call: &Call, estimator: LatencyEstimator, sizes: Sizes) -> ToldCall {
+    let time = |span: Ns| ms(estimator.span(span));
     let grpc = call.grpc.as_ref();
     let mut written: Vec<_> = grpc.map_or(Vec::new(), |grpc| grpc.messages.clone());
     written.sort_by_key(|(at, _)| *at);
@@ -220,7 +222,7 @@ fn told(index: usize, call: &Call, pace: Pace, sizes: Sizes) -> ToldCall {
 }
 
 /// What is not as by default.
-fn options(client: Client) -> Options {
+fn options(client: ClientOptions) -> Options {
     let other = |value: u64, default: u64| (value != default).then_some(value);
     Options {
         attempts_cap: (client.attempts_cap != ATTEMPTS_CAP).then_some(client.attempts_cap),
@@ -246,7 +248,7 @@ fn expected_of(call: &Call, low: &ActualCall, high: &ActualCall) -> ExpectedCall
         let failed =
             answered.filter(|it| matches!(it.outcome, Outcome::Comes { name, .. } if name != "OK"));
         let number = low.attempt.unwrap_or_default();
-        // What the application is told of earlier attempts is what its attempt said (ruling G30).
+        // What the application is told of earlier attempts is what its attempt said (decision G30).
         let place = (number as usize).checked_sub(1);
         let previous = || place.and_then(|place| said.get(place).cloned());
         ExpectedEnd {

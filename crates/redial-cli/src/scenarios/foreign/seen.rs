@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use redial::Ns;
+use redial::time::Ns;
 use redial_faults::grpc::{Reason, Record, Stream};
 use serde_json::{Value, json};
 
-use super::super::live::Pace;
+use super::super::live::LatencyEstimator;
 use super::super::time::to_json;
 use super::protocol::{Answer, AnswerCall};
 
@@ -51,7 +51,7 @@ pub(super) struct SeenEnd {
 }
 
 impl Seen {
-    pub(super) fn new(answer: Answer, record: &Record, pace: Pace) -> Self {
+    pub(super) fn new(answer: Answer, record: &Record, estimator: LatencyEstimator) -> Self {
         if let Some(text) = answer.refused {
             return Seen::Refused(text);
         }
@@ -60,9 +60,10 @@ impl Seen {
             let mut streams =
                 record.streams.iter().filter(|stream| stream.call.as_deref() == Some(&*name));
             let first = streams.clone().next().map(|stream| stream.arrived).unwrap_or_default();
-            let since = |at: std::time::Duration| pace.scenario(at.saturating_sub(first));
-            let attempts = streams.by_ref().map(|stream| attempt(stream, since, pace)).collect();
-            SeenCall { attempts, end: end(call, pace) }
+            let since = |at: std::time::Duration| estimator.scenario(at.saturating_sub(first));
+            let attempts =
+                streams.by_ref().map(|stream| attempt(stream, since, estimator)).collect();
+            SeenCall { attempts, end: end(call, estimator) }
         });
         Seen::Calls(calls.collect())
     }
@@ -92,23 +93,27 @@ impl Seen {
     }
 }
 
-fn attempt(stream: &Stream, since: impl Fn(std::time::Duration) -> Ns, pace: Pace) -> SeenAttempt {
+fn attempt(
+    stream: &Stream,
+    since: impl Fn(std::time::Duration) -> Ns,
+    estimator: LatencyEstimator,
+) -> SeenAttempt {
     let previous = stream.headers.get(PREVIOUS).and_then(|value| value.to_str().ok());
     let reset = stream.reset.filter(|reset| reset.reason == Reason::CANCEL);
     SeenAttempt {
         at: since(stream.arrived),
         cancelled: reset.map(|reset| since(reset.at)),
         previous: previous.map(str::to_owned),
-        timeout: stream.timeout().map(|span| pace.scenario(span)),
+        timeout: stream.timeout().map(|span| estimator.scenario(span)),
         sent: stream.messages,
     }
 }
 
-fn end(call: AnswerCall, pace: Pace) -> Option<SeenEnd> {
+fn end(call: AnswerCall, estimator: LatencyEstimator) -> Option<SeenEnd> {
     let (ended, outcome) = call.ended.zip(call.outcome)?;
     let took = std::time::Duration::try_from_secs_f64((ended - call.began) / 1e3);
     Some(SeenEnd {
-        at: pace.scenario(took.unwrap_or_default()),
+        at: estimator.scenario(took.unwrap_or_default()),
         outcome,
         text: call.text,
         attempt: call.answered_by.and_then(|text| text.parse().ok()),

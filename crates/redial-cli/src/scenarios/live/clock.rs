@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use redial::{Ns, Sleeper, Tokio};
+use redial::{Sleeper, Tokio, time::Ns};
 
 /// tokio's sleeper, so many times slower. Its moments are those of the scenario, from its start.
 #[derive(Clone, Copy, Debug)]

@@ -13,9 +13,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redial::config::AnyPolicy;
 use redial::testing::draws;
-use redial::written::Loaded;
-use redial::{Directive, Error, Note, Ns, Policy, Sleeper, Why};
+use redial::{Directive, Error, Event, Policy, Sleeper, StopReason, time::Ns};
 
 use super::super::designs::Refusal;
 use super::super::model::{Call, Outcome, Scenario};
@@ -24,7 +24,7 @@ use super::clock::{Slow, all, first};
 use super::{HORIZON, SLOWER};
 
 /// How many turns everything else gets at a moment before the application drops a call then: it
-/// comes last (ruling P4), and a retry without a delay takes one turn.
+/// comes last (decision P4), and a retry without a delay takes one turn.
 const TURNS: u32 = 64;
 
 /// Plays a scenario.
@@ -52,8 +52,8 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
             async move {
                 let end = run(scenario, policy, call, seen, clock).await;
                 let left = match policy {
-                    Loaded::Policy(policy) => policy.tokens(clock.now()),
-                    Loaded::Hedged(policy) => policy.tokens(clock.now()),
+                    AnyPolicy::Policy(policy) => policy.tokens(clock.now()),
+                    AnyPolicy::Hedged(policy) => policy.tokens(clock.now()),
                 };
                 tokens.set(left);
                 (end, left)
@@ -103,13 +103,13 @@ struct Failed {
 struct Noted(Arc<Mutex<(Option<u32>, Vec<u32>)>>);
 
 impl Noted {
-    fn hook(&self) -> impl FnMut(Ns, &Note) + Send + use<> {
+    fn hook(&self) -> impl FnMut(Ns, &Event) + Send + use<> {
         let noted = self.0.clone();
-        move |_, note| {
+        move |_, event| {
             let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-            match note {
-                Note::Ended { attempt, .. } => noted.0 = *attempt,
-                Note::TimedOut { attempt } => noted.1.push(*attempt),
+            match event {
+                Event::CallEnded { attempt, .. } => noted.0 = *attempt,
+                Event::AttemptTimedOut { attempt } => noted.1.push(*attempt),
                 _ => {}
             }
         }
@@ -124,7 +124,7 @@ impl Noted {
 
 async fn run(
     scenario: &Scenario,
-    policy: &Loaded,
+    policy: &AnyPolicy,
     call: &Call,
     seen: &Seen,
     clock: Slow,
@@ -139,14 +139,14 @@ async fn run(
     let when = |failed: &Failed| failed.directive;
     let noted = Noted::default();
     let rules = match policy {
-        Loaded::Policy(policy) => policy.rules(),
-        Loaded::Hedged(policy) => policy.rules(),
+        AnyPolicy::Policy(policy) => policy.rules(),
+        AnyPolicy::Hedged(policy) => policy.rules(),
     };
     // A hook would have a plain call played by the machine: only those get one that are anyway.
     let timed = rules.deadline.or(rules.attempt_timeout).is_some() || call.deadline.is_some();
     let noted = timed.then_some(&noted);
     let result: Pin<Box<dyn Future<Output = Result<u32, Error<Failed>>> + '_>> = match policy {
-        Loaded::Policy(policy) => {
+        AnyPolicy::Policy(policy) => {
             let mut retry = Policy::retry(policy, operation).when(when).sleeping_on(clock);
             if let Some(deadline) = call.deadline {
                 retry = retry.deadline(Duration::from_nanos(deadline));
@@ -155,17 +155,17 @@ async fn run(
                 retry = retry.not_idempotent();
             }
             if let Some(noted) = noted {
-                retry = retry.on_note(noted.hook());
+                retry = retry.on_event(noted.hook());
             }
             Box::pin(retry.into_future())
         }
-        Loaded::Hedged(policy) => {
+        AnyPolicy::Hedged(policy) => {
             let mut retry = policy.retry(operation).when(when).sleeping_on(clock);
             if let Some(deadline) = call.deadline {
                 retry = retry.deadline(Duration::from_nanos(deadline));
             }
             if let Some(noted) = noted {
-                retry = retry.on_note(noted.hook());
+                retry = retry.on_event(noted.hook());
             }
             Box::pin(retry.into_future())
         }
@@ -191,25 +191,25 @@ fn end(
     noted: Option<&Noted>,
     clock: Slow,
 ) -> ActualEnd {
-    let (why, handed_on) = match result {
-        None => (Why::Cancelled, None),
-        Some(Ok(attempt)) => (Why::Succeeded, Some(*attempt)),
-        Some(Err(error)) => (error.why(), error.last().map(|failed| failed.attempt)),
+    let (stop_reason, handed_on) = match result {
+        None => (StopReason::Cancelled, None),
+        Some(Ok(attempt)) => (StopReason::Succeeded, Some(*attempt)),
+        Some(Err(error)) => (error.stop_reason(), error.last().map(|failed| failed.attempt)),
     };
     let (attempt, timed_out) = match noted {
-        Some(noted) if why != Why::Cancelled => noted.end(),
+        Some(noted) if stop_reason != StopReason::Cancelled => noted.end(),
         _ => (handed_on, false),
     };
     let scripted = attempt.and_then(|attempt| call.attempts.get(attempt as usize - 1));
-    let outcome = match (why, scripted.map(|attempt| &attempt.outcome)) {
-        (Why::Cancelled, _) => "cancelled",
+    let outcome = match (stop_reason, scripted.map(|attempt| &attempt.outcome)) {
+        (StopReason::Cancelled, _) => "cancelled",
         _ if timed_out || attempt.is_none() => scenario.plan.too_late(),
         (_, Some(Outcome::Comes { name, .. })) => name,
         (_, Some(Outcome::Hang) | None) => "nothing",
     };
     let now = clock.now();
     let at = now - call.at.min(now);
-    ActualEnd { at, outcome: outcome.to_owned(), attempt, why, error: None }
+    ActualEnd { at, outcome: outcome.to_owned(), attempt, stop_reason, error: None }
 }
 
 /// One attempt at the scripted operation. It runs from here on, polled or not.
@@ -232,12 +232,12 @@ fn attempt<'a>(
             }
             return future::pending().await;
         };
-        let Outcome::Comes { judgement, .. } = scripted.outcome else {
+        let Outcome::Comes { classification, .. } = scripted.outcome else {
             return future::pending().await;
         };
         clock.wait_until(began.saturating_add(scripted.after)).await;
         running.runs = false;
-        match judgement.directive {
+        match classification.directive {
             Directive::Succeed => Ok(attempt),
             directive => Err(Failed { attempt, directive }),
         }

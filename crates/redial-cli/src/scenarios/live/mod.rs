@@ -9,7 +9,7 @@ mod grpc;
 
 use std::io;
 
-use redial::Ns;
+use redial::time::Ns;
 
 use super::compare::Difference;
 use super::designs::Plan;
@@ -17,7 +17,7 @@ use super::model::Scenario;
 use super::play::Actual;
 
 pub(super) use grpc::{
-    ATTEMPTS_MAX, PREFIX_BYTES, Pace, Sizes, TCP_TOLERANCE, answer, answer_text, path,
+    ATTEMPTS_MAX, LatencyEstimator, PREFIX_BYTES, Sizes, TCP_TOLERANCE, answer, answer_text, path,
 };
 
 /// Times are compared to within this on the paused clock: 1 ms of the scenario.
@@ -45,7 +45,7 @@ pub(super) fn play(scenario: &Scenario, core: Actual) -> Live {
             let mut actual = driver::play(scenario);
             // What the machine notes of it explains a difference better than nothing.
             for (live, core) in actual.calls.iter_mut().zip(core.calls) {
-                live.diary = core.diary;
+                live.call_log = core.call_log;
             }
             Live { actual, differences: Vec::new() }
         }

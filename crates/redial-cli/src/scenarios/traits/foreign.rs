@@ -1,6 +1,6 @@
 //! What a client of another language cannot show.
 
-use redial::Late;
+use redial::rules::DeadlineAction;
 use redial_service_config::Retries;
 
 use super::Trait;
@@ -50,7 +50,7 @@ pub(in crate::scenarios) fn skips(scenario: &Scenario, actual: &Actual) -> Optio
 fn has_option(scenario: &Scenario, _actual: &Actual) -> bool {
     let Plan::Grpc(plan) = &scenario.plan else { return false };
     let client = plan.client();
-    client.late == Late::Early
+    client.deadline_action == DeadlineAction::FailFast
         || client.pushback_max.is_some()
         || client.retries == Retries::Transparent
 }

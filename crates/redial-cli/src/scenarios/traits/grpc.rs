@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use redial::{Note, Ns, Why};
+use redial::{Event, StopReason, time::Ns};
 use redial_service_config::Code;
 
 use super::super::designs::Plan;
-use super::super::live::{ATTEMPTS_MAX, Pace, Sizes, path};
+use super::super::live::{ATTEMPTS_MAX, LatencyEstimator, Sizes, path};
 use super::super::model::{Attempt, Call, GrpcCall, Outcome, Scenario, Seen};
 use super::super::play::{Actual, ActualCall};
 
@@ -19,17 +19,17 @@ fn calls<'a>(
     scenario.calls.iter().zip(&actual.calls).filter(move |_| is_grpc)
 }
 
-const fn started(note: &Note) -> Option<u32> {
-    match note {
-        Note::Started { attempt, .. } => Some(*attempt),
+const fn started(event: &Event) -> Option<u32> {
+    match event {
+        Event::AttemptStarted { attempt, .. } => Some(*attempt),
         _ => None,
     }
 }
 
 /// The attempt that a response is of, or its beginning.
-const fn answered(note: &Note) -> Option<u32> {
-    match note {
-        Note::Outcome { attempt, .. } | Note::Committed { attempt } => Some(*attempt),
+const fn answered(event: &Event) -> Option<u32> {
+    match event {
+        Event::AttemptOutcome { attempt, .. } | Event::Committed { attempt } => Some(*attempt),
         _ => None,
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn shares_room(scenario: &Scenario) -> bool {
 
 pub(super) fn is_unspeakable(scenario: &Scenario, actual: &Actual) -> bool {
     let Plan::Grpc(plan) = &scenario.plan else { return false };
-    let pace = Pace::of(scenario, actual);
+    let estimator = LatencyEstimator::of(scenario, actual);
     let mut grpc = scenario.calls.iter().filter_map(|call| call.grpc.as_ref());
     let attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
     let mut pushbacks = attempts.filter_map(|attempt| attempt.grpc.as_ref());
@@ -58,29 +58,30 @@ pub(super) fn is_unspeakable(scenario: &Scenario, actual: &Actual) -> bool {
         messages.any(|bytes| passes(call, bytes) != passes(call, counted(bytes)))
     };
     listed > ATTEMPTS_MAX
-        || pace.config(plan.text()).is_none()
+        || estimator.config(plan.text()).is_none()
         || sizes.is_none()
         || grpc.any(|call| path(call).is_none() || differs(call))
-        || pushbacks.any(|attempt| pace.pushback(&attempt.pushback).is_none())
-        || !pace.carries_deadlines(scenario)
+        || pushbacks.any(|attempt| estimator.pushback(&attempt.pushback).is_none())
+        || !estimator.carries_deadlines(scenario)
 }
 
 pub(super) fn is_paused(scenario: &Scenario, actual: &Actual) -> bool {
-    matches!(scenario.plan, Plan::Grpc(_)) && Pace::of(scenario, actual).meets_pauses(actual)
+    matches!(scenario.plan, Plan::Grpc(_))
+        && LatencyEstimator::of(scenario, actual).meets_pauses(actual)
 }
 
 pub(super) fn is_answered_too_late(scenario: &Scenario, actual: &Actual) -> bool {
     calls(scenario, actual).any(|(_, call)| {
-        let deadline = call.notes().find_map(|(_, note)| match note {
-            Note::Began { deadline, .. } => *deadline,
+        let deadline = call.events().find_map(|(_, event)| match event {
+            Event::CallStarted { deadline, .. } => *deadline,
             _ => None,
         });
         // Once a response has begun only the layer waits for the deadline.
-        let before = || call.notes().filter(|(at, _)| Some(*at) < deadline);
-        let begun = before().any(|(_, note)| matches!(note, Note::Committed { .. }))
-            && !before().any(|(_, note)| matches!(note, Note::Sealed));
-        let mut then = call.notes().filter(|(at, _)| Some(*at) == deadline);
-        !begun && then.any(|(_, note)| answered(note).is_some())
+        let before = || call.events().filter(|(at, _)| Some(*at) < deadline);
+        let begun = before().any(|(_, event)| matches!(event, Event::Committed { .. }))
+            && !before().any(|(_, event)| matches!(event, Event::NotReplayable));
+        let mut then = call.events().filter(|(at, _)| Some(*at) == deadline);
+        !begun && then.any(|(_, event)| answered(event).is_some())
     })
 }
 
@@ -88,8 +89,8 @@ pub(super) fn is_hurried(scenario: &Scenario, actual: &Actual) -> bool {
     calls(scenario, actual).any(|(call, played)| {
         let hedged = call.grpc.as_ref().is_some_and(|grpc| grpc.plan.is_hedged());
         let starts = || {
-            played.notes().filter_map(|(at, note)| match note {
-                Note::Started { attempt, number } => Some((*at, *attempt, *number)),
+            played.events().filter_map(|(at, event)| match event {
+                Event::AttemptStarted { attempt, number } => Some((*at, *attempt, *number)),
                 _ => None,
             })
         };
@@ -122,16 +123,16 @@ pub(super) fn is_written_meanwhile(scenario: &Scenario, actual: &Actual) -> bool
         let mut later =
             messages.filter(|(at, _)| *at > 0).map(|(at, _)| call.at.saturating_add(*at));
         later.any(|written| {
-            let then = || played.notes().filter(|(at, _)| *at == written);
+            let then = || played.events().filter(|(at, _)| *at == written);
             // What does not fit commits, which is the message's own doing.
-            let sealed = then().any(|(_, note)| matches!(note, Note::Sealed));
+            let not_replayable = then().any(|(_, event)| matches!(event, Event::NotReplayable));
             // What is too large fails an attempt, which is its own doing, too.
             let failed = played.end.as_ref().filter(|_| played.too_large).and_then(|it| it.attempt);
-            then().any(|(_, note)| match note {
-                Note::Started { .. } => true,
-                Note::Outcome { attempt, .. } => Some(*attempt) != failed,
-                Note::Ended { why, .. } => *why == Why::Deadline,
-                Note::Committed { .. } => !sealed,
+            then().any(|(_, event)| match event {
+                Event::AttemptStarted { .. } => true,
+                Event::AttemptOutcome { attempt, .. } => Some(*attempt) != failed,
+                Event::CallEnded { stop_reason, .. } => *stop_reason == StopReason::Deadline,
+                Event::Committed { .. } => !not_replayable,
                 _ => false,
             })
         })
@@ -155,34 +156,34 @@ fn reads(attempt: &Attempt, read: u64) -> bool {
 }
 
 /// Who runs at each note: the moment, the note, and the attempts.
-fn running(call: &ActualCall) -> impl Iterator<Item = (Ns, &Note, Vec<u32>)> {
+fn running(call: &ActualCall) -> impl Iterator<Item = (Ns, &Event, Vec<u32>)> {
     let mut running = Vec::new();
-    call.notes().map(move |(at, note)| {
-        match note {
-            Note::Started { attempt, .. } => running.push(*attempt),
-            Note::Outcome { attempt, .. } | Note::Cancelled { attempt } => {
+    call.events().map(move |(at, event)| {
+        match event {
+            Event::AttemptStarted { attempt, .. } => running.push(*attempt),
+            Event::AttemptOutcome { attempt, .. } | Event::AttemptCancelled { attempt } => {
                 running.retain(|other| other != attempt);
             }
             _ => {}
         }
-        (*at, note, running.clone())
+        (*at, event, running.clone())
     })
 }
 
 /// The note that something cannot be kept, if it comes after the first start: when, and who runs
 /// then.
-fn sealed(call: &ActualCall) -> Option<(Ns, Vec<u32>)> {
+fn not_replayable(call: &ActualCall) -> Option<(Ns, Vec<u32>)> {
     running(call)
-        .skip_while(|(_, note, _)| started(note).is_none())
-        .find(|(_, note, _)| matches!(note, Note::Sealed))
+        .skip_while(|(_, event, _)| started(event).is_none())
+        .find(|(_, event, _)| matches!(event, Event::NotReplayable))
         .map(|(at, _, running)| (at, running))
 }
 
 /// When a message came that is too large, if that was after the first start, and who ran then.
 fn refused(call: &Call, played: &ActualCall) -> Option<(Ns, Vec<u32>)> {
     let end = played.end.as_ref().filter(|_| played.too_large && !played.starts.is_empty())?;
-    let fails = |note: &Note| matches!(note, Note::Outcome { attempt, .. } if Some(*attempt) == end.attempt);
-    let before = running(played).take_while(|(_, note, _)| !fails(note)).last();
+    let fails = |event: &Event| matches!(event, Event::AttemptOutcome { attempt, .. } if Some(*attempt) == end.attempt);
+    let before = running(played).take_while(|(_, event, _)| !fails(event)).last();
     let running = before.map_or_else(Vec::new, |(_, _, running)| running);
     Some((call.at.saturating_add(end.at), running))
 }
@@ -197,15 +198,15 @@ pub(super) fn is_unread(scenario: &Scenario, actual: &Actual) -> bool {
             let reads = |it: &u32| listed(*it).is_some_and(|it| reads(it, before(at)));
             return running.is_empty() || !running.iter().all(reads);
         }
-        let Some((at, running)) = sealed(played) else { return false };
+        let Some((at, running)) = not_replayable(played) else { return false };
         let reads = |attempt: u32| listed(attempt).is_some_and(|it| reads(it, before(at)));
         if !running.is_empty() {
             // One without a stream counts as having taken everything at the first level.
             let has_stream = |attempt: &u32| listed(*attempt).is_some_and(has_stream);
             return !running.iter().all(has_stream) || !running.into_iter().any(reads);
         }
-        let mut later = played.notes().filter(|(then, _)| *then > at);
-        let next = later.find_map(|(_, note)| started(note));
+        let mut later = played.events().filter(|(then, _)| *then > at);
+        let next = later.find_map(|(_, event)| started(event));
         !next.is_none_or(reads)
     };
     calls(scenario, actual).any(unread) || is_crammed(scenario, actual)
@@ -215,7 +216,7 @@ pub(super) fn is_in_one_piece(scenario: &Scenario, actual: &Actual) -> bool {
     calls(scenario, actual).any(|(call, played)| {
         let messages = call.grpc.iter().flat_map(|grpc| &grpc.messages);
         let written = messages.map(|(at, _)| call.at.saturating_add(*at));
-        let found = refused(call, played).or_else(|| sealed(played));
+        let found = refused(call, played).or_else(|| not_replayable(played));
         found.is_some_and(|(at, _)| written.filter(|then| *then == at).count() > 1)
     })
 }
@@ -239,12 +240,12 @@ pub(super) fn is_stalled(scenario: &Scenario, actual: &Actual) -> bool {
             begun && (unread || (off && last > Some(end)))
         };
         let mut starts = BTreeMap::new();
-        played.notes().any(|(at, note)| match note {
-            Note::Started { attempt, .. } => {
+        played.events().any(|(at, event)| match event {
+            Event::AttemptStarted { attempt, .. } => {
                 starts.insert(*attempt, *at);
                 false
             }
-            Note::Cancelled { attempt } => {
+            Event::AttemptCancelled { attempt } => {
                 let listed = call.attempts.get(*attempt as usize - 1);
                 let start = starts.get(attempt).copied().unwrap_or(*at);
                 listed.is_some_and(|listed| stalled(start, *at, listed))

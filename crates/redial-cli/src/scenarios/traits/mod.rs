@@ -6,10 +6,10 @@
 pub(super) mod foreign;
 mod grpc;
 
-use redial::{Note, Ns};
+use redial::{Event, time::Ns};
 
 use super::designs::Plan;
-use super::live::{HORIZON, Pace};
+use super::live::{HORIZON, LatencyEstimator};
 use super::model::Scenario;
 use super::play::{Actual, ActualCall};
 
@@ -116,7 +116,7 @@ fn is_without_client(scenario: &Scenario, _actual: &Actual) -> bool {
 
 fn is_too_long(scenario: &Scenario, actual: &Actual) -> bool {
     let horizon = match scenario.plan {
-        Plan::Grpc(_) => Pace::of(scenario, actual).horizon(),
+        Plan::Grpc(_) => LatencyEstimator::of(scenario, actual).horizon(),
         _ => HORIZON,
     };
     let begins = scenario.calls.iter().map(|call| call.at);
@@ -127,7 +127,7 @@ fn is_too_long(scenario: &Scenario, actual: &Actual) -> bool {
 fn is_meeting(scenario: &Scenario, actual: &Actual) -> bool {
     let shares = actual.calls.iter().any(|call| call.tokens.is_some())
         || (scenario.draws.len() > 1
-            && notes(actual).any(|(_, note)| matches!(note, Note::Drew(_))))
+            && events(actual).any(|(_, event)| matches!(event, Event::RandomDraw(_))))
         || grpc::shares_room(scenario);
     let mut seen: Vec<Ns> = Vec::new();
     for call in &actual.calls {
@@ -147,10 +147,10 @@ fn is_answered_at_once(scenario: &Scenario, actual: &Actual) -> bool {
     }
     // Whether the second attempt started before the first one's answer, all at the call's start.
     actual.calls.iter().any(|call| {
-        let began = call.notes().next().map(|(at, _)| *at);
-        let mut then = call.notes().filter(|(at, _)| Some(*at) == began);
-        then.any(|(_, note)| matches!(note, Note::Started { attempt: 2, .. }))
-            && then.any(|(_, note)| matches!(note, Note::Outcome { attempt: 1, .. }))
+        let began = call.events().next().map(|(at, _)| *at);
+        let mut then = call.events().filter(|(at, _)| Some(*at) == began);
+        then.any(|(_, event)| matches!(event, Event::AttemptStarted { attempt: 2, .. }))
+            && then.any(|(_, event)| matches!(event, Event::AttemptOutcome { attempt: 1, .. }))
     })
 }
 
@@ -165,6 +165,6 @@ fn is_crowded(_scenario: &Scenario, actual: &Actual) -> bool {
 
 const MICROSECOND: Ns = 1_000;
 
-fn notes(actual: &Actual) -> impl Iterator<Item = &(Ns, Note)> {
-    actual.calls.iter().flat_map(ActualCall::notes)
+fn events(actual: &Actual) -> impl Iterator<Item = &(Ns, Event)> {
+    actual.calls.iter().flat_map(ActualCall::events)
 }

@@ -1,6 +1,6 @@
 //! The limits on what is kept for a repetition, at them and one byte past them.
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_faults::grpc::{Answer, Once, Server, StatusNumber as Said};
 use redial_grpc::RetryLayerBuilder;
 use tonic::Code;
@@ -48,7 +48,10 @@ async fn per_rpc_buffer_limit_exceeded_commits_to_the_attempt_in_flight() {
     rig.settle().await;
     assert_eq!(rig.control.bytes_kept(), 0, "all of it is freed");
     assert_eq!(talk.all().await.1, Code::Unavailable);
-    assert_eq!((talk.why(), rig.statistics("Bidi").buffers_full), (Why::Committed, 1));
+    assert_eq!(
+        (talk.stop_reason(), rig.statistics("Bidi").buffers_full),
+        (StopReason::Committed, 1)
+    );
     let record = rig.finish().await;
     assert_eq!(payloads(&record.streams[0]), MESSAGES[..3]);
 }
@@ -65,7 +68,7 @@ async fn per_rpc_buffer_limit_exceeded_during_backoff_makes_the_next_attempt_the
     at(&rig, s(51)).await;
     talk.write(&["4"]);
     let status = talk.head().await.unwrap_err();
-    assert_eq!((status.code(), talk.why()), (Code::Unavailable, Why::Committed));
+    assert_eq!((status.code(), talk.stop_reason()), (Code::Unavailable, StopReason::Committed));
     assert_eq!(status.metadata().get("grpc-previous-rpc-attempts").unwrap(), "1");
     let record = rig.finish().await;
     assert_eq!(starts(&record), [0, 100_000]);
@@ -87,7 +90,7 @@ async fn channel_buffer_limit_exceeded_commits_who_exceeds_it() {
     rig.settle().await;
     assert_eq!(rig.control.bytes_kept(), 2 * counted("1"), "what the other one keeps");
     assert_eq!(talk.all().await.1, Code::Unavailable);
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     other.cancel().await;
     let record = rig.finish().await;
     assert_eq!(payloads(&record.streams[1]), MESSAGES[..2]);

@@ -1,6 +1,6 @@
 //! Hedging: six attempts at most, one every 100 s.
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_faults::grpc::{Answer, Reason, Server, StatusNumber as Said};
 use tonic::Code;
 
@@ -41,7 +41,10 @@ async fn hedging_everything_is_drained_one_hedge_fails_another_fails_fatally() {
     at(&rig, s(265)).await;
     talk.write(&["7"]);
     let status = talk.head().await.unwrap_err();
-    assert_eq!((status.code(), talk.why(), rig.elapsed()), (Code::Internal, Why::Fatal, s(300)));
+    assert_eq!(
+        (status.code(), talk.stop_reason(), rig.elapsed()),
+        (Code::Internal, StopReason::NotRetryable, s(300))
+    );
     assert_eq!(status.metadata().get("grpc-previous-rpc-attempts").unwrap(), "1");
 
     let record = rig.finish().await;
@@ -72,7 +75,7 @@ async fn hedging_stops_at_max_attempts_and_the_last_one_left_wins() {
     let mut stream = talk.head().await.unwrap().into_inner();
     assert_eq!(rig.elapsed(), s(700));
     assert_eq!(stream.message().await.unwrap(), None);
-    assert_eq!((talk.why(), rig.statistics("Bidi").hedges_won), (Why::Succeeded, 1));
+    assert_eq!((talk.stop_reason(), rig.statistics("Bidi").hedges_won), (StopReason::Succeeded, 1));
     let record = rig.finish().await;
     assert_eq!(starts(&record), [0, 100, 200, 300, 350, 450].map(|s| s * 1000));
     assert_eq!(payloads(&record.streams[2]), ["after the others"]);
@@ -111,8 +114,11 @@ async fn hedging_a_positive_pushback_replaces_the_timer() {
         fails(Said::INTERNAL).after(s(50)),
     ];
     let rig = six_attempts(script);
-    let (heard, why) = rig.told("x").await;
-    assert_eq!((heard.code, heard.previous, why), (Code::Internal, Some(3), Why::Fatal));
+    let (heard, stop_reason) = rig.told("x").await;
+    assert_eq!(
+        (heard.code, heard.previous, stop_reason),
+        (Code::Internal, Some(3), StopReason::NotRetryable)
+    );
     let record = rig.finish().await;
     // 150 + 101; the second pushback comes at 260: 260 + 99.
     assert_eq!(starts(&record), [0, 100_000, 251_000, 359_000]);
@@ -139,7 +145,7 @@ async fn hedging_cancelled_resets_every_stream() {
     let talk = rig.bidi();
     talk.write(&["1"]);
     at(&rig, s(150)).await;
-    assert_eq!(why(&talk.cancel().await), Why::Cancelled);
+    assert_eq!(stop_reason(&talk.cancel().await), StopReason::Cancelled);
     at(&rig, s(1000)).await;
     assert_eq!(cancels(&rig.finish().await), [Some(150_000), Some(150_000)]);
 }
@@ -208,8 +214,11 @@ async fn hedging_a_refusal_is_replaced_once_and_the_next_one_is_a_failure() {
         vec![Answer::hang(), refused().after(s(150)), refused().after(s(60)), Answer::hang()];
     let config = hedged().replace("UNAVAILABLE", "ABORTED");
     let rig = rig_of(exact(&config).attempts_cap(6), Server::new(script));
-    let (heard, why) = rig.told("x").await;
-    assert_eq!((heard.code, heard.previous, why), (Code::Unavailable, Some(2), Why::Fatal));
+    let (heard, stop_reason) = rig.told("x").await;
+    assert_eq!(
+        (heard.code, heard.previous, stop_reason),
+        (Code::Unavailable, Some(2), StopReason::NotRetryable)
+    );
     let record = rig.finish().await;
     assert_eq!(starts(&record), [0, 100_000, 200_000, 250_000]);
     assert_eq!(previous(&record), [None, Some(1), Some(2), Some(1)]);
@@ -271,9 +280,12 @@ async fn hedging_throttled_by_its_own_failures_hands_on_the_last() {
         busy().text("third").after(s(20)),
     ];
     let rig = four_tokens(script);
-    let (heard, why) = rig.told("x").await;
+    let (heard, stop_reason) = rig.told("x").await;
     // Theirs ends with the failure that took the last token, and cancels the others (G14).
-    assert_eq!((heard.code, &*heard.text, why), (Code::Unavailable, "third", Why::Throttled));
+    assert_eq!(
+        (heard.code, &*heard.text, stop_reason),
+        (Code::Unavailable, "third", StopReason::Throttled)
+    );
     assert_eq!((rig.elapsed(), rig.control.tokens()), (s(170), Some(1.0)));
     let record = rig.finish().await;
     assert_eq!(starts(&record), [0, 100_000, 150_000]);

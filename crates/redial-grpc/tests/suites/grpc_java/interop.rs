@@ -1,6 +1,6 @@
 //! After `RetryTest` of the interop suite.
 
-use redial_core::{Note, Why};
+use redial_core::{Event, StopReason};
 use redial_faults::grpc::{Answer, Once, Reason, Server, StatusNumber as Said};
 use redial_grpc::RetryLayer;
 use tonic::Code;
@@ -27,20 +27,20 @@ async fn retries_go_on_until_the_buffer_limit_is_exceeded() {
     talk.write(&[text]);
     let status = talk.head().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "2nd attempt failed"));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     assert_eq!(starts(&rig.finish().await), [0, 11_000]);
 }
 
 /// The moments of a call's notes that matter to statistics, in seconds since it began.
 fn story(talk: &Talk) -> Vec<(u64, String)> {
-    let diary = talk.diary.read();
-    let began = diary.notes()[0].0;
-    let told = diary.notes().iter().filter_map(|(at, note)| {
-        let said = match *note {
-            Note::Started { attempt, .. } => format!("{attempt} started"),
-            Note::Outcome { attempt, .. } => format!("{attempt} ended"),
-            Note::Retrying { after, .. } => format!("retry in {}", after / 1_000_000_000),
-            Note::Ended { why, .. } => format!("{why}"),
+    let call_log = talk.call_log.read();
+    let began = call_log.events()[0].0;
+    let told = call_log.events().iter().filter_map(|(at, event)| {
+        let said = match *event {
+            Event::AttemptStarted { attempt, .. } => format!("{attempt} started"),
+            Event::AttemptOutcome { attempt, .. } => format!("{attempt} ended"),
+            Event::RetryScheduled { after, .. } => format!("retry in {}", after / 1_000_000_000),
+            Event::CallEnded { stop_reason, .. } => format!("{stop_reason}"),
             _ => return None,
         };
         Some(((at - began) / 1_000_000_000, said))
@@ -80,8 +80,8 @@ async fn stats_of_a_call_that_is_cancelled_before_the_commit_are_recorded() {
     let talk = rig.bidi();
     talk.write(&["String of length 20."]);
     at(&rig, s(18)).await;
-    let diary = talk.cancel().await;
-    assert_eq!(why(&diary), Why::Cancelled);
+    let call_log = talk.cancel().await;
+    assert_eq!(stop_reason(&call_log), StopReason::Cancelled);
     // It was made, and has neither succeeded nor failed (G31).
     let statistics = rig.statistics("Bidi").retries;
     assert_eq!((statistics.retries, statistics.failed), (1, 0));

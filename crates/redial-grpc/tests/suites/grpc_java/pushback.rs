@@ -1,6 +1,6 @@
 //! Delays: the backoff's and the server's.
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_faults::grpc::{Answer, Server, StatusNumber as Said};
 use redial_grpc::Jitter;
 use tonic::Code;
@@ -16,8 +16,11 @@ fn six_attempts(script: Vec<Answer>) -> Rig {
 async fn exponential_backoff_up_to_the_most_until_attempts_run_out() {
     let (one, two) = (|| fails(Said::UNAVAILABLE), || fails(Said::DATA_LOSS));
     let rig = six_attempts(vec![one(), two(), one(), two(), two(), one()]);
-    let (heard, why) = rig.told("x").await;
-    assert_eq!((heard.code, heard.previous, why), (Code::Unavailable, Some(5), Why::Attempts));
+    let (heard, stop_reason) = rig.told("x").await;
+    assert_eq!(
+        (heard.code, heard.previous, stop_reason),
+        (Code::Unavailable, Some(5), StopReason::AttemptsExhausted)
+    );
     let delays = [0, 100, 300, 700, 1400, 2100].map(|s| s * 1000);
     assert_eq!(starts(&rig.finish().await), delays);
 }
@@ -51,8 +54,8 @@ async fn pushback_is_waited_for_exactly_and_the_backoff_starts_anew() {
         busy(),
         busy().pushback("4567000"),
     ]);
-    let (heard, why) = rig.told("x").await;
-    assert_eq!((heard.code, why), (Code::Unavailable, Why::Attempts));
+    let (heard, stop_reason) = rig.told("x").await;
+    assert_eq!((heard.code, stop_reason), (Code::Unavailable, StopReason::AttemptsExhausted));
     let expected = [0, 123, 4_567_123, 4_667_123, 4_867_123, 5_267_123];
     assert_eq!(starts(&rig.finish().await), expected);
 }
@@ -60,7 +63,7 @@ async fn pushback_is_waited_for_exactly_and_the_backoff_starts_anew() {
 #[tokio::test(start_paused = true)]
 async fn pushback_that_says_nothing_means_no_retry() {
     let rig = rig(&retrying(), fails(Said::UNAVAILABLE).pushback(""));
-    let (heard, why) = rig.told("x").await;
-    assert_eq!((heard.code, why), (Code::Unavailable, Why::Refused));
+    let (heard, stop_reason) = rig.told("x").await;
+    assert_eq!((heard.code, stop_reason), (Code::Unavailable, StopReason::ServerRefused));
     rig.finish().await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_echo::EchoRequest;
 use redial_faults::grpc::{Answer, Once, Server, StatusNumber as Said};
 use tokio_stream::Stream;
@@ -31,7 +31,7 @@ async fn retry_everything_that_was_written_is_drained_in_order() {
     at(&rig, s(200)).await;
     talk.write(&["3 during backoff"]);
     let status = talk.head().await.unwrap_err();
-    assert_eq!((status.code(), talk.why()), (Code::Internal, Why::Fatal));
+    assert_eq!((status.code(), talk.stop_reason()), (Code::Internal, StopReason::NotRetryable));
     assert!(talk.is_unread());
 
     let record = rig.finish().await;
@@ -58,7 +58,7 @@ async fn headers_read_then_closed_hands_on_a_retryable_status() {
     let mut talk = rig.bidi();
     let status = talk.head().await.unwrap().into_inner().message().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "late"));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     rig.finish().await;
 }
 
@@ -69,7 +69,7 @@ async fn retry_headers_read_then_closed_hands_on_a_retryable_status() {
     let mut talk = rig.bidi();
     let status = talk.head().await.unwrap().into_inner().message().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "late"));
-    assert_eq!(talk.why(), Why::Committed);
+    assert_eq!(talk.stop_reason(), StopReason::Committed);
     assert_eq!(starts(&rig.finish().await), [0, 100_000]);
 }
 
@@ -107,7 +107,7 @@ async fn operations_after_an_immediate_commit_pass_at_once() {
     }
     talk.half_close();
     assert_eq!(patiently(stream.message()).await.unwrap(), None);
-    assert_eq!((talk.why(), rig.elapsed()), (Why::Succeeded, s(0)));
+    assert_eq!((talk.stop_reason(), rig.elapsed()), (StopReason::Succeeded, s(0)));
     rig.finish().await;
 }
 

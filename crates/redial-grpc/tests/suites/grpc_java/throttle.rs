@@ -1,6 +1,6 @@
 //! The tokens that calls share: 4 at most, 0.8 for a success.
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_faults::grpc::{Answer, StatusNumber as Said};
 use redial_grpc::MethodStatistics;
 use tonic::Code;
@@ -46,52 +46,52 @@ fn throttled_calls(rig: &Rig) -> u64 {
 
 /// A call that meets this answer while another call has taken one of the four tokens: why it ends,
 /// and how many are left.
-async fn after_one_failure(answer: Answer) -> (Why, f64) {
+async fn after_one_failure(answer: Answer) -> (StopReason, f64) {
     let rig = four_tokens(vec![fails(Said::INTERNAL).pushback("-1"), answer]);
     rig.unary("the other").await;
     assert_eq!(tokens(&rig), 3.0);
-    let (_, why) = rig.told("x").await;
+    let (_, stop_reason) = rig.told("x").await;
     let left = tokens(&rig);
     assert_eq!(rig.attempts(), 2);
     rig.finish().await;
-    (why, left)
+    (stop_reason, left)
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttled_a_retryable_code_without_pushback_counts_and_is_not_retried() {
-    let (why, left) = after_one_failure(fails(Said::UNAVAILABLE)).await;
-    assert_eq!((why, left), (Why::Throttled, 2.0));
+    let (stop_reason, left) = after_one_failure(fails(Said::UNAVAILABLE)).await;
+    assert_eq!((stop_reason, left), (StopReason::Throttled, 2.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttled_another_code_without_pushback_does_not_count() {
-    let (why, left) = after_one_failure(fails(Said::INTERNAL)).await;
-    assert_eq!((why, left), (Why::Fatal, 3.0));
+    let (stop_reason, left) = after_one_failure(fails(Said::INTERNAL)).await;
+    assert_eq!((stop_reason, left), (StopReason::NotRetryable, 3.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttled_a_retryable_code_with_a_pushback_counts_and_is_not_retried() {
-    let (why, left) = after_one_failure(fails(Said::UNAVAILABLE).pushback("123")).await;
-    assert_eq!((why, left), (Why::Throttled, 2.0));
+    let (stop_reason, left) = after_one_failure(fails(Said::UNAVAILABLE).pushback("123")).await;
+    assert_eq!((stop_reason, left), (StopReason::Throttled, 2.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttled_another_code_with_a_pushback_does_not_count_and_is_not_retried() {
     // Theirs retries it: a pushback makes any code retryable there (G9).
-    let (why, left) = after_one_failure(fails(Said::INTERNAL).pushback("123")).await;
-    assert_eq!((why, left), (Why::Fatal, 3.0));
+    let (stop_reason, left) = after_one_failure(fails(Said::INTERNAL).pushback("123")).await;
+    assert_eq!((stop_reason, left), (StopReason::NotRetryable, 3.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttled_a_retryable_code_that_must_not_be_retried_counts_once() {
-    let (why, left) = after_one_failure(fails(Said::UNAVAILABLE).pushback("")).await;
-    assert_eq!((why, left), (Why::Refused, 2.0));
+    let (stop_reason, left) = after_one_failure(fails(Said::UNAVAILABLE).pushback("")).await;
+    assert_eq!((stop_reason, left), (StopReason::ServerRefused, 2.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttled_another_code_that_must_not_be_retried_counts() {
-    let (why, left) = after_one_failure(fails(Said::INTERNAL).pushback("")).await;
-    assert_eq!((why, left), (Why::Fatal, 2.0));
+    let (stop_reason, left) = after_one_failure(fails(Said::INTERNAL).pushback("")).await;
+    assert_eq!((stop_reason, left), (StopReason::NotRetryable, 2.0));
 }
 
 #[tokio::test(start_paused = true)]

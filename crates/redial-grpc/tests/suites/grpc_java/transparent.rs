@@ -1,8 +1,8 @@
 //! Attempts that provably did not run are replaced.
 
-use redial_core::Why;
+use redial_core::StopReason;
 use redial_faults::grpc::{Answer, Reason, Script, Server, StatusNumber as Said};
-use redial_grpc::{CallDiary, CallOptions, RetryLayer};
+use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
 use tonic::Code;
 
 use super::retrying;
@@ -29,12 +29,12 @@ async fn transparent_retry_goes_on_for_what_was_never_sent_up_to_a_thousand_time
     // Theirs has no delays between them, and gives up after ten thousand (G27).
     let script = Script::new().attempts(vec![Answer::unsent(); 1001]);
     let rig = rig(&retrying().replace("UNAVAILABLE", "ABORTED"), script);
-    let diary = CallDiary::new();
+    let call_log = SharedCallLog::new();
     let mut asked = tonic::Request::new(request("x"));
-    asked.extensions_mut().insert(CallOptions::new().diary(&diary));
+    asked.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     let heard = rig.ask(asked).await;
     assert_eq!((heard.code, heard.previous), (Code::Unavailable, None));
-    assert_eq!(why(&diary), Why::Fatal);
+    assert_eq!(stop_reason(&call_log), StopReason::NotRetryable);
     assert_eq!(rig.statistics("Unary").retries.transparent, 1000);
     let record = rig.finish().await;
     assert_eq!((record.counts.streams, record.counts.connections), (0, 1001));
@@ -58,8 +58,11 @@ async fn normal_retry_then_a_refusal_is_still_replaced_once() {
 async fn normal_retry_then_a_second_refusal_that_is_not_retryable_ends_the_call() {
     let script = [fails(Said::DATA_LOSS), refused(), refused()];
     let rig = rig(&retrying().replace("UNAVAILABLE", "ABORTED"), script);
-    let (heard, why) = rig.told("x").await;
-    assert_eq!((heard.code, heard.previous, why), (Code::Unavailable, Some(1), Why::Fatal));
+    let (heard, stop_reason) = rig.told("x").await;
+    assert_eq!(
+        (heard.code, heard.previous, stop_reason),
+        (Code::Unavailable, Some(1), StopReason::NotRetryable)
+    );
     assert_eq!(starts(&rig.finish().await), [0, 100_000, 100_000]);
 }
 
@@ -70,7 +73,7 @@ async fn without_a_policy_a_transparent_retry_happens_and_commits_nothing_early(
     let mut talk = rig.bidi();
     talk.write(&["1"]);
     let status = talk.head().await.unwrap_err();
-    assert_eq!((status.code(), talk.why()), (Code::Unavailable, Why::Fatal));
+    assert_eq!((status.code(), talk.stop_reason()), (Code::Unavailable, StopReason::NotRetryable));
     let record = rig.finish().await;
     assert_eq!(previous(&record), [None, None]);
     assert_eq!(payloads(&record.streams[1]), ["1"]);

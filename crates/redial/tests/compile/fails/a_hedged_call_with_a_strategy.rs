@@ -1,8 +1,8 @@
 //! A strategy decides on failures, and hedges start before there is one.
 
-use redial::{Decision, Hedged, Policy, Request, ms};
+use redial::{Hedged, Policy, ms, strategy::{Decision, Request}};
 
-static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 
 #[tokio::main]
 async fn main() {

@@ -2,7 +2,7 @@
 
 use redial::{Policy, ms};
 
-static QUERY: Policy = Policy::exponential(ms(100)).checked();
+static QUERY: Policy = Policy::exponential(ms(100)).build();
 
 struct Conn;
 

@@ -2,7 +2,7 @@
 
 use redial::{Hedged, Policy, ms};
 
-static NEVER: Hedged = Policy::hedged(ms(20)).attempts(0).checked();
+static NEVER: Hedged = Policy::hedged(ms(20)).attempts(0).build();
 
 fn main() {
     let _ = NEVER.rules();

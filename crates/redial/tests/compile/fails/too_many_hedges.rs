@@ -2,7 +2,7 @@
 
 use redial::{Hedged, Policy, ms};
 
-static MANY: Hedged = Policy::hedged(ms(20)).attempts(33).checked();
+static MANY: Hedged = Policy::hedged(ms(20)).attempts(33).build();
 
 fn main() {
     let _ = MANY.rules();

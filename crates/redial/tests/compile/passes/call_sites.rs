@@ -4,8 +4,8 @@ use std::io;
 
 use redial::{Hedged, Policy, ms, s};
 
-static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).checked();
-static READ: Hedged = Policy::hedged(ms(20)).attempts(3).checked();
+static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).deadline(s(10)).build();
+static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 
 struct Db;
 struct Conn;

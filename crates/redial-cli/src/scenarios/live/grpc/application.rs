@@ -10,7 +10,7 @@ use redial::Sleeper;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::{EchoRequest, EchoResponse};
 use redial_faults::grpc::CALL_HEADER;
-use redial_grpc::{CallDiary, CallOptions, RetryService};
+use redial_grpc::{CallOptions, RetryService, SharedCallLog};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::{Response, Status};
@@ -26,7 +26,7 @@ pub(super) async fn call(
     setup: Setup<'_>,
     index: usize,
     service: RetryService<Network>,
-    diary: Option<&CallDiary>,
+    call_log: Option<&SharedCallLog>,
     clock: Slow,
 ) -> Result<Response<EchoResponse>, Status> {
     let call = &setup.scenario.calls[index];
@@ -36,7 +36,7 @@ pub(super) async fn call(
     match grpc.messages.as_slice() {
         [(0, bytes)] => {
             let request = setup.sizes.message(*bytes);
-            client.unary(told(setup, index, diary, request)).await
+            client.unary(told(setup, index, call_log, request)).await
         }
         messages => {
             let writes = messages.iter().map(|(at, bytes)| {
@@ -46,7 +46,7 @@ pub(super) async fn call(
             let mut writes: Vec<_> = writes.collect();
             writes.sort_by_key(|(at, _)| *at);
             let messages = Messages { writes: writes.into(), clock, timer: None };
-            client.client_stream(told(setup, index, diary, messages)).await
+            client.client_stream(told(setup, index, call_log, messages)).await
         }
     }
 }
@@ -61,17 +61,17 @@ pub(in crate::scenarios) fn path(call: &GrpcCall) -> Option<PathAndQuery> {
 fn told<M>(
     setup: Setup<'_>,
     index: usize,
-    diary: Option<&CallDiary>,
+    call_log: Option<&SharedCallLog>,
     message: M,
 ) -> tonic::Request<M> {
     let Call { deadline, .. } = &setup.scenario.calls[index];
     let mut request = tonic::Request::new(message);
     request.metadata_mut().insert(CALL_HEADER, (index as u64).into());
     if let Some(deadline) = deadline {
-        request.set_timeout(setup.pace.span(*deadline));
+        request.set_timeout(setup.estimator.span(*deadline));
     }
-    if let Some(diary) = diary {
-        request.extensions_mut().insert(CallOptions::new().diary(diary));
+    if let Some(call_log) = call_log {
+        request.extensions_mut().insert(CallOptions::new().call_log(call_log));
     }
     request
 }
@@ -103,7 +103,7 @@ where
 
 /// The messages of a call, each at its moment; with the last one the request ends.
 struct Messages {
-    writes: VecDeque<(redial::Ns, EchoRequest)>,
+    writes: VecDeque<(redial::time::Ns, EchoRequest)>,
     clock: Slow,
     timer: Option<Pin<Box<Sleep>>>,
 }

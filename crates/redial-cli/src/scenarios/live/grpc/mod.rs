@@ -22,8 +22,8 @@ use std::time::Duration;
 use redial::Sleeper;
 use redial::testing::draws;
 use redial_faults::grpc::{Answer, CALLS_MAX, Door, Handle, STREAMS_KEPT, Script, Server};
-use redial_grpc::{CallDiary, RetryLayer, RetryService};
-use redial_service_config::{Client, ServiceConfig};
+use redial_grpc::{RetryLayer, RetryService, SharedCallLog};
+use redial_service_config::{ClientOptions, ServiceConfig};
 use tonic::transport::Channel;
 use tower::Layer;
 
@@ -35,13 +35,13 @@ use network::{AttemptId, Network};
 use witness::{Ended, Witness};
 
 pub(in crate::scenarios) use application::path;
-pub(in crate::scenarios) use pace::Pace;
+pub(in crate::scenarios) use pace::LatencyEstimator;
 pub(in crate::scenarios) use script::{answer, text as answer_text};
 pub(in crate::scenarios) use sizes::{PREFIX_BYTES, Sizes};
 pub(in crate::scenarios) use tcp::{TCP_TOLERANCE, play_over_tcp};
 
 /// How many turns everything else gets at a moment before the application drops a call then: it
-/// comes last (ruling P4), and an attempt that is answered at once takes some hundred turns.
+/// comes last (decision P4), and an attempt that is answered at once takes some hundred turns.
 const TURNS: u32 = 4_096;
 /// How long what was done last may need to be seen by a server.
 const REST: Duration = Duration::from_millis(50);
@@ -51,20 +51,20 @@ const REST: Duration = Duration::from_millis(50);
 struct Setup<'s> {
     scenario: &'s Scenario,
     config: &'s ServiceConfig,
-    client: Client,
-    pace: Pace,
+    client: ClientOptions,
+    estimator: LatencyEstimator,
     sizes: Sizes,
 }
 
 /// Plays a scenario on a paused clock; `text` is its config, `core` what happens at the first level.
-pub(super) fn play(scenario: &Scenario, text: &str, client: Client, core: &Actual) -> Live {
-    let pace = Pace::of(scenario, core);
-    let (Some(config), Some(sizes)) = (pace.config(text), Sizes::of(scenario, &client)) else {
+pub(super) fn play(scenario: &Scenario, text: &str, client: ClientOptions, core: &Actual) -> Live {
+    let estimator = LatencyEstimator::of(scenario, core);
+    let (Some(config), Some(sizes)) = (estimator.config(text), Sizes::of(scenario, &client)) else {
         let refused = Some("it cannot be played at this level".to_owned());
         return Live { actual: Actual { refused, ..Actual::default() }, ..Live::default() };
     };
-    let client = sizes.client(pace.client(client));
-    let setup = Setup { scenario, config: &config, client, pace, sizes };
+    let client = sizes.client(estimator.client(client));
+    let setup = Setup { scenario, config: &config, client, estimator, sizes };
     let told = on_pipe(setup, Diaries::Kept);
     let untold = on_pipe(setup, Diaries::None);
     let mut live = witness::read(setup, &told, core, TOLERANCE);
@@ -79,7 +79,7 @@ enum Diaries {
     None,
 }
 
-fn on_pipe(setup: Setup<'_>, diaries: Diaries) -> Witness {
+fn on_pipe(setup: Setup<'_>, call_logs: Diaries) -> Witness {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -92,7 +92,7 @@ fn on_pipe(setup: Setup<'_>, diaries: Diaries) -> Witness {
             doors(setup, |door, after| Server::new(Script::new().door(door, after)).on_pipe());
         let main = network::over_pipe(server.connector());
         let channels = doors.iter().map(|(id, door)| (*id, network::over_pipe(door.connector())));
-        run(setup, &server, main, channels.collect(), diaries).await
+        run(setup, &server, main, channels.collect(), call_logs).await
     })
 }
 
@@ -110,7 +110,7 @@ fn script(setup: Setup<'_>) -> Script {
     let mut script = Script::new().otherwise(Answer::hang());
     for (id, attempt) in attempts(setup.scenario) {
         if script::door(attempt).is_none() {
-            let answer = script::answer(attempt, id.1, setup.pace);
+            let answer = script::answer(attempt, id.1, setup.estimator);
             script = script.call(&network::name(id), [answer]);
         }
     }
@@ -120,7 +120,7 @@ fn script(setup: Setup<'_>) -> Script {
 /// What is made for each attempt that meets a door.
 fn doors<T>(setup: Setup<'_>, make: impl Fn(Door, Duration) -> T) -> BTreeMap<AttemptId, T> {
     let doors = attempts(setup.scenario).filter_map(|(id, attempt)| {
-        script::door(attempt).map(|door| (id, make(door, setup.pace.span(attempt.after))))
+        script::door(attempt).map(|door| (id, make(door, setup.estimator.span(attempt.after))))
     });
     doors.collect()
 }
@@ -138,34 +138,35 @@ async fn run<D>(
     server: &Handle<D>,
     main: Channel,
     doors: BTreeMap<AttemptId, Channel>,
-    diaries: Diaries,
+    call_logs: Diaries,
 ) -> Witness {
-    let clock = Slow::new(setup.pace.slower());
-    let layer = RetryLayer::builder().config(setup.config.clone()).client(setup.client).build();
+    let clock = Slow::new(setup.estimator.slower());
+    let layer =
+        RetryLayer::builder().config(setup.config.clone()).client_options(setup.client).build();
     let control = layer.control();
     let (network, log) = Network::new(main, doors, clock);
     let service = layer.layer(network);
-    let kept: Vec<_> = setup.scenario.calls.iter().map(|_| CallDiary::new()).collect();
+    let kept: Vec<_> = setup.scenario.calls.iter().map(|_| SharedCallLog::new()).collect();
     let last_tokens = Cell::new(None);
     let calls = setup.scenario.calls.iter().enumerate().map(|(index, call)| {
         let service = service.clone();
-        let diary = kept.get(index).filter(|_| diaries == Diaries::Kept);
+        let call_log = kept.get(index).filter(|_| call_logs == Diaries::Kept);
         let (control, last_tokens) = (&control, &last_tokens);
         async move {
-            let result = make(setup, index, call, service, diary, clock).await;
+            let result = make(setup, index, call, service, call_log, clock).await;
             let at = clock.now();
             last_tokens.set(control.tokens());
             Ended::new(at - call.at.min(at), result, control.tokens())
         }
     });
     // Those that never end are dropped after the reading: nobody cancelled them.
-    let (ends, _running) = all(calls, clock.sleep_until(setup.pace.horizon())).await;
+    let (ends, _running) = all(calls, clock.sleep_until(setup.estimator.horizon())).await;
     tokio::time::sleep(REST).await;
-    let diaries = kept.iter().map(CallDiary::take).collect();
+    let call_logs = kept.iter().map(SharedCallLog::take).collect();
     let record = server.record();
     let stats = control.statistics();
     let stats = stats.into_iter().map(|(path, it)| (path.into(), it.retries)).collect();
-    Witness::new(setup, ends, &log.read(), &record, diaries, last_tokens.get(), stats)
+    Witness::new(setup, ends, &log.read(), &record, call_logs, last_tokens.get(), stats)
 }
 
 /// Makes one call at its moment; `None` if the application dropped it.
@@ -174,11 +175,11 @@ async fn make(
     index: usize,
     call: &Call,
     service: RetryService<Network>,
-    diary: Option<&CallDiary>,
+    call_log: Option<&SharedCallLog>,
     clock: Slow,
 ) -> Option<Result<tonic::Response<redial_echo::EchoResponse>, tonic::Status>> {
     clock.wait_until(call.at).await;
-    let made = application::call(setup, index, service, diary, clock);
+    let made = application::call(setup, index, service, call_log, clock);
     let dropped = async {
         match call.cancel {
             Some(cancel) => clock.wait_until(call.at.saturating_add(cancel)).await,

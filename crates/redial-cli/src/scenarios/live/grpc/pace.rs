@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use redial::{Note, Ns};
-use redial_service_config::{Client, Pushback, ServiceConfig};
+use redial::{Event, time::Ns};
+use redial_service_config::{ClientOptions, Pushback, ServiceConfig};
 use serde_json::Value;
 
 use super::super::{HORIZON, SLOWER};
@@ -20,12 +20,12 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// How many times slower than it says a scenario is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::scenarios) struct Pace(Ns);
+pub(in crate::scenarios) struct LatencyEstimator(Ns);
 
-impl Pace {
+impl LatencyEstimator {
     /// So many times slower.
     pub(in crate::scenarios) const fn slower_by(times: Ns) -> Self {
-        Pace(times)
+        LatencyEstimator(times)
     }
 
     /// The pace of this scenario, of which `core` is what happens at the first level.
@@ -38,7 +38,7 @@ impl Pace {
                 && messages.clone().all(|(at, _)| is_whole(*at))
         });
         let happens = core.calls.iter().flat_map(ActualCall::moments).all(is_whole);
-        Pace(if written && happens { 1 } else { SLOWER })
+        LatencyEstimator(if written && happens { 1 } else { SLOWER })
     }
 
     pub(in crate::scenarios) const fn slower(self) -> Ns {
@@ -62,8 +62,11 @@ impl Pace {
 
     /// Whether the layer has pauses of its own in this scenario, which are as long as they are.
     pub(in crate::scenarios) fn meets_pauses(self, core: &Actual) -> bool {
-        let mut notes = core.calls.iter().flat_map(ActualCall::notes);
-        self.0 > 1 && notes.any(|(_, note)| matches!(note, Note::Replacing { after: 1.., .. }))
+        let mut events = core.calls.iter().flat_map(ActualCall::events);
+        self.0 > 1
+            && events.any(|(_, event)| {
+                matches!(event, Event::TransparentRetryScheduled { after: 1.., .. })
+            })
     }
 
     /// Whether deadlines are as long as the scenario says, to within a millisecond of it, once a
@@ -81,7 +84,7 @@ impl Pace {
     }
 
     /// The client, with longer spans.
-    pub(super) fn client(self, client: Client) -> Client {
+    pub(super) fn client(self, client: ClientOptions) -> ClientOptions {
         let mut slow = client;
         slow.pushback_max = client
             .pushback_max
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_longer_to_the_nanosecond() {
-        let slow = Pace(1_000);
+        let slow = LatencyEstimator(1_000);
         for (text, longer) in [
             ("0s", "0.000000000s"),
             ("1s", "1000.000000000s"),
@@ -175,21 +178,21 @@ mod tests {
             "maxAttempts": 3, "initialBackoff": "500s", "maxBackoff": "1000s", "backoffMultiplier": 2,
             "retryableStatusCodes": ["UNAVAILABLE"]}}],
             "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.5466}}"#;
-        let slow = Pace(1_000).config(text).expect("it is valid");
+        let slow = LatencyEstimator(1_000).config(text).expect("it is valid");
         let expected = ServiceConfig::parse(slower).expect("it is valid");
         assert_eq!(format!("{:?}", slow.method("/a/b")), format!("{:?}", expected.method("/a/b")));
         assert_eq!(slow.retry_throttling(), expected.retry_throttling());
         // The longest duration that a config may have cannot be longer.
         let longest = r#"{"methodConfig": [{"name": [{}], "timeout": "315576000000s"}]}"#;
-        assert!(Pace(1).config(longest).is_some());
-        assert!(Pace(1_000).config(longest).is_none());
+        assert!(LatencyEstimator(1).config(longest).is_some());
+        assert!(LatencyEstimator(1_000).config(longest).is_none());
     }
 
     #[test]
     fn only_a_pushback_that_is_waited_for_is_longer() {
         let slow = |texts: &[&str]| {
             let texts: Vec<_> = texts.iter().map(ToString::to_string).collect();
-            Pace(1_000).pushback(&texts)
+            LatencyEstimator(1_000).pushback(&texts)
         };
         assert_eq!(slow(&["7"]), Some(vec!["7000".to_owned()]));
         assert_eq!(slow(&["0"]), Some(vec!["0".to_owned()]));

@@ -3,7 +3,7 @@
 use redial_faults::grpc::{Answer, Door, Reason, StatusNumber};
 use redial_service_config::Code;
 
-use super::pace::Pace;
+use super::pace::LatencyEstimator;
 use crate::scenarios::model::{Attempt, Outcome, Seen};
 
 /// The field with which a server says which attempt its answer is to.
@@ -24,31 +24,35 @@ pub(super) fn door(attempt: &Attempt) -> Option<Door> {
 }
 
 /// What is done to the stream of an attempt.
-pub(in crate::scenarios) fn answer(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
-    let answer = steps(attempt, number, pace);
+pub(in crate::scenarios) fn answer(
+    attempt: &Attempt,
+    number: u32,
+    estimator: LatencyEstimator,
+) -> Answer {
+    let answer = steps(attempt, number, estimator);
     match attempt.accepts {
         Some(messages) => answer.accepts(messages),
         None => answer,
     }
 }
 
-fn steps(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
-    let after = pace.span(attempt.after);
+fn steps(attempt: &Attempt, number: u32, estimator: LatencyEstimator) -> Answer {
+    let after = estimator.span(attempt.after);
     let marked = |answer: Answer| answer.metadata(ATTEMPT, number.to_string());
     let begun = |at| marked(Answer::headers()).after(at);
     let grpc = attempt.grpc.clone().unwrap_or_default();
     if grpc.seen == Some(Seen::Unprocessed) {
         let refused = Reason::REFUSED_STREAM;
-        let headers = attempt.headers.map(|at| begun(pace.span(at)));
+        let headers = attempt.headers.map(|at| begun(estimator.span(at)));
         let answer = headers.map_or_else(|| Answer::reset(refused), |it| it.then_reset(refused));
         return answer.after(after);
     }
     let Outcome::Comes { name, .. } = &attempt.outcome else {
-        return attempt.headers.map_or_else(Answer::hang, |at| begun(pace.span(at)));
+        return attempt.headers.map_or_else(Answer::hang, |at| begun(estimator.span(at)));
     };
     let code = Code::from_name(name).unwrap_or(Code::Unknown);
     let status = StatusNumber::from(code);
-    let headers = attempt.headers.map(|at| pace.span(at));
+    let headers = attempt.headers.map(|at| estimator.span(at));
     let answer = match (headers, code) {
         // A client of one response needs it.
         (headers, Code::Ok) => {
@@ -62,6 +66,6 @@ fn steps(attempt: &Attempt, number: u32, pace: Pace) -> Answer {
         (None, _) => marked(Answer::trailers_only(status)).after(after).text(&text(number)),
     };
     // What no header can say is not played.
-    let pushback = pace.pushback(&grpc.pushback).unwrap_or_default();
+    let pushback = estimator.pushback(&grpc.pushback).unwrap_or_default();
     pushback.iter().fold(answer, |answer, text| answer.pushback(text))
 }

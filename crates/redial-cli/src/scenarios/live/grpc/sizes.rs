@@ -1,12 +1,12 @@
 //! How large the messages are that the application writes.
 //!
-//! What counts is a message and its prefix of five bytes (ruling G23). A scenario may say less than
+//! What counts is a message and its prefix of five bytes (decision G23). A scenario may say less than
 //! five, and an encoded message cannot have every size: where that could make the difference at a
 //! limit, all sizes and limits are so many times larger that the prefixes together do not matter.
 
 use prost::Message;
 use redial_echo::EchoRequest;
-use redial_service_config::{Client, Retries};
+use redial_service_config::{ClientOptions, Retries};
 
 use crate::scenarios::model::Scenario;
 
@@ -27,7 +27,7 @@ pub(in crate::scenarios) enum Sizes {
 
 impl Sizes {
     /// The sizes for this scenario; `None` if it writes more than [`WRITTEN_MAX`].
-    pub(in crate::scenarios) fn of(scenario: &Scenario, client: &Client) -> Option<Self> {
+    pub(in crate::scenarios) fn of(scenario: &Scenario, client: &ClientOptions) -> Option<Self> {
         let messages = || scenario.calls.iter().filter_map(|call| call.grpc.as_ref());
         let messages = || messages().flat_map(|grpc| &grpc.messages).map(|(_, bytes)| *bytes);
         let total = |sizes: Sizes| {
@@ -66,7 +66,7 @@ impl Sizes {
     }
 
     /// The client, with limits to match.
-    pub(in crate::scenarios) fn client(self, client: Client) -> Client {
+    pub(in crate::scenarios) fn client(self, client: ClientOptions) -> ClientOptions {
         let mut fitting = client;
         if let Sizes::Larger(times) = self {
             let larger = |limit: u64| limit.saturating_mul(times).saturating_add(times - 1);
@@ -114,8 +114,8 @@ mod tests {
                 {{"method": "/a/b", "messages": [{list}], "attempts": [{{"outcome": "OK"}}]}}]}}]}}"#
         );
         let file = load(&Source::new("text", text)).expect("it is right");
-        let client = Client::builder().per_rpc_buffer_limit_in_bytes(kept).build();
-        Sizes::of(&file.scenarios[0], &client.expect("it is right"))
+        let client = ClientOptions::builder().per_rpc_buffer_limit_in_bytes(kept).build();
+        Sizes::of(&file.scenarios[0], &client)
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn larger_sizes_pass_a_limit_where_the_sizes_do() {
-        let client = Client::builder().per_rpc_buffer_limit_in_bytes(100).build().unwrap();
+        let client = ClientOptions::builder().per_rpc_buffer_limit_in_bytes(100).build();
         for (sizes, fits) in [([60, 40, 0], true), ([60, 40, 1], false), ([99, 0, 1], true)] {
             let larger = Sizes::Larger(PREFIX_BYTES * 3 + 1);
             let limit = larger.client(client).per_rpc_buffer_limit_in_bytes;

@@ -3,7 +3,7 @@
 //! The layer's diary and that of the first level may order what happens at one moment differently,
 //! and a network knows later than a script that something cannot be kept. All else must be the same.
 
-use redial::{Diary, Directive, Note, Ns};
+use redial::{CallLog, Directive, Event, time::Ns};
 
 use crate::scenarios::time::to_ms;
 
@@ -11,37 +11,39 @@ use crate::scenarios::time::to_ms;
 pub(super) type Told = (String, Ns);
 
 /// What happened, in an order of its own.
-pub(super) fn story(began: Ns, diary: &Diary) -> Vec<Told> {
-    let notes = diary.notes().iter();
-    let mut story: Vec<_> = notes
-        .filter_map(|(at, note)| told(note).map(|told| (told, at.saturating_sub(began))))
+pub(super) fn story(began: Ns, call_log: &CallLog) -> Vec<Told> {
+    let events = call_log.events().iter();
+    let mut story: Vec<_> = events
+        .filter_map(|(at, event)| told(event).map(|told| (told, at.saturating_sub(began))))
         .collect();
     story.sort();
     story
 }
 
-fn told(note: &Note) -> Option<String> {
-    Some(match note {
-        Note::Started { attempt, number } => {
+fn told(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::AttemptStarted { attempt, number } => {
             format!("attempt {attempt} starts, number {number}")
         }
-        Note::Outcome { attempt, judgement } => {
-            let how = match judgement.directive {
+        Event::AttemptOutcome { attempt, classification } => {
+            let how = match classification.directive {
                 Directive::Succeed => "succeeds",
                 Directive::Fail => "fails, not retryable",
                 Directive::Retry(_) => "fails, retryable",
             };
-            let proof = judgement.proof.map_or(String::new(), |proof| format!(", {proof:?}"));
-            let drains = if judgement.drains { ", drains" } else { "" };
+            let proof = classification.proof.map_or(String::new(), |proof| format!(", {proof:?}"));
+            let drains = if classification.drains { ", drains" } else { "" };
             format!("attempt {attempt} {how}{proof}{drains}")
         }
-        Note::Cancelled { attempt } => format!("attempt {attempt} is cancelled"),
-        Note::Drew(draw) => format!("draw {draw}"),
-        Note::Retrying { .. } => "a retry follows".to_owned(),
-        Note::Replacing { attempt, proof, .. } => {
+        Event::AttemptCancelled { attempt } => format!("attempt {attempt} is cancelled"),
+        Event::RandomDraw(draw) => format!("draw {draw}"),
+        Event::RetryScheduled { .. } => "a retry follows".to_owned(),
+        Event::TransparentRetryScheduled { attempt, proof, .. } => {
             format!("attempt {attempt} is replaced, {proof:?}")
         }
-        Note::Ended { why, attempt } => format!("ends with {attempt:?}, {}", why.name()),
+        Event::CallEnded { stop_reason, attempt } => {
+            format!("ends with {attempt:?}, {}", stop_reason.name())
+        }
         _ => return None,
     })
 }
@@ -64,21 +66,24 @@ pub(super) fn differs(one: &[Told], other: &[Told], tolerance: Ns) -> Option<(St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redial::Why;
+    use redial::StopReason;
 
-    fn notes(list: impl IntoIterator<Item = (Ns, Note)>) -> Vec<Told> {
+    fn events(list: impl IntoIterator<Item = (Ns, Event)>) -> Vec<Told> {
         story(100, &list.into_iter().collect())
     }
 
     #[test]
     fn the_order_of_one_moment_makes_no_difference_and_all_else_does() {
-        let start = (100, Note::Started { attempt: 1, number: 1 });
-        let cancel = (105, Note::Cancelled { attempt: 1 });
-        let end = (105, Note::Ended { why: Why::Deadline, attempt: None });
-        let told = notes([start, cancel, end]);
-        assert_eq!(differs(&told, &notes([start, end, cancel]), 0), None);
-        assert_eq!(differs(&told, &notes([start, (104, Note::Sealed), cancel, end]), 0), None);
-        let later = notes([start, (107, cancel.1), end]);
+        let start = (100, Event::AttemptStarted { attempt: 1, number: 1 });
+        let cancel = (105, Event::AttemptCancelled { attempt: 1 });
+        let end = (105, Event::CallEnded { stop_reason: StopReason::Deadline, attempt: None });
+        let told = events([start, cancel, end]);
+        assert_eq!(differs(&told, &events([start, end, cancel]), 0), None);
+        assert_eq!(
+            differs(&told, &events([start, (104, Event::NotReplayable), cancel, end]), 0),
+            None
+        );
+        let later = events([start, (107, cancel.1), end]);
         assert_eq!(differs(&told, &later, 2), None);
         let text = |text: &str| text.to_owned();
         let expected = (
@@ -86,7 +91,7 @@ mod tests {
             text("attempt 1 is cancelled at 0.000007"),
         );
         assert_eq!(differs(&told, &later, 1), Some(expected));
-        let (one, other) = differs(&told, &notes([start, cancel]), 0).expect("it lacks the end");
+        let (one, other) = differs(&told, &events([start, cancel]), 0).expect("it lacks the end");
         assert_eq!((&*one, &*other), ("ends with None, deadline at 0.000005", "nothing more"));
     }
 }

@@ -5,16 +5,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use redial::Ns;
 use redial::testing::draws;
+use redial::time::Ns;
 use redial_faults::grpc::Door;
-use redial_service_config::Client;
+use redial_service_config::ClientOptions;
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::super::Live;
-use super::{Diaries, Pace, Setup, Sizes, doors, run, server, witness};
+use super::{Diaries, LatencyEstimator, Setup, Sizes, doors, run, server, witness};
 use crate::scenarios::model::Scenario;
 use crate::scenarios::play::Actual;
 
@@ -30,15 +30,15 @@ pub(in crate::scenarios) const TCP_TOLERANCE: Ns = 20_000_000;
 pub(in crate::scenarios) fn play_over_tcp(
     scenario: &Scenario,
     text: &str,
-    client: Client,
+    client: ClientOptions,
     core: &Actual,
 ) -> io::Result<Live> {
-    let pace = Pace::slower_by(SLOWER);
-    let (Some(config), Some(sizes)) = (pace.config(text), Sizes::of(scenario, &client)) else {
+    let estimator = LatencyEstimator::slower_by(SLOWER);
+    let (Some(config), Some(sizes)) = (estimator.config(text), Sizes::of(scenario, &client)) else {
         return Err(io::Error::other("it cannot be played at this level"));
     };
-    let client = sizes.client(pace.client(client));
-    let setup = Setup { scenario, config: &config, client, pace, sizes };
+    let client = sizes.client(estimator.client(client));
+    let setup = Setup { scenario, config: &config, client, estimator, sizes };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _given = draws(scenario.draws.iter().copied());
     runtime.block_on(async {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::HeaderMap;
-use redial::{Diary, Note, Ns, Why};
+use redial::{CallLog, Event, StopReason, time::Ns};
 use redial_echo::EchoResponse;
 use redial_faults::grpc::{Reason, Record, Stream, timeout};
 use redial_service_config::Code;
@@ -14,7 +14,7 @@ use tonic::{Response, Status};
 
 use super::super::Live;
 use super::network::{Asked, AttemptId};
-use super::pace::Pace;
+use super::pace::LatencyEstimator;
 use super::{Setup, network, script, story};
 use crate::scenarios::compare::Difference;
 use crate::scenarios::model::{Call, Outcome};
@@ -26,7 +26,7 @@ const PREVIOUS: &str = "grpc-previous-rpc-attempts";
 #[derive(Debug)]
 pub(super) struct Witness {
     calls: Vec<SeenCall>,
-    diaries: Vec<Diary>,
+    call_logs: Vec<CallLog>,
     tokens: Option<f64>,
     stats: BTreeMap<String, Statistics>,
 }
@@ -98,7 +98,7 @@ impl Witness {
         ends: Vec<Option<Ended>>,
         asked: &BTreeMap<AttemptId, Asked>,
         record: &Record,
-        diaries: Vec<Diary>,
+        call_logs: Vec<CallLog>,
         tokens: Option<f64>,
         stats: BTreeMap<String, Statistics>,
     ) -> Self {
@@ -109,19 +109,24 @@ impl Witness {
         let calls = calls.map(|(index, (call, end))| {
             let attempts = asked.range((index, 0)..=(index, u32::MAX)).map(|(id, asked)| {
                 match streams.get(network::name(*id).as_str()) {
-                    Some(stream) => of_stream(stream, asked, call, setup.pace),
-                    None => of_asked(asked, call, setup.pace),
+                    Some(stream) => of_stream(stream, asked, call, setup.estimator),
+                    None => of_asked(asked, call, setup.estimator),
                 }
             });
             SeenCall { attempts: attempts.collect(), end }
         });
-        Witness { calls: calls.collect(), diaries, tokens, stats }
+        Witness { calls: calls.collect(), call_logs, tokens, stats }
     }
 }
 
 /// An attempt, as the server saw it.
-fn of_stream(stream: &Stream, asked: &Asked, call: &Call, pace: Pace) -> SeenAttempt {
-    let since = |at: Duration| pace.scenario(at).saturating_sub(call.at);
+fn of_stream(
+    stream: &Stream,
+    asked: &Asked,
+    call: &Call,
+    estimator: LatencyEstimator,
+) -> SeenAttempt {
+    let since = |at: Duration| estimator.scenario(at).saturating_sub(call.at);
     let reset = stream.reset.filter(|reset| reset.reason == Reason::CANCEL);
     // What was given up in the moment of its end cannot be reset any more.
     let ended = stream.end.map(|end| since(end.at));
@@ -131,26 +136,26 @@ fn of_stream(stream: &Stream, asked: &Asked, call: &Call, pace: Pace) -> SeenAtt
         at: since(stream.arrived),
         cancelled: reset.map(|reset| since(reset.at)).or(crossed),
         sent: Some(stream.messages),
-        ..of_headers(&stream.headers, pace)
+        ..of_headers(&stream.headers, estimator)
     }
 }
 
 /// An attempt of which no server saw a stream.
-fn of_asked(asked: &Asked, call: &Call, pace: Pace) -> SeenAttempt {
+fn of_asked(asked: &Asked, call: &Call, estimator: LatencyEstimator) -> SeenAttempt {
     SeenAttempt {
         at: asked.at.saturating_sub(call.at),
         cancelled: asked.dropped.map(|at| at.saturating_sub(call.at)),
-        ..of_headers(&asked.headers, pace)
+        ..of_headers(&asked.headers, estimator)
     }
 }
 
-fn of_headers(headers: &HeaderMap, pace: Pace) -> SeenAttempt {
+fn of_headers(headers: &HeaderMap, estimator: LatencyEstimator) -> SeenAttempt {
     let previous = headers.get(PREVIOUS).and_then(|value| value.to_str().ok());
     SeenAttempt {
         at: 0,
         cancelled: None,
         previous: previous.map(str::to_owned),
-        timeout: timeout(headers).map(|span| pace.scenario(span)),
+        timeout: timeout(headers).map(|span| estimator.scenario(span)),
         sent: None,
     }
 }
@@ -158,17 +163,17 @@ fn of_headers(headers: &HeaderMap, pace: Pace) -> SeenAttempt {
 /// What happened, and what about it cannot be right, `core` being what happens at the first level.
 pub(super) fn read(setup: Setup<'_>, witness: &Witness, core: &Actual, tolerance: Ns) -> Live {
     let mut live = Live::default();
-    let calls = setup.scenario.calls.iter().zip(&witness.calls).zip(&witness.diaries);
-    for (index, (((call, seen), diary), core)) in calls.zip(&core.calls).enumerate() {
-        let diary = at_pace(diary, setup.pace);
+    let calls = setup.scenario.calls.iter().zip(&witness.calls).zip(&witness.call_logs);
+    for (index, (((call, seen), call_log), core)) in calls.zip(&core.calls).enumerate() {
+        let call_log = at_pace(call_log, setup.estimator);
         let mut add = |what, expected: String, actual: String| {
             let call = Some(index + 1);
             live.differences.push(Difference { call, what, expected, actual });
         };
-        if let Some((expected, actual)) = unlike_core(call, &diary, core, tolerance) {
+        if let Some((expected, actual)) = unlike_core(call, &call_log, core, tolerance) {
             add("diary", expected, actual);
         }
-        let ended = ended(&diary);
+        let ended = ended(&call_log);
         if let Some(told) = seen.end.as_ref().and_then(|end| end.status.as_ref()) {
             // What ended here is no server's answer.
             let ended = ended.filter(|_| !core.too_large);
@@ -177,12 +182,12 @@ pub(super) fn read(setup: Setup<'_>, witness: &Witness, core: &Actual, tolerance
                 add("end.text", expected.unwrap_or_default(), told.text.clone());
             }
             let response = ended.and_then(|(_, attempt)| attempt).or(told.attempt);
-            let expected = previous(&diary, response);
+            let expected = previous(&call_log, response);
             if expected != told.previous {
                 add("end.previous", format!("{expected:?}"), format!("{:?}", told.previous));
             }
         }
-        live.actual.calls.push(actual(call, seen, diary, core));
+        live.actual.calls.push(actual(call, seen, call_log, core));
     }
     live.actual.tokens = witness.tokens;
     live.actual.stats.clone_from(&witness.stats);
@@ -190,24 +195,24 @@ pub(super) fn read(setup: Setup<'_>, witness: &Witness, core: &Actual, tolerance
 }
 
 /// The notes with the moments and spans of the scenario.
-fn at_pace(diary: &Diary, pace: Pace) -> Diary {
-    let slower = pace.slower();
-    let notes = diary.notes().iter().map(|(at, note)| {
-        let mut note = *note;
-        match &mut note {
-            Note::Began { deadline: Some(span), .. }
-            | Note::Retrying { after: span, .. }
-            | Note::Replacing { after: span, .. } => *span /= slower,
+fn at_pace(call_log: &CallLog, estimator: LatencyEstimator) -> CallLog {
+    let slower = estimator.slower();
+    let events = call_log.events().iter().map(|(at, event)| {
+        let mut event = *event;
+        match &mut event {
+            Event::CallStarted { deadline: Some(span), .. }
+            | Event::RetryScheduled { after: span, .. }
+            | Event::TransparentRetryScheduled { after: span, .. } => *span /= slower,
             _ => {}
         }
-        (at / slower, note)
+        (at / slower, event)
     });
-    notes.collect()
+    events.collect()
 }
 
-fn ended(diary: &Diary) -> Option<(Why, Option<u32>)> {
-    diary.notes().iter().rev().find_map(|(_, note)| match note {
-        Note::Ended { why, attempt } => Some((*why, *attempt)),
+fn ended(call_log: &CallLog) -> Option<(StopReason, Option<u32>)> {
+    call_log.events().iter().rev().find_map(|(_, event)| match event {
+        Event::CallEnded { stop_reason, attempt } => Some((*stop_reason, *attempt)),
         _ => None,
     })
 }
@@ -222,10 +227,10 @@ fn text(call: &Call, attempt: Option<u32>) -> Option<String> {
 }
 
 /// What the application is told of attempts before the one whose response it gets, or before the last
-/// one if it gets none (ruling G30).
-fn previous(diary: &Diary, attempt: Option<u32>) -> Option<String> {
-    let started = diary.notes().iter().filter_map(|(_, note)| match note {
-        Note::Started { attempt, number } => Some((*attempt, *number)),
+/// one if it gets none (decision G30).
+fn previous(call_log: &CallLog, attempt: Option<u32>) -> Option<String> {
+    let started = call_log.events().iter().filter_map(|(_, event)| match event {
+        Event::AttemptStarted { attempt, number } => Some((*attempt, *number)),
         _ => None,
     });
     let number = match attempt {
@@ -238,18 +243,18 @@ fn previous(diary: &Diary, attempt: Option<u32>) -> Option<String> {
 /// Where the layer's diary differs from that of the first level.
 fn unlike_core(
     call: &Call,
-    diary: &Diary,
+    call_log: &CallLog,
     core: &ActualCall,
     tolerance: Ns,
 ) -> Option<(String, String)> {
-    let (began, expected) = core.diary.as_ref()?;
+    let (began, expected) = core.call_log.as_ref()?;
     let expected = story::story(*began, expected);
-    let actual = story::story(call.at, diary);
+    let actual = story::story(call.at, call_log);
     story::differs(&expected, &actual, tolerance)
 }
 
-fn actual(call: &Call, seen: &SeenCall, diary: Diary, core: &ActualCall) -> ActualCall {
-    let noted = ended(&diary);
+fn actual(call: &Call, seen: &SeenCall, call_log: CallLog, core: &ActualCall) -> ActualCall {
+    let noted = ended(&call_log);
     let end = seen.end.as_ref().map(|ended| {
         let told = ended.status.as_ref();
         let handed_on = noted.and_then(|(_, attempt)| attempt);
@@ -263,12 +268,12 @@ fn actual(call: &Call, seen: &SeenCall, diary: Diary, core: &ActualCall) -> Actu
             // What the server says beats what the diary says; tonic says it of a response that began,
             // too, whatever ended it.
             attempt: handed_on.map(|noted| told.and_then(|told| told.attempt).unwrap_or(noted)),
-            why: noted.map_or(Why::Cancelled, |(why, _)| why),
+            stop_reason: noted.map_or(StopReason::Cancelled, |(stop_reason, _)| stop_reason),
             error: None,
         }
     });
     let mut attempts = seen.attempts.clone();
-    attempts.extend(stillborn(&diary, call, attempts.len()));
+    attempts.extend(stillborn(&call_log, call, attempts.len()));
     let each = || attempts.iter().enumerate();
     let cancels = (1..).zip(&attempts).filter_map(|(number, it)| Some((number, it.cancelled?)));
     // What was written to an attempt without a stream nobody can see.
@@ -285,27 +290,27 @@ fn actual(call: &Call, seen: &SeenCall, diary: Diary, core: &ActualCall) -> Actu
             each().map(|(place, it)| it.sent.or(unseen(place)).unwrap_or_default()).collect(),
         ),
         unscripted: (attempts.len() > listed).then(|| listed as u32 + 1),
-        diary: Some((call.at, diary)),
+        call_log: Some((call.at, call_log)),
         ..ActualCall::default()
     }
 }
 
 /// The attempts beyond those that reached the network, which were cancelled in the moment in which
 /// they started: only the diary knows of them.
-fn stillborn(diary: &Diary, call: &Call, seen: usize) -> Vec<SeenAttempt> {
-    let deadline = diary.notes().iter().find_map(|(_, note)| match note {
-        Note::Began { deadline, .. } => Some(*deadline),
+fn stillborn(call_log: &CallLog, call: &Call, seen: usize) -> Vec<SeenAttempt> {
+    let deadline = call_log.events().iter().find_map(|(_, event)| match event {
+        Event::CallStarted { deadline, .. } => Some(*deadline),
         _ => None,
     });
-    let started = diary.notes().iter().filter_map(|(at, note)| match note {
-        Note::Started { attempt, number } if *attempt as usize > seen => {
+    let started = call_log.events().iter().filter_map(|(at, event)| match event {
+        Event::AttemptStarted { attempt, number } if *attempt as usize > seen => {
             Some((*at, *attempt, *number))
         }
         _ => None,
     });
     let cancelled = |at: Ns, attempt: u32| {
-        let cancelled = (at, Note::Cancelled { attempt });
-        diary.notes().contains(&cancelled)
+        let cancelled = (at, Event::AttemptCancelled { attempt });
+        call_log.events().contains(&cancelled)
     };
     started
         .filter(|(at, attempt, _)| cancelled(*at, *attempt))

@@ -1,0 +1,94 @@
+//! The diary of a call as people read it: one line for each note, with its moment.
+
+use std::fmt::Write;
+
+use redial::throttle::Grant;
+use redial::{CallLog, Directive, Event, Failure, Hint, Kind, Stage, time::Ns};
+
+use super::time::to_ms;
+
+/// The notes, one to a line, with the milliseconds since the call began. Without a throttle what it
+/// would have answered is left out.
+pub(super) fn lines(began: Ns, call_log: &CallLog, throttled: bool) -> Vec<String> {
+    let since = |at: Ns| to_ms(at.saturating_sub(began));
+    let line = |(at, event): &(Ns, Event)| format!("{:>10} ms  {}", since(*at), text(event, began));
+    let told = |event: &Event| throttled || !matches!(event, Event::ThrottleAnswered(_));
+    call_log.events().iter().filter(|(_, event)| told(event)).map(line).collect()
+}
+
+fn text(event: &Event, began: Ns) -> String {
+    match event {
+        Event::CallStarted { deadline, idempotent } => {
+            let mut text = "the call begins".to_owned();
+            if let Some(deadline) = deadline {
+                // Writing to a string cannot fail.
+                let _ = write!(text, ", deadline {} ms", to_ms(deadline.saturating_sub(began)));
+            }
+            if !idempotent {
+                text.push_str(", not idempotent");
+            }
+            text
+        }
+        Event::AttemptStarted { attempt, number } if attempt == number => {
+            format!("attempt {attempt} starts")
+        }
+        Event::AttemptStarted { attempt, number } => {
+            format!("attempt {attempt} starts, number {number} for the policy")
+        }
+        Event::AttemptOutcome { attempt, classification } => {
+            let what = match classification.directive {
+                Directive::Succeed => "succeeds".to_owned(),
+                Directive::Fail => "fails, not retryable".to_owned(),
+                Directive::Retry(failure) => format!("fails: {}", cause(&failure)),
+            };
+            format!("attempt {attempt} {what}")
+        }
+        Event::AttemptTimedOut { attempt } => format!("attempt {attempt} has taken too long"),
+        Event::AttemptCancelled { attempt } => format!("attempt {attempt} is cancelled"),
+        Event::RandomDraw(draw) => format!("draw {draw}"),
+        Event::ThrottleAnswered(Grant::Now(_)) => "the throttle agrees".to_owned(),
+        Event::ThrottleAnswered(Grant::After(debt, _)) => {
+            format!("the throttle agrees, in {} ms", to_ms(*debt))
+        }
+        Event::ThrottleAnswered(Grant::Later) => "the throttle will answer later".to_owned(),
+        Event::ThrottleAnswered(Grant::Refused) => "the throttle refuses".to_owned(),
+        Event::StrategyAsked(_) => "the strategy is asked".to_owned(),
+        Event::StrategyAnswered(advice) => format!("the strategy answers: {advice:?}"),
+        Event::RetryScheduled { after, .. } => {
+            format!("a retry follows after {} ms", to_ms(*after))
+        }
+        Event::TransparentRetryScheduled { attempt, after, .. } => {
+            format!("attempt {attempt} did not run; it is replaced after {} ms", to_ms(*after))
+        }
+        Event::Committed { attempt } => format!("the call belongs to attempt {attempt}"),
+        Event::NotReplayable => "what was written cannot be kept".to_owned(),
+        Event::CallEnded { stop_reason, attempt: Some(attempt) } => {
+            format!("the call ends with attempt {attempt}: {}", stop_reason.name())
+        }
+        Event::CallEnded { stop_reason, attempt: None } => {
+            format!("the call ends: {}", stop_reason.name())
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn cause(failure: &Failure) -> String {
+    let kind = match failure.kind {
+        Kind::Server => "server",
+        Kind::Client => "client",
+        Kind::Throttling => "throttling",
+        Kind::Timeout => "timeout",
+    };
+    let stage = match failure.stage {
+        Stage::Unsent => ", unsent",
+        Stage::InFlight => ", in flight",
+        Stage::Answered => "",
+    };
+    let hint = match failure.hint {
+        Hint::None => String::new(),
+        Hint::After(span) => format!(", asks for {} ms", to_ms(redial::testing::nanoseconds(span))),
+        Hint::Stop => ", asks for no retry".to_owned(),
+    };
+    let what = failure.reason.map_or(kind, |reason| reason.name());
+    format!("{what}{stage}{hint}")
+}

@@ -1,0 +1,202 @@
+//! Contradictions in a policy, found when it is built.
+
+use core::fmt;
+
+/// Why a policy or throttle cannot be built. Its text names the field and says what to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// No attempt at all.
+    NoAttempt,
+    /// Unlimited attempts that nothing ends.
+    Unlimited,
+    /// A factor that is not above 0.
+    Factor,
+    /// A table without entries.
+    EmptyTable,
+    /// A backoff of the policy's own that it was not given.
+    OwnBackoff,
+    /// A cap for a series that has none.
+    CapWithoutGrowth,
+    /// A factor for a series that is not exponential.
+    FactorWithoutGrowth,
+    /// A proportion outside `[0, 1]`.
+    Proportion,
+    /// A limit of zero.
+    LimitOfZero,
+    /// A soft limit above the hard one.
+    SoftAboveHard,
+    /// `fill` without a hard limit.
+    FillWithoutHard,
+    /// `truncate` without a hard limit.
+    TruncateWithoutHard,
+    /// An attempt may take as long as everything.
+    AttemptTimeout,
+    /// Hedging together with limits.
+    HedgeWithLimits,
+    /// More hedges than the machine runs at once.
+    HedgeAttempts,
+    /// Hedging together with a strategy.
+    HedgeWithStrategy,
+    /// Hedging in a policy that retries.
+    HedgeAsRetry,
+    /// A quantile that is not a share between 0 and 1, or too rare to be followed.
+    Quantile,
+    /// A floor above the cap.
+    FloorAboveCap,
+    /// No sample, or more than are counted.
+    Samples,
+    /// A reserve that can never pay.
+    Reserve,
+    /// A ratio that is negative or not a number.
+    Ratio,
+    /// A token bucket outside `(0, 1000]`.
+    MaxTokens,
+    /// A token ratio that is zero in its first three decimals.
+    TokenRatio,
+    /// A capacity that is negative or not a number.
+    Capacity,
+    /// A cost that is negative or not a number.
+    Cost,
+    /// What a first success adds is negative or not a number.
+    Success,
+    /// A cost above the capacity.
+    CostAboveCapacity,
+    /// A refill that is negative, not a number, or too slow to count.
+    Refill,
+    /// Waiting for a bucket that is never refilled.
+    WaitWithoutRefill,
+}
+
+impl PolicyError {
+    /// The field that is wrong, as the written form of a policy names it.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            PolicyError::NoAttempt | PolicyError::Unlimited | PolicyError::HedgeAttempts => {
+                "attempts"
+            }
+            PolicyError::Factor => "backoff.exponential.factor",
+            PolicyError::EmptyTable => "backoff.table",
+            PolicyError::OwnBackoff
+            | PolicyError::CapWithoutGrowth
+            | PolicyError::FactorWithoutGrowth => "backoff",
+            PolicyError::Proportion => "jitter.proportional",
+            PolicyError::LimitOfZero => "limits",
+            PolicyError::SoftAboveHard => "limits.soft",
+            PolicyError::FillWithoutHard => "limits.under",
+            PolicyError::TruncateWithoutHard => "limits.over",
+            PolicyError::AttemptTimeout => "attempt_timeout",
+            PolicyError::HedgeWithLimits
+            | PolicyError::HedgeWithStrategy
+            | PolicyError::HedgeAsRetry => "hedge",
+            PolicyError::Quantile => "hedge_at.quantile",
+            PolicyError::FloorAboveCap => "hedge_at.floor",
+            PolicyError::Samples => "hedge_at.samples",
+            PolicyError::Reserve => "budget.reserve",
+            PolicyError::Ratio => "budget.ratio",
+            PolicyError::MaxTokens => "tokens.max",
+            PolicyError::TokenRatio => "tokens.ratio",
+            PolicyError::Capacity => "bucket.capacity",
+            PolicyError::Cost | PolicyError::CostAboveCapacity => "bucket.costs",
+            PolicyError::Success => "bucket.success",
+            PolicyError::Refill => "bucket.refill_per_second",
+            PolicyError::WaitWithoutRefill => "bucket.empty",
+        }
+    }
+
+    /// What is wrong, and what to write instead.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            PolicyError::NoAttempt => "attempts: 0 would never try; write 1 for a single attempt",
+            PolicyError::Unlimited => {
+                "attempts: unlimited attempts would never end; add a deadline, or a limit that the delays will reach"
+            }
+            PolicyError::Factor => {
+                "backoff.exponential.factor: must be a number above 0; write 2 to double, 1 for a constant delay"
+            }
+            PolicyError::EmptyTable => {
+                "backoff.table: has no entry; list at least one delay, or use a constant of zero"
+            }
+            PolicyError::OwnBackoff => {
+                "backoff: a table or function of its own must be given with the rules; build with one of them"
+            }
+            PolicyError::CapWithoutGrowth => {
+                "backoff: a cap bounds delays that grow; give the delays themselves, or use exponential or arithmetic"
+            }
+            PolicyError::FactorWithoutGrowth => {
+                "backoff: only exponential delays have a factor; leave it out or use exponential"
+            }
+            PolicyError::Proportion => {
+                "jitter.proportional: must be between 0 and 1; write 0.2 for 20 % more or less"
+            }
+            PolicyError::LimitOfZero => {
+                "limits: a limit of zero allows no retry; leave it out, or set attempts to 1"
+            }
+            PolicyError::SoftAboveHard => {
+                "limits.soft: is above limits.hard and would never count; swap them or leave one out"
+            }
+            PolicyError::FillWithoutHard => {
+                "limits.under: \"fill\" fills up to the hard limit, and there is none; add limits.hard or write \"leave\""
+            }
+            PolicyError::TruncateWithoutHard => {
+                "limits.over: \"truncate\" cuts at the hard limit, and there is none; add limits.hard or write \"drop\""
+            }
+            PolicyError::AttemptTimeout => {
+                "attempt_timeout: must be below the deadline, or no second attempt could ever run; lower it or raise the deadline"
+            }
+            PolicyError::HedgeWithLimits => {
+                "hedge: limits count delays between retries, and hedges have none; use a deadline instead"
+            }
+            PolicyError::HedgeAttempts => {
+                "attempts: a hedged policy runs 32 attempts at the most; lower it"
+            }
+            PolicyError::HedgeWithStrategy => {
+                "hedge: a strategy decides on failures, hedges start before there is one; use one of the two"
+            }
+            PolicyError::HedgeAsRetry => {
+                "hedge: a policy that retries does not hedge; make it with `Policy::hedged`, or leave the hedge out"
+            }
+            PolicyError::Quantile => {
+                "hedge_at.quantile: must be a share from 0.001 to 0.999; write 0.99 for the 99th percentile"
+            }
+            PolicyError::FloorAboveCap => {
+                "hedge_at.floor: is above hedge_at.cap, and no delay is both; lower it or raise the cap"
+            }
+            PolicyError::Samples => {
+                "hedge_at.samples: must be from 1 to 4095; write 100, and the policy's own delay is used until then"
+            }
+            PolicyError::Reserve => {
+                "budget.reserve: must be at least 1 and at most 1000000, or it could never pay for a retry"
+            }
+            PolicyError::Ratio => {
+                "budget.ratio: must be a number from 0 to 1000000; write 0.1 for one retry in ten calls"
+            }
+            PolicyError::MaxTokens => "tokens.max: must be a whole number from 1 to 1000",
+            PolicyError::TokenRatio => "tokens.ratio: must be a number of at least 0.001",
+            PolicyError::Capacity => "bucket.capacity: must be a number from 0 to 1000000000",
+            PolicyError::Cost => "bucket.costs: must be numbers of at least 0",
+            PolicyError::Success => {
+                "bucket.success: must be a number of at least 0; write 0 to add nothing"
+            }
+            PolicyError::CostAboveCapacity => {
+                "bucket.costs: a cost above the capacity could never be paid; lower it or raise bucket.capacity"
+            }
+            PolicyError::Refill => {
+                "bucket.refill_per_second: must be 0, or fast enough to fill the bucket within a century"
+            }
+            PolicyError::WaitWithoutRefill => {
+                "bucket.empty: \"wait\" needs a refill to wait for; set bucket.refill_per_second or write \"fail\""
+            }
+        }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl core::error::Error for PolicyError {}

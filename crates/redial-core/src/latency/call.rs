@@ -1,0 +1,214 @@
+//! One call as its pace hears of it, read from the call's notes.
+//!
+//! Only the first attempt is timed, from its start until its answer begins: later ones start when
+//! something is slow or failed already, and would say more about that than about the method. What
+//! failed says nothing about latency, and what could not be kept commits a call before its answer.
+
+use super::LatencyEstimator;
+use crate::time::Ns;
+use crate::{Directive, Event, HedgeDelay};
+
+/// What is remembered of one call so that its notes tell a [`LatencyEstimator`] how long its first attempt took
+/// and whether its hedge won.
+#[derive(Clone, Copy, Debug)]
+pub struct CallLatency {
+    began: Ns,
+    /// The delay of its hedges is the pace's.
+    paced: bool,
+    /// Its hedge was sent by the delay.
+    hedged: bool,
+    stage: Stage,
+}
+
+/// What is known of the first attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// It was counted when its hedge was sent.
+    Counted,
+    OverLimitAction,
+}
+
+impl CallLatency {
+    /// A call that begins with this word of its pace.
+    #[must_use]
+    pub const fn new(delay: Option<HedgeDelay>) -> Self {
+        CallLatency { began: 0, paced: delay.is_some(), hedged: false, stage: Stage::Running }
+    }
+
+    /// Whether the moments of further notes matter.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.stage != Stage::OverLimitAction
+    }
+
+    /// Takes a note of the call.
+    pub fn record(&mut self, at: Ns, event: &Event, estimator: &LatencyEstimator) {
+        if self.stage == Stage::OverLimitAction {
+            return;
+        }
+        let took = at.saturating_sub(self.began);
+        match *event {
+            Event::AttemptStarted { attempt: 1, .. } => self.began = at,
+            Event::AttemptStarted { .. } if !self.hedged => {
+                self.hedged = true;
+                if estimator.hedged(took) {
+                    self.stage = Stage::Counted;
+                }
+            }
+            Event::Committed { attempt } => self.answered(attempt, took, estimator),
+            Event::AttemptOutcome { attempt, classification }
+                if classification.directive == Directive::Succeed =>
+            {
+                self.answered(attempt, took, estimator);
+            }
+            Event::AttemptCancelled { attempt: 1 } => {
+                self.still_running(took, estimator);
+                self.end(estimator, LatencyEstimator::hedge_lost);
+            }
+            Event::AttemptOutcome { attempt: 1, .. } | Event::NotReplayable => {
+                self.stage = Stage::OverLimitAction
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, attempt: u32, took: Ns, estimator: &LatencyEstimator) {
+        if attempt > 1 {
+            self.still_running(took, estimator);
+            self.end(estimator, LatencyEstimator::hedge_won);
+        } else {
+            if self.stage == Stage::Running {
+                estimator.took(took);
+            }
+            self.end(estimator, LatencyEstimator::hedge_lost);
+        }
+    }
+
+    /// The first attempt has not answered, and will not be waited for.
+    fn still_running(&self, took: Ns, estimator: &LatencyEstimator) {
+        if self.stage == Stage::Running {
+            estimator.longer(took);
+        }
+    }
+
+    fn end(&mut self, estimator: &LatencyEstimator, hedge: fn(&LatencyEstimator)) {
+        // Another delay says nothing about hedges at this one.
+        if self.hedged && self.paced {
+            hedge(estimator);
+        }
+        self.stage = Stage::OverLimitAction;
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::{Classification, Failure, HedgeAt, LatencyEstimate};
+
+    const MS: Ns = 1_000_000;
+    const FIRST: Event = Event::AttemptStarted { attempt: 1, number: 1 };
+    const HEDGE: Event = Event::AttemptStarted { attempt: 2, number: 2 };
+
+    fn outcome(attempt: u32, directive: Directive) -> Event {
+        Event::AttemptOutcome { attempt, classification: Classification::from(directive) }
+    }
+
+    /// What a pace that has heard of one latency of 10 ms knows after these notes, which begin at
+    /// some moment: estimate in whole ms, samples, share of wins.
+    fn told(events: &[(Ns, Event)]) -> (u128, u32, Option<f64>) {
+        let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
+        estimator.took(10 * MS);
+        let mut call_latency = CallLatency::new(estimator.delay());
+        for (at, event) in events {
+            call_latency.record(1_000_000_007 + at * MS, event, &estimator);
+        }
+        let LatencyEstimate { estimate, samples, win_rate, .. } = estimator.read();
+        (estimate.unwrap().as_millis(), samples, win_rate)
+    }
+
+    #[test]
+    fn an_answer_is_timed_from_its_start_to_its_headers_or_its_status() {
+        let headers = Event::Committed { attempt: 1 };
+        let ended = outcome(1, Directive::Succeed);
+        assert_eq!(told(&[(0, FIRST), (20, headers), (900, ended)]), (18, 2, None));
+        assert_eq!(told(&[(0, FIRST), (20, ended)]), (18, 2, None));
+        assert_eq!(told(&[(0, FIRST), (10, ended)]), (9, 2, None), "not above is below");
+        assert_eq!(told(&[(5, FIRST), (15, headers), (900, ended)]), (9, 2, None));
+    }
+
+    #[test]
+    fn an_attempt_whose_hedge_was_sent_counts_once_as_above_whoever_answers() {
+        let cancelled = (12, Event::AttemptCancelled { attempt: 1 });
+        let won = [(0, FIRST), (10, HEDGE), (12, Event::Committed { attempt: 2 }), cancelled];
+        assert_eq!(told(&won[..2]), (18, 2, None), "as soon as the hedge is sent");
+        assert_eq!(told(&won), (18, 2, Some(1.0)));
+        let trailers = [won[0], won[1], (12, outcome(2, Directive::Succeed)), cancelled];
+        assert_eq!(told(&trailers), (18, 2, Some(1.0)));
+        let lost = [won[0], won[1], (12, Event::Committed { attempt: 1 })];
+        assert_eq!(told(&lost), (18, 2, Some(0.0)));
+        let deadline = [won[0], won[1], (900, Event::AttemptCancelled { attempt: 1 })];
+        assert_eq!(told(&deadline), (18, 2, Some(0.0)));
+    }
+
+    #[test]
+    fn further_hedges_say_nothing_more_of_the_first_attempt() {
+        let third = (20, Event::AttemptStarted { attempt: 3, number: 3 });
+        assert_eq!(told(&[(0, FIRST), (10, HEDGE), third]), (18, 2, None));
+    }
+
+    #[test]
+    fn a_hedge_before_the_estimate_says_only_what_is_certain() {
+        // The hedge was sent at 5 ms, say by a cap, when nobody knew.
+        let early = [(0, FIRST), (5, HEDGE)];
+        assert_eq!(told(&early), (10, 1, None));
+        let won = |at| told(&[early[0], early[1], (at, Event::Committed { attempt: 2 })]);
+        assert_eq!(won(7), (10, 2, Some(1.0)), "it may have answered at 8 ms or at 80");
+        assert_eq!(won(10), (18, 2, Some(1.0)), "it is slower than 10 ms for certain");
+        let itself = |at| told(&[early[0], early[1], (at, Event::Committed { attempt: 1 })]);
+        assert_eq!(itself(7), (9, 2, Some(0.0)));
+        assert_eq!(itself(70), (18, 2, Some(0.0)));
+    }
+
+    #[test]
+    fn who_is_cancelled_or_runs_into_the_deadline_took_longer_than_that() {
+        assert_eq!(told(&[(0, FIRST), (9, Event::AttemptCancelled { attempt: 1 })]), (10, 2, None));
+        assert_eq!(
+            told(&[(0, FIRST), (11, Event::AttemptCancelled { attempt: 1 })]),
+            (18, 2, None)
+        );
+        let attempt_timeout_action = [(0, FIRST), (11, Event::AttemptTimedOut { attempt: 1 })];
+        let cancelled = (11, Event::AttemptCancelled { attempt: 1 });
+        assert_eq!(
+            told(&[attempt_timeout_action[0], attempt_timeout_action[1], cancelled]),
+            (18, 2, None)
+        );
+    }
+
+    #[test]
+    fn failures_replacements_and_what_is_sealed_say_nothing() {
+        let failed = outcome(1, Directive::Retry(Failure::server()));
+        let answered = (30, Event::Committed { attempt: 2 });
+        assert_eq!(told(&[(0, FIRST), (20, failed), (20, HEDGE), answered]), (10, 1, None));
+        let replaced = (20, Event::AttemptStarted { attempt: 2, number: 1 });
+        assert_eq!(told(&[(0, FIRST), (20, failed), replaced, answered]), (10, 1, None));
+        assert_eq!(told(&[(0, FIRST), (20, outcome(1, Directive::Fail))]), (10, 1, None));
+        let sealed =
+            [(0, FIRST), (20, Event::NotReplayable), (20, Event::Committed { attempt: 1 })];
+        assert_eq!(told(&sealed), (10, 1, None));
+    }
+
+    #[test]
+    fn a_hedge_by_another_delay_does_not_count_as_won_or_lost() {
+        let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(9).build());
+        estimator.took(10 * MS);
+        let mut call_latency = CallLatency::new(estimator.delay());
+        assert!(call_latency.is_running());
+        for (at, event) in [(0, FIRST), (10, HEDGE), (12, Event::Committed { attempt: 2 })] {
+            call_latency.record(at * MS, &event, &estimator);
+        }
+        assert!(!call_latency.is_running());
+        assert_eq!((estimator.read().samples, estimator.read().win_rate), (2, None));
+    }
+}

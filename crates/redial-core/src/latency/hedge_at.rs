@@ -1,0 +1,172 @@
+//! What is asked of a pace: the quantile, its bounds, and how many samples it takes.
+//!
+//! Invariant: a [`HedgeAt`] is without a [`PolicyError`]; nothing changes it later.
+
+use core::time::Duration;
+
+use super::SAMPLES_MAX;
+use super::state::{FRACTION, STEP};
+use crate::PolicyError;
+use crate::time::{NEVER, Ns, ms, ns};
+
+/// The smallest quantile that is followed.
+pub const QUANTILE_MIN: f64 = 0.001;
+/// The largest quantile that is followed: what fewer than one call in a thousand reaches is not told
+/// from recent calls.
+pub const QUANTILE_MAX: f64 = 0.999;
+
+/// Hedges follow after the latency that this share of recent attempts stayed below.
+///
+/// ```
+/// use redial_core::{HedgeAt, PolicyError, ms};
+///
+/// const SLOW: HedgeAt = HedgeAt::quantile(0.95).floor(ms(5)).cap(ms(500)).samples(200).build();
+/// assert_eq!(SLOW.share(), 0.95);
+///
+/// let wrong = HedgeAt::quantile(0.95).floor(ms(5)).cap(ms(4)).try_build();
+/// assert_eq!(wrong, Err(PolicyError::FloorAboveCap));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HedgeAt {
+    quantile: f64,
+    pub(super) floor: Ns,
+    pub(super) cap: Ns,
+    pub(super) samples: u32,
+    /// The share of a step that a latency below the estimate takes from it, in 2^-24.
+    pub(super) below: u32,
+    /// How many samples it takes until steps have their final size.
+    pub(super) settled: u32,
+}
+
+impl HedgeAt {
+    /// The shortest delay, unless another is said.
+    pub const FLOOR: Duration = ms(1);
+    /// How many samples the delay needs, unless another number is said.
+    pub const SAMPLES: u32 = 100;
+
+    /// The latency that this share of attempts stays below; a share of 0.99 is the 99th percentile.
+    pub const fn quantile(share: f64) -> HedgeAtBuilder {
+        HedgeAtBuilder {
+            quantile: share,
+            floor: HedgeAt::FLOOR,
+            cap: Duration::MAX,
+            samples: HedgeAt::SAMPLES,
+        }
+    }
+
+    /// The quantile, as a share.
+    #[must_use]
+    pub const fn share(&self) -> f64 {
+        self.quantile
+    }
+}
+
+/// A [`HedgeAt`] that is being written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct HedgeAtBuilder {
+    quantile: f64,
+    floor: Duration,
+    cap: Duration,
+    samples: u32,
+}
+
+impl HedgeAtBuilder {
+    /// No hedge follows sooner than this; 1 ms by default.
+    pub const fn floor(mut self, shortest: Duration) -> Self {
+        self.floor = shortest;
+        self
+    }
+
+    /// No hedge follows later than this; no cap by default. A cap below the quantile sends more
+    /// hedges than the quantile would.
+    pub const fn cap(mut self, longest: Duration) -> Self {
+        self.cap = longest;
+        self
+    }
+
+    /// How many latencies must be known before the delay follows them; 100 by default.
+    pub const fn samples(mut self, least: u32) -> Self {
+        self.samples = least;
+        self
+    }
+
+    /// Checked by the compiler, where it is written in a `const` or `static`.
+    ///
+    /// # Panics
+    /// There is a [`PolicyError`]; [`HedgeAtBuilder::build`] returns it.
+    #[must_use]
+    pub const fn build(self) -> HedgeAt {
+        match self.try_build() {
+            Ok(at) => at,
+            Err(problem) => panic!("{}", problem.text()),
+        }
+    }
+
+    /// Checked at run time.
+    ///
+    /// # Errors
+    /// What is wrong, and what to write instead.
+    pub const fn try_build(self) -> Result<HedgeAt, PolicyError> {
+        let HedgeAtBuilder { quantile, samples, .. } = self;
+        let (floor, cap) = (ns(self.floor), ns(self.cap));
+        if !(quantile >= QUANTILE_MIN && quantile <= QUANTILE_MAX) {
+            return Err(PolicyError::Quantile);
+        }
+        if floor > cap || floor == NEVER {
+            return Err(PolicyError::FloorAboveCap);
+        }
+        if samples == 0 || samples > SAMPLES_MAX {
+            return Err(PolicyError::Samples);
+        }
+        let below = ((1.0 - quantile) * (1 << 24) as f64 + 0.5) as u32;
+        let rare = if quantile > 0.5 { 1.0 - quantile } else { quantile };
+        // The step that learns fastest from n samples is 1 / (n × density), and the density of the
+        // logarithm is, in tails like those of latencies, about 1.5 of the rare share to the octave.
+        let octaves = STEP as f64 / (1 << FRACTION) as f64;
+        let settled = (1.0 / (1.5 * rare * octaves)) as u32;
+        let settled = if settled > SAMPLES_MAX { SAMPLES_MAX } else { settled };
+        Ok(HedgeAt { quantile, floor, cap, samples, below, settled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_to_write_instead() {
+        let of = HedgeAt::quantile;
+        for share in [0.0, 0.000_99, 0.999_1, 1.0, -0.5, 99.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(of(share).try_build(), Err(PolicyError::Quantile), "{share}");
+        }
+        for share in [QUANTILE_MIN, 0.5, QUANTILE_MAX] {
+            assert_eq!(of(share).build().share(), share);
+        }
+        assert!(of(0.9).floor(ms(7)).cap(ms(7)).try_build().is_ok());
+        assert_eq!(of(0.9).floor(ms(8)).cap(ms(7)).try_build(), Err(PolicyError::FloorAboveCap));
+        assert_eq!(of(0.9).cap(Duration::ZERO).try_build(), Err(PolicyError::FloorAboveCap));
+        assert_eq!(of(0.9).floor(Duration::MAX).try_build(), Err(PolicyError::FloorAboveCap));
+        assert!(of(0.9).floor(Duration::ZERO).cap(Duration::ZERO).try_build().is_ok());
+        for (samples, fits) in [(0, false), (1, true), (SAMPLES_MAX, true), (4096, false)] {
+            let built = of(0.9).samples(samples).try_build();
+            assert_eq!(built.err(), (!fits).then_some(PolicyError::Samples), "{samples}");
+        }
+    }
+
+    #[test]
+    fn shares_are_rounded_and_steps_settle_after_a_bounded_number_of_samples() {
+        let of = |share| HedgeAt::quantile(share).build();
+        // 0.1 × 2^24 is 1677721.6.
+        assert_eq!((of(0.9).below, of(0.5).below), (1_677_722, 1 << 23));
+        assert_eq!(of(0.999).settled, SAMPLES_MAX);
+        assert!(of(0.9).settled < SAMPLES_MAX);
+        assert_eq!(of(0.9).settled, of(0.1).settled, "both are as rare");
+    }
+
+    #[test]
+    #[should_panic(expected = "write 0.99 for the 99th percentile")]
+    fn a_percentage_in_place_of_a_share_says_how_to_write_it() {
+        let _ = HedgeAt::quantile(99.0).build();
+    }
+}

@@ -1,0 +1,207 @@
+//! What a pace remembers, in 64 bits: an estimate that latencies move, and the share of hedges that
+//! won.
+//!
+//! Invariant: each field stays within its bits, for any latency and any number of them.
+
+use super::{HedgeAt, PROBE_AFTER, RACES, SAMPLES_MAX, WIN_RATE_RESUME, WIN_RATE_STOP};
+use crate::time::Ns;
+
+/// The bits of an octave.
+pub(super) const FRACTION: u32 = 22;
+pub(super) const OCTAVE: u32 = 1 << FRACTION;
+/// What a latency moves the estimate by, all in all: up by one part of it, or down by the other.
+pub(super) const STEP: u32 = OCTAVE / 8;
+
+const ESTIMATE_BITS: u32 = 6 + FRACTION;
+pub(super) const SAMPLES_BITS: u32 = 12;
+const RATE_BITS: u32 = 10;
+const RACES_BITS: u32 = 5;
+const SLOW_BITS: u32 = 8;
+pub(super) const RATE_FULL: u32 = (1 << RATE_BITS) - 1;
+const STOP_BELOW: u32 = (WIN_RATE_STOP * RATE_FULL as f64) as u32;
+const RESUME_AT: u32 = (WIN_RATE_RESUME * RATE_FULL as f64) as u32;
+
+// The flag takes the last bit.
+const _: () = assert!(ESTIMATE_BITS + SAMPLES_BITS + RATE_BITS + RACES_BITS + SLOW_BITS + 1 == 64);
+const _: () = assert!(RACES < 1 << RACES_BITS && PROBE_AFTER < 1 << SLOW_BITS);
+
+/// All that a pace remembers, out of its 64 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EstimatorState {
+    /// The quantile, scaled.
+    pub(super) estimate: u32,
+    pub(super) samples: u32,
+    /// The share of hedges that won, in parts of [`RATE_FULL`].
+    pub(super) rate: u32,
+    /// How many hedges are in it, up to [`RACES`].
+    pub(super) races: u32,
+    /// While stopped: how many slow calls until the next probe; 0: the next calls hedge.
+    pub(super) slow: u32,
+    pub(super) stopped: bool,
+}
+
+impl EstimatorState {
+    /// A latency lay above the estimate, or not.
+    pub(super) fn sample(&mut self, latency: u32, above: bool, at: HedgeAt) {
+        if self.samples == 0 {
+            self.estimate = latency;
+            self.count();
+            return;
+        }
+        // Few samples say little about where the quantile is, so that steps begin large.
+        let step = (u64::from(STEP) * u64::from(at.settled) / u64::from(self.samples))
+            .clamp(u64::from(STEP), u64::from(OCTAVE));
+        let down = (step * u64::from(at.below)) >> 24;
+        // Both are below an octave.
+        let (up, down) = ((step - down) as u32, down as u32);
+        if above {
+            self.estimate = (self.estimate + up).min((1 << ESTIMATE_BITS) - 1);
+            self.slow = self.slow.saturating_sub(1);
+        } else {
+            self.estimate = self.estimate.saturating_sub(down);
+        }
+        self.count();
+    }
+
+    pub(super) fn count(&mut self) {
+        self.samples = (self.samples + 1).min(SAMPLES_MAX);
+    }
+
+    pub(super) fn raced(&mut self) {
+        self.races = (self.races + 1).min(RACES);
+    }
+
+    /// Stops or goes on; `slow`: how many slow calls until the next probe, if it stays stopped.
+    pub(super) fn judge(&mut self, slow: u32) {
+        if self.stopped {
+            self.stopped = self.rate < RESUME_AT;
+        } else {
+            self.stopped = self.races == RACES && self.rate < STOP_BELOW;
+        }
+        self.slow = if self.stopped { slow } else { 0 };
+    }
+}
+
+impl From<u64> for EstimatorState {
+    fn from(mut bits: u64) -> Self {
+        let mut take = |width: u32| {
+            let low = bits & ((1 << width) - 1);
+            bits >>= width;
+            low as u32
+        };
+        EstimatorState {
+            estimate: take(ESTIMATE_BITS),
+            samples: take(SAMPLES_BITS),
+            rate: take(RATE_BITS),
+            races: take(RACES_BITS),
+            slow: take(SLOW_BITS),
+            stopped: take(1) == 1,
+        }
+    }
+}
+
+impl From<EstimatorState> for u64 {
+    fn from(word: EstimatorState) -> u64 {
+        let fields = [
+            (u32::from(word.stopped), 1),
+            (word.slow, SLOW_BITS),
+            (word.races, RACES_BITS),
+            (word.rate, RATE_BITS),
+            (word.samples, SAMPLES_BITS),
+            (word.estimate, ESTIMATE_BITS),
+        ];
+        fields.into_iter().fold(0, |bits, (value, width)| {
+            debug_assert!(value >> width == 0, "{value} does not fit into {width} bits");
+            bits << width | u64::from(value)
+        })
+    }
+}
+
+/// A span on a scale on which a doubling is one octave, wherever it begins. Within an octave it is
+/// straight rather than a logarithm: only its order and its size in octaves are needed.
+pub(super) fn scale(span: Ns) -> u32 {
+    let span = span.max(1);
+    let octave = span.ilog2();
+    // The bits below the highest one, as a fraction.
+    let fraction =
+        if octave > FRACTION { span >> (octave - FRACTION) } else { span << (FRACTION - octave) };
+    (octave << FRACTION) + (fraction as u32 & (OCTAVE - 1))
+}
+
+/// The span at this place of the scale, rounded down.
+pub(super) fn unscale(scaled: u32) -> Ns {
+    let octave = scaled >> FRACTION;
+    let mantissa = u64::from(OCTAVE | scaled & (OCTAVE - 1));
+    if octave > FRACTION {
+        mantissa << (octave - FRACTION)
+    } else {
+        mantissa >> (FRACTION - octave)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use crate::time::NEVER;
+
+    const MS: Ns = 1_000_000;
+
+    #[test]
+    fn a_win_rate_at_a_threshold_goes_on() {
+        let word = EstimatorState {
+            estimate: 1,
+            samples: 1,
+            rate: 0,
+            races: RACES,
+            slow: 0,
+            stopped: false,
+        };
+        for (rate, stopped, then) in [
+            (STOP_BELOW, false, false),
+            (STOP_BELOW - 1, false, true),
+            (RESUME_AT, true, false),
+            (RESUME_AT - 1, true, true),
+        ] {
+            let mut word = EstimatorState { rate, stopped, ..word };
+            word.judge(7);
+            let slow = if then { 7 } else { 0 };
+            assert_eq!((word.stopped, word.slow), (then, slow), "{rate}, stopped {stopped}");
+        }
+    }
+
+    #[test]
+    fn the_scale_keeps_order_and_comes_back_within_a_millionth() {
+        let mut random = Random::new(5);
+        for _ in 0..100_000 {
+            let shift = (random.bits() % 64) as u32;
+            let (one, other) = (random.bits() >> shift, random.bits() >> shift);
+            let (less, more) = (one.min(other), one.max(other));
+            assert!(scale(less) <= scale(more), "{less} {more}");
+            let back = unscale(scale(one));
+            assert!(back <= one.max(1) && one.max(1) - back <= one >> 20, "{one} {back}");
+        }
+        for span in [0, 1, 2, 3, (1 << 22) - 1, 1 << 22, (1 << 22) + 1] {
+            assert_eq!(unscale(scale(span)), span.max(1), "small spans are exact");
+        }
+        assert_eq!(scale(NEVER), (1 << ESTIMATE_BITS) - 1);
+        assert_eq!(scale(8 * MS) - scale(4 * MS), OCTAVE);
+    }
+
+    #[test]
+    fn a_word_holds_every_field_at_its_most() {
+        let most = EstimatorState {
+            estimate: (1 << ESTIMATE_BITS) - 1,
+            samples: SAMPLES_MAX,
+            rate: RATE_FULL,
+            races: (1 << RACES_BITS) - 1,
+            slow: (1 << SLOW_BITS) - 1,
+            stopped: true,
+        };
+        assert_eq!((u64::from(most), EstimatorState::from(NEVER)), (NEVER, most));
+        let mixed =
+            EstimatorState { estimate: 5, samples: 0, rate: 9, races: 0, slow: 3, stopped: false };
+        assert_eq!(EstimatorState::from(u64::from(mixed)), mixed);
+    }
+}

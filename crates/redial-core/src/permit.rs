@@ -1,0 +1,298 @@
+//! What a call holds of a throttle: taken, used, and settled exactly once (decisions P6, S3, S4).
+//!
+//! Invariant: a purse holds at most one payment that its retry or hedge has used, the last, and at
+//! most one that waits for its start. Every way out resolves both: a start uses what waits and
+//! consumes what was used before, a success hands what was used back to the throttle, a failure or
+//! a cancelled call consumes it, and what never started is refunded, dropped or not.
+//! Invariant: a call that started is reported as succeeded, failed or cancelled exactly once.
+
+use crate::time::Ns;
+use crate::{Bucket, Cost, Grant, Withdrawal};
+
+/// A call's dealings with one throttle.
+#[derive(Debug)]
+pub struct Permit<T: Bucket> {
+    throttle: T,
+    /// What the last retry or hedge that started took.
+    used: Option<Withdrawal>,
+    /// What was taken for the next one.
+    waiting: Option<Withdrawal>,
+    call: Reported,
+}
+
+/// What the throttle knows of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    Started,
+    Ended,
+}
+
+impl<T: Bucket> Permit<T> {
+    /// An empty purse.
+    #[must_use]
+    pub const fn new(throttle: T) -> Self {
+        Permit { throttle, used: None, waiting: None, call: Reported::Nothing }
+    }
+
+    /// The throttle behind it.
+    #[must_use]
+    pub const fn throttle(&self) -> &T {
+        &self.throttle
+    }
+
+    /// The first attempt is about to start.
+    pub fn call_started(&mut self) {
+        debug_assert!(self.call == Reported::Nothing, "a call starts once");
+        self.call = Reported::Started;
+        self.throttle.call_started();
+    }
+
+    /// Counts a failure.
+    pub fn failed(&self) {
+        self.throttle.failed();
+    }
+
+    /// Asks for a retry or hedge.
+    pub fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
+        let grant = self.throttle.withdraw(cost, now);
+        self.hold(grant);
+        grant
+    }
+
+    /// Holds what a later answer granted. What comes after the end goes back at once.
+    pub fn hold(&mut self, grant: Grant) {
+        if let Grant::Now(taken) | Grant::After(_, taken) = grant {
+            debug_assert!(self.waiting.is_none(), "paid twice for one retry");
+            self.waiting = Some(taken);
+            if self.call == Reported::Ended {
+                self.refund_unstarted();
+            }
+        }
+    }
+
+    /// The retry or hedge that was paid for starts; what the one before it took is consumed.
+    pub fn started(&mut self) {
+        if let Some(taken) = self.waiting.take() {
+            self.used = Some(taken);
+        }
+    }
+
+    /// The call succeeded: what its last retry took goes back by the throttle's own rule.
+    pub fn succeeded(&mut self) {
+        self.refund_unstarted();
+        if self.call != Reported::Ended {
+            self.call = Reported::Ended;
+            self.throttle.succeeded(self.used.take());
+        }
+    }
+
+    /// The call failed for good: what was taken for a retry that never started goes back.
+    pub fn call_failed(&mut self) {
+        self.end(T::call_failed);
+    }
+
+    /// The application dropped the call: what was taken for a retry that never started goes back.
+    pub fn call_cancelled(&mut self) {
+        self.end(T::call_cancelled);
+    }
+
+    fn end(&mut self, report: fn(&T, Option<Withdrawal>)) {
+        self.refund_unstarted();
+        let used = self.used.take();
+        if core::mem::replace(&mut self.call, Reported::Ended) == Reported::Started {
+            report(&self.throttle, used);
+        }
+    }
+
+    fn refund_unstarted(&mut self) {
+        if let Some(taken) = self.waiting.take() {
+            self.throttle.refund(taken);
+        }
+    }
+}
+
+impl<T: Bucket> Drop for Permit<T> {
+    fn drop(&mut self) {
+        self.call_cancelled();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::throttle::{CostBucket, CostBucketConfig, WhenEmpty};
+
+    const COST: Cost = Cost { kind: Kind::Server };
+
+    /// Twenty tokens that nothing refills; a retry takes 5, a first try adds 1.
+    fn bucket() -> CostBucket {
+        let fixed = CostBucketConfig {
+            refill_per_second: 0.0,
+            empty: WhenEmpty::Fail,
+            ..CostBucketConfig::STANDARD
+        };
+        CostBucket::new(CostBucketConfig { capacity: 20.0, ..fixed }).unwrap()
+    }
+
+    /// What is left after a story about one call.
+    fn left(story: impl FnOnce(&mut Permit<&CostBucket>)) -> f64 {
+        let bucket = bucket();
+        bucket.withdraw(COST, 0);
+        let mut permit = Permit::new(&bucket);
+        story(&mut permit);
+        drop(permit);
+        bucket.tokens(0).unwrap()
+    }
+
+    #[test]
+    fn what_never_started_is_refunded_on_every_way_out_and_once() {
+        let dropped = left(|permit| assert_ne!(permit.withdraw(COST, 0), Grant::Refused));
+        assert_eq!(dropped, 15.0);
+        let ended = left(|permit| {
+            permit.withdraw(COST, 0);
+            permit.call_failed();
+            permit.call_failed();
+        });
+        assert_eq!(ended, 15.0);
+        let won = left(|permit| {
+            permit.withdraw(COST, 0);
+            permit.succeeded();
+        });
+        assert_eq!(won, 16.0, "and the first try added one");
+    }
+
+    #[test]
+    fn what_started_is_consumed_unless_the_call_succeeds() {
+        let used = |end: fn(&mut Permit<&CostBucket>)| {
+            left(|permit| {
+                permit.withdraw(COST, 0);
+                permit.started();
+                end(permit);
+            })
+        };
+        assert_eq!(used(|_dropped| {}), 10.0);
+        let ended_twice = used(|permit| {
+            permit.call_failed();
+            permit.call_failed();
+        });
+        assert_eq!(ended_twice, 10.0);
+        let won_and_ended = used(|permit| {
+            permit.succeeded();
+            permit.call_failed();
+        });
+        assert_eq!(won_and_ended, 15.0, "the retry's 5 are back, and no more");
+    }
+
+    #[test]
+    fn only_the_last_that_started_is_given_back() {
+        let twice = left(|permit| {
+            for _ in 0..2 {
+                permit.withdraw(COST, 0);
+                permit.started();
+            }
+            permit.succeeded();
+        });
+        assert_eq!(twice, 10.0);
+        // One more that is paid for and never starts does not stand in for it.
+        let waiting = left(|permit| {
+            permit.withdraw(COST, 0);
+            permit.started();
+            permit.withdraw(COST, 0);
+            permit.succeeded();
+        });
+        assert_eq!(waiting, 15.0);
+    }
+
+    #[test]
+    fn a_refusal_holds_nothing_and_forgets_nothing() {
+        let refused = left(|permit| {
+            for _ in 0..3 {
+                permit.withdraw(COST, 0);
+                permit.started();
+            }
+            assert_eq!(permit.withdraw(COST, 0), Grant::Refused);
+            permit.hold(Grant::Refused);
+            permit.hold(Grant::Later);
+            permit.succeeded();
+        });
+        assert_eq!(refused, 5.0);
+    }
+
+    /// A throttle that keeps what it is told of a call.
+    #[derive(Default)]
+    struct Calls(core::cell::RefCell<alloc::vec::Vec<(&'static str, Option<Withdrawal>)>>);
+
+    impl Bucket for Calls {
+        fn call_started(&self) {
+            self.0.borrow_mut().push(("started", None));
+        }
+        fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
+            Grant::Now(Withdrawal(5))
+        }
+        fn refund(&self, taken: Withdrawal) {
+            self.0.borrow_mut().push(("back", Some(taken)));
+        }
+        fn succeeded(&self, taken: Option<Withdrawal>) {
+            self.0.borrow_mut().push(("succeeded", taken));
+        }
+        fn call_failed(&self, taken: Option<Withdrawal>) {
+            self.0.borrow_mut().push(("failed", taken));
+        }
+        fn call_cancelled(&self, taken: Option<Withdrawal>) {
+            self.0.borrow_mut().push(("cancelled", taken));
+        }
+        fn tokens(&self, _now: Ns) -> Option<f64> {
+            None
+        }
+    }
+
+    #[test]
+    fn call_is_reported_once_with_what_its_last_retry_took() {
+        type End = fn(&mut Permit<&Calls>);
+        let ends: [(&str, End); 3] = [
+            ("succeeded", |permit| permit.succeeded()),
+            ("failed", |permit| permit.call_failed()),
+            ("cancelled", |permit| permit.call_cancelled()),
+        ];
+        for (name, end) in ends {
+            for (retried, used) in [(false, None), (true, Some(Withdrawal(5)))] {
+                let calls = Calls::default();
+                let mut permit = Permit::new(&calls);
+                permit.call_started();
+                if retried {
+                    permit.withdraw(COST, 0);
+                    permit.started();
+                }
+                permit.withdraw(COST, 0);
+                end(&mut permit);
+                permit.call_failed();
+                permit.succeeded();
+                permit.hold(Grant::Now(Withdrawal(7)));
+                drop(permit);
+                let told = calls.0.take();
+                let [start, back, ended, deadline_action] = told[..] else { panic!("{told:?}") };
+                assert_eq!((start, back), (("started", None), ("back", Some(Withdrawal(5)))));
+                assert_eq!((ended, deadline_action), ((name, used), ("back", Some(Withdrawal(7)))));
+            }
+        }
+        // A call that never starts its first attempt is not reported.
+        let calls = Calls::default();
+        Permit::new(&calls).call_failed();
+        assert_eq!(calls.0.take(), []);
+        let calls = Calls::default();
+        Permit::new(&calls).call_started();
+        assert_eq!(calls.0.take(), [("started", None), ("cancelled", None)], "dropped");
+    }
+
+    #[test]
+    fn a_later_answer_is_held_like_any_other() {
+        let later = left(|permit| {
+            let grant = permit.throttle().withdraw(COST, 0);
+            permit.hold(grant);
+        });
+        assert_eq!(later, 15.0);
+    }
+}

@@ -1,0 +1,457 @@
+//! Smithy's token bucket: retries cost by the kind of failure, time refills it (section S).
+//!
+//! Implementation details: one word says what is missing. Without a refill it is the amount that
+//! was taken, in millionths of a token. With one it is the moment at which the bucket will be full
+//! again, in nanoseconds; `now` stands for "full". Both are the same arithmetic, with a token worth
+//! so many units and `now` fixed at 0 where time changes nothing. A success subtracts without
+//! knowing the time: what is subtracted below `now` is cut off when somebody next takes, and until
+//! then only additions can happen, so nothing is gained by it.
+//!
+//! Invariant: without waiting, `0 <= left <= capacity`; with it, a debt is what callers wait for.
+
+use super::Bucket;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Ns;
+use crate::{Cost, Grant, Kind, PolicyError, Withdrawal};
+
+/// What an empty bucket does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenEmpty {
+    /// It lends, and the caller waits until the refill has paid the debt.
+    Wait,
+    /// It refuses: a circuit breaker.
+    Fail,
+}
+
+/// The parameters of a [`CostBucket`] bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CostBucketConfig {
+    /// How many tokens it holds.
+    pub capacity: f64,
+    /// What a retry costs after a server failure.
+    pub server: f64,
+    /// What a retry costs after a client failure.
+    pub client: f64,
+    /// What a retry costs after throttling.
+    pub throttling: f64,
+    /// What a retry costs after a timeout.
+    pub timeout: f64,
+    /// What a success at the first try adds.
+    pub success: f64,
+    /// How many tokens come back per second.
+    pub refill_per_second: f64,
+    /// What happens when less than the cost is there.
+    pub empty: WhenEmpty,
+}
+
+impl CostBucketConfig {
+    /// Smithy's standard bucket (decision S1).
+    pub const STANDARD: CostBucketConfig = CostBucketConfig {
+        capacity: 500.0,
+        server: 5.0,
+        client: 5.0,
+        throttling: 10.0,
+        timeout: 10.0,
+        success: 1.0,
+        refill_per_second: 10.0,
+        empty: WhenEmpty::Wait,
+    };
+
+    /// The bucket of the AWS SDKs' rules of 2026 (decision S6).
+    pub const AWS_2026: CostBucketConfig = CostBucketConfig {
+        server: 14.0,
+        client: 14.0,
+        throttling: 5.0,
+        timeout: 14.0,
+        refill_per_second: 0.0,
+        empty: WhenEmpty::Fail,
+        ..CostBucketConfig::STANDARD
+    };
+
+    fn problem(&self) -> Option<PolicyError> {
+        if !(0.0..=1e9).contains(&self.capacity) {
+            return Some(PolicyError::Capacity);
+        }
+        let costs = [self.server, self.client, self.throttling, self.timeout];
+        let counts = |tokens: f64| tokens >= 0.0 && tokens.is_finite();
+        if !costs.iter().all(|cost| counts(*cost)) {
+            return Some(PolicyError::Cost);
+        }
+        if !counts(self.success) {
+            return Some(PolicyError::Success);
+        }
+        // A single kind that can never be paid is a way to forbid its retries (a small bucket with
+        // the standard's other costs); a bucket that can pay for none is a mistake.
+        if costs.iter().all(|cost| *cost > self.capacity) {
+            return Some(PolicyError::CostAboveCapacity);
+        }
+        let refill = self.refill_per_second;
+        if refill == 0.0 {
+            return (self.empty == WhenEmpty::Wait).then_some(PolicyError::WaitWithoutRefill);
+        }
+        let fills =
+            refill.is_finite() && refill.is_sign_positive() && self.capacity / refill <= CENTURY;
+        (!fills).then_some(PolicyError::Refill)
+    }
+}
+
+/// A hundred years in seconds: the slowest refill whose arithmetic fits a word.
+const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
+/// Units per token where time changes nothing.
+const MICRO: f64 = 1e6;
+/// Units per second of refill.
+const NANO: f64 = 1e9;
+
+/// A bucket whose retries cost by the kind of failure.
+#[derive(Debug)]
+pub struct CostBucket {
+    /// What is missing; see the head of this file.
+    missing: AtomicU64,
+    spec: CostBucketConfig,
+    /// What a full bucket holds, in units.
+    capacity: u64,
+    /// What one token is worth in units.
+    unit: f64,
+}
+
+impl CostBucket {
+    /// A full bucket.
+    ///
+    /// # Errors
+    /// A contradiction in the parameters, with what to write instead.
+    pub fn new(spec: CostBucketConfig) -> Result<Self, PolicyError> {
+        if let Some(problem) = spec.problem() {
+            return Err(problem);
+        }
+        let unit =
+            if spec.refill_per_second == 0.0 { MICRO } else { NANO / spec.refill_per_second };
+        let capacity = to_units(spec.capacity, unit);
+        Ok(CostBucket { missing: AtomicU64::new(0), spec, capacity, unit })
+    }
+
+    /// Its parameters.
+    #[must_use]
+    pub const fn spec(&self) -> &CostBucketConfig {
+        &self.spec
+    }
+
+    /// What a retry costs after a failure of this kind.
+    #[must_use]
+    pub const fn cost(&self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Server => self.spec.server,
+            Kind::Client => self.spec.client,
+            Kind::Throttling => self.spec.throttling,
+            Kind::Timeout => self.spec.timeout,
+        }
+    }
+
+    /// The moment that stands for a full bucket.
+    fn full(&self, now: Ns) -> u64 {
+        if self.spec.refill_per_second == 0.0 { 0 } else { now }
+    }
+
+    fn add(&self, units: u64) {
+        let mut missing = self.missing.load(Ordering::Relaxed);
+        while missing != 0 {
+            let next = missing.saturating_sub(units);
+            let swap = self.missing.compare_exchange_weak(
+                missing,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match swap {
+                Ok(_) => return,
+                Err(current) => missing = current,
+            }
+        }
+    }
+}
+
+impl Bucket for CostBucket {
+    fn watches_calls(&self) -> bool {
+        false
+    }
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
+        let cost = to_units(self.cost(cost.kind), self.unit);
+        let full = self.full(now);
+        let mut missing = self.missing.load(Ordering::Relaxed);
+        loop {
+            let next = missing.max(full).saturating_add(cost);
+            let debt = (next - full).saturating_sub(self.capacity);
+            if debt > 0 && self.spec.empty == WhenEmpty::Fail {
+                return Grant::Refused;
+            }
+            let swap = self.missing.compare_exchange_weak(
+                missing,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match swap {
+                // Units are nanoseconds wherever there is a refill to wait for.
+                Ok(_) if debt > 0 => return Grant::After(debt, Withdrawal(cost)),
+                Ok(_) => return Grant::Now(Withdrawal(cost)),
+                Err(current) => missing = current,
+            }
+        }
+    }
+
+    fn refund(&self, taken: Withdrawal) {
+        self.add(taken.0);
+    }
+
+    fn succeeded(&self, taken: Option<Withdrawal>) {
+        let units = taken.map_or_else(|| to_units(self.spec.success, self.unit), |taken| taken.0);
+        self.add(units);
+    }
+
+    fn tokens(&self, now: Ns) -> Option<f64> {
+        let full = self.full(now);
+        let missing = self.missing.load(Ordering::Relaxed).max(full) - full;
+        Some(self.spec.capacity - missing as f64 / self.unit)
+    }
+}
+
+/// Tokens in units, to the nearest one.
+fn to_units(tokens: f64, unit: f64) -> u64 {
+    (tokens * unit + 0.5) as u64
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use std::thread;
+
+    const SECOND: Ns = 1_000_000_000;
+
+    const SERVER: Cost = Cost { kind: Kind::Server };
+
+    /// Ten tokens that nothing refills; a retry costs 5, and is refused when they are gone.
+    const FIXED: CostBucketConfig = CostBucketConfig {
+        capacity: 10.0,
+        refill_per_second: 0.0,
+        empty: WhenEmpty::Fail,
+        ..CostBucketConfig::STANDARD
+    };
+
+    /// Ten tokens, one comes back per second.
+    const SLOW: CostBucketConfig =
+        CostBucketConfig { capacity: 10.0, refill_per_second: 1.0, ..FIXED };
+
+    fn costs(spec: CostBucketConfig) -> CostBucket {
+        CostBucket::new(spec).unwrap()
+    }
+
+    /// How long a retry must wait; `None`: it is refused.
+    fn wait(costs: &CostBucket, now: Ns) -> Option<Ns> {
+        match costs.withdraw(SERVER, now) {
+            Grant::Now(_) => Some(0),
+            Grant::After(wait, _) => Some(wait),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_retry_costs_by_the_kind_of_failure() {
+        let left = |spec: CostBucketConfig, kind| {
+            let costs = costs(spec);
+            assert!(matches!(costs.withdraw(Cost { kind }, 0), Grant::Now(_)));
+            costs.tokens(0)
+        };
+        for (kind, standard, aws) in [
+            (Kind::Server, 495.0, 486.0),
+            (Kind::Client, 495.0, 486.0),
+            (Kind::Throttling, 490.0, 495.0),
+            (Kind::Timeout, 490.0, 486.0),
+        ] {
+            assert_eq!(left(CostBucketConfig::STANDARD, kind), Some(standard));
+            assert_eq!(left(CostBucketConfig::AWS_2026, kind), Some(aws));
+        }
+    }
+
+    #[test]
+    fn time_refills_the_standard_bucket_and_not_that_of_2026() {
+        for (spec, left) in
+            [(CostBucketConfig::STANDARD, 500.0), (CostBucketConfig::AWS_2026, 486.0)]
+        {
+            let costs = costs(spec);
+            assert_eq!(wait(&costs, 0), Some(0));
+            assert_eq!(costs.tokens(SECOND), Some(left), "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn empty_means_less_than_the_cost() {
+        let costs = costs(CostBucketConfig { server: 2.5, ..FIXED });
+        for left in [7.5, 5.0, 2.5, 0.0] {
+            assert_eq!((wait(&costs, 0), costs.tokens(0)), (Some(0), Some(left)));
+        }
+        assert_eq!((wait(&costs, 0), costs.tokens(0)), (None, Some(0.0)));
+        costs.succeeded(None);
+        costs.succeeded(None);
+        assert_eq!((wait(&costs, 0), costs.tokens(0)), (None, Some(2.0)));
+        costs.succeeded(None);
+        assert_eq!((wait(&costs, 0), costs.tokens(0)), (Some(0), Some(0.5)));
+    }
+
+    #[test]
+    fn time_refills_it_evenly_and_never_above_the_capacity() {
+        let costs = costs(SLOW);
+        wait(&costs, 0);
+        for (now, left) in [(0, 5.0), (SECOND / 4, 5.25), (SECOND, 6.0), (5 * SECOND, 10.0)] {
+            assert_eq!(costs.tokens(now), Some(left));
+        }
+        assert_eq!(costs.tokens(3600 * SECOND), Some(10.0));
+        assert_eq!(wait(&costs, 3600 * SECOND), Some(0));
+        assert_eq!(costs.tokens(3600 * SECOND), Some(5.0), "an idle hour is worth no more");
+    }
+
+    #[test]
+    fn what_is_given_back_after_the_refill_is_not_gained_twice() {
+        let costs = costs(SLOW);
+        let Grant::Now(taken) = costs.withdraw(SERVER, 0) else { panic!("it is full") };
+        let deadline_action = 60 * SECOND;
+        costs.refund(taken);
+        costs.succeeded(Some(taken));
+        assert_eq!(costs.tokens(deadline_action), Some(10.0));
+        assert_eq!(
+            (wait(&costs, deadline_action), wait(&costs, deadline_action)),
+            (Some(0), Some(0))
+        );
+        assert_eq!(
+            (wait(&costs, deadline_action), costs.tokens(deadline_action)),
+            (None, Some(0.0))
+        );
+    }
+
+    #[test]
+    fn a_debt_is_exact_and_each_pays_for_itself() {
+        let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
+        assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(0), Some(0)));
+        assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(5 * SECOND), Some(10 * SECOND)));
+        assert_eq!(costs.tokens(0), Some(-10.0), "a debt is negative");
+        assert_eq!(wait(&costs, 3 * SECOND), Some(12 * SECOND));
+        assert_eq!(wait(&costs, 25 * SECOND), Some(0), "all is paid, and half of it is back");
+    }
+
+    #[test]
+    fn a_clock_that_another_thread_read_a_little_earlier_changes_nothing_much() {
+        let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
+        assert_eq!(wait(&costs, SECOND), Some(0));
+        assert_eq!(wait(&costs, SECOND), Some(0));
+        // Seen from before the others, the bucket is owed the difference too.
+        assert_eq!(wait(&costs, SECOND - 1), Some(5 * SECOND + 1));
+    }
+
+    #[test]
+    fn the_arithmetic_fits_for_the_latest_moment_and_the_slowest_and_fastest_refill() {
+        let slowest =
+            CostBucketConfig { refill_per_second: 10.0 / CENTURY, empty: WhenEmpty::Wait, ..SLOW };
+        let fastest =
+            CostBucketConfig { refill_per_second: f64::MAX, empty: WhenEmpty::Wait, ..SLOW };
+        for spec in [slowest, fastest, SLOW, FIXED] {
+            for now in [0, 1, SECOND, Ns::MAX / 2, Ns::MAX - 1, Ns::MAX] {
+                let costs = costs(spec);
+                for _ in 0..100 {
+                    let grant = costs.withdraw(SERVER, now);
+                    let tokens = costs.tokens(now).unwrap();
+                    assert!(tokens.is_finite() && tokens <= 10.0, "{spec:?}: {grant:?}, {tokens}");
+                }
+                costs.succeeded(None);
+                costs.refund(Withdrawal(u64::MAX));
+                assert_eq!(costs.tokens(now), Some(10.0), "{spec:?} at {now}");
+            }
+        }
+        // Half of the slowest bucket takes half of a century.
+        let costs = costs(slowest);
+        assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(0), Some(0)));
+        let half = wait(&costs, 0).unwrap() as f64 / NANO / CENTURY;
+        assert!((half - 0.5).abs() < 1e-9, "{half}");
+        // A refill faster than the clock is one that is never missed.
+        let costs = self::costs(fastest);
+        assert!((0..1000).all(|_| wait(&costs, 0) == Some(0)));
+    }
+
+    #[test]
+    fn no_success_passes_the_capacity() {
+        for success in [0.0, 1.0, 1e9, f64::MAX] {
+            let costs = costs(CostBucketConfig { success, ..FIXED });
+            costs.succeeded(None);
+            assert_eq!(costs.tokens(0), Some(10.0));
+            wait(&costs, 0);
+            costs.succeeded(None);
+            assert_eq!(costs.tokens(0), Some((5.0 + success).min(10.0)));
+        }
+    }
+
+    #[test]
+    fn parameters_are_refused_where_they_make_no_sense() {
+        let of = |spec| CostBucket::new(spec).err();
+        for capacity in [-1.0, 2e9, f64::NAN, f64::INFINITY] {
+            assert_eq!(of(CostBucketConfig { capacity, ..FIXED }), Some(PolicyError::Capacity));
+        }
+        for cost in [-1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(of(CostBucketConfig { server: cost, ..FIXED }), Some(PolicyError::Cost));
+            assert_eq!(of(CostBucketConfig { success: cost, ..FIXED }), Some(PolicyError::Success));
+        }
+        assert_eq!(
+            of(CostBucketConfig { capacity: 4.0, ..FIXED }),
+            Some(PolicyError::CostAboveCapacity)
+        );
+        for (cost, problem) in [(10.0, None), (10.5, Some(PolicyError::CostAboveCapacity))] {
+            let [server, client, throttling, timeout] = [cost; 4];
+            assert_eq!(
+                of(CostBucketConfig { server, client, throttling, timeout, ..FIXED }),
+                problem
+            );
+        }
+        for refill_per_second in [-1.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE] {
+            assert_eq!(
+                of(CostBucketConfig { refill_per_second, ..FIXED }),
+                Some(PolicyError::Refill)
+            );
+        }
+        // A bucket may take a hundred years to fill, and no longer.
+        for (seconds, problem) in [(3_155_760_000.0, None), (3.156e9, Some(PolicyError::Refill))] {
+            assert_eq!(
+                of(CostBucketConfig { refill_per_second: 10.0 / seconds, ..FIXED }),
+                problem
+            );
+        }
+        let endless = CostBucketConfig { empty: WhenEmpty::Wait, ..FIXED };
+        assert_eq!(of(endless), Some(PolicyError::WaitWithoutRefill));
+        assert_eq!(of(CostBucketConfig::STANDARD), None);
+        assert_eq!(of(CostBucketConfig::AWS_2026), None);
+    }
+
+    #[test]
+    fn threads_that_take_until_refused_get_exactly_the_capacity() {
+        let costs = costs(CostBucketConfig { capacity: 50_000.0, ..FIXED });
+        let granted: usize = thread::scope(|scope| {
+            let take = || (0..20_000).map_while(|_| wait(&costs, 0));
+            let takers = [(); 8].map(|()| scope.spawn(move || take().count()));
+            takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+        });
+        assert_eq!((granted, costs.tokens(0)), (10_000, Some(0.0)));
+    }
+
+    #[test]
+    fn threads_that_borrow_at_one_moment_are_each_served_at_a_moment_of_their_own() {
+        let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
+        let mut waits: Vec<Ns> = thread::scope(|scope| {
+            let takers = [(); 8].map(|()| {
+                scope.spawn(|| (0..100).map(|_| wait(&costs, 0).unwrap()).collect::<Vec<_>>())
+            });
+            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+        });
+        waits.sort_unstable();
+        // Two find the bucket full enough; the rest queue up, five seconds apart.
+        let expected = (0..800).map(|k: u64| k.saturating_sub(1) * 5 * SECOND);
+        assert!(waits.into_iter().eq(expected));
+        assert_eq!(costs.tokens(0), Some(10.0 - 4000.0));
+    }
+}

@@ -1,0 +1,80 @@
+//! Goal: a program with more places than there are budgets is told so, and loses nothing else.
+//!
+//! Method: 517 places, each written out, since a place is where it is written. A program of its own:
+//! the table is one for the whole program, and here it is full.
+#![cfg(not(loom))]
+
+use redial_core::throttle::{CallSite, call_sites_share_a_budget};
+use redial_core::{Bucket, Cost, Grant, Kind};
+
+/// How many places have a budget of their own.
+const CALL_SITES_MAX: usize = 511;
+
+const COST: Cost = Cost { kind: Kind::Server };
+
+#[track_caller]
+fn here() -> CallSite {
+    CallSite::here()
+}
+
+#[test]
+fn the_places_after_the_511th_share_one_budget() {
+    #[rustfmt::skip]
+    let places = [
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+        here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
+    ];
+    for (nth, place) in places.iter().enumerate() {
+        assert_eq!(call_sites_share_a_budget(), nth > CALL_SITES_MAX, "before place {nth}");
+        assert!(matches!(place.withdraw(COST, 0), Grant::Now(_)));
+    }
+    let (own, shared) = places.split_at(CALL_SITES_MAX);
+    assert!(own.iter().all(|place| place.tokens(0) == Some(9.0)));
+    assert_eq!(shared.len(), 6);
+    assert!(shared.iter().all(|place| place.tokens(0) == Some(4.0)));
+}

@@ -1,0 +1,398 @@
+//! Goal: a pace follows the quantile that it was asked for, on any distribution, when it changes,
+//! when attempts are cancelled because their hedges won, and under many callers at once; and it
+//! stops hedging where hedges do not win, and there alone.
+//!
+//! Method: latencies with a seed. What is judged is the rank of the estimate: the share of fresh
+//! latencies of the same distribution that stay below it. Calls are played on virtual time, many at
+//! once, and tell the pace what a machine notes.
+#![cfg(not(loom))]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::thread;
+
+use redial_core::latency::{PROBE_AFTER, SAMPLES_MAX};
+use redial_core::{
+    CallLatency, Directive, Event, HedgeAt, HedgeDelay, LatencyEstimator, Ns, Random, duration, ms,
+    ns,
+};
+
+const MS: f64 = 1e6;
+
+/// A distribution of latencies.
+#[derive(Clone, Copy, Debug)]
+enum Latency {
+    /// With this median in ms, and this deviation of the natural logarithm.
+    Lognormal(f64, f64),
+    /// Some 2 ms, and one in a hundred some 200.
+    Bimodal,
+    /// All the same.
+    Constant(f64),
+}
+
+impl Latency {
+    fn draw(self, random: &mut Random) -> Ns {
+        let normal = |random: &mut Random| {
+            let (u, v) = (1.0 - random.draw(), random.draw());
+            (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        };
+        let millis = match self {
+            Latency::Lognormal(median, deviation) => median * (deviation * normal(random)).exp(),
+            Latency::Bimodal => {
+                let around = if random.draw() < 0.01 { 200.0 } else { 2.0 };
+                around * (0.1 * normal(random)).exp()
+            }
+            Latency::Constant(millis) => millis,
+        };
+        (millis * MS) as Ns
+    }
+
+    /// So many latencies, in order.
+    fn known(self) -> Known {
+        let mut random = Random::new(99);
+        let mut sorted: Vec<_> = (0..KNOWN).map(|_| self.draw(&mut random)).collect();
+        sorted.sort_unstable();
+        Known(sorted)
+    }
+}
+
+const KNOWN: usize = 200_000;
+
+/// Latencies in order, to find ranks and quantiles in.
+struct Known(Vec<Ns>);
+
+impl Known {
+    /// The share of latencies that are at most this.
+    fn rank(&self, of: Ns) -> f64 {
+        self.0.partition_point(|latency| *latency <= of) as f64 / KNOWN as f64
+    }
+
+    /// How many octaves an estimate lies above this quantile.
+    fn octaves_off(&self, estimator: &LatencyEstimator, quantile: f64) -> f64 {
+        let right = self.0[(quantile * KNOWN as f64) as usize] as f64;
+        (estimate(estimator) as f64 / right).log2()
+    }
+}
+
+fn estimator(quantile: f64) -> LatencyEstimator {
+    LatencyEstimator::new(HedgeAt::quantile(quantile).build())
+}
+
+fn estimate(estimator: &LatencyEstimator) -> Ns {
+    ns(estimator.read().estimate.expect("samples"))
+}
+
+fn tell(estimator: &LatencyEstimator, latency: Latency, samples: usize, random: &mut Random) {
+    (0..samples).for_each(|_| estimator.took(latency.draw(random)));
+}
+
+/// Asserts that the rank of the estimate is the quantile on average, and where it wanders to.
+fn check(latency: Latency, quantile: f64, within: f64) {
+    let rare = 1.0 - quantile;
+    let random = &mut Random::new(1);
+    let (estimator, known) = (estimator(quantile), latency.known());
+    let apart = (4.0 / rare) as usize;
+    tell(&estimator, latency, 10 * apart, random);
+    let ranks: Vec<_> = (0..100)
+        .map(|_| {
+            tell(&estimator, latency, apart, random);
+            known.rank(estimate(&estimator))
+        })
+        .collect();
+    let mean = ranks.iter().sum::<f64>() / 100.0;
+    assert!((mean - quantile).abs() < 0.2 * rare, "{latency:?}, {quantile}: {mean} on average");
+    let astray = ranks.iter().filter(|rank| (**rank - quantile).abs() > within * rare).count();
+    assert!(astray <= 5, "{latency:?}, {quantile}: {astray} of 100 ranks are astray: {ranks:?}");
+}
+
+#[test]
+fn the_rank_of_the_estimate_is_the_quantile_and_misses_it_by_less_than_the_rare_share() {
+    for quantile in [0.5, 0.9, 0.95, 0.99, 0.999] {
+        check(Latency::Lognormal(10.0, 1.0), quantile, 1.0);
+    }
+    check(Latency::Lognormal(0.05, 2.0), 0.99, 1.0);
+    // Where the tail is short, a step of an eighth of an octave crosses more of it.
+    check(Latency::Lognormal(30_000.0, 0.5), 0.99, 2.0);
+}
+
+#[test]
+fn of_two_modes_the_quantile_is_in_the_right_one() {
+    let random = &mut Random::new(2);
+    for (quantile, from, to) in [(0.95, 1.9, 3.0), (0.98, 1.9, 4.0), (0.995, 150.0, 260.0)] {
+        let estimator = estimator(quantile);
+        tell(&estimator, Latency::Bimodal, 20_000, random);
+        let millis = estimate(&estimator) as f64 / MS;
+        assert!((from..to).contains(&millis), "{quantile}: {millis} ms");
+    }
+}
+
+#[test]
+fn the_share_of_calls_above_the_estimate_is_what_was_asked_for_whatever_the_distribution() {
+    let kinds = [Latency::Lognormal(10.0, 1.0), Latency::Bimodal, Latency::Constant(5.0)];
+    for latency in kinds {
+        for quantile in [0.9, 0.99] {
+            let random = &mut Random::new(3);
+            let estimator = estimator(quantile);
+            tell(&estimator, latency, 5_000, random);
+            let above = (0..100_000).filter(|_| {
+                let took = latency.draw(random);
+                let above = took > estimate(&estimator);
+                estimator.took(took);
+                above
+            });
+            let (share, rare) = (above.count() as f64 / 100_000.0, 1.0 - quantile);
+            assert!((share - rare).abs() < 0.1 * rare, "{latency:?}, {quantile}: {share}");
+        }
+    }
+}
+
+#[test]
+fn so_few_samples_are_enough_for_a_first_estimate() {
+    // 100 samples hold five above the 95th percentile, which is all that there is to know.
+    let latency = Latency::Lognormal(10.0, 1.0);
+    let known = latency.known();
+    for (quantile, samples) in [(0.5, 100), (0.9, 100), (0.95, 100), (0.99, 500)] {
+        let near = (0..100).filter(|&seed| {
+            let estimator = estimator(quantile);
+            tell(&estimator, latency, samples, &mut Random::new(seed));
+            known.octaves_off(&estimator, quantile).abs() < 1.0
+        });
+        let near = near.count();
+        assert!(near >= 90, "{quantile}: {near} of 100 are within an octave");
+    }
+}
+
+#[test]
+fn a_change_is_followed_within_the_stated_memory() {
+    for quantile in [0.9, 0.95, 0.99] {
+        let random = &mut Random::new(4);
+        let (fast, slow) = (Latency::Lognormal(10.0, 0.5), Latency::Lognormal(100.0, 0.5));
+        let (known_fast, known_slow) = (fast.known(), slow.known());
+        let estimator = estimator(quantile);
+        tell(&estimator, fast, 10_000, random);
+        // Ten times is 3.3 octaves, and in the last of them not all latencies lie on one side.
+        let (up, down) = (6.0 * 8.0 / quantile, 4.0 * 8.0 / (1.0 - quantile));
+        tell(&estimator, slow, up as usize, random);
+        let off = known_slow.octaves_off(&estimator, quantile);
+        assert!((-1.0..0.5).contains(&off), "{quantile}: {off} octaves after {up} samples");
+        tell(&estimator, slow, 10_000, random);
+        tell(&estimator, fast, down as usize, random);
+        let off = known_fast.octaves_off(&estimator, quantile);
+        assert!((-0.5..0.5).contains(&off), "{quantile}: {off} octaves after {down} samples");
+    }
+}
+
+#[test]
+fn many_threads_at_once_lose_nothing_of_the_shape() {
+    let (latency, quantile) = (Latency::Lognormal(10.0, 1.0), 0.95);
+    let estimator = estimator(quantile);
+    thread::scope(|scope| {
+        for seed in 0..8 {
+            let estimator = &estimator;
+            scope.spawn(move || tell(estimator, latency, 20_000, &mut Random::new(seed)));
+        }
+    });
+    assert_eq!(estimator.read().samples, SAMPLES_MAX);
+    let rank = latency.known().rank(estimate(&estimator));
+    assert!((rank - quantile).abs() < 0.05, "{rank}");
+}
+
+/// What became of calls.
+#[derive(Debug, Default)]
+struct Became {
+    calls: u32,
+    hedges: u32,
+    won: u32,
+}
+
+impl Became {
+    fn share_hedged(&self) -> f64 {
+        f64::from(self.hedges) / f64::from(self.calls)
+    }
+}
+
+/// One of the callers: its lap, and what happens to it next.
+struct Caller {
+    call_latency: CallLatency,
+    began: Ns,
+    hedge_at: Option<Ns>,
+    ends: Ns,
+    winner: u32,
+}
+
+/// Plays calls of so many callers, each of which calls again as soon as it has its answer. The
+/// server says how long an attempt takes that starts at a moment.
+fn play(
+    estimator: &LatencyEstimator,
+    callers: usize,
+    calls: u32,
+    mut server: impl FnMut(Ns) -> Ns,
+) -> Became {
+    let mut became = Became::default();
+    let mut timers = BinaryHeap::new();
+    let mut all: Vec<Caller> = Vec::new();
+    let mut begin = |at: Ns, estimator: &LatencyEstimator| {
+        let delay = estimator.delay();
+        let mut call_latency = CallLatency::new(delay);
+        call_latency.record(at, &Event::AttemptStarted { attempt: 1, number: 1 }, estimator);
+        let ends = at + server(at);
+        let mut caller = Caller { call_latency, began: at, hedge_at: None, ends, winner: 1 };
+        if let Some(HedgeDelay::After(delay)) = delay
+            && at + delay < ends
+        {
+            let hedged = at + delay + server(at + delay);
+            caller.hedge_at = Some(at + delay);
+            if hedged < ends {
+                (caller.ends, caller.winner) = (hedged, 2);
+            }
+        }
+        caller
+    };
+    let next = |caller: &Caller| caller.hedge_at.unwrap_or(caller.ends);
+    for index in 0..callers {
+        let caller = begin(index as Ns, estimator);
+        timers.push(Reverse((next(&caller), index)));
+        all.push(caller);
+    }
+    while became.calls < calls {
+        let Some(Reverse((at, index))) = timers.pop() else { break };
+        let caller = &mut all[index];
+        if caller.hedge_at.take().is_some() {
+            became.hedges += 1;
+            caller.call_latency.record(
+                at,
+                &Event::AttemptStarted { attempt: 2, number: 2 },
+                estimator,
+            );
+        } else {
+            assert!(at >= caller.began);
+            became.calls += 1;
+            became.won += caller.winner - 1;
+            let attempt = caller.winner;
+            if became.calls % 2 == 0 {
+                caller.call_latency.record(at, &Event::Committed { attempt }, estimator);
+            } else {
+                let classification = Directive::Succeed.into();
+                caller.call_latency.record(
+                    at,
+                    &Event::AttemptOutcome { attempt, classification },
+                    estimator,
+                );
+            }
+            *caller = begin(at, estimator);
+        }
+        timers.push(Reverse((next(caller), index)));
+    }
+    became
+}
+
+/// Attempts that are cancelled because their hedges won are those that would have been slowest. They
+/// count, so that the estimate is what it would be without hedges.
+///
+/// Red if a lap told the latency of the attempt that won, or nothing of one that was cancelled; with
+/// many callers, if `MOVED` were 0.
+#[test]
+fn hedges_that_win_do_not_hide_how_slow_their_calls_were() {
+    for (latency, quantile) in [
+        (Latency::Lognormal(10.0, 1.0), 0.9),
+        (Latency::Lognormal(10.0, 1.0), 0.99),
+        (Latency::Lognormal(10.0, 2.0), 0.95),
+        (Latency::Bimodal, 0.98),
+    ] {
+        // The more calls are under way in the time that one waits for its hedge, the older is what it
+        // waits for: a memory of 160 calls is short beside the thousands that 300 callers make then.
+        for (callers, within) in [(1, 1.15), (10, 1.2), (300, 1.45)] {
+            let random = &mut Random::new(6);
+            let estimator = estimator(quantile);
+            play(&estimator, callers, 20_000, |_| latency.draw(random));
+            let became = play(&estimator, callers, 100_000, |_| latency.draw(random));
+            let (share, rare) = (became.share_hedged(), 1.0 - quantile);
+            let case = format!("{latency:?}, {quantile}, {callers}: {share} {became:?}");
+            assert!((1.0 / within..within).contains(&(share / rare)), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_cap_below_the_quantile_is_where_the_estimate_comes_to_rest() {
+    let (latency, random) = (Latency::Lognormal(10.0, 1.0), &mut Random::new(7));
+    let at = HedgeAt::quantile(0.99).cap(ms(30)).build();
+    let estimator = LatencyEstimator::new(at);
+    let became = play(&estimator, 10, 50_000, |_| latency.draw(random));
+    assert_eq!(estimator.delay(), Some(HedgeDelay::After(ns(ms(30)))));
+    let share = became.share_hedged();
+    let above = 1.0 - latency.known().rank(ns(ms(30)));
+    assert!((share - above).abs() < 0.1 * above, "{share}, expected {above}");
+}
+
+#[test]
+fn a_call_of_which_nobody_hears_until_it_is_slow_raises_the_delay_while_it_hangs() {
+    let estimator = estimator(0.95);
+    tell(&estimator, Latency::Constant(10.0), 1_000, &mut Random::new(8));
+    let before = estimate(&estimator);
+    // Two hundred calls of one moment hang, and the hedges of all are sent.
+    let mut counted = 0;
+    for _ in 0..200 {
+        let mut call_latency = CallLatency::new(estimator.delay());
+        call_latency.record(0, &Event::AttemptStarted { attempt: 1, number: 1 }, &estimator);
+        let samples = estimate(&estimator);
+        call_latency.record(before, &Event::AttemptStarted { attempt: 2, number: 2 }, &estimator);
+        counted += u32::from(estimate(&estimator) != samples);
+    }
+    assert!(counted >= 1, "it is heard of at once");
+    let raised = estimate(&estimator) as f64 / before as f64;
+    assert!(raised < 1.5, "and no further than what they prove: {raised}");
+}
+
+/// A server that is slow for a while now and then, whoever is asked.
+fn slow_for_all(now: Ns, random: &mut Random) -> Ns {
+    const PERIOD: Ns = 1_000 * 1_000_000;
+    const SLOW: Ns = 100 * 1_000_000;
+    let phase = now % PERIOD;
+    let quick = Latency::Lognormal(2.0, 0.2).draw(random);
+    if phase < SLOW { SLOW - phase + quick } else { quick }
+}
+
+#[test]
+fn where_all_replicas_are_slow_in_the_same_moment_hedging_stops_and_elsewhere_it_does_not() {
+    let random = &mut Random::new(9);
+    let estimator = estimator(0.95);
+    let curable = play(&estimator, 20, 20_000, |_| Latency::Bimodal.draw(random));
+    assert!(!estimator.read().is_stopped, "{curable:?}");
+    assert!(estimator.read().win_rate.unwrap() > 0.1);
+
+    let incurable = play(&estimator, 20, 20_000, |now| slow_for_all(now, random));
+    assert!(estimator.read().is_stopped, "{incurable:?}");
+    let stopped = play(&estimator, 20, 50_000, |now| slow_for_all(now, random));
+    assert!(estimator.read().is_stopped, "{stopped:?}");
+    // What would have hedged is one call in twenty; of those one in sixteen is a probe, sent by all
+    // callers that begin until it is heard of.
+    let probes = 0.05 / f64::from(PROBE_AFTER);
+    let share = stopped.share_hedged();
+    assert!(share > 0.0 && share < 4.0 * probes, "{share} {stopped:?}");
+
+    let again = play(&estimator, 20, 20_000, |_| Latency::Lognormal(5.0, 1.0).draw(random));
+    assert!(!estimator.read().is_stopped, "{again:?}");
+    assert!(again.won > 0);
+}
+
+#[test]
+fn a_tail_too_short_for_a_hedge_stops_it_too() {
+    let random = &mut Random::new(10);
+    let estimator = estimator(0.95);
+    let became = play(&estimator, 5, 20_000, |_| Latency::Lognormal(100.0, 0.05).draw(random));
+    assert!(estimator.read().is_stopped, "{became:?}");
+    assert!(became.share_hedged() < 0.02, "{became:?}");
+}
+
+#[test]
+fn the_same_inputs_give_the_same_reading() {
+    let played = || {
+        let random = &mut Random::new(11);
+        let estimator = estimator(0.9);
+        play(&estimator, 7, 5_000, |_| Latency::Lognormal(10.0, 1.0).draw(random));
+        estimator.read()
+    };
+    assert_eq!(played(), played());
+    assert!(played().estimate.unwrap() > duration(0));
+}

@@ -1,0 +1,213 @@
+//! The diary of a call: its notes in order, written as JSON lines, read back and replayed.
+
+#[cfg(feature = "serde")]
+mod json;
+#[cfg(feature = "serde")]
+mod lines;
+mod replay;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use redial_core::{Event, Ns};
+
+#[cfg(feature = "serde")]
+pub use lines::CallLogError;
+pub use replay::ReplayMismatch;
+
+/// The ordered notes of a call: what happened, when, and why.
+///
+/// ```
+/// use redial::{CallLog, Event, Policy, StopReason, ms};
+///
+/// static TWICE: Policy = Policy::constant(ms(10)).attempts(2).build();
+///
+/// let mut call_log = CallLog::new();
+/// let result = TWICE.retry(|| Err::<(), _>("busy")).when(|_| true).call_log(&mut call_log).call();
+/// assert_eq!(result.unwrap_err().stop_reason(), StopReason::AttemptsExhausted);
+/// assert!(matches!(call_log.events().last(), Some((_, Event::CallEnded { stop_reason: StopReason::AttemptsExhausted, .. }))));
+/// // Any surprise can be played again: with the same inputs come the same decisions.
+/// call_log.replay(&TWICE).expect("the same decisions");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallLog {
+    events: Vec<(Ns, Event)>,
+    /// By the index of their note.
+    details: BTreeMap<usize, EventDetail>,
+}
+
+/// What is known about a note besides the decision: the machine sees no error and no backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventDetail {
+    /// The error of an attempt, as text.
+    pub error: Option<Box<str>>,
+    /// The backend that an attempt went to.
+    pub backend: Option<Box<str>>,
+}
+
+impl EventDetail {
+    /// Nothing is known.
+    #[must_use]
+    pub const fn new() -> Self {
+        EventDetail { error: None, backend: None }
+    }
+
+    /// With the error of an attempt.
+    #[must_use]
+    pub fn error(mut self, text: impl Into<Box<str>>) -> Self {
+        self.error = Some(text.into());
+        self
+    }
+
+    /// With the backend that an attempt went to.
+    #[must_use]
+    pub fn backend(mut self, name: impl Into<Box<str>>) -> Self {
+        self.backend = Some(name.into());
+        self
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.error.is_none() && self.backend.is_none()
+    }
+}
+
+impl fmt::Display for EventDetail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(error) = &self.error {
+            write!(f, ": {error}")?;
+        }
+        self.backend.as_ref().map_or(Ok(()), |backend| write!(f, " (backend {backend})"))
+    }
+}
+
+impl CallLog {
+    /// An empty diary.
+    #[must_use]
+    pub const fn new() -> Self {
+        CallLog { events: Vec::new(), details: BTreeMap::new() }
+    }
+
+    /// The notes with their moments.
+    #[must_use]
+    pub fn events(&self) -> &[(Ns, Event)] {
+        &self.events
+    }
+
+    /// Adds a note.
+    pub fn push(&mut self, at: Ns, event: Event) {
+        self.events.push((at, event));
+    }
+
+    /// Adds a detail to the last note; an empty one, or one without a note, is left out.
+    pub fn annotate(&mut self, detail: EventDetail) {
+        if let Some(last) = self.events.len().checked_sub(1)
+            && !detail.is_empty()
+        {
+            self.details.insert(last, detail);
+        }
+    }
+
+    /// The detail of the note at this index of [`CallLog::events`].
+    #[must_use]
+    pub fn detail(&self, index: usize) -> Option<&EventDetail> {
+        self.details.get(&index)
+    }
+}
+
+impl FromIterator<(Ns, Event)> for CallLog {
+    fn from_iter<I: IntoIterator<Item = (Ns, Event)>>(events: I) -> Self {
+        CallLog { events: events.into_iter().collect(), details: BTreeMap::new() }
+    }
+}
+
+/// What people read of it: a line for each note, after the milliseconds since the call began. Spans
+/// are rounded down to the microsecond; a deadline is counted from the beginning too.
+///
+/// ```
+/// use redial::{CallLog, Jitter, Policy, ms};
+///
+/// static TWICE: Policy =
+///     Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).deadline(ms(500)).build();
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let mut call_log = CallLog::new();
+/// let busy = || async { Err::<(), _>("busy") };
+/// TWICE.retry(busy).when(|_| true).call_log(&mut call_log).await.unwrap_err();
+/// let text = call_log.to_string();
+/// let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+/// assert_eq!(lines, [
+///     "0.000 ms  call started (idempotent), deadline at 500ms",
+///     "0.000 ms  attempt 1 started",
+///     "0.000 ms  attempt 1 failed: a server failure",
+///     "0.000 ms  the throttle agreed",
+///     "0.000 ms  a retry follows in 10ms because of a server failure",
+///     "10.000 ms  attempt 2 started",
+///     "10.000 ms  attempt 2 failed: a server failure",
+///     "10.000 ms  the call ended with attempt 2: no attempt left",
+/// ]);
+/// # }
+/// ```
+impl fmt::Display for CallLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let began = self.events.first().map_or(0, |(at, _)| *at);
+        for (index, (at, event)) in self.events.iter().enumerate() {
+            let line_end = if index > 0 { "\n" } else { "" };
+            let us = at.saturating_sub(began) / 1_000;
+            write!(f, "{line_end}{:>6}.{:03} ms  ", us / 1_000, us % 1_000)?;
+            match *event {
+                // The clock of a driver counts from a moment that means nothing to a reader.
+                Event::CallStarted { deadline: Some(deadline), idempotent } => {
+                    let deadline = Some(deadline.saturating_sub(began));
+                    write!(f, "{}", Event::CallStarted { deadline, idempotent })?;
+                }
+                event => write!(f, "{event}")?,
+            }
+            if let Some(detail) = self.detail(index) {
+                write!(f, "{detail}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redial_core::StopReason;
+
+    #[test]
+    fn details_belong_to_the_last_note_and_are_printed_behind_it() {
+        let mut call_log = CallLog::new();
+        call_log.annotate(EventDetail::new().error("lost"));
+        call_log.push(0, Event::NotReplayable);
+        call_log.annotate(EventDetail::new());
+        assert_eq!(call_log.detail(0), None, "an empty one is left out");
+        call_log.push(1_000, Event::AttemptCancelled { attempt: 1 });
+        call_log.annotate(EventDetail::new().error("busy").backend("10.0.0.1:1"));
+        assert_eq!(call_log.detail(1).and_then(|it| it.error.as_deref()), Some("busy"));
+        let text = call_log.to_string();
+        assert!(text.ends_with("attempt 1 was cancelled: busy (backend 10.0.0.1:1)"), "{text}");
+    }
+
+    #[test]
+    fn a_diary_is_read_from_the_beginning_of_its_call() {
+        let ended = Event::CallEnded { stop_reason: StopReason::Deadline, attempt: None };
+        let call_log: CallLog = [
+            (7_000_000_000, Event::CallStarted { deadline: Some(9_000_000_000), idempotent: true }),
+            (7_000_001_999, Event::AttemptStarted { attempt: 1, number: 1 }),
+            (9_000_000_000, ended),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(
+            call_log.to_string(),
+            "     0.000 ms  call started (idempotent), deadline at 2s\n     \
+             0.001 ms  attempt 1 started\n  \
+             2000.000 ms  the call ended: no time left before the deadline"
+        );
+        assert_eq!(CallLog::new().to_string(), "");
+    }
+}

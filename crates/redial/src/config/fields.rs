@@ -1,0 +1,43 @@
+//! Fields of the written form, for `#[serde(with = "..")]` in other crates.
+
+pub use super::span::option as span;
+
+/// `attempts`: a number, or `"unlimited"`, which is `None`.
+pub mod attempts {
+    pub use crate::config::attempts::{deserialize, serialize};
+}
+
+/// `jitter`, which may be left out.
+pub mod jitter {
+    use redial_core::Jitter;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::config::{JitterForm, choice};
+
+    #[derive(Deserialize, Serialize)]
+    struct Field(
+        #[serde(deserialize_with = "choice::jitter", serialize_with = "JitterForm::serialize")]
+        Jitter,
+    );
+
+    /// For `#[serde(with = ..)]`.
+    ///
+    /// # Errors
+    /// It is no jitter.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Jitter>, D::Error> {
+        Ok(Option::<Field>::deserialize(deserializer)?.map(|field| field.0))
+    }
+
+    /// For `#[serde(with = ..)]`.
+    ///
+    /// # Errors
+    /// The serializer fails.
+    pub fn serialize<S: Serializer>(
+        jitter: &Option<Jitter>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        jitter.map(Field).serialize(serializer)
+    }
+}

@@ -1,0 +1,290 @@
+//! Spans of time as people write them: `"250ms"`, `"1.5s"`, `"1m30s"` (docs/scenarios.md, `generic`).
+//!
+//! Invariant: what is read is kept as written, above 584 years too; it saturates only when it is
+//! played (decision P2). What is written is read back as the same span.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::ser::Serializer;
+
+/// The longest text that is read as a span.
+const TEXT_MAX: usize = 64;
+
+/// The units, the largest first, with their nanoseconds.
+const UNITS: [(&[&str], u128); 7] = [
+    (&["d"], 86_400 * NANOS),
+    (&["h"], 3_600 * NANOS),
+    (&["m", "min"], 60 * NANOS),
+    (&["s"], NANOS),
+    (&["ms"], 1_000_000),
+    (&["us", "µs", "μs"], 1_000),
+    (&["ns"], 1),
+];
+
+const NANOS: u128 = 1_000_000_000;
+
+/// Why a text is not a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mistake {
+    Number,
+    Unit,
+    Order,
+    Length,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mistake::Number => "a number must come first, without a sign",
+            Mistake::Unit => "the unit must be one of ns, us, ms, s, m, h, d",
+            Mistake::Order => "of several units the larger comes first, each once",
+            Mistake::Length => "it is too long",
+        })
+    }
+}
+
+/// Reads a span; what is finer than a nanosecond is rounded down.
+pub(crate) fn parse(text: &str) -> Result<Duration, Mistake> {
+    if text.len() > TEXT_MAX {
+        return Err(Mistake::Length);
+    }
+    let mut rest = text;
+    let mut total: u128 = 0;
+    let mut smaller = 0;
+    loop {
+        let (value, after) = number(rest)?;
+        let length = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
+        let (name, after) = after.split_at(length);
+        let index = UNITS.iter().position(|(names, _)| names.contains(&name));
+        let index = index.ok_or(Mistake::Unit)?;
+        if index < smaller {
+            return Err(Mistake::Order);
+        }
+        smaller = index + 1;
+        let span = value.times(UNITS[index].1).ok_or(Mistake::Length)?;
+        total = total.checked_add(span).ok_or(Mistake::Length)?;
+        if after.is_empty() {
+            break;
+        }
+        rest = after.strip_prefix(' ').unwrap_or(after);
+    }
+    let secs = u64::try_from(total / NANOS).map_err(|_| Mistake::Length)?;
+    // A remainder of a billion fits.
+    Ok(Duration::new(secs, (total % NANOS) as u32))
+}
+
+/// A decimal number: `digits / 10^decimals`.
+struct Decimal {
+    digits: u128,
+    decimals: u32,
+}
+
+impl Decimal {
+    fn times(&self, unit: u128) -> Option<u128> {
+        Some(self.digits.checked_mul(unit)? / 10u128.pow(self.decimals))
+    }
+}
+
+/// The number at the start of the text, and what follows it.
+fn number(text: &str) -> Result<(Decimal, &str), Mistake> {
+    // Further decimals are below a nanosecond in every unit.
+    const DECIMALS_MAX: u32 = 14;
+    let not_digit = |c: char| !c.is_ascii_digit();
+    let (whole, rest) = text.split_at(text.find(not_digit).unwrap_or(text.len()));
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        None => ("", rest),
+        Some(rest) => match rest.split_at(rest.find(not_digit).unwrap_or(rest.len())) {
+            ("", _) => return Err(Mistake::Number),
+            parts => parts,
+        },
+    };
+    if whole.is_empty() {
+        return Err(Mistake::Number);
+    }
+    let mut number = Decimal { digits: whole.parse().map_err(|_| Mistake::Length)?, decimals: 0 };
+    for digit in fraction.bytes().take(DECIMALS_MAX as usize) {
+        let digit = u128::from(digit - b'0');
+        let digits = number.digits.checked_mul(10).ok_or(Mistake::Length)?;
+        number = Decimal { digits: digits + digit, decimals: number.decimals + 1 };
+    }
+    Ok((number, rest))
+}
+
+/// Writes a span as whole units of the largest that fits.
+pub(crate) fn write(span: Duration) -> String {
+    let nanos = span.as_nanos();
+    if nanos == 0 {
+        return "0s".to_owned();
+    }
+    let fits = UNITS.iter().find(|(_, unit)| nanos.is_multiple_of(*unit));
+    let (names, unit) = fits.unwrap_or(&UNITS[UNITS.len() - 1]);
+    format!("{}{}", nanos / unit, names[0])
+}
+
+/// A span as serde reads it.
+struct Span(Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Span;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration like \"250ms\" or \"1.5s\"")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
+                parse(text).map(Span).map_err(|mistake| {
+                    E::custom(format_args!(
+                        "{text:?} is not a duration: {mistake}; write it like \"250ms\" or \"1.5s\""
+                    ))
+                })
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// For `#[serde(with = "span")]` on a `Duration`.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
+    Span::deserialize(deserializer).map(|span| span.0)
+}
+
+pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&write(*span))
+}
+
+/// For `#[serde(with = "span::option")]` on an `Option<Duration>`.
+pub mod option {
+    use super::{Deserialize, Deserializer, Duration, Serializer, Span, write};
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is no duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Span>::deserialize(deserializer)?.map(|span| span.0))
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// The serializer fails.
+    pub fn serialize<S: Serializer>(
+        span: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => serializer.serialize_some(&write(*span)),
+            None => serializer.serialize_none(),
+        }
+    }
+}
+
+/// For `#[serde(with = "span::list")]` on a `Vec<Duration>`.
+pub(crate) mod list {
+    use super::{Deserialize, Deserializer, Duration, Serializer, Span, write};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Duration>, D::Error> {
+        let spans = Vec::<Span>::deserialize(deserializer)?;
+        Ok(spans.into_iter().map(|span| span.0).collect())
+    }
+
+    pub(crate) fn serialize<S: Serializer>(
+        spans: &[Duration],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(spans.iter().map(|span| write(*span)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: every span that can be written is read as meant. Method: pairs, and the limits.
+
+    use super::*;
+    use redial_core::{ms, s};
+
+    #[test]
+    fn spans_are_read_as_people_write_them() {
+        for (text, span) in [
+            ("0s", Duration::ZERO),
+            ("7ns", Duration::from_nanos(7)),
+            ("7us", Duration::from_micros(7)),
+            ("7µs", Duration::from_micros(7)),
+            ("250ms", ms(250)),
+            ("1.5s", ms(1500)),
+            ("0.000000001s", Duration::from_nanos(1)),
+            ("2m", s(120)),
+            ("2min", s(120)),
+            ("1.5h", s(5400)),
+            ("1d", s(86_400)),
+            ("1m30s", s(90)),
+            ("1h 2m 3s 4ms", s(3723) + ms(4)),
+            ("007s", s(7)),
+        ] {
+            assert_eq!(parse(text), Ok(span), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_finer_than_a_nanosecond_is_rounded_down() {
+        assert_eq!(parse("1.9ns"), Ok(Duration::from_nanos(1)));
+        assert_eq!(parse("0.33333333333333333333s"), Ok(Duration::from_nanos(333_333_333)));
+        assert_eq!(parse("0.00000000000001d"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn spans_above_584_years_are_kept_as_written() {
+        let aeon = parse("1000000000000d").unwrap();
+        assert_eq!(aeon.as_secs(), 86_400_000_000_000_000);
+        assert_eq!(write(aeon), "1000000000000d");
+        let longest = Duration::new(u64::MAX, 999_999_999);
+        assert_eq!(parse(&write(longest)), Ok(longest));
+        assert_eq!(parse("18446744073709551616s"), Err(Mistake::Length));
+    }
+
+    #[test]
+    fn what_is_no_span_says_why() {
+        for (text, mistake) in [
+            ("", Mistake::Number),
+            ("ms", Mistake::Number),
+            ("-5ms", Mistake::Number),
+            ("+5ms", Mistake::Number),
+            (".5s", Mistake::Number),
+            ("5.s", Mistake::Number),
+            (" 5s", Mistake::Number),
+            ("5s ", Mistake::Number),
+            ("5", Mistake::Unit),
+            ("5 s", Mistake::Unit),
+            ("5S", Mistake::Unit),
+            ("5years", Mistake::Unit),
+            ("1e3ms", Mistake::Unit),
+            ("5s5s", Mistake::Order),
+            ("5s1m", Mistake::Order),
+            ("99999999999999999999999999999999999999999s", Mistake::Length),
+        ] {
+            assert_eq!(parse(text), Err(mistake), "{text}");
+        }
+        let longest = format!("{}s", "0".repeat(TEXT_MAX - 1));
+        assert_eq!(parse(&longest), Ok(Duration::ZERO));
+        assert_eq!(parse(&format!("0{longest}")), Err(Mistake::Length));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_span_is_read_back_as_it_was(secs: u64, nanos in 0u32..1_000_000_000, shift in 0u32..64) {
+            let span = Duration::new(secs >> shift, nanos);
+            proptest::prop_assert_eq!(parse(&write(span)), Ok(span));
+            let whole = Duration::from_secs(secs >> shift);
+            proptest::prop_assert_eq!(parse(&write(whole)), Ok(whole));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A budget beside another throttle (section B: "a budget can be added to each").
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redial_core::throttle::{Bucket, RetryBudget};
+use redial_core::{Cost, Grant, Ns, Withdrawal};
+
+/// A throttle and a budget beside it: a retry needs both.
+///
+/// The budget is asked first, since it never makes a caller wait; what it gave goes back if the
+/// throttle refuses. A success is counted by both, each by its own rule.
+#[derive(Clone)]
+pub struct WithBudget {
+    throttle: Arc<dyn Bucket + Send + Sync>,
+    budget: Arc<RetryBudget>,
+}
+
+impl WithBudget {
+    /// A throttle with a budget beside it; both can be shared with others.
+    #[must_use]
+    pub fn new(throttle: Arc<dyn Bucket + Send + Sync>, budget: Arc<RetryBudget>) -> Self {
+        WithBudget { throttle, budget }
+    }
+}
+
+/// What the budget takes is always the same, so that what is kept is the throttle's payment.
+const FLAT: Withdrawal = Withdrawal(0);
+
+impl Bucket for WithBudget {
+    fn call_started(&self) {
+        self.throttle.call_started();
+    }
+
+    fn watches_calls(&self) -> bool {
+        self.throttle.watches_calls()
+    }
+
+    fn call_failed(&self, taken: Option<Withdrawal>) {
+        self.throttle.call_failed(taken);
+    }
+
+    fn call_cancelled(&self, taken: Option<Withdrawal>) {
+        self.throttle.call_cancelled(taken);
+    }
+
+    fn failed(&self) {
+        self.throttle.failed();
+    }
+
+    fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
+        if self.budget.withdraw(cost, now) == Grant::Refused {
+            return Grant::Refused;
+        }
+        let grant = self.throttle.withdraw(cost, now);
+        if grant == Grant::Refused {
+            self.budget.refund(FLAT);
+        }
+        grant
+    }
+
+    fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
+        let grant = self.throttle.later(cost);
+        // A call that is dropped while the throttle thinks never starts its retry.
+        let mut held = Held(Some(self.budget.clone()));
+        Box::pin(async move {
+            let grant = grant.await;
+            if !matches!(grant, Grant::Refused) {
+                held.0.take();
+            }
+            grant
+        })
+    }
+
+    fn refund(&self, taken: Withdrawal) {
+        self.throttle.refund(taken);
+        self.budget.refund(FLAT);
+    }
+
+    fn succeeded(&self, taken: Option<Withdrawal>) {
+        self.throttle.succeeded(taken);
+        self.budget.succeeded(None);
+    }
+
+    /// What holds retries back: the budget if that is spent, else the throttle.
+    fn tokens(&self, now: Ns) -> Option<f64> {
+        let budget = self.budget.tokens(now);
+        if budget.is_some_and(|tokens| tokens < 1.0) { budget } else { self.throttle.tokens(now) }
+    }
+}
+
+/// What the budget gave for a retry about which the throttle has not answered yet.
+struct Held(Option<Arc<RetryBudget>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.0 {
+            budget.refund(FLAT);
+        }
+    }
+}
+
+impl fmt::Debug for WithBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Funded").field("budget", &self.budget).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,353 @@
+//! Goal: a diary tells everything that happened to a call, survives being written and read, and
+//! replays to the same decisions. Method: calls of every kind run through the real drivers on
+//! virtual time with a diary attached; each diary is written, read and replayed, and a diary that
+//! was changed, or another policy, must be noticed.
+#![cfg(feature = "serde")]
+
+use std::time::Duration;
+
+use redial::throttle::{Bucket, CostBucket, CostBucketConfig, Grant, RetryBudget, Withdrawal};
+use redial::{
+    CallLog, Directive, Event, Failure, Hedged, Jitter, Policy, Reason, Stage, StopReason,
+    classify::{Classification, Proof},
+    config::PolicyConfig,
+    hedging::HedgeDelay,
+    ms,
+    rules::{DeadlineAction, Limits},
+    s,
+    strategy::{Advice, Decision, Request},
+    time::Ns,
+};
+
+static TABLE: [Duration; 2] = [ms(1), ms(7)];
+
+/// A second policy that differs in one constant.
+fn other() -> Policy {
+    Policy::constant(ms(11)).jitter(Jitter::None).attempts(3).build()
+}
+
+/// Checks a diary against the policy that made it, and returns it as it was read.
+fn check(call_log: &CallLog, policy: impl AsRef<redial_core::Policy>) -> CallLog {
+    let policy = policy.as_ref();
+    assert!(
+        matches!(call_log.events().first(), Some((_, Event::CallStarted { .. }))),
+        "{policy:?}"
+    );
+    call_log.replay(policy).expect("the same decisions");
+    let text = call_log.to_json_lines();
+    let read = CallLog::from_json_lines(&text).expect("what was written can be read");
+    assert_eq!(read.events(), call_log.events(), "{text}");
+    read.replay(policy).expect("the same decisions after reading");
+    read
+}
+
+fn stop_reason(call_log: &CallLog) -> Option<StopReason> {
+    match call_log.events().last() {
+        Some((_, Event::CallEnded { stop_reason, .. })) => Some(*stop_reason),
+        _ => None,
+    }
+}
+
+async fn run(policy: &Policy, failures: u32, failure: Failure) -> CallLog {
+    let mut call_log = CallLog::new();
+    let mut left = failures;
+    let _ = policy
+        .retry(|| {
+            let fails = left > 0;
+            left = left.saturating_sub(1);
+            async move {
+                tokio::time::sleep(ms(3)).await;
+                if fails { Err(()) } else { Ok(7) }
+            }
+        })
+        .when(move |_: &()| Some(failure))
+        .call_log(&mut call_log)
+        .await;
+    call_log
+}
+
+#[tokio::test(start_paused = true)]
+async fn diaries_of_every_kind_of_policy_replay_to_the_same_decisions() {
+    let limits = Limits { soft: Some(ms(40)), hard: Some(ms(90)), ..Limits::NONE };
+    let builders = [
+        Policy::exponential(ms(10)).attempts(4),
+        Policy::exponential(ms(10)).jitter(Jitter::Decorrelated).attempts(5),
+        Policy::immediate().attempts(3),
+        Policy::arithmetic(ms(5), ms(5)).jitter(Jitter::Equal).attempts(6),
+        Policy::table(&TABLE).attempts(4),
+        Policy::constant(ms(10)).unlimited().deadline(ms(50)),
+        Policy::constant(ms(10))
+            .unlimited()
+            .deadline(ms(50))
+            .deadline_action(DeadlineAction::WaitForDeadline),
+        Policy::constant(ms(10)).attempts(3).attempt_timeout(ms(2)),
+        Policy::exponential(ms(10)).jitter(Jitter::Half).unlimited().limits(limits),
+    ];
+    for builder in builders {
+        let policy = builder.build();
+        for failures in [0, 1, 2, 9] {
+            let failures_known = [
+                Failure::server(),
+                Failure::throttling().retry_after(ms(4)),
+                Failure::client().stop(),
+                Failure::timeout().because(Reason::new("SOCKET").allow_non_idempotent()),
+            ];
+            for failure in failures_known {
+                let call_log = run(&policy, failures, failure).await;
+                check(&call_log, &policy);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grants_and_answers_are_recorded_so_that_a_throttled_call_replays() {
+    let spec = CostBucketConfig { capacity: 10.0, ..CostBucketConfig::STANDARD };
+    let bucket = std::sync::Arc::new(CostBucket::new(spec).expect("valid"));
+    let policy = Policy::constant(ms(1)).attempts(5).build().sharing(bucket.clone());
+    let call_log = run(&policy, 9, Failure::server()).await;
+    check(&call_log, &policy);
+    assert!(bucket.tokens(0).is_some());
+    let waits = call_log
+        .events()
+        .iter()
+        .any(|(_, event)| matches!(event, Event::ThrottleAnswered(Grant::After(..))));
+    assert!(waits, "the third retry had to wait for the bucket");
+
+    let budget = std::sync::Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
+    let policy = Policy::constant(ms(1)).attempts(5).build().sharing(budget);
+    let call_log = run(&policy, 9, Failure::server()).await;
+    assert_eq!(stop_reason(&call_log), Some(StopReason::Throttled));
+    check(&call_log, &policy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedged_calls_replay_with_their_losers() {
+    static HEDGED: Hedged = Policy::hedged(ms(5)).attempts(3).build();
+    let mut call_log = CallLog::new();
+    let mut calls = 0;
+    let winner = HEDGED
+        .retry(|| {
+            calls += 1;
+            let call = calls;
+            async move {
+                tokio::time::sleep(if call == 3 { ms(1) } else { s(9) }).await;
+                Ok::<_, ()>(call)
+            }
+        })
+        .when(|_| true)
+        .call_log(&mut call_log)
+        .await;
+    assert_eq!(winner.expect("the third answers"), 3);
+    let cancelled = |attempt| {
+        call_log.events().iter().any(|(_, event)| *event == Event::AttemptCancelled { attempt })
+    };
+    assert!(cancelled(1) && cancelled(2) && !cancelled(3));
+    check(&call_log, &HEDGED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_that_answers_later_replays_from_its_answers() {
+    let policy = Policy::constant(ms(1)).unlimited().deadline(s(1)).build();
+    let strategy = |request: &Request<'_>| {
+        let again = request.retry_attempts() < 2;
+        Decision::later(async move {
+            tokio::time::sleep(ms(2)).await;
+            again.then_some(ms(3))
+        })
+    };
+    let mut call_log = CallLog::new();
+    let result = policy
+        .retry(|| async { Err::<(), _>("busy") })
+        .when(|_| true)
+        .strategy(strategy)
+        .call_log(&mut call_log)
+        .await;
+    assert_eq!(
+        result.expect_err("it declines in the end").stop_reason(),
+        StopReason::StrategyDeclined
+    );
+    check(&call_log, &policy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
+    let always = Policy::constant(ms(100)).jitter(Jitter::None).attempts(5);
+    let policy = always.build();
+    let mut call_log = CallLog::new();
+    let call = policy.retry(|| async { Err::<(), _>(()) }).when(|_| true).call_log(&mut call_log);
+    let dropped = tokio::time::timeout(ms(250), call).await;
+    assert!(dropped.is_err(), "it was still waiting");
+    assert_eq!(stop_reason(&call_log), Some(StopReason::Cancelled));
+    check(&call_log, &policy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_policy_or_a_changed_note_is_noticed() {
+    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build();
+    let call_log = run(&policy, 9, Failure::server()).await;
+    let different = call_log.replay(other()).expect_err("11 ms are not 10 ms");
+    assert_eq!(
+        different.to_string(),
+        "note 5: the diary says \"a retry follows in 10ms because of a server failure\" at 3ms, \
+         the replay \"a retry follows in 11ms because of a server failure\" at 3ms"
+    );
+    let changed: CallLog = call_log
+        .events()
+        .iter()
+        .map(|&(at, event)| match event {
+            Event::CallEnded { attempt, .. } => {
+                (at, Event::CallEnded { stop_reason: StopReason::NotRetryable, attempt })
+            }
+            event => (at, event),
+        })
+        .collect();
+    assert_eq!(changed.replay(&policy).expect_err("it did not").index, changed.events().len() - 1);
+    // Half a diary is played as far as it goes.
+    let half: CallLog = call_log.events().iter().copied().take(4).collect();
+    half.replay(&policy).expect("the same so far");
+}
+
+/// What users have at hand is what a replay takes, and each is asked: two retries are not three.
+#[test]
+fn a_diary_is_replayed_with_whatever_kind_of_policy_there_is() {
+    let text = r#"{ "attempts": 2, "backoff": { "constant": "0s" }, "throttle": "none" }"#;
+    let more = text.replace('2', "3");
+    let loaded = |text: &str| serde_json::from_str::<PolicyConfig>(text).expect(text).load();
+    let mut call_log = CallLog::new();
+    let policy: Policy = serde_json::from_str(text).expect(text);
+    let _ = policy.retry(|| Err::<(), _>(())).when(|_| true).call_log(&mut call_log).call();
+    call_log.replay(&policy).expect("a policy");
+    call_log.replay(policy.core()).expect("the core's own");
+    call_log.replay(loaded(text).expect(text)).expect("a loaded one");
+    assert_eq!(call_log.replay(loaded(&more).expect(text)).expect_err("one more").index, 8);
+
+    let hedged = |attempts| Policy::hedged(ms(5)).attempts(attempts).build();
+    let loaded_hedged = |attempts: u32| {
+        let text = format!(r#"{{ "attempts": {attempts}, "hedge": {{ "delay": "5ms" }} }}"#);
+        loaded(&text).expect("valid")
+    };
+    let events = [
+        (0, Event::CallStarted { deadline: None, idempotent: true }),
+        (0, Event::AttemptStarted { attempt: 1, number: 1 }),
+        (5_000_000, Event::ThrottleAnswered(Grant::Now(Withdrawal(0)))),
+        (5_000_000, Event::AttemptStarted { attempt: 2, number: 2 }),
+        (10_000_000, Event::ThrottleAnswered(Grant::Refused)),
+    ];
+    let call_log: CallLog = events.into_iter().collect();
+    call_log.replay(hedged(3)).expect("a hedged policy");
+    call_log.replay(loaded_hedged(3)).expect("a loaded hedged one");
+    assert_eq!(call_log.replay(hedged(2)).expect_err("no third").index, 4);
+    assert_eq!(call_log.replay(loaded_hedged(2)).expect_err("no third").index, 4);
+}
+
+#[test]
+fn what_is_not_a_diary_is_refused_with_its_line() {
+    let line = |text: &str| CallLog::from_json_lines(text).expect_err(text).line;
+    assert_eq!(line(""), 1);
+    assert_eq!(line("{\"redial_diary\":2}"), 1);
+    assert_eq!(line("{\"redial_diary\":1}\nnonsense"), 2);
+    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"sealed\"}\n{\"at\":1}"), 3);
+    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"drew\",\"u\":1.0}"), 2);
+    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"ended\",\"why\":\"bored\"}"), 2);
+    let outcome = "{\"at\":1,\"note\":\"outcome\",\"attempt\":1,\"directive\":\"retry\"}";
+    assert_eq!(line(&format!("{{\"redial_diary\":1}}\n{outcome}")), 2);
+}
+
+/// Red if any note is written as another: `Advice::None => (None, false)`.
+#[test]
+fn every_note_is_read_as_it_was_written() {
+    let failure = Failure::client().at(Stage::InFlight).stop();
+    let judged = |directive, proof, drains| Event::AttemptOutcome {
+        attempt: 2,
+        classification: Classification { directive, proof, drains },
+    };
+    let mut events = vec![
+        Event::CallStarted { deadline: None, idempotent: true },
+        Event::CallStarted { deadline: Some(9), idempotent: false },
+        Event::HedgeDelay(HedgeDelay::After(3)),
+        Event::HedgeDelay(HedgeDelay::Never),
+        Event::AttemptStarted { attempt: 3, number: 2 },
+        judged(Directive::Succeed, None, false),
+        judged(Directive::Fail, Some(Proof::Unsent), true),
+        judged(Directive::Retry(failure), Some(Proof::Unprocessed), false),
+        Event::AttemptTimedOut { attempt: 1 },
+        Event::AttemptCancelled { attempt: 1 },
+        Event::RandomDraw(0.1),
+        Event::ThrottleAnswered(Grant::Now(Withdrawal(5))),
+        Event::ThrottleAnswered(Grant::After(7, Withdrawal(u64::MAX))),
+        Event::ThrottleAnswered(Grant::Later),
+        Event::ThrottleAnswered(Grant::Refused),
+        Event::StrategyAsked(failure),
+        Event::StrategyAnswered(Advice::None),
+        Event::StrategyAnswered(Advice::After(0)),
+        Event::StrategyAnswered(Advice::Decline),
+        Event::RetryScheduled { after: 1, failure },
+        Event::TransparentRetryScheduled { attempt: 1, after: 2, proof: Proof::Unsent },
+        Event::TransparentRetryScheduled { attempt: 1, after: 2, proof: Proof::Unprocessed },
+        Event::Committed { attempt: u32::MAX },
+        Event::NotReplayable,
+    ];
+    events.extend(
+        StopReason::ALL.map(|stop_reason| Event::CallEnded { stop_reason, attempt: Some(1) }),
+    );
+    events.push(Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None });
+    let call_log: CallLog = events.into_iter().map(|event| (Ns::MAX, event)).collect();
+    let text = call_log.to_json_lines();
+    assert_eq!(text.lines().count(), call_log.events().len() + 1);
+    assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
+    let both = "{\"redial_diary\":1}\n{\"at\":1,\"note\":\"answered\",\"after\":1,\"silent\":true}";
+    assert_eq!(CallLog::from_json_lines(both).expect_err("one of the two").line, 2);
+}
+
+#[test]
+fn a_failure_keeps_all_that_is_known_of_it_when_it_is_written() {
+    let reason = Reason::new("KV_LOCKED").allow_non_idempotent().always();
+    let failure = Failure::throttling().at(Stage::Unsent).because(reason).retry_after(s(7));
+    let call_log: CallLog = [(5 as Ns, Event::StrategyAsked(failure))].into_iter().collect();
+    let read = CallLog::from_json_lines(&call_log.to_json_lines()).expect("readable");
+    let Some((5, Event::StrategyAsked(read))) = read.events().first().copied() else {
+        panic!("{read:?}")
+    };
+    assert_eq!(read, failure);
+    let reason = read.reason.expect("a reason");
+    assert!(reason.allows_non_idempotent_retry() && reason.is_always_retried());
+}
+
+/// A call's own word on its hedges is in its diary, comes back from it, and is what a replay follows.
+#[test]
+fn a_calls_own_hedges_are_written_read_and_replayed() {
+    let policy = Policy::hedged(ms(5)).attempts(2).build();
+    let started = |attempt| Event::AttemptStarted { attempt, number: attempt };
+    let granted = Event::ThrottleAnswered(Grant::Now(Withdrawal(0)));
+    let began = Event::CallStarted { deadline: None, idempotent: true };
+    let after = |delay: Ns, not_replayable: bool| -> CallLog {
+        let hedging = Event::HedgeDelay(HedgeDelay::After(delay));
+        let mut events = vec![(0, began), (0, hedging)];
+        if not_replayable {
+            events.extend([
+                (0, Event::NotReplayable),
+                (0, started(1)),
+                (0, Event::Committed { attempt: 1 }),
+            ]);
+        } else {
+            events.extend([(0, started(1)), (delay, granted), (delay, started(2))]);
+        }
+        events.into_iter().collect()
+    };
+    check(&after(7_000_000, false), &policy);
+    check(&after(7_000_000, true), &policy);
+    let never = Event::HedgeDelay(HedgeDelay::Never);
+    let mut events = vec![(0, began), (0, never), (0, started(1))];
+    let alone: CallLog = events.iter().copied().collect();
+    check(&alone, &policy);
+    events.extend([(5_000_000, granted), (5_000_000, started(2))]);
+    let wrong: CallLog = events.into_iter().collect();
+    assert_eq!(wrong.replay(&policy).expect_err("no hedge was due").index, 3);
+
+    let text = after(7, false).to_json_lines();
+    assert!(text.contains(r#"{"at":0,"note":"hedging","after":7}"#), "{text}");
+    assert!(alone.to_json_lines().contains(r#"{"at":0,"note":"hedging"}"#));
+    let unknown = "{\"redial_diary\":1}\n{\"at\":0,\"note\":\"hedging\",\"before\":7}";
+    assert_eq!(CallLog::from_json_lines(unknown).expect_err("an unknown field").line, 2);
+}

@@ -1,0 +1,482 @@
+//! Goal: a policy that is written is the policy that is meant, and a mistake in it is found where it
+//! is. Method: texts in JSON and TOML, their errors word for word, and random policies that are
+//! written and read back.
+#![cfg(feature = "serde")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redial::config::{AnyPolicy, Backoff, Hedge, LoadError, Throttle};
+use redial::throttle::CostOptions;
+use redial::{
+    Hedged, Jitter, Policy, PolicyError,
+    config::{self, PolicyConfig},
+    ms,
+    rules::{DeadlineAction, LastDelayAction, LimitBasis, Limits, OverLimitAction, Rules},
+    s,
+};
+
+fn policy(text: &str) -> Policy {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// The error of a policy in JSON.
+fn mistake(text: &str) -> String {
+    serde_json::from_str::<Policy>(text).expect_err(text).to_string()
+}
+
+#[test]
+fn a_policy_that_says_nothing_has_the_documented_defaults() {
+    let policy = policy("{}");
+    assert_eq!(*policy.rules(), Rules::DEFAULT);
+    assert_eq!(policy.tokens(0), Some(10.0));
+    assert_eq!(serde_json::from_str::<PolicyConfig>("{}").unwrap(), PolicyConfig::default());
+}
+
+#[test]
+fn every_field_is_read() {
+    let policy = policy(
+        r#"{ "attempts": 4,
+             "backoff": { "exponential": { "first": "100ms", "factor": 1.5, "cap": "20s" } },
+             "jitter": { "proportional": 0.2 },
+             "limits": { "soft": "1s", "hard": "2s", "over": "truncate", "under": "fill", "measure": "elapsed" },
+             "deadline": "5s",
+             "attempt_timeout": "1s",
+             "late": "wait",
+             "throttle": "none" }"#,
+    );
+    let expected = Rules {
+        attempts: Some(4),
+        backoff: redial::rules::Backoff::Exponential {
+            first: ms(100),
+            factor: 1.5,
+            cap: Some(s(20)),
+        },
+        jitter: Jitter::Proportional(0.2),
+        limits: Limits {
+            soft: Some(s(1)),
+            hard: Some(s(2)),
+            over_limit_action: OverLimitAction::TruncateDelay,
+            last_delay_action: LastDelayAction::ExtendToLimit,
+            basis: LimitBasis::Elapsed,
+        },
+        deadline: Some(s(5)),
+        attempt_timeout: Some(s(1)),
+        deadline_action: DeadlineAction::WaitForDeadline,
+        ..Rules::DEFAULT
+    };
+    assert_eq!(*policy.rules(), expected);
+    assert_eq!(policy.tokens(0), None);
+}
+
+#[test]
+fn toml_says_the_same() {
+    let policy: Policy = toml::from_str(
+        r#"
+        attempts = "unlimited"
+        deadline = "1m30s"
+        jitter = "decorrelated"
+        throttle.budget = { reserve = 3, ratio = 0.5 }
+
+        [backoff.arithmetic]
+        first = "5ms"
+        step = "10ms"
+        cap = "1s"
+        "#,
+    )
+    .unwrap();
+    let rules = policy.rules();
+    assert_eq!((rules.attempts, rules.deadline), (None, Some(s(90))));
+    assert_eq!(rules.jitter, Jitter::Decorrelated);
+    let arithmetic =
+        redial::rules::Backoff::Arithmetic { first: ms(5), step: ms(10), cap: Some(s(1)) };
+    assert_eq!(rules.backoff, arithmetic);
+    assert_eq!(policy.tokens(0), Some(3.0));
+}
+
+#[test]
+fn a_table_is_the_policys_own() {
+    let policy = policy(r#"{ "backoff": { "table": ["1ms", "10ms"] } }"#);
+    assert_eq!(policy.core().table(), Some(&[ms(1), ms(10)][..]));
+}
+
+#[test]
+fn throttles_are_read_with_their_own_defaults() {
+    let tokens = |throttle: &str| policy(&format!(r#"{{"throttle": {throttle}}}"#)).tokens(0);
+    assert_eq!(tokens(r#""none""#), None);
+    assert_eq!(tokens(r#"{"tokens": {"max": 8, "ratio": 0.1}}"#), Some(8.0));
+    assert_eq!(tokens(r#"{"budget": {}}"#), Some(10.0));
+    assert_eq!(tokens(r#"{"budget": {"reserve": 2}}"#), Some(2.0));
+    assert_eq!(tokens(r#"{"cost": {}}"#), Some(500.0));
+    assert_eq!(tokens(r#"{"cost": {"capacity": 20, "costs": {"server": 7}}}"#), Some(20.0));
+}
+
+#[test]
+fn a_loaded_policy_owns_its_budget_and_shares_it_with_its_clones() {
+    // Section B: a policy that is loaded has its own.
+    let (one, other) = (policy("{}"), policy("{}"));
+    let clone = one.clone();
+    let _ = one.retry(|| Err::<(), _>("down")).when(|_| true).call();
+    assert_eq!(clone.tokens(0), Some(8.0));
+    assert_eq!(other.tokens(0), Some(10.0));
+}
+
+#[test]
+fn a_hedged_text_is_a_hedged_policy_and_nothing_else() {
+    let text = r#"{ "hedge": { "delay": "20ms" }, "attempts": 2 }"#;
+    let hedged: Hedged = serde_json::from_str(text).unwrap();
+    assert_eq!(hedged.rules().hedge, Some(ms(20)));
+    // Without a delay all start at once (decision G16).
+    let at_once: Hedged = serde_json::from_str(r#"{ "hedge": {} }"#).unwrap();
+    assert_eq!(at_once.rules().hedge, Some(ms(0)));
+    let written: PolicyConfig = serde_json::from_str(text).unwrap();
+    assert!(matches!(written.load(), Ok(AnyPolicy::Hedged(_))));
+    assert_eq!(written.policy().unwrap_err(), LoadError::IsHedged);
+    assert_eq!(
+        mistake(text),
+        "hedge: makes this a hedged policy; load it as `redial::Hedged` at line 1 column 47"
+    );
+    assert_eq!(
+        serde_json::from_str::<Hedged>("{}").unwrap_err().to_string(),
+        "hedge: a hedged policy needs hedge.delay; add it, or load this as `redial::Policy` at line 1 column 2"
+    );
+}
+
+#[test]
+fn limits_of_any_kind_do_not_go_with_hedging() {
+    let written: PolicyConfig =
+        serde_json::from_str(r#"{ "hedge": { "delay": "20ms" }, "limits": {} }"#).unwrap();
+    assert_eq!(written.hedged().unwrap_err(), LoadError::PolicyError(PolicyError::HedgeWithLimits));
+}
+
+/// A shared form with scenario files: `hedge` is put in and taken out, the rest stays as it is.
+#[test]
+fn taking_the_hedge_out_leaves_the_policy_with_its_backoff() {
+    let text =
+        r#"{ "backoff": { "constant": "7ms" }, "jitter": "none", "hedge": { "delay": "5ms" } }"#;
+    let mut written: PolicyConfig = serde_json::from_str(text).unwrap();
+    assert_eq!(written.hedged().unwrap().rules().hedge, Some(ms(5)));
+    written.hedge = None;
+    assert_eq!(written.policy().unwrap().rules().backoff, redial::rules::Backoff::Constant(ms(7)));
+}
+
+/// Red: leave the choice to the derived reader (no `deserialize_with`), which says "unit variant,
+/// expected struct variant".
+#[test]
+fn what_has_several_forms_shows_one_when_none_is_there() {
+    let backoff = r#"expected a backoff like {"constant": "250ms"} at line 1 column "#;
+    let throttle =
+        r#"expected a throttle like "none" or {"budget": {"reserve": 10}} at line 1 column "#;
+    let jitter = r#"expected a jitter like "full" or {"proportional": 0.2} at line 1 column "#;
+    let hedge = r#"expected a hedge like {"delay": "20ms"} at line 1 column "#;
+    let cases = [
+        (r#"{"backoff": "exponential"}"#, r#"invalid value: string "exponential", "#, backoff),
+        (r#"{"backoff": {}}"#, "invalid value: an empty object, ", backoff),
+        (r#"{"backoff": null}"#, "invalid type: null, ", backoff),
+        (r#"{"backoff": {"constant": "1s", "table": []}}"#, "invalid length 2, ", backoff),
+        (r#"{"throttle": "budget"}"#, r#"invalid value: string "budget", "#, throttle),
+        (r#"{"throttle": 7}"#, "invalid type: integer `7`, ", throttle),
+        (r#"{"jitter": "proportional"}"#, r#"invalid value: string "proportional", "#, jitter),
+        (r#"{"jitter": {}}"#, "invalid value: an empty object, ", jitter),
+        (r#"{"hedge": "20ms"}"#, r#"invalid type: string "20ms", "#, hedge),
+    ];
+    for (text, found, expected) in cases {
+        let said = mistake(text);
+        assert!(said.starts_with(&format!("{found}{expected}")), "{text}: {said}");
+    }
+    for text in
+        [r#"{"backoff": {"wrong": "1s"}}"#, r#"{"backoff": "wrong"}"#, r#"{"jitter": "wrong"}"#]
+    {
+        assert!(mistake(text).starts_with("unknown variant `wrong`, expected one of `"), "{text}");
+    }
+    assert_eq!(policy(r#"{"throttle": null}"#).tokens(0), Some(10.0));
+    assert_eq!(toml::from_str::<Policy>("throttle = 'none'").unwrap().tokens(0), None);
+    let json = serde_json::json!({"throttle": {"budget": {"reserve": 4}}});
+    assert_eq!(serde_json::from_value::<Policy>(json).unwrap().tokens(0), Some(4.0));
+}
+
+/// Red: leave one `expecting` out, and serde names a type or a variant of ours, which nobody has
+/// written.
+#[test]
+fn a_value_in_the_place_of_an_object_is_shown_one() {
+    let cases = [
+        (
+            r#"{"backoff": {"exponential": "100ms"}}"#,
+            r#"string "100ms", expected a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#,
+        ),
+        (
+            r#"{"backoff": {"arithmetic": 5}}"#,
+            r#"integer `5`, expected a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#,
+        ),
+        (
+            r#"{"throttle": {"budget": 10}}"#,
+            r#"integer `10`, expected a throttle like {"budget": {"reserve": 10}}"#,
+        ),
+        (
+            r#"{"throttle": {"tokens": 10}}"#,
+            r#"integer `10`, expected a throttle like {"budget": {"reserve": 10}}"#,
+        ),
+        (r#"{"limits": "5s"}"#, r#"string "5s", expected limits like {"hard": "5s"}"#),
+    ];
+    for (text, said) in cases {
+        assert!(mistake(text).starts_with(&format!("invalid type: {said} at line 1")), "{text}");
+    }
+}
+
+#[test]
+fn spans_are_kept_as_written_and_saturate_only_when_they_are_played() {
+    // P2: some 584 years are the most that can be played.
+    let text = r#"{ "backoff": { "constant": "1000000d" }, "deadline": "2000000d" }"#;
+    let written: PolicyConfig = serde_json::from_str(text).unwrap();
+    assert_eq!(written.deadline, Some(Duration::from_secs(2_000_000 * 86_400)));
+    let rules = *written.policy().unwrap().rules();
+    assert_eq!(rules.deadline, Some(Duration::from_secs(2_000_000 * 86_400)));
+    assert!(serde_json::to_string(&written).unwrap().contains("\"2000000d\""));
+}
+
+#[test]
+fn a_mistake_has_its_place_and_says_what_is_expected() {
+    for (text, error) in [
+        (
+            "{ \"attempts\": 3,\n  \"atempts\": 3 }",
+            "unknown field `atempts`, expected one of `attempts`, `backoff`, `jitter`, `limits`, `deadline`, `attempt_timeout`, `late`, `throttle`, `hedge` at line 2 column 11",
+        ),
+        (
+            r#"{ "attempts": -1 }"#,
+            "invalid value: integer `-1`, expected attempts as a number from 1 to 4294967295, or \"unlimited\" at line 1 column 16",
+        ),
+        (
+            r#"{ "attempts": "many" }"#,
+            "invalid value: string \"many\", expected attempts as a number from 1 to 4294967295, or \"unlimited\" at line 1 column 20",
+        ),
+        (
+            r#"{ "deadline": 5 }"#,
+            "invalid type: integer `5`, expected a duration like \"250ms\" or \"1.5s\" at line 1 column 15",
+        ),
+        (
+            r#"{ "deadline": "5" }"#,
+            "\"5\" is not a duration: the unit must be one of ns, us, ms, s, m, h, d; write it like \"250ms\" or \"1.5s\" at line 1 column 17",
+        ),
+        (
+            r#"{ "backoff": { "constantly": "5ms" } }"#,
+            "unknown variant `constantly`, expected one of `constant`, `arithmetic`, `exponential`, `table` at line 1 column 27",
+        ),
+        (
+            r#"{ "backoff": { "exponential": { "first": "5ms" } } }"#,
+            "missing field `factor` at line 1 column 48",
+        ),
+        (
+            r#"{ "jitter": "some" }"#,
+            "unknown variant `some`, expected one of `none`, `full`, `half`, `equal`, `proportional`, `decorrelated` at line 1 column 18",
+        ),
+        (
+            r#"{ "throttle": { "cost": { "empty": "wait" } } }"#,
+            "unknown field `empty`, expected one of `capacity`, `costs`, `success`, `refill_per_second` at line 1 column 33",
+        ),
+        ("[]", "invalid type: sequence, expected a policy at line 1 column 0"),
+    ] {
+        assert_eq!(mistake(text), error, "{text}");
+    }
+}
+
+#[test]
+fn a_contradiction_names_its_field_and_says_what_to_write() {
+    for (text, field, problem) in [
+        (r#"{"attempts": 0}"#, "attempts", PolicyError::NoAttempt),
+        (r#"{"attempts": "unlimited"}"#, "attempts", PolicyError::Unlimited),
+        (
+            r#"{"backoff": {"exponential": {"first": "1ms", "factor": 0}}}"#,
+            "backoff.exponential.factor",
+            PolicyError::Factor,
+        ),
+        (r#"{"backoff": {"table": []}}"#, "backoff.table", PolicyError::EmptyTable),
+        (r#"{"jitter": {"proportional": 1.1}}"#, "jitter.proportional", PolicyError::Proportion),
+        (r#"{"limits": {"soft": "0s"}}"#, "limits", PolicyError::LimitOfZero),
+        (r#"{"limits": {"soft": "2s", "hard": "1s"}}"#, "limits.soft", PolicyError::SoftAboveHard),
+        (
+            r#"{"limits": {"soft": "2s", "under": "fill"}}"#,
+            "limits.under",
+            PolicyError::FillWithoutHard,
+        ),
+        (r#"{"limits": {"over": "truncate"}}"#, "limits.over", PolicyError::TruncateWithoutHard),
+        (
+            r#"{"deadline": "1s", "attempt_timeout": "1s"}"#,
+            "attempt_timeout",
+            PolicyError::AttemptTimeout,
+        ),
+        (
+            r#"{"throttle": {"budget": {"reserve": 0.5}}}"#,
+            "throttle.budget.reserve",
+            PolicyError::Reserve,
+        ),
+        (
+            r#"{"throttle": {"tokens": {"max": 0, "ratio": 1}}}"#,
+            "throttle.tokens.max",
+            PolicyError::MaxTokens,
+        ),
+        (
+            r#"{"throttle": {"cost": {"capacity": 4, "costs": {"timeout": 5}}}}"#,
+            "throttle.cost.costs",
+            PolicyError::CostAboveCapacity,
+        ),
+    ] {
+        let written: PolicyConfig = serde_json::from_str(text).unwrap();
+        let error = written.load().unwrap_err();
+        assert_eq!(error, LoadError::PolicyError(problem), "{text}");
+        assert_eq!(error.field(), field);
+        let shown = error.to_string();
+        assert!(shown.starts_with(&format!("{field}: ")), "{shown}");
+        assert!(mistake(text).starts_with(&shown), "{text}");
+        assert!(mistake(text).ends_with(&format!("at line 1 column {}", text.len())), "{text}");
+    }
+}
+
+#[test]
+fn toml_shows_the_line_of_a_mistake() {
+    let text = "attempts = 3\ndeadline = \"soon\"\n";
+    let error = toml::from_str::<Policy>(text).unwrap_err().to_string();
+    assert!(error.contains("line 2, column 12"), "{error}");
+    assert!(error.contains("\"soon\" is not a duration: a number must come first"), "{error}");
+    let error = toml::from_str::<Policy>("attempts = 0").unwrap_err().to_string();
+    assert!(error.contains("attempts: 0 would never try; write 1 for a single attempt"), "{error}");
+}
+
+#[test]
+fn the_bucket_of_costs_never_waits_in_this_form() {
+    // S9: it is paid when the retry is decided, and refuses.
+    let cost = config::Cost {
+        capacity: Some(10.0),
+        costs: CostOptions { server: Some(10.0), ..CostOptions::default() },
+        ..config::Cost::default()
+    };
+    let mut written = PolicyConfig::default();
+    written.throttle = Some(Throttle::Cost(cost));
+    written.backoff = Backoff::Constant(Duration::ZERO);
+    let policy = written.policy().unwrap();
+    let error = policy.retry(|| Err::<(), _>("down")).when(|_| true).call().unwrap_err();
+    assert_eq!((error.attempts(), error.is_throttled()), (2, true));
+}
+
+fn any_span() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        (0u64..10_000).prop_map(Duration::from_millis),
+        (any::<u64>(), 0u32..1_000_000_000).prop_map(|(secs, nanos)| Duration::new(secs, nanos)),
+    ]
+}
+
+fn any_number() -> impl Strategy<Value = f64> {
+    prop_oneof![0.0..1.0, -10.0..1e9]
+}
+
+fn any_backoff() -> impl Strategy<Value = Backoff> {
+    let cap = || proptest::option::of(any_span());
+    prop_oneof![
+        any_span().prop_map(Backoff::Constant),
+        (any_span(), any_span(), cap()).prop_map(|(first, step, cap)| Backoff::Arithmetic {
+            first,
+            step,
+            cap
+        }),
+        (any_span(), any_number(), cap()).prop_map(|(first, factor, cap)| Backoff::Exponential {
+            first,
+            factor,
+            cap
+        }),
+        proptest::collection::vec(any_span(), 0..4).prop_map(Backoff::Table),
+    ]
+}
+
+fn any_jitter() -> impl Strategy<Value = Jitter> {
+    prop_oneof![
+        Just(Jitter::None),
+        Just(Jitter::Full),
+        Just(Jitter::Half),
+        Just(Jitter::Equal),
+        Just(Jitter::Decorrelated),
+        any_number().prop_map(Jitter::Proportional),
+    ]
+}
+
+fn any_limits() -> impl Strategy<Value = Limits> {
+    (
+        proptest::option::of(any_span()),
+        proptest::option::of(any_span()),
+        prop_oneof![Just(OverLimitAction::Stop), Just(OverLimitAction::TruncateDelay)],
+        prop_oneof![Just(LastDelayAction::Keep), Just(LastDelayAction::ExtendToLimit)],
+        prop_oneof![Just(LimitBasis::TotalDelay), Just(LimitBasis::Elapsed)],
+    )
+        .prop_map(|(soft, hard, over_limit_action, last_delay_action, basis)| Limits {
+            soft,
+            hard,
+            over_limit_action,
+            last_delay_action,
+            basis,
+        })
+}
+
+fn any_throttle() -> impl Strategy<Value = Throttle> {
+    let number = || proptest::option::of(any_number());
+    let costs = (number(), number(), number(), number()).prop_map(
+        |(server, client, throttling, timeout)| CostOptions { server, client, throttling, timeout },
+    );
+    prop_oneof![
+        Just(Throttle::None),
+        (any_number(), any_number()).prop_map(|(max, ratio)| Throttle::Tokens { max, ratio }),
+        (any_number(), any_number())
+            .prop_map(|(reserve, ratio)| Throttle::Budget { reserve, ratio }),
+        (number(), costs, number(), number()).prop_map(
+            |(capacity, costs, success, refill_per_second)| {
+                Throttle::Cost(config::Cost { capacity, costs, success, refill_per_second })
+            }
+        ),
+    ]
+}
+
+prop_compose! {
+    fn any_written()(
+        attempts in proptest::option::of(any::<u32>()),
+        backoff in any_backoff(),
+        jitter in any_jitter(),
+        limits in proptest::option::of(any_limits()),
+        deadline in proptest::option::of(any_span()),
+        attempt_timeout in proptest::option::of(any_span()),
+        late in prop_oneof![Just(DeadlineAction::FailFast), Just(DeadlineAction::WaitForDeadline)],
+        throttle in proptest::option::of(any_throttle()),
+        hedge in proptest::option::of(any_span().prop_map(|delay| Hedge { delay })),
+    ) -> PolicyConfig {
+        let mut written = PolicyConfig::default();
+        written.attempts = attempts;
+        written.backoff = backoff;
+        written.jitter = jitter;
+        written.limits = limits;
+        written.deadline = deadline;
+        written.attempt_timeout = attempt_timeout;
+        written.deadline_action = late;
+        written.throttle = throttle;
+        written.hedge = hedge;
+        written
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back_as_it_was(written in any_written()) {
+        let json = serde_json::to_string(&written).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<PolicyConfig>(&json).unwrap(), &written, "{}", json);
+        let toml = toml::to_string(&written).unwrap();
+        prop_assert_eq!(&toml::from_str::<PolicyConfig>(&toml).unwrap(), &written, "{}", toml);
+        // Whatever it says, it becomes a policy or names its problem.
+        match written.load() {
+            Ok(AnyPolicy::Policy(policy)) => prop_assert_eq!(policy.rules().hedge, None),
+            Ok(AnyPolicy::Hedged(policy)) => prop_assert!(policy.rules().hedge.is_some()),
+            Err(error) => prop_assert!(error.to_string().starts_with(&error.field())),
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "[ -~]{0,40}", value in "[-0-9a-zµ. ]{0,12}") {
+        let _ = serde_json::from_str::<Policy>(&text);
+        let _ = serde_json::from_str::<Policy>(&format!("{{\"deadline\": {value:?}}}"));
+        let _ = serde_json::from_str::<Policy>(&format!("{{\"attempts\": {value}}}"));
+    }
+}
