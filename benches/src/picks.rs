@@ -83,7 +83,7 @@ impl Ready {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
-            .try_build()
+            .build()
             .expect("a runtime");
         // Without retries the layer above adds least.
         let layer = RetryLayer::builder().retries(Retries::Off);
@@ -93,7 +93,7 @@ impl Ready {
             .layer(layer)
             .default_service_config(format!(r#"{{ "loadBalancingPolicy": "{policy}" }}"#))
             .dial(Greeting)
-            .try_build()
+            .build()
             .expect("a channel");
         runtime.block_on(async {
             channel.start();
