@@ -19,6 +19,7 @@
 //! Invariant: no dependency, no `unsafe`, no `std`; with the same inputs the same decisions, for ever.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -115,6 +115,7 @@
 //! | `tokio` | requests wait on tokio's timer; without it, name a sleeper with [`Dispatch::sleeping_on`] | yes |
 //! | `serde` | the server's error map is read from its JSON | no |
 //! | `tracing` | log lines as events under the target `redial::couchbase` | no |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod context;

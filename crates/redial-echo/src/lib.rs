@@ -16,6 +16,8 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // The generator has its own layout and its own idea of lints.
 #[allow(clippy::all, clippy::doc_markdown, missing_docs, unreachable_pub)]
 #[rustfmt::skip]

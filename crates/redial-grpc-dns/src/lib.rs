@@ -31,6 +31,8 @@
 //! Invariant: a resolver draws once, when it is made, and compares every `percentage` with that draw.
 //! Asking again never changes which choice of a list is taken; only another list does.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod builder;
 mod channel;
 mod error;

@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod body;
 mod deadline;
 mod hold;

@@ -99,6 +99,8 @@
 //! OK or CANCELLED: what this side cancelled has not failed. Without the features, or a subscriber,
 //! no clock is read and nothing is allocated for it.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod ahead;
 mod answer;
 mod attempt;

@@ -38,6 +38,7 @@
 //! | the ignore list | [`IGNORED`], [`classify`] |
 //! | `(retried N times, Mms)` | [`Ending::text`] |
 //! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`Line`], [`LineKind`], [`lines`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod call;

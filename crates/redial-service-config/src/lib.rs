@@ -30,6 +30,7 @@
 //! Invariant: nothing here retries or decides about a retry; that is `redial-core`.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod choice;

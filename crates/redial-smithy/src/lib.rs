@@ -39,6 +39,7 @@
 //! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`CostBucket`](redial::throttle::Costs) |
 //! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`Token`]: `success`, `failure`, `retry` |
 //! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`Standard::policy_with`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod classifier;

@@ -75,6 +75,7 @@
 //! this crate leave open, how it is decided, and which test shows it.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 mod any_policy;
