@@ -123,8 +123,8 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
             _ => Numbering::SinceHint,
         },
         charge_at: if bytes.flag() { ChargeAt::AfterBackoff } else { ChargeAt::Decision },
-        asks: bytes.rarely(),
-        replaces: bytes.flag(),
+        uses_strategy: bytes.rarely(),
+        transparent_retries: bytes.flag(),
         ..Rules::DEFAULT
     }
 }
@@ -138,7 +138,7 @@ fn mended(mut rules: Rules) -> Policy {
             Err(PolicyError::HedgeAttempts) => rules.attempts = Some(3),
             Err(PolicyError::Unlimited) => rules.deadline = Some(Duration::from_secs(1)),
             Err(PolicyError::HedgeWithLimits) => rules.limits = Limits::NONE,
-            Err(PolicyError::HedgeWithStrategy) => rules.asks = false,
+            Err(PolicyError::HedgeWithStrategy) => rules.uses_strategy = false,
             Err(PolicyError::AttemptTimeout) => rules.attempt_timeout = None,
             Err(PolicyError::Factor) => rules.backoff = redial_core::CONTROLLED,
             Err(PolicyError::Proportion) => rules.jitter = Jitter::Full,
@@ -295,7 +295,7 @@ fn play(input: &[u8]) {
         deadline: if bytes.rarely() { bytes.maybe() } else { None },
         idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
         not_replayable: bytes.rarely(),
-        asks: policy.rules().hedge.is_none() && bytes.rarely(),
+        uses_strategy: policy.rules().hedge.is_none() && bytes.rarely(),
         hedge: bytes.rarely().then(|| match bytes.flag() {
             true => HedgeDelay::After(redial_core::ns(bytes.span())),
             false => HedgeDelay::Never,

@@ -16,7 +16,7 @@ pub struct CallCounters {
     ///
     /// It stops at its largest value: after 65,535 hints in one call the series runs ahead.
     pub hinted: u16,
-    /// Bits; the low ones are the core's, those from [`CallCounters::FREE`] up are the driver's.
+    /// Bits; the low ones are the core's, those from [`CallCounters::FIRST_DRIVER_BIT`] up are the driver's.
     pub flags: u16,
 }
 
@@ -26,11 +26,11 @@ impl CallCounters {
     /// The call must not run twice.
     pub const NOT_IDEMPOTENT: u16 = 1 << 1;
     /// A strategy is asked about each failure.
-    pub const ASKS: u16 = 1 << 2;
+    pub const USES_STRATEGY: u16 = 1 << 2;
     /// An attempt has ended. The core leaves this bit to drivers that keep the ledger themselves.
     pub const ENDED: u16 = 1 << 3;
     /// The first bit that the core leaves to the driver.
-    pub const FREE: u16 = 1 << 4;
+    pub const FIRST_DRIVER_BIT: u16 = 1 << 4;
 
     /// A call that begins now.
     #[must_use]

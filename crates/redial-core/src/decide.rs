@@ -58,9 +58,11 @@ pub fn decide(
 ) -> Verdict {
     let short = policy.fixed_delay().is_some()
         && counters.flags
-            & (CallCounters::COMMITTED | CallCounters::ASKS | CallCounters::NOT_IDEMPOTENT)
+            & (CallCounters::COMMITTED
+                | CallCounters::USES_STRATEGY
+                | CallCounters::NOT_IDEMPOTENT)
             == 0
-        && failure.asks_nothing()
+        && failure.has_no_reason_or_hint()
         && advice == Advice::None
         && deadline == NEVER;
     if short {
@@ -168,7 +170,7 @@ fn bound(counters: &CallCounters, failure: &Failure, advice: Advice) -> Option<V
         return Some(Verdict::End(StopReason::Committed));
     }
     // C10: what is always retried never reaches the strategy.
-    if counters.has(CallCounters::ASKS) && !failure.is_always_retried() {
+    if counters.has(CallCounters::USES_STRATEGY) && !failure.is_always_retried() {
         match advice {
             Advice::None => return Some(Verdict::Ask),
             Advice::Decline => return Some(Verdict::End(StopReason::StrategyDeclined)),

@@ -224,7 +224,7 @@ impl Failure {
     /// Whether it asks nothing of what follows: no reason is known, and the server gave no hint.
     #[inline]
     #[must_use]
-    pub const fn asks_nothing(&self) -> bool {
+    pub const fn has_no_reason_or_hint(&self) -> bool {
         self.reason.is_none() && matches!(self.hint, Hint::None)
     }
 

@@ -41,7 +41,7 @@ struct Shape {
     /// The same, and nothing asks, is replaced or is paid for later.
     plain: bool,
     /// The same, and no delay depends on the one before it.
-    fits_ledger: bool,
+    needs_only_counters: bool,
     /// The most attempts; as many as can be counted if there is no limit.
     attempts_max: u32,
     /// The one delay before every retry, unless a failure says otherwise; [`NEVER`]: there is none.
@@ -55,11 +55,11 @@ impl Shape {
         let now = matches!(rules.charge_at, ChargeAt::Decision);
         let calm =
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
-        let plain = calm && !rules.asks && !rules.replaces && now;
+        let plain = calm && !rules.uses_strategy && !rules.transparent_retries && now;
         Shape {
             calm,
             plain,
-            fits_ledger: plain
+            needs_only_counters: plain
                 && !matches!(rules.jitter, Jitter::Decorrelated)
                 && !matches!(rules.backoff, Backoff::Own),
             attempts_max: match rules.attempts {
@@ -229,7 +229,7 @@ impl Policy {
     /// the call began.
     #[inline]
     #[must_use]
-    pub const fn measures_time(&self) -> bool {
+    pub const fn uses_elapsed_time(&self) -> bool {
         self.shape.fixed == NEVER && matches!(self.rules.limits.basis, LimitBasis::Elapsed)
     }
 
@@ -237,8 +237,8 @@ impl Policy {
     /// depends on the one before it.
     #[inline]
     #[must_use]
-    pub const fn fits_ledger(&self) -> bool {
-        self.shape.fits_ledger
+    pub const fn needs_only_counters(&self) -> bool {
+        self.shape.needs_only_counters
     }
 
     /// Whether no attempt is left to a call that has made so many.
@@ -367,29 +367,29 @@ mod tests {
 
     #[test]
     fn time_is_measured_where_a_limit_counts_it_from_the_start() {
-        assert!(!with(|_| {}).measures_time());
-        assert!(!with(|rules| rules.jitter = Jitter::Full).measures_time());
-        assert!(with(|rules| rules.limits = elapsed()).measures_time());
+        assert!(!with(|_| {}).uses_elapsed_time());
+        assert!(!with(|rules| rules.jitter = Jitter::Full).uses_elapsed_time());
+        assert!(with(|rules| rules.limits = elapsed()).uses_elapsed_time());
         let delays = Limits { basis: LimitBasis::TotalDelay, ..elapsed() };
-        assert!(!with(|rules| rules.limits = delays).measures_time());
+        assert!(!with(|rules| rules.limits = delays).uses_elapsed_time());
     }
 
     #[test]
     fn the_ledger_is_enough_where_nothing_else_can_happen_and_no_delay_is_remembered() {
-        assert!(with(|_| {}).fits_ledger());
-        assert!(with(|rules| rules.jitter = Jitter::Full).fits_ledger());
+        assert!(with(|_| {}).needs_only_counters());
+        assert!(with(|rules| rules.jitter = Jitter::Full).needs_only_counters());
         let own = Policy::with_function(*with(|_| {}).rules(), |_| ms(1)).unwrap();
-        assert!(own.is_plain() && !own.fits_ledger());
+        assert!(own.is_plain() && !own.needs_only_counters());
         let changes: [fn(&mut Rules); 6] = [
             |rules| rules.jitter = Jitter::Decorrelated,
             |rules| rules.deadline = Some(ms(1)),
             |rules| rules.attempt_timeout = Some(ms(1)),
-            |rules| rules.asks = true,
-            |rules| rules.replaces = true,
+            |rules| rules.uses_strategy = true,
+            |rules| rules.transparent_retries = true,
             |rules| rules.charge_at = ChargeAt::AfterBackoff,
         ];
         for change in changes {
-            assert!(!with(change).fits_ledger());
+            assert!(!with(change).needs_only_counters());
         }
     }
 

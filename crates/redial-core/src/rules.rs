@@ -114,9 +114,9 @@ pub struct Rules {
     /// When a retry is paid for.
     pub charge_at: ChargeAt,
     /// Whether a strategy is asked about each failure (decision C9).
-    pub asks: bool,
+    pub uses_strategy: bool,
     /// Whether what provably did not run is replaced transparently (decisions G26 to G29).
-    pub replaces: bool,
+    pub transparent_retries: bool,
 }
 
 impl Rules {
@@ -142,8 +142,8 @@ impl Rules {
         throttling_first: None,
         always: backoff::CONTROLLED,
         charge_at: ChargeAt::Decision,
-        asks: false,
-        replaces: false,
+        uses_strategy: false,
+        transparent_retries: false,
     };
 
     /// The first contradiction in these rules.
@@ -161,7 +161,7 @@ impl Rules {
             if !self.limits.is_none() {
                 return Some(PolicyError::HedgeWithLimits);
             }
-            if self.asks {
+            if self.uses_strategy {
                 return Some(PolicyError::HedgeWithStrategy);
             }
             match self.attempts {
@@ -240,7 +240,7 @@ impl Rules {
             return true;
         }
         // Of a series that fades every delay counts, so nothing may take one's place.
-        if self.asks || !matches!(self.numbering, Numbering::Delays) {
+        if self.uses_strategy || !matches!(self.numbering, Numbering::Delays) {
             return false;
         }
         let (mut sum, mut n): (Ns, u32) = (0, 0);

@@ -230,14 +230,14 @@ proptest! {
     #[test]
     fn a_machine_that_is_begun_late_is_the_one_that_was_begun_at_once(
         policy in plain_policy(),
-        replaces in any::<bool>(),
+        transparent_retries in any::<bool>(),
         spec in any_throttle(),
         opening in any_opening(),
         script in any_script(),
         before in 0..3,
     ) {
         // One with a backoff of its own cannot be made anew of its rules.
-        let policy = Policy::try_new(Rules { replaces, ..*policy.rules() }).unwrap_or(policy);
+        let policy = Policy::try_new(Rules { transparent_retries, ..*policy.rules() }).unwrap_or(policy);
         let params = CallParams { idempotent: script.idempotent, ..CallParams::default() };
         let Opening { commits, takes, classification } = opening;
         let (at_once, late) = (spec.build(), spec.build());
@@ -301,7 +301,7 @@ proptest! {
         spec in any_throttle(),
         failures in prop::collection::vec(any_failure(), 1..6),
         attempts in 1u32..8,
-        flags in 0..CallCounters::FREE,
+        flags in 0..CallCounters::FIRST_DRIVER_BIT,
         start in any_span(),
         seed in any::<u64>(),
     ) {
@@ -354,7 +354,7 @@ proptest! {
         let (mut all, mut alone) = (TestEnvironment::new(&spec, &here, seed), TestEnvironment::new(&spec, &there, seed));
         let (start, waited) = (ns(start.min(s(1))), ns(waited.min(s(1))));
         let mut counters = CallCounters { waited, attempts, hinted, ..CallCounters::new(start) };
-        for failure in failures.iter().filter(|failure| failure.asks_nothing()) {
+        for failure in failures.iter().filter(|failure| failure.has_no_reason_or_hint()) {
             let mut fresh = CallCounters { attempts: counters.attempts, ..CallCounters::new(0) };
             let one = decide(&policy, &mut counters, failure, Advice::None, start, NEVER, &mut all);
             let two = decide(&policy, &mut fresh, failure, Advice::None, start, NEVER, &mut alone);

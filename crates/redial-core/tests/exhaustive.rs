@@ -533,8 +533,8 @@ fn every_sequence_keeps_the_promises_with_proofs_strategies_and_what_must_not_ru
         retry(Failure::server().because(Reason::new("DID_NOT_RUN").allow_non_idempotent())),
         retry(Failure::server().because(Reason::new("FOR_EVER").always())),
     ];
-    let replaces = Rules { replaces: true, ..BASE };
-    let asks = Rules { asks: true, ..BASE };
+    let transparent_retries = Rules { transparent_retries: true, ..BASE };
+    let uses_strategy = Rules { uses_strategy: true, ..BASE };
     let once = CallParams { idempotent: false, ..CallParams::default() };
     let sealed = CallParams { not_replayable: true, ..CallParams::default() };
     play(&[
@@ -542,33 +542,38 @@ fn every_sequence_keeps_the_promises_with_proofs_strategies_and_what_must_not_ru
             .params(once)
             .letters(&reasons)
             .sees(&[StopReason::NotIdempotent]),
-        Row::new("replaced", replaces).letters(&proofs).sees(&[StopReason::AttemptsExhausted]),
-        Row::new("replaced, not idempotent", replaces)
+        Row::new("replaced", transparent_retries)
+            .letters(&proofs)
+            .sees(&[StopReason::AttemptsExhausted]),
+        Row::new("replaced, not idempotent", transparent_retries)
             .params(once)
             .letters(&proofs)
             .sees(&[StopReason::NotIdempotent]),
-        Row::new("replaced until the deadline", Rules { deadline: Some(ms(9)), ..replaces })
-            .letters(&proofs)
-            .sees(&[StopReason::Deadline]),
-        Row::new("replaced hedges", Rules { replaces: true, ..HEDGED })
+        Row::new(
+            "replaced until the deadline",
+            Rules { deadline: Some(ms(9)), ..transparent_retries },
+        )
+        .letters(&proofs)
+        .sees(&[StopReason::Deadline]),
+        Row::new("replaced hedges", Rules { transparent_retries: true, ..HEDGED })
             .letters(&proofs)
             .sees(&[StopReason::AttemptsExhausted]),
-        Row::new("replaced hedges under tokens", Rules { replaces: true, ..HEDGED })
+        Row::new("replaced hedges under tokens", Rules { transparent_retries: true, ..HEDGED })
             .throttle(Spec::Tokens { max: 2.0, ratio: 0.5 })
             .letters(&proofs[..1])
             .sees(&[StopReason::Throttled]),
         Row::new("proofs that nobody heeds", BASE)
             .letters(&proofs)
             .sees(&[StopReason::AttemptsExhausted]),
-        Row::new("asks", asks)
+        Row::new("asks", uses_strategy)
             .letters(&reasons)
             .sees(&[StopReason::StrategyDeclined, StopReason::AttemptsExhausted]),
         Row::new("asks for one call", BASE)
-            .params(CallParams { asks: true, ..once })
+            .params(CallParams { uses_strategy: true, ..once })
             .letters(&reasons)
             .sees(&[StopReason::StrategyDeclined, StopReason::NotIdempotent]),
     ]);
-    let committed = Row::new("sealed from the start", replaces)
+    let committed = Row::new("sealed from the start", transparent_retries)
         .params(sealed)
         .letters(&proofs)
         .sees(&[StopReason::Committed, StopReason::Succeeded, StopReason::NotRetryable]);

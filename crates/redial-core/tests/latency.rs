@@ -83,7 +83,7 @@ fn estimate(estimator: &LatencyEstimator) -> Ns {
 }
 
 fn tell(estimator: &LatencyEstimator, latency: Latency, samples: usize, random: &mut Random) {
-    (0..samples).for_each(|_| estimator.took(latency.draw(random)));
+    (0..samples).for_each(|_| estimator.record_latency(latency.draw(random)));
 }
 
 /// Asserts that the rank of the estimate is the quantile on average, and where it wanders to.
@@ -137,7 +137,7 @@ fn the_share_of_calls_above_the_estimate_is_what_was_asked_for_whatever_the_dist
             let above = (0..100_000).filter(|_| {
                 let took = latency.draw(random);
                 let above = took > estimate(&estimator);
-                estimator.took(took);
+                estimator.record_latency(took);
                 above
             });
             let (share, rare) = (above.count() as f64 / 100_000.0, 1.0 - quantile);

@@ -552,7 +552,7 @@ type Tell = fn(&LatencyEstimator);
 /// What a pace knows after these, told one after the other.
 fn told(tells: &[Tell]) -> (LatencyEstimator, LatencyEstimate) {
     let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
-    estimator.took(1_000_000);
+    estimator.record_latency(1_000_000);
     tells.iter().for_each(|tell| tell(&estimator));
     let reading = estimator.read();
     (estimator, reading)
@@ -575,8 +575,8 @@ fn in_some_order(tells: [Tell; 2]) {
 // Breaks if `LatencyEstimator::change` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn two_that_tell_a_pace_at_once_are_both_heard() {
-    let above: Tell = |estimator| estimator.took(9_000_000);
-    let below: Tell = |estimator| estimator.took(1);
+    let above: Tell = |estimator| estimator.record_latency(9_000_000);
+    let below: Tell = |estimator| estimator.record_latency(1);
     let lost: Tell = |estimator| estimator.hedge_lost();
     let won: Tell = |estimator| estimator.hedge_won();
     for tells in [[above, below], [above, above], [below, lost], [won, lost]] {

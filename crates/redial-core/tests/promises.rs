@@ -97,11 +97,11 @@ fn any_script() -> impl Strategy<Value = Script> {
             ],
         ),
     )
-        .prop_map(|(deadline, idempotent, sealed, asks, hedge)| CallParams {
+        .prop_map(|(deadline, idempotent, sealed, uses_strategy, hedge)| CallParams {
             deadline,
             idempotent,
             not_replayable: sealed,
-            asks,
+            uses_strategy,
             hedge,
         });
     let finish = prop_oneof![
@@ -141,7 +141,7 @@ fn play<const LIVE: usize>(
     let hedged = policy.rules().hedge.is_some();
     let params = CallParams {
         idempotent: hedged || script.params.idempotent,
-        asks: !hedged && script.params.asks,
+        uses_strategy: !hedged && script.params.uses_strategy,
         ..script.params
     };
     let book = TestEnvironment::with_later(spec, shared, script.seed, &script.later);

@@ -39,7 +39,7 @@ use crate::strategy::FastFailOnTerminalError;
 /// For scenarios and drivers of your own: an [`Orchestrator`] uses it by itself.
 #[must_use]
 pub const fn policy(timeout: Duration) -> Policy {
-    let rules = Rules { deadline: Some(timeout), asks: true, ..presets::RULES };
+    let rules = Rules { deadline: Some(timeout), uses_strategy: true, ..presets::RULES };
     Policy::from_rules(rules).throttle(Throttle::none()).build()
 }
 

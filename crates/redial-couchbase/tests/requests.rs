@@ -44,7 +44,7 @@ fn the_policy_of_a_request_is_the_documents() {
         (rules.deadline_action, rules.numbering),
         (DeadlineAction::WaitForDeadline, Numbering::Attempts)
     );
-    assert_eq!((rules.jitter, rules.always, rules.asks), (Jitter::None, CONTROLLED, true));
+    assert_eq!((rules.jitter, rules.always, rules.uses_strategy), (Jitter::None, CONTROLLED, true));
     assert_eq!(policy.tokens(0), None);
     // Any timeout makes a policy.
     for timeout in [Duration::ZERO, Duration::MAX] {

@@ -221,7 +221,7 @@ impl Begun {
     ) {
         recording.observer.ends_with(code);
         let mut env = CallEnvironment::new(Throttle(None), Book::new(&method, recording));
-        Call::<_, 1>::unstarted(method, params, clock.now(), &mut env);
+        Call::<_, 1>::cancelled_before_start(method, params, clock.now(), &mut env);
     }
 
     /// A call whose first attempt runs since `start`, and that has no call log and no observer.

@@ -40,7 +40,8 @@ impl Server {
 
     /// Another config is in force: equal parameters keep the tokens, others scale them.
     pub(crate) fn configure(&self, throttling: Option<RetryThrottling>) {
-        self.tokens.take_on(&throttling.map_or_else(TokenBucket::none, RetryThrottling::tokens));
+        self.tokens
+            .adopt_parameters(&throttling.map_or_else(TokenBucket::none, RetryThrottling::tokens));
     }
 
     /// The tokens that are left; `None` without a throttle.

@@ -82,7 +82,7 @@ impl ClientOptions {
             expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
             numbering: Numbering::SinceHint,
             hint: HintRule::Exact(self.pushback_max),
-            replaces: self.retries != Retries::Off,
+            transparent_retries: self.retries != Retries::Off,
             ..Rules::DEFAULT
         };
         let Some(policy) = policy else { return rules };

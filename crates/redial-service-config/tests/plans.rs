@@ -40,7 +40,7 @@ const BASE: Rules = Rules {
     deadline_action: DeadlineAction::WaitForDeadline,
     expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
     numbering: Numbering::SinceHint,
-    replaces: true,
+    transparent_retries: true,
     ..Rules::DEFAULT
 };
 
@@ -109,10 +109,10 @@ fn attempt_timeout_is_in_the_rules_with_what_it_means() {
 
 #[test]
 fn retries_that_are_switched_off_leave_the_deadline() {
-    for (retries, replaces) in [(Retries::Transparent, true), (Retries::Off, false)] {
+    for (retries, transparent_retries) in [(Retries::Transparent, true), (Retries::Off, false)] {
         let client = ClientOptions::builder().retries(retries).build();
         let plan = plan(&client, "retry");
-        let expected = Rules { deadline: Some(s(9)), replaces, ..BASE };
+        let expected = Rules { deadline: Some(s(9)), transparent_retries, ..BASE };
         assert_eq!(*plan.policy().rules(), expected);
         assert!(plan.codes().is_empty() && !plan.is_hedged());
         assert_eq!(plan.retries(), retries);

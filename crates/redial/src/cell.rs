@@ -30,14 +30,14 @@ use std::task::{Context, Poll};
 
 use redial_core::CallCounters;
 
-const RUNS: u16 = CallCounters::FREE;
-const SLEEPS: u16 = CallCounters::FREE << 1;
+const RUNS: u16 = CallCounters::FIRST_DRIVER_BIT;
+const SLEEPS: u16 = CallCounters::FIRST_DRIVER_BIT << 1;
 /// The driver owns a box.
-pub(crate) const BOXED: u16 = CallCounters::FREE << 2;
+pub(crate) const BOXED: u16 = CallCounters::FIRST_DRIVER_BIT << 2;
 /// The driver holds what a retry was paid with that has not started.
-pub(crate) const HOLDS: u16 = CallCounters::FREE << 3;
+pub(crate) const HOLDS: u16 = CallCounters::FIRST_DRIVER_BIT << 3;
 /// The first bit that is left to the driver.
-pub(crate) const FREE: u16 = CallCounters::FREE << 4;
+pub(crate) const FREE: u16 = CallCounters::FIRST_DRIVER_BIT << 4;
 
 union Slot<R, S> {
     run: ManuallyDrop<R>,

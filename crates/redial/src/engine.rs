@@ -102,7 +102,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             deadline: options.deadline,
             idempotent: !options.not_idempotent,
             not_replayable: false,
-            asks: options.strategy.is_some(),
+            uses_strategy: options.strategy.is_some(),
             hedge,
         };
         let call = Call::begin(&policy.core, params, start, &mut env);

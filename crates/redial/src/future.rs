@@ -148,7 +148,7 @@ where
     fn is_plain(&self) -> bool {
         // An operation that sees its attempt is told what the one before failed with, and a plain
         // call that sleeps does not keep that.
-        !O::SEES && self.origin.policy().core.fits_ledger() && self.origin.is_flat()
+        !O::SEES && self.origin.policy().core.needs_only_counters() && self.origin.is_flat()
     }
 
     /// Whether the clock is read before the first attempt, or there is a machine from the start.
@@ -252,9 +252,9 @@ where
                 let decide = |counters: &mut CallCounters| {
                     decide(policy, counters, failure, Advice::None, 0, NEVER, &mut Plain(origin))
                 };
-                if failure.asks_nothing() {
+                if failure.has_no_reason_or_hint() {
                     // Nothing else of the ledger matters, so that it need not be lent out.
-                    let binds = CallCounters::ASKS | CallCounters::NOT_IDEMPOTENT;
+                    let binds = CallCounters::USES_STRATEGY | CallCounters::NOT_IDEMPOTENT;
                     debug_assert_eq!(cell.counters().flags & binds, 0, "such a call has a machine");
                     decide(&mut CallCounters {
                         attempts: cell.counters().attempts,
@@ -288,7 +288,7 @@ where
         let policy = &origin.policy().core;
         let verdict = self.judge(rejected, cell.as_mut(), |this, failure, mut cell| {
             // Most policies need no clock before it is known that one must wait.
-            let now = if policy.measures_time() { this.read_clock(cell.as_mut()) } else { 0 };
+            let now = if policy.uses_elapsed_time() { this.read_clock(cell.as_mut()) } else { 0 };
             let env = &mut Plain(origin);
             cell.with_ledger(|counters| {
                 decide(policy, counters, failure, Advice::None, now, NEVER, env)

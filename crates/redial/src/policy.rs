@@ -222,7 +222,7 @@ impl Policy {
     /// # Errors
     /// The rules do not go with a strategy.
     pub fn asking(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
-        self.core = self.core.changed(|rules| rules.asks = true)?;
+        self.core = self.core.changed(|rules| rules.uses_strategy = true)?;
         self.strategy = Some(Arc::new(strategy));
         Ok(self)
     }

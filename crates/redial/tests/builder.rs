@@ -81,7 +81,7 @@ fn every_rule_can_be_written_with_this_crate_alone() {
         expired_deadline_action: ExpiredDeadlineAction::StartNoAttempt,
         attempt_timeout_action: AttemptTimeoutAction::Retry,
         jitter: Jitter::None,
-        replaces: true,
+        transparent_retries: true,
         ..Rules::DEFAULT
     };
     let policy = Policy::from_rules(rules).build();

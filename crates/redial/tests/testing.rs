@@ -299,7 +299,7 @@ fn grpc(attempts: u32, hedge: Option<Duration>) -> AnyPolicy {
         backoff,
         jitter: Jitter::None,
         hedge,
-        replaces: true,
+        transparent_retries: true,
         ..Rules::DEFAULT
     })
 }

@@ -92,7 +92,9 @@ mod tests {
         let of = |rules: Rules, params: CallParams| FirstAttempt::of(&Policy::new(rules), params);
         let (rules, params) = (Rules::DEFAULT, CallParams::default());
         assert!(of(rules, params).is_some());
-        assert!(of(Rules { replaces: true, asks: true, ..rules }, params).is_some());
+        assert!(
+            of(Rules { transparent_retries: true, uses_strategy: true, ..rules }, params).is_some()
+        );
         assert!(of(Rules { deadline: Some(s(1)), ..rules }, params).is_none());
         assert!(of(Rules { attempt_timeout: Some(s(1)), ..rules }, params).is_none());
         assert!(of(Rules { hedge: Some(s(1)), ..rules }, params).is_none());

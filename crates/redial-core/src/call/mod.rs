@@ -49,7 +49,7 @@ pub struct CallParams {
     /// Whether what it sends cannot be kept, so that one attempt is made and no more (decision G24).
     pub not_replayable: bool,
     /// Whether a strategy is asked, though the policy asks none.
-    pub asks: bool,
+    pub uses_strategy: bool,
     /// When its hedges follow, in place of the policy's delay; a policy without hedges stays one.
     pub hedge: Option<HedgeDelay>,
 }
@@ -60,7 +60,7 @@ impl Default for CallParams {
             deadline: None,
             idempotent: true,
             not_replayable: false,
-            asks: false,
+            uses_strategy: false,
             hedge: None,
         }
     }
@@ -180,7 +180,12 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
 
     /// A call that begins and ends now, since the application cannot say what it wants: nothing
     /// starts, and like any other cancelling it is no failure (decision P6). So it has its notes, too.
-    pub fn unstarted(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
+    pub fn cancelled_before_start(
+        policy: P,
+        params: CallParams,
+        now: Ns,
+        env: &mut impl Environment,
+    ) -> Self {
         let mut call = Call::new(policy, params, now, env);
         call.cancel(now, env);
         call
@@ -189,14 +194,14 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// A call that has begun, and of which nothing else has happened.
     #[inline]
     fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
-        let CallParams { deadline, idempotent, not_replayable, asks, hedge } = params;
+        let CallParams { deadline, idempotent, not_replayable, uses_strategy, hedge } = params;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
         let free = Live { at: NEVER, attempt: 0, number: 0 };
         let until = policy.deadline(now, deadline);
         let attempts_max = policy.attempts_max(LIVE);
         let rules = policy.rules();
         debug_assert!(idempotent || rules.hedge.is_none(), "a hedged call is idempotent");
-        let asks = asks || rules.asks;
+        let uses_strategy = uses_strategy || rules.uses_strategy;
         let hedge_after = HedgeDelay::after(hedge, rules.hedge);
         let mut call = Call {
             policy,
@@ -226,8 +231,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if !idempotent {
             call.counters.set(CallCounters::NOT_IDEMPOTENT);
         }
-        if asks {
-            call.counters.set(CallCounters::ASKS);
+        if uses_strategy {
+            call.counters.set(CallCounters::USES_STRATEGY);
         }
         let deadline = (call.deadline != NEVER).then_some(call.deadline);
         env.record(now, Event::CallStarted { deadline, idempotent });

@@ -26,7 +26,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         env: &mut impl Environment,
     ) -> bool {
         let Some(proof) = proof else { return false };
-        if !self.policy.rules().replaces || self.is_committed() {
+        if !self.policy.rules().transparent_retries || self.is_committed() {
             return false;
         }
         let after = match proof {

@@ -52,7 +52,7 @@ impl CallLatency {
             Event::AttemptStarted { attempt: 1, .. } => self.began = at,
             Event::AttemptStarted { .. } if !self.hedged => {
                 self.hedged = true;
-                if estimator.hedged(took) {
+                if estimator.record_hedge_sent(took) {
                     self.stage = Stage::Counted;
                 }
             }
@@ -79,7 +79,7 @@ impl CallLatency {
             self.end(estimator, LatencyEstimator::hedge_won);
         } else {
             if self.stage == Stage::Running {
-                estimator.took(took);
+                estimator.record_latency(took);
             }
             self.end(estimator, LatencyEstimator::hedge_lost);
         }
@@ -88,7 +88,7 @@ impl CallLatency {
     /// The first attempt has not answered, and will not be waited for.
     fn still_running(&self, took: Ns, estimator: &LatencyEstimator) {
         if self.stage == Stage::Running {
-            estimator.longer(took);
+            estimator.record_latency_above(took);
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
     /// some moment: estimate in whole ms, samples, share of wins.
     fn told(events: &[(Ns, Event)]) -> (u128, u32, Option<f64>) {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
-        estimator.took(10 * MS);
+        estimator.record_latency(10 * MS);
         let mut call_latency = CallLatency::new(estimator.delay());
         for (at, event) in events {
             call_latency.record(1_000_000_007 + at * MS, event, &estimator);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_hedge_by_another_delay_does_not_count_as_won_or_lost() {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(9).build());
-        estimator.took(10 * MS);
+        estimator.record_latency(10 * MS);
         let mut call_latency = CallLatency::new(estimator.delay());
         assert!(call_latency.is_running());
         for (at, event) in [(0, FIRST), (10, HEDGE), (12, Event::Committed { attempt: 2 })] {

@@ -91,7 +91,7 @@ impl LatencyEstimator {
     }
 
     /// An attempt took this long to answer.
-    pub fn took(&self, latency: Ns) {
+    pub fn record_latency(&self, latency: Ns) {
         let latency = scale(latency);
         self.change(|word| {
             word.sample(latency, latency > word.estimate, self.at);
@@ -103,7 +103,7 @@ impl LatencyEstimator {
     /// open on which side of the estimate it lies, it is counted and the estimate stays: hedges at
     /// the delay of a policy, which may all win before the estimate, would otherwise put off for ever
     /// that it is used.
-    pub fn longer(&self, waited: Ns) {
+    pub fn record_latency_above(&self, waited: Ns) {
         let waited = scale(waited);
         self.change(|word| {
             if waited >= word.estimate {
@@ -118,7 +118,7 @@ impl LatencyEstimator {
     /// An attempt has taken so long that its hedge is sent. Returns whether that says on which side
     /// of the estimate it lies, which is what it waited for, as it was when its call began; if not,
     /// nothing is counted yet.
-    pub fn hedged(&self, waited: Ns) -> bool {
+    pub fn record_hedge_sent(&self, waited: Ns) -> bool {
         let waited = scale(waited);
         self.change(|word| {
             let known = waited.saturating_add(MOVED) >= word.estimate;
@@ -212,9 +212,9 @@ mod tests {
             for spans in [[0, 0], [NEVER, NEVER], [0, NEVER], [1, NEVER - 1]] {
                 let estimator = estimator(quantile);
                 for turn in 0..10_000 {
-                    estimator.took(spans[turn % 2]);
-                    estimator.longer(spans[turn % 2]);
-                    estimator.hedged(spans[turn / 2 % 2]);
+                    estimator.record_latency(spans[turn % 2]);
+                    estimator.record_latency_above(spans[turn % 2]);
+                    estimator.record_hedge_sent(spans[turn / 2 % 2]);
                 }
                 assert!(estimate(&estimator) >= 1);
                 assert_eq!(estimator.read().samples, SAMPLES_MAX);
@@ -226,11 +226,11 @@ mod tests {
     fn the_first_latency_is_the_estimate_and_the_minimum_of_samples_is_waited_for() {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(3).build());
         assert_eq!((estimator.delay(), estimator.read().estimate), (None, None));
-        estimator.took(7 * MS);
+        estimator.record_latency(7 * MS);
         assert_eq!(estimate(&estimator), 7 * MS);
-        estimator.took(7 * MS);
+        estimator.record_latency(7 * MS);
         assert_eq!(estimator.delay(), None);
-        estimator.took(7 * MS);
+        estimator.record_latency(7 * MS);
         assert_eq!(estimator.delay(), Some(HedgeDelay::After(estimate(&estimator))));
         assert_eq!(estimator.read().samples, 3);
     }
@@ -241,7 +241,7 @@ mod tests {
         for (latency, delay) in [(0, 5), (4, 5), (5, 5), (20, 20), (50, 50), (51, 50), (9_999, 50)]
         {
             let estimator = LatencyEstimator::new(at.build());
-            estimator.took(latency * MS);
+            estimator.record_latency(latency * MS);
             assert_eq!(estimator.delay(), Some(HedgeDelay::After(delay * MS)), "{latency} ms");
         }
     }
@@ -249,14 +249,14 @@ mod tests {
     #[test]
     fn what_may_lie_on_either_side_does_not_move_the_estimate() {
         let estimator = estimator(0.9);
-        estimator.took(100 * MS);
-        assert!(!estimator.hedged(80 * MS), "more than a quarter of an octave away");
+        estimator.record_latency(100 * MS);
+        assert!(!estimator.record_hedge_sent(80 * MS), "more than a quarter of an octave away");
         assert_eq!((estimate(&estimator), estimator.read().samples), (100 * MS, 1));
-        estimator.longer(99 * MS);
+        estimator.record_latency_above(99 * MS);
         assert_eq!((estimate(&estimator), estimator.read().samples), (100 * MS, 2));
-        estimator.longer(100 * MS);
+        estimator.record_latency_above(100 * MS);
         let above = estimate(&estimator);
-        assert!(above > 100 * MS && estimator.hedged(above - above / 8));
+        assert!(above > 100 * MS && estimator.record_hedge_sent(above - above / 8));
         assert_eq!(estimator.read().samples, 4);
     }
 
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn hedges_that_never_win_stop_after_sixteen_and_not_before() {
         let estimator = estimator(0.9);
-        estimator.took(10 * MS);
+        estimator.record_latency(10 * MS);
         (1..RACES).for_each(|_| estimator.hedge_lost());
         assert_eq!((estimator.read().is_stopped, estimator.read().win_rate), (false, Some(0.0)));
         estimator.hedge_lost();
@@ -292,17 +292,17 @@ mod tests {
     #[test]
     fn while_stopped_a_probe_follows_sixteen_slow_calls_and_another_one_a_win() {
         let estimator = estimator(0.5);
-        estimator.took(10 * MS);
+        estimator.record_latency(10 * MS);
         (0..RACES).for_each(|_| estimator.hedge_lost());
         for slow in 1..=PROBE_AFTER {
             assert_eq!(estimator.delay(), Some(HedgeDelay::Never), "before slow call {slow}");
-            estimator.took(1);
-            estimator.took(NEVER);
+            estimator.record_latency(1);
+            estimator.record_latency(NEVER);
         }
         assert!(matches!(estimator.delay(), Some(HedgeDelay::After(_))), "a probe");
         estimator.hedge_lost();
         assert_eq!(estimator.delay(), Some(HedgeDelay::Never));
-        (0..PROBE_AFTER).for_each(|_| estimator.took(NEVER));
+        (0..PROBE_AFTER).for_each(|_| estimator.record_latency(NEVER));
         // From nothing to three in ten, with a sixteenth of what is missing for each.
         for won in 1..=6 {
             assert!(estimator.read().is_stopped);

@@ -110,7 +110,7 @@ impl TokenBucket {
 
     /// Takes on the parameters of another bucket. It stays as full as it is, in proportion
     /// (decision G15); one that held nothing back is then full.
-    pub fn take_on(&self, other: &TokenBucket) {
+    pub fn adopt_parameters(&self, other: &TokenBucket) {
         let other = other.level();
         self.change(|level| level.with_parameters_of(other));
     }
@@ -241,7 +241,7 @@ mod tests {
     /// What is left after taking on other parameters.
     fn after(left: u32, max: u32, other: (f64, f64)) -> Option<f64> {
         let tokens = TokenBucket::at(Level { left, max, ratio: 100 });
-        tokens.take_on(&TokenBucket::new(other.0, other.1).unwrap());
+        tokens.adopt_parameters(&TokenBucket::new(other.0, other.1).unwrap());
         tokens.tokens(0)
     }
 
@@ -263,7 +263,7 @@ mod tests {
     fn another_ratio_counts_from_then_on() {
         let tokens = TokenBucket::new(10.0, 0.1).unwrap();
         fail(&tokens, 4);
-        tokens.take_on(&TokenBucket::new(10.0, 0.7).unwrap());
+        tokens.adopt_parameters(&TokenBucket::new(10.0, 0.7).unwrap());
         tokens.succeeded(None);
         assert_eq!(tokens.tokens(0), Some(6.7));
     }
@@ -274,11 +274,11 @@ mod tests {
         fail(&tokens, 3);
         tokens.succeeded(None);
         assert_eq!((allows(&tokens), tokens.tokens(0)), (true, None));
-        tokens.take_on(&TokenBucket::new(7.0, 0.5).unwrap());
+        tokens.adopt_parameters(&TokenBucket::new(7.0, 0.5).unwrap());
         assert_eq!(tokens.tokens(0), Some(7.0), "the first ones find it full");
         fail(&tokens, 5);
         assert!(!allows(&tokens));
-        tokens.take_on(&TokenBucket::none());
+        tokens.adopt_parameters(&TokenBucket::none());
         assert_eq!((allows(&tokens), tokens.tokens(0)), (true, None));
     }
 
@@ -301,8 +301,8 @@ mod tests {
             }
             scope.spawn(|| {
                 for _ in 0..1000 {
-                    tokens.take_on(&one);
-                    tokens.take_on(&other);
+                    tokens.adopt_parameters(&one);
+                    tokens.adopt_parameters(&other);
                 }
             });
         });

@@ -141,15 +141,15 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     let rest = (charge_at, prop::bool::weighted(0.3), prop::bool::weighted(0.4));
     (plain_rules(), times, hedge, rest).prop_map(|(plain, times, hedge, rest)| {
         let (deadline, expired_deadline_action, attempt_timeout, attempt_timeout_action) = times;
-        let (charge_at, asks, replaces) = rest;
+        let (charge_at, uses_strategy, transparent_retries) = rest;
         let mut rules = Rules {
             deadline,
             expired_deadline_action,
             attempt_timeout,
             attempt_timeout_action,
             charge_at,
-            asks,
-            replaces,
+            uses_strategy,
+            transparent_retries,
             ..plain
         };
         if let Some((delay, attempts)) = hedge {
@@ -157,7 +157,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
             // Few hedges meet more often than many.
             rules.attempts = Some(if attempts > 24 { attempts } else { 1 + attempts % 5 });
             rules.limits = Limits::NONE;
-            rules.asks = false;
+            rules.uses_strategy = false;
         }
         if rules.deadline.zip(rules.attempt_timeout).is_some_and(|(all, one)| one >= all) {
             rules.attempt_timeout = None;

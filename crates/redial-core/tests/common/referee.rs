@@ -38,7 +38,7 @@ struct Payment {
 pub(crate) struct Referee<'p> {
     policy: &'p Policy,
     live: usize,
-    asks: bool,
+    uses_strategy: bool,
     /// The call's own word on its hedges, and whether it was noted.
     hedge: Option<HedgeDelay>,
     hedge_noted: bool,
@@ -90,7 +90,7 @@ impl<'p> Referee<'p> {
         Referee {
             policy,
             live,
-            asks: params.asks || policy.rules().asks,
+            uses_strategy: params.uses_strategy || policy.rules().uses_strategy,
             hedge: params.hedge,
             hedge_noted: false,
             punctual: true,
@@ -229,7 +229,7 @@ impl<'p> Referee<'p> {
                 self.read_grant(at, grant, cost, model);
             }
             Event::StrategyAsked(failure) => {
-                assert!(self.asks && !failure.is_always_retried());
+                assert!(self.uses_strategy && !failure.is_always_retried());
                 assert_eq!(self.failure.map(|(_, failure)| failure), Some(failure));
                 assert!(!self.asked, "asked twice about one failure");
                 self.asked = true;
@@ -402,7 +402,7 @@ impl<'p> Referee<'p> {
     }
 
     fn read_replacement(&mut self, at: Ns, attempt: u32, after: Ns, proof: Proof) {
-        assert!(self.policy.rules().replaces && self.committed.is_none());
+        assert!(self.policy.rules().transparent_retries && self.committed.is_none());
         assert_eq!(self.fates[attempt as usize - 1], Fate::Settled);
         match proof {
             Proof::Unprocessed => {

@@ -39,7 +39,7 @@ fn a_call_that_never_starts_has_a_beginning_and_an_end_and_nothing_between() {
         hedge: Some(HedgeDelay::After(at(7))),
         ..CallParams::default()
     };
-    let mut call: Call<_, 4> = Call::unstarted(&policy, params, at(3), &mut book);
+    let mut call: Call<_, 4> = Call::cancelled_before_start(&policy, params, at(3), &mut book);
     let events: Vec<_> = book.call_log.iter().map(|(when, event)| (*when, *event)).collect();
     let (stop_reason, attempt) = (StopReason::Cancelled, None);
     let expected = [
@@ -69,7 +69,7 @@ fn nothing_starts_at_once_at_the_deadlines_moment() {
     let rules = Rules {
         deadline: Some(ms(5)),
         deadline_action: DeadlineAction::WaitForDeadline,
-        replaces: true,
+        transparent_retries: true,
         ..BASE
     };
     let stories: [(Rules, Classification); 4] = [
@@ -293,7 +293,7 @@ fn attempt_timeout_holds_for_an_attempt_that_a_full_buffer_chose() {
 
 #[test]
 fn attempt_timeout_begins_anew_for_a_replacement() {
-    let rules = Rules { attempt_timeout: Some(ms(3)), replaces: true, ..BASE };
+    let rules = Rules { attempt_timeout: Some(ms(3)), transparent_retries: true, ..BASE };
     retry(rules, |play| {
         play.reach(2);
         play.outcome(play.slot(1), proven(Proof::Unprocessed));
@@ -353,7 +353,7 @@ fn of_several_reasons_the_first_in_the_list_is_named() {
         let mut counters = CallCounters { attempts: 3, waited: at(5), ..CallCounters::new(0) };
         let flags = [
             (StopReason::Committed, CallCounters::COMMITTED),
-            (StopReason::StrategyDeclined, CallCounters::ASKS),
+            (StopReason::StrategyDeclined, CallCounters::USES_STRATEGY),
             (StopReason::NotIdempotent, CallCounters::NOT_IDEMPOTENT),
         ];
         flags
@@ -486,7 +486,7 @@ fn of_several_deadlines_the_smallest_counts() {
 
 #[test]
 fn a_strategy_is_asked_about_each_failure_but_those_that_are_always_retried() {
-    let rules = Rules { asks: true, always: Backoff::Constant(ms(1)), ..BASE };
+    let rules = Rules { uses_strategy: true, always: Backoff::Constant(ms(1)), ..BASE };
     retry(rules, |play| {
         play.report(1, FAILED);
         assert_eq!((play.asking, play.call.wake_at()), (Some(Failure::server()), None));
@@ -517,7 +517,7 @@ fn advice_is_taken_by_whoever_decides_without_a_machine_too() {
 
 #[test]
 fn an_answer_that_nobody_asked_for_changes_nothing() {
-    retry(Rules { asks: true, ..BASE }, |play| {
+    retry(Rules { uses_strategy: true, ..BASE }, |play| {
         play.answer(Advice::Decline);
         play.report(1, FAILED);
         play.answer(Advice::After(at(5)));

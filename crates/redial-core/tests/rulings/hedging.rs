@@ -13,7 +13,7 @@ fn a_hedge_or_replacement_that_comes_too_late_is_waited_for_until_the_deadline()
         play.pass(at(5));
         assert_eq!(play.ended(), Some((StopReason::Deadline, None)));
     });
-    retry(Rules { replaces: true, ..rules }, |play| {
+    retry(Rules { transparent_retries: true, ..rules }, |play| {
         play.report(1, proven(Proof::Unsent));
         play.report(2, proven(Proof::Unsent));
         assert_eq!(play.ended(), None, "the pause is 10 ms");
@@ -296,7 +296,8 @@ fn what_stopped_further_hedges_first_is_named() {
 #[test]
 fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
     // Scenarios and statistics name attempts by the order in which they start.
-    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(3), replaces: true, ..BASE };
+    let rules =
+        Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
     let (policy, shared) = (policy(rules), Spec::Free.build());
     let mut book = TestEnvironment::with_later(&Spec::Free, &shared, 1, &[false, true]);
     let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
@@ -322,7 +323,8 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
 
 #[test]
 fn what_runs_is_looked_at_in_the_order_of_its_starts() {
-    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(3), replaces: true, ..BASE };
+    let rules =
+        Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
     hedge(rules, |play| {
         let order = |play: &Play<'_, '_, '_, 4>| {
             let next = |last: Option<(u32, usize)>| {

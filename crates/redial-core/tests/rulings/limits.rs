@@ -176,7 +176,7 @@ fn contradictions_are_refused_when_a_policy_is_built() {
         ),
         (Rules { attempts: Some(33), ..HEDGED }, PolicyError::HedgeAttempts),
         (Rules { attempts: None, ..HEDGED }, PolicyError::Unlimited),
-        (Rules { asks: true, ..HEDGED }, PolicyError::HedgeWithStrategy),
+        (Rules { uses_strategy: true, ..HEDGED }, PolicyError::HedgeWithStrategy),
         (Rules { backoff: Backoff::Table(&[]), ..BASE }, PolicyError::EmptyTable),
         (Rules { jitter: Jitter::Proportional(1.01), ..BASE }, PolicyError::Proportion),
         (Rules { jitter: Jitter::Proportional(f64::NAN), ..BASE }, PolicyError::Proportion),
@@ -309,7 +309,7 @@ fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
         (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::None, ms(10)), true),
         (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::None, ms(11)), false),
         (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::Decorrelated, ms(11)), true),
-        (Rules { asks: true, ..rules(half, Jitter::None, ms(175)) }, false),
+        (Rules { uses_strategy: true, ..rules(half, Jitter::None, ms(175)) }, false),
         (Rules { numbering: Numbering::Attempts, ..rules(half, Jitter::None, ms(175)) }, false),
         // Either limit ends it, and the smaller one is reached first.
         (

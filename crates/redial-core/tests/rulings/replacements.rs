@@ -35,7 +35,7 @@ fn if_none_is_in_flight_the_next_attempt_is_made_and_is_the_last() {
 
 #[test]
 fn of_several_that_wait_the_one_that_is_due_first_is_made() {
-    let rules = |delay| Rules { hedge: Some(ms(delay)), replaces: true, ..BASE };
+    let rules = |delay| Rules { hedge: Some(ms(delay)), transparent_retries: true, ..BASE };
     // A replacement is due at 10; a hedge before it, with it, or after it.
     for (delay, start, number) in [(4, 4.0, 2), (10, 10.0, 1), (30, 10.0, 1)] {
         hedge(rules(delay), |play| {
@@ -54,7 +54,7 @@ fn of_several_that_wait_the_one_that_is_due_first_is_made() {
 fn a_hedge_that_the_throttle_refuses_leaves_the_replacement_that_waits() {
     // G24 with G14: the hedge is judged when it is due, and what is outstanding goes on.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
-    let rules = Rules { hedge: Some(ms(4)), replaces: true, ..BASE };
+    let rules = Rules { hedge: Some(ms(4)), transparent_retries: true, ..BASE };
     let (shared, mut model) = (spec.build(), Model::new(spec));
     shared.failed();
     model.failed();
@@ -72,7 +72,7 @@ fn a_hedge_that_the_throttle_refuses_leaves_the_replacement_that_waits() {
 #[test]
 fn what_does_not_fit_from_the_start_is_sent_once() {
     let sealed = CallParams { not_replayable: true, ..CallParams::default() };
-    for rules in [BASE, HEDGED, Rules { replaces: true, ..BASE }] {
+    for rules in [BASE, HEDGED, Rules { transparent_retries: true, ..BASE }] {
         tell::<4>(rules, sealed, (Spec::Free, &[]), |play| {
             assert!(play.call.is_committed());
             assert_eq!(play.call.wake_at(), None);
@@ -84,7 +84,7 @@ fn what_does_not_fit_from_the_start_is_sent_once() {
 
 // G26 to G29: transparent replacements.
 
-const REPLACES: Rules = Rules { replaces: true, ..BASE };
+const REPLACES: Rules = Rules { transparent_retries: true, ..BASE };
 
 #[test]
 fn what_was_not_processed_is_replaced_at_once_one_time_per_call() {
@@ -172,7 +172,7 @@ fn nothing_is_replaced_after_the_commit_or_with_retries_disabled() {
             play.report(1, proven(proof));
             assert_eq!(play.ended(), Some((StopReason::Committed, Some(1))));
         });
-        retry(Rules { attempts: Some(1), replaces: false, ..BASE }, |play| {
+        retry(Rules { attempts: Some(1), transparent_retries: false, ..BASE }, |play| {
             play.report(1, proven(proof));
             assert_eq!(play.ended(), Some((StopReason::AttemptsExhausted, Some(1))));
         });
@@ -192,7 +192,8 @@ fn a_replacement_of_what_must_not_run_twice_is_allowed() {
 
 #[test]
 fn replacement_that_is_to_start_has_no_timer() {
-    let (policy, shared) = (policy(Rules { replaces: true, ..BASE }), Spec::Free.build());
+    let (policy, shared) =
+        (policy(Rules { transparent_retries: true, ..BASE }), Spec::Free.build());
     let mut book = TestEnvironment::new(&Spec::Free, &shared, 1);
     let mut call = Call::<_, 1>::begin(&policy, CallParams::default(), 0, &mut book);
     assert!(matches!(call.command(&mut book), Some(Command::Start(_))));

@@ -223,7 +223,7 @@ fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
         });
     }
     // A strategy that is asked about it makes it no second failure.
-    tell::<1>(Rules { asks: true, ..BASE }, CallParams::default(), (spec, &[]), |play| {
+    tell::<1>(Rules { uses_strategy: true, ..BASE }, CallParams::default(), (spec, &[]), |play| {
         play.report(1, FAILED);
         play.answer(Advice::After(0));
         assert_eq!(play.tokens(), 99.0);
@@ -256,8 +256,8 @@ fn tokens_of_a_new_config_are_scaled_in_proportion() {
     let tokens = TokenBucket::new(10.0, 0.1).unwrap();
     tokens.failed();
     tokens.failed();
-    tokens.take_on(&TokenBucket::new(10.0, 0.1).unwrap());
+    tokens.adopt_parameters(&TokenBucket::new(10.0, 0.1).unwrap());
     assert_eq!(tokens.tokens(0), Some(8.0), "equal parameters keep it");
-    tokens.take_on(&TokenBucket::new(100.0, 0.5).unwrap());
+    tokens.adopt_parameters(&TokenBucket::new(100.0, 0.5).unwrap());
     assert_eq!(tokens.tokens(0), Some(80.0));
 }

@@ -119,13 +119,15 @@ impl CallLog {
             hedge: said().find_map(|event| {
                 if let Event::HedgeDelay(hedge) = event { Some(*hedge) } else { None }
             }),
-            asks: written.iter().any(|(_, event)| matches!(event, Event::StrategyAsked(_))),
+            uses_strategy: written
+                .iter()
+                .any(|(_, event)| matches!(event, Event::StrategyAsked(_))),
         };
         let starts = !matches!(
             written.get(1 + said().count()),
             Some((_, Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None }))
         );
-        let begin = if starts { Call::<_, LIVE_MAX>::begin } else { Call::unstarted };
+        let begin = if starts { Call::<_, LIVE_MAX>::begin } else { Call::cancelled_before_start };
         let mut call = begin(policy, params, start, &mut env);
         let mut slots = vec![0; written.len() + 1];
         let mut checked = 0;

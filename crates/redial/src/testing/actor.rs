@@ -135,13 +135,13 @@ impl<'a> Actor<'a> {
             deadline: script.deadline,
             idempotent: script.idempotent,
             not_replayable: false,
-            asks: script.strategy.is_some(),
+            uses_strategy: script.strategy.is_some(),
             hedge: None,
         };
         let mut first = script.messages.iter().filter(|(at, _)| at.is_zero());
         if first.any(|(_, bytes)| *bytes > script.message_max) {
             self.too_large = Some(now);
-            self.call = Some(Call::unstarted(policy, params, now, &mut self.env));
+            self.call = Some(Call::cancelled_before_start(policy, params, now, &mut self.env));
             return;
         }
         for (index, (at, bytes)) in script.messages.iter().enumerate() {
