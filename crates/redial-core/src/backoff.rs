@@ -65,12 +65,12 @@ impl Backoff {
     pub const fn base(&self, n: u32) -> Ns {
         match self {
             Backoff::Constant(delay) => ns(*delay),
-            _ => self.growing(n),
+            _ => self.varying_base(n),
         }
     }
 
     /// The base delay of a series that changes.
-    const fn growing(&self, n: u32) -> Ns {
+    const fn varying_base(&self, n: u32) -> Ns {
         let steps = n.saturating_sub(1);
         let base = match *self {
             Backoff::Constant(delay) => ns(delay),
@@ -119,7 +119,7 @@ impl Backoff {
     }
 
     /// Whether the sum of its delays passes every bound.
-    pub(crate) const fn grows_for_ever(&self) -> bool {
+    pub(crate) const fn sum_is_unbounded(&self) -> bool {
         if self.cap() == 0 {
             return false;
         }
@@ -254,7 +254,7 @@ mod tests {
             (Backoff::Own, false),
         ];
         for (backoff, grows) in table {
-            assert_eq!(backoff.grows_for_ever(), grows, "{backoff:?}");
+            assert_eq!(backoff.sum_is_unbounded(), grows, "{backoff:?}");
         }
     }
 }

@@ -56,7 +56,7 @@ pub fn decide(
     deadline: Ns,
     env: &mut impl Environment,
 ) -> Verdict {
-    let short = policy.fixed_delay().is_some()
+    let fast = policy.fixed_delay().is_some()
         && counters.flags
             & (CallCounters::COMMITTED
                 | CallCounters::USES_STRATEGY
@@ -65,19 +65,19 @@ pub fn decide(
         && failure.has_no_reason_or_hint()
         && advice == Advice::None
         && deadline == NEVER;
-    if short {
-        judge::<true>(policy, counters, failure, advice, now, deadline, env)
+    if fast {
+        evaluate::<true>(policy, counters, failure, advice, now, deadline, env)
     } else {
         // A copy: what nobody points to need not be in memory.
         let failure = *failure;
-        at_length(policy, counters, &failure, advice, now, deadline, env)
+        decide_slow(policy, counters, &failure, advice, now, deadline, env)
     }
 }
 
 /// Apart, so that the short way stays small enough to be inlined.
 #[cold]
 #[inline(never)]
-fn at_length(
+fn decide_slow(
     policy: &Policy,
     counters: &mut CallCounters,
     failure: &Failure,
@@ -86,13 +86,13 @@ fn at_length(
     deadline: Ns,
     env: &mut impl Environment,
 ) -> Verdict {
-    judge::<false>(policy, counters, failure, advice, now, deadline, env)
+    evaluate::<false>(policy, counters, failure, advice, now, deadline, env)
 }
 
-/// The decision. `SHORT` says that most of what could matter does not, as [`decide`] has found: the
+/// The decision. `FAST` says that most of what could matter does not, as [`decide`] has found: the
 /// compiler then leaves it out, and the order stands here once.
 #[inline(always)]
-fn judge<const SHORT: bool>(
+fn evaluate<const FAST: bool>(
     policy: &Policy,
     counters: &mut CallCounters,
     failure: &Failure,
@@ -107,31 +107,31 @@ fn judge<const SHORT: bool>(
     if advice == Advice::None {
         env.failed();
     }
-    if !SHORT && let Some(verdict) = bound(counters, failure, advice) {
+    if !FAST && let Some(verdict) = stop_by_call_flags(counters, failure, advice) {
         return verdict;
     }
-    if !SHORT && failure.hint == Hint::Stop {
+    if !FAST && failure.hint == Hint::Stop {
         return Verdict::End(StopReason::ServerRefused);
     }
-    if policy.is_last(counters.attempts) {
+    if policy.is_exhausted(counters.attempts) {
         return Verdict::End(StopReason::AttemptsExhausted);
     }
 
     let mut after;
-    if SHORT && let Some(fixed) = policy.fixed_delay() {
+    if FAST && let Some(fixed) = policy.fixed_delay() {
         after = fixed;
     } else {
         // The number of the next delay in its series.
         let number = counters.attempts.saturating_sub(u32::from(counters.hinted)).max(1);
         let hinted;
-        (after, hinted) = delay(policy, counters, number, failure, advice, now, env);
+        (after, hinted) = compute_delay(policy, counters, number, failure, advice, now, env);
         if !rules.limits.is_none() {
-            match limited(policy, counters, number, failure, after, hinted, now) {
+            match apply_limits(policy, counters, number, failure, after, hinted, now) {
                 Ok(left) => after = left,
                 Err(stop_reason) => return Verdict::End(stop_reason),
             }
         }
-        if is_late(policy, now.saturating_add(after), deadline) {
+        if misses_deadline(policy, now.saturating_add(after), deadline) {
             return Verdict::End(StopReason::Deadline);
         }
         if rules.charge_at == ChargeAt::AfterBackoff {
@@ -144,12 +144,12 @@ fn judge<const SHORT: bool>(
         counters.waited = counters.waited.saturating_add(after);
     }
 
-    match ask(env, Cost { kind: failure.kind }, now) {
+    match request_grant(env, Cost { kind: failure.kind }, now) {
         Grant::Now(_) => {}
         Grant::After(debt, _) => {
             // A debt is waited for first, then the backoff (S2).
             after = after.saturating_add(debt);
-            if is_late(policy, now.saturating_add(after), deadline) {
+            if misses_deadline(policy, now.saturating_add(after), deadline) {
                 return Verdict::End(StopReason::Deadline);
             }
         }
@@ -165,7 +165,11 @@ fn judge<const SHORT: bool>(
 
 /// What a call that is bound in some way must do, if that decides it: committed, then strategy,
 /// then unsafe.
-fn bound(counters: &CallCounters, failure: &Failure, advice: Advice) -> Option<Verdict> {
+fn stop_by_call_flags(
+    counters: &CallCounters,
+    failure: &Failure,
+    advice: Advice,
+) -> Option<Verdict> {
     if counters.has(CallCounters::COMMITTED) {
         return Some(Verdict::End(StopReason::Committed));
     }
@@ -182,7 +186,7 @@ fn bound(counters: &CallCounters, failure: &Failure, advice: Advice) -> Option<V
 }
 
 /// The delay that the limits leave (L1 to L3).
-fn limited(
+fn apply_limits(
     policy: &Policy,
     counters: &CallCounters,
     number: u32,
@@ -201,13 +205,13 @@ fn limited(
     let next = another.then(|| {
         let previous = Some(duration(delay));
         let number = number.saturating_add(1);
-        policy.base(&series(rules, failure), Step { number, failure, previous })
+        policy.base(&series_for(rules, failure), Step { number, failure, previous })
     });
-    rules.limits.judge(&RequestedDelay { spent, delay, ours: !hinted, next })
+    rules.limits.apply(&RequestedDelay { spent, delay, adjustable: !hinted, next })
 }
 
 /// Asks the throttle for a retry or hedge, and notes its answer.
-pub(crate) fn ask(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
+pub(crate) fn request_grant(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
     let grant = env.withdraw(cost, now);
     env.record(now, Event::ThrottleAnswered(grant));
     grant
@@ -215,14 +219,14 @@ pub(crate) fn ask(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
 
 /// Whether an attempt that may start `then` is not worth waiting for: at the deadline's moment
 /// nothing starts any more (P4).
-pub(crate) fn is_late(policy: &Policy, then: Ns, deadline: Ns) -> bool {
+pub(crate) fn misses_deadline(policy: &Policy, then: Ns, deadline: Ns) -> bool {
     deadline != NEVER
         && policy.rules().deadline_action == DeadlineAction::FailFast
         && then >= deadline
 }
 
 /// The series that answers this failure.
-fn series(rules: &Rules, failure: &Failure) -> Backoff {
+fn series_for(rules: &Rules, failure: &Failure) -> Backoff {
     match rules.throttling_first {
         _ if failure.is_always_retried() => rules.always,
         Some(first) if failure.kind == Kind::Throttling => rules.backoff.starting_at(first),
@@ -232,7 +236,7 @@ fn series(rules: &Rules, failure: &Failure) -> Backoff {
 
 /// The delay that hint, strategy or backoff asks for, jitter included; and whether the server
 /// chose it.
-fn delay(
+fn compute_delay(
     policy: &Policy,
     counters: &mut CallCounters,
     number: u32,
@@ -257,7 +261,7 @@ fn delay(
     let other;
     let always = failure.is_always_retried();
     let backoff = if always || rules.throttling_first.is_some() {
-        other = series(rules, failure);
+        other = series_for(rules, failure);
         &other
     } else {
         &rules.backoff
@@ -273,13 +277,13 @@ fn delay(
         false => {
             let first = policy.first(backoff, base);
             let from = (first, previous.unwrap_or(first));
-            jittered(rules, backoff, base, from, now, env)
+            with_jitter(rules, backoff, base, from, now, env)
         }
     };
     if let (Hint::After(requested), HintRule::Within(room)) = (failure.hint, rules.hint) {
-        let wished = ns(requested).clamp(span, span.saturating_add(ns(room)));
-        hinted = wished > span;
-        span = wished;
+        let hinted_delay = ns(requested).clamp(span, span.saturating_add(ns(room)));
+        hinted = hinted_delay > span;
+        span = hinted_delay;
     }
     if needs_previous && !hinted {
         env.remember(span);
@@ -289,7 +293,7 @@ fn delay(
 
 /// The base delay with its jitter; decorrelated jitter grows from the first delay and the one
 /// before.
-fn jittered(
+fn with_jitter(
     rules: &Rules,
     backoff: &Backoff,
     base: Ns,

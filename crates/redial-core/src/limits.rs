@@ -57,7 +57,7 @@ pub(crate) struct RequestedDelay {
     /// d: the delay that is asked for, jitter included.
     pub(crate) delay: Ns,
     /// Whether the delay is ours to change; a server's hint is not (L3).
-    pub(crate) ours: bool,
+    pub(crate) adjustable: bool,
     /// The next base delay, if an attempt would be left for it.
     pub(crate) next: Option<Ns>,
 }
@@ -73,7 +73,7 @@ impl Limits {
     };
 
     /// The delay that the limits leave of the wish, or the limit that ends the call (L1 to L3).
-    pub(crate) fn judge(&self, requested: &RequestedDelay) -> Result<Ns, StopReason> {
+    pub(crate) fn apply(&self, requested: &RequestedDelay) -> Result<Ns, StopReason> {
         if self.soft.is_some_and(|soft| requested.spent >= ns(soft)) {
             return Err(StopReason::SoftLimit);
         }
@@ -83,13 +83,14 @@ impl Limits {
         }
         let end = requested.spent.saturating_add(requested.delay);
         if end > hard {
-            let cut = requested.ours && self.over_limit_action == OverLimitAction::TruncateDelay;
+            let cut =
+                requested.adjustable && self.over_limit_action == OverLimitAction::TruncateDelay;
             return if cut { Ok(hard - requested.spent) } else { Err(StopReason::HardLimit) };
         }
         let another = self.soft.is_none_or(|soft| end < ns(soft));
         let is_last = requested.next.is_some_and(|next| end.saturating_add(next) > hard);
         if self.last_delay_action == LastDelayAction::ExtendToLimit
-            && requested.ours
+            && requested.adjustable
             && another
             && is_last
         {

@@ -16,7 +16,7 @@ pub struct Permit<T: Bucket> {
     /// What the last retry or hedge that started took.
     used: Option<Withdrawal>,
     /// What was taken for the next one.
-    waiting: Option<Withdrawal>,
+    reserved: Option<Withdrawal>,
     call: Reported,
 }
 
@@ -32,7 +32,7 @@ impl<T: Bucket> Permit<T> {
     /// An empty purse.
     #[must_use]
     pub const fn new(throttle: T) -> Self {
-        Permit { throttle, used: None, waiting: None, call: Reported::Nothing }
+        Permit { throttle, used: None, reserved: None, call: Reported::Nothing }
     }
 
     /// The throttle behind it.
@@ -62,9 +62,9 @@ impl<T: Bucket> Permit<T> {
 
     /// Holds what a later answer granted. What comes after the end goes back at once.
     pub fn hold(&mut self, grant: Grant) {
-        if let Grant::Now(taken) | Grant::After(_, taken) = grant {
-            debug_assert!(self.waiting.is_none(), "paid twice for one retry");
-            self.waiting = Some(taken);
+        if let Grant::Now(withdrawal) | Grant::After(_, withdrawal) = grant {
+            debug_assert!(self.reserved.is_none(), "paid twice for one retry");
+            self.reserved = Some(withdrawal);
             if self.call == Reported::Ended {
                 self.refund_unstarted();
             }
@@ -73,8 +73,8 @@ impl<T: Bucket> Permit<T> {
 
     /// The retry or hedge that was paid for starts; what the one before it took is consumed.
     pub fn started(&mut self) {
-        if let Some(taken) = self.waiting.take() {
-            self.used = Some(taken);
+        if let Some(withdrawal) = self.reserved.take() {
+            self.used = Some(withdrawal);
         }
     }
 
@@ -106,8 +106,8 @@ impl<T: Bucket> Permit<T> {
     }
 
     fn refund_unstarted(&mut self) {
-        if let Some(taken) = self.waiting.take() {
-            self.throttle.refund(taken);
+        if let Some(withdrawal) = self.reserved.take() {
+            self.throttle.refund(withdrawal);
         }
     }
 }
@@ -138,11 +138,11 @@ mod tests {
     }
 
     /// What is left after a story about one call.
-    fn left(story: impl FnOnce(&mut Permit<&CostBucket>)) -> f64 {
+    fn left(steps: impl FnOnce(&mut Permit<&CostBucket>)) -> f64 {
         let bucket = bucket();
         bucket.withdraw(COST, 0);
         let mut permit = Permit::new(&bucket);
-        story(&mut permit);
+        steps(&mut permit);
         drop(permit);
         bucket.tokens(0).unwrap()
     }
@@ -223,26 +223,28 @@ mod tests {
 
     /// A throttle that keeps what it is told of a call.
     #[derive(Default)]
-    struct Calls(core::cell::RefCell<alloc::vec::Vec<(&'static str, Option<Withdrawal>)>>);
+    struct RecordingBucket(
+        core::cell::RefCell<alloc::vec::Vec<(&'static str, Option<Withdrawal>)>>,
+    );
 
-    impl Bucket for Calls {
+    impl Bucket for RecordingBucket {
         fn call_started(&self) {
             self.0.borrow_mut().push(("started", None));
         }
         fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
             Grant::Now(Withdrawal(5))
         }
-        fn refund(&self, taken: Withdrawal) {
-            self.0.borrow_mut().push(("back", Some(taken)));
+        fn refund(&self, withdrawal: Withdrawal) {
+            self.0.borrow_mut().push(("back", Some(withdrawal)));
         }
-        fn succeeded(&self, taken: Option<Withdrawal>) {
-            self.0.borrow_mut().push(("succeeded", taken));
+        fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+            self.0.borrow_mut().push(("succeeded", withdrawal));
         }
-        fn call_failed(&self, taken: Option<Withdrawal>) {
-            self.0.borrow_mut().push(("failed", taken));
+        fn call_failed(&self, withdrawal: Option<Withdrawal>) {
+            self.0.borrow_mut().push(("failed", withdrawal));
         }
-        fn call_cancelled(&self, taken: Option<Withdrawal>) {
-            self.0.borrow_mut().push(("cancelled", taken));
+        fn call_cancelled(&self, withdrawal: Option<Withdrawal>) {
+            self.0.borrow_mut().push(("cancelled", withdrawal));
         }
         fn tokens(&self, _now: Ns) -> Option<f64> {
             None
@@ -251,7 +253,7 @@ mod tests {
 
     #[test]
     fn call_is_reported_once_with_what_its_last_retry_took() {
-        type End = fn(&mut Permit<&Calls>);
+        type End = fn(&mut Permit<&RecordingBucket>);
         let ends: [(&str, End); 3] = [
             ("succeeded", |permit| permit.succeeded()),
             ("failed", |permit| permit.call_failed()),
@@ -259,7 +261,7 @@ mod tests {
         ];
         for (name, end) in ends {
             for (retried, used) in [(false, None), (true, Some(Withdrawal(5)))] {
-                let calls = Calls::default();
+                let calls = RecordingBucket::default();
                 let mut permit = Permit::new(&calls);
                 permit.call_started();
                 if retried {
@@ -272,17 +274,17 @@ mod tests {
                 permit.succeeded();
                 permit.hold(Grant::Now(Withdrawal(7)));
                 drop(permit);
-                let told = calls.0.take();
-                let [start, back, ended, deadline_action] = told[..] else { panic!("{told:?}") };
+                let reports = calls.0.take();
+                let [start, back, ended, late_refund] = reports[..] else { panic!("{reports:?}") };
                 assert_eq!((start, back), (("started", None), ("back", Some(Withdrawal(5)))));
-                assert_eq!((ended, deadline_action), ((name, used), ("back", Some(Withdrawal(7)))));
+                assert_eq!((ended, late_refund), ((name, used), ("back", Some(Withdrawal(7)))));
             }
         }
         // A call that never starts its first attempt is not reported.
-        let calls = Calls::default();
+        let calls = RecordingBucket::default();
         Permit::new(&calls).call_failed();
         assert_eq!(calls.0.take(), []);
-        let calls = Calls::default();
+        let calls = RecordingBucket::default();
         Permit::new(&calls).call_started();
         assert_eq!(calls.0.take(), [("started", None), ("cancelled", None)], "dropped");
     }

@@ -19,7 +19,7 @@ type Function = dyn Fn(Step<'_>) -> Duration + Send + Sync;
 
 /// A backoff that cannot be plain data.
 #[derive(Clone)]
-enum Own {
+enum CustomBackoff {
     Table(Arc<[Duration]>),
     Function(Arc<Function>),
 }
@@ -28,16 +28,16 @@ enum Own {
 #[derive(Clone)]
 pub struct Policy {
     rules: Rules,
-    own: Option<Own>,
+    custom: Option<CustomBackoff>,
     /// What was found out about the rules when they were checked, so that calls need not.
-    shape: Shape,
+    derived: Derived,
 }
 
 /// What a call need not look for in the rules.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct Derived {
     /// Nothing races or runs against a clock.
-    calm: bool,
+    no_timers: bool,
     /// The same, and nothing asks, is replaced or is paid for later.
     plain: bool,
     /// The same, and no delay depends on the one before it.
@@ -45,19 +45,19 @@ struct Shape {
     /// The most attempts; as many as can be counted if there is no limit.
     attempts_max: u32,
     /// The one delay before every retry, unless a failure says otherwise; [`NEVER`]: there is none.
-    fixed: Ns,
+    fixed_delay: Ns,
     /// How long after the start of a call something can first happen besides an outcome.
-    wakes: Ns,
+    first_wake: Ns,
 }
 
-impl Shape {
-    const fn of(rules: &Rules) -> Shape {
+impl Derived {
+    const fn of(rules: &Rules) -> Derived {
         let now = matches!(rules.charge_at, ChargeAt::Decision);
-        let calm =
+        let no_timers =
             rules.hedge.is_none() && rules.deadline.is_none() && rules.attempt_timeout.is_none();
-        let plain = calm && !rules.uses_strategy && !rules.transparent_retries && now;
-        Shape {
-            calm,
+        let plain = no_timers && !rules.uses_strategy && !rules.transparent_retries && now;
+        Derived {
+            no_timers,
             plain,
             needs_only_counters: plain
                 && !matches!(rules.jitter, Jitter::Decorrelated)
@@ -66,13 +66,13 @@ impl Shape {
                 Some(attempts) => attempts,
                 None => u32::MAX,
             },
-            fixed: match (rules.backoff, rules.jitter, rules.throttling_first) {
+            fixed_delay: match (rules.backoff, rules.jitter, rules.throttling_first) {
                 (Backoff::Constant(delay), Jitter::None, None) if rules.limits.is_none() && now => {
                     ns(delay)
                 }
                 _ => NEVER,
             },
-            wakes: {
+            first_wake: {
                 let hedge = match rules.attempts {
                     Some(1) => None,
                     _ => rules.hedge,
@@ -103,9 +103,9 @@ impl Policy {
     /// # Errors
     /// The first contradiction, with what to write instead.
     pub const fn try_new(rules: Rules) -> Result<Policy, PolicyError> {
-        match rules.problem_alone() {
+        match rules.problem_without_custom_backoff() {
             Some(problem) => Err(problem),
-            None => Ok(Policy { shape: Shape::of(&rules), rules, own: None }),
+            None => Ok(Policy { derived: Derived::of(&rules), rules, custom: None }),
         }
     }
 
@@ -117,10 +117,10 @@ impl Policy {
     #[track_caller]
     #[must_use]
     pub const fn new(rules: Rules) -> Policy {
-        if let Some(problem) = rules.problem_alone() {
+        if let Some(problem) = rules.problem_without_custom_backoff() {
             panic!("{}", problem.text());
         }
-        Policy { shape: Shape::of(&rules), rules, own: None }
+        Policy { derived: Derived::of(&rules), rules, custom: None }
     }
 
     /// The same policy with other rules, checked again.
@@ -130,13 +130,13 @@ impl Policy {
     pub fn changed(self, change: impl FnOnce(&mut Rules)) -> Result<Policy, PolicyError> {
         let mut rules = self.rules;
         change(&mut rules);
-        match self.own {
-            Some(Own::Table(table)) if rules.backoff == Backoff::Own => {
+        match self.custom {
+            Some(CustomBackoff::Table(table)) if rules.backoff == Backoff::Own => {
                 Policy::with_table(rules, table)
             }
-            own => match rules.problem() {
+            custom => match rules.problem() {
                 Some(problem) => Err(problem),
-                None => Ok(Policy { shape: Shape::of(&rules), rules, own }),
+                None => Ok(Policy { derived: Derived::of(&rules), rules, custom }),
             },
         }
     }
@@ -157,7 +157,11 @@ impl Policy {
         if let Some(problem) = rules.problem_with(&table) {
             return Err(problem);
         }
-        Ok(Policy { shape: Shape::of(&rules), rules, own: Some(Own::Table(table)) })
+        Ok(Policy {
+            derived: Derived::of(&rules),
+            rules,
+            custom: Some(CustomBackoff::Table(table)),
+        })
     }
 
     /// Checks the rules, with a function that says each base delay.
@@ -173,8 +177,8 @@ impl Policy {
         if let Some(problem) = rules.problem() {
             return Err(problem);
         }
-        let own = Some(Own::Function(Arc::new(function)));
-        Ok(Policy { shape: Shape::of(&rules), rules, own })
+        let custom = Some(CustomBackoff::Function(Arc::new(function)));
+        Ok(Policy { derived: Derived::of(&rules), rules, custom })
     }
 
     /// The rules.
@@ -186,8 +190,8 @@ impl Policy {
     /// The table that this policy owns, if that is its backoff.
     #[must_use]
     pub fn table(&self) -> Option<&[Duration]> {
-        match (&self.own, &self.rules.backoff) {
-            (Some(Own::Table(table)), Backoff::Own) => Some(table),
+        match (&self.custom, &self.rules.backoff) {
+            (Some(CustomBackoff::Table(table)), Backoff::Own) => Some(table),
             (_, Backoff::Table(table)) => Some(table),
             _ => None,
         }
@@ -195,22 +199,22 @@ impl Policy {
 
     /// Whether nothing can happen to a call before the outcome of its first attempt.
     #[inline]
-    pub(crate) const fn is_calm(&self) -> bool {
-        self.shape.calm
+    pub(crate) const fn has_no_timers(&self) -> bool {
+        self.derived.no_timers
     }
 
     /// Whether the ledger alone is enough to play it: nothing races, asks or runs against a clock.
     #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        self.shape.plain
+        self.derived.plain
     }
 
     /// The one delay before every retry that no failure has asked anything else of: no draw changes
     /// it, and nothing limits it.
     #[inline]
     pub(crate) const fn fixed_delay(&self) -> Option<Ns> {
-        match self.shape.fixed {
+        match self.derived.fixed_delay {
             NEVER => None,
             fixed => Some(fixed),
         }
@@ -222,7 +226,7 @@ impl Policy {
     #[inline]
     #[must_use]
     pub const fn is_immediate(&self) -> bool {
-        self.shape.fixed == 0
+        self.derived.fixed_delay == 0
     }
 
     /// Whether the moment of a failure matters to what follows it: a limit measures the time since
@@ -230,7 +234,7 @@ impl Policy {
     #[inline]
     #[must_use]
     pub const fn uses_elapsed_time(&self) -> bool {
-        self.shape.fixed == NEVER && matches!(self.rules.limits.basis, LimitBasis::Elapsed)
+        self.derived.fixed_delay == NEVER && matches!(self.rules.limits.basis, LimitBasis::Elapsed)
     }
 
     /// Whether the ledger is also all that a driver must keep: the policy is plain, and no delay
@@ -238,28 +242,28 @@ impl Policy {
     #[inline]
     #[must_use]
     pub const fn needs_only_counters(&self) -> bool {
-        self.shape.needs_only_counters
+        self.derived.needs_only_counters
     }
 
     /// Whether no attempt is left to a call that has made so many.
     #[inline]
-    pub(crate) const fn is_last(&self, attempts: u32) -> bool {
-        attempts >= self.shape.attempts_max && self.rules.attempts.is_some()
+    pub(crate) const fn is_exhausted(&self, attempts: u32) -> bool {
+        attempts >= self.derived.attempts_max && self.rules.attempts.is_some()
     }
 
     /// The base delay of the series `backoff` for what happened; `first` for decorrelated jitter.
     pub(crate) fn base(&self, backoff: &Backoff, step: Step<'_>) -> Ns {
-        match (&self.own, backoff) {
-            (Some(Own::Table(table)), Backoff::Own) => backoff::entry(table, step.number),
-            (Some(Own::Function(function)), Backoff::Own) => ns(function(step)),
+        match (&self.custom, backoff) {
+            (Some(CustomBackoff::Table(table)), Backoff::Own) => backoff::entry(table, step.number),
+            (Some(CustomBackoff::Function(function)), Backoff::Own) => ns(function(step)),
             _ => backoff.base(step.number),
         }
     }
 
     /// What decorrelated jitter grows from.
     pub(crate) fn first(&self, backoff: &Backoff, base: Ns) -> Ns {
-        match (&self.own, backoff) {
-            (Some(Own::Table(table)), Backoff::Own) => backoff::entry(table, 1),
+        match (&self.custom, backoff) {
+            (Some(CustomBackoff::Table(table)), Backoff::Own) => backoff::entry(table, 1),
             (_, Backoff::Own) => base,
             _ => backoff.first(),
         }
@@ -267,7 +271,7 @@ impl Policy {
 
     /// The most attempts, where a machine with this many slots plays it.
     pub(crate) fn attempts_max(&self, live: usize) -> u32 {
-        let attempts = self.shape.attempts_max;
+        let attempts = self.derived.attempts_max;
         if self.rules.hedge.is_some() {
             attempts.min(u32::try_from(live).unwrap_or(u32::MAX))
         } else {
@@ -283,14 +287,14 @@ impl Policy {
     #[inline]
     #[must_use]
     pub const fn first_wake_at(&self, start: Ns) -> Ns {
-        start.saturating_add(self.shape.wakes)
+        start.saturating_add(self.derived.first_wake)
     }
 
     /// How long after its start that is.
     #[inline]
     #[must_use]
     pub const fn first_wake_after(&self) -> Ns {
-        self.shape.wakes
+        self.derived.first_wake
     }
 
     /// When a call that begins at `start` must end, if its own deadline is `own` after that.
@@ -317,10 +321,10 @@ impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Policy");
         out.field("rules", &self.rules);
-        match &self.own {
+        match &self.custom {
             None => {}
-            Some(Own::Table(table)) => drop(out.field("table", table)),
-            Some(Own::Function(_)) => drop(out.field("function", &"..")),
+            Some(CustomBackoff::Table(table)) => drop(out.field("table", table)),
+            Some(CustomBackoff::Function(_)) => drop(out.field("function", &"..")),
         }
         out.finish()
     }

@@ -197,7 +197,7 @@ impl Rules {
     }
 
     /// The first contradiction, where nothing comes with the rules.
-    pub(crate) const fn problem_alone(&self) -> Option<PolicyError> {
+    pub(crate) const fn problem_without_custom_backoff(&self) -> Option<PolicyError> {
         match self.backoff {
             Backoff::Own => Some(PolicyError::OwnBackoff),
             _ => self.problem(),
@@ -219,16 +219,16 @@ impl Rules {
                     Some(first) => self.backoff.starting_at(first),
                     None => self.backoff,
                 };
-                self.adds_up(&self.backoff, own, bound)
-                    && self.adds_up(&throttled, own, bound)
-                    && self.always.grows_for_ever()
+                self.delays_reach(&self.backoff, own, bound)
+                    && self.delays_reach(&throttled, own, bound)
+                    && self.always.sum_is_unbounded()
             }
         }
     }
 
     /// Whether the series adds up to `bound`, whatever is drawn. (Draws of nothing for ever are not: a
     /// series that grows for ever gets there.)
-    const fn adds_up(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
+    const fn delays_reach(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
         let is_own = matches!(backoff, Backoff::Own);
         if let Jitter::Decorrelated = self.jitter {
             // It grows from the first delay, and three times nothing is nothing.
@@ -236,7 +236,7 @@ impl Rules {
             return first > 0 && backoff.cap() > 0;
         }
         let last = backoff::entry(own, u32::MAX);
-        if backoff.grows_for_ever() || is_own && last > 0 {
+        if backoff.sum_is_unbounded() || is_own && last > 0 {
             return true;
         }
         // Of a series that fades every delay counts, so nothing may take one's place.
@@ -244,7 +244,7 @@ impl Rules {
             return false;
         }
         let (mut sum, mut n): (Ns, u32) = (0, 0);
-        while n < FADING_MAX {
+        while n < SHRINKING_DELAYS_MAX {
             n += 1;
             let base = if is_own { backoff::entry(own, n) } else { backoff.base(n) };
             sum = sum.saturating_add(self.jitter.least(base));
@@ -255,7 +255,7 @@ impl Rules {
 
 /// So many delays of a series that fades are added up, to see whether they reach a limit. What comes
 /// after them is next to nothing, or a mistake.
-const FADING_MAX: u32 = 1000;
+const SHRINKING_DELAYS_MAX: u32 = 1000;
 
 impl Default for Rules {
     fn default() -> Self {

@@ -20,7 +20,7 @@ fn here() -> CallSite {
 #[test]
 fn the_places_after_the_511th_share_one_budget() {
     #[rustfmt::skip]
-    let places = [
+    let call_sites = [
         here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
         here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
         here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
@@ -69,12 +69,12 @@ fn the_places_after_the_511th_share_one_budget() {
         here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
         here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),
     ];
-    for (nth, place) in places.iter().enumerate() {
+    for (nth, call_site) in call_sites.iter().enumerate() {
         assert_eq!(call_sites_share_a_budget(), nth > CALL_SITES_MAX, "before place {nth}");
-        assert!(matches!(place.withdraw(COST, 0), Grant::Now(_)));
+        assert!(matches!(call_site.withdraw(COST, 0), Grant::Now(_)));
     }
-    let (own, shared) = places.split_at(CALL_SITES_MAX);
-    assert!(own.iter().all(|place| place.tokens(0) == Some(9.0)));
+    let (own, shared) = call_sites.split_at(CALL_SITES_MAX);
+    assert!(own.iter().all(|call_site| call_site.tokens(0) == Some(9.0)));
     assert_eq!(shared.len(), 6);
-    assert!(shared.iter().all(|place| place.tokens(0) == Some(4.0)));
+    assert!(shared.iter().all(|call_site| call_site.tokens(0) == Some(4.0)));
 }

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Model, Play, Spec, TestEnvironment, at, policy};
+use common::{Model, Spec, TestDriver, TestEnvironment, at, policy};
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{
     Advice, AttemptTimeoutAction, Backoff, CallParams, ChargeAt, Classification, DeadlineAction,
@@ -69,7 +69,7 @@ struct Row {
     /// Letters beside those that every policy meets.
     letters: Vec<Letter>,
     /// Reasons for which some call must end.
-    sees: &'static [StopReason],
+    expects: &'static [StopReason],
 }
 
 impl Row {
@@ -81,7 +81,7 @@ impl Row {
             throttle: Spec::Free,
             later: &[],
             letters: Vec::new(),
-            sees: &[StopReason::Succeeded, StopReason::NotRetryable],
+            expects: &[StopReason::Succeeded, StopReason::NotRetryable],
         }
     }
 
@@ -109,8 +109,8 @@ impl Row {
         self
     }
 
-    fn sees(mut self, sees: &'static [StopReason]) -> Self {
-        self.sees = sees;
+    fn expects(mut self, expects: &'static [StopReason]) -> Self {
+        self.expects = expects;
         self
     }
 
@@ -122,19 +122,19 @@ impl Row {
         let mut open: Vec<Vec<Letter>> = vec![Vec::new()];
         while let Some(letters) = open.pop() {
             let played = match self.policy.rules().hedge {
-                None => self.play::<1>(&letters),
-                Some(_) => self.play::<4>(&letters),
+                None => self.run::<1>(&letters),
+                Some(_) => self.run::<4>(&letters),
             };
-            let Played { call_log, stop_reason, wanted } = played;
-            if wanted && letters.len() < LETTERS_MAX {
+            let Played { call_log, stop_reason, needs_more } = played;
+            if needs_more && letters.len() < LETTERS_MAX {
                 for &letter in &alphabet {
                     open.push(letters.iter().copied().chain([letter]).collect());
                 }
                 continue;
             }
             let again = match self.policy.rules().hedge {
-                None => self.play::<1>(&letters),
-                Some(_) => self.play::<4>(&letters),
+                None => self.run::<1>(&letters),
+                Some(_) => self.run::<4>(&letters),
             };
             assert_eq!(call_log, again.call_log, "{}: {letters:?} plays differently", self.name);
             if !seen.contains(&stop_reason) {
@@ -142,7 +142,7 @@ impl Row {
             }
             count += 1;
         }
-        for stop_reason in self.sees {
+        for stop_reason in self.expects {
             assert!(
                 seen.contains(stop_reason),
                 "{}: no call ended with {stop_reason:?}",
@@ -153,41 +153,41 @@ impl Row {
     }
 
     /// Plays one sequence.
-    fn play<const LIVE: usize>(&self, letters: &[Letter]) -> Played {
+    fn run<const LIVE: usize>(&self, letters: &[Letter]) -> Played {
         let (shared, mut model) = (self.throttle.build(), Model::new(self.throttle));
-        let book = TestEnvironment::with_later(&self.throttle, &shared, 7, self.later);
-        let mut play = Play::<LIVE>::begin(&self.policy, self.params, 0, book, &mut model);
+        let env = TestEnvironment::with_later(&self.throttle, &shared, 7, self.later);
+        let mut driver = TestDriver::<LIVE>::begin(&self.policy, self.params, 0, env, &mut model);
         let mut letters = letters.iter().copied();
         // When each running attempt has its outcome, by slot.
         let mut outcomes: [Option<(Ns, Classification)>; LIVE] = [None; LIVE];
         let mut grant_at = None;
-        let mut wanted = false;
+        let mut needs_more = false;
         for step in 0.. {
-            if play.end.is_some() {
+            if driver.end.is_some() {
                 break;
             }
             assert!(step < STEPS_MAX, "{}: the call does not end", self.name);
-            for start in std::mem::take(&mut play.started) {
+            for start in std::mem::take(&mut driver.started) {
                 // It may be over before anybody looked at it.
-                if play.running[start.slot] != Some(start.attempt) {
+                if driver.running[start.slot] != Some(start.attempt) {
                     continue;
                 }
                 let letter = letters.next();
-                wanted |= letter.is_none();
+                needs_more |= letter.is_none();
                 outcomes[start.slot] = match letter {
                     None | Some(Letter::Hang) => None,
                     Some(Letter::Outcome(classification)) => {
-                        Some((play.now + TAKES, classification))
+                        Some((driver.now + TAKES, classification))
                     }
                     Some(Letter::Headers(classification)) => {
-                        let outcome = (play.now + TAKES, classification);
-                        play.headers(start.slot);
+                        let outcome = (driver.now + TAKES, classification);
+                        driver.headers(start.slot);
                         Some(outcome)
                     }
                 };
             }
-            if let Some(failure) = play.asking {
-                play.answer(match failure.kind {
+            if let Some(failure) = driver.asking {
+                driver.answer(match failure.kind {
                     Kind::Client => Advice::Decline,
                     Kind::Timeout => Advice::After(0),
                     _ => Advice::After(at(2)),
@@ -195,10 +195,10 @@ impl Row {
                 continue;
             }
             // The throttle's later answer takes as long as an attempt: an outcome may come first.
-            if play.awaiting.is_some() && grant_at.is_none() {
-                grant_at = Some(play.now + TAKES);
+            if driver.awaiting.is_some() && grant_at.is_none() {
+                grant_at = Some(driver.now + TAKES);
             }
-            for (outcome, running) in outcomes.iter_mut().zip(&play.running) {
+            for (outcome, running) in outcomes.iter_mut().zip(&driver.running) {
                 if running.is_none() {
                     *outcome = None;
                 }
@@ -207,30 +207,30 @@ impl Row {
                 .filter_map(|slot| {
                     outcomes[slot].map(|(at, classification)| (at, slot, classification))
                 })
-                .min_by_key(|&(at, slot, _)| (at, play.running[slot]));
+                .min_by_key(|&(at, slot, _)| (at, driver.running[slot]));
             // Outcomes come before everything else, timers last (P4).
             let outcome_at = next.map_or(NEVER, |(at, _, _)| at);
-            let timer_at = play.call.wake_at().unwrap_or(NEVER);
+            let timer_at = driver.call.wake_at().unwrap_or(NEVER);
             match (next, grant_at) {
                 (Some((at, slot, classification)), grant)
                     if at <= timer_at && at <= grant.unwrap_or(NEVER) =>
                 {
-                    play.now = at;
+                    driver.now = at;
                     outcomes[slot] = None;
-                    play.outcome(slot, classification);
+                    driver.outcome(slot, classification);
                 }
                 (_, Some(at)) if at <= timer_at && at < outcome_at => {
-                    play.now = at;
+                    driver.now = at;
                     grant_at = None;
-                    play.grant();
+                    driver.grant();
                 }
-                _ if timer_at != NEVER => assert!(play.next_timer()),
-                _ => play.cancel(),
+                _ if timer_at != NEVER => assert!(driver.next_timer()),
+                _ => driver.cancel(),
             }
         }
-        play.check_the_end();
-        let stop_reason = play.stop_reason().expect("every call ends");
-        Played { call_log: std::mem::take(&mut play.book.call_log), stop_reason, wanted }
+        driver.check_after_end();
+        let stop_reason = driver.stop_reason().expect("every call ends");
+        Played { call_log: std::mem::take(&mut driver.env.call_log), stop_reason, needs_more }
     }
 }
 
@@ -238,7 +238,7 @@ struct Played {
     call_log: Vec<(Ns, Event)>,
     stop_reason: StopReason,
     /// Whether it started more attempts than it had letters for.
-    wanted: bool,
+    needs_more: bool,
 }
 
 /// Four attempts, two milliseconds, no jitter: what each row changes.
@@ -257,7 +257,7 @@ const COSTS: CostBucketConfig =
 const HEDGED: Rules = Rules { hedge: Some(ms(2)), ..BASE };
 
 #[track_caller]
-fn play(rows: &[Row]) {
+fn run(rows: &[Row]) {
     let count: usize = rows.iter().map(Row::play_all).sum();
     assert!(count >= rows.len() * 40, "only {count} sequences");
 }
@@ -292,17 +292,17 @@ fn every_sequence_keeps_the_promises_under_every_backoff() {
             })
             .unwrap(),
         ),
-        Row::new("as long as can be", backoff(Backoff::Constant(Duration::MAX))).sees(&[
+        Row::new("as long as can be", backoff(Backoff::Constant(Duration::MAX))).expects(&[
             StopReason::Succeeded,
             StopReason::ServerRefused,
             StopReason::Cancelled,
         ]),
     ];
-    let rows = rows.into_iter().map(|row| match row.sees {
-        [StopReason::Succeeded, StopReason::NotRetryable] => row.sees(EVERY),
+    let rows = rows.into_iter().map(|row| match row.expects {
+        [StopReason::Succeeded, StopReason::NotRetryable] => row.expects(EVERY),
         _ => row,
     });
-    play(&rows.collect::<Vec<_>>());
+    run(&rows.collect::<Vec<_>>());
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn every_sequence_keeps_the_promises_under_every_jitter_numbering_and_hint_rule(
     let jitter = |jitter| Rules { jitter, backoff: EXPONENTIAL, ..BASE };
     let numbering = |numbering| Rules { numbering, ..jitter(Jitter::Full) };
     let hint = |hint| Rules { hint, ..jitter(Jitter::Equal) };
-    play(&[
+    run(&[
         Row::new("full", jitter(Jitter::Full)),
         Row::new("half", jitter(Jitter::Half)),
         Row::new("equal", jitter(Jitter::Equal)),
@@ -342,18 +342,18 @@ fn every_sequence_keeps_the_promises_under_every_limit() {
         let both = Limits { soft: Some(ms(3)), hard: Some(ms(5)), ..Limits::NONE };
         let endless = Rules { attempts: None, ..limits(hard) };
         [
-            Row::new("soft", limits(soft)).sees(SOFT),
-            Row::new("hard", limits(hard)).sees(HARD),
+            Row::new("soft", limits(soft)).expects(SOFT),
+            Row::new("hard", limits(hard)).expects(HARD),
             Row::new(
                 "hard, truncate",
                 limits(Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard }),
             )
-            .sees(HARD),
+            .expects(HARD),
             Row::new(
                 "hard, fill",
                 limits(Limits { last_delay_action: LastDelayAction::ExtendToLimit, ..hard }),
             )
-            .sees(HARD),
+            .expects(HARD),
             Row::new(
                 "hard, truncate, fill",
                 limits(Limits {
@@ -362,27 +362,24 @@ fn every_sequence_keeps_the_promises_under_every_limit() {
                     ..hard
                 }),
             )
-            .sees(HARD),
-            Row::new("both", limits(both)).sees(SOFT),
+            .expects(HARD),
+            Row::new("both", limits(both)).expects(SOFT),
             Row::new(
                 "both, fill",
                 limits(Limits { last_delay_action: LastDelayAction::ExtendToLimit, ..both }),
             )
-            .sees(SOFT),
-            Row::new("no bound but a limit", endless).sees(HARD),
+            .expects(SOFT),
+            Row::new("no bound but a limit", endless).expects(HARD),
         ]
     });
-    play(&rows.collect::<Vec<_>>());
+    run(&rows.collect::<Vec<_>>());
 }
 
 #[test]
 fn every_sequence_keeps_the_promises_before_every_deadline() {
     let deadline = Rules { deadline: Some(ms(6)), ..BASE };
-    let expired_deadline_action = |expired_deadline_action| Rules {
-        deadline: Some(Duration::ZERO),
-        expired_deadline_action,
-        ..BASE
-    };
+    let expired =
+        |action| Rules { deadline: Some(Duration::ZERO), expired_deadline_action: action, ..BASE };
     let timeout = |attempt_timeout_action| Rules {
         attempt_timeout: Some(TIMEOUT),
         attempt_timeout_action,
@@ -391,45 +388,41 @@ fn every_sequence_keeps_the_promises_before_every_deadline() {
     // As long as an attempt takes: the outcome comes first (P4).
     const TIMEOUT: Duration = ms(1);
     const DEADLINE: &[StopReason] = &[StopReason::Deadline];
-    play(&[
-        Row::new("early", deadline).letters(&[Letter::Hang]).sees(DEADLINE),
+    run(&[
+        Row::new("early", deadline).letters(&[Letter::Hang]).expects(DEADLINE),
         Row::new("wait", Rules { deadline_action: DeadlineAction::WaitForDeadline, ..deadline })
             .letters(&[Letter::Hang])
-            .sees(DEADLINE),
-        Row::new("endless until the deadline", Rules { attempts: None, ..deadline }).sees(DEADLINE),
+            .expects(DEADLINE),
+        Row::new("endless until the deadline", Rules { attempts: None, ..deadline })
+            .expects(DEADLINE),
         Row::new("a call's own deadline", BASE)
             .params(CallParams { deadline: Some(ms(4)), ..CallParams::default() })
-            .sees(DEADLINE),
+            .expects(DEADLINE),
         Row::new("an attempt's timeout", timeout(AttemptTimeoutAction::Retry))
             .letters(&[Letter::Hang])
-            .sees(&[StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::AttemptsExhausted]),
         Row::new("an attempt's timeout ends", timeout(AttemptTimeoutAction::EndCall))
             .letters(&[Letter::Hang])
-            .sees(DEADLINE),
+            .expects(DEADLINE),
         Row::new(
             "an attempt's timeout is final",
             timeout(AttemptTimeoutAction::Fail { drains: true }),
         )
         .letters(&[Letter::Hang])
-        .sees(&[StopReason::NotRetryable]),
+        .expects(&[StopReason::NotRetryable]),
         Row::new(
             "an attempt may take no time",
             Rules { attempt_timeout: Some(Duration::ZERO), ..deadline },
         )
-        .sees(DEADLINE),
+        .expects(DEADLINE),
     ]);
-    // Too few sequences for `play`: the deadline is there before the first outcome.
-    let one = Row::new(
-        "over already, starts one",
-        expired_deadline_action(ExpiredDeadlineAction::StartOneAttempt),
-    )
-    .sees(DEADLINE);
+    // Too few sequences for `driver`: the deadline is there before the first outcome.
+    let one = Row::new("over already, starts one", expired(ExpiredDeadlineAction::StartOneAttempt))
+        .expects(DEADLINE);
     assert_eq!(one.play_all(), alphabet().len());
-    let none = Row::new(
-        "over already, starts none",
-        expired_deadline_action(ExpiredDeadlineAction::StartNoAttempt),
-    )
-    .sees(DEADLINE);
+    let none =
+        Row::new("over already, starts none", expired(ExpiredDeadlineAction::StartNoAttempt))
+            .expects(DEADLINE);
     assert_eq!(none.play_all(), 1);
 }
 
@@ -442,45 +435,45 @@ fn every_sequence_keeps_the_promises_under_every_throttle() {
     const THROTTLED: &[StopReason] =
         &[StopReason::Throttled, StopReason::Succeeded, StopReason::NotRetryable];
     let drains = [Letter::Outcome(Directive::Fail.into())];
-    play(&[
+    run(&[
         Row::new("tokens", BASE)
             .throttle(Spec::Tokens { max: 4.0, ratio: 0.5 })
             .letters(&drains)
-            .sees(THROTTLED),
-        Row::new("costs that refuse", BASE).throttle(Spec::Costs(fail)).sees(THROTTLED),
+            .expects(THROTTLED),
+        Row::new("costs that refuse", BASE).throttle(Spec::Costs(fail)).expects(THROTTLED),
         Row::new("costs that lend", BASE)
             .throttle(Spec::Costs(lends))
-            .sees(&[StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::AttemptsExhausted]),
         Row::new("costs that lend, a deadline", deadline)
             .throttle(Spec::Costs(lends))
-            .sees(&[StopReason::Deadline]),
+            .expects(&[StopReason::Deadline]),
         Row::new(
             "costs that lend, late",
             Rules { deadline_action: DeadlineAction::WaitForDeadline, ..deadline },
         )
         .throttle(Spec::Costs(lends))
-        .sees(&[StopReason::Deadline]),
+        .expects(&[StopReason::Deadline]),
         Row::new("paid after the backoff, refused", after)
             .throttle(Spec::Costs(fail))
-            .sees(THROTTLED),
+            .expects(THROTTLED),
         Row::new("paid after the backoff, lent", after).throttle(Spec::Costs(lends)),
         Row::new(
             "paid after the backoff, a deadline",
             Rules { charge_at: ChargeAt::AfterBackoff, ..deadline },
         )
         .throttle(Spec::Costs(lends))
-        .sees(&[StopReason::Deadline]),
+        .expects(&[StopReason::Deadline]),
         Row::new("budget", BASE)
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
-            .sees(THROTTLED),
+            .expects(THROTTLED),
         Row::new("a budget that answers later", BASE)
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
             .later(&[true, false, true])
-            .sees(THROTTLED),
+            .expects(THROTTLED),
         Row::new("a bucket that answers later and lends", after)
             .throttle(Spec::Costs(lends))
             .later(&[true, true, true])
-            .sees(&[StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::AttemptsExhausted]),
     ]);
 }
 
@@ -497,32 +490,34 @@ fn every_sequence_keeps_the_promises_with_hedges() {
         &[StopReason::Succeeded, StopReason::NotRetryable, StopReason::AttemptsExhausted];
     const THROTTLED: &[StopReason] = &[StopReason::Throttled, StopReason::Succeeded];
     let headers = [Letter::Headers(Directive::Retry(Failure::server()).into())];
-    play(&[
-        Row::new("all at once", delay(Duration::ZERO)).sees(SENT),
-        Row::new("as fast as they fail", delay(ms(1))).sees(EVERY),
-        Row::new("slower than they fail", delay(ms(2))).letters(&[Letter::Hang]).sees(EVERY),
-        Row::new("never by themselves", delay(Duration::MAX)).sees(EVERY),
-        Row::new("headers commit", HEDGED).letters(&headers).sees(&[StopReason::Committed]),
+    run(&[
+        Row::new("all at once", delay(Duration::ZERO)).expects(SENT),
+        Row::new("as fast as they fail", delay(ms(1))).expects(EVERY),
+        Row::new("slower than they fail", delay(ms(2))).letters(&[Letter::Hang]).expects(EVERY),
+        Row::new("never by themselves", delay(Duration::MAX)).expects(EVERY),
+        Row::new("headers commit", HEDGED).letters(&headers).expects(&[StopReason::Committed]),
         Row::new("a deadline", Rules { deadline: Some(ms(3)), ..HEDGED })
             .letters(&[Letter::Hang])
-            .sees(&[StopReason::Deadline]),
+            .expects(&[StopReason::Deadline]),
         Row::new("a timeout", Rules { attempt_timeout: Some(ms(2)), ..HEDGED })
             .letters(&[Letter::Hang])
-            .sees(EVERY),
-        Row::new("tokens", HEDGED).throttle(Spec::Tokens { max: 4.0, ratio: 0.5 }).sees(THROTTLED),
+            .expects(EVERY),
+        Row::new("tokens", HEDGED)
+            .throttle(Spec::Tokens { max: 4.0, ratio: 0.5 })
+            .expects(THROTTLED),
         Row::new("budget", delay(Duration::ZERO))
             .throttle(Spec::Budget { reserve: 1.0, ratio: 0.1 })
-            .sees(THROTTLED),
+            .expects(THROTTLED),
         Row::new("costs that lend", HEDGED)
             .throttle(Spec::Costs(CostBucketConfig { capacity: 10.0, ..COSTS }))
-            .sees(EVERY),
+            .expects(EVERY),
         Row::new("costs that lend, all at once", delay(Duration::ZERO))
             .throttle(Spec::Costs(CostBucketConfig { capacity: 10.0, ..COSTS }))
-            .sees(EVERY),
+            .expects(EVERY),
         Row::new("a throttle that answers later", delay(ms(1)))
             .throttle(Spec::Budget { reserve: 2.0, ratio: 0.1 })
             .later(&[true, true])
-            .sees(THROTTLED),
+            .expects(THROTTLED),
     ]);
 }
 
@@ -536,46 +531,46 @@ fn every_sequence_keeps_the_promises_with_proofs_strategies_and_what_must_not_ru
     let transparent_retries = Rules { transparent_retries: true, ..BASE };
     let uses_strategy = Rules { uses_strategy: true, ..BASE };
     let once = CallParams { idempotent: false, ..CallParams::default() };
-    let sealed = CallParams { not_replayable: true, ..CallParams::default() };
-    play(&[
+    let not_replayable = CallParams { not_replayable: true, ..CallParams::default() };
+    run(&[
         Row::new("not idempotent", BASE)
             .params(once)
             .letters(&reasons)
-            .sees(&[StopReason::NotIdempotent]),
+            .expects(&[StopReason::NotIdempotent]),
         Row::new("replaced", transparent_retries)
             .letters(&proofs)
-            .sees(&[StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::AttemptsExhausted]),
         Row::new("replaced, not idempotent", transparent_retries)
             .params(once)
             .letters(&proofs)
-            .sees(&[StopReason::NotIdempotent]),
+            .expects(&[StopReason::NotIdempotent]),
         Row::new(
             "replaced until the deadline",
             Rules { deadline: Some(ms(9)), ..transparent_retries },
         )
         .letters(&proofs)
-        .sees(&[StopReason::Deadline]),
+        .expects(&[StopReason::Deadline]),
         Row::new("replaced hedges", Rules { transparent_retries: true, ..HEDGED })
             .letters(&proofs)
-            .sees(&[StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::AttemptsExhausted]),
         Row::new("replaced hedges under tokens", Rules { transparent_retries: true, ..HEDGED })
             .throttle(Spec::Tokens { max: 2.0, ratio: 0.5 })
             .letters(&proofs[..1])
-            .sees(&[StopReason::Throttled]),
+            .expects(&[StopReason::Throttled]),
         Row::new("proofs that nobody heeds", BASE)
             .letters(&proofs)
-            .sees(&[StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::AttemptsExhausted]),
         Row::new("asks", uses_strategy)
             .letters(&reasons)
-            .sees(&[StopReason::StrategyDeclined, StopReason::AttemptsExhausted]),
+            .expects(&[StopReason::StrategyDeclined, StopReason::AttemptsExhausted]),
         Row::new("asks for one call", BASE)
             .params(CallParams { uses_strategy: true, ..once })
             .letters(&reasons)
-            .sees(&[StopReason::StrategyDeclined, StopReason::NotIdempotent]),
+            .expects(&[StopReason::StrategyDeclined, StopReason::NotIdempotent]),
     ]);
     let committed = Row::new("sealed from the start", transparent_retries)
-        .params(sealed)
+        .params(not_replayable)
         .letters(&proofs)
-        .sees(&[StopReason::Committed, StopReason::Succeeded, StopReason::NotRetryable]);
+        .expects(&[StopReason::Committed, StopReason::Succeeded, StopReason::NotRetryable]);
     assert_eq!(committed.play_all(), alphabet().len() + proofs.len(), "one attempt and no more");
 }

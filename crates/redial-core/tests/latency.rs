@@ -48,20 +48,20 @@ impl Latency {
     }
 
     /// So many latencies, in order.
-    fn known(self) -> Known {
+    fn sorted(self) -> SortedLatencies {
         let mut random = Random::new(99);
         let mut sorted: Vec<_> = (0..KNOWN).map(|_| self.draw(&mut random)).collect();
         sorted.sort_unstable();
-        Known(sorted)
+        SortedLatencies(sorted)
     }
 }
 
 const KNOWN: usize = 200_000;
 
 /// Latencies in order, to find ranks and quantiles in.
-struct Known(Vec<Ns>);
+struct SortedLatencies(Vec<Ns>);
 
-impl Known {
+impl SortedLatencies {
     /// The share of latencies that are at most this.
     fn rank(&self, of: Ns) -> f64 {
         self.0.partition_point(|latency| *latency <= of) as f64 / KNOWN as f64
@@ -82,7 +82,12 @@ fn estimate(estimator: &LatencyEstimator) -> Ns {
     ns(estimator.read().estimate.expect("samples"))
 }
 
-fn tell(estimator: &LatencyEstimator, latency: Latency, samples: usize, random: &mut Random) {
+fn record_samples(
+    estimator: &LatencyEstimator,
+    latency: Latency,
+    samples: usize,
+    random: &mut Random,
+) {
     (0..samples).for_each(|_| estimator.record_latency(latency.draw(random)));
 }
 
@@ -90,13 +95,13 @@ fn tell(estimator: &LatencyEstimator, latency: Latency, samples: usize, random: 
 fn check(latency: Latency, quantile: f64, within: f64) {
     let rare = 1.0 - quantile;
     let random = &mut Random::new(1);
-    let (estimator, known) = (estimator(quantile), latency.known());
+    let (estimator, sorted) = (estimator(quantile), latency.sorted());
     let apart = (4.0 / rare) as usize;
-    tell(&estimator, latency, 10 * apart, random);
+    record_samples(&estimator, latency, 10 * apart, random);
     let ranks: Vec<_> = (0..100)
         .map(|_| {
-            tell(&estimator, latency, apart, random);
-            known.rank(estimate(&estimator))
+            record_samples(&estimator, latency, apart, random);
+            sorted.rank(estimate(&estimator))
         })
         .collect();
     let mean = ranks.iter().sum::<f64>() / 100.0;
@@ -120,7 +125,7 @@ fn of_two_modes_the_quantile_is_in_the_right_one() {
     let random = &mut Random::new(2);
     for (quantile, from, to) in [(0.95, 1.9, 3.0), (0.98, 1.9, 4.0), (0.995, 150.0, 260.0)] {
         let estimator = estimator(quantile);
-        tell(&estimator, Latency::Bimodal, 20_000, random);
+        record_samples(&estimator, Latency::Bimodal, 20_000, random);
         let millis = estimate(&estimator) as f64 / MS;
         assert!((from..to).contains(&millis), "{quantile}: {millis} ms");
     }
@@ -133,7 +138,7 @@ fn the_share_of_calls_above_the_estimate_is_what_was_asked_for_whatever_the_dist
         for quantile in [0.9, 0.99] {
             let random = &mut Random::new(3);
             let estimator = estimator(quantile);
-            tell(&estimator, latency, 5_000, random);
+            record_samples(&estimator, latency, 5_000, random);
             let above = (0..100_000).filter(|_| {
                 let took = latency.draw(random);
                 let above = took > estimate(&estimator);
@@ -150,12 +155,12 @@ fn the_share_of_calls_above_the_estimate_is_what_was_asked_for_whatever_the_dist
 fn so_few_samples_are_enough_for_a_first_estimate() {
     // 100 samples hold five above the 95th percentile, which is all that there is to know.
     let latency = Latency::Lognormal(10.0, 1.0);
-    let known = latency.known();
+    let sorted = latency.sorted();
     for (quantile, samples) in [(0.5, 100), (0.9, 100), (0.95, 100), (0.99, 500)] {
         let near = (0..100).filter(|&seed| {
             let estimator = estimator(quantile);
-            tell(&estimator, latency, samples, &mut Random::new(seed));
-            known.octaves_off(&estimator, quantile).abs() < 1.0
+            record_samples(&estimator, latency, samples, &mut Random::new(seed));
+            sorted.octaves_off(&estimator, quantile).abs() < 1.0
         });
         let near = near.count();
         assert!(near >= 90, "{quantile}: {near} of 100 are within an octave");
@@ -167,16 +172,16 @@ fn a_change_is_followed_within_the_stated_memory() {
     for quantile in [0.9, 0.95, 0.99] {
         let random = &mut Random::new(4);
         let (fast, slow) = (Latency::Lognormal(10.0, 0.5), Latency::Lognormal(100.0, 0.5));
-        let (known_fast, known_slow) = (fast.known(), slow.known());
+        let (known_fast, known_slow) = (fast.sorted(), slow.sorted());
         let estimator = estimator(quantile);
-        tell(&estimator, fast, 10_000, random);
+        record_samples(&estimator, fast, 10_000, random);
         // Ten times is 3.3 octaves, and in the last of them not all latencies lie on one side.
         let (up, down) = (6.0 * 8.0 / quantile, 4.0 * 8.0 / (1.0 - quantile));
-        tell(&estimator, slow, up as usize, random);
+        record_samples(&estimator, slow, up as usize, random);
         let off = known_slow.octaves_off(&estimator, quantile);
         assert!((-1.0..0.5).contains(&off), "{quantile}: {off} octaves after {up} samples");
-        tell(&estimator, slow, 10_000, random);
-        tell(&estimator, fast, down as usize, random);
+        record_samples(&estimator, slow, 10_000, random);
+        record_samples(&estimator, fast, down as usize, random);
         let off = known_fast.octaves_off(&estimator, quantile);
         assert!((-0.5..0.5).contains(&off), "{quantile}: {off} octaves after {down} samples");
     }
@@ -189,23 +194,23 @@ fn many_threads_at_once_lose_nothing_of_the_shape() {
     thread::scope(|scope| {
         for seed in 0..8 {
             let estimator = &estimator;
-            scope.spawn(move || tell(estimator, latency, 20_000, &mut Random::new(seed)));
+            scope.spawn(move || record_samples(estimator, latency, 20_000, &mut Random::new(seed)));
         }
     });
     assert_eq!(estimator.read().samples, SAMPLES_MAX);
-    let rank = latency.known().rank(estimate(&estimator));
+    let rank = latency.sorted().rank(estimate(&estimator));
     assert!((rank - quantile).abs() < 0.05, "{rank}");
 }
 
 /// What became of calls.
 #[derive(Debug, Default)]
-struct Became {
+struct CallStats {
     calls: u32,
     hedges: u32,
     won: u32,
 }
 
-impl Became {
+impl CallStats {
     fn share_hedged(&self) -> f64 {
         f64::from(self.hedges) / f64::from(self.calls)
     }
@@ -222,13 +227,13 @@ struct Caller {
 
 /// Plays calls of so many callers, each of which calls again as soon as it has its answer. The
 /// server says how long an attempt takes that starts at a moment.
-fn play(
+fn run(
     estimator: &LatencyEstimator,
     callers: usize,
     calls: u32,
     mut server: impl FnMut(Ns) -> Ns,
-) -> Became {
-    let mut became = Became::default();
+) -> CallStats {
+    let mut stats = CallStats::default();
     let mut timers = BinaryHeap::new();
     let mut all: Vec<Caller> = Vec::new();
     let mut begin = |at: Ns, estimator: &LatencyEstimator| {
@@ -254,11 +259,11 @@ fn play(
         timers.push(Reverse((next(&caller), index)));
         all.push(caller);
     }
-    while became.calls < calls {
+    while stats.calls < calls {
         let Some(Reverse((at, index))) = timers.pop() else { break };
         let caller = &mut all[index];
         if caller.hedge_at.take().is_some() {
-            became.hedges += 1;
+            stats.hedges += 1;
             caller.call_latency.record(
                 at,
                 &Event::AttemptStarted { attempt: 2, number: 2 },
@@ -266,10 +271,10 @@ fn play(
             );
         } else {
             assert!(at >= caller.began);
-            became.calls += 1;
-            became.won += caller.winner - 1;
+            stats.calls += 1;
+            stats.won += caller.winner - 1;
             let attempt = caller.winner;
-            if became.calls % 2 == 0 {
+            if stats.calls % 2 == 0 {
                 caller.call_latency.record(at, &Event::Committed { attempt }, estimator);
             } else {
                 let classification = Directive::Succeed.into();
@@ -283,7 +288,7 @@ fn play(
         }
         timers.push(Reverse((next(caller), index)));
     }
-    became
+    stats
 }
 
 /// Attempts that are cancelled because their hedges won are those that would have been slowest. They
@@ -304,10 +309,10 @@ fn hedges_that_win_do_not_hide_how_slow_their_calls_were() {
         for (callers, within) in [(1, 1.15), (10, 1.2), (300, 1.45)] {
             let random = &mut Random::new(6);
             let estimator = estimator(quantile);
-            play(&estimator, callers, 20_000, |_| latency.draw(random));
-            let became = play(&estimator, callers, 100_000, |_| latency.draw(random));
-            let (share, rare) = (became.share_hedged(), 1.0 - quantile);
-            let case = format!("{latency:?}, {quantile}, {callers}: {share} {became:?}");
+            run(&estimator, callers, 20_000, |_| latency.draw(random));
+            let stats = run(&estimator, callers, 100_000, |_| latency.draw(random));
+            let (share, rare) = (stats.share_hedged(), 1.0 - quantile);
+            let case = format!("{latency:?}, {quantile}, {callers}: {share} {stats:?}");
             assert!((1.0 / within..within).contains(&(share / rare)), "{case}");
         }
     }
@@ -318,17 +323,17 @@ fn a_cap_below_the_quantile_is_where_the_estimate_comes_to_rest() {
     let (latency, random) = (Latency::Lognormal(10.0, 1.0), &mut Random::new(7));
     let at = HedgeAt::quantile(0.99).cap(ms(30)).build();
     let estimator = LatencyEstimator::new(at);
-    let became = play(&estimator, 10, 50_000, |_| latency.draw(random));
+    let stats = run(&estimator, 10, 50_000, |_| latency.draw(random));
     assert_eq!(estimator.delay(), Some(HedgeDelay::After(ns(ms(30)))));
-    let share = became.share_hedged();
-    let above = 1.0 - latency.known().rank(ns(ms(30)));
+    let share = stats.share_hedged();
+    let above = 1.0 - latency.sorted().rank(ns(ms(30)));
     assert!((share - above).abs() < 0.1 * above, "{share}, expected {above}");
 }
 
 #[test]
 fn a_call_of_which_nobody_hears_until_it_is_slow_raises_the_delay_while_it_hangs() {
     let estimator = estimator(0.95);
-    tell(&estimator, Latency::Constant(10.0), 1_000, &mut Random::new(8));
+    record_samples(&estimator, Latency::Constant(10.0), 1_000, &mut Random::new(8));
     let before = estimate(&estimator);
     // Two hundred calls of one moment hang, and the hedges of all are sent.
     let mut counted = 0;
@@ -357,13 +362,13 @@ fn slow_for_all(now: Ns, random: &mut Random) -> Ns {
 fn where_all_replicas_are_slow_in_the_same_moment_hedging_stops_and_elsewhere_it_does_not() {
     let random = &mut Random::new(9);
     let estimator = estimator(0.95);
-    let curable = play(&estimator, 20, 20_000, |_| Latency::Bimodal.draw(random));
+    let curable = run(&estimator, 20, 20_000, |_| Latency::Bimodal.draw(random));
     assert!(!estimator.read().is_stopped, "{curable:?}");
     assert!(estimator.read().win_rate.unwrap() > 0.1);
 
-    let incurable = play(&estimator, 20, 20_000, |now| slow_for_all(now, random));
+    let incurable = run(&estimator, 20, 20_000, |now| slow_for_all(now, random));
     assert!(estimator.read().is_stopped, "{incurable:?}");
-    let stopped = play(&estimator, 20, 50_000, |now| slow_for_all(now, random));
+    let stopped = run(&estimator, 20, 50_000, |now| slow_for_all(now, random));
     assert!(estimator.read().is_stopped, "{stopped:?}");
     // What would have hedged is one call in twenty; of those one in sixteen is a probe, sent by all
     // callers that begin until it is heard of.
@@ -371,7 +376,7 @@ fn where_all_replicas_are_slow_in_the_same_moment_hedging_stops_and_elsewhere_it
     let share = stopped.share_hedged();
     assert!(share > 0.0 && share < 4.0 * probes, "{share} {stopped:?}");
 
-    let again = play(&estimator, 20, 20_000, |_| Latency::Lognormal(5.0, 1.0).draw(random));
+    let again = run(&estimator, 20, 20_000, |_| Latency::Lognormal(5.0, 1.0).draw(random));
     assert!(!estimator.read().is_stopped, "{again:?}");
     assert!(again.won > 0);
 }
@@ -380,9 +385,9 @@ fn where_all_replicas_are_slow_in_the_same_moment_hedging_stops_and_elsewhere_it
 fn a_tail_too_short_for_a_hedge_stops_it_too() {
     let random = &mut Random::new(10);
     let estimator = estimator(0.95);
-    let became = play(&estimator, 5, 20_000, |_| Latency::Lognormal(100.0, 0.05).draw(random));
-    assert!(estimator.read().is_stopped, "{became:?}");
-    assert!(became.share_hedged() < 0.02, "{became:?}");
+    let stats = run(&estimator, 5, 20_000, |_| Latency::Lognormal(100.0, 0.05).draw(random));
+    assert!(estimator.read().is_stopped, "{stats:?}");
+    assert!(stats.share_hedged() < 0.02, "{stats:?}");
 }
 
 #[test]
@@ -390,7 +395,7 @@ fn the_same_inputs_give_the_same_reading() {
     let played = || {
         let random = &mut Random::new(11);
         let estimator = estimator(0.9);
-        play(&estimator, 7, 5_000, |_| Latency::Lognormal(10.0, 1.0).draw(random));
+        run(&estimator, 7, 5_000, |_| Latency::Lognormal(10.0, 1.0).draw(random));
         estimator.read()
     };
     assert_eq!(played(), played());

@@ -13,8 +13,8 @@
 use loom::sync::Arc;
 use loom::thread;
 use redial_core::throttle::{
-    CallSite, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty,
-    call_sites_share_a_budget, place_cell,
+    CallSite, CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty, call_site_cell,
+    call_sites_share_a_budget,
 };
 use redial_core::{
     Bucket, Cost, Grant, HedgeAt, Kind, LatencyEstimate, LatencyEstimator, Ns, Permit,
@@ -84,7 +84,7 @@ fn budget(reserve: f64, ratio: f64) -> RetryBudget {
     RetryBudget::try_new(reserve, ratio).expect("valid")
 }
 
-fn tokens(max: f64, ratio: f64, failures: usize) -> Tokens {
+fn tokens(max: f64, ratio: f64, failures: usize) -> TokenBucket {
     let tokens = TokenBucket::new(max, ratio).expect("valid");
     (0..failures).for_each(|_| tokens.failed());
     tokens
@@ -132,13 +132,17 @@ fn the_last_two_tokens_of_a_budget_are_granted_twice_to_three() {
 fn a_refund_and_a_success_of_a_budget_both_count() {
     two(|| {
         let full = budget(3.0, 0.5);
-        let (Grant::Now(taken), Grant::Now(_)) = (full.withdraw(COST, 0), full.withdraw(COST, 0))
+        let (Grant::Now(withdrawal), Grant::Now(_)) =
+            (full.withdraw(COST, 0), full.withdraw(COST, 0))
         else {
             panic!("a full budget pays");
         };
         let (_, left) = left(
             full,
-            vec![Box::new(move |b: &RetryBudget| b.refund(taken)), Box::new(|b| b.succeeded(None))],
+            vec![
+                Box::new(move |b: &RetryBudget| b.refund(withdrawal)),
+                Box::new(|b| b.succeeded(None)),
+            ],
         );
         assert_eq!(left, 2.5);
     });
@@ -149,7 +153,8 @@ fn a_refund_and_a_success_of_a_budget_both_count() {
 fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
     three(|| {
         let full = budget(3.0, 0.5);
-        let (Grant::Now(taken), Grant::Now(_)) = (full.withdraw(COST, 0), full.withdraw(COST, 0))
+        let (Grant::Now(withdrawal), Grant::Now(_)) =
+            (full.withdraw(COST, 0), full.withdraw(COST, 0))
         else {
             panic!("a full budget pays");
         };
@@ -157,9 +162,9 @@ fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
             full,
             vec![
                 Box::new(|b: &RetryBudget| {
-                    assert_eq!(b.withdraw(COST, 0), Grant::Now(taken_one()))
+                    assert_eq!(b.withdraw(COST, 0), Grant::Now(one_withdrawal()))
                 }),
-                Box::new(move |b| b.refund(taken)),
+                Box::new(move |b| b.refund(withdrawal)),
                 Box::new(|b| b.succeeded(None)),
             ],
         );
@@ -168,7 +173,7 @@ fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
 }
 
 /// What one retry takes of a budget.
-fn taken_one() -> redial_core::Withdrawal {
+fn one_withdrawal() -> redial_core::Withdrawal {
     redial_core::Withdrawal(1000)
 }
 
@@ -461,7 +466,7 @@ const COPIED: u64 = 9 << 40;
 
 /// The cell of another place.
 fn place(nth: usize) -> usize {
-    place_cell((nth as u64 + 1) << 40, PLACE[nth])
+    call_site_cell((nth as u64 + 1) << 40, PLACE[nth])
 }
 
 /// What the users find, run at once.
@@ -493,8 +498,8 @@ fn two_new_places_that_ask_for_one_cell_get_one_each() {
 fn two_users_of_two_copies_of_a_location_find_one_cell() {
     two(|| {
         let cells = found([
-            || COPY.map(|address| place_cell(COPIED, address)),
-            || COPY.map(|address| place_cell(COPIED, address)),
+            || COPY.map(|address| call_site_cell(COPIED, address)),
+            || COPY.map(|address| call_site_cell(COPIED, address)),
         ]);
         assert!(cells.iter().flatten().all(|cell| *cell == cells[0][0]), "{cells:?}");
     });
@@ -517,7 +522,7 @@ fn three_users_of_a_new_place_take_one_cell() {
 fn the_last_cell_goes_to_one_of_three_places_and_the_others_share() {
     three(|| {
         let before =
-            [COPY[0], COPY[1]].map(|address| place_cell(address as u64 >> 5 << 50, address));
+            [COPY[0], COPY[1]].map(|address| call_site_cell(address as u64 >> 5 << 50, address));
         let cells = found([|| place(0), || place(1), || place(2)]);
         let own: Vec<_> = cells.iter().filter(|cell| **cell < 3).collect();
         assert!(own.len() == 1 && !before.contains(own[0]), "{before:?}, {cells:?}");
@@ -536,9 +541,9 @@ fn written_here() -> CallSite {
 fn calls_of_a_new_place_pay_from_one_budget() {
     two(|| {
         let place = written_here();
-        let charge_at = move || place.withdraw(COST, 0);
-        let other = thread::spawn(charge_at);
-        let grants = [charge_at(), other.join().expect("no user panics")];
+        let withdraw = move || place.withdraw(COST, 0);
+        let other = thread::spawn(withdraw);
+        let grants = [withdraw(), other.join().expect("no user panics")];
         assert_eq!((granted(&grants), place.tokens(0)), (2, Some(8.0)));
         assert_eq!(written_here().tokens(0), Some(10.0), "another place has its own");
     });
@@ -547,26 +552,26 @@ fn calls_of_a_new_place_pay_from_one_budget() {
 // Pace.
 
 /// What a call tells.
-type Tell = fn(&LatencyEstimator);
+type Record = fn(&LatencyEstimator);
 
 /// What a pace knows after these, told one after the other.
-fn told(tells: &[Tell]) -> (LatencyEstimator, LatencyEstimate) {
+fn estimator_after(records: &[Record]) -> (LatencyEstimator, LatencyEstimate) {
     let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
     estimator.record_latency(1_000_000);
-    tells.iter().for_each(|tell| tell(&estimator));
+    records.iter().for_each(|record| record(&estimator));
     let reading = estimator.read();
     (estimator, reading)
 }
 
 /// Tells all of these at once, and checks that the outcome is that of some order.
-fn in_some_order(tells: [Tell; 2]) {
-    let orders = [told(&tells).1, told(&[tells[1], tells[0]]).1];
-    let estimator = Arc::new(told(&[]).0);
+fn in_some_order(records: [Record; 2]) {
+    let orders = [estimator_after(&records).1, estimator_after(&[records[1], records[0]]).1];
+    let estimator = Arc::new(estimator_after(&[]).0);
     let other = {
         let estimator = Arc::clone(&estimator);
-        thread::spawn(move || tells[1](&estimator))
+        thread::spawn(move || records[1](&estimator))
     };
-    tells[0](&estimator);
+    records[0](&estimator);
     other.join().expect("no user panics");
     let reading = estimator.read();
     assert!(orders.contains(&reading), "{reading:?} is none of {orders:?}");
@@ -575,11 +580,11 @@ fn in_some_order(tells: [Tell; 2]) {
 // Breaks if `LatencyEstimator::change` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn two_that_tell_a_pace_at_once_are_both_heard() {
-    let above: Tell = |estimator| estimator.record_latency(9_000_000);
-    let below: Tell = |estimator| estimator.record_latency(1);
-    let lost: Tell = |estimator| estimator.hedge_lost();
-    let won: Tell = |estimator| estimator.hedge_won();
-    for tells in [[above, below], [above, above], [below, lost], [won, lost]] {
-        two(move || in_some_order(tells));
+    let above: Record = |estimator| estimator.record_latency(9_000_000);
+    let below: Record = |estimator| estimator.record_latency(1);
+    let lost: Record = |estimator| estimator.hedge_lost();
+    let won: Record = |estimator| estimator.hedge_won();
+    for records in [[above, below], [above, above], [below, lost], [won, lost]] {
+        two(move || in_some_order(records));
     }
 }

@@ -17,7 +17,7 @@ mod replacements;
 #[path = "rulings/throttles.rs"]
 mod throttles;
 
-use common::{Model, Play, Shared, Spec, Starts, TestEnvironment, at, policy};
+use common::{Model, Shared, Spec, Starts, TestDriver, TestEnvironment, at, policy};
 use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty};
 use redial_core::{
     Advice, AttemptTimeoutAction, Backoff, Bucket, Call, CallCounters, CallParams, ChargeAt,
@@ -54,50 +54,50 @@ fn proven(proof: Proof) -> Classification {
 }
 
 /// Plays one call from moment 0 with a throttle, some of whose answers may come later.
-fn tell<const LIVE: usize>(
+fn run_call<const LIVE: usize>(
     rules: Rules,
     params: CallParams,
     (spec, later): (Spec, &[bool]),
-    story: impl FnOnce(&mut Play<'_, '_, '_, LIVE>),
+    steps: impl FnOnce(&mut TestDriver<'_, '_, '_, LIVE>),
 ) {
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
-    let book = TestEnvironment::with_later(&spec, &shared, 1, later);
-    let mut play = Play::begin(&policy, params, 0, book, &mut model);
-    story(&mut play);
-    if play.end.is_some() {
-        play.check_the_end();
+    let env = TestEnvironment::with_later(&spec, &shared, 1, later);
+    let mut driver = TestDriver::begin(&policy, params, 0, env, &mut model);
+    steps(&mut driver);
+    if driver.end.is_some() {
+        driver.check_after_end();
     }
-    play.drop_it();
+    driver.drop_call();
 }
 
 /// Retries without a throttle.
-fn retry(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 1>)) {
-    tell(rules, CallParams::default(), (Spec::Free, &[]), story);
+fn retry(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
+    run_call(rules, CallParams::default(), (Spec::Free, &[]), steps);
 }
 
 /// Hedges without a throttle.
-fn hedge(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
-    tell(rules, CallParams::default(), (Spec::Free, &[]), story);
+fn hedge(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
+    run_call(rules, CallParams::default(), (Spec::Free, &[]), steps);
 }
 
 /// Plays one call from moment 0 with a bucket from which others took all, so many times over.
-fn indebted(rules: Rules, times: usize, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
+fn with_debt(rules: Rules, times: usize, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     let spec = Spec::Costs(CostBucketConfig { server: 10.0, ..COSTS });
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
     for _ in 0..times {
         let grant = shared.withdraw(Cost { kind: Kind::Server }, 0);
         model.withdraw(Kind::Server, 0, grant);
     }
-    let book = TestEnvironment::new(&spec, &shared, 1);
-    let mut play = Play::begin(&policy, CallParams::default(), 0, book, &mut model);
-    story(&mut play);
-    play.drop_it();
+    let env = TestEnvironment::new(&spec, &shared, 1);
+    let mut driver = TestDriver::begin(&policy, CallParams::default(), 0, env, &mut model);
+    steps(&mut driver);
+    driver.drop_call();
 }
 
 /// The delays that a policy makes of failures that take no time, and why it stops.
 fn delays(rules: Rules, hints: &[Option<u64>]) -> (Vec<f64>, StopReason) {
     let (spec, shared) = (Spec::Free, Spec::Free.build());
-    let mut book = TestEnvironment::new(&spec, &shared, 1);
+    let mut env = TestEnvironment::new(&spec, &shared, 1);
     let mut counters = CallCounters::new(0);
     let (policy, mut now, mut delays) = (policy(rules), 0, Vec::new());
     for i in 0.. {
@@ -106,11 +106,11 @@ fn delays(rules: Rules, hints: &[Option<u64>]) -> (Vec<f64>, StopReason) {
             Some(Some(hint)) => Failure::server().retry_after(ms(*hint)),
             _ => Failure::server(),
         };
-        match decide(&policy, &mut counters, &failure, Advice::None, now, NEVER, &mut book) {
+        match decide(&policy, &mut counters, &failure, Advice::None, now, NEVER, &mut env) {
             Verdict::Retry { after, .. } => {
                 delays.push(after as f64 / 1e6);
                 now += after;
-                book.started();
+                env.started();
             }
             Verdict::End(stop_reason) => return (delays, stop_reason),
             other => panic!("{other:?}"),

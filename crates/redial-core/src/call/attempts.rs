@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use super::{Call, End, Live, Phase, Question, Start, slots};
+use super::{Call, End, Phase, Question, Slot, Start, slot_indices};
 use crate::time::{NEVER, Ns, ns};
 use crate::{CallCounters, Environment, Event, Policy, StopReason};
 
@@ -21,7 +21,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             _ => env.started(),
         }
         if self.policy.rules().hedge.is_some() && number >= self.attempts_max {
-            self.stopped.get_or_insert(StopReason::AttemptsExhausted);
+            self.stopped_by.get_or_insert(StopReason::AttemptsExhausted);
         }
         let start = self.start(slot, number, env);
         self.schedule_hedge();
@@ -31,13 +31,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The driver takes the command to start an attempt in this slot.
     pub(super) fn start(&mut self, slot: usize, number: u32, env: &mut impl Environment) -> Start {
         debug_assert!(self.end.is_none() && !self.is_committed(), "a start after commit or end");
-        let now = self.seen;
+        let now = self.last_input_at;
         self.started = self.started.saturating_add(1);
         let timeout = self.policy.rules().attempt_timeout;
         let at = timeout.map_or(NEVER, |timeout| now.saturating_add(ns(timeout)));
         let attempt = self.started;
-        self.live[slot] = Live { at, attempt, number };
-        self.free(slot);
+        self.slots[slot] = Slot { at, attempt, number };
+        self.free_slot(slot);
         self.running |= 1 << slot;
         env.record(now, Event::AttemptStarted { attempt, number });
         if self.not_replayable {
@@ -51,61 +51,61 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             return;
         }
         self.counters.set(CallCounters::COMMITTED);
-        env.record(now, Event::Committed { attempt: self.live[slot].attempt });
-        self.drop_what_waits();
-        self.stop_all_but(Some(slot), now, env);
+        env.record(now, Event::Committed { attempt: self.slots[slot].attempt });
+        self.clear_pending();
+        self.cancel_all_except(Some(slot), now, env);
     }
 
-    pub(super) fn drop_what_waits(&mut self) {
+    pub(super) fn clear_pending(&mut self) {
         self.phase = Phase::Idle;
-        self.at = NEVER;
+        self.timer_at = NEVER;
         self.question = Question::None;
     }
 
-    pub(super) fn stop_all_but(
+    pub(super) fn cancel_all_except(
         &mut self,
         keep: Option<usize>,
         now: Ns,
         env: &mut impl Environment,
     ) {
-        for slot in slots(self.running | self.waiting) {
+        for slot in slot_indices(self.running | self.waiting) {
             if Some(slot) != keep {
-                self.stop(slot, now, env);
+                self.cancel_slot(slot, now, env);
             }
         }
     }
 
     /// Cancels what runs in a slot and forgets what waits there.
-    pub(super) fn stop(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
+    pub(super) fn cancel_slot(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         if self.running & 1 << slot != 0 {
-            env.record(now, Event::AttemptCancelled { attempt: self.live[slot].attempt });
-            self.cancels |= 1 << slot;
+            env.record(now, Event::AttemptCancelled { attempt: self.slots[slot].attempt });
+            self.pending_cancels |= 1 << slot;
         }
-        self.free(slot);
+        self.free_slot(slot);
     }
 
-    pub(super) fn free(&mut self, slot: usize) {
+    pub(super) fn free_slot(&mut self, slot: usize) {
         self.running &= !(1 << slot);
         self.waiting &= !(1 << slot);
-        self.starts &= !(1 << slot);
+        self.pending_starts &= !(1 << slot);
     }
 
     pub(super) fn finish(
         &mut self,
         stop_reason: StopReason,
-        who: Option<(u32, usize)>,
+        outcome_of: Option<(u32, usize)>,
         now: Ns,
         env: &mut impl Environment,
     ) {
-        self.drop_what_waits();
-        self.stop_all_but(None, now, env);
+        self.clear_pending();
+        self.cancel_all_except(None, now, env);
         match stop_reason {
             StopReason::Succeeded => env.succeeded(),
             StopReason::Cancelled => env.call_cancelled(),
             _ => env.call_failed(),
         }
-        let attempt = who.map(|(attempt, _)| attempt);
-        self.end = Some(End { stop_reason, attempt, slot: who.map_or(0, |(_, slot)| slot) });
+        let attempt = outcome_of.map(|(attempt, _)| attempt);
+        self.end = Some(End { stop_reason, attempt, slot: outcome_of.map_or(0, |(_, slot)| slot) });
         env.record(now, Event::CallEnded { stop_reason, attempt });
     }
 }

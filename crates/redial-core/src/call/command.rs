@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use super::{Call, Phase, Question, slots};
+use super::{Call, Phase, Question, slot_indices};
 use crate::{Cost, Environment, Failure, Kind, Policy, StopReason};
 
 /// What the driver must do.
@@ -51,22 +51,22 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// has been taken.
     pub fn command(&mut self, env: &mut impl Environment) -> Option<Command> {
         let command = self.next_command(env);
-        self.check();
+        self.check_invariants();
         command
     }
 
     fn next_command(&mut self, env: &mut impl Environment) -> Option<Command> {
-        if self.cancels != 0 {
-            let slot = self.cancels.trailing_zeros() as usize;
-            self.cancels &= self.cancels - 1;
+        if self.pending_cancels != 0 {
+            let slot = self.pending_cancels.trailing_zeros() as usize;
+            self.pending_cancels &= self.pending_cancels - 1;
             return Some(Command::Cancel(slot));
         }
-        if let Some(slot) = slots(self.starts).next() {
-            let number = self.live[slot].number;
+        if let Some(slot) = slot_indices(self.pending_starts).next() {
+            let number = self.slots[slot].number;
             return Some(Command::Start(self.start(slot, number, env)));
         }
         if self.phase == Phase::HedgeNow {
-            self.hedge(Kind::Timeout, self.seen, env);
+            self.request_hedge(Kind::Timeout, self.last_input_at, env);
         }
         if self.phase == Phase::StartNow {
             return self.start_next(env).map(Command::Start);
@@ -77,8 +77,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             Question::Throttle(cost) => return Some(Command::Await(cost)),
         }
         match self.end {
-            Some(end) if !self.over => {
-                self.over = true;
+            Some(end) if !self.end_taken => {
+                self.end_taken = true;
                 Some(Command::End(end))
             }
             _ => None,

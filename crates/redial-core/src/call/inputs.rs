@@ -5,7 +5,7 @@
 
 use core::ops::Deref;
 
-use super::{Call, Live, Phase, slots};
+use super::{Call, Phase, Slot, slot_indices};
 use crate::decide::Advice;
 use crate::time::{NEVER, Ns};
 use crate::{Classification, Directive, Environment, Event, Grant, Policy, StopReason};
@@ -24,15 +24,22 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             debug_assert!(self.end.is_some(), "an outcome without an attempt");
             return;
         }
-        self.seen = now;
-        let Live { attempt, number, .. } = self.live[slot];
+        self.last_input_at = now;
+        let Slot { attempt, number, .. } = self.slots[slot];
         env.record(now, Event::AttemptOutcome { attempt, classification });
-        self.free(slot);
+        self.free_slot(slot);
         match classification.directive {
             Directive::Succeed => {
                 self.finish(StopReason::Succeeded, Some((attempt, slot)), now, env)
             }
-            _ if self.replace(slot, number, attempt, classification.proof, now, env) => {}
+            _ if self.schedule_transparent_retry(
+                slot,
+                number,
+                attempt,
+                classification.proof,
+                now,
+                env,
+            ) => {}
             Directive::Fail => {
                 if classification.drains {
                     env.failed();
@@ -41,7 +48,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             }
             Directive::Retry(failure) => self.retry_or_hedge((attempt, slot), failure, now, env),
         }
-        self.check();
+        self.check_invariants();
     }
 
     /// The response of the attempt in this slot has begun: the call belongs to it (decision G6), and
@@ -50,10 +57,10 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if !self.is_running(slot) {
             return;
         }
-        self.live[slot].at = NEVER;
-        self.seen = now;
+        self.slots[slot].at = NEVER;
+        self.last_input_at = now;
         self.commit(slot, now, env);
-        self.check();
+        self.check_invariants();
     }
 
     /// What the application wrote can no longer be kept. The call belongs to the attempt in `slot`;
@@ -62,7 +69,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.end.is_some() || self.is_committed() || self.not_replayable {
             return;
         }
-        self.seen = now;
+        self.last_input_at = now;
         env.record(now, Event::NotReplayable);
         match slot {
             Some(slot) if self.is_running(slot) => self.commit(slot, now, env),
@@ -70,7 +77,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             // then the rest stays: if that was a hedge, the throttle may refuse it (G14).
             _ => self.not_replayable = true,
         }
-        self.check();
+        self.check_invariants();
     }
 
     /// Time has passed. Of all that is due now (the deadline, attempts' own timeouts, replacements,
@@ -82,60 +89,62 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.end.is_some() {
             return false;
         }
-        self.seen = now;
+        self.last_input_at = now;
         if now >= self.deadline {
             self.finish(StopReason::Deadline, None, now, env);
-            self.check();
+            self.check_invariants();
             return true;
         }
         // The earliest first; among equals the lower number, and the next retry or hedge last.
         // A replacement that is to start is a command, and no timer any more.
-        let due = slots((self.running | self.waiting) & !self.starts)
-            .filter(|&slot| self.live[slot].at <= now)
-            .min_by_key(|&slot| (self.live[slot].at, self.live[slot].number));
+        let due = slot_indices((self.running | self.waiting) & !self.pending_starts)
+            .filter(|&slot| self.slots[slot].at <= now)
+            .min_by_key(|&slot| (self.slots[slot].at, self.slots[slot].number));
         match due {
-            Some(slot) if self.live[slot].at <= self.at => self.slot_due(slot, now, env),
-            _ if self.at <= now => self.phase_due(now, env),
+            Some(slot) if self.slots[slot].at <= self.timer_at => {
+                self.handle_slot_timer(slot, now, env)
+            }
+            _ if self.timer_at <= now => self.handle_phase_timer(now, env),
             _ => return false,
         }
-        self.check();
+        self.check_invariants();
         true
     }
 
     /// The strategy answered.
     pub fn answered(&mut self, advice: Advice, now: Ns, env: &mut impl Environment) {
         // An ended call asks nothing.
-        if self.phase != Phase::Asking {
+        if self.phase != Phase::AwaitStrategy {
             return;
         }
-        self.seen = now;
+        self.last_input_at = now;
         env.record(now, Event::StrategyAnswered(advice));
         self.phase = Phase::Idle;
-        self.judge(advice, now, env);
-        self.check();
+        self.decide_next(advice, now, env);
+        self.check_invariants();
     }
 
     /// The throttle answered what it had announced.
     pub fn granted(&mut self, grant: Grant, now: Ns, env: &mut impl Environment) {
-        let Phase::Granting(wanted) = self.phase else {
+        let Phase::AwaitGrant(request) = self.phase else {
             // Nothing waits for it any more, so that it never starts: the end gives it back (P6).
             env.granted(grant);
             return;
         };
-        self.seen = now;
+        self.last_input_at = now;
         env.granted(grant);
         env.record(now, Event::ThrottleAnswered(grant));
         self.phase = Phase::Idle;
-        self.use_grant(grant, wanted, now, env);
-        self.check();
+        self.apply_grant(grant, request, now, env);
+        self.check_invariants();
     }
 
     /// The application dropped the call: never a failure (decision P6).
     pub fn cancel(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() {
-            self.seen = now;
+            self.last_input_at = now;
             self.finish(StopReason::Cancelled, None, now, env);
         }
-        self.check();
+        self.check_invariants();
     }
 }

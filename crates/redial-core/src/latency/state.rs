@@ -36,7 +36,7 @@ pub(super) struct EstimatorState {
     /// How many hedges are in it, up to [`RACES`].
     pub(super) races: u32,
     /// While stopped: how many slow calls until the next probe; 0: the next calls hedge.
-    pub(super) slow: u32,
+    pub(super) slow_until_probe: u32,
     pub(super) stopped: bool,
 }
 
@@ -56,7 +56,7 @@ impl EstimatorState {
         let (up, down) = ((step - down) as u32, down as u32);
         if above {
             self.estimate = (self.estimate + up).min((1 << ESTIMATE_BITS) - 1);
-            self.slow = self.slow.saturating_sub(1);
+            self.slow_until_probe = self.slow_until_probe.saturating_sub(1);
         } else {
             self.estimate = self.estimate.saturating_sub(down);
         }
@@ -67,18 +67,18 @@ impl EstimatorState {
         self.samples = (self.samples + 1).min(SAMPLES_MAX);
     }
 
-    pub(super) fn raced(&mut self) {
+    pub(super) fn count_hedge(&mut self) {
         self.races = (self.races + 1).min(RACES);
     }
 
-    /// Stops or goes on; `slow`: how many slow calls until the next probe, if it stays stopped.
-    pub(super) fn judge(&mut self, slow: u32) {
+    /// Stops or goes on; `slow_until_probe`: how many slow calls until the next probe, if it stays stopped.
+    pub(super) fn update_stopped(&mut self, slow_until_probe: u32) {
         if self.stopped {
             self.stopped = self.rate < RESUME_AT;
         } else {
             self.stopped = self.races == RACES && self.rate < STOP_BELOW;
         }
-        self.slow = if self.stopped { slow } else { 0 };
+        self.slow_until_probe = if self.stopped { slow_until_probe } else { 0 };
     }
 }
 
@@ -94,21 +94,21 @@ impl From<u64> for EstimatorState {
             samples: take(SAMPLES_BITS),
             rate: take(RATE_BITS),
             races: take(RACES_BITS),
-            slow: take(SLOW_BITS),
+            slow_until_probe: take(SLOW_BITS),
             stopped: take(1) == 1,
         }
     }
 }
 
 impl From<EstimatorState> for u64 {
-    fn from(word: EstimatorState) -> u64 {
+    fn from(state: EstimatorState) -> u64 {
         let fields = [
-            (u32::from(word.stopped), 1),
-            (word.slow, SLOW_BITS),
-            (word.races, RACES_BITS),
-            (word.rate, RATE_BITS),
-            (word.samples, SAMPLES_BITS),
-            (word.estimate, ESTIMATE_BITS),
+            (u32::from(state.stopped), 1),
+            (state.slow_until_probe, SLOW_BITS),
+            (state.races, RACES_BITS),
+            (state.rate, RATE_BITS),
+            (state.samples, SAMPLES_BITS),
+            (state.estimate, ESTIMATE_BITS),
         ];
         fields.into_iter().fold(0, |bits, (value, width)| {
             debug_assert!(value >> width == 0, "{value} does not fit into {width} bits");
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_win_rate_at_a_threshold_goes_on() {
-        let word = EstimatorState {
+        let state = EstimatorState {
             estimate: 1,
             samples: 1,
             rate: 0,
             races: RACES,
-            slow: 0,
+            slow_until_probe: 0,
             stopped: false,
         };
         for (rate, stopped, then) in [
@@ -164,10 +164,14 @@ mod tests {
             (RESUME_AT, true, false),
             (RESUME_AT - 1, true, true),
         ] {
-            let mut word = EstimatorState { rate, stopped, ..word };
-            word.judge(7);
-            let slow = if then { 7 } else { 0 };
-            assert_eq!((word.stopped, word.slow), (then, slow), "{rate}, stopped {stopped}");
+            let mut state = EstimatorState { rate, stopped, ..state };
+            state.update_stopped(7);
+            let slow_until_probe = if then { 7 } else { 0 };
+            assert_eq!(
+                (state.stopped, state.slow_until_probe),
+                (then, slow_until_probe),
+                "{rate}, stopped {stopped}"
+            );
         }
     }
 
@@ -196,12 +200,18 @@ mod tests {
             samples: SAMPLES_MAX,
             rate: RATE_FULL,
             races: (1 << RACES_BITS) - 1,
-            slow: (1 << SLOW_BITS) - 1,
+            slow_until_probe: (1 << SLOW_BITS) - 1,
             stopped: true,
         };
         assert_eq!((u64::from(most), EstimatorState::from(NEVER)), (NEVER, most));
-        let mixed =
-            EstimatorState { estimate: 5, samples: 0, rate: 9, races: 0, slow: 3, stopped: false };
+        let mixed = EstimatorState {
+            estimate: 5,
+            samples: 0,
+            rate: 9,
+            races: 0,
+            slow_until_probe: 3,
+            stopped: false,
+        };
         assert_eq!(EstimatorState::from(u64::from(mixed)), mixed);
     }
 }

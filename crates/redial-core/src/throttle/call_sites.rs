@@ -66,11 +66,11 @@ impl Bucket for CallSite {
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         self.budget().withdraw(cost, now)
     }
-    fn refund(&self, taken: Withdrawal) {
-        self.budget().refund(taken);
+    fn refund(&self, withdrawal: Withdrawal) {
+        self.budget().refund(withdrawal);
     }
     #[inline(always)]
-    fn succeeded(&self, _taken: Option<Withdrawal>) {
+    fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
         self.budget().add(RetryBudget::RATIO_MILLI);
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
@@ -108,7 +108,7 @@ loom::lazy_static! {
 #[cfg(loom)]
 #[doc(hidden)]
 #[must_use]
-pub fn place_cell(content: u64, address: usize) -> usize {
+pub fn call_site_cell(content: u64, address: usize) -> usize {
     TABLE.search(|| content, address)
 }
 
@@ -234,13 +234,13 @@ mod tests {
     const COST: Cost = Cost { kind: Kind::Server };
 
     #[track_caller]
-    fn written_here() -> CallSite {
+    fn call_site_here() -> CallSite {
         CallSite::here()
     }
 
     #[test]
     fn one_dead_dependency_does_not_drain_the_others() {
-        let (dead, alive) = (written_here(), written_here());
+        let (dead, alive) = (call_site_here(), call_site_here());
         (0..10).for_each(|_| assert_eq!(dead.withdraw(COST, 0), Grant::Now(Withdrawal(1000))));
         assert_eq!((dead.withdraw(COST, 0), dead.tokens(0)), (Grant::Refused, Some(0.0)));
         assert_eq!(alive.tokens(0), Some(10.0));
@@ -249,18 +249,18 @@ mod tests {
 
     #[test]
     fn a_place_pays_into_its_budget_like_any_other() {
-        let place = written_here();
-        let Grant::Now(taken) = place.withdraw(COST, 0) else { panic!("it is full") };
-        place.succeeded(Some(taken));
-        assert_eq!(place.tokens(0), Some(9.1));
-        assert_eq!(place.withdraw(COST, 0), Grant::Now(taken));
-        place.refund(taken);
-        assert_eq!(place.tokens(0), Some(9.1));
+        let call_site = call_site_here();
+        let Grant::Now(withdrawal) = call_site.withdraw(COST, 0) else { panic!("it is full") };
+        call_site.succeeded(Some(withdrawal));
+        assert_eq!(call_site.tokens(0), Some(9.1));
+        assert_eq!(call_site.withdraw(COST, 0), Grant::Now(withdrawal));
+        call_site.refund(withdrawal);
+        assert_eq!(call_site.tokens(0), Some(9.1));
     }
 
     #[test]
     fn a_place_claims_the_cell_that_its_address_asks_for_and_no_other_places() {
-        let location = written_here().location();
+        let location = call_site_here().location();
         let address = core::ptr::from_ref(location).addr();
         let mine = slot(address) % CALL_SITES_MAX;
         let table = alloc::boxed::Box::new(Table::new());
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_place_that_is_reached_twice_has_one_budget() {
-        let same = || written_here();
+        let same = || call_site_here();
         assert_eq!(same().withdraw(COST, 0), Grant::Now(Withdrawal(1000)));
         assert_eq!(same().tokens(0), Some(9.0));
     }
@@ -314,8 +314,9 @@ mod tests {
     #[test]
     fn copies_find_their_place_however_many_look_for_it_in_the_same_entry() {
         let table = alloc::boxed::Box::new(Table::new());
-        let find = |copy: usize| (1..=200).map(move |place| (place, place << 20 | copy << 3));
-        let cell = |(place, address)| table.search(|| (place as u64) << 40, address);
+        let find =
+            |copy: usize| (1..=200).map(move |call_site| (call_site, call_site << 20 | copy << 3));
+        let cell = |(call_site, address)| table.search(|| (call_site as u64) << 40, address);
         let first: alloc::vec::Vec<_> = find(0).map(cell).collect();
         assert!(find(1).map(cell).eq(first));
     }
@@ -325,8 +326,8 @@ mod tests {
         let table = alloc::boxed::Box::new(Table::new());
         let mut seen = alloc::collections::BTreeSet::new();
         // All addresses ask for the same slot; whoever comes back finds what it claimed.
-        for place in (1..=CALL_SITES_MAX).chain(1..=CALL_SITES_MAX) {
-            seen.insert(table.search(|| (place as u64) << 20, place << 20));
+        for call_site in (1..=CALL_SITES_MAX).chain(1..=CALL_SITES_MAX) {
+            seen.insert(table.search(|| (call_site as u64) << 20, call_site << 20));
         }
         assert_eq!(seen.len(), CALL_SITES_MAX);
         assert!(!seen.contains(&CALL_SITES_MAX) && table.shared.load(Ordering::Relaxed) == 0);

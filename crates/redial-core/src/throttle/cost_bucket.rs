@@ -198,12 +198,13 @@ impl Bucket for CostBucket {
         }
     }
 
-    fn refund(&self, taken: Withdrawal) {
-        self.add(taken.0);
+    fn refund(&self, withdrawal: Withdrawal) {
+        self.add(withdrawal.0);
     }
 
-    fn succeeded(&self, taken: Option<Withdrawal>) {
-        let units = taken.map_or_else(|| to_units(self.spec.success, self.unit), |taken| taken.0);
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+        let units = withdrawal
+            .map_or_else(|| to_units(self.spec.success, self.unit), |withdrawal| withdrawal.0);
         self.add(units);
     }
 
@@ -313,19 +314,13 @@ mod tests {
     #[test]
     fn what_is_given_back_after_the_refill_is_not_gained_twice() {
         let costs = costs(SLOW);
-        let Grant::Now(taken) = costs.withdraw(SERVER, 0) else { panic!("it is full") };
-        let deadline_action = 60 * SECOND;
-        costs.refund(taken);
-        costs.succeeded(Some(taken));
-        assert_eq!(costs.tokens(deadline_action), Some(10.0));
-        assert_eq!(
-            (wait(&costs, deadline_action), wait(&costs, deadline_action)),
-            (Some(0), Some(0))
-        );
-        assert_eq!(
-            (wait(&costs, deadline_action), costs.tokens(deadline_action)),
-            (None, Some(0.0))
-        );
+        let Grant::Now(withdrawal) = costs.withdraw(SERVER, 0) else { panic!("it is full") };
+        let later = 60 * SECOND;
+        costs.refund(withdrawal);
+        costs.succeeded(Some(withdrawal));
+        assert_eq!(costs.tokens(later), Some(10.0));
+        assert_eq!((wait(&costs, later), wait(&costs, later)), (Some(0), Some(0)));
+        assert_eq!((wait(&costs, later), costs.tokens(later)), (None, Some(0.0)));
     }
 
     #[test]

@@ -111,12 +111,12 @@ impl Bucket for RetryBudget {
         Grant::Refused
     }
 
-    fn refund(&self, _taken: Withdrawal) {
+    fn refund(&self, _withdrawal: Withdrawal) {
         self.add(1000);
     }
 
     #[inline(always)]
-    fn succeeded(&self, _taken: Option<Withdrawal>) {
+    fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
         self.add(self.ratio);
     }
 
@@ -183,9 +183,9 @@ mod tests {
         let budget = RetryBudget::try_new(1.5, 0.7).unwrap();
         budget.succeeded(None);
         assert_eq!(budget.tokens(0), Some(1.5));
-        let Grant::Now(taken) = budget.withdraw(COST, 0) else { panic!("it is full") };
-        budget.succeeded(Some(taken));
-        budget.refund(taken);
+        let Grant::Now(withdrawal) = budget.withdraw(COST, 0) else { panic!("it is full") };
+        budget.succeeded(Some(withdrawal));
+        budget.refund(withdrawal);
         assert_eq!(budget.tokens(0), Some(1.5));
     }
 
@@ -236,10 +236,10 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for i in 0..1000 {
-                        if let Grant::Now(taken) = budget.withdraw(COST, 0)
+                        if let Grant::Now(withdrawal) = budget.withdraw(COST, 0)
                             && i % 10 != 0
                         {
-                            budget.refund(taken);
+                            budget.refund(withdrawal);
                         }
                     }
                 });

@@ -25,12 +25,12 @@ struct Level {
 const BITS: u32 = 20;
 
 impl Level {
-    fn of(word: u64) -> Level {
-        let part = |shift: u32| ((word >> shift) & ((1 << BITS) - 1)) as u32;
+    fn unpack(packed: u64) -> Level {
+        let part = |shift: u32| ((packed >> shift) & ((1 << BITS) - 1)) as u32;
         Level { left: part(0), max: part(BITS), ratio: part(2 * BITS) }
     }
 
-    fn word(self) -> u64 {
+    fn pack(self) -> u64 {
         let Level { left, max, ratio } = self;
         u64::from(left) | u64::from(max) << BITS | u64::from(ratio) << (2 * BITS)
     }
@@ -83,11 +83,11 @@ impl TokenBucket {
     }
 
     fn at(level: Level) -> Self {
-        TokenBucket(AtomicU64::new(level.word()))
+        TokenBucket(AtomicU64::new(level.pack()))
     }
 
     fn level(&self) -> Level {
-        Level::of(self.0.load(Ordering::Relaxed))
+        Level::unpack(self.0.load(Ordering::Relaxed))
     }
 
     /// Changes the level in one step; a level that stays is not written.
@@ -95,15 +95,15 @@ impl TokenBucket {
     fn change(&self, next: impl Fn(Level) -> Level) {
         // It publishes nothing but itself.
         let relaxed = Ordering::Relaxed;
-        let mut word = self.0.load(relaxed);
+        let mut packed = self.0.load(relaxed);
         loop {
-            let after = next(Level::of(word)).word();
-            if after == word {
+            let after = next(Level::unpack(packed)).pack();
+            if after == packed {
                 return;
             }
-            match self.0.compare_exchange_weak(word, after, relaxed, relaxed) {
+            match self.0.compare_exchange_weak(packed, after, relaxed, relaxed) {
                 Ok(_) => return,
-                Err(current) => word = current,
+                Err(current) => packed = current,
             }
         }
     }
@@ -136,10 +136,10 @@ impl Bucket for TokenBucket {
         if 2 * left > max || max == 0 { Grant::Now(Withdrawal(0)) } else { Grant::Refused }
     }
 
-    fn refund(&self, _taken: Withdrawal) {}
+    fn refund(&self, _withdrawal: Withdrawal) {}
 
     #[inline]
-    fn succeeded(&self, _taken: Option<Withdrawal>) {
+    fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
         self.change(Level::succeeded);
     }
 
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn the_word_holds_the_largest_parameters() {
         let level = Level { left: 999_999, max: 1_000_000, ratio: 1_000_000 };
-        assert_eq!(Level::of(level.word()), level);
+        assert_eq!(Level::unpack(level.pack()), level);
         let level = Level { left: 1, max: 2, ratio: 3 };
-        assert_eq!(Level::of(level.word()), level);
+        assert_eq!(Level::unpack(level.pack()), level);
     }
 
     #[test]

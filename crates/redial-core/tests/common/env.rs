@@ -75,11 +75,11 @@ impl Bucket for Shared {
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         self.bucket().withdraw(cost, now)
     }
-    fn refund(&self, taken: Withdrawal) {
-        self.bucket().refund(taken);
+    fn refund(&self, withdrawal: Withdrawal) {
+        self.bucket().refund(withdrawal);
     }
-    fn succeeded(&self, taken: Option<Withdrawal>) {
-        self.bucket().succeeded(taken);
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+        self.bucket().succeeded(withdrawal);
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
         self.bucket().tokens(now)

@@ -3,18 +3,18 @@
 //! time.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of this")]
 
+mod driver;
 mod env;
+mod invariants;
 mod model;
-mod play;
 mod policies;
-mod referee;
 mod series;
 
+pub(crate) use driver::{Starts, TestDriver};
 pub(crate) use env::{Shared, Spec, TestEnvironment};
 pub(crate) use model::Model;
-pub(crate) use play::{Play, Starts};
 pub(crate) use policies::{
-    any_directive, any_failure, any_judgement, any_policy, any_span, any_throttle,
+    any_classification, any_directive, any_failure, any_policy, any_span, any_throttle,
     any_throttle_that_never_waits, plain_policy,
 };
 

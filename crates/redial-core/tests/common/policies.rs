@@ -273,7 +273,7 @@ pub(crate) fn any_directive() -> impl Strategy<Value = Directive> {
 }
 
 /// What a transport can say.
-pub(crate) fn any_judgement() -> impl Strategy<Value = Classification> {
+pub(crate) fn any_classification() -> impl Strategy<Value = Classification> {
     let proof = prop_oneof![
         3 => Just(None),
         1 => Just(Some(Proof::Unprocessed)),

@@ -11,7 +11,7 @@ use redial_core::{
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     /// The draw that was used for it.
-    pub(crate) drew: Option<f64>,
+    pub(crate) draw: Option<f64>,
     /// The delay that the backoff made before; whether it is known at all.
     previous: Option<f64>,
     /// Exact hints so far, and the attempts at the last of them.
@@ -20,7 +20,7 @@ pub(crate) struct Series {
 }
 
 /// A delay as the definitions have it, before limits; in nanoseconds.
-pub(crate) struct Made {
+pub(crate) struct ExpectedDelay {
     pub(crate) delay: f64,
     /// Whether the server chose it.
     pub(crate) hinted: bool,
@@ -37,15 +37,15 @@ impl Series {
         failure: &Failure,
         advice: Option<Ns>,
         attempts: u32,
-    ) -> Option<Made> {
+    ) -> Option<ExpectedDelay> {
         let rules = policy.rules();
-        let drew = self.drew.take();
-        if let (Hint::After(wish), HintRule::Exact(most)) = (failure.hint, rules.hint) {
-            assert_eq!(drew, None, "an exact hint uses no draw");
+        let draw = self.draw.take();
+        if let (Hint::After(requested), HintRule::Exact(most)) = (failure.hint, rules.hint) {
+            assert_eq!(draw, None, "an exact hint uses no draw");
             self.hints += 1;
             self.hinted_at = attempts;
-            let delay = ns(wish).min(most.map_or(NEVER, ns)) as f64;
-            return Some(Made { delay, hinted: true, next: None });
+            let delay = ns(requested).min(most.map_or(NEVER, ns)) as f64;
+            return Some(ExpectedDelay { delay, hinted: true, next: None });
         }
         let n = match rules.numbering {
             Numbering::Attempts => attempts,
@@ -67,15 +67,15 @@ impl Series {
         };
         let next = base(policy, &series, n + 1);
         if let Some(span) = advice {
-            return Some(Made { delay: span as f64, hinted: false, next: Some(next?) });
+            return Some(ExpectedDelay { delay: span as f64, hinted: false, next: Some(next?) });
         }
         // Whoever meets a user's function once does not know the delay before any more.
         let base = base(policy, &series, n)?;
         let mut delay = base;
         if always || rules.jitter == Jitter::None {
-            assert_eq!(drew, None, "a draw that nothing needs");
+            assert_eq!(draw, None, "a draw that nothing needs");
         } else {
-            let u = drew.expect("jitter needs a draw");
+            let u = draw.expect("jitter needs a draw");
             let first = self::base(policy, &series_uncapped(&series), 1)?;
             delay = match rules.jitter {
                 Jitter::None => base,
@@ -93,15 +93,15 @@ impl Series {
         }
         let mut hinted = false;
         delay = delay.floor();
-        if let (Hint::After(wish), HintRule::Within(room)) = (failure.hint, rules.hint) {
-            let wished = (ns(wish) as f64).clamp(delay, delay + ns(room) as f64);
-            hinted = wished > delay;
-            delay = wished;
+        if let (Hint::After(requested), HintRule::Within(room)) = (failure.hint, rules.hint) {
+            let hinted_delay = (ns(requested) as f64).clamp(delay, delay + ns(room) as f64);
+            hinted = hinted_delay > delay;
+            delay = hinted_delay;
         }
         if !hinted {
             self.previous = Some(delay);
         }
-        (delay < FAR).then_some(Made { delay, hinted, next })
+        (delay < FAR).then_some(ExpectedDelay { delay, hinted, next })
     }
 }
 
@@ -152,14 +152,14 @@ pub(crate) fn limited(
     let last = next.map_or(f64::NEG_INFINITY, |next| end + next - hard);
     let cut = ours && limits.over_limit_action == OverLimitAction::TruncateDelay;
     let fill = ours && limits.last_delay_action == LastDelayAction::ExtendToLimit;
-    let mut wishes = Vec::new();
+    let mut allowed = Vec::new();
     if over_limit_action < 4.0 && !(fill && over_limit_action < -4.0 && soft > 4.0 && last > 4.0) {
-        wishes.push(delay);
+        allowed.push(delay);
     }
     if (cut && over_limit_action > -4.0)
         || (fill && over_limit_action < 4.0 && soft > -4.0 && last > -4.0)
     {
-        wishes.push(rest);
+        allowed.push(rest);
     }
-    wishes
+    allowed
 }

@@ -117,25 +117,25 @@ fn a_hint_that_asks_for_no_more_than_the_backoff_leaves_the_delay_ours() {
 #[test]
 fn an_elapsed_limit_counts_the_attempts_themselves() {
     let limits = Limits { hard: Some(ms(25)), basis: LimitBasis::Elapsed, ..Limits::NONE };
-    retry(limited(limits), |play| {
-        play.reach(4);
-        play.report(1, FAILED);
-        play.reach(14);
-        play.wake();
-        play.reach(16);
-        play.report(2, FAILED);
-        assert_eq!(play.ended(), Some((StopReason::HardLimit, Some(2))), "16 + 10 is above 25");
+    retry(limited(limits), |driver| {
+        driver.reach(4);
+        driver.report(1, FAILED);
+        driver.reach(14);
+        driver.wake();
+        driver.reach(16);
+        driver.report(2, FAILED);
+        assert_eq!(driver.ended(), Some((StopReason::HardLimit, Some(2))), "16 + 10 is above 25");
     });
 }
 
 #[test]
 fn a_limit_never_cancels_a_running_attempt() {
     let limits = Limits { hard: Some(ms(5)), basis: LimitBasis::Elapsed, ..Limits::NONE };
-    retry(limited(limits), |play| {
-        assert_eq!(play.call.wake_at(), None);
-        play.reach(1000);
-        play.report(1, Directive::Succeed);
-        assert_eq!(play.stop_reason(), Some(StopReason::Succeeded));
+    retry(limited(limits), |driver| {
+        assert_eq!(driver.call.wake_at(), None);
+        driver.reach(1000);
+        driver.report(1, Directive::Succeed);
+        assert_eq!(driver.stop_reason(), Some(StopReason::Succeeded));
     });
 }
 

@@ -3,26 +3,26 @@
 use super::*;
 
 /// Where a retry is paid for and waits at moment 0.
-fn waiting(rules: Rules, story: impl FnOnce(&mut Play<'_, '_, '_, 1>)) {
+fn waiting(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
-    tell(rules, CallParams::default(), (spec, &[]), |play| {
-        play.report(1, FAILED);
-        assert_eq!(play.tokens(), 1.0, "a retry is paid for when it is decided");
-        story(play);
+    run_call(rules, CallParams::default(), (spec, &[]), |driver| {
+        driver.report(1, FAILED);
+        assert_eq!(driver.tokens(), 1.0, "a retry is paid for when it is decided");
+        steps(driver);
     });
 }
 
 #[test]
 fn a_cancelled_call_gives_back_what_its_retry_took_and_counts_nothing() {
-    waiting(BASE, |play| {
-        play.cancel();
-        assert_eq!(play.tokens(), 2.0);
-        assert_eq!(play.ended(), Some((StopReason::Cancelled, None)));
+    waiting(BASE, |driver| {
+        driver.cancel();
+        assert_eq!(driver.tokens(), 2.0);
+        assert_eq!(driver.ended(), Some((StopReason::Cancelled, None)));
     });
     let spec = Spec::Tokens { max: 10.0, ratio: 1.0 };
-    tell::<1>(BASE, CallParams::default(), (spec, &[]), |play| {
-        play.cancel();
-        assert_eq!((play.tokens(), play.book.failed), (10.0, 0), "never a failure");
+    run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
+        driver.cancel();
+        assert_eq!((driver.tokens(), driver.env.failed), (10.0, 0), "never a failure");
     });
 }
 
@@ -32,11 +32,11 @@ fn a_dropped_call_gives_back_what_its_retry_took() {
     let shared = Shared::Budget(budget);
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
     let (policy, mut model) = (policy(BASE), Model::new(spec));
-    let book = TestEnvironment::new(&spec, &shared, 1);
-    let mut play = Play::<1>::begin(&policy, CallParams::default(), 0, book, &mut model);
-    play.report(1, FAILED);
+    let env = TestEnvironment::new(&spec, &shared, 1);
+    let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
+    driver.report(1, FAILED);
     assert_eq!(shared.tokens(0), Some(1.0));
-    play.drop_it();
+    driver.drop_call();
     assert_eq!(shared.tokens(0), Some(2.0));
 }
 
@@ -44,20 +44,20 @@ fn a_dropped_call_gives_back_what_its_retry_took() {
 fn a_deadline_gives_back_what_the_waiting_retry_took() {
     waiting(
         Rules { deadline: Some(ms(7)), deadline_action: DeadlineAction::WaitForDeadline, ..BASE },
-        |play| {
-            play.reach(7);
-            play.wake();
-            assert_eq!((play.stop_reason(), play.tokens()), (Some(StopReason::Deadline), 2.0));
+        |driver| {
+            driver.reach(7);
+            driver.wake();
+            assert_eq!((driver.stop_reason(), driver.tokens()), (Some(StopReason::Deadline), 2.0));
         },
     );
 }
 
 #[test]
 fn a_retry_that_has_started_is_not_given_back() {
-    waiting(BASE, |play| {
-        play.pass(at(10));
-        play.cancel();
-        assert_eq!((play.numbers(), play.tokens()), (vec![1, 2], 1.0));
+    waiting(BASE, |driver| {
+        driver.pass(at(10));
+        driver.cancel();
+        assert_eq!((driver.numbers(), driver.tokens()), (vec![1, 2], 1.0));
     });
 }
 
@@ -67,12 +67,12 @@ fn a_debt_that_the_deadline_does_not_allow_is_given_back() {
     for (charge_at, moment, left) in
         [(ChargeAt::Decision, 0, -10.0), (ChargeAt::AfterBackoff, 10, 0.0)]
     {
-        indebted(Rules { charge_at, deadline: Some(ms(15)), ..BASE }, 2, |play| {
-            play.report(1, FAILED);
-            play.reach(moment);
-            play.wake();
-            assert_eq!(play.ended(), Some((StopReason::Deadline, Some(1))), "{charge_at:?}");
-            assert_eq!(play.tokens(), left, "{charge_at:?}");
+        with_debt(Rules { charge_at, deadline: Some(ms(15)), ..BASE }, 2, |driver| {
+            driver.report(1, FAILED);
+            driver.reach(moment);
+            driver.wake();
+            assert_eq!(driver.ended(), Some((StopReason::Deadline, Some(1))), "{charge_at:?}");
+            assert_eq!(driver.tokens(), left, "{charge_at:?}");
         });
     }
 }
@@ -80,24 +80,25 @@ fn a_debt_that_the_deadline_does_not_allow_is_given_back() {
 #[test]
 fn a_grant_that_comes_too_late_is_given_back() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
-    let cancelled = |play: &mut Play<'_, '_, '_, 4>| play.cancel();
-    let won = |play: &mut Play<'_, '_, '_, 4>| play.report(1, Directive::Succeed);
-    let committed = |play: &mut Play<'_, '_, '_, 4>| play.headers(play.slot(1));
-    let refused = |play: &mut Play<'_, '_, '_, 4>| {
-        play.report(1, failed_with(Failure::server().stop()));
+    let cancelled = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.cancel();
+    let won = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.report(1, Directive::Succeed);
+    let committed = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.headers(driver.slot(1));
+    let refused = |driver: &mut TestDriver<'_, '_, '_, 4>| {
+        driver.report(1, failed_with(Failure::server().stop()));
     };
-    let ways: [&dyn Fn(&mut Play<'_, '_, '_, 4>); 4] = [&cancelled, &won, &committed, &refused];
+    let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_, 4>); 4] =
+        [&cancelled, &won, &committed, &refused];
     for (i, way) in ways.into_iter().enumerate() {
-        tell::<4>(HEDGED, CallParams::default(), (spec, &[true]), |play| {
-            play.pass(at(10));
-            assert!(play.awaiting.is_some(), "the hedge is asked for");
-            way(play);
-            play.grant();
-            if play.end.is_none() {
-                assert_eq!(play.tokens(), 1.0, "held until the call ends");
-                play.cancel();
+        run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
+            driver.pass(at(10));
+            assert!(driver.awaiting.is_some(), "the hedge is asked for");
+            way(driver);
+            driver.grant();
+            if driver.end.is_none() {
+                assert_eq!(driver.tokens(), 1.0, "held until the call ends");
+                driver.cancel();
             }
-            assert_eq!((play.starts().len(), play.tokens()), (1, 2.0), "way {i}");
+            assert_eq!((driver.starts().len(), driver.tokens()), (1, 2.0), "way {i}");
         });
     }
 }
@@ -105,71 +106,71 @@ fn a_grant_that_comes_too_late_is_given_back() {
 #[test]
 fn a_hedge_that_waits_for_its_debt_is_given_back_when_another_attempt_decides_the_call() {
     let spec = Spec::Costs(CostBucketConfig { capacity: 10.0, success: 0.0, ..COSTS });
-    let ways: [&dyn Fn(&mut Play<'_, '_, '_, 4>); 4] = [
-        &|play| play.report(1, Directive::Succeed),
-        &|play| play.report(1, Directive::Fail),
-        &|play| {
-            play.headers(play.slot(1));
-            play.report(1, Directive::Succeed);
+    let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
+        &|driver| driver.report(1, Directive::Succeed),
+        &|driver| driver.report(1, Directive::Fail),
+        &|driver| {
+            driver.headers(driver.slot(1));
+            driver.report(1, Directive::Succeed);
         },
-        &|play| play.cancel(),
+        &|driver| driver.cancel(),
     ];
     for (i, way) in ways.into_iter().enumerate() {
         let rules = Rules { hedge: Some(Duration::ZERO), ..BASE };
-        tell::<4>(rules, CallParams::default(), (spec, &[]), |play| {
+        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
             // The second took all there was; the third is lent what comes back in 10 ms.
-            assert_eq!((play.starts(), play.tokens()), (vec![0.0, 0.0], -10.0));
-            way(play);
+            assert_eq!((driver.starts(), driver.tokens()), (vec![0.0, 0.0], -10.0));
+            way(driver);
             // S3: a success gives back what the second took as well.
             let expected =
-                if play.stop_reason() == Some(StopReason::Succeeded) { 10.0 } else { 0.0 };
-            assert_eq!(play.tokens(), expected, "way {i}");
+                if driver.stop_reason() == Some(StopReason::Succeeded) { 10.0 } else { 0.0 };
+            assert_eq!(driver.tokens(), expected, "way {i}");
         });
     }
 }
 
 /// A hedged call whose driver takes one start of a moment, so that something else comes before the
 /// next one; the budget holds four.
-fn one_at_a_time(delay: Duration, story: impl FnOnce(&mut Play<'_, '_, '_, 4>)) {
+fn one_at_a_time(delay: Duration, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     let spec = Spec::Budget { reserve: 4.0, ratio: 0.0 };
     let rules = Rules { hedge: Some(delay), deadline: Some(ms(100)), ..BASE };
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
-    let book = TestEnvironment::new(&spec, &shared, 1);
-    let mut play =
-        Play::begin_taking(Starts::One, &policy, CallParams::default(), 0, book, &mut model);
-    story(&mut play);
-    play.drop_it();
+    let env = TestEnvironment::new(&spec, &shared, 1);
+    let mut driver =
+        TestDriver::begin_taking(Starts::One, &policy, CallParams::default(), 0, env, &mut model);
+    steps(&mut driver);
+    driver.drop_call();
 }
 
 /// Every way in which a call can end before the driver takes the next start.
-const ENDS: [fn(&mut Play<'_, '_, '_, 4>); 4] = [
-    |play| play.report(1, Directive::Succeed),
-    |play| play.report(1, Directive::Fail),
-    |play| play.cancel(),
-    |play| {
-        play.reach(100);
-        play.wake();
+const ENDS: [fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
+    |driver| driver.report(1, Directive::Succeed),
+    |driver| driver.report(1, Directive::Fail),
+    |driver| driver.cancel(),
+    |driver| {
+        driver.reach(100);
+        driver.wake();
     },
 ];
 
 #[test]
 fn hedging_without_delay_starts_and_pays_only_what_is_taken() {
     for (i, end) in ENDS.into_iter().enumerate() {
-        one_at_a_time(Duration::ZERO, |play| {
-            assert_eq!((play.starts(), play.tokens()), (vec![0.0], 4.0), "the first is free");
-            end(play);
-            assert!(play.end.is_some(), "way {i}");
-            assert_eq!((play.starts(), play.tokens()), (vec![0.0], 4.0), "way {i}");
-            assert_eq!((play.call.started(), play.call.counters().attempts), (1, 1), "way {i}");
+        one_at_a_time(Duration::ZERO, |driver| {
+            assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 4.0), "the first is free");
+            end(driver);
+            assert!(driver.end.is_some(), "way {i}");
+            assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 4.0), "way {i}");
+            assert_eq!((driver.call.started(), driver.call.counters().attempts), (1, 1), "way {i}");
         });
     }
-    one_at_a_time(Duration::ZERO, |play| {
-        play.oversleep(0);
-        assert!(!play.wake_once(), "nothing is due; the second is taken");
-        assert_eq!((play.starts().len(), play.tokens()), (2, 3.0));
-        play.report(2, Directive::Fail);
-        assert_eq!((play.starts().len(), play.tokens()), (2, 3.0));
-        assert_eq!(play.cancels(), [(1, 0.0)], "what never started is not cancelled");
+    one_at_a_time(Duration::ZERO, |driver| {
+        driver.oversleep(0);
+        assert!(!driver.wake_once(), "nothing is due; the second is taken");
+        assert_eq!((driver.starts().len(), driver.tokens()), (2, 3.0));
+        driver.report(2, Directive::Fail);
+        assert_eq!((driver.starts().len(), driver.tokens()), (2, 3.0));
+        assert_eq!(driver.cancels(), [(1, 0.0)], "what never started is not cancelled");
     });
 }
 
@@ -179,25 +180,25 @@ fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
     let policy = policy(Rules { hedge: Some(ms(10)), deadline: Some(ms(100)), ..BASE });
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
     let ends: [fn(&mut Call<&Policy, 4>, &mut TestEnvironment<'_>); 4] = [
-        |call, book| call.outcome(0, Directive::Succeed.into(), at(11), book),
-        |call, book| call.outcome(0, Directive::Fail.into(), at(11), book),
-        |call, book| call.cancel(at(11), book),
-        |call, book| assert!(call.wake_once(at(100), book)),
+        |call, env| call.outcome(0, Directive::Succeed.into(), at(11), env),
+        |call, env| call.outcome(0, Directive::Fail.into(), at(11), env),
+        |call, env| call.cancel(at(11), env),
+        |call, env| assert!(call.wake_once(at(100), env)),
     ];
     for (i, end) in ends.into_iter().enumerate() {
-        let mut book = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-        let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
-        while call.command(&mut book).is_some() {}
-        assert!(call.wake_once(at(10), &mut book));
-        while call.command(&mut book).is_some() {}
+        let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+        let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+        while call.command(&mut env).is_some() {}
+        assert!(call.wake_once(at(10), &mut env));
+        while call.command(&mut env).is_some() {}
         assert_eq!((call.started(), shared.tokens(0)), (2, Some(3.0)));
-        call.outcome(1, FAILED.into(), at(11), &mut book);
+        call.outcome(1, FAILED.into(), at(11), &mut env);
         assert_eq!((call.started(), shared.tokens(0)), (2, Some(2.0)), "paid, and to be taken");
-        end(&mut call, &mut book);
+        end(&mut call, &mut env);
         assert_eq!((call.started(), shared.tokens(0)), (2, Some(3.0)), "way {i}");
-        let command = call.command(&mut book);
+        let command = call.command(&mut env);
         assert!(matches!(command, Some(Command::Cancel(0) | Command::End(_))), "way {i}");
-        drop(book);
+        drop(env);
         // The second attempt was used; the next call finds a full budget again.
         shared.refund(redial_core::Withdrawal(1000));
     }
@@ -207,17 +208,17 @@ fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
 fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
     let policy = policy(HEDGED);
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
-    let mut book = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
-    while call.command(&mut book).is_some() {}
-    assert!(call.wake_once(at(10), &mut book));
-    while call.command(&mut book).is_some() {}
+    let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    while call.command(&mut env).is_some() {}
+    assert!(call.wake_once(at(10), &mut env));
+    while call.command(&mut env).is_some() {}
     // A driver may report two outcomes before it takes what the first one commanded.
-    call.outcome(0, FAILED.into(), at(11), &mut book);
-    call.outcome(1, failed_with(Failure::server().retry_after(ms(5))), at(11), &mut book);
-    assert_eq!((call.command(&mut book), call.wake_at()), (None, Some(at(16))));
-    assert!(call.wake_once(at(16), &mut book));
-    assert!(matches!(call.command(&mut book), Some(Command::Start(start)) if start.number == 3));
+    call.outcome(0, FAILED.into(), at(11), &mut env);
+    call.outcome(1, failed_with(Failure::server().retry_after(ms(5))), at(11), &mut env);
+    assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(16))));
+    assert!(call.wake_once(at(16), &mut env));
+    assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
     assert_eq!(shared.tokens(0), Some(2.0), "paid once");
 }
 
@@ -225,15 +226,15 @@ fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
 fn hedging_start_that_is_paid_and_not_taken_is_paid_once() {
     let policy = policy(HEDGED);
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
-    let mut book = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut book);
-    while call.command(&mut book).is_some() {}
-    assert!(call.wake_once(at(10), &mut book));
-    while call.command(&mut book).is_some() {}
+    let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    while call.command(&mut env).is_some() {}
+    assert!(call.wake_once(at(10), &mut env));
+    while call.command(&mut env).is_some() {}
     // Both failures are answered by the hedge that waits to be taken; the rhythm goes on from there.
-    call.outcome(0, FAILED.into(), at(11), &mut book);
-    call.outcome(1, FAILED.into(), at(11), &mut book);
+    call.outcome(0, FAILED.into(), at(11), &mut env);
+    call.outcome(1, FAILED.into(), at(11), &mut env);
     assert_eq!(shared.tokens(0), Some(2.0), "the second attempt, and one hedge");
-    assert!(matches!(call.command(&mut book), Some(Command::Start(start)) if start.number == 3));
-    assert_eq!((call.command(&mut book), call.wake_at()), (None, Some(at(21))));
+    assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
+    assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(21))));
 }

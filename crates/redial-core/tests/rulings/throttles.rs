@@ -7,20 +7,20 @@ use super::*;
 #[test]
 fn a_budget_pays_for_each_retry_and_hedge_and_a_success_funds_a_tenth() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.1 };
-    tell::<1>(BASE, CallParams::default(), (spec, &[]), |play| {
-        play.report(1, FAILED);
-        play.pass(at(10));
-        play.report(2, FAILED);
-        play.pass(at(10));
-        assert_eq!(play.tokens(), 0.0);
-        play.report(3, FAILED);
-        assert_eq!(play.ended(), Some((StopReason::Throttled, Some(3))));
+    run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
+        driver.report(1, FAILED);
+        driver.pass(at(10));
+        driver.report(2, FAILED);
+        driver.pass(at(10));
+        assert_eq!(driver.tokens(), 0.0);
+        driver.report(3, FAILED);
+        assert_eq!(driver.ended(), Some((StopReason::Throttled, Some(3))));
     });
-    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
-        play.pass(at(30));
-        assert_eq!((play.starts(), play.tokens()), (vec![0.0, 10.0, 20.0], 0.0));
-        play.report(2, Directive::Succeed);
-        assert_eq!(play.tokens(), 0.1, "once per call, whatever was taken");
+    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+        driver.pass(at(30));
+        assert_eq!((driver.starts(), driver.tokens()), (vec![0.0, 10.0, 20.0], 0.0));
+        driver.report(2, Directive::Succeed);
+        assert_eq!(driver.tokens(), 0.1, "once per call, whatever was taken");
     });
 }
 
@@ -37,28 +37,28 @@ fn success_gives_back_what_the_last_retry_took_and_a_first_try_adds_one() {
     });
     let (shared, mut model) = (spec.build(), Model::new(spec));
     let policy = policy(BASE);
-    let mut call = |story: &dyn Fn(&mut Play<'_, '_, '_, 1>)| {
-        let book = TestEnvironment::new(&spec, &shared, 1);
-        let mut play = Play::<1>::begin(&policy, CallParams::default(), 0, book, &mut model);
-        story(&mut play);
-        play.check_the_end();
-        play.tokens()
+    let mut call = |steps: &dyn Fn(&mut TestDriver<'_, '_, '_, 1>)| {
+        let env = TestEnvironment::new(&spec, &shared, 1);
+        let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
+        steps(&mut driver);
+        driver.check_after_end();
+        driver.tokens()
     };
-    let left = call(&|play| {
-        play.report(1, failed_with(Failure::throttling()));
-        play.pass(at(10));
-        play.report(2, FAILED);
-        play.pass(at(10));
-        play.report(3, Directive::Succeed);
+    let left = call(&|driver| {
+        driver.report(1, failed_with(Failure::throttling()));
+        driver.pass(at(10));
+        driver.report(2, FAILED);
+        driver.pass(at(10));
+        driver.report(3, Directive::Succeed);
     });
     assert_eq!(left, 40.0, "10 and 5 were taken, the 5 are back");
-    let left = call(&|play| {
-        play.report(1, FAILED);
-        play.pass(at(10));
-        play.report(2, Directive::Fail);
+    let left = call(&|driver| {
+        driver.report(1, FAILED);
+        driver.pass(at(10));
+        driver.report(2, Directive::Fail);
     });
     assert_eq!(left, 35.0, "failure gives nothing back");
-    let left = call(&|play| play.report(1, Directive::Succeed));
+    let left = call(&|driver| driver.report(1, Directive::Succeed));
     assert_eq!(left, 36.0);
 }
 
@@ -71,18 +71,18 @@ fn success_gives_back_what_the_last_hedge_took_whichever_attempt_won() {
         empty: WhenEmpty::Fail,
         ..CostBucketConfig::STANDARD
     });
-    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
-        play.pass(at(10));
-        assert_eq!(play.tokens(), 40.0, "its delay sent it");
-        play.report(2, FAILED);
-        assert_eq!(play.tokens(), 35.0, "a server's failure sent it");
-        play.report(1, Directive::Succeed);
-        assert_eq!(play.tokens(), 40.0);
+    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+        driver.pass(at(10));
+        assert_eq!(driver.tokens(), 40.0, "its delay sent it");
+        driver.report(2, FAILED);
+        assert_eq!(driver.tokens(), 35.0, "a server's failure sent it");
+        driver.report(1, Directive::Succeed);
+        assert_eq!(driver.tokens(), 40.0);
     });
-    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
-        play.report(1, failed_with(Failure::server().retry_after(ms(1))));
-        play.pass(at(1));
-        assert_eq!(play.tokens(), 40.0, "a hint sent it");
+    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+        driver.report(1, failed_with(Failure::server().retry_after(ms(1))));
+        driver.pass(at(1));
+        assert_eq!(driver.tokens(), 40.0, "a hint sent it");
     });
 }
 
@@ -106,18 +106,18 @@ fn an_empty_bucket_lends_first_come_first_served() {
 #[test]
 fn what_others_give_back_does_not_shorten_a_wait() {
     // S5.
-    indebted(Rules { backoff: Backoff::Constant(Duration::ZERO), ..BASE }, 0, |play| {
-        let shared = play.book.shared();
+    with_debt(Rules { backoff: Backoff::Constant(Duration::ZERO), ..BASE }, 0, |driver| {
+        let shared = driver.env.shared();
         let Grant::Now(theirs) = shared.withdraw(Cost { kind: Kind::Server }, 0) else {
             panic!("a full bucket pays");
         };
-        play.others_took(Kind::Server, Grant::Now(theirs));
-        play.report(1, FAILED);
-        assert_eq!(play.call.wake_at(), Some(at(10)));
+        driver.other_call_withdrew(Kind::Server, Grant::Now(theirs));
+        driver.report(1, FAILED);
+        assert_eq!(driver.call.wake_at(), Some(at(10)));
         shared.refund(theirs);
-        play.others_gave_back(Kind::Server);
-        assert_eq!(play.call.wake_at(), Some(at(10)), "fixed when it was taken");
-        assert_eq!(play.tokens(), 0.0, "the next in line finds it");
+        driver.other_call_refunded(Kind::Server);
+        assert_eq!(driver.call.wake_at(), Some(at(10)), "fixed when it was taken");
+        assert_eq!(driver.tokens(), 0.0, "the next in line finds it");
     });
 }
 
@@ -128,12 +128,12 @@ fn a_bucket_that_does_not_lend_is_a_circuit_breaker() {
     // 4 are left of 10; the pause brings 1 back, or the 2 that are needed.
     for (pause, stop_reason) in [(1, Some(StopReason::Throttled)), (2, None)] {
         let rules = Rules { backoff: Backoff::Constant(ms(pause)), ..BASE };
-        tell::<1>(rules, CallParams::default(), (spec, &[]), |play| {
-            play.report(1, FAILED);
-            play.pass(at(pause));
-            play.report(2, FAILED);
+        run_call::<1>(rules, CallParams::default(), (spec, &[]), |driver| {
+            driver.report(1, FAILED);
+            driver.pass(at(pause));
+            driver.report(2, FAILED);
             assert_eq!(
-                play.ended(),
+                driver.ended(),
                 stop_reason.map(|stop_reason| (stop_reason, Some(2))),
                 "a pause of {pause}"
             );
@@ -147,29 +147,29 @@ fn a_bucket_that_does_not_lend_is_a_circuit_breaker() {
 fn a_debt_is_waited_for_before_the_backoff_or_asked_for_after_it() {
     // S2: 10 tokens are owed at 0; after 10 ms they have come back.
     for (charge_at, second) in [(ChargeAt::Decision, 20.0), (ChargeAt::AfterBackoff, 10.0)] {
-        indebted(Rules { charge_at, ..BASE }, 1, |play| {
-            play.report(1, FAILED);
-            play.pass(at(20));
-            assert_eq!(play.starts(), [0.0, second], "{charge_at:?}");
+        with_debt(Rules { charge_at, ..BASE }, 1, |driver| {
+            driver.report(1, FAILED);
+            driver.pass(at(20));
+            assert_eq!(driver.starts(), [0.0, second], "{charge_at:?}");
         });
     }
     // Asked after the backoff, it can still owe something: the bucket adds what is missing then.
-    indebted(Rules { charge_at: ChargeAt::AfterBackoff, ..BASE }, 2, |play| {
-        play.report(1, FAILED);
-        play.pass(at(20));
-        assert_eq!(play.starts(), [0.0, 20.0]);
+    with_debt(Rules { charge_at: ChargeAt::AfterBackoff, ..BASE }, 2, |driver| {
+        driver.report(1, FAILED);
+        driver.pass(at(20));
+        assert_eq!(driver.starts(), [0.0, 20.0]);
     });
 }
 
 #[test]
 fn a_call_knows_whether_it_awaits_the_throttles_answer() {
-    tell::<1>(BASE, CallParams::default(), (Spec::Free, &[true]), |play| {
-        assert!(!play.call.awaits_grant());
-        play.report(1, FAILED);
-        assert!(play.call.awaits_grant());
-        play.grant();
-        assert!(!play.call.awaits_grant());
-        assert_eq!(play.call.wake_at(), Some(at(10)));
+    run_call::<1>(BASE, CallParams::default(), (Spec::Free, &[true]), |driver| {
+        assert!(!driver.call.awaits_grant());
+        driver.report(1, FAILED);
+        assert!(driver.call.awaits_grant());
+        driver.grant();
+        assert!(!driver.call.awaits_grant());
+        assert_eq!(driver.call.wake_at(), Some(at(10)));
     });
 }
 
@@ -190,12 +190,12 @@ fn a_hint_within_bounds_keeps_the_computed_delay_and_so_much_more() {
 fn a_failure_is_counted_before_it_is_compared() {
     // G11: of 4 tokens the second failure leaves 2, which is not more than half.
     let spec = Spec::Tokens { max: 4.0, ratio: 0.1 };
-    tell::<1>(BASE, CallParams::default(), (spec, &[]), |play| {
-        play.report(1, FAILED);
-        assert_eq!((play.tokens(), play.ended()), (3.0, None));
-        play.pass(at(10));
-        play.report(2, FAILED);
-        assert_eq!((play.tokens(), play.stop_reason()), (2.0, Some(StopReason::Throttled)));
+    run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
+        driver.report(1, FAILED);
+        assert_eq!((driver.tokens(), driver.ended()), (3.0, None));
+        driver.pass(at(10));
+        driver.report(2, FAILED);
+        assert_eq!((driver.tokens(), driver.stop_reason()), (2.0, Some(StopReason::Throttled)));
     });
 }
 
@@ -213,40 +213,53 @@ fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
         ("not listed, do not retry", BASE, false, drains, 99.0),
     ];
     for (name, rules, headers, classification, left) in table {
-        tell::<4>(rules, CallParams::default(), (spec, &[]), |play| {
+        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
             if headers {
-                play.headers(play.slot(1));
+                driver.headers(driver.slot(1));
             }
-            play.report(1, classification);
-            assert!(play.end.is_some(), "{name}");
-            assert_eq!(play.tokens(), left, "{name}");
+            driver.report(1, classification);
+            assert!(driver.end.is_some(), "{name}");
+            assert_eq!(driver.tokens(), left, "{name}");
         });
     }
     // A strategy that is asked about it makes it no second failure.
-    tell::<1>(Rules { uses_strategy: true, ..BASE }, CallParams::default(), (spec, &[]), |play| {
-        play.report(1, FAILED);
-        play.answer(Advice::After(0));
-        assert_eq!(play.tokens(), 99.0);
-    });
+    run_call::<1>(
+        Rules { uses_strategy: true, ..BASE },
+        CallParams::default(),
+        (spec, &[]),
+        |driver| {
+            driver.report(1, FAILED);
+            driver.answer(Advice::After(0));
+            assert_eq!(driver.tokens(), 99.0);
+        },
+    );
 }
 
 #[test]
 fn a_hedge_is_judged_when_it_is_to_be_sent() {
     // G14: both the failure that sends it and whatever others did before count.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
-    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
-        play.reach(10);
-        play.wake();
-        assert_eq!(play.starts(), [0.0, 10.0], "two of two tokens are enough");
-        play.report(1, FAILED);
-        assert_eq!((play.starts().len(), play.ended()), (2, None), "the outstanding one goes on");
-        assert_eq!(play.call.wake_at(), None, "a refused hedge ends hedging");
-        play.report(2, Directive::Succeed);
-        assert_eq!(play.ended(), Some((StopReason::Succeeded, Some(2))));
+    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+        driver.reach(10);
+        driver.wake();
+        assert_eq!(driver.starts(), [0.0, 10.0], "two of two tokens are enough");
+        driver.report(1, FAILED);
+        assert_eq!(
+            (driver.starts().len(), driver.ended()),
+            (2, None),
+            "the outstanding one goes on"
+        );
+        assert_eq!(driver.call.wake_at(), None, "a refused hedge ends hedging");
+        driver.report(2, Directive::Succeed);
+        assert_eq!(driver.ended(), Some((StopReason::Succeeded, Some(2))));
     });
-    tell::<4>(HEDGED, CallParams::default(), (spec, &[]), |play| {
-        play.report(1, FAILED);
-        assert_eq!(play.ended(), Some((StopReason::Throttled, Some(1))), "nothing is outstanding");
+    run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
+        driver.report(1, FAILED);
+        assert_eq!(
+            driver.ended(),
+            Some((StopReason::Throttled, Some(1))),
+            "nothing is outstanding"
+        );
     });
 }
 

@@ -19,15 +19,15 @@
 
 mod attempts;
 mod command;
-mod first;
-mod hedge;
+mod first_attempt;
+mod hedging;
 mod inputs;
-mod next;
-mod replace;
+mod retry;
+mod transparent_retry;
 
 pub use command::{Command, End, Start};
-pub use first::FirstAttempt;
-pub use hedge::HedgeDelay;
+pub use first_attempt::FirstAttempt;
+pub use hedging::HedgeDelay;
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -68,7 +68,7 @@ impl Default for CallParams {
 
 /// One slot; the call's bits say whether it is free, running or waiting.
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct Slot {
     /// Running: when it times out. Waiting: when its replacement is due.
     at: Ns,
     attempt: u32,
@@ -85,20 +85,20 @@ enum Phase {
     /// A hedge is due at `at`; `pushback`: because a server asked for that moment.
     Hedge { pushback: bool },
     /// A hedge that is paid for is due at `at`, and not before `ready`, when its debt is over.
-    Lent { ready: Ns },
+    PaidHedge { ready: Ns },
     /// The throttle is asked for the next hedge when the driver takes the next command.
     HedgeNow,
     /// A retry or hedge that is paid for starts when the driver takes the next command.
     StartNow,
     /// The strategy is being asked.
-    Asking,
+    AwaitStrategy,
     /// The throttle will answer.
-    Granting(Wanted),
+    AwaitGrant(GrantRequest),
 }
 
 /// What the throttle is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
+struct GrantRequest {
     cost: Cost,
     /// How long to wait once it has agreed.
     after: Ns,
@@ -106,9 +106,9 @@ struct Wanted {
     not_before: Ns,
 }
 
-impl Wanted {
+impl GrantRequest {
     const fn new(kind: Kind, after: Ns) -> Self {
-        Wanted { cost: Cost { kind }, after, not_before: 0 }
+        GrantRequest { cost: Cost { kind }, after, not_before: 0 }
     }
 }
 
@@ -126,21 +126,21 @@ enum Question {
 pub struct Call<P, const LIVE: usize> {
     policy: P,
     counters: CallCounters,
-    live: [Live; LIVE],
+    slots: [Slot; LIVE],
     /// Slots whose attempt runs.
     running: u32,
     /// Slots whose attempt provably did not run, and whose replacement waits.
     waiting: u32,
     /// Slots to cancel, and waiting slots whose replacement is to start, as bits: pending commands
     /// are state, not a queue.
-    cancels: u32,
-    starts: u32,
+    pending_cancels: u32,
+    pending_starts: u32,
     question: Question,
     phase: Phase,
     /// When the phase's timer is due.
-    at: Ns,
+    timer_at: Ns,
     /// The moment of the last input, at which commands are taken.
-    seen: Ns,
+    last_input_at: Ns,
     deadline: Ns,
     /// How long after an attempt its hedge follows; [`NEVER`]: only failures start one.
     hedge_after: Ns,
@@ -148,19 +148,19 @@ pub struct Call<P, const LIVE: usize> {
     /// Attempts started, replacements included.
     started: u32,
     /// Replacements of what was never sent.
-    unsent: u32,
+    unsent_retries: u32,
     /// Whether what was not processed has been replaced.
-    unprocessed: bool,
+    unprocessed_retried: bool,
     /// The next attempt to start is the last: what was written is no longer kept.
     not_replayable: bool,
     /// What stopped further attempts first (decision G22).
-    stopped: Option<StopReason>,
+    stopped_by: Option<StopReason>,
     /// The last failure, and whose it was.
     failure: Failure,
-    failed: Option<(u32, usize)>,
+    failed_attempt: Option<(u32, usize)>,
     end: Option<End>,
     /// Whether the end has been handed out.
-    over: bool,
+    end_taken: bool,
 }
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
@@ -174,7 +174,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         } else {
             call.phase = Phase::StartNow;
         }
-        call.check();
+        call.check_invariants();
         call
     }
 
@@ -196,7 +196,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
         let CallParams { deadline, idempotent, not_replayable, uses_strategy, hedge } = params;
         const { assert!(LIVE >= 1 && LIVE <= LIVE_MAX) };
-        let free = Live { at: NEVER, attempt: 0, number: 0 };
+        let free = Slot { at: NEVER, attempt: 0, number: 0 };
         let until = policy.deadline(now, deadline);
         let attempts_max = policy.attempts_max(LIVE);
         let rules = policy.rules();
@@ -206,27 +206,27 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         let mut call = Call {
             policy,
             counters: CallCounters::new(now),
-            live: [free; LIVE],
+            slots: [free; LIVE],
             running: 0,
             waiting: 0,
-            cancels: 0,
-            starts: 0,
+            pending_cancels: 0,
+            pending_starts: 0,
             question: Question::None,
             phase: Phase::Idle,
-            at: NEVER,
-            seen: now,
+            timer_at: NEVER,
+            last_input_at: now,
             deadline: until,
             hedge_after,
             attempts_max,
             started: 0,
-            unsent: 0,
-            unprocessed: false,
+            unsent_retries: 0,
+            unprocessed_retried: false,
             not_replayable,
-            stopped: None,
+            stopped_by: None,
             failure: Failure::server(),
-            failed: None,
+            failed_attempt: None,
             end: None,
-            over: false,
+            end_taken: false,
         };
         if !idempotent {
             call.counters.set(CallCounters::NOT_IDEMPOTENT);
@@ -253,9 +253,9 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.end.is_some() {
             return None;
         }
-        let timers =
-            slots((self.running | self.waiting) & !self.starts).map(|slot| self.live[slot].at);
-        let at = timers.fold(self.at.min(self.deadline), Ns::min);
+        let timers = slot_indices((self.running | self.waiting) & !self.pending_starts)
+            .map(|slot| self.slots[slot].at);
+        let at = timers.fold(self.timer_at.min(self.deadline), Ns::min);
         (at != NEVER).then_some(at)
     }
 
@@ -268,7 +268,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The moment of the last input.
     #[must_use]
     pub const fn seen(&self) -> Ns {
-        self.seen
+        self.last_input_at
     }
 
     /// When the call must end; [`NEVER`] without a deadline.
@@ -281,7 +281,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// or once its response has begun.
     #[must_use]
     pub fn times_out_at(&self, slot: usize) -> Ns {
-        if self.is_running(slot) { self.live[slot].at } else { NEVER }
+        if self.is_running(slot) { self.slots[slot].at } else { NEVER }
     }
 
     /// What leads to its policy.
@@ -305,7 +305,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// The last failure, if there was one.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
-        self.failed.map(|_| &self.failure)
+        self.failed_attempt.map(|_| &self.failure)
     }
 
     /// Whether the call belongs to one attempt.
@@ -317,7 +317,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Whether the throttle has announced an answer that is still to come.
     #[must_use]
     pub fn awaits_grant(&self) -> bool {
-        matches!(self.phase, Phase::Granting { .. })
+        matches!(self.phase, Phase::AwaitGrant { .. })
     }
 
     /// The attempt that runs and started next after this one, and its slot; 0 asks for the first.
@@ -326,7 +326,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// earlier attempt counts first.
     #[must_use]
     pub fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
-        let running = slots(self.running).map(|slot| (self.live[slot].attempt, slot));
+        let running = slot_indices(self.running).map(|slot| (self.slots[slot].attempt, slot));
         running.filter(|(other, _)| *other > attempt).min()
     }
 
@@ -337,21 +337,24 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     }
 
     /// The invariants at the head of this file.
-    fn check(&self) {
+    fn check_invariants(&self) {
         let running = (self.running | self.waiting).count_ones();
         debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
-        debug_assert!(self.starts & !self.waiting == 0, "a replacement of what does not wait");
+        debug_assert!(
+            self.pending_starts & !self.waiting == 0,
+            "a replacement of what does not wait"
+        );
         debug_assert!(self.counters.attempts <= self.attempts_max, "attempts above the limit");
         debug_assert!(
-            self.at == NEVER
+            self.timer_at == NEVER
                 || matches!(
                     self.phase,
-                    Phase::Retry { .. } | Phase::Hedge { .. } | Phase::Lent { .. }
+                    Phase::Retry { .. } | Phase::Hedge { .. } | Phase::PaidHedge { .. }
                 ),
             "a timer that can do nothing"
         );
         if self.end.is_some() {
-            debug_assert!(running == 0 && self.starts == 0, "an attempt outlives its call");
+            debug_assert!(running == 0 && self.pending_starts == 0, "an attempt outlives its call");
             debug_assert!(self.phase == Phase::Idle, "an ended call waits");
         } else {
             debug_assert!(running > 0 || self.phase != Phase::Idle, "nothing will ever happen");
@@ -361,7 +364,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
 }
 
 /// The slots of these bits, in order.
-fn slots(mut bits: u32) -> impl Iterator<Item = usize> {
+fn slot_indices(mut bits: u32) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let slot = bits.trailing_zeros();
         bits &= bits.wrapping_sub(1);

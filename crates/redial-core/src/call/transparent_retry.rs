@@ -3,20 +3,20 @@
 use core::ops::Deref;
 use core::time::Duration;
 
-use super::{Call, Live};
+use super::{Call, Slot};
 use crate::time::{self, Ns};
 use crate::{Environment, Event, Policy, Proof};
 
 /// The most replacements of what was never sent (decision G27).
-const UNSENT_MAX: u32 = 1000;
+const UNSENT_RETRIES_MAX: u32 = 1000;
 /// The pause before the second replacement of what was never sent; each further one doubles it.
-const UNSENT_FIRST: Ns = time::ns(Duration::from_millis(10));
+const UNSENT_BACKOFF_FIRST: Ns = time::ns(Duration::from_millis(10));
 /// The longest pause before such a replacement.
-const UNSENT_CAP: Ns = time::ns(Duration::from_secs(1));
+const UNSENT_BACKOFF_MAX: Ns = time::ns(Duration::from_secs(1));
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     /// Arranges a transparent replacement if there is proof, and one is left (G26 to G29).
-    pub(super) fn replace(
+    pub(super) fn schedule_transparent_retry(
         &mut self,
         slot: usize,
         number: u32,
@@ -30,32 +30,32 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             return false;
         }
         let after = match proof {
-            Proof::Unprocessed if self.unprocessed => return false,
+            Proof::Unprocessed if self.unprocessed_retried => return false,
             Proof::Unprocessed => {
-                self.unprocessed = true;
+                self.unprocessed_retried = true;
                 0
             }
-            Proof::Unsent if self.unsent >= UNSENT_MAX => return false,
+            Proof::Unsent if self.unsent_retries >= UNSENT_RETRIES_MAX => return false,
             Proof::Unsent => {
-                self.unsent += 1;
-                unsent_pause(self.unsent)
+                self.unsent_retries += 1;
+                unsent_backoff(self.unsent_retries)
             }
         };
         env.record(now, Event::TransparentRetryScheduled { attempt, after, proof });
         let at = now.saturating_add(after);
-        self.live[slot] = Live { at, attempt, number };
+        self.slots[slot] = Slot { at, attempt, number };
         self.waiting |= 1 << slot;
         if after == 0 && now < self.deadline {
-            self.starts |= 1 << slot;
+            self.pending_starts |= 1 << slot;
         }
         true
     }
 }
 
 /// The pause before replacement `k` of what was never sent: none, 10 ms, doubled up to 1 s.
-fn unsent_pause(k: u32) -> Ns {
+fn unsent_backoff(k: u32) -> Ns {
     match k {
         0 | 1 => 0,
-        _ => UNSENT_FIRST.saturating_mul(1 << (k - 2).min(16)).min(UNSENT_CAP),
+        _ => UNSENT_BACKOFF_FIRST.saturating_mul(1 << (k - 2).min(16)).min(UNSENT_BACKOFF_MAX),
     }
 }

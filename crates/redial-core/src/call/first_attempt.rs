@@ -42,7 +42,7 @@ impl FirstAttempt {
     #[inline]
     #[must_use]
     pub const fn of(policy: &Policy, params: CallParams) -> Option<FirstAttempt> {
-        if policy.is_calm() && params.deadline.is_none() && !params.not_replayable {
+        if policy.has_no_timers() && params.deadline.is_none() && !params.not_replayable {
             Some(FirstAttempt { params, committed: false })
         } else {
             None

@@ -14,7 +14,7 @@ mod token_bucket;
 
 #[cfg(loom)]
 #[doc(hidden)]
-pub use call_sites::place_cell;
+pub use call_sites::call_site_cell;
 pub use call_sites::{CallSite, call_sites_share_a_budget};
 pub use cost_bucket::{CostBucket, CostBucketConfig, WhenEmpty};
 pub use retry_budget::RetryBudget;
@@ -50,14 +50,14 @@ use crate::{Cost, Grant, Withdrawal};
 ///     fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
 ///         if self.0.load(Relaxed) > 100 { Grant::Refused } else { Grant::Now(Withdrawal(0)) }
 ///     }
-///     fn refund(&self, _taken: Withdrawal) {}
-///     fn succeeded(&self, _taken: Option<Withdrawal>) {
+///     fn refund(&self, _withdrawal: Withdrawal) {}
+///     fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
 ///         self.0.fetch_sub(1, Relaxed);
 ///     }
-///     fn call_failed(&self, _taken: Option<Withdrawal>) {
+///     fn call_failed(&self, _withdrawal: Option<Withdrawal>) {
 ///         self.0.fetch_sub(1, Relaxed);
 ///     }
-///     fn call_cancelled(&self, _taken: Option<Withdrawal>) {
+///     fn call_cancelled(&self, _withdrawal: Option<Withdrawal>) {
 ///         self.0.fetch_sub(1, Relaxed);
 ///     }
 ///     fn tokens(&self, _now: Ns) -> Option<f64> {
@@ -89,18 +89,18 @@ pub trait Bucket {
     }
 
     /// Takes back what was taken for a retry that never started (decision P6).
-    fn refund(&self, taken: Withdrawal);
+    fn refund(&self, withdrawal: Withdrawal);
 
-    /// A call succeeded; `taken` is what its last retry or hedge took, if there was one.
-    fn succeeded(&self, taken: Option<Withdrawal>);
+    /// A call succeeded; `withdrawal` is what its last retry or hedge took, if there was one.
+    fn succeeded(&self, withdrawal: Option<Withdrawal>);
 
-    /// A call failed for good: fatally, or because no attempt, time or token is left. `taken` is what
+    /// A call failed for good: fatally, or because no attempt, time or token is left. `withdrawal` is what
     /// its last retry or hedge took, if one started.
-    fn call_failed(&self, _taken: Option<Withdrawal>) {}
+    fn call_failed(&self, _withdrawal: Option<Withdrawal>) {}
 
-    /// The application dropped a call, which is not a failure (decision P6). `taken` is what its last
+    /// The application dropped a call, which is not a failure (decision P6). `withdrawal` is what its last
     /// retry or hedge took, if one started.
-    fn call_cancelled(&self, _taken: Option<Withdrawal>) {}
+    fn call_cancelled(&self, _withdrawal: Option<Withdrawal>) {}
 
     /// What is left, for people to read; a debt is negative.
     fn tokens(&self, now: Ns) -> Option<f64>;
@@ -113,11 +113,11 @@ impl<T: Bucket + ?Sized> Bucket for &T {
     fn watches_calls(&self) -> bool {
         (**self).watches_calls()
     }
-    fn call_failed(&self, taken: Option<Withdrawal>) {
-        (**self).call_failed(taken);
+    fn call_failed(&self, withdrawal: Option<Withdrawal>) {
+        (**self).call_failed(withdrawal);
     }
-    fn call_cancelled(&self, taken: Option<Withdrawal>) {
-        (**self).call_cancelled(taken);
+    fn call_cancelled(&self, withdrawal: Option<Withdrawal>) {
+        (**self).call_cancelled(withdrawal);
     }
     fn failed(&self) {
         (**self).failed();
@@ -128,11 +128,11 @@ impl<T: Bucket + ?Sized> Bucket for &T {
     fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         (**self).later(cost)
     }
-    fn refund(&self, taken: Withdrawal) {
-        (**self).refund(taken);
+    fn refund(&self, withdrawal: Withdrawal) {
+        (**self).refund(withdrawal);
     }
-    fn succeeded(&self, taken: Option<Withdrawal>) {
-        (**self).succeeded(taken);
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+        (**self).succeeded(withdrawal);
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
         (**self).tokens(now)
@@ -150,8 +150,8 @@ impl Bucket for Unthrottled {
     fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
         Grant::Now(Withdrawal(0))
     }
-    fn refund(&self, _taken: Withdrawal) {}
-    fn succeeded(&self, _taken: Option<Withdrawal>) {}
+    fn refund(&self, _withdrawal: Withdrawal) {}
+    fn succeeded(&self, _withdrawal: Option<Withdrawal>) {}
     fn tokens(&self, _now: Ns) -> Option<f64> {
         None
     }
@@ -172,19 +172,19 @@ mod tests {
 
     /// A throttle that writes down what it is told.
     #[derive(Default)]
-    struct Told(RefCell<alloc::vec::Vec<&'static str>>);
+    struct RecordingBucket(RefCell<alloc::vec::Vec<&'static str>>);
 
-    impl Bucket for Told {
+    impl Bucket for RecordingBucket {
         fn call_started(&self) {
             self.0.borrow_mut().push("call_started");
         }
         fn watches_calls(&self) -> bool {
             false
         }
-        fn call_failed(&self, _taken: Option<Withdrawal>) {
+        fn call_failed(&self, _withdrawal: Option<Withdrawal>) {
             self.0.borrow_mut().push("call_failed");
         }
-        fn call_cancelled(&self, _taken: Option<Withdrawal>) {
+        fn call_cancelled(&self, _withdrawal: Option<Withdrawal>) {
             self.0.borrow_mut().push("call_cancelled");
         }
         fn failed(&self) {
@@ -197,10 +197,10 @@ mod tests {
         fn later(&self, _cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
             Box::pin(core::future::ready(Grant::Now(Withdrawal(4))))
         }
-        fn refund(&self, _taken: Withdrawal) {
+        fn refund(&self, _withdrawal: Withdrawal) {
             self.0.borrow_mut().push("give_back");
         }
-        fn succeeded(&self, _taken: Option<Withdrawal>) {
+        fn succeeded(&self, _withdrawal: Option<Withdrawal>) {
             self.0.borrow_mut().push("succeeded");
         }
         fn tokens(&self, now: Ns) -> Option<f64> {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_reference_to_a_throttle_is_that_throttle() {
-        let told = Told::default();
+        let bucket = RecordingBucket::default();
         let by_reference = |throttle: &dyn Bucket| {
             assert!(!throttle.watches_calls());
             throttle.call_started();
@@ -226,11 +226,11 @@ mod tests {
             throttle.call_cancelled(None);
             assert_eq!(throttle.tokens(7), Some(7.0));
         };
-        by_reference(&&told);
+        by_reference(&&bucket);
         let all = ["call_started", "failed", "take", "give_back", "succeeded"];
         let ends = ["call_failed", "call_cancelled"];
-        assert_eq!(*told.0.borrow(), [&all[..], &ends].concat());
-        assert_eq!(answer(&told), Poll::Ready(Grant::Now(Withdrawal(4))));
+        assert_eq!(*bucket.0.borrow(), [&all[..], &ends].concat());
+        assert_eq!(answer(&bucket), Poll::Ready(Grant::Now(Withdrawal(4))));
     }
 
     #[test]

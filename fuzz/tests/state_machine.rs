@@ -130,7 +130,7 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
 }
 
 /// The same rules without what contradicts itself.
-fn mended(mut rules: Rules) -> Policy {
+fn without_contradictions(mut rules: Rules) -> Policy {
     for _ in 0..9 {
         match Policy::try_new(rules) {
             Ok(policy) => return policy,
@@ -149,58 +149,58 @@ fn mended(mut rules: Rules) -> Policy {
 }
 
 /// A throttle of any kind, one that answers later among them.
-enum Any {
+enum AnyThrottle {
     Budget(RetryBudget),
     Tokens(TokenBucket),
     Costs(CostBucket),
     Later,
 }
 
-impl Bucket for Any {
+impl Bucket for AnyThrottle {
     fn failed(&self) {
-        if let Any::Tokens(tokens) = self {
+        if let AnyThrottle::Tokens(tokens) = self {
             tokens.failed();
         }
     }
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match self {
-            Any::Budget(budget) => budget.withdraw(cost, now),
-            Any::Tokens(tokens) => tokens.withdraw(cost, now),
-            Any::Costs(costs) => costs.withdraw(cost, now),
-            Any::Later => Grant::Later,
+            AnyThrottle::Budget(budget) => budget.withdraw(cost, now),
+            AnyThrottle::Tokens(tokens) => tokens.withdraw(cost, now),
+            AnyThrottle::Costs(costs) => costs.withdraw(cost, now),
+            AnyThrottle::Later => Grant::Later,
         }
     }
-    fn refund(&self, taken: Withdrawal) {
+    fn refund(&self, withdrawal: Withdrawal) {
         match self {
-            Any::Budget(budget) => budget.refund(taken),
-            Any::Costs(costs) => costs.refund(taken),
-            Any::Tokens(_) | Any::Later => {}
+            AnyThrottle::Budget(budget) => budget.refund(withdrawal),
+            AnyThrottle::Costs(costs) => costs.refund(withdrawal),
+            AnyThrottle::Tokens(_) | AnyThrottle::Later => {}
         }
     }
-    fn succeeded(&self, taken: Option<Withdrawal>) {
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
         match self {
-            Any::Budget(budget) => budget.succeeded(taken),
-            Any::Tokens(tokens) => tokens.succeeded(taken),
-            Any::Costs(costs) => costs.succeeded(taken),
-            Any::Later => {}
+            AnyThrottle::Budget(budget) => budget.succeeded(withdrawal),
+            AnyThrottle::Tokens(tokens) => tokens.succeeded(withdrawal),
+            AnyThrottle::Costs(costs) => costs.succeeded(withdrawal),
+            AnyThrottle::Later => {}
         }
     }
     fn tokens(&self, now: Ns) -> Option<f64> {
         match self {
-            Any::Budget(budget) => budget.tokens(now),
-            Any::Tokens(tokens) => tokens.tokens(now),
-            Any::Costs(costs) => costs.tokens(now),
-            Any::Later => None,
+            AnyThrottle::Budget(budget) => budget.tokens(now),
+            AnyThrottle::Tokens(tokens) => tokens.tokens(now),
+            AnyThrottle::Costs(costs) => costs.tokens(now),
+            AnyThrottle::Later => None,
         }
     }
 }
 
-struct Process {
+struct RecordingContext {
     draw: u8,
     call_log: CallLog,
 }
 
-impl DriverContext for Process {
+impl DriverContext for RecordingContext {
     fn draw(&mut self) -> f64 {
         self.draw = self.draw.wrapping_mul(5).wrapping_add(7);
         f64::from(self.draw) / 256.0
@@ -251,10 +251,10 @@ struct Seen {
 }
 
 impl Seen {
-    fn follow(
+    fn run_commands(
         &mut self,
         call: &mut Call<&Policy, LIVE_MAX>,
-        env: &mut CallEnvironment<&Any, Process>,
+        env: &mut CallEnvironment<&AnyThrottle, RecordingContext>,
     ) {
         while let Some(command) = call.command(env) {
             assert!(!self.ended, "{command:?} after the end");
@@ -276,21 +276,21 @@ impl Seen {
     }
 }
 
-fn play(input: &[u8]) {
+fn run_call(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let throttle = match bytes.next() % 4 {
-        0 => Any::Budget(RetryBudget::try_new(3.0, 0.5).expect("valid")),
-        1 => Any::Tokens(TokenBucket::new(6.0, 0.3).expect("valid")),
+        0 => AnyThrottle::Budget(RetryBudget::try_new(3.0, 0.5).expect("valid")),
+        1 => AnyThrottle::Tokens(TokenBucket::new(6.0, 0.3).expect("valid")),
         2 => {
             let empty = if bytes.flag() { WhenEmpty::Wait } else { WhenEmpty::Fail };
             let spec = CostBucketConfig { capacity: 20.0, empty, ..CostBucketConfig::STANDARD };
-            Any::Costs(CostBucket::new(spec).expect("valid"))
+            AnyThrottle::Costs(CostBucket::new(spec).expect("valid"))
         }
-        _ => Any::Later,
+        _ => AnyThrottle::Later,
     };
-    let policy = mended(rules(&mut bytes));
-    let process = Process { draw: bytes.next(), call_log: CallLog::new() };
-    let mut env = CallEnvironment::new(&throttle, process);
+    let policy = without_contradictions(rules(&mut bytes));
+    let context = RecordingContext { draw: bytes.next(), call_log: CallLog::new() };
+    let mut env = CallEnvironment::new(&throttle, context);
     let params = CallParams {
         deadline: if bytes.rarely() { bytes.maybe() } else { None },
         idempotent: policy.rules().hedge.is_some() || !bytes.rarely(),
@@ -304,7 +304,7 @@ fn play(input: &[u8]) {
     let mut now: Ns = u64::from(bytes.next());
     let mut call = Call::<_, LIVE_MAX>::begin(&policy, params, now, &mut env);
     let mut seen = Seen::default();
-    seen.follow(&mut call, &mut env);
+    seen.run_commands(&mut call, &mut env);
     let mut steps = 0;
     while !seen.ended && steps < STEPS_MAX {
         steps += 1;
@@ -343,16 +343,16 @@ fn play(input: &[u8]) {
                 }
             }
         }
-        seen.follow(&mut call, &mut env);
+        seen.run_commands(&mut call, &mut env);
         // What starts now is not due now: each slot is once, and so is what it brings about.
         let mut due = 2 * LIVE_MAX + 2;
         while call.wake_once(now, &mut env) {
-            seen.follow(&mut call, &mut env);
+            seen.run_commands(&mut call, &mut env);
             due = due.checked_sub(1).expect("something is due again and again");
         }
     }
     call.cancel(now, &mut env);
-    seen.follow(&mut call, &mut env);
+    seen.run_commands(&mut call, &mut env);
     assert!(seen.ended && call.wake_at().is_none(), "a call that was cancelled has not ended");
     let call_log = &env.context.call_log;
     let read = CallLog::from_json_lines(&call_log.to_json_lines()).expect("it can be read again");
@@ -368,5 +368,5 @@ fn no_sequence_of_events_breaks_the_machine() {
         .with_test_time(Duration::from_secs(8))
         .with_iterations(200_000)
         .with_max_len(256)
-        .for_each(play);
+        .for_each(run_call);
 }

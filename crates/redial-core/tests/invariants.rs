@@ -11,7 +11,8 @@
 mod common;
 
 use common::{
-    Model, Play, Spec, Starts, TestEnvironment, any_judgement, any_policy, any_span, any_throttle,
+    Model, Spec, Starts, TestDriver, TestEnvironment, any_classification, any_policy, any_span,
+    any_throttle,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -31,7 +32,7 @@ enum Event {
     WakeOnce,
     Outcome(usize, Classification),
     Headers(usize),
-    Seal(usize),
+    NotReplayable(usize),
     Answer(Advice),
     Grant,
     Cancel,
@@ -71,9 +72,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => passing().prop_map(Event::Oversleep),
         2 => Just(Event::Wake),
         2 => Just(Event::WakeOnce),
-        24 => (any::<usize>(), any_judgement()).prop_map(|(who, what)| Event::Outcome(who, what)),
+        24 => (any::<usize>(), any_classification()).prop_map(|(who, what)| Event::Outcome(who, what)),
         1 => any::<usize>().prop_map(Event::Headers),
-        1 => any::<usize>().prop_map(Event::Seal),
+        1 => any::<usize>().prop_map(Event::NotReplayable),
         6 => prop_oneof![
             3 => span().prop_map(Advice::After),
             1 => Just(Advice::Decline),
@@ -97,10 +98,10 @@ fn any_script() -> impl Strategy<Value = Script> {
             ],
         ),
     )
-        .prop_map(|(deadline, idempotent, sealed, uses_strategy, hedge)| CallParams {
+        .prop_map(|(deadline, idempotent, not_replayable, uses_strategy, hedge)| CallParams {
             deadline,
             idempotent,
-            not_replayable: sealed,
+            not_replayable: not_replayable,
             uses_strategy,
             hedge,
         });
@@ -130,7 +131,7 @@ fn any_script() -> impl Strategy<Value = Script> {
 }
 
 /// Plays one call; returns when it was over.
-fn play<const LIVE: usize>(
+fn run<const LIVE: usize>(
     policy: &Policy,
     script: &Script,
     spec: &Spec,
@@ -144,72 +145,73 @@ fn play<const LIVE: usize>(
         uses_strategy: !hedged && script.params.uses_strategy,
         ..script.params
     };
-    let book = TestEnvironment::with_later(spec, shared, script.seed, &script.later);
-    let mut play = Play::<LIVE>::begin_taking(script.starts, policy, params, now, book, model);
+    let env = TestEnvironment::with_later(spec, shared, script.seed, &script.later);
+    let mut driver =
+        TestDriver::<LIVE>::begin_taking(script.starts, policy, params, now, env, model);
     for event in &script.events {
-        if play.end.is_some() {
+        if driver.end.is_some() {
             break;
         }
-        happen(&mut play, event);
+        happen(&mut driver, event);
     }
-    finish(play, script.finish)
+    finish(driver, script.finish)
 }
 
-fn happen<const LIVE: usize>(play: &mut Play<'_, '_, '_, LIVE>, event: &Event) {
-    let slots = play.slots();
+fn happen<const LIVE: usize>(driver: &mut TestDriver<'_, '_, '_, LIVE>, event: &Event) {
+    let slots = driver.slots();
     let pick = |who: usize| slots.get(who % slots.len().max(1)).copied();
     match *event {
-        Event::Pass(span) => play.pass(span),
-        Event::Oversleep(span) => play.oversleep(span),
-        Event::Wake => play.wake(),
-        Event::WakeOnce => drop(play.wake_once()),
+        Event::Pass(span) => driver.pass(span),
+        Event::Oversleep(span) => driver.oversleep(span),
+        Event::Wake => driver.wake(),
+        Event::WakeOnce => drop(driver.wake_once()),
         Event::Outcome(who, classification) => {
             if let Some(slot) = pick(who) {
-                play.outcome(slot, classification);
+                driver.outcome(slot, classification);
             }
         }
         Event::Headers(who) => {
             if let Some(slot) = pick(who) {
-                play.headers(slot);
+                driver.headers(slot);
             }
         }
-        Event::Seal(who) => play.seal(pick(who)),
-        Event::Answer(advice) => play.answer(advice),
-        Event::Grant => play.grant(),
-        Event::Cancel => play.cancel(),
+        Event::NotReplayable(who) => driver.not_replayable(pick(who)),
+        Event::Answer(advice) => driver.answer(advice),
+        Event::Grant => driver.grant(),
+        Event::Cancel => driver.cancel(),
     }
 }
 
-fn finish<const LIVE: usize>(mut play: Play<'_, '_, '_, LIVE>, how: Finish) -> Ns {
+fn finish<const LIVE: usize>(mut driver: TestDriver<'_, '_, '_, LIVE>, how: Finish) -> Ns {
     // Unlimited attempts end by time alone, and some failures take none: so many must do.
     for _ in 0..200 {
-        if play.end.is_some() {
+        if driver.end.is_some() {
             break;
         }
-        let running = play.slots().first().copied();
+        let running = driver.slots().first().copied();
         match (how, running) {
-            (Finish::Succeed, Some(slot)) => play.outcome(slot, Directive::Succeed),
-            (Finish::Fail, Some(slot)) => play.outcome(slot, Directive::Retry(Failure::server())),
-            (Finish::Cancel, _) => play.cancel(),
+            (Finish::Succeed, Some(slot)) => driver.outcome(slot, Directive::Succeed),
+            (Finish::Fail, Some(slot)) => driver.outcome(slot, Directive::Retry(Failure::server())),
+            (Finish::Cancel, _) => driver.cancel(),
             (Finish::Drop, _) => {
-                let now = play.now;
-                play.drop_it();
+                let now = driver.now;
+                driver.drop_call();
                 return now;
             }
-            _ if play.asking.is_some() => play.answer(Advice::Decline),
-            _ if play.awaiting.is_some() => play.grant(),
-            _ if play.next_timer() => {}
+            _ if driver.asking.is_some() => driver.answer(Advice::Decline),
+            _ if driver.awaiting.is_some() => driver.grant(),
+            _ if driver.next_timer() => {}
             _ => break,
         }
     }
-    if play.end.is_none() {
-        play.cancel();
+    if driver.end.is_none() {
+        driver.cancel();
     }
-    play.check_the_end();
+    driver.check_after_end();
     // An answer of the throttle may still be on its way when nobody waits for it any more.
-    play.grant();
-    play.check_the_end();
-    play.now
+    driver.grant();
+    driver.check_after_end();
+    driver.now
 }
 
 fn cases(cases: u32) -> ProptestConfig {
@@ -227,7 +229,7 @@ proptest! {
     ) {
         let (shared, mut model, mut now) = (spec.build(), Model::new(spec), 0);
         for script in &scripts {
-            now = play::<32>(&policy, script, &spec, &shared, &mut model, now);
+            now = run::<32>(&policy, script, &spec, &shared, &mut model, now);
         }
     }
 
@@ -239,7 +241,7 @@ proptest! {
     ) {
         let (shared, mut model, mut now) = (spec.build(), Model::new(spec), 0);
         for script in &scripts {
-            now = play::<1>(&policy, script, &spec, &shared, &mut model, now);
+            now = run::<1>(&policy, script, &spec, &shared, &mut model, now);
         }
     }
 }

@@ -8,19 +8,19 @@ use redial_core::{
     Kind, Ns, Policy, Start, StopReason,
 };
 
-use super::referee::Referee;
+use super::invariants::InvariantChecker;
 use super::{Model, Shared, Spec, TestEnvironment};
 
 /// The most timers on the way to a moment; more would mean that time does not pass.
 const TIMERS_MAX: usize = 10_000;
 
 /// One call on virtual time.
-pub(crate) struct Play<'p, 't, 'm, const LIVE: usize> {
+pub(crate) struct TestDriver<'p, 't, 'm, const LIVE: usize> {
     policy: &'p Policy,
     pub(crate) call: Call<&'p Policy, LIVE>,
-    pub(crate) book: TestEnvironment<'t>,
+    pub(crate) env: TestEnvironment<'t>,
     model: &'m mut Model,
-    referee: Referee<'p>,
+    invariants: InvariantChecker<'p>,
     read: usize,
     pub(crate) now: Ns,
     /// What the driver runs: attempts by slot.
@@ -28,7 +28,7 @@ pub(crate) struct Play<'p, 't, 'm, const LIVE: usize> {
     /// Starts that a script has not looked at yet.
     pub(crate) started: Vec<Start>,
     /// Attempts that were handed out, in order.
-    handed_out: Vec<u32>,
+    start_order: Vec<u32>,
     pub(crate) asking: Option<Failure>,
     pub(crate) awaiting: Option<Cost>,
     pub(crate) end: Option<End>,
@@ -44,16 +44,16 @@ pub(crate) enum Starts {
     One,
 }
 
-impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
+impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
     /// Begins a call.
     pub(crate) fn begin(
         policy: &'p Policy,
         params: CallParams,
         now: Ns,
-        book: TestEnvironment<'t>,
+        env: TestEnvironment<'t>,
         model: &'m mut Model,
     ) -> Self {
-        Play::begin_taking(Starts::All, policy, params, now, book, model)
+        TestDriver::begin_taking(Starts::All, policy, params, now, env, model)
     }
 
     /// Begins a call whose driver takes the starts of one moment like this.
@@ -62,29 +62,29 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
         policy: &'p Policy,
         params: CallParams,
         now: Ns,
-        mut book: TestEnvironment<'t>,
+        mut env: TestEnvironment<'t>,
         model: &'m mut Model,
     ) -> Self {
-        let call = Call::begin(policy, params, now, &mut book);
-        let mut play = Play {
+        let call = Call::begin(policy, params, now, &mut env);
+        let mut driver = TestDriver {
             policy,
             call,
-            book,
+            env,
             model,
-            referee: Referee::new(policy, LIVE, params),
+            invariants: InvariantChecker::new(policy, LIVE, params),
             read: 0,
             now,
             running: [None; LIVE],
             started: Vec::new(),
-            handed_out: Vec::new(),
+            start_order: Vec::new(),
             asking: None,
             awaiting: None,
             end: None,
             starts,
         };
-        play.referee.punctual = starts == Starts::All;
-        play.settle();
-        play
+        driver.invariants.punctual = starts == Starts::All;
+        driver.run_commands();
+        driver
     }
 
     /// The slots in which attempts run.
@@ -94,20 +94,20 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     pub(crate) fn outcome(&mut self, slot: usize, classification: impl Into<Classification>) {
         assert!(self.running[slot].take().is_some(), "the test reports what does not run");
-        self.call.outcome(slot, classification.into(), self.now, &mut self.book);
-        self.settle();
+        self.call.outcome(slot, classification.into(), self.now, &mut self.env);
+        self.run_commands();
     }
 
     pub(crate) fn headers(&mut self, slot: usize) {
-        self.referee.began |= self.call.is_running(slot);
-        self.call.committed(slot, self.now, &mut self.book);
-        self.settle();
+        self.invariants.response_started |= self.call.is_running(slot);
+        self.call.committed(slot, self.now, &mut self.env);
+        self.run_commands();
     }
 
     /// The application wrote too much. The driver names who it was written to, if anybody.
-    pub(crate) fn seal(&mut self, slot: Option<usize>) {
-        self.call.not_replayable(slot, self.now, &mut self.book);
-        self.settle();
+    pub(crate) fn not_replayable(&mut self, slot: Option<usize>) {
+        self.call.not_replayable(slot, self.now, &mut self.env);
+        self.run_commands();
     }
 
     pub(crate) fn wake(&mut self) {
@@ -124,34 +124,34 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// Of all that is due, one thing happens; false if nothing is due.
     pub(crate) fn wake_once(&mut self) -> bool {
-        let something = self.call.wake_once(self.now, &mut self.book);
-        self.settle();
+        let something = self.call.wake_once(self.now, &mut self.env);
+        self.run_commands();
         something
     }
 
     pub(crate) fn answer(&mut self, advice: Advice) {
         self.asking = None;
-        self.call.answered(advice, self.now, &mut self.book);
-        self.settle();
+        self.call.answered(advice, self.now, &mut self.env);
+        self.run_commands();
     }
 
     /// The throttle's answer that was announced comes now, whether or not it is still wanted.
     pub(crate) fn grant(&mut self) {
         let Some(cost) = self.awaiting.take() else { return };
-        let grant = self.book.shared().withdraw(cost, self.now);
-        self.book.asked.push_back(cost);
-        let before = self.book.call_log.len();
-        self.call.granted(grant, self.now, &mut self.book);
-        if self.book.call_log.len() == before {
-            self.book.asked.pop_back();
-            self.referee.late_grant(self.now, grant, cost, self.model);
+        let grant = self.env.shared().withdraw(cost, self.now);
+        self.env.asked.push_back(cost);
+        let before = self.env.call_log.len();
+        self.call.granted(grant, self.now, &mut self.env);
+        if self.env.call_log.len() == before {
+            self.env.asked.pop_back();
+            self.invariants.late_grant(self.now, grant, cost, self.model);
         }
-        self.settle();
+        self.run_commands();
     }
 
     pub(crate) fn cancel(&mut self) {
-        self.call.cancel(self.now, &mut self.book);
-        self.settle();
+        self.call.cancel(self.now, &mut self.env);
+        self.run_commands();
         assert!(self.end.is_some(), "a dropped call ends");
     }
 
@@ -194,7 +194,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
         let started = |(at, event): &(Ns, Event)| {
             matches!(event, Event::AttemptStarted { .. }).then_some(*at as f64 / 1e6)
         };
-        self.book.call_log.iter().filter_map(started).collect()
+        self.env.call_log.iter().filter_map(started).collect()
     }
 
     /// The numbers of the attempts that started.
@@ -203,7 +203,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
             Event::AttemptStarted { number, .. } => Some(*number),
             _ => None,
         };
-        self.book.call_log.iter().filter_map(number).collect()
+        self.env.call_log.iter().filter_map(number).collect()
     }
 
     /// The attempts that were cancelled, and when, in milliseconds.
@@ -212,16 +212,16 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
             Event::AttemptCancelled { attempt } => Some((*attempt, *at as f64 / 1e6)),
             _ => None,
         };
-        self.book.call_log.iter().filter_map(cancelled).collect()
+        self.env.call_log.iter().filter_map(cancelled).collect()
     }
 
     /// Somebody else took from the same throttle.
-    pub(crate) fn others_took(&mut self, kind: Kind, grant: Grant) {
+    pub(crate) fn other_call_withdrew(&mut self, kind: Kind, grant: Grant) {
         self.model.withdraw(kind, self.now, grant);
     }
 
     /// Somebody else gave back to the same throttle.
-    pub(crate) fn others_gave_back(&mut self, kind: Kind) {
+    pub(crate) fn other_call_refunded(&mut self, kind: Kind) {
         self.model.refund(kind, self.now);
     }
 
@@ -232,7 +232,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// What is left in the throttle now.
     pub(crate) fn tokens(&self) -> f64 {
-        self.book.shared().tokens(self.now).expect("this throttle counts")
+        self.env.shared().tokens(self.now).expect("this throttle counts")
     }
 
     /// Reports the outcome of the attempt that started as this one.
@@ -249,7 +249,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// Lets time pass without coming back: a driver that was held up.
     pub(crate) fn oversleep(&mut self, span: Ns) {
-        self.referee.punctual &= span == 0;
+        self.invariants.punctual &= span == 0;
         self.now = self.now.saturating_add(span);
     }
 
@@ -262,37 +262,37 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     }
 
     /// The future is dropped: the machine hears nothing of it, the world is dropped with it (P6).
-    pub(crate) fn drop_it(mut self) {
+    pub(crate) fn drop_call(mut self) {
         if self.end.is_none() {
-            self.referee.refund(self.now, self.model);
+            self.invariants.refund(self.now, self.model);
         }
-        let (shared, now) = (self.book.shared(), self.now);
-        drop(self.book);
+        let (shared, now) = (self.env.shared(), self.now);
+        drop(self.env);
         assert_tokens(shared, self.model, now);
     }
 
     /// Whatever comes after the end changes nothing.
-    pub(crate) fn check_the_end(&mut self) {
+    pub(crate) fn check_after_end(&mut self) {
         let end = self.end.expect("every call ends");
-        let length = self.book.call_log.len();
+        let length = self.env.call_log.len();
         for slot in 0..LIVE {
-            self.call.committed(slot, self.now, &mut self.book);
-            self.call.not_replayable(Some(slot), self.now, &mut self.book);
+            self.call.committed(slot, self.now, &mut self.env);
+            self.call.not_replayable(Some(slot), self.now, &mut self.env);
         }
-        self.call.answered(Advice::After(0), self.now, &mut self.book);
-        assert!(!self.call.wake_once(self.now.saturating_add(1), &mut self.book));
-        self.call.cancel(self.now, &mut self.book);
-        assert_eq!(self.call.command(&mut self.book), None, "a command after the end");
-        assert_eq!(self.book.call_log.len(), length, "a note after the end");
+        self.call.answered(Advice::After(0), self.now, &mut self.env);
+        assert!(!self.call.wake_once(self.now.saturating_add(1), &mut self.env));
+        self.call.cancel(self.now, &mut self.env);
+        assert_eq!(self.call.command(&mut self.env), None, "a command after the end");
+        assert_eq!(self.env.call_log.len(), length, "a note after the end");
         assert_eq!(self.call.end(), Some(end));
-        assert_tokens(self.book.shared(), self.model, self.now);
+        assert_tokens(self.env.shared(), self.model, self.now);
     }
 
     /// Carries out the commands, and has everything checked.
-    fn settle(&mut self) {
-        while let Some(command) = self.call.command(&mut self.book) {
+    fn run_commands(&mut self) {
+        while let Some(command) = self.call.command(&mut self.env) {
             assert_eq!(self.end, None, "{command:?} after the end");
-            self.obey(command);
+            self.run_command(command);
             let waits = self.starts == Starts::One && matches!(command, Command::Start(_));
             // What the commit of a sealed call cancels is cancelled at once.
             if waits && !self.call.is_committed() {
@@ -304,24 +304,24 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
 
     /// The referee reads what was noted, and compares it with the machine and the throttle.
     fn check(&mut self) {
-        let events = &self.book.call_log[self.read..];
-        self.referee.read(events, &mut self.book.asked, self.model);
-        self.read = self.book.call_log.len();
-        let referee = &self.referee;
-        assert_eq!(self.book.failed, referee.counted, "each failure is counted once (G13)");
-        let paid = referee.numbers.saturating_sub(1);
-        assert_eq!(self.book.started, paid, "each retry and hedge starts once, a first try never");
+        let events = &self.env.call_log[self.read..];
+        self.invariants.read(events, &mut self.env.asked, self.model);
+        self.read = self.env.call_log.len();
+        let invariants = &self.invariants;
+        assert_eq!(self.env.failed, invariants.counted, "each failure is counted once (G13)");
+        let paid = invariants.numbers.saturating_sub(1);
+        assert_eq!(self.env.started, paid, "each retry and hedge starts once, a first try never");
         let running: Vec<_> = self.slots();
-        assert_eq!(running.len(), referee.running(), "driver and diary disagree");
+        assert_eq!(running.len(), invariants.running(), "driver and diary disagree");
         for slot in 0..LIVE {
             assert_eq!(self.call.is_running(slot), self.running[slot].is_some(), "slot {slot}");
         }
-        assert_eq!(self.call.started() as usize, referee.started());
-        let all = (1..=self.call.started()).eq(self.handed_out.iter().copied());
+        assert_eq!(self.call.started() as usize, invariants.started());
+        let all = (1..=self.call.started()).eq(self.start_order.iter().copied());
         assert!(all, "a start that the driver never took");
-        assert_eq!(self.call.counters().attempts, referee.numbers);
-        assert_tokens(self.book.shared(), self.model, self.now);
-        match (self.call.end(), referee.end) {
+        assert_eq!(self.call.counters().attempts, invariants.numbers);
+        assert_tokens(self.env.shared(), self.model, self.now);
+        match (self.call.end(), invariants.end) {
             (None, None) => {
                 let waits = self.asking.is_some() || self.awaiting.is_some();
                 let timer = self.call.wake_at();
@@ -341,7 +341,7 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
     fn never_comes(&self) -> bool {
         let rules = self.policy.rules();
         rules.hedge.is_some()
-            || self.book.call_log.iter().any(|(at, event)| {
+            || self.env.call_log.iter().any(|(at, event)| {
                 matches!(event, Event::RetryScheduled { after, .. }
                 if at.saturating_add(*after) == Ns::MAX)
                     || matches!(event, Event::ThrottleAnswered(Grant::After(debt, _))
@@ -349,22 +349,22 @@ impl<'p, 't, 'm, const LIVE: usize> Play<'p, 't, 'm, LIVE> {
             })
     }
 
-    fn obey(&mut self, command: Command) {
+    fn run_command(&mut self, command: Command) {
         match command {
             Command::Cancel(slot) => {
                 assert!(self.running[slot].take().is_some(), "cancels what does not run");
             }
             Command::Start(start) => {
                 assert_eq!(self.running[start.slot], None, "a slot for two");
-                let in_order = self.handed_out.last().is_none_or(|last| *last < start.attempt);
+                let in_order = self.start_order.last().is_none_or(|last| *last < start.attempt);
                 assert!(in_order, "starts are handed out in their order");
                 self.running[start.slot] = Some(start.attempt);
-                self.handed_out.push(start.attempt);
+                self.start_order.push(start.attempt);
                 self.started.push(start);
             }
             Command::Ask(failure) => self.asking = Some(failure),
             Command::Await(cost) => {
-                assert_eq!(Some(cost), self.book.last_cost, "the throttle was asked for another");
+                assert_eq!(Some(cost), self.env.last_cost, "the throttle was asked for another");
                 self.awaiting = Some(cost);
             }
             Command::End(end) => {

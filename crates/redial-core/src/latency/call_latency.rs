@@ -12,9 +12,9 @@ use crate::{Directive, Event, HedgeDelay};
 /// and whether its hedge won.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLatency {
-    began: Ns,
+    started_at: Ns,
     /// The delay of its hedges is the pace's.
-    paced: bool,
+    hedged_by_estimate: bool,
     /// Its hedge was sent by the delay.
     hedged: bool,
     stage: Stage,
@@ -26,56 +26,61 @@ enum Stage {
     Running,
     /// It was counted when its hedge was sent.
     Counted,
-    OverLimitAction,
+    Done,
 }
 
 impl CallLatency {
     /// A call that begins with this word of its pace.
     #[must_use]
     pub const fn new(delay: Option<HedgeDelay>) -> Self {
-        CallLatency { began: 0, paced: delay.is_some(), hedged: false, stage: Stage::Running }
+        CallLatency {
+            started_at: 0,
+            hedged_by_estimate: delay.is_some(),
+            hedged: false,
+            stage: Stage::Running,
+        }
     }
 
     /// Whether the moments of further notes matter.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.stage != Stage::OverLimitAction
+        self.stage != Stage::Done
     }
 
     /// Takes a note of the call.
     pub fn record(&mut self, at: Ns, event: &Event, estimator: &LatencyEstimator) {
-        if self.stage == Stage::OverLimitAction {
+        if self.stage == Stage::Done {
             return;
         }
-        let took = at.saturating_sub(self.began);
+        let took = at.saturating_sub(self.started_at);
         match *event {
-            Event::AttemptStarted { attempt: 1, .. } => self.began = at,
+            Event::AttemptStarted { attempt: 1, .. } => self.started_at = at,
             Event::AttemptStarted { .. } if !self.hedged => {
                 self.hedged = true;
                 if estimator.record_hedge_sent(took) {
                     self.stage = Stage::Counted;
                 }
             }
-            Event::Committed { attempt } => self.answered(attempt, took, estimator),
+            Event::Committed { attempt } => self.record_answer(attempt, took, estimator),
             Event::AttemptOutcome { attempt, classification }
                 if classification.directive == Directive::Succeed =>
             {
-                self.answered(attempt, took, estimator);
+                self.record_answer(attempt, took, estimator);
             }
             Event::AttemptCancelled { attempt: 1 } => {
-                self.still_running(took, estimator);
+                self.record_unanswered(took, estimator);
                 self.end(estimator, LatencyEstimator::hedge_lost);
             }
             Event::AttemptOutcome { attempt: 1, .. } | Event::NotReplayable => {
-                self.stage = Stage::OverLimitAction
+                self.stage = Stage::Done
             }
             _ => {}
         }
     }
 
-    fn answered(&mut self, attempt: u32, took: Ns, estimator: &LatencyEstimator) {
+    fn record_answer(&mut self, attempt: u32, took: Ns, estimator: &LatencyEstimator) {
         if attempt > 1 {
-            self.still_running(took, estimator);
+            self.record_unanswered(took, estimator);
             self.end(estimator, LatencyEstimator::hedge_won);
         } else {
             if self.stage == Stage::Running {
@@ -86,7 +91,7 @@ impl CallLatency {
     }
 
     /// The first attempt has not answered, and will not be waited for.
-    fn still_running(&self, took: Ns, estimator: &LatencyEstimator) {
+    fn record_unanswered(&self, took: Ns, estimator: &LatencyEstimator) {
         if self.stage == Stage::Running {
             estimator.record_latency_above(took);
         }
@@ -94,10 +99,10 @@ impl CallLatency {
 
     fn end(&mut self, estimator: &LatencyEstimator, hedge: fn(&LatencyEstimator)) {
         // Another delay says nothing about hedges at this one.
-        if self.hedged && self.paced {
+        if self.hedged && self.hedged_by_estimate {
             hedge(estimator);
         }
-        self.stage = Stage::OverLimitAction;
+        self.stage = Stage::Done;
     }
 }
 
@@ -117,7 +122,7 @@ mod tests {
 
     /// What a pace that has heard of one latency of 10 ms knows after these notes, which begin at
     /// some moment: estimate in whole ms, samples, share of wins.
-    fn told(events: &[(Ns, Event)]) -> (u128, u32, Option<f64>) {
+    fn estimate_after(events: &[(Ns, Event)]) -> (u128, u32, Option<f64>) {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
         estimator.record_latency(10 * MS);
         let mut call_latency = CallLatency::new(estimator.delay());
@@ -132,71 +137,75 @@ mod tests {
     fn an_answer_is_timed_from_its_start_to_its_headers_or_its_status() {
         let headers = Event::Committed { attempt: 1 };
         let ended = outcome(1, Directive::Succeed);
-        assert_eq!(told(&[(0, FIRST), (20, headers), (900, ended)]), (18, 2, None));
-        assert_eq!(told(&[(0, FIRST), (20, ended)]), (18, 2, None));
-        assert_eq!(told(&[(0, FIRST), (10, ended)]), (9, 2, None), "not above is below");
-        assert_eq!(told(&[(5, FIRST), (15, headers), (900, ended)]), (9, 2, None));
+        assert_eq!(estimate_after(&[(0, FIRST), (20, headers), (900, ended)]), (18, 2, None));
+        assert_eq!(estimate_after(&[(0, FIRST), (20, ended)]), (18, 2, None));
+        assert_eq!(estimate_after(&[(0, FIRST), (10, ended)]), (9, 2, None), "not above is below");
+        assert_eq!(estimate_after(&[(5, FIRST), (15, headers), (900, ended)]), (9, 2, None));
     }
 
     #[test]
     fn an_attempt_whose_hedge_was_sent_counts_once_as_above_whoever_answers() {
         let cancelled = (12, Event::AttemptCancelled { attempt: 1 });
         let won = [(0, FIRST), (10, HEDGE), (12, Event::Committed { attempt: 2 }), cancelled];
-        assert_eq!(told(&won[..2]), (18, 2, None), "as soon as the hedge is sent");
-        assert_eq!(told(&won), (18, 2, Some(1.0)));
+        assert_eq!(estimate_after(&won[..2]), (18, 2, None), "as soon as the hedge is sent");
+        assert_eq!(estimate_after(&won), (18, 2, Some(1.0)));
         let trailers = [won[0], won[1], (12, outcome(2, Directive::Succeed)), cancelled];
-        assert_eq!(told(&trailers), (18, 2, Some(1.0)));
+        assert_eq!(estimate_after(&trailers), (18, 2, Some(1.0)));
         let lost = [won[0], won[1], (12, Event::Committed { attempt: 1 })];
-        assert_eq!(told(&lost), (18, 2, Some(0.0)));
+        assert_eq!(estimate_after(&lost), (18, 2, Some(0.0)));
         let deadline = [won[0], won[1], (900, Event::AttemptCancelled { attempt: 1 })];
-        assert_eq!(told(&deadline), (18, 2, Some(0.0)));
+        assert_eq!(estimate_after(&deadline), (18, 2, Some(0.0)));
     }
 
     #[test]
     fn further_hedges_say_nothing_more_of_the_first_attempt() {
         let third = (20, Event::AttemptStarted { attempt: 3, number: 3 });
-        assert_eq!(told(&[(0, FIRST), (10, HEDGE), third]), (18, 2, None));
+        assert_eq!(estimate_after(&[(0, FIRST), (10, HEDGE), third]), (18, 2, None));
     }
 
     #[test]
     fn a_hedge_before_the_estimate_says_only_what_is_certain() {
         // The hedge was sent at 5 ms, say by a cap, when nobody knew.
         let early = [(0, FIRST), (5, HEDGE)];
-        assert_eq!(told(&early), (10, 1, None));
-        let won = |at| told(&[early[0], early[1], (at, Event::Committed { attempt: 2 })]);
+        assert_eq!(estimate_after(&early), (10, 1, None));
+        let won = |at| estimate_after(&[early[0], early[1], (at, Event::Committed { attempt: 2 })]);
         assert_eq!(won(7), (10, 2, Some(1.0)), "it may have answered at 8 ms or at 80");
         assert_eq!(won(10), (18, 2, Some(1.0)), "it is slower than 10 ms for certain");
-        let itself = |at| told(&[early[0], early[1], (at, Event::Committed { attempt: 1 })]);
+        let itself =
+            |at| estimate_after(&[early[0], early[1], (at, Event::Committed { attempt: 1 })]);
         assert_eq!(itself(7), (9, 2, Some(0.0)));
         assert_eq!(itself(70), (18, 2, Some(0.0)));
     }
 
     #[test]
     fn who_is_cancelled_or_runs_into_the_deadline_took_longer_than_that() {
-        assert_eq!(told(&[(0, FIRST), (9, Event::AttemptCancelled { attempt: 1 })]), (10, 2, None));
         assert_eq!(
-            told(&[(0, FIRST), (11, Event::AttemptCancelled { attempt: 1 })]),
+            estimate_after(&[(0, FIRST), (9, Event::AttemptCancelled { attempt: 1 })]),
+            (10, 2, None)
+        );
+        assert_eq!(
+            estimate_after(&[(0, FIRST), (11, Event::AttemptCancelled { attempt: 1 })]),
             (18, 2, None)
         );
-        let attempt_timeout_action = [(0, FIRST), (11, Event::AttemptTimedOut { attempt: 1 })];
+        let timed_out = [(0, FIRST), (11, Event::AttemptTimedOut { attempt: 1 })];
         let cancelled = (11, Event::AttemptCancelled { attempt: 1 });
-        assert_eq!(
-            told(&[attempt_timeout_action[0], attempt_timeout_action[1], cancelled]),
-            (18, 2, None)
-        );
+        assert_eq!(estimate_after(&[timed_out[0], timed_out[1], cancelled]), (18, 2, None));
     }
 
     #[test]
     fn failures_replacements_and_what_is_sealed_say_nothing() {
         let failed = outcome(1, Directive::Retry(Failure::server()));
         let answered = (30, Event::Committed { attempt: 2 });
-        assert_eq!(told(&[(0, FIRST), (20, failed), (20, HEDGE), answered]), (10, 1, None));
+        assert_eq!(
+            estimate_after(&[(0, FIRST), (20, failed), (20, HEDGE), answered]),
+            (10, 1, None)
+        );
         let replaced = (20, Event::AttemptStarted { attempt: 2, number: 1 });
-        assert_eq!(told(&[(0, FIRST), (20, failed), replaced, answered]), (10, 1, None));
-        assert_eq!(told(&[(0, FIRST), (20, outcome(1, Directive::Fail))]), (10, 1, None));
-        let sealed =
+        assert_eq!(estimate_after(&[(0, FIRST), (20, failed), replaced, answered]), (10, 1, None));
+        assert_eq!(estimate_after(&[(0, FIRST), (20, outcome(1, Directive::Fail))]), (10, 1, None));
+        let not_replayable =
             [(0, FIRST), (20, Event::NotReplayable), (20, Event::Committed { attempt: 1 })];
-        assert_eq!(told(&sealed), (10, 1, None));
+        assert_eq!(estimate_after(&not_replayable), (10, 1, None));
     }
 
     #[test]

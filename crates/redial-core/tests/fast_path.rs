@@ -53,45 +53,51 @@ fn any_script() -> impl Strategy<Value = Script> {
 }
 
 /// What a side can show of a call: its diary, what it remembered, and when it was over.
-struct Shown {
+struct Played {
     call_log: Vec<(Ns, Event)>,
     counters: CallCounters,
     now: Ns,
 }
 
 /// The driver of a plain policy: it writes itself what the machine would write.
-fn by_ledger(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
-    let mut book = TestEnvironment::new(spec, shared, script.seed);
+fn run_counters(
+    policy: &Policy,
+    script: &Script,
+    spec: &Spec,
+    shared: &Shared,
+    start: Ns,
+) -> Played {
+    let mut env = TestEnvironment::new(spec, shared, script.seed);
     let (mut counters, mut now) = (CallCounters::new(start), start);
     if !script.idempotent {
         counters.set(CallCounters::NOT_IDEMPOTENT);
     }
-    book.record(now, Event::CallStarted { deadline: None, idempotent: script.idempotent });
+    env.record(now, Event::CallStarted { deadline: None, idempotent: script.idempotent });
     let mut attempts = script.attempts.iter();
     let (stop_reason, attempt) = loop {
         counters.attempts += 1;
         if counters.attempts > 1 {
-            book.started();
+            env.started();
         }
         let attempt = counters.attempts;
-        book.record(now, Event::AttemptStarted { attempt, number: attempt });
+        env.record(now, Event::AttemptStarted { attempt, number: attempt });
         let Some(&(takes, classification)) = attempts.next() else {
-            book.record(now, Event::AttemptCancelled { attempt });
+            env.record(now, Event::AttemptCancelled { attempt });
             break (StopReason::Cancelled, None);
         };
         now += takes;
-        book.record(now, Event::AttemptOutcome { attempt, classification });
+        env.record(now, Event::AttemptOutcome { attempt, classification });
         let failure = match classification.directive {
             Directive::Succeed => break (StopReason::Succeeded, Some(attempt)),
             Directive::Fail => {
                 if classification.drains {
-                    book.failed();
+                    env.failed();
                 }
                 break (StopReason::NotRetryable, Some(attempt));
             }
             Directive::Retry(failure) => failure,
         };
-        match decide(policy, &mut counters, &failure, Advice::None, now, NEVER, &mut book) {
+        match decide(policy, &mut counters, &failure, Advice::None, now, NEVER, &mut env) {
             Verdict::Retry { after, paid } => {
                 assert!(paid, "a plain policy pays when it decides");
                 let due = now.saturating_add(after);
@@ -107,90 +113,96 @@ fn by_ledger(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, sta
         }
     };
     match stop_reason {
-        StopReason::Succeeded => book.succeeded(),
-        StopReason::Cancelled => book.call_cancelled(),
-        _ => book.call_failed(),
+        StopReason::Succeeded => env.succeeded(),
+        StopReason::Cancelled => env.call_cancelled(),
+        _ => env.call_failed(),
     }
-    book.record(now, Event::CallEnded { stop_reason, attempt });
-    Shown { call_log: std::mem::take(&mut book.call_log), counters, now }
+    env.record(now, Event::CallEnded { stop_reason, attempt });
+    Played { call_log: std::mem::take(&mut env.call_log), counters, now }
 }
 
 /// The machine, with nothing around it but time.
-fn by_machine(policy: &Policy, script: &Script, spec: &Spec, shared: &Shared, start: Ns) -> Shown {
-    let mut book = TestEnvironment::new(spec, shared, script.seed);
+fn run_state_machine(
+    policy: &Policy,
+    script: &Script,
+    spec: &Spec,
+    shared: &Shared,
+    start: Ns,
+) -> Played {
+    let mut env = TestEnvironment::new(spec, shared, script.seed);
     let params = CallParams { idempotent: script.idempotent, ..CallParams::default() };
-    let call = Call::begin(policy, params, start, &mut book);
-    play(call, book, &script.attempts, script.drops_in_pause, start)
+    let call = Call::begin(policy, params, start, &mut env);
+    run(call, env, &script.attempts, script.drops_in_pause, start)
 }
 
 /// Plays what a call meets from now on.
-fn play(
+fn run(
     mut call: Call<&Policy, 1>,
-    mut book: TestEnvironment<'_>,
+    mut env: TestEnvironment<'_>,
     attempts: &[(Ns, Classification)],
     drops_in_pause: bool,
     mut now: Ns,
-) -> Shown {
+) -> Played {
     let mut attempts = attempts.iter();
     loop {
-        match call.command(&mut book) {
+        match call.command(&mut env) {
             Some(Command::Start(started)) => match attempts.next() {
                 Some(&(takes, classification)) => {
                     now += takes;
                     assert_eq!(call.wake_at(), None, "a plain attempt has no timer");
-                    call.outcome(started.slot, classification, now, &mut book);
+                    call.outcome(started.slot, classification, now, &mut env);
                 }
-                None => call.cancel(now, &mut book),
+                None => call.cancel(now, &mut env),
             },
             Some(Command::Cancel(_)) => {}
             Some(Command::End(_)) => break,
             Some(other) => panic!("a plain policy never asks: {other:?}"),
             None => match call.wake_at() {
                 Some(_) if attempts.len() == 0 && drops_in_pause => {
-                    call.cancel(now, &mut book);
+                    call.cancel(now, &mut env);
                 }
                 Some(at) => {
                     now = at;
-                    call.wake_once(now, &mut book);
+                    call.wake_once(now, &mut env);
                 }
-                None => call.cancel(now, &mut book),
+                None => call.cancel(now, &mut env),
             },
         }
     }
-    Shown { call_log: std::mem::take(&mut book.call_log), counters: *call.counters(), now }
+    Played { call_log: std::mem::take(&mut env.call_log), counters: *call.counters(), now }
 }
 
 /// How the first attempt of a call begins.
 #[derive(Clone, Copy, Debug)]
-struct Opening {
+struct FirstOutcome {
     commits: bool,
     takes: Ns,
     classification: Classification,
 }
 
-fn any_opening() -> impl Strategy<Value = Opening> {
+fn any_first_outcome() -> impl Strategy<Value = FirstOutcome> {
     let proof = prop::option::of(prop_oneof![Just(Proof::Unsent), Just(Proof::Unprocessed)]);
     let takes = any_span().prop_map(|span| ns(span.min(s(1))));
     (any::<bool>(), takes, any_directive(), proof, any::<bool>()).prop_map(
         |(commits, takes, directive, proof, drains)| {
             let classification = Classification { directive, proof, drains };
-            Opening { commits, takes, classification }
+            FirstOutcome { commits, takes, classification }
         },
     )
 }
 
 /// A machine that is begun with the call.
-fn begun_at_once<'p>(
+fn started_eagerly<'p>(
     policy: &'p Policy,
     params: CallParams,
     commits: bool,
     start: Ns,
-    book: &mut TestEnvironment<'_>,
+    env: &mut TestEnvironment<'_>,
 ) -> Call<&'p Policy, 1> {
-    let mut call = Call::begin(policy, params, start, book);
-    assert!(matches!(call.command(book), Some(Command::Start(_))));
+    let mut call = Call::begin(policy, params, start, env);
+    assert!(matches!(call.command(env), Some(Command::Start(_))));
     if commits {
-        call.committed(0, start, book);
+        call.committed(0, start, env);
     }
     call
 }
@@ -209,18 +221,18 @@ proptest! {
         scripts in prop::collection::vec(any_script(), 1..4),
     ) {
         prop_assert!(policy.is_plain());
-        let (ledgers, machines) = (spec.build(), spec.build());
+        let (by_counters, by_call) = (spec.build(), spec.build());
         let mut now = 0;
         for script in &scripts {
-            let one = by_ledger(&policy, script, &spec, &ledgers, now);
-            let other = by_machine(&policy, script, &spec, &machines, now);
+            let one = run_counters(&policy, script, &spec, &by_counters, now);
+            let other = run_state_machine(&policy, script, &spec, &by_call, now);
             for (mine, yours) in one.call_log.iter().zip(&other.call_log) {
                 prop_assert_eq!(mine, yours);
             }
             prop_assert_eq!(one.call_log.len(), other.call_log.len());
             prop_assert_eq!(one.counters, other.counters);
             prop_assert_eq!(one.now, other.now);
-            prop_assert_eq!(ledgers.tokens(now), machines.tokens(now));
+            prop_assert_eq!(by_counters.tokens(now), by_call.tokens(now));
             now = one.now;
         }
     }
@@ -232,36 +244,36 @@ proptest! {
         policy in plain_policy(),
         transparent_retries in any::<bool>(),
         spec in any_throttle(),
-        opening in any_opening(),
+        first_outcome in any_first_outcome(),
         script in any_script(),
         before in 0..3,
     ) {
         // One with a backoff of its own cannot be made anew of its rules.
         let policy = Policy::try_new(Rules { transparent_retries, ..*policy.rules() }).unwrap_or(policy);
         let params = CallParams { idempotent: script.idempotent, ..CallParams::default() };
-        let Opening { commits, takes, classification } = opening;
+        let FirstOutcome { commits, takes, classification } = first_outcome;
         let (at_once, late) = (spec.build(), spec.build());
         for _ in 0..before {
             at_once.failed();
             late.failed();
         }
-        let mut book = TestEnvironment::new(&spec, &at_once, script.seed);
-        let mut call = begun_at_once(&policy, params, commits, 0, &mut book);
+        let mut env = TestEnvironment::new(&spec, &at_once, script.seed);
+        let mut call = started_eagerly(&policy, params, commits, 0, &mut env);
         let mut other = TestEnvironment::new(&spec, &late, script.seed);
         let mut first = FirstAttempt::of(&policy, params).expect("nothing runs against a clock");
         if commits {
             first.committed();
         }
-        call.outcome(0, classification, takes, &mut book);
+        call.outcome(0, classification, takes, &mut env);
         if classification.directive == Directive::Succeed {
             first.succeeded(&late);
-            prop_assert!(matches!(call.command(&mut book), Some(Command::End(end)) if end.stop_reason == StopReason::Succeeded));
+            prop_assert!(matches!(call.command(&mut env), Some(Command::End(end)) if end.stop_reason == StopReason::Succeeded));
         } else {
-            let mut begun: Call<_, 1> = first.begin(&policy, 0, &mut other);
-            begun.outcome(0, classification, takes, &mut other);
+            let mut late_call: Call<_, 1> = first.begin(&policy, 0, &mut other);
+            late_call.outcome(0, classification, takes, &mut other);
             let attempts = &script.attempts;
-            let one = play(call, book, attempts, script.drops_in_pause, takes);
-            let two = play(begun, other, attempts, script.drops_in_pause, takes);
+            let one = run(call, env, attempts, script.drops_in_pause, takes);
+            let two = run(late_call, other, attempts, script.drops_in_pause, takes);
             prop_assert_eq!(one.call_log, two.call_log);
             prop_assert_eq!(one.counters, two.counters);
             prop_assert_eq!(one.now, two.now);
@@ -282,17 +294,17 @@ proptest! {
         // What is due at the start is done when the machine begins.
         prop_assume!(first > start);
         let shared = spec.build();
-        let mut book = TestEnvironment::new(&spec, &shared, 1);
+        let mut env = TestEnvironment::new(&spec, &shared, 1);
         let mut call: Call<_, LIVE_MAX> =
-            Call::begin(&policy, CallParams::default(), start, &mut book);
-        prop_assert!(matches!(call.command(&mut book), Some(Command::Start(_))));
+            Call::begin(&policy, CallParams::default(), start, &mut env);
+        prop_assert!(matches!(call.command(&mut env), Some(Command::Start(_))));
         prop_assert_eq!(call.wake_at().unwrap_or(NEVER), first);
-        let began = matches!(book.call_log[..], [(_, Event::CallStarted { .. }), (_, Event::AttemptStarted { .. })]);
-        prop_assert!(began, "{:?}", book.call_log);
-        prop_assert_eq!(call.command(&mut book), None);
+        let began = matches!(env.call_log[..], [(_, Event::CallStarted { .. }), (_, Event::AttemptStarted { .. })]);
+        prop_assert!(began, "{:?}", env.call_log);
+        prop_assert_eq!(call.command(&mut env), None);
         let before = first - 1;
-        prop_assert!(!call.wake_once(before, &mut book));
-        prop_assert!(first == NEVER || call.wake_once(first, &mut book));
+        prop_assert!(!call.wake_once(before, &mut env));
+        prop_assert!(first == NEVER || call.wake_once(first, &mut env));
     }
 
     #[test]

@@ -19,11 +19,11 @@
 //! Invariant: every change is one compare-and-swap of the whole word; readers see one moment.
 //! The same inputs in the same order give the same word: no clock is read, and nothing is drawn.
 
-mod call;
+mod call_latency;
 mod hedge_at;
 mod state;
 
-pub use call::CallLatency;
+pub use call_latency::CallLatency;
 pub use hedge_at::{HedgeAt, HedgeAtBuilder, QUANTILE_MAX, QUANTILE_MIN};
 
 use core::time::Duration;
@@ -48,13 +48,13 @@ pub const PROBE_AFTER: u32 = 16;
 /// between is counted as above: otherwise the busier a method is, the more would not count at all,
 /// and its estimate would be too low. More than this would let the calls of one moment, which all
 /// waited for the same estimate, drive it without end.
-const MOVED: u32 = OCTAVE / 4;
+const DRIFT_MAX: u32 = OCTAVE / 4;
 
 /// How long the attempts of one method take, and whether hedges pay.
 #[derive(Debug)]
 pub struct LatencyEstimator {
     /// A [`EstimatorState`]; publishes nothing but itself, so every access is relaxed.
-    word: AtomicU64,
+    state: AtomicU64,
     at: HedgeAt,
 }
 
@@ -80,21 +80,21 @@ impl LatencyEstimator {
         /// A pace that has heard of nothing; works in a `static`.
         #[must_use]
         pub fn new(at: HedgeAt) -> Self {
-            LatencyEstimator { word: AtomicU64::new(0), at }
+            LatencyEstimator { state: AtomicU64::new(0), at }
         }
     }
 
     /// When the hedges of a call that begins now follow; `None`: there are too few samples to say.
     #[must_use]
     pub fn delay(&self) -> Option<HedgeDelay> {
-        self.delay_of(EstimatorState::from(self.word.load(Ordering::Relaxed)))
+        self.delay_of(EstimatorState::from(self.state.load(Ordering::Relaxed)))
     }
 
     /// An attempt took this long to answer.
     pub fn record_latency(&self, latency: Ns) {
         let latency = scale(latency);
-        self.change(|word| {
-            word.sample(latency, latency > word.estimate, self.at);
+        self.change(|state| {
+            state.sample(latency, latency > state.estimate, self.at);
             true
         });
     }
@@ -105,11 +105,11 @@ impl LatencyEstimator {
     /// that it is used.
     pub fn record_latency_above(&self, waited: Ns) {
         let waited = scale(waited);
-        self.change(|word| {
-            if waited >= word.estimate {
-                word.sample(waited, true, self.at);
+        self.change(|state| {
+            if waited >= state.estimate {
+                state.sample(waited, true, self.at);
             } else {
-                word.count();
+                state.count();
             }
             true
         });
@@ -120,10 +120,10 @@ impl LatencyEstimator {
     /// nothing is counted yet.
     pub fn record_hedge_sent(&self, waited: Ns) -> bool {
         let waited = scale(waited);
-        self.change(|word| {
-            let known = waited.saturating_add(MOVED) >= word.estimate;
+        self.change(|state| {
+            let known = waited.saturating_add(DRIFT_MAX) >= state.estimate;
             if known {
-                word.sample(waited, true, self.at);
+                state.sample(waited, true, self.at);
             }
             known
         })
@@ -131,20 +131,20 @@ impl LatencyEstimator {
 
     /// A hedge that was sent by the delay answered before the attempt that it stood in for.
     pub fn hedge_won(&self) {
-        self.change(|word| {
-            word.raced();
-            word.rate += (RATE_FULL - word.rate).div_ceil(word.races);
-            word.judge(0);
+        self.change(|state| {
+            state.count_hedge();
+            state.rate += (RATE_FULL - state.rate).div_ceil(state.races);
+            state.update_stopped(0);
             true
         });
     }
 
     /// A hedge that was sent by the delay was in vain.
     pub fn hedge_lost(&self) {
-        self.change(|word| {
-            word.raced();
-            word.rate -= word.rate.div_ceil(word.races);
-            word.judge(PROBE_AFTER);
+        self.change(|state| {
+            state.count_hedge();
+            state.rate -= state.rate.div_ceil(state.races);
+            state.update_stopped(PROBE_AFTER);
             true
         });
     }
@@ -152,36 +152,37 @@ impl LatencyEstimator {
     /// What is known now.
     #[must_use]
     pub fn read(&self) -> LatencyEstimate {
-        let word = EstimatorState::from(self.word.load(Ordering::Relaxed));
+        let state = EstimatorState::from(self.state.load(Ordering::Relaxed));
         LatencyEstimate {
-            estimate: (word.samples > 0).then(|| duration(unscale(word.estimate))),
-            samples: word.samples,
-            delay: self.delay_of(word),
-            win_rate: (word.races > 0).then(|| f64::from(word.rate) / f64::from(RATE_FULL)),
-            is_stopped: word.stopped,
+            estimate: (state.samples > 0).then(|| duration(unscale(state.estimate))),
+            samples: state.samples,
+            delay: self.delay_of(state),
+            win_rate: (state.races > 0).then(|| f64::from(state.rate) / f64::from(RATE_FULL)),
+            is_stopped: state.stopped,
         }
     }
 
-    fn delay_of(&self, word: EstimatorState) -> Option<HedgeDelay> {
-        if word.samples < self.at.samples {
+    fn delay_of(&self, state: EstimatorState) -> Option<HedgeDelay> {
+        if state.samples < self.at.samples {
             None
-        } else if word.stopped && word.slow > 0 {
+        } else if state.stopped && state.slow_until_probe > 0 {
             Some(HedgeDelay::Never)
         } else {
-            Some(HedgeDelay::After(unscale(word.estimate).clamp(self.at.floor, self.at.cap)))
+            Some(HedgeDelay::After(unscale(state.estimate).clamp(self.at.floor, self.at.cap)))
         }
     }
 
     /// Puts what the function makes of the word in its place; false if it has nothing to change.
     fn change(&self, change: impl Fn(&mut EstimatorState) -> bool) -> bool {
-        let mut now = self.word.load(Ordering::Relaxed);
+        let mut now = self.state.load(Ordering::Relaxed);
         loop {
-            let mut word = EstimatorState::from(now);
-            if !change(&mut word) {
+            let mut state = EstimatorState::from(now);
+            if !change(&mut state) {
                 return false;
             }
-            let next = u64::from(word);
-            match self.word.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed) {
+            let next = u64::from(state);
+            match self.state.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(current) => now = current,
             }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     fn estimate(estimator: &LatencyEstimator) -> Ns {
-        unscale(EstimatorState::from(estimator.word.load(Ordering::Relaxed)).estimate)
+        unscale(EstimatorState::from(estimator.state.load(Ordering::Relaxed)).estimate)
     }
 
     #[test]
@@ -262,7 +263,12 @@ mod tests {
 
     /// Plays so many hedges, of which so many in a hundred win, and returns how often it stopped or
     /// went on.
-    fn race(estimator: &LatencyEstimator, hedges: u32, percent: u64, random: &mut Random) -> u32 {
+    fn run_hedges(
+        estimator: &LatencyEstimator,
+        hedges: u32,
+        percent: u64,
+        random: &mut Random,
+    ) -> u32 {
         let mut switches = 0;
         for _ in 0..hedges {
             let before = estimator.read().is_stopped;
@@ -294,8 +300,12 @@ mod tests {
         let estimator = estimator(0.5);
         estimator.record_latency(10 * MS);
         (0..RACES).for_each(|_| estimator.hedge_lost());
-        for slow in 1..=PROBE_AFTER {
-            assert_eq!(estimator.delay(), Some(HedgeDelay::Never), "before slow call {slow}");
+        for slow_until_probe in 1..=PROBE_AFTER {
+            assert_eq!(
+                estimator.delay(),
+                Some(HedgeDelay::Never),
+                "before slow call {slow_until_probe}"
+            );
             estimator.record_latency(1);
             estimator.record_latency(NEVER);
         }
@@ -320,7 +330,7 @@ mod tests {
         {
             let estimator = estimator(0.9);
             // Thirty in a hundred is where it hesitates: there it changes its mind once in a hundred.
-            let switches = race(&estimator, 2_000, percent, &mut random);
+            let switches = run_hedges(&estimator, 2_000, percent, &mut random);
             assert!(switches <= most, "{percent} %: {switches} switches");
             assert_eq!(estimator.read().is_stopped, stops, "{percent} %");
         }

@@ -3,7 +3,7 @@
 use core::ops::Deref;
 use core::time::Duration;
 
-use super::{Call, Phase, Wanted};
+use super::{Call, GrantRequest, Phase};
 use crate::decide;
 use crate::time::{NEVER, Ns, ns};
 use crate::{Environment, Hint, HintRule, Kind, Policy, StopReason};
@@ -40,57 +40,59 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         let fixed = matches!(
             self.phase,
             Phase::Hedge { pushback: true }
-                | Phase::Lent { .. }
+                | Phase::PaidHedge { .. }
                 | Phase::StartNow
-                | Phase::Granting(_)
+                | Phase::AwaitGrant(_)
         );
         match failure.hint {
-            _ if self.stopped.is_some() => {}
+            _ if self.stopped_by.is_some() => {}
             Hint::Stop => {
-                self.stopped = Some(StopReason::ServerRefused);
-                self.drop_what_waits();
+                self.stopped_by = Some(StopReason::ServerRefused);
+                self.clear_pending();
             }
-            Hint::After(wish) => {
+            Hint::After(requested) => {
                 let most = match self.policy.rules().hint {
                     HintRule::Exact(Some(most)) => ns(most),
                     _ => NEVER,
                 };
-                let at = now.saturating_add(ns(wish).min(most));
+                let at = now.saturating_add(ns(requested).min(most));
                 match &mut self.phase {
-                    Phase::Granting(wanted) => wanted.not_before = at,
-                    Phase::Lent { ready } => self.at = at.max(*ready),
-                    Phase::StartNow => (self.phase, self.at) = (Phase::Lent { ready: now }, at),
+                    Phase::AwaitGrant(request) => request.not_before = at,
+                    Phase::PaidHedge { ready } => self.timer_at = at.max(*ready),
+                    Phase::StartNow => {
+                        (self.phase, self.timer_at) = (Phase::PaidHedge { ready: now }, at)
+                    }
                     phase => {
                         *phase = Phase::Hedge { pushback: true };
-                        self.at = at;
+                        self.timer_at = at;
                     }
                 }
-                self.send_if_due(now, env);
+                self.send_hedge_if_due(now, env);
             }
             Hint::None if fixed => {}
-            Hint::None if now < self.deadline => self.hedge(failure.kind, now, env),
+            Hint::None if now < self.deadline => self.request_hedge(failure.kind, now, env),
             // Nothing starts at the deadline's moment, which ends the call now.
             Hint::None => {
                 self.phase = Phase::Hedge { pushback: false };
-                self.at = now;
+                self.timer_at = now;
             }
         }
-        self.end_if_nothing_is_left(now, env);
+        self.end_if_idle(now, env);
     }
 
     /// Sends the next hedge, if the throttle allows it (decision G14).
-    pub(super) fn hedge(&mut self, kind: Kind, now: Ns, env: &mut impl Environment) {
+    pub(super) fn request_hedge(&mut self, kind: Kind, now: Ns, env: &mut impl Environment) {
         self.phase = Phase::Idle;
-        self.at = NEVER;
-        let wanted = Wanted::new(kind, 0);
-        let grant = decide::ask(env, wanted.cost, now);
-        self.use_grant(grant, wanted, now, env);
+        self.timer_at = NEVER;
+        let request = GrantRequest::new(kind, 0);
+        let grant = decide::request_grant(env, request.cost, now);
+        self.apply_grant(grant, request, now, env);
     }
 
     /// Sends a hedge that is due at once, without a timer (P5).
-    pub(super) fn send_if_due(&mut self, now: Ns, env: &mut impl Environment) {
-        if self.at <= now && now < self.deadline {
-            self.phase_due(now, env);
+    pub(super) fn send_hedge_if_due(&mut self, now: Ns, env: &mut impl Environment) {
+        if self.timer_at <= now && now < self.deadline {
+            self.handle_phase_timer(now, env);
         }
     }
 
@@ -99,25 +101,25 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         if self.policy.rules().hedge.is_none() {
             return;
         }
-        if self.end.is_some() || self.is_committed() || self.stopped.is_some() {
+        if self.end.is_some() || self.is_committed() || self.stopped_by.is_some() {
             return;
         }
         match self.hedge_after {
             NEVER => {}
             // G16: without a delay all start in the same moment, one command after the other.
-            0 if self.seen < self.deadline => self.phase = Phase::HedgeNow,
+            0 if self.last_input_at < self.deadline => self.phase = Phase::HedgeNow,
             delay => {
                 self.phase = Phase::Hedge { pushback: false };
-                self.at = self.seen.saturating_add(delay);
+                self.timer_at = self.last_input_at.saturating_add(delay);
             }
         }
     }
 
     /// Ends a call of which nothing runs and nothing is to come (decision G21).
-    pub(super) fn end_if_nothing_is_left(&mut self, now: Ns, env: &mut impl Environment) {
+    pub(super) fn end_if_idle(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
-            let stop_reason = self.stopped.unwrap_or(StopReason::AttemptsExhausted);
-            self.finish(stop_reason, self.failed, now, env);
+            let stop_reason = self.stopped_by.unwrap_or(StopReason::AttemptsExhausted);
+            self.finish(stop_reason, self.failed_attempt, now, env);
         }
     }
 }

@@ -55,12 +55,12 @@ fn a_diary_is_read_or_refused_with_its_line() {
         {\"at\":6,\"note\":\"granted\",\"grant\":\"after\",\"after\":3,\"taken\":5}\n\
         {\"at\":9,\"note\":\"ended\",\"why\":\"deadline\"}\n";
     fuzz(&[SAMPLE], |text| match CallLog::from_json_lines(text) {
-        Ok(diary) => {
-            let again = CallLog::from_json_lines(&diary.to_json_lines());
-            assert_eq!(again.as_ref(), Ok(&diary));
+        Ok(call_log) => {
+            let again = CallLog::from_json_lines(&call_log.to_json_lines());
+            assert_eq!(again.as_ref(), Ok(&call_log));
             // Any policy will do: it may differ, but it must not break.
             let policy = redial_core::Policy::try_new(redial_core::Rules::DEFAULT).expect("valid");
-            let _ = diary.replay(&policy);
+            let _ = call_log.replay(&policy);
         }
         Err(error) => {
             assert!(error.line >= 1 && error.line <= text.lines().count().max(1), "{error}");
@@ -76,15 +76,15 @@ fn a_written_policy_is_read_or_refused() {
         r#"{"backoff":{"table":["1ms","10ms"]},"jitter":{"proportional":0.2},"throttle":{"tokens":{"max":10,"ratio":0.1}}}"#,
     ];
     fuzz(SAMPLES, |text| {
-        let Ok(written) = serde_json::from_str::<redial::config::PolicyConfig>(text) else {
+        let Ok(config) = serde_json::from_str::<redial::config::PolicyConfig>(text) else {
             return;
         };
-        let text = serde_json::to_string(&written).expect("what was read can be written");
+        let text = serde_json::to_string(&config).expect("what was read can be written");
         let again: redial::config::PolicyConfig =
             serde_json::from_str(&text).expect("and read again");
-        assert_eq!(again, written, "{text}");
-        let _ = written.policy();
-        let _ = written.hedged();
+        assert_eq!(again, config, "{text}");
+        let _ = config.policy();
+        let _ = config.hedged();
     });
 }
 
@@ -122,7 +122,7 @@ fn clients() -> impl Iterator<Item = ClientOptions> {
 }
 
 /// A plan judges every status and plays without breaking.
-fn is_sound(plan: &Plan, policy: &redial::AnyPolicy) {
+fn check_plan(plan: &Plan, policy: &redial::AnyPolicy) {
     for code in Code::ALL {
         let _ = plan.judge(code, Pushback::Stop);
     }
@@ -150,17 +150,17 @@ fn a_service_config_is_planned_or_refused_with_its_places() {
                 for entry in config.entries().iter().map(Some).chain(methods) {
                     let plan = client.plan(entry);
                     let tokens = config.retry_throttling().map(|it| it.tokens().into());
-                    is_sound(&plan, &plan.playable(tokens));
+                    check_plan(&plan, &plan.playable(tokens));
                 }
             }
             assert!(config.warnings().iter().all(|it| it.severity() == Severity::Warning));
         }
-        Err(problems) => have_places(&problems, text),
+        Err(problems) => check_positions(&problems, text),
     });
 }
 
 /// Every problem has its place in the text.
-fn have_places(problems: &Problems, text: &str) {
+fn check_positions(problems: &Problems, text: &str) {
     assert!(!problems.as_slice().is_empty(), "refused without a word");
     for problem in problems {
         assert_eq!(problem.severity(), Severity::Error);
@@ -186,13 +186,13 @@ fn a_list_of_choices_is_taken_from_or_refused_with_its_places() {
                 assert_eq!(chosen.config.is_some(), chosen.index.is_some());
                 assert!(chosen.warnings.iter().all(|it| it.severity() == Severity::Warning));
             }
-            Err(problems) => have_places(problems, text),
+            Err(problems) => check_positions(problems, text),
         }
         // However it is cut into strings, a record is the same.
         let record = format!("grpc_config={text}").into_bytes();
         let from_record = chooser.choose_from_records([record.chunks(5)]);
-        let told = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
-        assert_eq!(told(&chosen.map(drop)), told(&from_record.map(drop)));
+        let error_text = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
+        assert_eq!(error_text(&chosen.map(drop)), error_text(&from_record.map(drop)));
         let _ = chooser.choose_from_records([[text], [text]]);
     });
 }

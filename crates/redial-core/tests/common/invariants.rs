@@ -12,11 +12,11 @@ use redial_core::{
 };
 
 use super::Model;
-use super::series::{Made, Series, limited};
+use super::series::{ExpectedDelay, Series, limited};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
+enum AttemptState {
     Running,
     /// It took longer than its own timeout, and is about to be cancelled.
     TimedOut,
@@ -27,7 +27,7 @@ enum Fate {
 
 /// A grant that no start has used yet.
 #[derive(Clone, Copy, Debug)]
-struct Payment {
+struct PendingGrant {
     kind: Kind,
     /// When the debt behind it is paid.
     ready: Ns,
@@ -35,33 +35,33 @@ struct Payment {
 
 /// The referee of one call.
 #[derive(Debug)]
-pub(crate) struct Referee<'p> {
+pub(crate) struct InvariantChecker<'p> {
     policy: &'p Policy,
     live: usize,
     uses_strategy: bool,
     /// The call's own word on its hedges, and whether it was noted.
     hedge: Option<HedgeDelay>,
-    hedge_noted: bool,
+    hedge_recorded: bool,
     /// Whether the driver comes back at the very moment that it was told.
     pub(crate) punctual: bool,
     start: Ns,
     deadline: Ns,
     idempotent: bool,
     last: Ns,
-    fates: Vec<Fate>,
+    attempts: Vec<AttemptState>,
     /// Attempts that count: the highest number.
     pub(crate) numbers: u32,
     /// The number that each attempt has.
     number_of: Vec<u32>,
     /// Replacements that wait: their number, and when they are due.
-    replacing: Vec<(u32, Ns)>,
+    pending_retries: Vec<(u32, Ns)>,
     unsent: u32,
     unprocessed: u32,
     committed: Option<u32>,
     /// The response of an attempt has begun.
-    pub(crate) began: bool,
+    pub(crate) response_started: bool,
     not_replayable: bool,
-    pending: Option<Payment>,
+    pending: Option<PendingGrant>,
     used: Option<Kind>,
     refused: bool,
     /// A grant was announced, and has not come yet.
@@ -84,28 +84,28 @@ pub(crate) struct Referee<'p> {
     pub(crate) end: Option<(StopReason, Option<u32>)>,
 }
 
-impl<'p> Referee<'p> {
+impl<'p> InvariantChecker<'p> {
     /// A referee of a call that a machine with so many slots plays.
     pub(crate) fn new(policy: &'p Policy, live: usize, params: CallParams) -> Self {
-        Referee {
+        InvariantChecker {
             policy,
             live,
             uses_strategy: params.uses_strategy || policy.rules().uses_strategy,
             hedge: params.hedge,
-            hedge_noted: false,
+            hedge_recorded: false,
             punctual: true,
             start: 0,
             deadline: NEVER,
             idempotent: true,
             last: 0,
-            fates: Vec::new(),
+            attempts: Vec::new(),
             numbers: 0,
             number_of: Vec::new(),
-            replacing: Vec::new(),
+            pending_retries: Vec::new(),
             unsent: 0,
             unprocessed: 0,
             committed: None,
-            began: false,
+            response_started: false,
             not_replayable: false,
             pending: None,
             used: None,
@@ -129,12 +129,12 @@ impl<'p> Referee<'p> {
 
     /// How many attempts have started.
     pub(crate) fn started(&self) -> usize {
-        self.fates.len()
+        self.attempts.len()
     }
 
     /// How many attempts run.
     pub(crate) fn running(&self) -> usize {
-        self.fates.iter().filter(|fate| **fate == Fate::Running).count()
+        self.attempts.iter().filter(|state| **state == AttemptState::Running).count()
     }
 
     /// Reads what was written; `costs` are what the throttle was asked for.
@@ -169,12 +169,12 @@ impl<'p> Referee<'p> {
             }
             Event::HedgeDelay(hedge) => {
                 assert_eq!(self.hedge, Some(hedge), "what the terms say is noted as they say it");
-                assert!(self.fates.is_empty() && !self.not_replayable && !self.hedge_noted);
-                self.hedge_noted = true;
+                assert!(self.attempts.is_empty() && !self.not_replayable && !self.hedge_recorded);
+                self.hedge_recorded = true;
             }
             Event::AttemptStarted { attempt, number } => self.read_start(at, attempt, number),
             Event::AttemptOutcome { attempt, classification } => {
-                self.settle(attempt, Fate::Settled);
+                self.settle(attempt, AttemptState::Settled);
                 let replaced = matches!(next, Some(Event::TransparentRetryScheduled { attempt: of, .. }) if of == attempt);
                 match classification.directive {
                     _ if replaced => {}
@@ -191,13 +191,13 @@ impl<'p> Referee<'p> {
             Event::AttemptTimedOut { attempt } => {
                 let timeout = self.policy.rules().attempt_timeout;
                 assert!(timeout.is_some(), "a timeout out of nowhere");
-                self.settle(attempt, Fate::TimedOut);
+                self.settle(attempt, AttemptState::TimedOut);
                 assert_eq!(
                     next,
                     Some(Event::AttemptCancelled { attempt }),
                     "it is stopped at once"
                 );
-                assert!(!self.began, "a timeout after the response has begun");
+                assert!(!self.response_started, "a timeout after the response has begun");
                 match self.policy.rules().attempt_timeout_action {
                     AttemptTimeoutAction::Retry => {
                         self.read_failure(attempt, Failure::timeout(), model)
@@ -212,17 +212,17 @@ impl<'p> Referee<'p> {
                 }
             }
             Event::AttemptCancelled { attempt } => {
-                let fate = &mut self.fates[attempt as usize - 1];
+                let state = &mut self.attempts[attempt as usize - 1];
                 // One that timed out has a failure to hand on, though it was stopped.
-                match fate {
-                    Fate::Running => *fate = Fate::Cancelled,
-                    Fate::TimedOut => *fate = Fate::Settled,
-                    _ => panic!("attempt {attempt} was {fate:?}, and is cancelled"),
+                match state {
+                    AttemptState::Running => *state = AttemptState::Cancelled,
+                    AttemptState::TimedOut => *state = AttemptState::Settled,
+                    _ => panic!("attempt {attempt} was {state:?}, and is cancelled"),
                 }
             }
             Event::RandomDraw(u) => {
                 assert!((0.0..1.0).contains(&u));
-                assert_eq!(self.series.drew.replace(u), None, "one draw for each delay");
+                assert_eq!(self.series.draw.replace(u), None, "one draw for each delay");
             }
             Event::ThrottleAnswered(grant) => {
                 let cost = costs.pop_front().expect("a grant that nobody asked for");
@@ -244,7 +244,7 @@ impl<'p> Referee<'p> {
             }
             Event::Committed { attempt } => {
                 assert_eq!(self.committed, None, "committed twice");
-                assert_eq!(self.fates[attempt as usize - 1], Fate::Running);
+                assert_eq!(self.attempts[attempt as usize - 1], AttemptState::Running);
                 self.committed = Some(attempt);
             }
             Event::NotReplayable => {
@@ -261,17 +261,17 @@ impl<'p> Referee<'p> {
     }
 
     fn read_start(&mut self, at: Ns, attempt: u32, number: u32) {
-        let first = self.fates.is_empty();
-        self.fates.push(Fate::Running);
+        let first = self.attempts.is_empty();
+        self.attempts.push(AttemptState::Running);
         self.number_of.push(number);
-        assert_eq!(attempt as usize, self.fates.len(), "attempts are named in order");
+        assert_eq!(attempt as usize, self.attempts.len(), "attempts are named in order");
         assert_eq!(self.committed, None, "a start after the commit");
         assert!(first || at < self.deadline, "a start at the deadline");
         assert!(self.running() <= self.live, "more attempts than slots");
         if number <= self.numbers {
-            let waiting = self.replacing.iter().position(|(of, _)| *of == number);
+            let waiting = self.pending_retries.iter().position(|(of, _)| *of == number);
             let waiting = waiting.expect("a number twice without a replacement");
-            let (_, due) = self.replacing.swap_remove(waiting);
+            let (_, due) = self.pending_retries.swap_remove(waiting);
             assert!(at >= due, "a replacement before its pause is over");
             assert!(!self.punctual || at == due, "a replacement after its pause is over");
             return;
@@ -285,7 +285,7 @@ impl<'p> Referee<'p> {
         }
         let paid = self.pending.take().expect("a retry or hedge that nobody paid for");
         self.used = Some(paid.kind);
-        assert_eq!(self.hedge.is_some(), self.hedge_noted, "the diary has what the terms say");
+        assert_eq!(self.hedge.is_some(), self.hedge_recorded, "the diary has what the terms say");
         match self.hedge {
             Some(hedge) if rules.hedge.is_some() && self.failure.is_none() => {
                 let HedgeDelay::After(delay) = hedge else { panic!("a hedge by time") };
@@ -304,10 +304,10 @@ impl<'p> Referee<'p> {
         (self.asked, self.advice) = (false, None);
     }
 
-    fn settle(&mut self, attempt: u32, fate: Fate) {
-        let before = self.fates[attempt as usize - 1];
-        assert_eq!(before, Fate::Running, "attempt {attempt} is settled twice");
-        self.fates[attempt as usize - 1] = fate;
+    fn settle(&mut self, attempt: u32, state: AttemptState) {
+        let before = self.attempts[attempt as usize - 1];
+        assert_eq!(before, AttemptState::Running, "attempt {attempt} is settled twice");
+        self.attempts[attempt as usize - 1] = state;
     }
 
     fn read_failure(&mut self, attempt: u32, failure: Failure, model: &mut Model) {
@@ -339,7 +339,7 @@ impl<'p> Referee<'p> {
             self.refused = true;
             return;
         }
-        self.pending = Some(Payment { kind: cost.kind, ready: at.saturating_add(debt) });
+        self.pending = Some(PendingGrant { kind: cost.kind, ready: at.saturating_add(debt) });
         if announced && self.policy.rules().charge_at == ChargeAt::Decision {
             self.due = Some(at.saturating_add(self.after).saturating_add(debt));
         } else {
@@ -383,12 +383,12 @@ impl<'p> Referee<'p> {
         let left = |attempts: u32| self.numbers + 1 < attempts;
         let another = rules.attempts.is_none_or(left);
         let made = self.series.delay(self.policy, &failure, advice, self.numbers);
-        if let Some(Made { delay: made, hinted, next }) = made {
-            let wish = limited(&rules.limits, spent, made, !hinted, next.filter(|_| another));
+        if let Some(ExpectedDelay { delay: made, hinted, next }) = made {
+            let requested = limited(&rules.limits, spent, made, !hinted, next.filter(|_| another));
             let nearly = |expected: f64| (delay as f64 - expected).abs() <= 2.0 + expected * 1e-9;
             assert!(
-                wish.iter().any(|expected| nearly(*expected)),
-                "a delay of {delay}, expected {wish:?}"
+                requested.iter().any(|expected| nearly(*expected)),
+                "a delay of {delay}, expected {requested:?}"
             );
         }
         if !matches!((failure.hint, rules.hint), (Hint::After(_), _))
@@ -403,7 +403,7 @@ impl<'p> Referee<'p> {
 
     fn read_replacement(&mut self, at: Ns, attempt: u32, after: Ns, proof: Proof) {
         assert!(self.policy.rules().transparent_retries && self.committed.is_none());
-        assert_eq!(self.fates[attempt as usize - 1], Fate::Settled);
+        assert_eq!(self.attempts[attempt as usize - 1], AttemptState::Settled);
         match proof {
             Proof::Unprocessed => {
                 self.unprocessed += 1;
@@ -416,7 +416,7 @@ impl<'p> Referee<'p> {
             }
         }
         let number = self.number_of[attempt as usize - 1];
-        self.replacing.push((number, at.saturating_add(after)));
+        self.pending_retries.push((number, at.saturating_add(after)));
     }
 
     fn read_end(
@@ -485,7 +485,7 @@ impl<'p> Referee<'p> {
         model.withdraw(cost.kind, at, grant);
         if let Grant::Now(_) | Grant::After(..) = grant {
             assert!(self.pending.is_none(), "paid twice for one retry or hedge");
-            self.pending = Some(Payment { kind: cost.kind, ready: NEVER });
+            self.pending = Some(PendingGrant { kind: cost.kind, ready: NEVER });
         }
         if self.end.is_some() {
             self.refund(at, model);
