@@ -47,7 +47,7 @@ fn fuzz(samples: &'static [&'static str], read: fn(&str)) {
 }
 
 #[test]
-fn a_diary_is_read_or_refused_with_its_line() {
+fn call_log_parses_or_reports_the_line() {
     const SAMPLE: &str = "{\"redial_diary\":1}\n\
         {\"at\":5,\"note\":\"began\",\"deadline\":9,\"idempotent\":true}\n\
         {\"at\":5,\"note\":\"started\",\"attempt\":1,\"number\":1}\n\
@@ -69,7 +69,7 @@ fn a_diary_is_read_or_refused_with_its_line() {
 }
 
 #[test]
-fn a_written_policy_is_read_or_refused() {
+fn policy_config_parses_or_is_rejected() {
     const SAMPLES: &[&str] = &[
         r#"{"attempts":4,"backoff":{"exponential":{"first":"100ms","factor":2,"cap":"20s"}},"jitter":"full","limits":{"soft":"1s","hard":"2s","over":"drop","under":"leave","measure":"delays"},"deadline":"5s","attempt_timeout":"1s","late":"early","throttle":"none"}"#,
         r#"{"attempts":3,"hedge":{"delay":"50ms"},"throttle":{"budget":{"ratio":0.5,"reserve":2}}}"#,
@@ -89,7 +89,7 @@ fn a_written_policy_is_read_or_refused() {
 }
 
 #[test]
-fn a_scenario_file_is_read_or_refused_with_its_place() {
+fn scenario_file_parses_or_reports_the_position() {
     const SAMPLES: &[&str] = &[
         include_str!("../../scenarios/generic.json"),
         include_str!("../../scenarios/couchbase.json"),
@@ -136,7 +136,7 @@ fn check_plan(plan: &Plan, policy: &redial::AnyPolicy) {
 }
 
 #[test]
-fn a_service_config_is_planned_or_refused_with_its_places() {
+fn service_config_parses_or_reports_positions() {
     const SAMPLES: &[&str] = &[
         r#"{"methodConfig":[{"name":[{"service":"a.B"},{"service":"x.Y","method":"Z"}],"timeout":"1.5s","waitForReady":true,"maxRequestMessageBytes":1024,"maxResponseMessageBytes":"4096","retryPolicy":{"maxAttempts":4,"initialBackoff":"0.1s","maxBackoff":"1s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE",8]}},{"name":[{}]}],"retryThrottling":{"maxTokens":10,"tokenRatio":0.1},"loadBalancingPolicy":"round_robin"}"#,
         r#"{"methodConfig": [
@@ -173,7 +173,7 @@ fn check_positions(problems: &Problems, text: &str) {
 }
 
 #[test]
-fn a_list_of_choices_is_taken_from_or_refused_with_its_places() {
+fn service_config_choice_parses_or_reports_positions() {
     const SAMPLES: &[&str] = &[
         r#"[{"clientLanguage":["go","rust"],"percentage":30,"clientHostname":["höst"],"serviceConfig":{"methodConfig":[{"name":[{}],"timeout":"1s"}]}},{"percentage":0,"serviceConfig":{}},{"serviceConfig":{"loadBalancingPolicy":"round_robin"}}]"#,
         r#"[{"percentage":1e1,"colour":"red","serviceConfig":{"retryThrottling":{}}},{"clientHostname":[],"serviceConfig":{"retryThrottling":{"maxTokens":5,"tokenRatio":1}}},{}]"#,
@@ -213,7 +213,7 @@ fn check_pushback(input: &[u8]) {
 }
 
 #[test]
-fn pushback_is_a_number_in_its_shortest_form_or_means_stop() {
+fn pushback_header_is_a_canonical_number_or_stop() {
     bolero::check!().with_test_time(SECONDS).with_iterations(200_000).with_max_len(24).for_each(
         |input: &[u8]| {
             check_pushback(input);
@@ -227,7 +227,7 @@ fn pushback_is_a_number_in_its_shortest_form_or_means_stop() {
 }
 
 #[test]
-fn a_peers_script_is_playable_or_refused_with_its_place() {
+fn fault_script_parses_or_reports_the_position() {
     const SAMPLES: &[&str] = &[
         r#"{"about":"all of it","attempts":[{"after":5,"outcome":"UNAVAILABLE","message":"b%","pushback":["5","x"],"metadata":{"a":["1","2"]}},{"headers":2,"after":9,"outcome":5,"replies":[{"after":3,"text":"abc"},{"hex":"00ff"},{"bytes":7},{"echo":true},{"echo_rest":true}]},{"once":{"messages":2},"reset":"CANCEL","accepts":1}],"calls":{"lost":[{"goaway":{"last":"below","code":"ENHANCE_YOUR_CALM","debug":"d"},"close":"orderly"},{"seen":"unsent"},{"http":{"status":503,"type":"text/html","body":"no"}},{"door":"silent"}]},"in_turn":true,"doors":[{"door":"closed-at-once","after":5}],"otherwise":{"outcome":"hang"},"concurrent_streams":100}"#,
         r#"{"attempts":[{"steps":[{"headers":{"status":200,"fields":{"grpc-status":"0"},"end_stream":false}},{"after":1.5,"message":{"text":"x"}},{"data":{"hex":"0000"}},{"trailers":{"grpc-status":"14"}}]},{"outcome":"OK","end_stream":false},{"close":"abrupt","after":1e3}]}"#,

@@ -363,7 +363,7 @@ fn run_call(input: &[u8]) {
 }
 
 #[test]
-fn no_sequence_of_events_breaks_the_machine() {
+fn state_machine_survives_any_event_sequence() {
     bolero::check!()
         .with_test_time(Duration::from_secs(8))
         .with_iterations(200_000)

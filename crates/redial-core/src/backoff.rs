@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_series_follows_its_definition() {
+    fn backoff_series_follow_their_formulas() {
         let base = |backoff: Backoff| [1, 2, 3, 4].map(|n| backoff.base(n) / 1_000_000);
         assert_eq!(base(Backoff::Constant(ms(7))), [7, 7, 7, 7]);
         let arithmetic = Backoff::Arithmetic { first: ms(5), step: ms(3), cap: Some(ms(10)) };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overflows_for_any_number_factor_or_span() {
+    fn backoff_never_overflows() {
         let spans = [Duration::ZERO, Duration::from_nanos(1), s(1), Duration::MAX];
         for n in [0, 1, 2, 3, 64, 65_536, u32::MAX - 1, u32::MAX] {
             for first in spans {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_grow_is_exact_to_the_nanosecond() {
+    fn backoff_constant_delay_is_exact_to_the_nanosecond() {
         // One more than the whole numbers that a float can count.
         let long = Duration::from_nanos((1 << 53) + 1);
         assert_eq!(exponential(long, 2.0, None).base(1), (1 << 53) + 1);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_grows_for_ever_unless_its_delays_come_to_nothing() {
+    fn backoff_sum_is_unbounded_unless_delays_vanish() {
         static NOTHING_AT_LAST: [Duration; 2] = [ms(1), Duration::ZERO];
         static SOMETHING_AT_LAST: [Duration; 2] = [Duration::ZERO, ms(1)];
         let (zero, one) = (Duration::ZERO, ms(1));

@@ -317,9 +317,8 @@ mod tests {
     use crate::time::ms;
     use crate::{CallEnvironment, Random};
 
-    // Breaks if a policy without a limit counts as one with the largest.
     #[test]
-    fn attempts_end_at_their_limit_and_never_without_one() {
+    fn decide_stops_at_max_attempts_and_never_without_one() {
         let after = |most: Option<u32>, attempts: u32| {
             let rules = Rules { attempts: most, deadline: Some(ms(1)), ..Rules::DEFAULT };
             let mut counters = CallCounters { attempts, ..CallCounters::new(0) };

@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn a_world_need_not_remember_delays() {
+    fn environment_default_remembers_no_delay() {
         Bare.remember(7);
         assert_eq!(Bare.previous(), None);
     }
 
     #[test]
-    fn dealings_remember_draw_and_refund() {
+    fn call_environment_remembers_delays_draws_and_refunds() {
         let budget = RetryBudget::standard();
         let mut env = CallEnvironment::new(&budget, Random::new(1));
         assert_eq!(env.previous(), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn dealings_hand_on_every_note() {
+    fn call_environment_forwards_every_event() {
         struct Count(u32);
         impl DriverContext for Count {
             fn draw(&mut self) -> f64 {

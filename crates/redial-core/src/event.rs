@@ -162,7 +162,7 @@ mod tests {
     use core::time::Duration;
 
     #[test]
-    fn each_note_is_one_line_that_a_person_can_read() {
+    fn event_display_is_one_distinct_line_each() {
         let failure = Failure::client().at(Stage::Unsent).because(Reason::new("SOCKET_CLOSED"));
         let hinted = Failure::throttling().retry_after(Duration::from_micros(1500));
         let of = |directive, proof, drains| Classification { directive, proof, drains };

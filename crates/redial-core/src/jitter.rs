@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_follows_its_definition() {
+    fn jitter_kinds_follow_their_formulas() {
         let of = |jitter: Jitter, u| jitter.apply(1000, u, 300, 500);
         assert_eq!(of(Jitter::None, 0.9), 1000);
         assert_eq!((of(Jitter::Full, 0.0), of(Jitter::Full, 0.5)), (0, 500));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_draw_makes_a_delay_shorter_than_the_least() {
+    fn jitter_least_is_the_shortest_possible_delay() {
         let kinds = [Jitter::None, Jitter::Half, Jitter::Equal, Jitter::Proportional(0.2)];
         for jitter in kinds.into_iter().chain([Jitter::Full, Jitter::Proportional(1.0)]) {
             for base in [0, 1, 3, 1000] {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overflows_for_any_base_or_draw() {
+    fn jitter_never_overflows() {
         let almost = 1.0 - f64::EPSILON / 2.0;
         for base in [0, 1, 3, 1 << 53, (1 << 53) + 1, Ns::MAX - 1, Ns::MAX] {
             for u in [0.0, 0.1, 0.5, almost] {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn no_duration_breaks_it() {
+    fn latency_estimator_accepts_any_duration() {
         for quantile in [hedge_at::QUANTILE_MIN, 0.5, hedge_at::QUANTILE_MAX] {
             for spans in [[0, 0], [NEVER, NEVER], [0, NEVER], [1, NEVER - 1]] {
                 let estimator = estimator(quantile);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_latency_is_the_estimate_and_the_minimum_of_samples_is_waited_for() {
+    fn latency_estimator_waits_for_the_minimum_of_samples() {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(3).build());
         assert_eq!((estimator.delay(), estimator.read().estimate), (None, None));
         estimator.record_latency(7 * MS);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn floor_and_cap_hold() {
+    fn latency_estimator_clamps_to_floor_and_cap() {
         let at = HedgeAt::quantile(0.9).floor(duration(5 * MS)).cap(duration(50 * MS)).samples(1);
         for (latency, delay) in [(0, 5), (4, 5), (5, 5), (20, 20), (50, 50), (51, 50), (9_999, 50)]
         {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_lie_on_either_side_does_not_move_the_estimate() {
+    fn latency_estimator_ignores_samples_on_an_unknown_side() {
         let estimator = estimator(0.9);
         estimator.record_latency(100 * MS);
         assert!(!estimator.record_hedge_sent(80 * MS), "more than a quarter of an octave away");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn hedges_that_never_win_stop_after_sixteen_and_not_before() {
+    fn latency_hedges_that_never_win_stop_after_sixteen() {
         let estimator = estimator(0.9);
         estimator.record_latency(10 * MS);
         (1..RACES).for_each(|_| estimator.hedge_lost());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn while_stopped_a_probe_follows_sixteen_slow_calls_and_another_one_a_win() {
+    fn latency_probe_follows_sixteen_slow_calls_while_stopped() {
         let estimator = estimator(0.5);
         estimator.record_latency(10 * MS);
         (0..RACES).for_each(|_| estimator.hedge_lost());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_flap_between_stopping_and_going_on() {
+    fn latency_stop_decision_does_not_flap() {
         let mut random = Random::new(3);
         for (percent, stops, most) in
             [(100, false, 0), (50, false, 0), (30, false, 20), (2, true, 1)]
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_win_rate_is_a_mean_at_first_and_then_looks_back_at_sixteen() {
+    fn latency_win_rate_is_a_mean_over_sixteen_hedges() {
         let estimator = estimator(0.9);
         estimator.hedge_won();
         estimator.hedge_lost();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_started_is_refunded_on_every_way_out_and_once() {
+    fn permit_refunds_unstarted_retries_exactly_once() {
         let dropped = left(|permit| assert_ne!(permit.withdraw(COST, 0), Grant::Refused));
         assert_eq!(dropped, 15.0);
         let ended = left(|permit| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_started_is_consumed_unless_the_call_succeeds() {
+    fn permit_consumes_started_retries_unless_the_call_succeeds() {
         let used = |end: fn(&mut Permit<&CostBucket>)| {
             left(|permit| {
                 permit.withdraw(COST, 0);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_that_started_is_given_back() {
+    fn permit_success_returns_only_the_last_started_retry() {
         let twice = left(|permit| {
             for _ in 0..2 {
                 permit.withdraw(COST, 0);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_holds_nothing_and_forgets_nothing() {
+    fn permit_refusal_changes_nothing() {
         let refused = left(|permit| {
             for _ in 0..3 {
                 permit.withdraw(COST, 0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn call_is_reported_once_with_what_its_last_retry_took() {
+    fn permit_reports_each_call_once_with_its_last_withdrawal() {
         type End = fn(&mut Permit<&RecordingBucket>);
         let ends: [(&str, End); 3] = [
             ("succeeded", |permit| permit.succeeded()),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_answer_is_held_like_any_other() {
+    fn permit_holds_a_deferred_grant() {
         let later = left(|permit| {
             let grant = permit.throttle().withdraw(COST, 0);
             permit.hold(grant);

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_fixed_if_no_draw_no_limit_and_no_failure_changes_it() {
+    fn policy_delay_is_fixed_without_jitter_limits_or_overrides() {
         assert_eq!(with(|_| {}).fixed_delay(), Some(ns(ms(7))));
         assert!(!with(|_| {}).is_immediate());
         assert!(with(|rules| rules.backoff = Backoff::Constant(Duration::ZERO)).is_immediate());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_measured_where_a_limit_counts_it_from_the_start() {
+    fn policy_uses_elapsed_time_only_for_elapsed_limits() {
         assert!(!with(|_| {}).uses_elapsed_time());
         assert!(!with(|rules| rules.jitter = Jitter::Full).uses_elapsed_time());
         assert!(with(|rules| rules.limits = elapsed()).uses_elapsed_time());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_is_enough_where_nothing_else_can_happen_and_no_delay_is_remembered() {
+    fn policy_needs_only_counters_without_timers_or_delay_history() {
         assert!(with(|_| {}).needs_only_counters());
         assert!(with(|rules| rules.jitter = Jitter::Full).needs_only_counters());
         let own = Policy::with_function(*with(|_| {}).rules(), |_| ms(1)).unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_first_wakes_for_what_comes_soonest() {
+    fn policy_first_wake_is_the_earliest_timer() {
         let wakes = |hedge: u64, timeout: u64, deadline: u64| {
             let span = |millis: u64| (millis > 0).then(|| ms(millis));
             let policy = with(|rules| {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_ones_own_stays_one_when_the_rules_around_it_change() {
+    fn policy_custom_table_survives_rule_changes() {
         let rules = *with(|_| {}).rules();
         let policy = Policy::with_table(rules, [ms(1), ms(2)]).unwrap();
         let delays = Limits { basis: LimitBasis::TotalDelay, ..elapsed() };
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn decorrelated_jitter_grows_from_the_first_entry_or_from_what_a_function_says() {
+    fn policy_decorrelated_jitter_starts_from_the_first_delay() {
         let rules = *with(|_| {}).rules();
         let table = Policy::with_table(rules, [ms(1), ms(2)]).unwrap();
         assert_eq!(table.first(&Backoff::Own, 77), ns(ms(1)));

@@ -35,7 +35,7 @@ mod tests {
     use super::Random;
 
     #[test]
-    fn a_seed_gives_the_same_draws_for_ever() {
+    fn random_seed_gives_the_published_sequence() {
         // The published test vector of SplitMix64 for seed 1234567.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.bits(), 6_457_827_717_110_365_317);
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_stay_below_one_and_spread() {
+    fn random_draws_are_uniform_below_one() {
         let mut random = Random::new(7);
         let (mut low, mut high) = (0, 0);
         for _ in 0..10_000 {

@@ -100,7 +100,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn each_reason_has_the_name_that_scenarios_use_and_words_of_its_own() {
+    fn stop_reason_names_match_scenarios_and_texts_differ() {
         let names = [
             "succeeded",
             "fatal",

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_to_a_throttle_is_that_throttle() {
+    fn throttle_reference_forwards_every_method() {
         let bucket = RecordingBucket::default();
         let by_reference = |throttle: &dyn Bucket| {
             assert!(!throttle.watches_calls());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn no_throttle_holds_nothing_back_and_counts_nothing() {
+    fn throttle_unthrottled_grants_everything() {
         Unthrottled.failed();
         assert!(!Unthrottled.watches_calls());
         assert_eq!(Unthrottled.withdraw(COST, 0), Grant::Now(Withdrawal(0)));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttle_that_announces_no_later_answer_has_none() {
+    fn throttle_default_deferred_answer_is_refused() {
         assert_eq!(answer(Unthrottled), Poll::Ready(Grant::Refused));
     }
 }

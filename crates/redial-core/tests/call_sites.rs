@@ -18,7 +18,7 @@ fn here() -> CallSite {
 }
 
 #[test]
-fn the_places_after_the_511th_share_one_budget() {
+fn call_site_budgets_after_the_511th_are_shared() {
     #[rustfmt::skip]
     let call_sites = [
         here(), here(), here(), here(), here(), here(), here(), here(), here(), here(), here(),

@@ -263,7 +263,7 @@ fn run(rows: &[Row]) {
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_under_every_backoff() {
+fn exhaustive_invariants_hold_for_every_backoff() {
     let backoff = |backoff| Rules { backoff, ..BASE };
     const EVERY: &[StopReason] = &[
         StopReason::Succeeded,
@@ -306,7 +306,7 @@ fn every_sequence_keeps_the_promises_under_every_backoff() {
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_under_every_jitter_numbering_and_hint_rule() {
+fn exhaustive_invariants_hold_for_every_jitter_numbering_and_hint() {
     let jitter = |jitter| Rules { jitter, backoff: EXPONENTIAL, ..BASE };
     let numbering = |numbering| Rules { numbering, ..jitter(Jitter::Full) };
     let hint = |hint| Rules { hint, ..jitter(Jitter::Equal) };
@@ -332,7 +332,7 @@ fn every_sequence_keeps_the_promises_under_every_jitter_numbering_and_hint_rule(
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_under_every_limit() {
+fn exhaustive_invariants_hold_for_every_limit() {
     const SOFT: &[StopReason] = &[StopReason::SoftLimit];
     const HARD: &[StopReason] = &[StopReason::HardLimit];
     let rows = [LimitBasis::TotalDelay, LimitBasis::Elapsed].into_iter().flat_map(|basis| {
@@ -376,7 +376,7 @@ fn every_sequence_keeps_the_promises_under_every_limit() {
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_before_every_deadline() {
+fn exhaustive_invariants_hold_for_every_deadline() {
     let deadline = Rules { deadline: Some(ms(6)), ..BASE };
     let expired =
         |action| Rules { deadline: Some(Duration::ZERO), expired_deadline_action: action, ..BASE };
@@ -427,7 +427,7 @@ fn every_sequence_keeps_the_promises_before_every_deadline() {
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_under_every_throttle() {
+fn exhaustive_invariants_hold_for_every_throttle() {
     let after = Rules { charge_at: ChargeAt::AfterBackoff, ..BASE };
     let fail = CostBucketConfig { empty: WhenEmpty::Fail, capacity: 13.0, ..COSTS };
     let deadline = Rules { deadline: Some(ms(8)), ..BASE };
@@ -478,7 +478,7 @@ fn every_sequence_keeps_the_promises_under_every_throttle() {
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_with_hedges() {
+fn exhaustive_invariants_hold_with_hedging() {
     let delay = |delay| Rules { hedge: Some(delay), ..BASE };
     const EVERY: &[StopReason] = &[
         StopReason::Succeeded,
@@ -522,7 +522,7 @@ fn every_sequence_keeps_the_promises_with_hedges() {
 }
 
 #[test]
-fn every_sequence_keeps_the_promises_with_proofs_strategies_and_what_must_not_run_twice() {
+fn exhaustive_invariants_hold_with_transparent_retries_and_strategies() {
     let proofs = [replaceable(Proof::Unsent), replaceable(Proof::Unprocessed)];
     let reasons = [
         retry(Failure::server().because(Reason::new("DID_NOT_RUN").allow_non_idempotent())),

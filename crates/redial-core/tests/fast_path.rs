@@ -215,7 +215,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_ledger_and_the_machine_write_the_same_diary(
+    fn fast_path_counters_and_call_record_the_same_events(
         policy in plain_policy(),
         spec in any_throttle(),
         scripts in prop::collection::vec(any_script(), 1..4),
@@ -237,10 +237,8 @@ proptest! {
         }
     }
 
-    // Breaks if `FirstAttempt::begin` leaves its first command or the commit to the driver, or if
-    // `FirstAttempt::succeeded` does not tell the throttle.
     #[test]
-    fn a_machine_that_is_begun_late_is_the_one_that_was_begun_at_once(
+    fn fast_path_late_call_equals_one_started_eagerly(
         policy in plain_policy(),
         transparent_retries in any::<bool>(),
         spec in any_throttle(),
@@ -281,10 +279,8 @@ proptest! {
         prop_assert_eq!(at_once.tokens(takes), late.tokens(takes));
     }
 
-    // Breaks if `first_wake_at` leaves out the hedge, the attempt's timeout or the deadline, or
-    // counts a hedge for which no attempt is left.
     #[test]
-    fn before_its_first_wake_nothing_but_an_outcome_can_happen_to_a_call(
+    fn fast_path_nothing_is_due_before_first_wake(
         policy in any_policy(),
         spec in any_throttle(),
         start in any_span(),
@@ -308,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn the_short_way_to_a_decision_and_the_long_one_agree(
+    fn fast_path_decide_agrees_with_slow_path(
         policy in plain_policy(),
         spec in any_throttle(),
         failures in prop::collection::vec(any_failure(), 1..6),
@@ -339,10 +335,8 @@ proptest! {
         }
     }
 
-    // Breaks if `is_immediate` is true of a policy whose delays or limits count, or if a failure with
-    // a reason that is always retried asks nothing.
     #[test]
-    fn where_retries_follow_at_once_nothing_of_the_ledger_matters_but_the_attempts(
+    fn fast_path_immediate_retries_depend_only_on_attempt_count(
         policy in plain_policy(),
         makes_immediate in prop::bool::weighted(0.8),
         spec in any_throttle(),

@@ -222,7 +222,7 @@ proptest! {
     #![proptest_config(cases(2000))]
 
     #[test]
-    fn the_promises_hold_with_room_for_every_hedge(
+    fn invariants_hold_with_a_slot_for_every_hedge(
         policy in any_policy(),
         spec in any_throttle(),
         scripts in prop::collection::vec(any_script(), 1..4),
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn the_promises_hold_with_a_single_slot(
+    fn invariants_hold_with_a_single_slot(
         policy in any_policy(),
         spec in any_throttle(),
         scripts in prop::collection::vec(any_script(), 1..4),

@@ -111,7 +111,7 @@ fn check(latency: Latency, quantile: f64, within: f64) {
 }
 
 #[test]
-fn the_rank_of_the_estimate_is_the_quantile_and_misses_it_by_less_than_the_rare_share() {
+fn latency_estimate_rank_matches_the_quantile() {
     for quantile in [0.5, 0.9, 0.95, 0.99, 0.999] {
         check(Latency::Lognormal(10.0, 1.0), quantile, 1.0);
     }
@@ -121,7 +121,7 @@ fn the_rank_of_the_estimate_is_the_quantile_and_misses_it_by_less_than_the_rare_
 }
 
 #[test]
-fn of_two_modes_the_quantile_is_in_the_right_one() {
+fn latency_estimate_picks_the_right_mode_of_two() {
     let random = &mut Random::new(2);
     for (quantile, from, to) in [(0.95, 1.9, 3.0), (0.98, 1.9, 4.0), (0.995, 150.0, 260.0)] {
         let estimator = estimator(quantile);
@@ -132,7 +132,7 @@ fn of_two_modes_the_quantile_is_in_the_right_one() {
 }
 
 #[test]
-fn the_share_of_calls_above_the_estimate_is_what_was_asked_for_whatever_the_distribution() {
+fn latency_share_above_the_estimate_matches_every_distribution() {
     let kinds = [Latency::Lognormal(10.0, 1.0), Latency::Bimodal, Latency::Constant(5.0)];
     for latency in kinds {
         for quantile in [0.9, 0.99] {
@@ -152,7 +152,7 @@ fn the_share_of_calls_above_the_estimate_is_what_was_asked_for_whatever_the_dist
 }
 
 #[test]
-fn so_few_samples_are_enough_for_a_first_estimate() {
+fn latency_first_estimate_needs_few_samples() {
     // 100 samples hold five above the 95th percentile, which is all that there is to know.
     let latency = Latency::Lognormal(10.0, 1.0);
     let sorted = latency.sorted();
@@ -168,7 +168,7 @@ fn so_few_samples_are_enough_for_a_first_estimate() {
 }
 
 #[test]
-fn a_change_is_followed_within_the_stated_memory() {
+fn latency_change_is_followed_within_the_documented_window() {
     for quantile in [0.9, 0.95, 0.99] {
         let random = &mut Random::new(4);
         let (fast, slow) = (Latency::Lognormal(10.0, 0.5), Latency::Lognormal(100.0, 0.5));
@@ -188,7 +188,7 @@ fn a_change_is_followed_within_the_stated_memory() {
 }
 
 #[test]
-fn many_threads_at_once_lose_nothing_of_the_shape() {
+fn latency_estimate_is_accurate_with_concurrent_callers() {
     let (latency, quantile) = (Latency::Lognormal(10.0, 1.0), 0.95);
     let estimator = estimator(quantile);
     thread::scope(|scope| {
@@ -293,11 +293,8 @@ fn run(
 
 /// Attempts that are cancelled because their hedges won are those that would have been slowest. They
 /// count, so that the estimate is what it would be without hedges.
-///
-/// Red if a lap told the latency of the attempt that won, or nothing of one that was cancelled; with
-/// many callers, if `MOVED` were 0.
 #[test]
-fn hedges_that_win_do_not_hide_how_slow_their_calls_were() {
+fn latency_of_attempts_that_lost_to_hedges_is_counted() {
     for (latency, quantile) in [
         (Latency::Lognormal(10.0, 1.0), 0.9),
         (Latency::Lognormal(10.0, 1.0), 0.99),
@@ -319,7 +316,7 @@ fn hedges_that_win_do_not_hide_how_slow_their_calls_were() {
 }
 
 #[test]
-fn a_cap_below_the_quantile_is_where_the_estimate_comes_to_rest() {
+fn latency_estimate_settles_at_a_cap_below_the_quantile() {
     let (latency, random) = (Latency::Lognormal(10.0, 1.0), &mut Random::new(7));
     let at = HedgeAt::quantile(0.99).cap(ms(30)).build();
     let estimator = LatencyEstimator::new(at);
@@ -331,7 +328,7 @@ fn a_cap_below_the_quantile_is_where_the_estimate_comes_to_rest() {
 }
 
 #[test]
-fn a_call_of_which_nobody_hears_until_it_is_slow_raises_the_delay_while_it_hangs() {
+fn latency_of_hanging_calls_raises_the_delay() {
     let estimator = estimator(0.95);
     record_samples(&estimator, Latency::Constant(10.0), 1_000, &mut Random::new(8));
     let before = estimate(&estimator);
@@ -359,7 +356,7 @@ fn slow_for_all(now: Ns, random: &mut Random) -> Ns {
 }
 
 #[test]
-fn where_all_replicas_are_slow_in_the_same_moment_hedging_stops_and_elsewhere_it_does_not() {
+fn latency_hedging_stops_only_where_hedges_do_not_win() {
     let random = &mut Random::new(9);
     let estimator = estimator(0.95);
     let curable = run(&estimator, 20, 20_000, |_| Latency::Bimodal.draw(random));
@@ -382,7 +379,7 @@ fn where_all_replicas_are_slow_in_the_same_moment_hedging_stops_and_elsewhere_it
 }
 
 #[test]
-fn a_tail_too_short_for_a_hedge_stops_it_too() {
+fn latency_hedging_stops_for_a_short_tail() {
     let random = &mut Random::new(10);
     let estimator = estimator(0.95);
     let stats = run(&estimator, 5, 20_000, |_| Latency::Lognormal(100.0, 0.05).draw(random));
@@ -391,7 +388,7 @@ fn a_tail_too_short_for_a_hedge_stops_it_too() {
 }
 
 #[test]
-fn the_same_inputs_give_the_same_reading() {
+fn latency_estimate_is_deterministic() {
     let played = || {
         let random = &mut Random::new(11);
         let estimator = estimator(0.9);

@@ -96,9 +96,8 @@ fn costs(spec: CostBucketConfig) -> CostBucket {
 
 // Budget.
 
-// Breaks if `RetryBudget::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn the_last_token_of_a_budget_is_granted_once_to_two() {
+fn budget_last_token_is_granted_once_to_two_threads() {
     two(|| {
         let (grants, left) = left(
             budget(1.0, 0.0),
@@ -111,9 +110,8 @@ fn the_last_token_of_a_budget_is_granted_once_to_two() {
     });
 }
 
-// Breaks if `RetryBudget::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn the_last_two_tokens_of_a_budget_are_granted_twice_to_three() {
+fn budget_last_two_tokens_are_granted_to_two_of_three() {
     three(|| {
         let (grants, left) = left(
             budget(2.0, 0.0),
@@ -127,9 +125,8 @@ fn the_last_two_tokens_of_a_budget_are_granted_twice_to_three() {
     });
 }
 
-// Breaks if `RetryBudget::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn a_refund_and_a_success_of_a_budget_both_count() {
+fn budget_concurrent_refund_and_success_both_count() {
     two(|| {
         let full = budget(3.0, 0.5);
         let (Grant::Now(withdrawal), Grant::Now(_)) =
@@ -148,9 +145,8 @@ fn a_refund_and_a_success_of_a_budget_both_count() {
     });
 }
 
-// Breaks if `RetryBudget::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn a_budget_counts_a_grant_a_refund_and_a_success_of_three() {
+fn budget_concurrent_grant_refund_and_success_all_count() {
     three(|| {
         let full = budget(3.0, 0.5);
         let (Grant::Now(withdrawal), Grant::Now(_)) =
@@ -179,9 +175,8 @@ fn one_withdrawal() -> redial_core::Withdrawal {
 
 // Tokens.
 
-// Breaks if `TokenBucket::failed` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn two_failures_drain_two_tokens() {
+fn tokens_concurrent_failures_both_drain() {
     two(|| {
         let (_, left) = left(
             tokens(4.0, 0.5, 0),
@@ -191,9 +186,8 @@ fn two_failures_drain_two_tokens() {
     });
 }
 
-// Breaks if `TokenBucket::succeeded` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn a_failure_and_a_success_both_count() {
+fn tokens_concurrent_failure_and_success_both_count() {
     two(|| {
         let (_, left) = left(
             tokens(4.0, 0.5, 2),
@@ -203,9 +197,8 @@ fn a_failure_and_a_success_both_count() {
     });
 }
 
-// Breaks if `TokenBucket::failed` subtracts with `fetch_sub` once it has seen that something is left.
 #[test]
-fn tokens_are_never_seen_outside_their_range() {
+fn tokens_stay_within_their_range() {
     three(|| {
         let seen = |t: &TokenBucket| {
             let left = t.tokens(0).expect("tokens count");
@@ -226,9 +219,8 @@ fn tokens_are_never_seen_outside_their_range() {
     });
 }
 
-// Breaks if `TokenBucket::succeeded` adds with `fetch_add` once it has seen that something is missing.
 #[test]
-fn successes_never_pass_the_maximum() {
+fn tokens_concurrent_successes_never_exceed_the_maximum() {
     three(|| {
         let seen = |t: &TokenBucket| assert!(t.tokens(0).expect("tokens count") <= 2.0);
         let (_, left) = left(
@@ -248,9 +240,8 @@ fn successes_never_pass_the_maximum() {
 
 // Costs.
 
-// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn a_bucket_that_can_pay_once_more_pays_one_of_two() {
+fn cost_last_tokens_are_granted_to_one_of_two() {
     two(|| {
         let (grants, left) = left(
             costs(CostBucketConfig { capacity: 5.0, throttling: 5.0, timeout: 5.0, ..FIXED }),
@@ -260,9 +251,8 @@ fn a_bucket_that_can_pay_once_more_pays_one_of_two() {
     });
 }
 
-// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn three_that_borrow_are_served_one_after_the_other() {
+fn cost_concurrent_debts_are_queued() {
     three(|| {
         let lends = CostBucketConfig { refill_per_second: 1.0, empty: WhenEmpty::Wait, ..FIXED };
         let wait = |c: &CostBucket| match c.withdraw(COST, 0) {
@@ -287,8 +277,6 @@ fn refilling() -> CostBucket {
     costs
 }
 
-// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded, or if a
-// retry at an earlier moment forgets what one at a later moment took.
 #[test]
 fn cost_refill_pays_one_of_two_retries_at_different_moments() {
     two(|| {
@@ -304,7 +292,6 @@ fn cost_refill_pays_one_of_two_retries_at_different_moments() {
     });
 }
 
-// Breaks if `CostBucket::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
 fn cost_refill_counts_a_success_that_reads_no_clock() {
     two(|| {
@@ -325,9 +312,8 @@ fn cost_refill_counts_a_success_that_reads_no_clock() {
     });
 }
 
-// Breaks if `CostBucket::take` counts from what a success left below the present moment.
 #[test]
-fn cost_refill_never_passes_the_capacity() {
+fn cost_refill_never_exceeds_the_capacity() {
     two(|| {
         let (_, left) = left_at(
             20 * SECOND,
@@ -344,9 +330,8 @@ fn cost_refill_never_passes_the_capacity() {
     });
 }
 
-// Breaks if `CostBucket::take` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn cost_refill_gives_back_what_three_calls_did_not_use() {
+fn cost_refill_refunds_unused_withdrawals_of_three_calls() {
     three(|| {
         let takes =
             |c: &CostBucket| u32::from(matches!(c.withdraw(COST, 5 * SECOND), Grant::Now(_)));
@@ -361,9 +346,8 @@ fn cost_refill_gives_back_what_three_calls_did_not_use() {
     });
 }
 
-// Breaks if `CostBucket::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn a_grant_and_a_success_of_a_bucket_both_count() {
+fn cost_concurrent_grant_and_success_both_count() {
     two(|| {
         let half = costs(FIXED);
         half.withdraw(COST, 0);
@@ -402,9 +386,8 @@ fn retried<T: Bucket>(throttle: &T) {
     permit.succeeded();
 }
 
-// Breaks if `RetryBudget::refund` stores what it had loaded without the refund's thousand.
 #[test]
-fn a_dropped_call_refunds_its_budget_beside_one_that_fails() {
+fn permit_dropped_call_refunds_while_another_fails() {
     two(|| {
         let (_, left) =
             left(budget(3.0, 0.0), vec![Box::new(dropped), Box::new(failed::<RetryBudget>)]);
@@ -412,10 +395,8 @@ fn a_dropped_call_refunds_its_budget_beside_one_that_fails() {
     });
 }
 
-// Breaks if `Permit::refund` looks at what waits instead of taking it: it is refunded by the end and
-// by the drop, and the second refund is another call's payment.
 #[test]
-fn a_refund_is_made_once_beside_one_that_fails() {
+fn permit_refunds_once_while_another_call_fails() {
     two(|| {
         let ended = |b: &RetryBudget| {
             let mut permit = Permit::new(b);
@@ -427,9 +408,8 @@ fn a_refund_is_made_once_beside_one_that_fails() {
     });
 }
 
-// Breaks if `CostBucket::add` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn a_bucket_gets_back_what_three_calls_did_not_use() {
+fn permit_refunds_unused_withdrawals_of_three_calls() {
     three(|| {
         let (_, left) = left(
             costs(CostBucketConfig { capacity: 20.0, ..FIXED }),
@@ -439,9 +419,8 @@ fn a_bucket_gets_back_what_three_calls_did_not_use() {
     });
 }
 
-// Breaks if `TokenBucket::succeeded` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn tokens_count_every_call_once_whatever_their_purses_do() {
+fn permit_calls_are_each_counted_once_by_tokens() {
     three(|| {
         let failing = |t: &TokenBucket| {
             let mut permit = Permit::new(t);
@@ -479,10 +458,8 @@ fn found<const USERS: usize, R: Send + 'static>(users: [fn() -> R; USERS]) -> Ve
     found
 }
 
-// Breaks if `Table::search` claims a cell by a load and a store instead of an exchange: both places
-// then have the same one.
 #[test]
-fn two_new_places_that_ask_for_one_cell_get_one_each() {
+fn call_sites_hashing_to_one_cell_get_one_each() {
     two(|| {
         let cells = found([|| [place(0), place(0)], || [place(1), place(1)]]);
         assert!(cells.iter().all(|[first, again]| first == again), "{cells:?}");
@@ -491,11 +468,8 @@ fn two_new_places_that_ask_for_one_cell_get_one_each() {
     });
 }
 
-// Breaks if `Table::enter` enters by a load and a store instead of an exchange, and if
-// `Table::search` stores the address before it has entered the content: whoever then meets the cell
-// of a copy takes it for the place's own.
 #[test]
-fn two_users_of_two_copies_of_a_location_find_one_cell() {
+fn call_site_concurrent_copies_of_a_location_share_a_cell() {
     two(|| {
         let cells = found([
             || COPY.map(|address| call_site_cell(COPIED, address)),
@@ -505,10 +479,8 @@ fn two_users_of_two_copies_of_a_location_find_one_cell() {
     });
 }
 
-// Breaks if `Table::search` goes on to the next cell where it meets its own address pending: the
-// three take a cell each, and the place that comes after them finds none.
 #[test]
-fn three_users_of_a_new_place_take_one_cell() {
+fn call_site_new_location_is_claimed_once() {
     three(|| {
         let cells = found([|| place(0), || place(0), || place(0)]);
         assert!(cells.iter().all(|cell| *cell == cells[0]), "{cells:?}");
@@ -517,9 +489,8 @@ fn three_users_of_a_new_place_take_one_cell() {
     });
 }
 
-// Breaks if `Table::search` claims a cell by a load and a store instead of an exchange.
 #[test]
-fn the_last_cell_goes_to_one_of_three_places_and_the_others_share() {
+fn call_site_last_cell_goes_to_one_of_three() {
     three(|| {
         let before =
             [COPY[0], COPY[1]].map(|address| call_site_cell(address as u64 >> 5 << 50, address));
@@ -535,10 +506,8 @@ fn written_here() -> CallSite {
     CallSite::here()
 }
 
-// Breaks if `Table::budget` takes a cell that is free for its own: the next call finds the cell that
-// was claimed, and pays from another budget.
 #[test]
-fn calls_of_a_new_place_pay_from_one_budget() {
+fn call_site_concurrent_calls_share_one_budget() {
     two(|| {
         let place = written_here();
         let withdraw = move || place.withdraw(COST, 0);
@@ -577,9 +546,8 @@ fn in_some_order(records: [Record; 2]) {
     assert!(orders.contains(&reading), "{reading:?} is none of {orders:?}");
 }
 
-// Breaks if `LatencyEstimator::change` stores `next` instead of exchanging it for what it had loaded.
 #[test]
-fn two_that_tell_a_pace_at_once_are_both_heard() {
+fn latency_concurrent_samples_are_both_counted() {
     let above: Record = |estimator| estimator.record_latency(9_000_000);
     let below: Record = |estimator| estimator.record_latency(1);
     let lost: Record = |estimator| estimator.hedge_lost();

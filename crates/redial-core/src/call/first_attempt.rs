@@ -88,7 +88,7 @@ mod tests {
     use crate::{CallEnvironment, Random, Rules, s, throttle::RetryBudget};
 
     #[test]
-    fn only_a_call_to_which_nothing_but_an_outcome_can_happen_may_begin_late() {
+    fn first_attempt_requires_a_call_without_timers() {
         let of = |rules: Rules, params: CallParams| FirstAttempt::of(&Policy::new(rules), params);
         let (rules, params) = (Rules::DEFAULT, CallParams::default());
         assert!(of(rules, params).is_some());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_is_told_to_the_throttle_and_a_commit_to_the_machine() {
+    fn first_attempt_reports_success_and_keeps_the_commit() {
         let (policy, budget) = (Policy::new(Rules::DEFAULT), RetryBudget::standard());
         let mut env = CallEnvironment::new(&budget, Random::new(1));
         assert!(matches!(

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_timed_from_its_start_to_its_headers_or_its_status() {
+    fn call_latency_runs_from_start_to_headers_or_status() {
         let headers = Event::Committed { attempt: 1 };
         let ended = outcome(1, Directive::Succeed);
         assert_eq!(estimate_after(&[(0, FIRST), (20, headers), (900, ended)]), (18, 2, None));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_whose_hedge_was_sent_counts_once_as_above_whoever_answers() {
+    fn call_latency_hedged_attempt_counts_once_as_above() {
         let cancelled = (12, Event::AttemptCancelled { attempt: 1 });
         let won = [(0, FIRST), (10, HEDGE), (12, Event::Committed { attempt: 2 }), cancelled];
         assert_eq!(estimate_after(&won[..2]), (18, 2, None), "as soon as the hedge is sent");
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn further_hedges_say_nothing_more_of_the_first_attempt() {
+    fn call_latency_further_hedges_add_no_sample() {
         let third = (20, Event::AttemptStarted { attempt: 3, number: 3 });
         assert_eq!(estimate_after(&[(0, FIRST), (10, HEDGE), third]), (18, 2, None));
     }
 
     #[test]
-    fn a_hedge_before_the_estimate_says_only_what_is_certain() {
+    fn call_latency_hedge_before_the_estimate_counts_only_certainties() {
         // The hedge was sent at 5 ms, say by a cap, when nobody knew.
         let early = [(0, FIRST), (5, HEDGE)];
         assert_eq!(estimate_after(&early), (10, 1, None));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cancelled_or_runs_into_the_deadline_took_longer_than_that() {
+    fn call_latency_cancelled_attempt_is_a_lower_bound() {
         assert_eq!(
             estimate_after(&[(0, FIRST), (9, Event::AttemptCancelled { attempt: 1 })]),
             (10, 2, None)
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_replacements_and_what_is_sealed_say_nothing() {
+    fn call_latency_ignores_failures_transparent_retries_and_unreplayable_requests() {
         let failed = outcome(1, Directive::Retry(Failure::server()));
         let answered = (30, Event::Committed { attempt: 2 });
         assert_eq!(
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hedge_by_another_delay_does_not_count_as_won_or_lost() {
+    fn call_latency_hedge_by_policy_delay_is_not_scored() {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(9).build());
         estimator.record_latency(10 * MS);
         let mut call_latency = CallLatency::new(estimator.delay());

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_to_write_instead() {
+    fn hedge_at_rejects_invalid_parameters() {
         let of = HedgeAt::quantile;
         for share in [0.0, 0.000_99, 0.999_1, 1.0, -0.5, 99.0, f64::NAN, f64::INFINITY] {
             assert_eq!(of(share).try_build(), Err(PolicyError::Quantile), "{share}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_rounded_and_steps_settle_after_a_bounded_number_of_samples() {
+    fn hedge_at_rounds_shares_and_bounds_settling() {
         let of = |share| HedgeAt::quantile(share).build();
         // 0.1 × 2^24 is 1677721.6.
         assert_eq!((of(0.9).below, of(0.5).below), (1_677_722, 1 << 23));
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "write 0.99 for the 99th percentile")]
-    fn a_percentage_in_place_of_a_share_says_how_to_write_it() {
+    fn hedge_at_percentage_error_shows_how_to_write_it() {
         let _ = HedgeAt::quantile(99.0).build();
     }
 }

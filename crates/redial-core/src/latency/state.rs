@@ -149,7 +149,7 @@ mod tests {
     const MS: Ns = 1_000_000;
 
     #[test]
-    fn a_win_rate_at_a_threshold_goes_on() {
+    fn estimator_state_continues_at_a_threshold() {
         let state = EstimatorState {
             estimate: 1,
             samples: 1,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scale_keeps_order_and_comes_back_within_a_millionth() {
+    fn estimator_state_scale_is_monotonic_and_precise() {
         let mut random = Random::new(5);
         for _ in 0..100_000 {
             let shift = (random.bits() % 64) as u32;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_holds_every_field_at_its_most() {
+    fn estimator_state_packs_every_field_at_its_maximum() {
         let most = EstimatorState {
             estimate: (1 << ESTIMATE_BITS) - 1,
             samples: SAMPLES_MAX,

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_dead_dependency_does_not_drain_the_others() {
+    fn call_site_budgets_are_independent() {
         let (dead, alive) = (call_site_here(), call_site_here());
         (0..10).for_each(|_| assert_eq!(dead.withdraw(COST, 0), Grant::Now(Withdrawal(1000))));
         assert_eq!((dead.withdraw(COST, 0), dead.tokens(0)), (Grant::Refused, Some(0.0)));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_pays_into_its_budget_like_any_other() {
+    fn call_site_success_and_refund_reach_its_budget() {
         let call_site = call_site_here();
         let Grant::Now(withdrawal) = call_site.withdraw(COST, 0) else { panic!("it is full") };
         call_site.succeeded(Some(withdrawal));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_claims_the_cell_that_its_address_asks_for_and_no_other_places() {
+    fn call_site_claims_its_own_cell_or_the_next() {
         let location = call_site_here().location();
         let address = core::ptr::from_ref(location).addr();
         let mine = slot(address) % CALL_SITES_MAX;
@@ -278,19 +278,19 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_reached_twice_has_one_budget() {
+    fn call_site_reached_twice_has_one_budget() {
         let same = || call_site_here();
         assert_eq!(same().withdraw(COST, 0), Grant::Now(Withdrawal(1000)));
         assert_eq!(same().tokens(0), Some(9.0));
     }
 
     #[test]
-    fn locations_that_lie_side_by_side_ask_for_different_cells() {
+    fn call_site_adjacent_locations_map_to_different_cells() {
         assert_eq!([4096, 4120, 4144, 8168].map(slot), [0, 3, 6, 509]);
     }
 
     #[test]
-    fn the_hash_gives_the_published_values() {
+    fn call_site_hash_matches_published_vectors() {
         let of = |text: &str| fnv(text.bytes());
         assert_eq!(of(""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(of("a"), 0xaf63_dc4c_8601_ec8c);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_location_share_its_cell() {
+    fn call_site_copies_of_a_location_share_its_cell() {
         let table = alloc::boxed::Box::new(Table::new());
         let content = 7 << 40 | 0xabcd;
         let first = table.search(|| content, 8);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_find_their_place_however_many_look_for_it_in_the_same_entry() {
+    fn call_site_copies_resolve_despite_hash_collisions() {
         let table = alloc::boxed::Box::new(Table::new());
         let find =
             |copy: usize| (1..=200).map(move |call_site| (call_site, call_site << 20 | copy << 3));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn places_do_not_collide_and_those_above_the_table_share_one() {
+    fn call_sites_beyond_the_table_share_the_last_cell() {
         let table = alloc::boxed::Box::new(Table::new());
         let mut seen = alloc::collections::BTreeSet::new();
         // All addresses ask for the same slot; whoever comes back finds what it claimed.
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_meet_at_a_new_place_find_one_cell() {
+    fn call_site_threads_claim_one_cell() {
         let table = std::sync::Arc::new(Table::new());
         let threads = [16, 16, 160, 160].map(|address| {
             let table = table.clone();

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_costs_by_the_kind_of_failure() {
+    fn cost_bucket_charges_by_failure_kind() {
         let left = |spec: CostBucketConfig, kind| {
             let costs = costs(spec);
             assert!(matches!(costs.withdraw(Cost { kind }, 0), Grant::Now(_)));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn time_refills_the_standard_bucket_and_not_that_of_2026() {
+    fn cost_bucket_standard_refills_and_aws_2026_does_not() {
         for (spec, left) in
             [(CostBucketConfig::STANDARD, 500.0), (CostBucketConfig::AWS_2026, 486.0)]
         {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_means_less_than_the_cost() {
+    fn cost_bucket_is_empty_below_the_cost() {
         let costs = costs(CostBucketConfig { server: 2.5, ..FIXED });
         for left in [7.5, 5.0, 2.5, 0.0] {
             assert_eq!((wait(&costs, 0), costs.tokens(0)), (Some(0), Some(left)));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn time_refills_it_evenly_and_never_above_the_capacity() {
+    fn cost_bucket_refills_evenly_up_to_the_capacity() {
         let costs = costs(SLOW);
         wait(&costs, 0);
         for (now, left) in [(0, 5.0), (SECOND / 4, 5.25), (SECOND, 6.0), (5 * SECOND, 10.0)] {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_after_the_refill_is_not_gained_twice() {
+    fn cost_bucket_refund_after_refill_adds_nothing() {
         let costs = costs(SLOW);
         let Grant::Now(withdrawal) = costs.withdraw(SERVER, 0) else { panic!("it is full") };
         let later = 60 * SECOND;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_exact_and_each_pays_for_itself() {
+    fn cost_bucket_debts_are_exact_and_queued() {
         let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
         assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(0), Some(0)));
         assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(5 * SECOND), Some(10 * SECOND)));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_another_thread_read_a_little_earlier_changes_nothing_much() {
+    fn cost_bucket_tolerates_a_slightly_older_clock() {
         let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
         assert_eq!(wait(&costs, SECOND), Some(0));
         assert_eq!(wait(&costs, SECOND), Some(0));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arithmetic_fits_for_the_latest_moment_and_the_slowest_and_fastest_refill() {
+    fn cost_bucket_arithmetic_never_overflows() {
         let slowest =
             CostBucketConfig { refill_per_second: 10.0 / CENTURY, empty: WhenEmpty::Wait, ..SLOW };
         let fastest =
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn no_success_passes_the_capacity() {
+    fn cost_bucket_success_never_exceeds_the_capacity() {
         for success in [0.0, 1.0, 1e9, f64::MAX] {
             let costs = costs(CostBucketConfig { success, ..FIXED });
             costs.succeeded(None);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_refused_where_they_make_no_sense() {
+    fn cost_bucket_rejects_invalid_parameters() {
         let of = |spec| CostBucket::new(spec).err();
         for capacity in [-1.0, 2e9, f64::NAN, f64::INFINITY] {
             assert_eq!(of(CostBucketConfig { capacity, ..FIXED }), Some(PolicyError::Capacity));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_take_until_refused_get_exactly_the_capacity() {
+    fn cost_bucket_threads_drain_exactly_the_capacity() {
         let costs = costs(CostBucketConfig { capacity: 50_000.0, ..FIXED });
         let granted: usize = thread::scope(|scope| {
             let take = || (0..20_000).map_while(|_| wait(&costs, 0));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_borrow_at_one_moment_are_each_served_at_a_moment_of_their_own() {
+    fn cost_bucket_threads_in_debt_get_distinct_waits() {
         let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
         let mut waits: Vec<Ns> = thread::scope(|scope| {
             let takers = [(); 8].map(|()| {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_starts_full_and_refuses_below_one() {
+    fn retry_budget_starts_full_and_refuses_below_one() {
         assert_eq!(take_all(&RetryBudget::standard()), 10);
         let uneven = RetryBudget::try_new(2.999, 0.1).unwrap();
         assert_eq!((take_all(&uneven), uneven.tokens(0)), (2, Some(0.999)));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_successes_fund_exactly_one_retry() {
+    fn retry_budget_ten_successes_fund_exactly_one_retry() {
         let budget = RetryBudget::standard();
         take_all(&budget);
         for round in 0..3 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_success_nor_a_refund_passes_the_reserve() {
+    fn retry_budget_success_and_refund_never_exceed_the_reserve() {
         let budget = RetryBudget::try_new(1.5, 0.7).unwrap();
         budget.succeeded(None);
         assert_eq!(budget.tokens(0), Some(1.5));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_refused_where_they_make_no_sense() {
+    fn retry_budget_rejects_invalid_parameters() {
         for reserve in [0.0, 0.999, -1.0, 1e6 + 1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(
                 RetryBudget::try_new(reserve, 0.1).err(),
@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "reserve")]
-    fn a_reserve_that_pays_for_no_retry_is_a_compile_error_in_a_static() {
+    fn retry_budget_panics_if_the_reserve_pays_no_retry() {
         let _ = RetryBudget::new(0.5, 0.1);
     }
 
     #[test]
-    fn threads_that_take_until_refused_get_exactly_the_reserve() {
+    fn retry_budget_threads_drain_exactly_the_reserve() {
         let budget = RetryBudget::try_new(10_000.0, 0.1).unwrap();
         let granted: usize = thread::scope(|scope| {
             let takers = [(); 8].map(|()| scope.spawn(|| take_all(&budget)));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_take_refund_and_succeed_lose_nothing() {
+    fn retry_budget_is_exact_under_contention() {
         let budget = RetryBudget::try_new(1000.0, 0.001).unwrap();
         thread::scope(|scope| {
             for _ in 0..8 {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_are_allowed_while_more_than_half_is_left() {
+    fn token_bucket_allows_retries_above_half() {
         // How many failures each maximum survives; of an odd one the half is not lost.
         for (max, survived) in [(1.0, 0), (2.0, 0), (3.0, 1), (4.0, 1), (5.0, 2), (1000.0, 499)] {
             let tokens = TokenBucket::new(max, 0.1).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_passes_the_half_by_a_thousandth_is_enough() {
+    fn token_bucket_one_thousandth_above_half_is_enough() {
         let tokens = TokenBucket::new(10.0, 0.001).unwrap();
         fail(&tokens, 5);
         assert!(!allows(&tokens));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_never_below_zero_or_above_its_maximum() {
+    fn token_bucket_stays_between_zero_and_maximum() {
         let tokens = TokenBucket::new(2.0, 0.7).unwrap();
         tokens.succeeded(None);
         assert_eq!(tokens.tokens(0), Some(2.0));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_of_the_ratio_past_the_third_are_cut_off() {
+    fn token_bucket_ratio_is_truncated_to_three_decimals() {
         let cut = [
             (0.29, 0.29),
             (0.1, 0.1),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_maximum_is_a_whole_number_up_to_a_thousand() {
+    fn token_bucket_maximum_is_an_integer_up_to_1000() {
         for max in [0.0, 0.5, 1.5, -1.0, 1000.5, 1001.0, f64::NAN, f64::INFINITY] {
             assert_eq!(TokenBucket::new(max, 0.1).err(), Some(PolicyError::MaxTokens), "{max}");
         }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn other_parameters_keep_the_proportion() {
+    fn token_bucket_new_parameters_keep_the_fill_level() {
         let full = 1_000_000;
         assert_eq!(after(full, full, (1.0, 0.1)), Some(1.0), "full stays full");
         assert_eq!(after(750_000, full, (10.0, 0.1)), Some(7.5));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn another_ratio_counts_from_then_on() {
+    fn token_bucket_new_ratio_applies_from_then_on() {
         let tokens = TokenBucket::new(10.0, 0.1).unwrap();
         fail(&tokens, 4);
         tokens.adopt_parameters(&TokenBucket::new(10.0, 0.7).unwrap());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn without_parameters_nothing_is_held_back_or_counted() {
+    fn token_bucket_without_parameters_allows_everything() {
         let tokens = TokenBucket::none();
         fail(&tokens, 3);
         tokens.succeeded(None);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_holds_the_largest_parameters() {
+    fn token_bucket_packs_the_largest_parameters() {
         let level = Level { left: 999_999, max: 1_000_000, ratio: 1_000_000 };
         assert_eq!(Level::unpack(level.pack()), level);
         let level = Level { left: 1, max: 2, ratio: 3 };
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn no_count_is_lost_while_parameters_change() {
+    fn token_bucket_loses_no_count_while_parameters_change() {
         let tokens = TokenBucket::new(1000.0, 0.003).unwrap();
         let (one, other) =
             (TokenBucket::new(1000.0, 0.001).unwrap(), TokenBucket::new(1000.0, 0.002).unwrap());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_successes_are_exact_under_contention() {
+    fn token_bucket_is_exact_under_contention() {
         let tokens = TokenBucket::new(1000.0, 0.003).unwrap();
         fail(&tokens, 100);
         thread::scope(|scope| {

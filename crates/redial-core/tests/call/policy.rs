@@ -1,146 +1,9 @@
-//! Decisions L, and what is refused when a policy is built.
+//! Validation of policies.
 
 use super::*;
 
-/// 10 ms apart, as often as the limits allow.
-fn limited(limits: Limits) -> Rules {
-    Rules { attempts: Some(20), limits, ..BASE }
-}
-
-const NO_HINTS: &[Option<u64>] = &[];
-
 #[test]
-fn a_delay_may_pass_the_soft_limit_but_not_begin_at_it() {
-    // L1: 10, 20, 30 are below 35; 40 is not.
-    let soft = |soft| limited(Limits { soft: Some(ms(soft)), ..Limits::NONE });
-    assert_eq!(delays(soft(35), NO_HINTS), (vec![10.0; 4], StopReason::SoftLimit));
-    assert_eq!(delays(soft(30), NO_HINTS), (vec![10.0; 3], StopReason::SoftLimit));
-}
-
-#[test]
-fn a_delay_may_end_at_the_hard_limit_but_not_above_it() {
-    // L2.
-    let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
-    assert_eq!(delays(limited(hard(30)), NO_HINTS), (vec![10.0; 3], StopReason::HardLimit));
-    assert_eq!(delays(limited(hard(35)), NO_HINTS), (vec![10.0; 3], StopReason::HardLimit));
-    let truncate =
-        limited(Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard(35) });
-    let expected = (vec![10.0, 10.0, 10.0, 5.0], StopReason::HardLimit);
-    assert_eq!(delays(truncate, NO_HINTS), expected);
-    // At the limit itself it ends whatever the delay: even none.
-    let none =
-        Rules { backoff: Backoff::Table(const { &[ms(30), Duration::ZERO] }), ..limited(hard(30)) };
-    assert_eq!(delays(none, NO_HINTS), (vec![30.0], StopReason::HardLimit));
-}
-
-#[test]
-fn filling_makes_the_last_delay_that_fits_end_at_the_hard_limit() {
-    // L3: after 10 + 10 + 10 the next would end at 40.
-    let fill = Limits {
-        hard: Some(ms(35)),
-        last_delay_action: LastDelayAction::ExtendToLimit,
-        ..Limits::NONE
-    };
-    let (filled, left) = (vec![10.0, 10.0, 15.0], vec![10.0, 10.0, 10.0]);
-    assert_eq!(delays(limited(fill), NO_HINTS), (filled.clone(), StopReason::HardLimit));
-    // With `elapsed`, D + d stands for the next D; failures take no time here, so it is the same.
-    let elapsed = Limits { basis: LimitBasis::Elapsed, ..fill };
-    assert_eq!(delays(limited(elapsed), NO_HINTS), (filled, StopReason::HardLimit));
-    // The next would end at the limit itself, which is allowed: nothing is filled before it.
-    let exact = Limits { hard: Some(ms(30)), ..fill };
-    assert_eq!(delays(limited(exact), NO_HINTS), (left.clone(), StopReason::HardLimit));
-    // The soft limit would not allow another.
-    let soft = Limits { soft: Some(ms(30)), ..fill };
-    assert_eq!(delays(limited(soft), NO_HINTS), (left.clone(), StopReason::SoftLimit));
-    // No attempt would be left for another.
-    let last = Rules { attempts: Some(4), ..limited(fill) };
-    assert_eq!(delays(last, NO_HINTS), (left, StopReason::AttemptsExhausted));
-}
-
-#[test]
-fn filling_looks_at_the_next_base_without_jitter() {
-    // L3: whatever the draws, the next base would not fit, for decorrelated jitter too.
-    for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
-        let fill = Limits {
-            hard: Some(ms(12)),
-            last_delay_action: LastDelayAction::ExtendToLimit,
-            ..Limits::NONE
-        };
-        let backoff = Backoff::Exponential { first: ms(5), factor: 100.0, cap: None };
-        let rules = Rules { jitter, backoff, ..limited(fill) };
-        assert_eq!(delays(rules, NO_HINTS), (vec![12.0], StopReason::HardLimit), "{jitter:?}");
-    }
-}
-
-#[test]
-fn a_servers_hint_counts_in_the_limits_and_is_never_changed_by_them() {
-    // L3, second part.
-    let limits = Limits {
-        hard: Some(ms(35)),
-        over_limit_action: OverLimitAction::TruncateDelay,
-        last_delay_action: LastDelayAction::ExtendToLimit,
-        ..Limits::NONE
-    };
-    let hints = [Some(20), Some(20)];
-    assert_eq!(delays(limited(limits), &hints), (vec![20.0], StopReason::HardLimit));
-    let hints = [Some(20), Some(8), Some(7)];
-    assert_eq!(delays(limited(limits), &hints), (vec![20.0, 8.0, 7.0], StopReason::HardLimit));
-    // It is in D: after 20, the backoff's 10 is the last that fits, and is filled up.
-    assert_eq!(delays(limited(limits), &[Some(20)]), (vec![20.0, 15.0], StopReason::HardLimit));
-}
-
-#[test]
-fn a_hint_that_asks_for_no_more_than_the_backoff_leaves_the_delay_ours() {
-    // L3, S6: the second delay is the backoff's own 10, and is cut or filled like it.
-    let rules = |limits| Rules { hint: HintRule::Within(ms(5)), ..limited(limits) };
-    let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
-    let truncate = Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard(15) };
-    let fill = Limits { last_delay_action: LastDelayAction::ExtendToLimit, ..hard(25) };
-    for hint in [0, 9, 10] {
-        let hints = [None, Some(hint)];
-        assert_eq!(
-            delays(rules(truncate), &hints),
-            (vec![10.0, 5.0], StopReason::HardLimit),
-            "{hint}"
-        );
-        assert_eq!(
-            delays(rules(fill), &hints),
-            (vec![10.0, 15.0], StopReason::HardLimit),
-            "{hint}"
-        );
-    }
-    let hints = [None, Some(11)];
-    assert_eq!(delays(rules(truncate), &hints), (vec![10.0], StopReason::HardLimit));
-    assert_eq!(delays(rules(fill), &hints), (vec![10.0, 11.0], StopReason::HardLimit));
-}
-
-#[test]
-fn an_elapsed_limit_counts_the_attempts_themselves() {
-    let limits = Limits { hard: Some(ms(25)), basis: LimitBasis::Elapsed, ..Limits::NONE };
-    retry(limited(limits), |driver| {
-        driver.reach(4);
-        driver.report(1, FAILED);
-        driver.reach(14);
-        driver.wake();
-        driver.reach(16);
-        driver.report(2, FAILED);
-        assert_eq!(driver.ended(), Some((StopReason::HardLimit, Some(2))), "16 + 10 is above 25");
-    });
-}
-
-#[test]
-fn a_limit_never_cancels_a_running_attempt() {
-    let limits = Limits { hard: Some(ms(5)), basis: LimitBasis::Elapsed, ..Limits::NONE };
-    retry(limited(limits), |driver| {
-        assert_eq!(driver.call.wake_at(), None);
-        driver.reach(1000);
-        driver.report(1, Directive::Succeed);
-        assert_eq!(driver.stop_reason(), Some(StopReason::Succeeded));
-    });
-}
-
-#[test]
-fn contradictions_are_refused_when_a_policy_is_built() {
+fn policy_contradictions_are_rejected_when_built() {
     // L4 and the list in docs/scenarios.md.
     let limits = |limits| Rules { limits, ..BASE };
     let none = Limits::NONE;
@@ -219,7 +82,7 @@ fn contradictions_are_refused_when_a_policy_is_built() {
 }
 
 #[test]
-fn a_backoff_of_its_own_must_be_given() {
+fn policy_custom_backoff_requires_a_table_or_function() {
     let rules = Rules { backoff: Backoff::Own, ..Rules::DEFAULT };
     assert_eq!(Policy::try_new(rules).err(), Some(PolicyError::OwnBackoff));
     assert!(Policy::with_table(rules, [ms(1)]).is_ok());
@@ -227,7 +90,7 @@ fn a_backoff_of_its_own_must_be_given() {
 }
 
 #[test]
-fn a_policy_that_is_changed_is_checked_again_and_keeps_or_forgets_its_table() {
+fn policy_change_is_checked_and_keeps_or_drops_its_table() {
     let own = Policy::with_table(BASE, [ms(1), ms(2)]).unwrap();
     let more = own.clone().changed(|rules| rules.attempts = Some(9)).unwrap();
     assert_eq!(more.table(), Some(&[ms(1), ms(2)][..]));
@@ -240,7 +103,7 @@ fn a_policy_that_is_changed_is_checked_again_and_keeps_or_forgets_its_table() {
 }
 
 #[test]
-fn unlimited_attempts_need_delays_that_reach_the_limit_whatever_the_failure() {
+fn policy_unlimited_attempts_need_delays_that_reach_a_limit() {
     let endless = Rules {
         attempts: None,
         limits: Limits { hard: Some(ms(100)), ..Limits::NONE },
@@ -279,9 +142,8 @@ fn unlimited_attempts_need_delays_that_reach_the_limit_whatever_the_failure() {
     assert_eq!(own.err(), Some(PolicyError::Unlimited));
 }
 
-/// Red: call every series that fades endless (`return false` before the sum), or none (`return true`).
 #[test]
-fn unlimited_attempts_may_have_delays_that_fade_if_they_reach_the_limit() {
+fn policy_unlimited_attempts_allow_shrinking_delays_that_reach_a_limit() {
     let fading = |factor| Backoff::Exponential { first: ms(100), factor, cap: None };
     let soft = |limit| Limits { soft: Some(limit), ..Limits::NONE };
     let rules = |backoff, jitter, limit| Rules {

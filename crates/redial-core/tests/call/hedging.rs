@@ -1,74 +1,39 @@
-//! Decisions G4, G9 and G16 to G22: pushback and hedging.
+//! Hedging: when hedges start, which attempt wins, and why hedging stops.
 
 use super::*;
 
-// G4.
-
+// Decision P4.
 #[test]
-fn a_hedge_or_replacement_that_comes_too_late_is_waited_for_until_the_deadline() {
-    let rules = Rules { deadline: Some(ms(5)), deadline_action: DeadlineAction::FailFast, ..BASE };
-    hedge(Rules { hedge: Some(ms(10)), ..rules }, |driver| {
-        driver.report(1, failed_with(Failure::server().retry_after(ms(9))));
-        assert_eq!(driver.ended(), None);
-        driver.pass(at(5));
-        assert_eq!(driver.ended(), Some((StopReason::Deadline, None)));
-    });
-    retry(Rules { transparent_retries: true, ..rules }, |driver| {
-        driver.report(1, proven(Proof::Unsent));
-        driver.report(2, proven(Proof::Unsent));
-        assert_eq!(driver.ended(), None, "the pause is 10 ms");
-        driver.pass(at(5));
-        assert_eq!((driver.stop_reason(), driver.now), (Some(StopReason::Deadline), at(5)));
-    });
-    // A retry is not.
-    retry(rules, |driver| {
-        driver.report(1, FAILED);
-        assert_eq!(driver.ended(), Some((StopReason::Deadline, Some(1))));
-    });
-}
-
-// G9.
-
-#[test]
-fn a_pushback_is_exact_and_the_series_begins_anew_after_it() {
+fn hedging_start_overtaken_by_a_timeout_is_not_recorded() {
+    // A driver that was held up: the hedge of 5 is due at 10, and the timeout of 7 ends the call.
     let rules = Rules {
-        attempts: Some(20),
-        backoff: Backoff::Exponential { first: ms(10), factor: 2.0, cap: None },
-        limits: Limits { soft: Some(ms(150)), ..Limits::NONE },
-        numbering: Numbering::SinceHint,
+        attempt_timeout: Some(ms(7)),
+        attempt_timeout_action: AttemptTimeoutAction::EndCall,
+        hedge: Some(ms(5)),
         ..BASE
     };
-    let (made, stop_reason) = delays(rules, &[None, None, Some(3), None, None, None]);
+    let (policy, shared) = (policy(rules), Spec::Free.build());
+    let mut env = TestEnvironment::new(&Spec::Free, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    assert!(matches!(call.command(&mut env), Some(Command::Start(_))));
+    assert!(call.wake_once(at(10), &mut env));
+    assert!(call.wake_once(at(10), &mut env));
     assert_eq!(
-        (made, stop_reason),
-        (vec![10.0, 20.0, 3.0, 10.0, 20.0, 40.0, 80.0], StopReason::SoftLimit)
+        (call.started(), call.end().map(|end| end.stop_reason)),
+        (1, Some(StopReason::Deadline))
     );
-    // Elsewhere it neither advances the series nor stops it; by attempt, it goes on.
-    let numbered = |numbering| Rules { numbering, ..rules };
-    let (made, _) = delays(numbered(Numbering::Delays), &[None, Some(3)]);
-    assert_eq!(made[..4], [10.0, 3.0, 20.0, 40.0]);
-    let (made, _) = delays(numbered(Numbering::Attempts), &[None, Some(3)]);
-    assert_eq!(made[..4], [10.0, 3.0, 40.0, 80.0]);
+    assert_eq!(call.command(&mut env), Some(Command::Cancel(0)));
+    let of_the_second = env.call_log.iter().any(|(_, event)| {
+        matches!(
+            event,
+            Event::AttemptStarted { attempt: 2, .. } | Event::AttemptCancelled { attempt: 2 }
+        )
+    });
+    assert!(!of_the_second, "{:?}", env.call_log);
 }
 
 #[test]
-fn a_pushback_has_a_most_if_the_client_sets_one_for_hedging_too() {
-    let most = HintRule::Exact(Some(ms(7)));
-    let long = failed_with(Failure::server().retry_after(ms(500)));
-    retry(Rules { hint: most, ..BASE }, |driver| {
-        driver.report(1, long);
-        assert_eq!(driver.call.wake_at(), Some(at(7)));
-    });
-    hedge(Rules { hint: most, ..HEDGED }, |driver| {
-        driver.report(1, long);
-        assert_eq!(driver.call.wake_at(), Some(at(7)));
-    });
-}
-
-// G16 to G22: hedging.
-
-#[test]
-fn hedges_follow_one_another_after_the_delay_or_all_at_once() {
+fn hedging_starts_after_each_delay_or_all_at_once() {
     // G16.
     hedge(HEDGED, |driver| {
         driver.pass(at(100));
@@ -85,9 +50,8 @@ fn own(hedge: HedgeDelay, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     run_call::<4>(HEDGED, params, (Spec::Free, &[]), steps);
 }
 
-// Red if `schedule_hedge` read the policy's delay.
 #[test]
-fn a_calls_own_delay_beats_its_policys() {
+fn hedging_delay_of_the_call_overrides_the_policy() {
     own(HedgeDelay::After(at(3)), |driver| {
         driver.pass(at(100));
         assert_eq!(driver.starts(), [0.0, 3.0, 6.0, 9.0]);
@@ -106,7 +70,7 @@ fn a_calls_own_delay_beats_its_policys() {
 }
 
 #[test]
-fn a_call_that_hedges_never_by_time_still_answers_failures() {
+fn hedging_never_by_time_still_follows_failures() {
     for never in [HedgeDelay::Never, HedgeDelay::After(NEVER)] {
         own(never, |driver| {
             driver.pass(at(100));
@@ -124,7 +88,7 @@ fn a_call_that_hedges_never_by_time_still_answers_failures() {
 }
 
 #[test]
-fn a_call_under_a_policy_that_retries_cannot_ask_for_hedges() {
+fn hedging_delay_is_ignored_by_a_retry_policy() {
     let params = CallParams { hedge: Some(HedgeDelay::After(0)), ..CallParams::default() };
     run_call::<1>(BASE, params, (Spec::Free, &[]), |driver| {
         assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0], None));
@@ -135,7 +99,7 @@ fn a_call_under_a_policy_that_retries_cannot_ask_for_hedges() {
 }
 
 #[test]
-fn a_failure_sends_the_next_hedge_at_once_and_the_rhythm_goes_on_from_there() {
+fn hedging_failure_starts_next_hedge_and_restarts_the_delay() {
     // G17.
     hedge(HEDGED, |driver| {
         driver.reach(4);
@@ -146,85 +110,7 @@ fn a_failure_sends_the_next_hedge_at_once_and_the_rhythm_goes_on_from_there() {
 }
 
 #[test]
-fn a_failure_does_not_shorten_a_pushback_that_is_being_waited_for() {
-    // G17, second sentence.
-    hedge(HEDGED, |driver| {
-        driver.reach(10);
-        driver.wake();
-        driver.report(1, failed_with(Failure::server().retry_after(ms(50))));
-        driver.report(2, FAILED);
-        assert_eq!(driver.starts(), [0.0, 10.0]);
-        driver.pass(at(60));
-        assert_eq!(driver.starts(), [0.0, 10.0, 60.0, 70.0], "then the usual rhythm");
-    });
-}
-
-#[test]
-fn a_later_pushback_replaces_an_earlier_one() {
-    // G18: whether it is sooner or later, or at once.
-    for (second, third_start) in [(80, 90.0), (5, 15.0), (0, 10.0)] {
-        hedge(HEDGED, |driver| {
-            driver.reach(10);
-            driver.wake();
-            driver.report(1, failed_with(Failure::server().retry_after(ms(30))));
-            driver.report(2, failed_with(Failure::server().retry_after(ms(second))));
-            while driver.starts().len() < 3 {
-                assert!(driver.next_timer());
-            }
-            assert_eq!(driver.starts(), [0.0, 10.0, third_start]);
-        });
-    }
-}
-
-#[test]
-fn a_pushback_neither_forgets_nor_shortens_a_hedge_that_the_throttle_has_in_hand() {
-    // G18 with S5: what is paid for waits for its debt and for the server, whichever is later.
-    let spec = Spec::Costs(COSTS);
-    for (pushback, third_start) in [(3, 15), (25, 35)] {
-        let rules = Rules { hedge: Some(ms(5)), ..BASE };
-        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
-            // Sent at 5 for 10 tokens, and again at 10, when 5 are back and 5 are owed until 15.
-            driver.reach(10);
-            driver.wake();
-            assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0, 5.0], Some(at(15))));
-            driver.report(1, FAILED);
-            assert_eq!(driver.call.wake_at(), Some(at(15)), "a failure does not pay the debt");
-            driver.report(2, failed_with(Failure::server().retry_after(ms(pushback))));
-            assert_eq!(driver.call.wake_at(), Some(at(third_start)));
-            assert!(driver.next_timer());
-            assert_eq!(driver.starts().len(), 3);
-        });
-    }
-    // The same, while the throttle's answer is on its way.
-    let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
-    run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
-        driver.reach(10);
-        driver.wake();
-        driver.report(1, failed_with(Failure::server().retry_after(ms(20))));
-        driver.reach(12);
-        driver.grant();
-        assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 0.0));
-        driver.pass(at(18));
-        assert_eq!(driver.starts(), [0.0, 30.0], "paid once, sent when the server wants it");
-    });
-}
-
-#[test]
-fn do_not_retry_ends_hedging_and_what_is_outstanding_goes_on() {
-    // G19.
-    hedge(HEDGED, |driver| {
-        driver.reach(10);
-        driver.wake();
-        driver.report(1, failed_with(Failure::server().stop()));
-        assert_eq!(driver.call.wake_at(), None);
-        driver.reach(40);
-        driver.report(2, FAILED);
-        assert_eq!(driver.ended(), Some((StopReason::ServerRefused, Some(2))));
-    });
-}
-
-#[test]
-fn a_fatal_failure_or_a_success_cancels_all_others() {
+fn hedging_success_or_final_failure_cancels_the_others() {
     // G20: with or without pushback.
     for directive in [Directive::Fail, Directive::Succeed] {
         hedge(HEDGED, |driver| {
@@ -238,7 +124,7 @@ fn a_fatal_failure_or_a_success_cancels_all_others() {
 }
 
 #[test]
-fn the_first_headers_win_and_nothing_starts_after_them() {
+fn hedging_first_headers_commit_and_stop_new_attempts() {
     // G20, G6, G7.
     hedge(HEDGED, |driver| {
         driver.reach(10);
@@ -254,7 +140,7 @@ fn the_first_headers_win_and_nothing_starts_after_them() {
 }
 
 #[test]
-fn of_hedges_that_all_failed_the_last_failure_is_handed_on() {
+fn hedging_returns_the_last_failure_when_all_fail() {
     // G21: the failure that came last, not the attempt that started last.
     hedge(Rules { hedge: Some(Duration::ZERO), ..BASE }, |driver| {
         for attempt in [4, 1, 3, 2] {
@@ -265,7 +151,7 @@ fn of_hedges_that_all_failed_the_last_failure_is_handed_on() {
 }
 
 #[test]
-fn what_stopped_further_hedges_first_is_named() {
+fn hedging_stop_reason_is_the_first_that_stopped_it() {
     // G22: once the last hedge is sent it is `attempts`, whatever comes later.
     let stop = failed_with(Failure::server().stop());
     hedge(Rules { attempts: Some(2), ..HEDGED }, |driver| {
@@ -294,7 +180,7 @@ fn what_stopped_further_hedges_first_is_named() {
 }
 
 #[test]
-fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
+fn hedging_starts_are_in_order_when_slots_are_reused() {
     // Scenarios and statistics name attempts by the order in which they start.
     let rules =
         Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
@@ -322,7 +208,7 @@ fn starts_are_handed_out_in_their_order_though_slots_are_reused() {
 }
 
 #[test]
-fn what_runs_is_looked_at_in_the_order_of_its_starts() {
+fn hedging_running_attempts_are_listed_in_start_order() {
     let rules =
         Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
     hedge(rules, |driver| {
@@ -344,7 +230,7 @@ fn what_runs_is_looked_at_in_the_order_of_its_starts() {
 }
 
 #[test]
-fn a_slot_that_there_is_not_runs_nothing() {
+fn hedging_slot_out_of_range_runs_nothing() {
     // G2: the most slots that a machine can have.
     let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(32), ..BASE };
     run_call::<LIVE_MAX>(rules, CallParams::default(), (Spec::Free, &[]), |driver| {
@@ -356,4 +242,39 @@ fn a_slot_that_there_is_not_runs_nothing() {
         driver.not_replayable(Some(LIVE_MAX));
         assert_eq!((driver.call.is_committed(), driver.cancels()), (false, vec![]));
     });
+}
+
+#[test]
+fn hedging_paid_start_waits_for_pushback() {
+    let policy = policy(HEDGED);
+    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
+    let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    while call.command(&mut env).is_some() {}
+    assert!(call.wake_once(at(10), &mut env));
+    while call.command(&mut env).is_some() {}
+    // A driver may report two outcomes before it takes what the first one commanded.
+    call.outcome(0, FAILED.into(), at(11), &mut env);
+    call.outcome(1, failed_with(Failure::server().retry_after(ms(5))), at(11), &mut env);
+    assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(16))));
+    assert!(call.wake_once(at(16), &mut env));
+    assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
+    assert_eq!(shared.tokens(0), Some(2.0), "paid once");
+}
+
+#[test]
+fn hedging_paid_start_is_charged_once() {
+    let policy = policy(HEDGED);
+    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
+    let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
+    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
+    while call.command(&mut env).is_some() {}
+    assert!(call.wake_once(at(10), &mut env));
+    while call.command(&mut env).is_some() {}
+    // Both failures are answered by the hedge that waits to be taken; the rhythm goes on from there.
+    call.outcome(0, FAILED.into(), at(11), &mut env);
+    call.outcome(1, FAILED.into(), at(11), &mut env);
+    assert_eq!(shared.tokens(0), Some(2.0), "the second attempt, and one hedge");
+    assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
+    assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(21))));
 }

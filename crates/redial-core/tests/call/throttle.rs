@@ -1,11 +1,32 @@
-//! Decisions B and S, and those of G that are about the token throttle.
+//! Throttles: retry budgets, cost buckets and gRPC's token bucket.
 
 use super::*;
 
-// B: the default budget.
+// Decision P10.
+#[test]
+fn throttle_never_delays_or_refuses_a_first_attempt() {
+    let empty = [
+        Spec::Tokens { max: 1.0, ratio: 1.0 },
+        Spec::Budget { reserve: 1.0, ratio: 0.0 },
+        Spec::Costs(COSTS),
+        Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, ..COSTS }),
+    ];
+    for spec in empty {
+        let (shared, mut model) = (spec.build(), Model::new(spec));
+        shared.failed();
+        model.failed();
+        let grant = shared.withdraw(Cost { kind: Kind::Timeout }, 0);
+        model.withdraw(Kind::Timeout, 0, grant);
+        let env = TestEnvironment::new(&spec, &shared, 1);
+        let policy = policy(BASE);
+        let mut driver = TestDriver::<1>::begin(&policy, CallParams::default(), 0, env, &mut model);
+        assert_eq!((driver.starts(), driver.env.asked.len()), (vec![0.0], 0), "{spec:?}");
+        driver.cancel();
+    }
+}
 
 #[test]
-fn a_budget_pays_for_each_retry_and_hedge_and_a_success_funds_a_tenth() {
+fn throttle_budget_charges_retries_and_hedges_and_success_refills() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.1 };
     run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
@@ -24,10 +45,8 @@ fn a_budget_pays_for_each_retry_and_hedge_and_a_success_funds_a_tenth() {
     });
 }
 
-// S2 to S5, S9: costs and debts.
-
 #[test]
-fn success_gives_back_what_the_last_retry_took_and_a_first_try_adds_one() {
+fn throttle_cost_success_refunds_last_retry_or_adds_one() {
     // S3, without a refill to keep the numbers apart.
     let spec = Spec::Costs(CostBucketConfig {
         capacity: 50.0,
@@ -63,7 +82,7 @@ fn success_gives_back_what_the_last_retry_took_and_a_first_try_adds_one() {
 }
 
 #[test]
-fn success_gives_back_what_the_last_hedge_took_whichever_attempt_won() {
+fn throttle_cost_success_refunds_last_hedge_whichever_won() {
     // S3, S4, S9: a hedge that a failure sends costs its kind, one that its delay sends a timeout.
     let spec = Spec::Costs(CostBucketConfig {
         capacity: 50.0,
@@ -87,7 +106,7 @@ fn success_gives_back_what_the_last_hedge_took_whichever_attempt_won() {
 }
 
 #[test]
-fn an_empty_bucket_lends_first_come_first_served() {
+fn throttle_cost_empty_bucket_lends_in_order_of_arrival() {
     // S5: one token comes back per millisecond.
     let costs = CostBucket::new(CostBucketConfig { server: 4.0, ..COSTS }).unwrap();
     let cost = Cost { kind: Kind::Server };
@@ -104,7 +123,7 @@ fn an_empty_bucket_lends_first_come_first_served() {
 }
 
 #[test]
-fn what_others_give_back_does_not_shorten_a_wait() {
+fn throttle_cost_refund_by_others_does_not_shorten_waits() {
     // S5.
     with_debt(Rules { backoff: Backoff::Constant(Duration::ZERO), ..BASE }, 0, |driver| {
         let shared = driver.env.shared();
@@ -122,7 +141,7 @@ fn what_others_give_back_does_not_shorten_a_wait() {
 }
 
 #[test]
-fn a_bucket_that_does_not_lend_is_a_circuit_breaker() {
+fn throttle_cost_bucket_that_does_not_lend_refuses() {
     // S5.
     let spec = Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, server: 6.0, ..COSTS });
     // 4 are left of 10; the pause brings 1 back, or the 2 that are needed.
@@ -144,7 +163,7 @@ fn a_bucket_that_does_not_lend_is_a_circuit_breaker() {
 }
 
 #[test]
-fn a_debt_is_waited_for_before_the_backoff_or_asked_for_after_it() {
+fn throttle_debt_is_waited_for_before_or_after_backoff() {
     // S2: 10 tokens are owed at 0; after 10 ms they have come back.
     for (charge_at, second) in [(ChargeAt::Decision, 20.0), (ChargeAt::AfterBackoff, 10.0)] {
         with_debt(Rules { charge_at, ..BASE }, 1, |driver| {
@@ -162,7 +181,7 @@ fn a_debt_is_waited_for_before_the_backoff_or_asked_for_after_it() {
 }
 
 #[test]
-fn a_call_knows_whether_it_awaits_the_throttles_answer() {
+fn throttle_deferred_answer_is_visible_while_pending() {
     run_call::<1>(BASE, CallParams::default(), (Spec::Free, &[true]), |driver| {
         assert!(!driver.call.awaits_grant());
         driver.report(1, FAILED);
@@ -173,21 +192,8 @@ fn a_call_knows_whether_it_awaits_the_throttles_answer() {
     });
 }
 
-// S6.
-
 #[test]
-fn a_hint_within_bounds_keeps_the_computed_delay_and_so_much_more() {
-    let rules = Rules { hint: HintRule::Within(ms(5)), ..BASE };
-    for (hint, delay) in [(0, 10.0), (10, 10.0), (12, 12.0), (15, 15.0), (16, 15.0)] {
-        let (made, _) = delays(Rules { attempts: Some(2), ..rules }, &[Some(hint)]);
-        assert_eq!(made, [delay], "a hint of {hint}");
-    }
-}
-
-// G11, G13, G14: the token throttle.
-
-#[test]
-fn a_failure_is_counted_before_it_is_compared() {
+fn throttle_tokens_count_a_failure_before_comparing() {
     // G11: of 4 tokens the second failure leaves 2, which is not more than half.
     let spec = Spec::Tokens { max: 4.0, ratio: 0.1 };
     run_call::<1>(BASE, CallParams::default(), (spec, &[]), |driver| {
@@ -200,7 +206,7 @@ fn a_failure_is_counted_before_it_is_compared() {
 }
 
 #[test]
-fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
+fn throttle_tokens_drain_once_per_failure() {
     // G13: the last attempt, one after the commit, "do not retry", and one that is not listed.
     let spec = Spec::Tokens { max: 100.0, ratio: 0.1 };
     let drains = Classification { drains: true, ..Directive::Fail.into() };
@@ -236,7 +242,7 @@ fn every_listed_failure_drains_once_and_a_fatal_one_only_if_it_says_so() {
 }
 
 #[test]
-fn a_hedge_is_judged_when_it_is_to_be_sent() {
+fn throttle_tokens_decide_when_a_hedge_is_due() {
     // G14: both the failure that sends it and whatever others did before count.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
     run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
@@ -264,7 +270,7 @@ fn a_hedge_is_judged_when_it_is_to_be_sent() {
 }
 
 #[test]
-fn tokens_of_a_new_config_are_scaled_in_proportion() {
+fn throttle_tokens_scale_with_a_new_config() {
     // G15.
     let tokens = TokenBucket::new(10.0, 0.1).unwrap();
     tokens.failed();

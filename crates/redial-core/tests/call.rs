@@ -3,19 +3,41 @@
 //! Method: one call on virtual time, told as a story; moments are milliseconds. The referee of
 //! `promises.rs` reads along, so that no story can break a promise to make its point.
 
+#[path = "call/attempt_timeout.rs"]
+mod attempt_timeout;
+#[path = "call/backoff.rs"]
+mod backoff;
+#[path = "call/cancellation.rs"]
+mod cancellation;
 mod common;
-#[path = "rulings/general.rs"]
-mod general;
-#[path = "rulings/hedging.rs"]
+#[path = "call/deadline.rs"]
+mod deadline;
+#[path = "call/hedging.rs"]
 mod hedging;
-#[path = "rulings/limits.rs"]
+#[path = "call/idempotency.rs"]
+mod idempotency;
+#[path = "call/limits.rs"]
 mod limits;
-#[path = "rulings/refunds.rs"]
-mod refunds;
-#[path = "rulings/replacements.rs"]
-mod replacements;
-#[path = "rulings/throttles.rs"]
-mod throttles;
+#[path = "call/policy.rs"]
+mod policy;
+#[path = "call/pushback.rs"]
+mod pushback;
+#[path = "call/refund.rs"]
+mod refund;
+#[path = "call/replay.rs"]
+mod replay;
+#[path = "call/retry.rs"]
+mod retry;
+#[path = "call/stop_reason.rs"]
+mod stop_reason;
+#[path = "call/strategy.rs"]
+mod strategy;
+#[path = "call/throttle.rs"]
+mod throttle;
+#[path = "call/timers.rs"]
+mod timers;
+#[path = "call/transparent_retry.rs"]
+mod transparent_retry;
 
 use common::{Model, Shared, Spec, Starts, TestDriver, TestEnvironment, at, policy};
 use redial_core::throttle::{CostBucket, CostBucketConfig, RetryBudget, TokenBucket, WhenEmpty};

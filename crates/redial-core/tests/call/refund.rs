@@ -1,4 +1,4 @@
-//! Decision P6: what was taken for a retry that never starts is given back, whatever ends the call.
+//! Refunds: tokens withdrawn for a retry or hedge that never starts are returned (decision P6).
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn waiting(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
 }
 
 #[test]
-fn a_cancelled_call_gives_back_what_its_retry_took_and_counts_nothing() {
+fn refund_after_cancellation_counts_no_failure() {
     waiting(BASE, |driver| {
         driver.cancel();
         assert_eq!(driver.tokens(), 2.0);
@@ -27,7 +27,7 @@ fn a_cancelled_call_gives_back_what_its_retry_took_and_counts_nothing() {
 }
 
 #[test]
-fn a_dropped_call_gives_back_what_its_retry_took() {
+fn refund_when_a_call_is_dropped() {
     let budget = RetryBudget::try_new(2.0, 0.0).unwrap();
     let shared = Shared::Budget(budget);
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
@@ -41,7 +41,7 @@ fn a_dropped_call_gives_back_what_its_retry_took() {
 }
 
 #[test]
-fn a_deadline_gives_back_what_the_waiting_retry_took() {
+fn refund_when_the_deadline_ends_a_waiting_retry() {
     waiting(
         Rules { deadline: Some(ms(7)), deadline_action: DeadlineAction::WaitForDeadline, ..BASE },
         |driver| {
@@ -53,7 +53,7 @@ fn a_deadline_gives_back_what_the_waiting_retry_took() {
 }
 
 #[test]
-fn a_retry_that_has_started_is_not_given_back() {
+fn refund_is_not_made_for_a_started_retry() {
     waiting(BASE, |driver| {
         driver.pass(at(10));
         driver.cancel();
@@ -62,7 +62,7 @@ fn a_retry_that_has_started_is_not_given_back() {
 }
 
 #[test]
-fn a_debt_that_the_deadline_does_not_allow_is_given_back() {
+fn refund_when_debt_would_exceed_the_deadline() {
     // 10 ms of backoff fit before the deadline; what the bucket adds to them does not.
     for (charge_at, moment, left) in
         [(ChargeAt::Decision, 0, -10.0), (ChargeAt::AfterBackoff, 10, 0.0)]
@@ -78,7 +78,7 @@ fn a_debt_that_the_deadline_does_not_allow_is_given_back() {
 }
 
 #[test]
-fn a_grant_that_comes_too_late_is_given_back() {
+fn refund_of_a_grant_that_arrives_too_late() {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
     let cancelled = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.cancel();
     let won = |driver: &mut TestDriver<'_, '_, '_, 4>| driver.report(1, Directive::Succeed);
@@ -104,7 +104,7 @@ fn a_grant_that_comes_too_late_is_given_back() {
 }
 
 #[test]
-fn a_hedge_that_waits_for_its_debt_is_given_back_when_another_attempt_decides_the_call() {
+fn refund_of_hedge_waiting_for_debt_when_call_ends() {
     let spec = Spec::Costs(CostBucketConfig { capacity: 10.0, success: 0.0, ..COSTS });
     let ways: [&dyn Fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
         &|driver| driver.report(1, Directive::Succeed),
@@ -154,7 +154,7 @@ const ENDS: [fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
 ];
 
 #[test]
-fn hedging_without_delay_starts_and_pays_only_what_is_taken() {
+fn refund_is_not_needed_for_hedges_never_started() {
     for (i, end) in ENDS.into_iter().enumerate() {
         one_at_a_time(Duration::ZERO, |driver| {
             assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 4.0), "the first is free");
@@ -175,7 +175,7 @@ fn hedging_without_delay_starts_and_pays_only_what_is_taken() {
 }
 
 #[test]
-fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
+fn refund_of_hedge_paid_but_not_started() {
     // The second attempt fails, and the hedge that answers it is paid for and not taken.
     let policy = policy(Rules { hedge: Some(ms(10)), deadline: Some(ms(100)), ..BASE });
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
@@ -202,39 +202,4 @@ fn hedging_start_that_is_paid_and_not_taken_is_refunded() {
         // The second attempt was used; the next call finds a full budget again.
         shared.refund(redial_core::Withdrawal(1000));
     }
-}
-
-#[test]
-fn hedging_start_that_is_paid_and_not_taken_waits_for_a_pushback() {
-    let policy = policy(HEDGED);
-    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
-    let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
-    while call.command(&mut env).is_some() {}
-    assert!(call.wake_once(at(10), &mut env));
-    while call.command(&mut env).is_some() {}
-    // A driver may report two outcomes before it takes what the first one commanded.
-    call.outcome(0, FAILED.into(), at(11), &mut env);
-    call.outcome(1, failed_with(Failure::server().retry_after(ms(5))), at(11), &mut env);
-    assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(16))));
-    assert!(call.wake_once(at(16), &mut env));
-    assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
-    assert_eq!(shared.tokens(0), Some(2.0), "paid once");
-}
-
-#[test]
-fn hedging_start_that_is_paid_and_not_taken_is_paid_once() {
-    let policy = policy(HEDGED);
-    let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
-    let mut env = TestEnvironment::new(&Spec::Budget { reserve: 4.0, ratio: 0.0 }, &shared, 1);
-    let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
-    while call.command(&mut env).is_some() {}
-    assert!(call.wake_once(at(10), &mut env));
-    while call.command(&mut env).is_some() {}
-    // Both failures are answered by the hedge that waits to be taken; the rhythm goes on from there.
-    call.outcome(0, FAILED.into(), at(11), &mut env);
-    call.outcome(1, FAILED.into(), at(11), &mut env);
-    assert_eq!(shared.tokens(0), Some(2.0), "the second attempt, and one hedge");
-    assert!(matches!(call.command(&mut env), Some(Command::Start(start)) if start.number == 3));
-    assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(21))));
 }

@@ -1,0 +1,115 @@
+//! Per-attempt timeouts.
+
+use super::*;
+
+// Decision P4.
+#[test]
+fn attempt_timeout_of_zero_still_lets_an_outcome_count() {
+    // Without its turn before the timer, unlimited attempts of this kind would never let time pass.
+    let rules = Rules {
+        attempts: None,
+        backoff: Backoff::Constant(Duration::ZERO),
+        attempt_timeout: Some(Duration::ZERO),
+        deadline: Some(ms(5)),
+        ..BASE
+    };
+    retry(rules, |driver| {
+        assert!(driver.wake_once());
+        assert_eq!(driver.numbers(), [1, 2], "the first timed out, the second has its turn");
+        assert_eq!(driver.call.wake_at(), Some(0));
+        driver.report(2, Directive::Succeed);
+        assert_eq!(driver.ended(), Some((StopReason::Succeeded, Some(2))));
+    });
+}
+
+// Decisions P7 and M4.
+#[test]
+fn attempt_timeout_is_a_timeout_failure_in_flight() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), ..BASE };
+    retry(rules, |driver| {
+        driver.reach(3);
+        driver.wake();
+        assert_eq!(driver.call.failure(), Some(&Failure::timeout()));
+        assert_eq!((driver.cancels(), driver.call.wake_at()), (vec![(1, 3.0)], Some(at(13))));
+    });
+    let ends = Rules { attempt_timeout_action: AttemptTimeoutAction::EndCall, ..rules };
+    retry(ends, |driver| {
+        driver.reach(3);
+        driver.wake();
+        assert_eq!(driver.ended(), Some((StopReason::Deadline, None)));
+    });
+}
+
+// Decision G42.
+#[test]
+fn attempt_timeout_that_is_final_fails_the_call() {
+    for (drains, count) in [(false, 0), (true, 1)] {
+        let attempt_timeout_action = AttemptTimeoutAction::Fail { drains };
+        let rules = Rules { attempt_timeout: Some(ms(3)), attempt_timeout_action, ..BASE };
+        retry(rules, |driver| {
+            assert_eq!(driver.call.times_out_at(0), at(3));
+            driver.reach(3);
+            driver.wake();
+            assert_eq!(driver.ended(), Some((StopReason::NotRetryable, Some(1))));
+            assert_eq!((driver.cancels(), driver.env.failed), (vec![(1, 3.0)], count));
+        });
+        // What still runs is cancelled, as after any failure that is final (G20).
+        hedge(Rules { hedge: Some(ms(2)), ..rules }, |driver| {
+            driver.reach(2);
+            driver.wake();
+            driver.reach(3);
+            driver.wake();
+            assert_eq!(driver.ended(), Some((StopReason::NotRetryable, Some(1))));
+            assert_eq!(driver.cancels(), [(1, 3.0), (2, 3.0)]);
+        });
+    }
+}
+
+// Decision G42.
+#[test]
+fn attempt_timeout_is_cleared_when_the_response_starts() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), ..BASE };
+    retry(rules, |driver| {
+        driver.reach(2);
+        driver.headers(driver.slot(1));
+        assert_eq!((driver.call.times_out_at(0), driver.call.wake_at()), (NEVER, None));
+        driver.reach(10);
+        driver.wake();
+        assert_eq!(driver.ended(), None);
+    });
+    retry(Rules { deadline: Some(ms(5)), ..rules }, |driver| {
+        driver.headers(driver.slot(1));
+        driver.reach(5);
+        driver.wake();
+        assert_eq!(driver.ended(), Some((StopReason::Deadline, None)), "a deadline is not");
+    });
+}
+
+// Decision G42.
+#[test]
+fn attempt_timeout_applies_after_commit_by_full_replay_buffer() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), ..BASE };
+    retry(rules, |driver| {
+        driver.not_replayable(Some(driver.slot(1)));
+        assert!(driver.call.is_committed());
+        driver.reach(3);
+        driver.wake();
+        assert_eq!(driver.ended(), Some((StopReason::Committed, Some(1))));
+    });
+    retry(rules, |driver| {
+        driver.not_replayable(Some(driver.slot(1)));
+        driver.headers(driver.slot(1));
+        assert_eq!(driver.call.wake_at(), None, "its response has begun");
+    });
+}
+
+// Decision G42.
+#[test]
+fn attempt_timeout_restarts_for_a_transparent_retry() {
+    let rules = Rules { attempt_timeout: Some(ms(3)), transparent_retries: true, ..BASE };
+    retry(rules, |driver| {
+        driver.reach(2);
+        driver.outcome(driver.slot(1), proven(Proof::Unprocessed));
+        assert_eq!((driver.call.started(), driver.call.wake_at()), (2, Some(at(5))));
+    });
+}

@@ -1,0 +1,129 @@
+//! Server pushback and retry hints.
+
+use super::*;
+
+// Decision G9.
+#[test]
+fn pushback_is_exact_and_restarts_the_backoff_series() {
+    let rules = Rules {
+        attempts: Some(20),
+        backoff: Backoff::Exponential { first: ms(10), factor: 2.0, cap: None },
+        limits: Limits { soft: Some(ms(150)), ..Limits::NONE },
+        numbering: Numbering::SinceHint,
+        ..BASE
+    };
+    let (made, stop_reason) = delays(rules, &[None, None, Some(3), None, None, None]);
+    assert_eq!(
+        (made, stop_reason),
+        (vec![10.0, 20.0, 3.0, 10.0, 20.0, 40.0, 80.0], StopReason::SoftLimit)
+    );
+    // Elsewhere it neither advances the series nor stops it; by attempt, it goes on.
+    let numbered = |numbering| Rules { numbering, ..rules };
+    let (made, _) = delays(numbered(Numbering::Delays), &[None, Some(3)]);
+    assert_eq!(made[..4], [10.0, 3.0, 20.0, 40.0]);
+    let (made, _) = delays(numbered(Numbering::Attempts), &[None, Some(3)]);
+    assert_eq!(made[..4], [10.0, 3.0, 40.0, 80.0]);
+}
+
+// Decision G9.
+#[test]
+fn pushback_is_capped_for_retries_and_hedges() {
+    let most = HintRule::Exact(Some(ms(7)));
+    let long = failed_with(Failure::server().retry_after(ms(500)));
+    retry(Rules { hint: most, ..BASE }, |driver| {
+        driver.report(1, long);
+        assert_eq!(driver.call.wake_at(), Some(at(7)));
+    });
+    hedge(Rules { hint: most, ..HEDGED }, |driver| {
+        driver.report(1, long);
+        assert_eq!(driver.call.wake_at(), Some(at(7)));
+    });
+}
+
+#[test]
+fn pushback_is_not_shortened_by_another_failure() {
+    // G17, second sentence.
+    hedge(HEDGED, |driver| {
+        driver.reach(10);
+        driver.wake();
+        driver.report(1, failed_with(Failure::server().retry_after(ms(50))));
+        driver.report(2, FAILED);
+        assert_eq!(driver.starts(), [0.0, 10.0]);
+        driver.pass(at(60));
+        assert_eq!(driver.starts(), [0.0, 10.0, 60.0, 70.0], "then the usual rhythm");
+    });
+}
+
+#[test]
+fn pushback_later_one_replaces_the_earlier_one() {
+    // G18: whether it is sooner or later, or at once.
+    for (second, third_start) in [(80, 90.0), (5, 15.0), (0, 10.0)] {
+        hedge(HEDGED, |driver| {
+            driver.reach(10);
+            driver.wake();
+            driver.report(1, failed_with(Failure::server().retry_after(ms(30))));
+            driver.report(2, failed_with(Failure::server().retry_after(ms(second))));
+            while driver.starts().len() < 3 {
+                assert!(driver.next_timer());
+            }
+            assert_eq!(driver.starts(), [0.0, 10.0, third_start]);
+        });
+    }
+}
+
+#[test]
+fn pushback_keeps_a_hedge_waiting_for_the_throttle() {
+    // G18 with S5: what is paid for waits for its debt and for the server, whichever is later.
+    let spec = Spec::Costs(COSTS);
+    for (pushback, third_start) in [(3, 15), (25, 35)] {
+        let rules = Rules { hedge: Some(ms(5)), ..BASE };
+        run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
+            // Sent at 5 for 10 tokens, and again at 10, when 5 are back and 5 are owed until 15.
+            driver.reach(10);
+            driver.wake();
+            assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0, 5.0], Some(at(15))));
+            driver.report(1, FAILED);
+            assert_eq!(driver.call.wake_at(), Some(at(15)), "a failure does not pay the debt");
+            driver.report(2, failed_with(Failure::server().retry_after(ms(pushback))));
+            assert_eq!(driver.call.wake_at(), Some(at(third_start)));
+            assert!(driver.next_timer());
+            assert_eq!(driver.starts().len(), 3);
+        });
+    }
+    // The same, while the throttle's answer is on its way.
+    let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
+    run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
+        driver.reach(10);
+        driver.wake();
+        driver.report(1, failed_with(Failure::server().retry_after(ms(20))));
+        driver.reach(12);
+        driver.grant();
+        assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 0.0));
+        driver.pass(at(18));
+        assert_eq!(driver.starts(), [0.0, 30.0], "paid once, sent when the server wants it");
+    });
+}
+
+#[test]
+fn pushback_stop_ends_hedging_but_running_attempts_continue() {
+    // G19.
+    hedge(HEDGED, |driver| {
+        driver.reach(10);
+        driver.wake();
+        driver.report(1, failed_with(Failure::server().stop()));
+        assert_eq!(driver.call.wake_at(), None);
+        driver.reach(40);
+        driver.report(2, FAILED);
+        assert_eq!(driver.ended(), Some((StopReason::ServerRefused, Some(2))));
+    });
+}
+
+// Decision S6.
+#[test]
+fn pushback_within_rule_is_clamped_to_backoff_and_room() {
+    let rules = Rules { hint: HintRule::Within(ms(5)), ..BASE };
+    for (hint, delay) in [(0, 10.0), (10, 10.0), (12, 12.0), (15, 15.0), (16, 15.0)] {
+        let (made, _) = delays(Rules { attempts: Some(2), ..rules }, &[Some(hint)]);
+        assert_eq!(made, [delay], "a hint of {hint}");
+    }
+}
