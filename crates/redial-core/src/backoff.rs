@@ -1,14 +1,14 @@
-//! How long to wait before a retry, before jitter and limits.
+//! The delay before a retry, before jitter and limits.
 //!
-//! Invariant: for every attempt number, factor and span the result is a number of nanoseconds;
-//! nothing overflows, is NaN or panics (decision P2).
+//! Invariant: for every attempt number, factor and duration the result is a number of nanoseconds;
+//! nothing overflows, becomes NaN or panics (decision P2).
 
 use core::time::Duration;
 
 use crate::time::{NEVER, Ns, ns};
 use crate::{Failure, PolicyError};
 
-/// The series of base delays. Retry n counts from 1.
+/// The series of base delays. Retry `n` counts from 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Backoff {
     /// The same delay each time.
@@ -17,18 +17,18 @@ pub enum Backoff {
     Arithmetic {
         /// The delay before the first retry.
         first: Duration,
-        /// What each further delay adds.
+        /// The increase of each further delay.
         step: Duration,
-        /// No delay exceeds it.
+        /// The maximum delay.
         cap: Option<Duration>,
     },
     /// `first × factor^(n − 1)`, at most `cap`.
     Exponential {
         /// The delay before the first retry.
         first: Duration,
-        /// What each further delay is multiplied by; any number above 0.
+        /// The factor of each further delay; any number above 0.
         factor: f64,
-        /// No delay exceeds it.
+        /// The maximum delay.
         cap: Option<Duration>,
     },
     /// The listed delays; the last one repeats.
@@ -37,18 +37,18 @@ pub enum Backoff {
     Own,
 }
 
-/// What a user's own backoff function sees.
+/// The input of a backoff function.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The number n of the delay, from 1.
+    /// The number of the delay, from 1.
     pub number: u32,
-    /// What the attempt failed with.
+    /// The failure of the last attempt.
     pub failure: &'a Failure,
-    /// The delay before this one; `None` before the first.
+    /// The previous delay; `None` before the first.
     pub previous: Option<Duration>,
 }
 
-/// The controlled backoff of Couchbase's RFC 49: 1, 10, 50, 100, 500 ms, then 1 s for ever.
+/// The controlled backoff of Couchbase's RFC 49: 1, 10, 50, 100, 500 ms, then always 1 s.
 pub const CONTROLLED: Backoff = Backoff::Table(&[
     Duration::from_millis(1),
     Duration::from_millis(10),
@@ -59,7 +59,7 @@ pub const CONTROLLED: Backoff = Backoff::Table(&[
 ]);
 
 impl Backoff {
-    /// The base delay of retry `n`. [`Backoff::Own`] has none here: the policy knows it.
+    /// The base delay of retry `n`; 0 for [`Backoff::Own`], which the policy computes.
     #[inline(always)]
     #[must_use]
     pub const fn base(&self, n: u32) -> Ns {
@@ -69,7 +69,7 @@ impl Backoff {
         }
     }
 
-    /// The base delay of a series that changes.
+    /// The base delay of a series that is not constant.
     const fn varying_base(&self, n: u32) -> Ns {
         let steps = n.saturating_sub(1);
         let base = match *self {
@@ -85,7 +85,7 @@ impl Backoff {
         if base < cap { base } else { cap }
     }
 
-    /// The same series with another first delay (what a server that throttles gets, decision S6).
+    /// The same series with another first delay (used after throttling, decision S6).
     #[must_use]
     pub const fn starting_at(self, first: Duration) -> Self {
         match self {
@@ -96,7 +96,7 @@ impl Backoff {
         }
     }
 
-    /// The first delay, which decorrelated jitter grows from.
+    /// The first delay, from which decorrelated jitter grows.
     #[must_use]
     pub const fn first(&self) -> Ns {
         match *self {
@@ -108,7 +108,7 @@ impl Backoff {
         }
     }
 
-    /// What no delay may exceed; [`NEVER`] without a cap.
+    /// The maximum delay; [`NEVER`] without a cap.
     #[must_use]
     pub const fn cap(&self) -> Ns {
         match *self {
@@ -118,7 +118,7 @@ impl Backoff {
         }
     }
 
-    /// Whether the sum of its delays passes every bound.
+    /// Whether the sum of the delays exceeds every bound.
     pub(crate) const fn sum_is_unbounded(&self) -> bool {
         if self.cap() == 0 {
             return false;
@@ -143,7 +143,7 @@ impl Backoff {
     }
 }
 
-/// The entry for retry `n`; the last repeats.
+/// The entry for retry `n`; the last one repeats.
 pub(crate) const fn entry(table: &[Duration], n: u32) -> Ns {
     let index = n.saturating_sub(1) as usize;
     match table {
@@ -153,12 +153,12 @@ pub(crate) const fn entry(table: &[Duration], n: u32) -> Ns {
     }
 }
 
-/// `first × factor^steps`, rounded down; too large is [`NEVER`], and nothing grown is nothing.
+/// `first × factor^steps`, rounded down; saturates to [`NEVER`].
 const fn grow(first: Ns, factor: f64, steps: u32) -> Ns {
     if steps == 0 || factor == 1.0 {
         return first;
     }
-    // A float cast saturates, and turns the NaN of 0 × ∞ into 0, which is what is meant.
+    // A float cast saturates, and turns the NaN of 0 × ∞ into 0, as intended.
     (first as f64 * power(factor, steps)) as Ns
 }
 
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn backoff_constant_delay_is_exact_to_the_nanosecond() {
-        // One more than the whole numbers that a float can count.
+        // The first integer that an `f64` cannot represent.
         let long = Duration::from_nanos((1 << 53) + 1);
         assert_eq!(exponential(long, 2.0, None).base(1), (1 << 53) + 1);
         assert_eq!(exponential(long, 1.0, None).base(7), (1 << 53) + 1);

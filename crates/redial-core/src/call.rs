@@ -1,21 +1,38 @@
-//! The machine: one call, from its first attempt to its one end, with everything that can happen
-//! to it. Retry and hedging, for all designs, are this machine.
+//! The state machine of one call, from its first attempt to its single end. Retries and hedging of
+//! all designs run on it. It does no I/O: a driver (an async task, a thread, a simulator) runs the
+//! attempts and reports what happens.
 //!
-//! Inputs come in as methods, each with the moment at which it happens. After each of them the
-//! driver takes commands from [`Call::command`] until there are none; then [`Call::wake_at`] says
-//! when to come back. The machine holds no value, no error and no future: those are the driver's,
-//! filed under a slot.
+//! # Methods
 //!
-//! At one moment the driver reports outcomes first, then what the application wrote, then calls
-//! [`Call::wake_once`], which judges the deadline before the timers, and cancels last (decision P4).
+//! - **Start**: [`Call::begin`], or [`Call::cancelled_before_start`].
+//! - **Inputs** take the current time and change the state: [`Call::outcome`], [`Call::committed`],
+//!   [`Call::not_replayable`], [`Call::wake_once`], [`Call::answered`], [`Call::granted`],
+//!   [`Call::cancel`]. An input that arrives after the call has ended, or that the call no longer
+//!   waits for, is ignored.
+//! - **Outputs**: [`Call::command`] returns the next action for the driver, [`Call::wake_at`] the
+//!   time at which to call [`Call::wake_once`].
+//! - **Queries** (`is_*`, [`Call::end`], [`Call::started`], ...) change nothing.
 //!
-//! An attempt starts when the driver takes its command, and not before: then it is counted, noted
-//! and has used what was paid for it. A start that the driver never takes, because an outcome, a
-//! panic or a drop came first, is no attempt, and what was paid for it is given back (decision P6).
+//! # Order of calls
 //!
-//! Invariants, asserted after every step: one end; nothing starts after commit, end or cancel;
-//! attempts stay within the limit; a running attempt is settled or cancelled before the end; a call
-//! that waits has a timer, a question or a command under way, and an ended call has none of them.
+//! After each input the driver runs commands from [`Call::command`] until it returns `None`, then
+//! sets its timer to [`Call::wake_at`]. Inputs with the same timestamp go in this order: outcomes,
+//! then [`Call::not_replayable`], then [`Call::wake_once`] (which checks the deadline before the
+//! other timers), then [`Call::cancel`] (decision P4).
+//!
+//! The state machine holds no values, errors or futures. The driver keeps those, indexed by slot.
+//!
+//! An attempt starts when the driver takes its [`Command::Start`]: at that point the attempt is
+//! counted and recorded, and its throttle tokens are spent. A start that the driver never takes,
+//! because an outcome, a panic or a drop came first, is not an attempt, and its tokens are refunded
+//! (decision P6).
+//!
+//! # Invariants
+//!
+//! Checked in debug builds after every step: a call ends once; no attempt starts after commit, end
+//! or cancellation; the number of attempts stays within the limit; every running attempt has an
+//! outcome or is cancelled before the end; a call that waits has a timer, a question or a command
+//! pending, and an ended call has none of these.
 
 mod attempts;
 mod command;
@@ -36,21 +53,22 @@ use crate::rules::ExpiredDeadlineAction;
 use crate::time::{NEVER, Ns};
 use crate::{CallCounters, Cost, Environment, Event, Failure, Kind, Policy, StopReason};
 
-/// The most attempts that a machine can run at once (decision G2).
+/// The maximum number of concurrent attempts of a call (decision G2).
 pub const LIVE_MAX: usize = 32;
 
-/// What a call says besides its policy.
+/// The parameters of one call, in addition to its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallParams {
-    /// After how long it must end; the smaller of this and the policy's deadline counts.
+    /// The time allowed for the call; the shorter of this and the policy's deadline applies.
     pub deadline: Option<Duration>,
-    /// Whether it may run twice.
+    /// Whether the call is idempotent, so that an attempt that may have run can be repeated.
     pub idempotent: bool,
-    /// Whether what it sends cannot be kept, so that one attempt is made and no more (decision G24).
+    /// Whether the request cannot be replayed, for example because it exceeds the replay buffer.
+    /// The call then makes a single attempt (decision G24).
     pub not_replayable: bool,
-    /// Whether a strategy is asked, though the policy asks none.
+    /// Whether a strategy decides on each failure, even if the policy does not use one.
     pub uses_strategy: bool,
-    /// When its hedges follow, in place of the policy's delay; a policy without hedges stays one.
+    /// Overrides the policy's hedging delay; ignored by a policy without hedging.
     pub hedge: Option<HedgeDelay>,
 }
 
@@ -66,43 +84,44 @@ impl Default for CallParams {
     }
 }
 
-/// One slot; the call's bits say whether it is free, running or waiting.
+/// An attempt slot; the bit sets of [`Call`] tell whether it is free, running or waiting.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Running: when it times out. Waiting: when its replacement is due.
+    /// Running: when the attempt times out. Waiting: when its transparent retry is due.
     at: Ns,
     attempt: u32,
     number: u32,
 }
 
-/// What the call does about its next attempt.
+/// The state of the next retry or hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing: it waits for outcomes.
+    /// None is scheduled: the call waits for outcomes.
     Idle,
-    /// A retry is due at `at`.
+    /// A retry is due at `timer_at`; `paid`: the throttle has granted it.
     Retry { paid: bool },
-    /// A hedge is due at `at`; `pushback`: because a server asked for that moment.
+    /// A hedge is due at `timer_at`; `pushback`: a server asked for that time.
     Hedge { pushback: bool },
-    /// A hedge that is paid for is due at `at`, and not before `ready`, when its debt is over.
+    /// A hedge that the throttle has granted is due at `timer_at`, and not before its debt is paid
+    /// at `ready`.
     PaidHedge { ready: Ns },
-    /// The throttle is asked for the next hedge when the driver takes the next command.
+    /// The next hedge requests a grant when the driver takes the next command.
     HedgeNow,
-    /// A retry or hedge that is paid for starts when the driver takes the next command.
+    /// A granted retry or hedge starts when the driver takes the next command.
     StartNow,
-    /// The strategy is being asked.
+    /// Waits for the answer of the strategy.
     AwaitStrategy,
-    /// The throttle will answer.
+    /// Waits for the deferred answer of the throttle.
     AwaitGrant(GrantRequest),
 }
 
-/// What the throttle is asked for.
+/// A request to the throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GrantRequest {
     cost: Cost,
-    /// How long to wait once it has agreed.
+    /// The delay after the grant.
     after: Ns,
-    /// The moment before which a server does not want the next hedge; 0: it did not say.
+    /// Earliest start of the next hedge according to server pushback; 0 without pushback.
     not_before: Ns,
 }
 
@@ -112,7 +131,7 @@ impl GrantRequest {
     }
 }
 
-/// What the driver is to ask.
+/// A question that the driver has not taken yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     None,
@@ -120,51 +139,54 @@ enum Question {
     Throttle(Cost),
 }
 
-/// One call; `LIVE` is how many attempts can run at once: 1 for retrying. `P` leads to its policy: a
-/// reference, or whatever shares it.
+/// The state machine of one call.
+///
+/// `LIVE` is the number of attempts that can run concurrently: 1 is enough for retries. `P`
+/// dereferences to the policy: a reference or an `Arc`.
 #[derive(Clone, Debug)]
 pub struct Call<P, const LIVE: usize> {
     policy: P,
     counters: CallCounters,
     slots: [Slot; LIVE],
-    /// Slots whose attempt runs.
+    /// Slots with a running attempt, as a bit set.
     running: u32,
-    /// Slots whose attempt provably did not run, and whose replacement waits.
+    /// Slots whose attempt was provably not processed and whose transparent retry is pending.
     waiting: u32,
-    /// Slots to cancel, and waiting slots whose replacement is to start, as bits: pending commands
-    /// are state, not a queue.
+    /// Slots to cancel, and waiting slots whose transparent retry is ready to start. Pending
+    /// commands are bit sets rather than a queue, so they need no memory.
     pending_cancels: u32,
     pending_starts: u32,
     question: Question,
     phase: Phase,
-    /// When the phase's timer is due.
+    /// When the timer of `phase` fires.
     timer_at: Ns,
-    /// The moment of the last input, at which commands are taken.
+    /// The time of the last input; commands are recorded at this time.
     last_input_at: Ns,
     deadline: Ns,
-    /// How long after an attempt its hedge follows; [`NEVER`]: only failures start one.
+    /// The hedging delay; [`NEVER`]: only failures start hedges.
     hedge_after: Ns,
     attempts_max: u32,
-    /// Attempts started, replacements included.
+    /// Attempts started, transparent retries included.
     started: u32,
-    /// Replacements of what was never sent.
+    /// Transparent retries after [`Proof::Unsent`](crate::Proof::Unsent).
     unsent_retries: u32,
-    /// Whether what was not processed has been replaced.
+    /// Whether the transparent retry after [`Proof::Unprocessed`](crate::Proof::Unprocessed) is
+    /// used up.
     unprocessed_retried: bool,
-    /// The next attempt to start is the last: what was written is no longer kept.
+    /// The request can no longer be replayed, so the next attempt to start is the last.
     not_replayable: bool,
-    /// What stopped further attempts first (decision G22).
+    /// The first reason that stopped further attempts (decision G22).
     stopped_by: Option<StopReason>,
-    /// The last failure, and whose it was.
+    /// The last failure, and the attempt and slot that it belongs to.
     failure: Failure,
     failed_attempt: Option<(u32, usize)>,
     end: Option<End>,
-    /// Whether the end has been handed out.
+    /// Whether the driver has taken [`Command::End`].
     end_taken: bool,
 }
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// A call that begins now and starts its first attempt.
+    /// Starts a call at `now`; its first attempt is the first command.
     pub fn begin(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
         let mut call = Call::new(policy, params, now, env);
         if call.deadline <= now
@@ -178,8 +200,9 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         call
     }
 
-    /// A call that begins and ends now, since the application cannot say what it wants: nothing
-    /// starts, and like any other cancelling it is no failure (decision P6). So it has its notes, too.
+    /// A call that the application cancels before its first attempt, for example because the
+    /// request cannot be built. It records its start and end like any other cancelled call
+    /// (decision P6).
     pub fn cancelled_before_start(
         policy: P,
         params: CallParams,
@@ -191,7 +214,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         call
     }
 
-    /// A call that has begun, and of which nothing else has happened.
+    /// A call in its initial state, with its start recorded.
     #[inline]
     fn new(policy: P, params: CallParams, now: Ns, env: &mut impl Environment) -> Self {
         let CallParams { deadline, idempotent, not_replayable, uses_strategy, hedge } = params;
@@ -245,9 +268,9 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         call
     }
 
-    /// When [`Call::wake_once`] has something to do, if nothing happens before; `None`: never.
+    /// When [`Call::wake_once`] has to be called, unless another input comes first; `None`: never.
     ///
-    /// What is to start now is a command, and has no timer.
+    /// An attempt that is ready to start is a command and has no timer.
     #[must_use]
     pub fn wake_at(&self) -> Option<Ns> {
         if self.end.is_some() {
@@ -259,13 +282,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         (at != NEVER).then_some(at)
     }
 
-    /// How the call ended, if it has.
+    /// How the call ended, or `None` if it has not.
     #[must_use]
     pub const fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// The moment of the last input.
+    /// The time of the last input.
     #[must_use]
     pub const fn seen(&self) -> Ns {
         self.last_input_at
@@ -277,26 +300,26 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.deadline
     }
 
-    /// When the attempt that runs in this slot is cancelled by its own timeout; [`NEVER`] without one,
-    /// or once its response has begun.
+    /// When the attempt in this slot times out; [`NEVER`] without an attempt timeout, or once its
+    /// response has started.
     #[must_use]
     pub fn times_out_at(&self, slot: usize) -> Ns {
         if self.is_running(slot) { self.slots[slot].at } else { NEVER }
     }
 
-    /// What leads to its policy.
+    /// The policy of the call.
     #[must_use]
     pub const fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// What the call remembers.
+    /// The counters of the call.
     #[must_use]
     pub const fn counters(&self) -> &CallCounters {
         &self.counters
     }
 
-    /// How many attempts the driver has started, replacements included.
+    /// How many attempts the driver has started, transparent retries included.
     #[must_use]
     pub const fn started(&self) -> u32 {
         self.started
@@ -308,22 +331,24 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.failed_attempt.map(|_| &self.failure)
     }
 
-    /// Whether the call belongs to one attempt.
+    /// Whether the call is committed to one attempt.
     #[must_use]
     pub const fn is_committed(&self) -> bool {
         self.counters.has(CallCounters::COMMITTED)
     }
 
-    /// Whether the throttle has announced an answer that is still to come.
+    /// Whether the call waits for a deferred answer of the throttle
+    /// ([`Grant::Later`](crate::Grant::Later)).
     #[must_use]
     pub fn awaits_grant(&self) -> bool {
         matches!(self.phase, Phase::AwaitGrant { .. })
     }
 
-    /// The attempt that runs and started next after this one, and its slot; 0 asks for the first.
+    /// The next running attempt after `attempt` in the order of starts, with its slot; 0 returns
+    /// the first.
     ///
-    /// A driver looks at what runs in this order: of several outcomes of one moment, that of the
-    /// earlier attempt counts first.
+    /// Drivers poll attempts in this order: if several have an outcome at the same time, the one of
+    /// the earliest attempt is reported first.
     #[must_use]
     pub fn running_after(&self, attempt: u32) -> Option<(u32, usize)> {
         let running = slot_indices(self.running).map(|slot| (self.slots[slot].attempt, slot));
@@ -336,7 +361,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         slot < LIVE && self.running & 1 << slot != 0
     }
 
-    /// The invariants at the head of this file.
+    /// Checks the invariants listed in the module documentation.
     fn check_invariants(&self) {
         let running = (self.running | self.waiting).count_ones();
         debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
@@ -363,7 +388,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     }
 }
 
-/// The slots of these bits, in order.
+/// The indices of the bits that are set, in ascending order.
 fn slot_indices(mut bits: u32) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let slot = bits.trailing_zeros();

@@ -1,44 +1,44 @@
-//! What every call remembers: 24 bytes beside the operation.
+//! The state of a call without timers: 24 bytes beside the operation.
 
 use crate::time::Ns;
 
-/// The memory of one call. What is rarely needed (the previous delay, what was paid) is the
-/// [`Environment`](crate::World)'s.
+/// Counters and flags of one call. State that is rarely needed (the previous delay, withdrawn
+/// tokens) is kept by the [`Environment`](crate::Environment).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounters {
-    /// When the call began.
+    /// When the call started.
     pub start: Ns,
     /// The sum of the delays so far.
     pub waited: Ns,
-    /// Attempts started; replacements do not count.
+    /// Attempts started, without transparent retries.
     pub attempts: u32,
-    /// Delays that were not the backoff's own: the series' next number is `attempts − hinted`.
+    /// Delays that the server chose: the backoff series continues at `attempts − hinted`.
     ///
-    /// It stops at its largest value: after 65,535 hints in one call the series runs ahead.
+    /// Saturates: after 65,535 hints in one call the series runs ahead.
     pub hinted: u16,
-    /// Bits; the low ones are the core's, those from [`CallCounters::FIRST_DRIVER_BIT`] up are the driver's.
+    /// Bit flags; bits from [`CallCounters::FIRST_DRIVER_BIT`] up are free for drivers.
     pub flags: u16,
 }
 
 impl CallCounters {
-    /// The call belongs to one attempt and is never repeated.
+    /// The call is committed to one attempt and is not retried.
     pub const COMMITTED: u16 = 1;
-    /// The call must not run twice.
+    /// The call is not idempotent.
     pub const NOT_IDEMPOTENT: u16 = 1 << 1;
-    /// A strategy is asked about each failure.
+    /// A strategy decides on each failure.
     pub const USES_STRATEGY: u16 = 1 << 2;
-    /// An attempt has ended. The core leaves this bit to drivers that keep the ledger themselves.
+    /// An attempt has ended. The core does not use this bit; drivers that run on counters alone do.
     pub const ENDED: u16 = 1 << 3;
-    /// The first bit that the core leaves to the driver.
+    /// The first bit that is free for drivers.
     pub const FIRST_DRIVER_BIT: u16 = 1 << 4;
 
-    /// A call that begins now.
+    /// The counters of a call that starts at `start`.
     #[must_use]
     pub const fn new(start: Ns) -> Self {
         CallCounters { start, waited: 0, attempts: 0, hinted: 0, flags: 0 }
     }
 
-    /// Counts an attempt that starts, and says which one it is.
+    /// Counts an attempt that starts, and returns its number.
     #[inline]
     pub const fn count(&mut self) -> u32 {
         self.attempts = self.attempts.saturating_add(1);

@@ -1,4 +1,4 @@
-//! The heart: what to do after a failure.
+//! The decision after a failure: retry after a delay, or stop for a reason.
 
 use crate::limits::{LimitBasis, RequestedDelay};
 use crate::rules::{ChargeAt, DeadlineAction, HintRule, Numbering, Rules};
@@ -8,10 +8,10 @@ use crate::{
     Step, StopReason,
 };
 
-/// What a strategy said about a failure.
+/// The answer of a strategy about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// It was not asked.
+    /// No strategy was asked.
     None,
     /// Retry after this long.
     After(Ns),
@@ -19,33 +19,35 @@ pub enum Advice {
     Decline,
 }
 
-/// What to do after a failure.
+/// The decision after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Start the next attempt after this long. `paid`: the throttle has been asked.
+    /// Start the next attempt after a delay.
     Retry {
-        /// How long to wait.
+        /// The delay.
         after: Ns,
-        /// Whether it is paid for; if not, the throttle is asked when the wait is over.
+        /// Whether the throttle has granted the retry; if not, the grant is requested after the
+        /// delay.
         paid: bool,
     },
-    /// The throttle will answer later; then wait for this long.
+    /// The throttle defers its answer; the delay starts with its grant.
     Later {
-        /// How long to wait once the throttle has agreed.
+        /// The delay after the grant.
         after: Ns,
     },
     /// Ask the strategy, and decide again with its advice.
     Ask,
-    /// Hand on the failure.
+    /// End the call with this failure.
     End(StopReason),
 }
 
 /// Decides what follows a retryable failure, in the order of decision P9.
 ///
-/// `deadline` is the moment at which the call must end ([`NEVER`] without one); `advice` what a
-/// strategy said, if the policy asks one and it has answered. A policy that hedges does not come
-/// here until it has committed: its rhythm is the [`Call`](crate::Call)'s.
-// Always: where the failure is known, as `when(..) -> bool` makes it, most of this vanishes.
+/// `deadline` is the time at which the call must end ([`NEVER`] without one); `advice` is the
+/// answer of the strategy, if the policy uses one and it has answered. Hedged calls reach this
+/// function only after they are committed: until then [`Call`](crate::Call) schedules their hedges.
+// Always inlined: where the compiler knows the failure (as with `when(..) -> bool`), most of the
+// code is eliminated.
 #[inline(always)]
 pub fn decide(
     policy: &Policy,
@@ -68,13 +70,13 @@ pub fn decide(
     if fast {
         evaluate::<true>(policy, counters, failure, advice, now, deadline, env)
     } else {
-        // A copy: what nobody points to need not be in memory.
+        // A copy whose address does not escape can stay in registers.
         let failure = *failure;
         decide_slow(policy, counters, &failure, advice, now, deadline, env)
     }
 }
 
-/// Apart, so that the short way stays small enough to be inlined.
+/// Out of line, so that the fast path is small enough to be inlined.
 #[cold]
 #[inline(never)]
 fn decide_slow(
@@ -89,8 +91,8 @@ fn decide_slow(
     evaluate::<false>(policy, counters, failure, advice, now, deadline, env)
 }
 
-/// The decision. `FAST` says that most of what could matter does not, as [`decide`] has found: the
-/// compiler then leaves it out, and the order stands here once.
+/// The decision itself. With `FAST`, [`decide`] has established that most rules do not apply, and
+/// the compiler removes their checks. Both paths share one order of checks.
 #[inline(always)]
 fn evaluate<const FAST: bool>(
     policy: &Policy,
@@ -103,7 +105,8 @@ fn evaluate<const FAST: bool>(
 ) -> Verdict {
     let rules = policy.rules();
 
-    // Counted first, compared later (G11); and once, though a strategy makes it come here twice.
+    // Counted before the throttle compares (G11), and only once although a strategy causes a second
+    // evaluation.
     if advice == Advice::None {
         env.failed();
     }
@@ -121,7 +124,7 @@ fn evaluate<const FAST: bool>(
     if FAST && let Some(fixed) = policy.fixed_delay() {
         after = fixed;
     } else {
-        // The number of the next delay in its series.
+        // The position of the next delay in the backoff series.
         let number = counters.attempts.saturating_sub(u32::from(counters.hinted)).max(1);
         let hinted;
         (after, hinted) = compute_delay(policy, counters, number, failure, advice, now, env);
@@ -147,7 +150,7 @@ fn evaluate<const FAST: bool>(
     match request_grant(env, Cost { kind: failure.kind }, now) {
         Grant::Now(_) => {}
         Grant::After(debt, _) => {
-            // A debt is waited for first, then the backoff (S2).
+            // The debt is waited for first, then the backoff (S2).
             after = after.saturating_add(debt);
             if misses_deadline(policy, now.saturating_add(after), deadline) {
                 return Verdict::End(StopReason::Deadline);
@@ -163,8 +166,8 @@ fn evaluate<const FAST: bool>(
     Verdict::Retry { after, paid: true }
 }
 
-/// What a call that is bound in some way must do, if that decides it: committed, then strategy,
-/// then unsafe.
+/// The verdict that the call's flags require, if any: committed, then strategy, then not
+/// idempotent.
 fn stop_by_call_flags(
     counters: &CallCounters,
     failure: &Failure,
@@ -173,7 +176,7 @@ fn stop_by_call_flags(
     if counters.has(CallCounters::COMMITTED) {
         return Some(Verdict::End(StopReason::Committed));
     }
-    // C10: what is always retried never reaches the strategy.
+    // C10: a reason that is always retried never reaches the strategy.
     if counters.has(CallCounters::USES_STRATEGY) && !failure.is_always_retried() {
         match advice {
             Advice::None => return Some(Verdict::Ask),
@@ -185,7 +188,7 @@ fn stop_by_call_flags(
     is_unsafe.then_some(Verdict::End(StopReason::NotIdempotent))
 }
 
-/// The delay that the limits leave (L1 to L3).
+/// The delay after applying the limits (L1 to L3).
 fn apply_limits(
     policy: &Policy,
     counters: &CallCounters,
@@ -210,22 +213,22 @@ fn apply_limits(
     rules.limits.apply(&RequestedDelay { spent, delay, adjustable: !hinted, next })
 }
 
-/// Asks the throttle for a retry or hedge, and notes its answer.
+/// Requests a retry or hedge from the throttle, and records the answer.
 pub(crate) fn request_grant(env: &mut impl Environment, cost: Cost, now: Ns) -> Grant {
     let grant = env.withdraw(cost, now);
     env.record(now, Event::ThrottleAnswered(grant));
     grant
 }
 
-/// Whether an attempt that may start `then` is not worth waiting for: at the deadline's moment
-/// nothing starts any more (P4).
+/// Whether an attempt that starts at `then` would miss the deadline: nothing starts at the deadline
+/// itself (P4).
 pub(crate) fn misses_deadline(policy: &Policy, then: Ns, deadline: Ns) -> bool {
     deadline != NEVER
         && policy.rules().deadline_action == DeadlineAction::FailFast
         && then >= deadline
 }
 
-/// The series that answers this failure.
+/// The backoff series for this failure.
 fn series_for(rules: &Rules, failure: &Failure) -> Backoff {
     match rules.throttling_first {
         _ if failure.is_always_retried() => rules.always,
@@ -234,8 +237,7 @@ fn series_for(rules: &Rules, failure: &Failure) -> Backoff {
     }
 }
 
-/// The delay that hint, strategy or backoff asks for, jitter included; and whether the server
-/// chose it.
+/// The delay from hint, strategy or backoff, with jitter; and whether the server chose it.
 fn compute_delay(
     policy: &Policy,
     counters: &mut CallCounters,
@@ -257,7 +259,7 @@ fn compute_delay(
     if let Advice::After(span) = advice {
         return (span, false);
     }
-    // The usual series is read where it lies: a copy of it would cost more than the delay.
+    // By reference: copying the series would cost more than computing the delay.
     let other;
     let always = failure.is_always_retried();
     let backoff = if always || rules.throttling_first.is_some() {
@@ -271,7 +273,7 @@ fn compute_delay(
     let step = Step { number, failure, previous: previous.map(duration) };
     let base = policy.base(backoff, step);
     let mut hinted = false;
-    // The controlled backoff has no jitter of its own, whatever the policy's series has.
+    // Reasons that are always retried use their own backoff without jitter.
     let mut span = match always {
         true => base,
         false => {
@@ -291,8 +293,7 @@ fn compute_delay(
     (span, hinted)
 }
 
-/// The base delay with its jitter; decorrelated jitter grows from the first delay and the one
-/// before.
+/// The base delay with jitter; decorrelated jitter grows from the first and the previous delay.
 fn with_jitter(
     rules: &Rules,
     backoff: &Backoff,

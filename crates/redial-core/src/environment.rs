@@ -1,106 +1,106 @@
-//! What the outside grants a call: draws, throttle tokens, and somebody who reads the notes.
+//! The environment of a call: random draws, throttle tokens and the recording of events.
 
 use crate::time::Ns;
 use crate::{Bucket, Event, Kind, Permit, Random};
 
-/// What a retry or hedge is charged for.
+/// The price of a retry or hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The kind of the failure that it answers; a hedge that its delay sends counts as a timeout.
+    /// The kind of failure that it follows; a hedge started by its delay is charged as a timeout.
     pub kind: Kind,
 }
 
-/// What was taken from a throttle; the throttle that gave it knows its unit.
+/// Tokens withdrawn from a throttle, in the unit of that throttle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Withdrawal(pub u64);
 
-/// A throttle's answer to a retry or hedge.
+/// The answer of a throttle to a request for a retry or hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// It may start.
+    /// It may start now.
     Now(Withdrawal),
-    /// It is paid for, and may start after this long.
+    /// It is granted, and may start after this delay.
     After(Ns, Withdrawal),
-    /// The answer will come later, as [`Call::granted`](crate::Call::granted).
+    /// The answer is deferred, and arrives through [`Call::granted`](crate::Call::granted).
     Later,
     /// It may not start.
     Refused,
 }
 
-/// The outside, as a call sees it.
+/// Everything that a call needs from outside: random draws, a throttle, and a recorder of events.
 ///
-/// A world keeps what was taken for the call's last retry or hedge and settles it exactly once. A
-/// world that is dropped gives back what was taken for a retry that never started (decision P6).
-/// [`CallEnvironment`] do that for any throttle.
+/// An environment keeps the tokens withdrawn for the last retry or hedge and settles them exactly
+/// once. Dropping it refunds the tokens of a retry that never started (decision P6).
+/// [`CallEnvironment`] implements this for any throttle.
 pub trait Environment {
-    /// The next draw in `[0, 1)`.
+    /// The next uniform draw in `[0, 1)`.
     fn draw(&mut self) -> f64;
 
-    /// The call is about to start its first attempt.
+    /// Reports that the call is about to start its first attempt.
     fn call_started(&mut self) {}
 
-    /// Counts a failure that drains throttles (decision G11); before the first `take` for it.
+    /// Counts a failure that drains throttles (decision G11); called before `withdraw`.
     fn failed(&mut self) {}
 
-    /// Asks the throttle for a retry or hedge. What was taken before is then settled.
+    /// Requests a retry or hedge from the throttle. Tokens of the previous one are then settled.
     fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant;
 
-    /// The answer that was announced as [`Grant::Later`] is here; what it grants after the end of the
-    /// call is given back.
+    /// Receives the answer that [`Grant::Later`] deferred; a grant after the end of the call is
+    /// refunded.
     fn granted(&mut self, _grant: Grant) {}
 
-    /// What was taken is being used: its retry or hedge starts.
+    /// Reports that the granted retry or hedge starts, which spends its tokens.
     fn started(&mut self) {}
 
-    /// The call succeeded.
+    /// Reports that the call succeeded.
     fn succeeded(&mut self) {}
 
-    /// The call failed for good.
+    /// Reports that the call failed.
     fn call_failed(&mut self) {}
 
-    /// The application dropped the call.
+    /// Reports that the application cancelled the call.
     fn call_cancelled(&mut self) {}
 
-    /// The delay before this one, if the backoff made one: for decorrelated jitter and functions.
+    /// The previous delay of the backoff, for decorrelated jitter and backoff functions.
     fn previous(&self) -> Option<Ns> {
         None
     }
 
-    /// Remembers a delay that the backoff made.
+    /// Stores a delay of the backoff for [`previous`](Environment::previous).
     fn remember(&mut self, _delay: Ns) {}
 
-    /// Takes a note. Nobody listens by default, and then a note costs nothing.
+    /// Records an event. The default does nothing and costs nothing.
     fn record(&mut self, _at: Ns, _event: Event) {}
 }
 
-/// What differs from one driver to the next: where draws come from, and who reads the notes.
+/// The parts of an environment that differ between drivers: the source of randomness and the
+/// recorder of events.
 pub trait DriverContext {
-    /// The next draw in `[0, 1)`.
+    /// The next uniform draw in `[0, 1)`.
     fn draw(&mut self) -> f64;
 
-    /// Takes a note. Nobody listens by default, and then a note costs nothing.
+    /// Records an event. The default does nothing and costs nothing.
     fn record(&mut self, _at: Ns, _event: Event) {}
 }
 
-/// Draws, and nobody who reads.
+/// Draws without recording.
 impl DriverContext for Random {
     fn draw(&mut self) -> f64 {
         Random::draw(self)
     }
 }
 
-/// A call's dealings with the outside: the world that a driver makes of a throttle and whatever
-/// draws and reads notes.
+/// The environment of one call, made of a throttle and a driver's context.
 #[derive(Debug)]
 pub struct CallEnvironment<T: Bucket, O> {
     permit: Permit<T>,
     previous: Option<Ns>,
-    /// What draws and reads the notes.
+    /// Draws random numbers and records events.
     pub context: O,
 }
 
 impl<T: Bucket, O> CallEnvironment<T, O> {
-    /// Those of a call that begins: nothing is taken yet.
+    /// The environment of a call that has withdrawn nothing yet.
     #[must_use]
     pub const fn new(throttle: T, context: O) -> Self {
         CallEnvironment { permit: Permit::new(throttle), previous: None, context }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::throttle::RetryBudget;
 
-    /// A world that says as little as it can.
+    /// The smallest possible implementation.
     struct Bare;
 
     impl Environment for Bare {

@@ -1,22 +1,22 @@
-//! Contradictions in a policy, found when it is built.
+//! Contradictions in a policy, reported when it is built.
 
 use core::fmt;
 
-/// Why a policy or throttle cannot be built. Its text names the field and says what to write.
+/// Why a policy or throttle is invalid. The text names the field and what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// No attempt at all.
+    /// Zero attempts.
     NoAttempt,
-    /// Unlimited attempts that nothing ends.
+    /// Unlimited attempts without a deadline or limit that ends them.
     Unlimited,
     /// A factor that is not above 0.
     Factor,
     /// A table without entries.
     EmptyTable,
-    /// A backoff of the policy's own that it was not given.
+    /// [`Backoff::Own`](crate::Backoff::Own) without a table or function.
     OwnBackoff,
-    /// A cap for a series that has none.
+    /// A cap on a series that does not grow.
     CapWithoutGrowth,
     /// A factor for a series that is not exponential.
     FactorWithoutGrowth,
@@ -30,46 +30,46 @@ pub enum PolicyError {
     FillWithoutHard,
     /// `truncate` without a hard limit.
     TruncateWithoutHard,
-    /// An attempt may take as long as everything.
+    /// An attempt timeout that is not below the deadline.
     AttemptTimeout,
     /// Hedging together with limits.
     HedgeWithLimits,
-    /// More hedges than the machine runs at once.
+    /// More hedges than a call can run concurrently.
     HedgeAttempts,
     /// Hedging together with a strategy.
     HedgeWithStrategy,
-    /// Hedging in a policy that retries.
+    /// A hedging delay in a policy that retries.
     HedgeAsRetry,
-    /// A quantile that is not a share between 0 and 1, or too rare to be followed.
+    /// A quantile outside the supported range.
     Quantile,
     /// A floor above the cap.
     FloorAboveCap,
-    /// No sample, or more than are counted.
+    /// Zero samples, or more than the estimator counts.
     Samples,
-    /// A reserve that can never pay.
+    /// A reserve that cannot pay for a retry.
     Reserve,
     /// A ratio that is negative or not a number.
     Ratio,
-    /// A token bucket outside `(0, 1000]`.
+    /// A maximum that is not a whole number in `(0, 1000]`.
     MaxTokens,
-    /// A token ratio that is zero in its first three decimals.
+    /// A token ratio below 0.001.
     TokenRatio,
     /// A capacity that is negative or not a number.
     Capacity,
     /// A cost that is negative or not a number.
     Cost,
-    /// What a first success adds is negative or not a number.
+    /// A credit for success that is negative or not a number.
     Success,
     /// A cost above the capacity.
     CostAboveCapacity,
-    /// A refill that is negative, not a number, or too slow to count.
+    /// A refill rate that is negative, not a number, or too slow.
     Refill,
-    /// Waiting for a bucket that is never refilled.
+    /// Waiting for a bucket that has no refill.
     WaitWithoutRefill,
 }
 
 impl PolicyError {
-    /// The field that is wrong, as the written form of a policy names it.
+    /// The invalid field, as policy files name it.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {

@@ -1,94 +1,96 @@
-//! The notes of a call: what happened, when, and why, in order.
+//! Events of a call: what happened, when and why, in order.
 //!
-//! Errors, traces, statistics, timelines and scenario results are derived from them. They hold
-//! every input of the machine, grants and draws included, so that a diary can be replayed.
+//! Errors, traces, metrics, timelines and scenario results are derived from events. They include
+//! every input of the state machine, throttle grants and random draws too, so that a call log can
+//! be replayed.
 //!
-//! Rule: what keeps or prints all notes names each of them, so that the compiler shows what a new
-//! one still needs. That is why the enum is not `non_exhaustive`.
+//! The enum is not `non_exhaustive`: code that stores or prints events matches all of them, so the
+//! compiler points to the places that a new event affects.
 
 use core::fmt;
 
 use crate::time::{Ns, duration};
 use crate::{Advice, Classification, Directive, Failure, Grant, HedgeDelay, Proof, StopReason};
 
-/// One thing that happened in a call. Attempts are named by the order in which they started,
-/// from 1; a transparent replacement starts one too.
+/// One event of a call. Attempts are numbered by the order in which they started, from 1,
+/// transparent retries included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// The call began.
+    /// The call started.
     CallStarted {
-        /// When it must end; `None`: no deadline.
+        /// When the call must end; `None` without a deadline.
         deadline: Option<Ns>,
-        /// Whether it may run twice.
+        /// Whether the call is idempotent.
         idempotent: bool,
     },
-    /// The call itself says when its hedges follow, in place of its policy; comes after `Began`.
+    /// The call overrides the policy's hedging delay; follows `CallStarted`.
     HedgeDelay(HedgeDelay),
     /// An attempt started.
     AttemptStarted {
-        /// Its place in the order of starts.
+        /// The position in the order of starts.
         attempt: u32,
-        /// Its number as the policy counts: a replacement keeps that of what it replaces.
+        /// The attempt number that the policy counts; a transparent retry keeps the number of the
+        /// attempt that it repeats.
         number: u32,
     },
-    /// An attempt's outcome came.
+    /// An attempt has an outcome.
     AttemptOutcome {
         /// The attempt.
         attempt: u32,
-        /// How it was judged.
+        /// The outcome as classified.
         classification: Classification,
     },
-    /// An attempt took longer than its own timeout.
+    /// An attempt exceeded the attempt timeout.
     AttemptTimedOut {
         /// The attempt.
         attempt: u32,
     },
-    /// The machine cancelled a running attempt.
+    /// The call cancelled a running attempt.
     AttemptCancelled {
         /// The attempt.
         attempt: u32,
     },
-    /// A draw was used.
+    /// A random number was drawn for jitter.
     RandomDraw(f64),
-    /// The throttle was asked, and answered.
+    /// The throttle answered a request for a retry or hedge.
     ThrottleAnswered(Grant),
     /// The strategy was asked about this failure.
     StrategyAsked(Failure),
     /// The strategy answered.
     StrategyAnswered(Advice),
-    /// A retry will follow after this long.
+    /// A retry was scheduled.
     RetryScheduled {
-        /// How long until it may start; what the throttle still adds is not in it.
+        /// The delay until it may start, without a delay that the throttle adds later.
         after: Ns,
-        /// What it answers.
+        /// The failure that is retried.
         failure: Failure,
     },
-    /// What the machine will repeat because it provably did not run.
+    /// A transparent retry was scheduled for an attempt that was provably not processed.
     TransparentRetryScheduled {
-        /// The attempt that is replaced.
+        /// The attempt that is repeated.
         attempt: u32,
-        /// After how long.
+        /// The delay.
         after: Ns,
         /// The proof.
         proof: Proof,
     },
-    /// The call belongs to this attempt from now on.
+    /// The call is committed to this attempt.
     Committed {
         /// The attempt.
         attempt: u32,
     },
-    /// What was written can no longer be kept: the next attempt to start is the last.
+    /// The request can no longer be replayed, so the next attempt to start is the last.
     NotReplayable,
     /// The call ended.
     CallEnded {
-        /// Why.
+        /// Why call ended.
         stop_reason: StopReason,
-        /// The attempt whose outcome is handed on, if there is one.
+        /// The attempt whose outcome is the result, if there is one.
         attempt: Option<u32>,
     },
 }
 
-/// What people read of it, in one line. Spans are exact, so that notes that differ are seen to.
+/// One line for people to read. Durations are exact, so that different events have different texts.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -98,9 +100,9 @@ impl fmt::Display for Event {
                 deadline.map_or(Ok(()), |at| write!(f, ", deadline at {:?}", duration(at)))
             }
             Event::HedgeDelay(HedgeDelay::After(delay)) => {
-                write!(f, "its hedges follow after {:?}", duration(delay))
+                write!(f, "hedging delay set to {:?}", duration(delay))
             }
-            Event::HedgeDelay(HedgeDelay::Never) => f.write_str("its hedges follow failures alone"),
+            Event::HedgeDelay(HedgeDelay::Never) => f.write_str("hedging by time is off"),
             Event::AttemptStarted { attempt, number } if attempt == number => {
                 write!(f, "attempt {attempt} started")
             }
@@ -118,36 +120,44 @@ impl fmt::Display for Event {
                     Directive::Retry(failure) => write!(f, "attempt {attempt} failed: {failure}")?,
                 }
                 proof.map_or(Ok(()), |proof| write!(f, ", {proof}"))?;
-                f.write_str(if drains { ", at the throttle's cost" } else { "" })
+                f.write_str(if drains { ", drains the throttle" } else { "" })
             }
-            Event::AttemptTimedOut { attempt } => write!(f, "attempt {attempt} took too long"),
+            Event::AttemptTimedOut { attempt } => write!(f, "attempt {attempt} timed out"),
             Event::AttemptCancelled { attempt } => write!(f, "attempt {attempt} was cancelled"),
-            Event::RandomDraw(u) => write!(f, "a draw was {u}"),
-            Event::ThrottleAnswered(Grant::Now(_)) => f.write_str("the throttle agreed"),
+            Event::RandomDraw(u) => write!(f, "random draw {u}"),
+            Event::ThrottleAnswered(Grant::Now(_)) => {
+                f.write_str("throttle allowed another attempt")
+            }
             Event::ThrottleAnswered(Grant::After(debt, _)) => {
-                write!(f, "the throttle agreed, but only in {:?}", duration(debt))
+                write!(f, "throttle allowed another attempt after {:?}", duration(debt))
             }
-            Event::ThrottleAnswered(Grant::Later) => f.write_str("the throttle will answer"),
-            Event::ThrottleAnswered(Grant::Refused) => f.write_str("the throttle refused"),
-            Event::StrategyAsked(failure) => write!(f, "the strategy was asked about {failure}"),
-            Event::StrategyAnswered(Advice::None) => f.write_str("the strategy said nothing"),
+            Event::ThrottleAnswered(Grant::Later) => f.write_str("throttle deferred its answer"),
+            Event::ThrottleAnswered(Grant::Refused) => {
+                f.write_str("throttle refused another attempt")
+            }
+            Event::StrategyAsked(failure) => write!(f, "strategy asked about {failure}"),
+            Event::StrategyAnswered(Advice::None) => f.write_str("strategy gave no answer"),
             Event::StrategyAnswered(Advice::After(span)) => {
-                write!(f, "the strategy said to retry in {:?}", duration(span))
+                write!(f, "strategy chose to retry in {:?}", duration(span))
             }
-            Event::StrategyAnswered(Advice::Decline) => f.write_str("the strategy declined"),
+            Event::StrategyAnswered(Advice::Decline) => f.write_str("strategy declined the retry"),
             Event::RetryScheduled { after, failure } => {
-                write!(f, "a retry follows in {:?} because of {failure}", duration(after))
+                write!(f, "retry scheduled in {:?} after {failure}", duration(after))
             }
             Event::TransparentRetryScheduled { attempt, after, proof } => {
-                write!(f, "attempt {attempt} is replaced in {:?}: {proof}", duration(after))
+                write!(
+                    f,
+                    "transparent retry of attempt {attempt} scheduled in {:?}: {proof}",
+                    duration(after)
+                )
             }
-            Event::Committed { attempt } => write!(f, "the call belongs to attempt {attempt}"),
-            Event::NotReplayable => f.write_str("what was written can no longer be kept"),
+            Event::Committed { attempt } => write!(f, "committed to attempt {attempt}"),
+            Event::NotReplayable => f.write_str("request can no longer be replayed"),
             Event::CallEnded { stop_reason, attempt: Some(attempt) } => {
-                write!(f, "the call ended with attempt {attempt}: {stop_reason}")
+                write!(f, "call ended with attempt {attempt}: {stop_reason}")
             }
             Event::CallEnded { stop_reason, attempt: None } => {
-                write!(f, "the call ended: {stop_reason}")
+                write!(f, "call ended: {stop_reason}")
             }
         }
     }
@@ -173,17 +183,14 @@ mod tests {
                 Event::CallStarted { deadline: Some(5_000_000_000), idempotent: false },
                 "call started (not idempotent), deadline at 5s",
             ),
-            (
-                Event::HedgeDelay(HedgeDelay::After(12_000_001)),
-                "its hedges follow after 12.000001ms",
-            ),
-            (Event::HedgeDelay(HedgeDelay::Never), "its hedges follow failures alone"),
+            (Event::HedgeDelay(HedgeDelay::After(12_000_001)), "hedging delay set to 12.000001ms"),
+            (Event::HedgeDelay(HedgeDelay::Never), "hedging by time is off"),
             (Event::AttemptStarted { attempt: 2, number: 2 }, "attempt 2 started"),
             (Event::AttemptStarted { attempt: 3, number: 2 }, "attempt 3 started as number 2"),
             (judged(Directive::Succeed.into()), "attempt 2 succeeded"),
             (
                 judged(of(Directive::Fail, None, true)),
-                "attempt 2 failed, not retryable, at the throttle's cost",
+                "attempt 2 failed, not retryable, drains the throttle",
             ),
             (
                 judged(of(Directive::Fail, Some(Proof::Unprocessed), false)),
@@ -194,31 +201,30 @@ mod tests {
                 "attempt 2 failed: a client failure (SOCKET_CLOSED), never sent, proven not to have \
                  been sent",
             ),
-            (Event::AttemptTimedOut { attempt: 1 }, "attempt 1 took too long"),
+            (Event::AttemptTimedOut { attempt: 1 }, "attempt 1 timed out"),
             (Event::AttemptCancelled { attempt: 1 }, "attempt 1 was cancelled"),
-            (Event::RandomDraw(0.25), "a draw was 0.25"),
-            (Event::ThrottleAnswered(Grant::Now(Withdrawal(5))), "the throttle agreed"),
+            (Event::RandomDraw(0.25), "random draw 0.25"),
+            (
+                Event::ThrottleAnswered(Grant::Now(Withdrawal(5))),
+                "throttle allowed another attempt",
+            ),
             (
                 Event::ThrottleAnswered(Grant::After(7, Withdrawal(5))),
-                "the throttle agreed, but only in 7ns",
+                "throttle allowed another attempt after 7ns",
             ),
-            (Event::ThrottleAnswered(Grant::Later), "the throttle will answer"),
-            (Event::ThrottleAnswered(Grant::Refused), "the throttle refused"),
-            (
-                Event::StrategyAsked(Failure::timeout()),
-                "the strategy was asked about a timeout, in flight",
-            ),
-            (Event::StrategyAnswered(Advice::None), "the strategy said nothing"),
-            (Event::StrategyAnswered(Advice::After(0)), "the strategy said to retry in 0ns"),
-            (Event::StrategyAnswered(Advice::Decline), "the strategy declined"),
+            (Event::ThrottleAnswered(Grant::Later), "throttle deferred its answer"),
+            (Event::ThrottleAnswered(Grant::Refused), "throttle refused another attempt"),
+            (Event::StrategyAsked(Failure::timeout()), "strategy asked about a timeout, in flight"),
+            (Event::StrategyAnswered(Advice::None), "strategy gave no answer"),
+            (Event::StrategyAnswered(Advice::After(0)), "strategy chose to retry in 0ns"),
+            (Event::StrategyAnswered(Advice::Decline), "strategy declined the retry"),
             (
                 Event::RetryScheduled { after: 63_000_001, failure: hinted },
-                "a retry follows in 63.000001ms because of throttling, with a hint to come back \
-                 after 1.5ms",
+                "retry scheduled in 63.000001ms after throttling, server asked to retry after 1.5ms",
             ),
             (
                 Event::RetryScheduled { after: 0, failure: Failure::server().stop() },
-                "a retry follows in 0ns because of a server failure, with a hint not to come back",
+                "retry scheduled in 0ns after a server failure, server asked not to retry",
             ),
             (
                 Event::TransparentRetryScheduled {
@@ -226,21 +232,21 @@ mod tests {
                     after: 0,
                     proof: Proof::Unprocessed,
                 },
-                "attempt 1 is replaced in 0ns: proven not to have been processed",
+                "transparent retry of attempt 1 scheduled in 0ns: proven not to have been processed",
             ),
-            (Event::Committed { attempt: 4 }, "the call belongs to attempt 4"),
-            (Event::NotReplayable, "what was written can no longer be kept"),
+            (Event::Committed { attempt: 4 }, "committed to attempt 4"),
+            (Event::NotReplayable, "request can no longer be replayed"),
             (
                 Event::CallEnded { stop_reason: StopReason::AttemptsExhausted, attempt: Some(3) },
-                "the call ended with attempt 3: no attempt left",
+                "call ended with attempt 3: no attempt left",
             ),
             (
                 Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None },
-                "the call ended: cancelled",
+                "call ended: cancelled",
             ),
         ];
         let lines: BTreeSet<_> = table.iter().map(|(_, line)| line).collect();
-        assert_eq!(lines.len(), table.len(), "each is told from the others");
+        assert_eq!(lines.len(), table.len(), "texts differ");
         for (event, line) in table {
             assert_eq!(event.to_string(), line);
         }

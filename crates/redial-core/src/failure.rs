@@ -1,33 +1,33 @@
-//! What is known of a bad outcome, and how a classifier judges it.
+//! Failures, and how a classifier judges an outcome.
 
 use core::fmt;
 use core::time::Duration;
 
-/// Who is to blame, as far as is known; throttles charge by it.
+/// The kind of a failure; throttles charge retries by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The server failed.
     Server,
-    /// The client failed, or what lies between it and the server.
+    /// The client or the network failed.
     Client,
-    /// The server asked for fewer requests.
+    /// The server asked for fewer requests (HTTP 429, `RESOURCE_EXHAUSTED`).
     Throttling,
-    /// No answer came in time.
+    /// No response in time.
     Timeout,
 }
 
 /// How far an attempt got when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Nothing was sent: the other side cannot have acted on it.
+    /// Nothing was sent, so the server cannot have acted on the request.
     Unsent,
-    /// It was sent, and no answer came: whether it ran is not known.
+    /// The request was sent and no response came: the server may have acted on it.
     InFlight,
-    /// An answer came.
+    /// A response came.
     Answered,
 }
 
-/// Why an attempt failed, in the words of its protocol: an open value with two flags (decision C5).
+/// Why an attempt failed, in the terms of its protocol: a name with two flags (decision C5).
 ///
 /// Two reasons are equal if their names are.
 #[derive(Clone, Copy, Debug)]
@@ -38,39 +38,40 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason that proves nothing: a call that is not idempotent is not repeated because of it.
+    /// A reason that proves nothing: a call that is not idempotent is not retried because of it.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Reason { name, non_idempotent: false, always: false }
     }
 
-    /// The same reason, as one that proves that the attempt changed nothing.
+    /// Marks the reason as proof that the attempt had no effect, so that it allows retries of calls
+    /// that are not idempotent.
     #[must_use]
     pub const fn allow_non_idempotent(mut self) -> Self {
         self.non_idempotent = true;
         self
     }
 
-    /// The same reason, as one that is always retried and never reaches a strategy (decision C10).
+    /// Marks the reason as always retried, without asking a strategy (decision C10).
     #[must_use]
     pub const fn always(mut self) -> Self {
         self.always = true;
         self
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether it proves that the attempt changed nothing.
+    /// Whether the reason proves that the attempt had no effect.
     #[must_use]
     pub const fn allows_non_idempotent_retry(&self) -> bool {
         self.non_idempotent
     }
 
-    /// Whether it is retried whatever a strategy would say.
+    /// Whether the reason is retried without asking a strategy.
     #[must_use]
     pub const fn is_always_retried(&self) -> bool {
         self.always
@@ -97,28 +98,28 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What the server said about the next attempt.
+/// A hint from the server about the next attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hint {
-    /// Nothing.
+    /// No hint.
     #[default]
     None,
-    /// Try again after this long.
+    /// Retry after this delay.
     After(Duration),
-    /// Do not try again.
+    /// Do not retry.
     Stop,
 }
 
-/// What is known of a failed attempt.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who is to blame.
+    /// The kind of failure.
     pub kind: Kind,
-    /// How far it got.
+    /// How far the attempt got.
     pub stage: Stage,
-    /// The protocol's own word for it.
+    /// The protocol's name for the failure.
     pub reason: Option<Reason>,
-    /// What the server asked for.
+    /// The server's hint.
     pub hint: Hint,
 }
 
@@ -140,26 +141,26 @@ impl fmt::Display for Failure {
         })?;
         match self.hint {
             Hint::None => Ok(()),
-            Hint::After(span) => write!(f, ", with a hint to come back after {span:?}"),
-            Hint::Stop => f.write_str(", with a hint not to come back"),
+            Hint::After(span) => write!(f, ", server asked to retry after {span:?}"),
+            Hint::Stop => f.write_str(", server asked not to retry"),
         }
     }
 }
 
 impl Failure {
-    /// A failure of this kind: answered, without a reason and without a hint.
+    /// A failure of this kind with a response, without reason or hint.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
         Failure { kind, stage: Stage::Answered, reason: None, hint: Hint::None }
     }
 
-    /// The server failed.
+    /// A failure of the server.
     #[must_use]
     pub const fn server() -> Self {
         Failure::new(Kind::Server)
     }
 
-    /// The client failed, or the way to the server.
+    /// A failure of the client or the network.
     #[must_use]
     pub const fn client() -> Self {
         Failure::new(Kind::Client)
@@ -171,47 +172,48 @@ impl Failure {
         Failure::new(Kind::Throttling)
     }
 
-    /// No answer came in time: kind timeout, stage in flight (decision P7).
+    /// No response in time: kind timeout, stage in flight (decision P7).
     #[must_use]
     pub const fn timeout() -> Self {
         Failure::new(Kind::Timeout).at(Stage::InFlight)
     }
 
-    /// The same, with the stage at which it failed.
+    /// Sets the stage at which the attempt failed.
     #[must_use]
     pub const fn at(mut self, stage: Stage) -> Self {
         self.stage = stage;
         self
     }
 
-    /// The same, with the protocol's reason.
+    /// Sets the reason.
     #[must_use]
     pub const fn because(mut self, reason: Reason) -> Self {
         self.reason = Some(reason);
         self
     }
 
-    /// The same, with what the server asked for.
+    /// Sets the server's hint.
     #[must_use]
     pub const fn hint(mut self, hint: Hint) -> Self {
         self.hint = hint;
         self
     }
 
-    /// The same, with the server's wish to be tried again after this long: `Retry-After`, pushback.
-    /// It replaces the policy's delay as [`HintRule`](crate::HintRule) says.
+    /// Sets the server's hint to retry after this delay (`Retry-After`, pushback).
+    /// [`HintRule`](crate::HintRule) states how it affects the policy's delay.
     #[must_use]
     pub const fn retry_after(self, span: Duration) -> Self {
         self.hint(Hint::After(span))
     }
 
-    /// The same, with the server's wish not to be tried again.
+    /// Sets the server's hint not to retry.
     #[must_use]
     pub const fn stop(self) -> Self {
         self.hint(Hint::Stop)
     }
 
-    /// Whether a call that is not idempotent may be repeated after it (decision P8).
+    /// Whether the attempt provably did not run, so that a call that is not idempotent may be
+    /// retried (decision P8).
     #[must_use]
     pub const fn proves_not_run(&self) -> bool {
         let by_reason = match self.reason {
@@ -221,14 +223,14 @@ impl Failure {
         matches!(self.stage, Stage::Unsent) || by_reason
     }
 
-    /// Whether it asks nothing of what follows: no reason is known, and the server gave no hint.
+    /// Whether the failure has neither a reason nor a hint, so that the policy alone decides.
     #[inline]
     #[must_use]
     pub const fn has_no_reason_or_hint(&self) -> bool {
         self.reason.is_none() && matches!(self.hint, Hint::None)
     }
 
-    /// Whether its reason is retried whatever a strategy would say.
+    /// Whether the reason is retried without asking a strategy.
     #[must_use]
     pub const fn is_always_retried(&self) -> bool {
         match self.reason {
@@ -238,23 +240,24 @@ impl Failure {
     }
 }
 
-/// How a classifier judges an outcome.
+/// The classification of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directive {
-    /// It is what was asked for: hand it on.
+    /// A success: return it.
     Succeed,
-    /// It will not get better: hand it on as a failure.
+    /// A final failure: return it without a retry.
     Fail,
-    /// It may get better: try again because of this.
+    /// A failure to retry.
     Retry(Failure),
 }
 
-/// Proof that an attempt did not reach the application at the other end (decisions G26 to G28).
+/// Proof that the server's application did not see an attempt (decisions G26 to G28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The server says that it did not process it: replaced at once, one time per call.
+    /// The server reports that it did not process the attempt. Retried transparently at once, one
+    /// time per call.
     Unprocessed,
-    /// It never left this side: replaced until it does, with growing pauses.
+    /// The request never left the client. Retried transparently with growing delays until it does.
     Unsent,
 }
 
@@ -267,15 +270,15 @@ impl fmt::Display for Proof {
     }
 }
 
-/// A directive with what a transport can add to it; what an outcome is to the machine.
+/// A directive with the transport's knowledge about the outcome: the input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classification {
-    /// How the classifier judges the outcome.
+    /// The classification of the outcome.
     pub directive: Directive,
-    /// Proof that allows a transparent replacement; without one, or once they are used up, the
-    /// directive counts.
+    /// Proof that allows a transparent retry; without proof, or when no transparent retry is left,
+    /// the directive applies.
     pub proof: Option<Proof>,
-    /// Whether a failure that is not retryable drains the throttle all the same (decision G13).
+    /// Whether a final failure drains the throttle as well (decision G13).
     pub drains: bool,
 }
 

@@ -1,29 +1,30 @@
-//! Randomness in a delay, so that callers who failed together do not return together.
+//! Jitter: randomness in a delay, which spreads out clients that failed at the same time
+//! (thundering herd).
 //!
 //! `u` is a draw in `[0, 1)`, `b` the base delay (docs/scenarios.md, `jitter`).
 
 use crate::PolicyError;
 use crate::time::Ns;
 
-/// How a draw changes a base delay.
+/// How a random draw changes a base delay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Jitter {
-    /// `b`: none; no draw is used.
+    /// `b`: no jitter, and no draw.
     None,
-    /// `u·b`: anything up to the base.
+    /// `u·b`: between zero and the base.
     Full,
-    /// `b + u·b/2`: up to half of the base is added.
+    /// `b + u·b/2`: the base and up to half of it.
     Half,
-    /// `b/2 + u·b/2`: at least half of the base.
+    /// `b/2 + u·b/2`: between half of the base and the base.
     Equal,
-    /// `b·(1 − p + 2p·u)`: the base, more or less by the proportion p.
+    /// `b·(1 − p + 2p·u)`: the base plus or minus the proportion `p`.
     Proportional(f64),
-    /// `first + u·(3·previous − first)`: grows from the delay before, whatever the base.
+    /// `first + u·(3·previous − first)`: grows from the previous delay, independent of the base.
     Decorrelated,
 }
 
 impl Jitter {
-    /// The delay that this draw makes of the base; `first` and `previous` serve `Decorrelated`.
+    /// The delay for this draw; `Decorrelated` alone uses `first` and `previous`.
     #[must_use]
     pub fn apply(self, base: Ns, u: f64, first: Ns, previous: Ns) -> Ns {
         let b = base as f64;
@@ -40,7 +41,7 @@ impl Jitter {
         }
     }
 
-    /// The least that any draw leaves of the base.
+    /// The shortest delay that any draw gives.
     pub(crate) const fn least(self, base: Ns) -> Ns {
         match self {
             Jitter::None | Jitter::Half => base,
@@ -102,7 +103,7 @@ mod tests {
                 assert!(equal <= base && equal as f64 >= base as f64 / 2.0 - 1.0);
                 let whole = Jitter::Proportional(1.0).apply(base, u, base, base);
                 assert!(whole as f64 <= base as f64 * 2.0);
-                // The smallest previous delay that a cap can leave does not make it negative.
+                // The smallest previous delay that a cap allows does not give a negative result.
                 let least = Jitter::Decorrelated.apply(base, u, base, 0);
                 assert!(least as f64 <= base as f64);
             }

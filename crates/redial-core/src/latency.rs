@@ -1,23 +1,24 @@
-//! The pace of a method: a quantile of how long its attempts take now, and whether hedges pay.
+//! A latency estimator for hedging: a quantile of the recent attempt latency of a method, and
+//! whether hedges win often enough to be worth their load.
 //!
-//! All of it is one atomic word. The quantile is followed, not computed: each latency moves the
-//! estimate up by `step × q` if it lay above it, and down by `step × (1 - q)` if it did not. Where
-//! it rests, the share `q` of all latencies lies below, whatever their distribution: hedges sent at
-//! the estimate are, in the long run, the share `1 - q` of calls. Nothing but "above or below" is
-//! asked, so that an attempt whose hedge won, and which was cancelled, counts as exactly
-//! as one that answered: it had taken longer than the estimate when the hedge was sent.
+//! The state is one atomic. The quantile `q` is estimated by stochastic approximation: each latency
+//! moves the estimate up by `step × q` if it is above the estimate, and down by `step × (1 - q)`
+//! otherwise. In equilibrium the share `q` of all latencies is below the estimate, for any
+//! distribution, so hedges sent at the estimate are the share `1 - q` of calls in the long run.
+//! Only "above or below" matters. An attempt that was cancelled because its hedge won is therefore
+//! as good a sample as one that completed: it was above the estimate when the hedge started.
 //!
-//! Steps are in octaves, that is doublings, so that microseconds and minutes are followed alike. A step
-//! is an eighth of one: after a change of the distribution the estimate climbs an octave in
-//! `8 / q` latencies that lie above it, and falls one in `8 / (1 - q)` that lie below. So "recent"
-//! is some `8 / (1 - q)` calls: 800 for the 99th percentile, 160 for the 95th.
+//! Steps are on a logarithmic scale, so that microseconds and minutes work alike: a step is an
+//! eighth of an octave (a doubling). After a change of the distribution, the estimate rises by an
+//! octave in `8 / q` latencies above it and falls by an octave in `8 / (1 - q)` latencies below it.
+//! "Recent" thus means about `8 / (1 - q)` calls: 800 for the 99th percentile, 160 for the 95th.
 //!
-//! Whether hedges pay is a running share of those that won. When it falls below
-//! [`WIN_RATE_STOP`], calls hedge no more by time; of what would have been hedges now and then one
-//! is sent as a probe, and at [`WIN_RATE_RESUME`] all are again.
+//! The win rate is a moving average over the hedges. Below [`WIN_RATE_STOP`], calls stop hedging by
+//! time, except for an occasional probe; from [`WIN_RATE_RESUME`] on they hedge again.
 //!
-//! Invariant: every change is one compare-and-swap of the whole word; readers see one moment.
-//! The same inputs in the same order give the same word: no clock is read, and nothing is drawn.
+//! Invariant: every change is one compare-and-swap of the whole state, so readers see a consistent
+//! snapshot. The same inputs in the same order give the same state: no clock is read and no random
+//! number drawn.
 
 mod call_latency;
 mod hedge_at;
@@ -33,41 +34,42 @@ use crate::sync::{AtomicU64, Ordering, const_unless_loom};
 use crate::time::{Ns, duration};
 use state::{EstimatorState, OCTAVE, RATE_FULL, SAMPLES_BITS, scale, unscale};
 
-/// How far samples are counted, and so the most that a pace can wait for.
+/// The maximum count of samples, and so the largest minimum that a [`HedgeAt`] can require.
 pub const SAMPLES_MAX: u32 = (1 << SAMPLES_BITS) - 1;
-/// Below this share of hedges that win, calls stop to hedge by time.
+/// Below this win rate, calls stop hedging by time.
 pub const WIN_RATE_STOP: f64 = 0.1;
-/// From this share on they hedge again; well above the other, so that it does not flap.
+/// From this win rate on, they hedge again; well above [`WIN_RATE_STOP`], so that hedging does not
+/// flap.
 pub const WIN_RATE_RESUME: f64 = 0.3;
-/// How many hedges the share looks back at, and how many it needs before it counts.
-pub const RACES: u32 = 16;
-/// After how many calls that would have hedged a probe is sent, while hedging is stopped.
+/// The number of hedges in the moving average, and the number needed before it is used.
+pub const WIN_RATE_WINDOW: u32 = 16;
+/// While hedging is stopped: the number of slow calls before a probe is sent.
 pub const PROBE_AFTER: u32 = 16;
 
-/// How far the estimate may have moved away from a call that waited for it as it was then. What lies
-/// between is counted as above: otherwise the busier a method is, the more would not count at all,
-/// and its estimate would be too low. More than this would let the calls of one moment, which all
-/// waited for the same estimate, drive it without end.
+/// How far the estimate may have moved while a call waited for the estimate of its start time. A
+/// hedge within this distance counts as above; otherwise a busy method would lose many samples and
+/// its estimate would be too low. A larger distance would let concurrent calls, which all waited
+/// for the same estimate, push it up without bound.
 const DRIFT_MAX: u32 = OCTAVE / 4;
 
-/// How long the attempts of one method take, and whether hedges pay.
+/// Estimates the latency of one method, and whether hedging it is worthwhile.
 #[derive(Debug)]
 pub struct LatencyEstimator {
-    /// A [`EstimatorState`]; publishes nothing but itself, so every access is relaxed.
+    /// An [`EstimatorState`]. Accesses are relaxed, because the atomic guards no other data.
     state: AtomicU64,
     at: HedgeAt,
 }
 
-/// What a [`LatencyEstimator`] knows at one moment.
+/// A snapshot of a [`LatencyEstimator`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LatencyEstimate {
-    /// The quantile as it is estimated, before floor and cap; `None` before the first sample.
+    /// The estimated quantile, before floor and cap; `None` before the first sample.
     pub estimate: Option<Duration>,
-    /// How many latencies it has heard of, counted up to [`SAMPLES_MAX`].
+    /// The number of samples, up to [`SAMPLES_MAX`].
     pub samples: u32,
-    /// What a call that begins now is told; `None`: there are too few samples, and the policy's own
-    /// delay is used.
+    /// The hedging delay of a call that starts now; `None`: too few samples, the policy's delay
+    /// applies.
     pub delay: Option<HedgeDelay>,
     /// The share of recent hedges that won; `None` before the first one.
     pub win_rate: Option<f64>,
@@ -77,20 +79,20 @@ pub struct LatencyEstimate {
 
 impl LatencyEstimator {
     const_unless_loom! {
-        /// A pace that has heard of nothing; works in a `static`.
+        /// An estimator without samples; works in a `static`.
         #[must_use]
         pub fn new(at: HedgeAt) -> Self {
             LatencyEstimator { state: AtomicU64::new(0), at }
         }
     }
 
-    /// When the hedges of a call that begins now follow; `None`: there are too few samples to say.
+    /// The hedging delay of a call that starts now; `None` if there are too few samples.
     #[must_use]
     pub fn delay(&self) -> Option<HedgeDelay> {
         self.delay_of(EstimatorState::from(self.state.load(Ordering::Relaxed)))
     }
 
-    /// An attempt took this long to answer.
+    /// Records the latency of an attempt.
     pub fn record_latency(&self, latency: Ns) {
         let latency = scale(latency);
         self.change(|state| {
@@ -99,10 +101,10 @@ impl LatencyEstimator {
         });
     }
 
-    /// An attempt was given up after this long, so that it is known only to be slower. If that leaves
-    /// open on which side of the estimate it lies, it is counted and the estimate stays: hedges at
-    /// the delay of a policy, which may all win before the estimate, would otherwise put off for ever
-    /// that it is used.
+    /// Records that an attempt was cancelled after `waited`, so that its latency is at least that.
+    /// If the latency may be on either side of the estimate, the sample is counted without moving
+    /// it: otherwise, with hedges that always win before the estimate, the minimum number of
+    /// samples would never be reached.
     pub fn record_latency_above(&self, waited: Ns) {
         let waited = scale(waited);
         self.change(|state| {
@@ -115,9 +117,9 @@ impl LatencyEstimator {
         });
     }
 
-    /// An attempt has taken so long that its hedge is sent. Returns whether that says on which side
-    /// of the estimate it lies, which is what it waited for, as it was when its call began; if not,
-    /// nothing is counted yet.
+    /// Records that a hedge started after `waited`. Returns whether the attempt counts as a sample
+    /// above the estimate, which it waited for as of the start of its call; if not, nothing is
+    /// counted yet.
     pub fn record_hedge_sent(&self, waited: Ns) -> bool {
         let waited = scale(waited);
         self.change(|state| {
@@ -129,27 +131,27 @@ impl LatencyEstimator {
         })
     }
 
-    /// A hedge that was sent by the delay answered before the attempt that it stood in for.
+    /// Records that a hedge started by the delay finished before the attempt that it duplicated.
     pub fn hedge_won(&self) {
         self.change(|state| {
             state.count_hedge();
-            state.rate += (RATE_FULL - state.rate).div_ceil(state.races);
+            state.rate += (RATE_FULL - state.rate).div_ceil(state.scored_hedges);
             state.update_stopped(0);
             true
         });
     }
 
-    /// A hedge that was sent by the delay was in vain.
+    /// Records that a hedge started by the delay did not win.
     pub fn hedge_lost(&self) {
         self.change(|state| {
             state.count_hedge();
-            state.rate -= state.rate.div_ceil(state.races);
+            state.rate -= state.rate.div_ceil(state.scored_hedges);
             state.update_stopped(PROBE_AFTER);
             true
         });
     }
 
-    /// What is known now.
+    /// A snapshot of the estimates.
     #[must_use]
     pub fn read(&self) -> LatencyEstimate {
         let state = EstimatorState::from(self.state.load(Ordering::Relaxed));
@@ -157,7 +159,8 @@ impl LatencyEstimator {
             estimate: (state.samples > 0).then(|| duration(unscale(state.estimate))),
             samples: state.samples,
             delay: self.delay_of(state),
-            win_rate: (state.races > 0).then(|| f64::from(state.rate) / f64::from(RATE_FULL)),
+            win_rate: (state.scored_hedges > 0)
+                .then(|| f64::from(state.rate) / f64::from(RATE_FULL)),
             is_stopped: state.stopped,
         }
     }
@@ -172,7 +175,7 @@ impl LatencyEstimator {
         }
     }
 
-    /// Puts what the function makes of the word in its place; false if it has nothing to change.
+    /// Updates the state by compare-and-swap; returns `false` if the function leaves it unchanged.
     fn change(&self, change: impl Fn(&mut EstimatorState) -> bool) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         loop {
@@ -261,8 +264,7 @@ mod tests {
         assert_eq!(estimator.read().samples, 4);
     }
 
-    /// Plays so many hedges, of which so many in a hundred win, and returns how often it stopped or
-    /// went on.
+    /// Records hedges of which `percent` win, and returns how often hedging stopped or resumed.
     fn run_hedges(
         estimator: &LatencyEstimator,
         hedges: u32,
@@ -286,7 +288,7 @@ mod tests {
     fn latency_hedges_that_never_win_stop_after_sixteen() {
         let estimator = estimator(0.9);
         estimator.record_latency(10 * MS);
-        (1..RACES).for_each(|_| estimator.hedge_lost());
+        (1..WIN_RATE_WINDOW).for_each(|_| estimator.hedge_lost());
         assert_eq!((estimator.read().is_stopped, estimator.read().win_rate), (false, Some(0.0)));
         estimator.hedge_lost();
         assert_eq!(
@@ -299,7 +301,7 @@ mod tests {
     fn latency_probe_follows_sixteen_slow_calls_while_stopped() {
         let estimator = estimator(0.5);
         estimator.record_latency(10 * MS);
-        (0..RACES).for_each(|_| estimator.hedge_lost());
+        (0..WIN_RATE_WINDOW).for_each(|_| estimator.hedge_lost());
         for slow_until_probe in 1..=PROBE_AFTER {
             assert_eq!(
                 estimator.delay(),
@@ -313,7 +315,7 @@ mod tests {
         estimator.hedge_lost();
         assert_eq!(estimator.delay(), Some(HedgeDelay::Never));
         (0..PROBE_AFTER).for_each(|_| estimator.record_latency(NEVER));
-        // From nothing to three in ten, with a sixteenth of what is missing for each.
+        // From 0 to 0.3, closing a sixteenth of the gap to 1 with each win.
         for won in 1..=6 {
             assert!(estimator.read().is_stopped);
             estimator.hedge_won();
@@ -329,7 +331,7 @@ mod tests {
             [(100, false, 0), (50, false, 0), (30, false, 20), (2, true, 1)]
         {
             let estimator = estimator(0.9);
-            // Thirty in a hundred is where it hesitates: there it changes its mind once in a hundred.
+            // A win rate of 30 % is the threshold: there it switches once in a hundred hedges.
             let switches = run_hedges(&estimator, 2_000, percent, &mut random);
             assert!(switches <= most, "{percent} %: {switches} switches");
             assert_eq!(estimator.read().is_stopped, stops, "{percent} %");

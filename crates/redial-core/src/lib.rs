@@ -1,22 +1,27 @@
-//! Retry and hedging decisions without I/O.
+//! Retry and hedging decisions as a state machine without I/O.
 //!
-//! Time, randomness, grants and outcomes come in as arguments; verdicts, commands and the next
-//! wake-up come out. Nothing here reads a clock, opens a socket or spawns a task, so the same code
-//! decides for an async driver, a blocking thread, a tower layer, a simulator and a scenario file.
+//! Time, random numbers, throttle grants and outcomes are passed in as arguments; verdicts,
+//! commands and the time of the next timer are returned. Nothing in this crate reads a clock, opens
+//! a socket or spawns a task, so an async driver, a blocking thread, a tower layer, a simulator and
+//! a scenario player all run the same code.
 //!
-//! - [`Rules`] say what a policy does; a [`Policy`] is rules that were checked.
-//! - [`decide`] is the heart: one failure in, one [`Verdict`] out, in the order of decision P9.
-//! - [`CallCounters`] is what a plain call remembers; [`Call`] is the machine for everything that needs
-//!   more: attempts that race, timers, commit, replacement, questions to a strategy; [`FirstAttempt`] is a
-//!   call that has not needed it yet.
-//! - [`Environment`] is what the outside grants: draws and throttle tokens; [`CallEnvironment`] make one.
-//! - [`estimator`] follows how long attempts take, for hedges that follow it.
-//! - [`throttle`] holds what calls share to keep retries back.
+//! - [`Rules`] are the settings of a policy as plain data; a [`Policy`] is a set of rules that
+//!   passed validation.
+//! - [`decide`] takes one failure and returns one [`Verdict`]: retry after a delay, or stop for a
+//!   reason. Decision P9 fixes the order in which reasons are checked.
+//! - [`Call`] is the state machine of one call: concurrent attempts, timers, commit, transparent
+//!   retries and strategies. [`CallCounters`] is the state of a call that needs none of those, and
+//!   [`FirstAttempt`] is a call that has not needed its state machine yet.
+//! - [`Environment`] provides random draws and throttle tokens to a call; [`CallEnvironment`] is
+//!   the standard implementation.
+//! - [`latency`] estimates a quantile of the attempt latency, for hedging delays that follow it.
+//! - [`throttle`] holds the retry budgets and token buckets that calls share.
 //!
-//! `decision P9` and the like name entries of [`docs/decisions.md`][decisions]: what the designs leave open,
-//! how it is decided, and which test shows it.
+//! `decision P9` and the like are entries of [`docs/decisions.md`][decisions], which lists the
+//! questions that the designs leave open, the answer chosen here, and the test that shows it.
 //!
-//! Invariant: no dependency, no `unsafe`, no `std`; with the same inputs the same decisions, for ever.
+//! Invariant: no dependencies, no `unsafe`, no `std`. The same inputs always give the same
+//! decisions.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,64 +1,64 @@
-//! Soft and hard limits on the time that retries may take (the decision record, section L).
+//! Soft and hard limits on the time spent retrying (section L of docs/decisions.md).
 
 use core::time::Duration;
 
 use crate::time::{Ns, ns};
 use crate::{PolicyError, StopReason};
 
-/// What a limit measures.
+/// The quantity that a limit bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitBasis {
-    /// The sum of the delays waited so far.
+    /// The sum of the delays so far.
     #[default]
     TotalDelay,
-    /// The time since the call began.
+    /// The time since the call started.
     Elapsed,
 }
 
-/// What becomes of a delay that would pass the hard limit.
+/// What happens to a delay that would exceed the hard limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverLimitAction {
-    /// It is not made: the call ends.
+    /// The call ends without the delay.
     #[default]
     Stop,
-    /// It is cut to end at the limit.
+    /// The delay is shortened to end at the limit.
     TruncateDelay,
 }
 
-/// What becomes of the last delay that fits.
+/// What happens to the last delay that fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LastDelayAction {
-    /// It is left as it is.
+    /// The delay is kept.
     #[default]
     Keep,
-    /// It is made to end at the hard limit.
+    /// The delay is extended to end at the hard limit.
     ExtendToLimit,
 }
 
-/// How long retrying may go on. A limit never cancels a running attempt; a deadline does.
+/// Limits on the time spent retrying. A limit never cancels a running attempt; a deadline does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// No delay begins at or above it; one that begins below may end above.
+    /// No delay starts at or above it; one that starts below may end above.
     pub soft: Option<Duration>,
     /// No delay ends above it.
     pub hard: Option<Duration>,
-    /// What becomes of a delay that would pass the hard limit.
+    /// What happens to a delay that would exceed the hard limit.
     pub over_limit_action: OverLimitAction,
-    /// What becomes of the last delay that fits.
+    /// What happens to the last delay that fits.
     pub last_delay_action: LastDelayAction,
-    /// What the limits measure.
+    /// The quantity that the limits bound.
     pub basis: LimitBasis,
 }
 
-/// A delay that is to be held against the limits.
+/// A delay to check against the limits.
 pub(crate) struct RequestedDelay {
-    /// D: what the limit measures before this retry.
+    /// The amount used up before this retry (D in docs/decisions.md).
     pub(crate) spent: Ns,
-    /// d: the delay that is asked for, jitter included.
+    /// The requested delay with jitter (d in docs/decisions.md).
     pub(crate) delay: Ns,
-    /// Whether the delay is ours to change; a server's hint is not (L3).
+    /// Whether the limits may change the delay; not if the server chose it (L3).
     pub(crate) adjustable: bool,
-    /// The next base delay, if an attempt would be left for it.
+    /// The base delay of the retry after this one, if an attempt is left for it.
     pub(crate) next: Option<Ns>,
 }
 
@@ -72,7 +72,7 @@ impl Limits {
         basis: LimitBasis::TotalDelay,
     };
 
-    /// The delay that the limits leave of the wish, or the limit that ends the call (L1 to L3).
+    /// The delay within the limits, or the limit that ends the call (L1 to L3).
     pub(crate) fn apply(&self, requested: &RequestedDelay) -> Result<Ns, StopReason> {
         if self.soft.is_some_and(|soft| requested.spent >= ns(soft)) {
             return Err(StopReason::SoftLimit);
@@ -107,7 +107,7 @@ impl Limits {
         match (self.soft, self.hard) {
             (Some(limit), _) if limit.is_zero() => return Some(PolicyError::LimitOfZero),
             (_, Some(limit)) if limit.is_zero() => return Some(PolicyError::LimitOfZero),
-            // `Duration` has no const comparison; whole nanoseconds compare as it does.
+            // `Duration` has no `const` comparison; nanoseconds compare equally.
             (Some(soft), Some(hard)) if soft.as_nanos() > hard.as_nanos() => {
                 return Some(PolicyError::SoftAboveHard);
             }

@@ -1,26 +1,28 @@
-//! What a call holds of a throttle: taken, used, and settled exactly once (decisions P6, S3, S4).
+//! The throttle tokens of one call: withdrawn, spent and settled exactly once (decisions P6, S3 and
+//! S4).
 //!
-//! Invariant: a purse holds at most one payment that its retry or hedge has used, the last, and at
-//! most one that waits for its start. Every way out resolves both: a start uses what waits and
-//! consumes what was used before, a success hands what was used back to the throttle, a failure or
-//! a cancelled call consumes it, and what never started is refunded, dropped or not.
+//! Invariant: a permit holds at most one withdrawal whose retry or hedge has started (the last
+//! one), and at most one that is reserved for the next. Starting spends the reserved withdrawal;
+//! success returns the spent one to the throttle, which decides how much of it to refund; failure
+//! and cancellation consume it. A withdrawal whose retry never starts is refunded, also on drop.
+//!
 //! Invariant: a call that started is reported as succeeded, failed or cancelled exactly once.
 
 use crate::time::Ns;
 use crate::{Bucket, Cost, Grant, Withdrawal};
 
-/// A call's dealings with one throttle.
+/// The tokens that one call holds from a throttle.
 #[derive(Debug)]
 pub struct Permit<T: Bucket> {
     throttle: T,
-    /// What the last retry or hedge that started took.
+    /// The withdrawal of the last retry or hedge that started.
     used: Option<Withdrawal>,
-    /// What was taken for the next one.
+    /// The withdrawal for the next one.
     reserved: Option<Withdrawal>,
     call: Reported,
 }
 
-/// What the throttle knows of the call.
+/// The last report of the call to the throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reported {
     Nothing,
@@ -29,19 +31,19 @@ enum Reported {
 }
 
 impl<T: Bucket> Permit<T> {
-    /// An empty purse.
+    /// A permit without tokens.
     #[must_use]
     pub const fn new(throttle: T) -> Self {
         Permit { throttle, used: None, reserved: None, call: Reported::Nothing }
     }
 
-    /// The throttle behind it.
+    /// The throttle.
     #[must_use]
     pub const fn throttle(&self) -> &T {
         &self.throttle
     }
 
-    /// The first attempt is about to start.
+    /// Reports that the first attempt is about to start.
     pub fn call_started(&mut self) {
         debug_assert!(self.call == Reported::Nothing, "a call starts once");
         self.call = Reported::Started;
@@ -53,14 +55,14 @@ impl<T: Bucket> Permit<T> {
         self.throttle.failed();
     }
 
-    /// Asks for a retry or hedge.
+    /// Requests a retry or hedge.
     pub fn withdraw(&mut self, cost: Cost, now: Ns) -> Grant {
         let grant = self.throttle.withdraw(cost, now);
         self.hold(grant);
         grant
     }
 
-    /// Holds what a later answer granted. What comes after the end goes back at once.
+    /// Keeps the tokens of a deferred grant. After the end of the call they are refunded at once.
     pub fn hold(&mut self, grant: Grant) {
         if let Grant::Now(withdrawal) | Grant::After(_, withdrawal) = grant {
             debug_assert!(self.reserved.is_none(), "paid twice for one retry");
@@ -71,14 +73,14 @@ impl<T: Bucket> Permit<T> {
         }
     }
 
-    /// The retry or hedge that was paid for starts; what the one before it took is consumed.
+    /// Spends the reserved tokens: the retry or hedge starts.
     pub fn started(&mut self) {
         if let Some(withdrawal) = self.reserved.take() {
             self.used = Some(withdrawal);
         }
     }
 
-    /// The call succeeded: what its last retry took goes back by the throttle's own rule.
+    /// Reports success; the throttle decides what to refund for the last retry.
     pub fn succeeded(&mut self) {
         self.refund_unstarted();
         if self.call != Reported::Ended {
@@ -87,12 +89,12 @@ impl<T: Bucket> Permit<T> {
         }
     }
 
-    /// The call failed for good: what was taken for a retry that never started goes back.
+    /// Reports failure, and refunds a retry that never started.
     pub fn call_failed(&mut self) {
         self.end(T::call_failed);
     }
 
-    /// The application dropped the call: what was taken for a retry that never started goes back.
+    /// Reports cancellation, and refunds a retry that never started.
     pub fn call_cancelled(&mut self) {
         self.end(T::call_cancelled);
     }
@@ -127,7 +129,7 @@ mod tests {
 
     const COST: Cost = Cost { kind: Kind::Server };
 
-    /// Twenty tokens that nothing refills; a retry takes 5, a first try adds 1.
+    /// Twenty tokens without refill; a retry costs 5, success at the first attempt adds 1.
     fn bucket() -> CostBucket {
         let fixed = CostBucketConfig {
             refill_per_second: 0.0,
@@ -137,7 +139,7 @@ mod tests {
         CostBucket::new(CostBucketConfig { capacity: 20.0, ..fixed }).unwrap()
     }
 
-    /// What is left after a story about one call.
+    /// The tokens left after these steps of one call.
     fn left(steps: impl FnOnce(&mut Permit<&CostBucket>)) -> f64 {
         let bucket = bucket();
         bucket.withdraw(COST, 0);
@@ -196,7 +198,7 @@ mod tests {
             permit.succeeded();
         });
         assert_eq!(twice, 10.0);
-        // One more that is paid for and never starts does not stand in for it.
+        // A retry that is paid for and never starts does not replace the one that started.
         let waiting = left(|permit| {
             permit.withdraw(COST, 0);
             permit.started();
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(refused, 5.0);
     }
 
-    /// A throttle that keeps what it is told of a call.
+    /// A throttle that records the reports of a call.
     #[derive(Default)]
     struct RecordingBucket(
         core::cell::RefCell<alloc::vec::Vec<(&'static str, Option<Withdrawal>)>>,

@@ -1,6 +1,6 @@
-//! Rules that were checked, and what is known of them before any call.
+//! Validated rules, with the facts about them that are computed once instead of per call.
 //!
-//! Invariant: a [`Policy`] is made of [`Rules`] without a [`PolicyError`]; nothing changes it later.
+//! Invariant: the [`Rules`] of a [`Policy`] have no [`PolicyError`], and never change.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -14,39 +14,39 @@ use crate::limits::LimitBasis;
 use crate::rules::{ChargeAt, Rules};
 use crate::time::{NEVER, Ns, ns};
 
-/// A user's own function from what happened to a delay.
+/// A backoff function of the application.
 type Function = dyn Fn(Step<'_>) -> Duration + Send + Sync;
 
-/// A backoff that cannot be plain data.
+/// A backoff that is not plain data.
 #[derive(Clone)]
 enum CustomBackoff {
     Table(Arc<[Duration]>),
     Function(Arc<Function>),
 }
 
-/// Rules that were checked.
+/// Validated rules.
 #[derive(Clone)]
 pub struct Policy {
     rules: Rules,
     custom: Option<CustomBackoff>,
-    /// What was found out about the rules when they were checked, so that calls need not.
+    /// Facts about the rules, computed when the policy is built.
     derived: Derived,
 }
 
-/// What a call need not look for in the rules.
+/// Facts about rules that calls need often.
 #[derive(Clone, Copy, Debug)]
 struct Derived {
-    /// Nothing races or runs against a clock.
+    /// No hedging, deadline or attempt timeout.
     no_timers: bool,
-    /// The same, and nothing asks, is replaced or is paid for later.
+    /// Also no strategy, transparent retry or deferred charge.
     plain: bool,
-    /// The same, and no delay depends on the one before it.
+    /// Also no delay that depends on the previous one.
     needs_only_counters: bool,
-    /// The most attempts; as many as can be counted if there is no limit.
+    /// The maximum number of attempts; `u32::MAX` if unlimited.
     attempts_max: u32,
-    /// The one delay before every retry, unless a failure says otherwise; [`NEVER`]: there is none.
+    /// The delay before every retry if it is always the same; otherwise [`NEVER`].
     fixed_delay: Ns,
-    /// How long after the start of a call something can first happen besides an outcome.
+    /// The time from the start of a call to its first possible timer.
     first_wake: Ns,
 }
 
@@ -83,7 +83,7 @@ impl Derived {
     }
 }
 
-/// The shortest of these spans; [`NEVER`] if there is none.
+/// The shortest of these durations; [`NEVER`] if there is none.
 const fn shortest(spans: [Option<Duration>; 3]) -> Ns {
     let (mut shortest, mut i) = (NEVER, 0);
     while i < spans.len() {
@@ -98,7 +98,7 @@ const fn shortest(spans: [Option<Duration>; 3]) -> Ns {
 }
 
 impl Policy {
-    /// Checks the rules; works in a `const`.
+    /// Validates the rules; works in a `const`.
     ///
     /// # Errors
     /// The first contradiction, with what to write instead.
@@ -109,11 +109,11 @@ impl Policy {
         }
     }
 
-    /// Checks the rules, for a `static`.
+    /// Validates the rules, for a `static`.
     ///
     /// # Panics
-    /// The rules contradict each other: in a `static` that is a compile error with the text of the
-    /// [`PolicyError`].
+    /// If the rules contradict each other. In a `static` this is a compile error with the text of
+    /// the [`PolicyError`].
     #[track_caller]
     #[must_use]
     pub const fn new(rules: Rules) -> Policy {
@@ -123,7 +123,7 @@ impl Policy {
         Policy { derived: Derived::of(&rules), rules, custom: None }
     }
 
-    /// The same policy with other rules, checked again.
+    /// Changes the rules and validates them again.
     ///
     /// # Errors
     /// The first contradiction, with what to write instead.
@@ -141,7 +141,7 @@ impl Policy {
         }
     }
 
-    /// Checks the rules, with a table of delays that is made at run time.
+    /// Validates the rules, with a table of delays that is known at run time.
     ///
     /// # Errors
     /// The first contradiction, with what to write instead.
@@ -164,11 +164,11 @@ impl Policy {
         })
     }
 
-    /// Checks the rules, with a function that says each base delay.
+    /// Validates the rules, with a function that computes each base delay.
     ///
     /// # Errors
     /// The first contradiction, with what to write instead. Unlimited attempts need a deadline or
-    /// an elapsed limit here: nobody can know whether the function's delays add up.
+    /// an elapsed limit, because it is unknown whether the function's delays add up to a limit.
     pub fn with_function(
         mut rules: Rules,
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
@@ -187,7 +187,7 @@ impl Policy {
         &self.rules
     }
 
-    /// The table that this policy owns, if that is its backoff.
+    /// The table of delays, if that is the backoff.
     #[must_use]
     pub fn table(&self) -> Option<&[Duration]> {
         match (&self.custom, &self.rules.backoff) {
@@ -197,21 +197,22 @@ impl Policy {
         }
     }
 
-    /// Whether nothing can happen to a call before the outcome of its first attempt.
+    /// Whether no timer can fire before the outcome of the first attempt.
     #[inline]
     pub(crate) const fn has_no_timers(&self) -> bool {
         self.derived.no_timers
     }
 
-    /// Whether the ledger alone is enough to play it: nothing races, asks or runs against a clock.
+    /// Whether [`CallCounters`](crate::CallCounters) and [`decide`](crate::decide) can run a call
+    /// without [`Call`](crate::Call): no hedging, timers, strategy, transparent retries or deferred
+    /// charge.
     #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.derived.plain
     }
 
-    /// The one delay before every retry that no failure has asked anything else of: no draw changes
-    /// it, and nothing limits it.
+    /// The delay before every retry, if neither jitter, limits nor a failure's kind change it.
     #[inline]
     pub(crate) const fn fixed_delay(&self) -> Option<Ns> {
         match self.derived.fixed_delay {
@@ -220,38 +221,37 @@ impl Policy {
         }
     }
 
-    /// Whether every retry follows at once, unless a failure asks for something else. Of the ledger
-    /// of a plain call it then matters how many attempts were made, and nothing else, to a failure
-    /// that [asks nothing](crate::Failure::asks_nothing).
+    /// Whether every retry starts immediately unless a failure has a reason or hint. After a
+    /// failure [without reason or hint](crate::Failure::has_no_reason_or_hint), the decision then
+    /// depends only on the number of attempts.
     #[inline]
     #[must_use]
     pub const fn is_immediate(&self) -> bool {
         self.derived.fixed_delay == 0
     }
 
-    /// Whether the moment of a failure matters to what follows it: a limit measures the time since
-    /// the call began.
+    /// Whether decisions depend on the time since the call started, because a limit counts it.
     #[inline]
     #[must_use]
     pub const fn uses_elapsed_time(&self) -> bool {
         self.derived.fixed_delay == NEVER && matches!(self.rules.limits.basis, LimitBasis::Elapsed)
     }
 
-    /// Whether the ledger is also all that a driver must keep: the policy is plain, and no delay
-    /// depends on the one before it.
+    /// Whether counters are all the state that a driver must keep: the policy is plain, and no
+    /// delay depends on the previous one.
     #[inline]
     #[must_use]
     pub const fn needs_only_counters(&self) -> bool {
         self.derived.needs_only_counters
     }
 
-    /// Whether no attempt is left to a call that has made so many.
+    /// Whether no attempt is left after this many.
     #[inline]
     pub(crate) const fn is_exhausted(&self, attempts: u32) -> bool {
         attempts >= self.derived.attempts_max && self.rules.attempts.is_some()
     }
 
-    /// The base delay of the series `backoff` for what happened; `first` for decorrelated jitter.
+    /// The base delay of a backoff series.
     pub(crate) fn base(&self, backoff: &Backoff, step: Step<'_>) -> Ns {
         match (&self.custom, backoff) {
             (Some(CustomBackoff::Table(table)), Backoff::Own) => backoff::entry(table, step.number),
@@ -260,7 +260,7 @@ impl Policy {
         }
     }
 
-    /// What decorrelated jitter grows from.
+    /// The first delay, from which decorrelated jitter grows.
     pub(crate) fn first(&self, backoff: &Backoff, base: Ns) -> Ns {
         match (&self.custom, backoff) {
             (Some(CustomBackoff::Table(table)), Backoff::Own) => backoff::entry(table, 1),
@@ -269,35 +269,35 @@ impl Policy {
         }
     }
 
-    /// The most attempts, where a machine with this many slots plays it.
-    pub(crate) fn attempts_max(&self, live: usize) -> u32 {
+    /// The maximum number of attempts of a call with this many slots.
+    pub(crate) fn attempts_max(&self, slots: usize) -> u32 {
         let attempts = self.derived.attempts_max;
         if self.rules.hedge.is_some() {
-            attempts.min(u32::try_from(live).unwrap_or(u32::MAX))
+            attempts.min(u32::try_from(slots).unwrap_or(u32::MAX))
         } else {
             attempts
         }
     }
 
-    /// When something else than an outcome can first happen to a call that began at `start`: a hedge,
-    /// its attempt's timeout, its deadline. [`NEVER`]: nothing can.
+    /// When the first timer (hedge, attempt timeout or deadline) of a call that started at `start`
+    /// can fire; [`NEVER`] without timers.
     ///
-    /// A driver whose notes nobody reads needs no machine before that moment: one that is begun later,
-    /// with the same start, has missed nothing.
+    /// A driver that records no events can create its state machine as late as this: created with
+    /// the same start time, it is in the same state.
     #[inline]
     #[must_use]
     pub const fn first_wake_at(&self, start: Ns) -> Ns {
         start.saturating_add(self.derived.first_wake)
     }
 
-    /// How long after its start that is.
+    /// The time from the start of a call to its first timer.
     #[inline]
     #[must_use]
     pub const fn first_wake_after(&self) -> Ns {
         self.derived.first_wake
     }
 
-    /// When a call that begins at `start` must end, if its own deadline is `own` after that.
+    /// When a call that starts at `start` must end, given its own time limit.
     pub(crate) fn deadline(&self, start: Ns, own: Option<Duration>) -> Ns {
         let after =
             |span: Option<Duration>| span.map_or(NEVER, |span| start.saturating_add(ns(span)));
@@ -305,12 +305,10 @@ impl Policy {
     }
 }
 
-// It never changes, and a function of a user's own is shared by threads: it has to be whole whenever
-// one of them panics, caught or not.
+// A policy never changes, so a panic in a user's backoff function leaves no broken state behind.
 impl UnwindSafe for Policy {}
 impl RefUnwindSafe for Policy {}
 
-/// What takes any policy takes this one.
 impl AsRef<Policy> for Policy {
     fn as_ref(&self) -> &Policy {
         self
@@ -332,7 +330,7 @@ impl fmt::Debug for Policy {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what is known of a policy before any call is what its rules say.
+    //! The facts computed when a policy is built agree with its rules.
 
     use super::*;
     use crate::Limits;
@@ -354,7 +352,7 @@ mod tests {
         assert_eq!(with(|_| {}).fixed_delay(), Some(ns(ms(7))));
         assert!(!with(|_| {}).is_immediate());
         assert!(with(|rules| rules.backoff = Backoff::Constant(Duration::ZERO)).is_immediate());
-        // What no moment can hold is as good as no delay at all: the series says it each time.
+        // A delay that saturates is not treated as fixed.
         let endless = with(|rules| rules.backoff = Backoff::Constant(Duration::MAX));
         assert_eq!((endless.fixed_delay(), endless.is_immediate()), (None, false));
         let changes: [fn(&mut Rules); 5] = [
@@ -412,7 +410,7 @@ mod tests {
         for spans in [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 3), (2, 1, 3), (3, 0, 1)] {
             assert_eq!(wakes(spans.0, spans.1, spans.2), ns(ms(101)), "{spans:?}");
         }
-        // The only attempt is followed by no hedge.
+        // A single attempt has no hedges.
         let alone = with(|rules| (rules.attempts, rules.hedge) = (Some(1), Some(ms(5))));
         assert_eq!(alone.first_wake_at(0), NEVER);
     }
@@ -422,11 +420,11 @@ mod tests {
         let rules = *with(|_| {}).rules();
         let policy = Policy::with_table(rules, [ms(1), ms(2)]).unwrap();
         let delays = Limits { basis: LimitBasis::TotalDelay, ..elapsed() };
-        // Its last entry repeats until the limit; of a function nobody could know that.
+        // The last entry of a table repeats until the limit; a function gives no such guarantee.
         let endless = |rules: &mut Rules| (rules.attempts, rules.limits) = (None, delays);
         let changed = policy.clone().changed(endless).unwrap();
         assert_eq!(changed.table(), Some(&[ms(1), ms(2)][..]));
-        // The first delay after throttling changes no table, so one of nothing does not matter.
+        // `throttling_first` does not change a table, so zero is allowed.
         let nothing = Some(Duration::ZERO);
         assert!(changed.changed(|rules| rules.throttling_first = nothing).is_ok());
         let function = Policy::with_function(rules, |_| ms(1)).unwrap();

@@ -1,15 +1,16 @@
-//! The draws behind jitter: `SplitMix64`, so that a seed gives the same draws in every release.
+//! The random numbers behind jitter: `SplitMix64`, so that a seed gives the same sequence in every
+//! release.
 
-/// A small generator of draws in `[0, 1)`.
+/// A small pseudo-random number generator.
 ///
-/// It is our own so that a recorded seed replays for ever; it is not for secrets.
+/// Not taken from a crate, so that a recorded seed replays in every release; not for cryptography.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator that starts from this seed.
+    /// Creates a generator from a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Random { state: seed }
@@ -24,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// The next draw in `[0, 1)`, with the 53 bits that an `f64` can hold.
+    /// The next uniform draw in `[0, 1)`, with the 53 bits that an `f64` holds.
     pub const fn draw(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,6 +1,7 @@
-//! What a policy says: plain data, and every contradiction that it can have.
+//! The settings of a policy as plain data, and their validation.
 //!
-//! Rule: what contradicts itself is a [`PolicyError`] here, whoever wrote it and however.
+//! Every contradiction is found here as a [`PolicyError`], whether the rules come from a builder, a
+//! file or a preset.
 
 use core::time::Duration;
 
@@ -16,111 +17,113 @@ pub enum DeadlineAction {
     /// The call ends at once with its last outcome.
     #[default]
     FailFast,
-    /// The call waits, and ends at the deadline.
+    /// The call waits and ends at the deadline.
     WaitForDeadline,
 }
 
-/// What an attempt's own timeout means.
+/// What happens when an attempt exceeds the attempt timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttemptTimeoutAction {
-    /// A retryable failure of kind timeout (decision P7).
+    /// The attempt failed with kind timeout and can be retried (decision P7).
     #[default]
     Retry,
-    /// The end of the call (Milvus, decision M4).
+    /// The call ends (Milvus, decision M4).
     EndCall,
-    /// A failure that is final (gRPC, decision G42).
+    /// The attempt failed and is not retried (gRPC, decision G42).
     Fail {
-        /// Whether it drains the throttle.
+        /// Whether the failure drains the throttle.
         drains: bool,
     },
 }
 
-/// How the delays of a series are numbered.
+/// How the backoff series advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// By the delays that the backoff made: a hint does not advance the series.
+    /// By the delays that the backoff made: a server hint does not advance the series.
     #[default]
     Delays,
-    /// By attempt (smithy, Couchbase).
+    /// By attempts (smithy, Couchbase).
     Attempts,
-    /// Anew after each hint (gRPC, decision G9).
+    /// From the start again after each hint (gRPC, decision G9).
     SinceHint,
 }
 
-/// What a server's wish for a delay does.
+/// How a server's hint affects the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintRule {
-    /// It replaces the delay, at most this long.
+    /// The hint replaces the delay, up to this maximum.
     Exact(Option<Duration>),
-    /// It is kept within the computed delay and so much more (decision S6).
+    /// The hint may extend the computed delay by at most this duration (decision S6).
     Within(Duration),
 }
 
-/// When a retry is paid for.
+/// When a retry is charged to the throttle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChargeAt {
-    /// When it is decided; a debt is waited for, then the backoff.
+    /// When the retry is decided; a debt is waited for, then the backoff.
     #[default]
     Decision,
-    /// After its backoff (smithy's standard strategy, decision S2).
+    /// After the backoff (smithy's standard strategy, decision S2).
     AfterBackoff,
 }
 
-/// What a deadline that has passed already leaves of a call (decision P10).
+/// What happens to a call whose deadline has already expired (decision P10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExpiredDeadlineAction {
-    /// Its first attempt starts, and counts if its outcome is there at once.
+    /// The first attempt starts, and counts if its outcome is available immediately.
     #[default]
     StartOneAttempt,
-    /// Nothing starts (gRPC).
+    /// No attempt starts (gRPC).
     StartNoAttempt,
 }
 
-/// Everything that a policy can say. Plain data: write the fields that differ from
-/// [`Rules::DEFAULT`], and let [`Policy::try_new`](crate::Policy::new) check them.
+/// All settings of a policy. Plain data: write the fields that differ from [`Rules::DEFAULT`], and
+/// validate them with [`Policy::try_new`](crate::Policy::try_new).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// How many attempts, the first included; `None`: as many as the deadline or a limit allows, of
-    /// hedges [`LIVE_MAX`] at the most.
+    /// The maximum number of attempts, including the first. `None`: as many as the deadline or a
+    /// limit allows; with hedging at most [`LIVE_MAX`].
     pub attempts: Option<u32>,
-    /// The series of delays.
+    /// The backoff series.
     pub backoff: Backoff,
-    /// The randomness in a delay.
+    /// The jitter of the backoff.
     pub jitter: Jitter,
-    /// Whether jitter may pass the backoff's cap (today's gRPC, decision G1).
+    /// Whether jitter may exceed the backoff's cap (as in current gRPC, decision G1).
     pub jitter_above_cap: bool,
-    /// Limits on the time that retrying takes.
+    /// Limits on the time spent retrying.
     pub limits: Limits,
-    /// After how long the call must end.
+    /// The time allowed for the call.
     pub deadline: Option<Duration>,
     /// What happens when the next retry cannot start before the deadline.
     pub deadline_action: DeadlineAction,
-    /// What a deadline that has passed already leaves of a call.
+    /// What happens to a call whose deadline has already expired.
     pub expired_deadline_action: ExpiredDeadlineAction,
-    /// After how long an attempt is cancelled.
+    /// The time allowed for an attempt.
     pub attempt_timeout: Option<Duration>,
-    /// What that means.
+    /// What happens when an attempt exceeds it.
     pub attempt_timeout_action: AttemptTimeoutAction,
-    /// The delay between hedges; `None`: retry instead.
+    /// The hedging delay; `None`: no hedging.
     pub hedge: Option<Duration>,
-    /// How delays are numbered.
+    /// How the backoff series advances.
     pub numbering: Numbering,
-    /// What a server's hint does.
+    /// How a server's hint affects the delay.
     pub hint: HintRule,
-    /// The first delay after throttling, if it differs.
+    /// The first delay after throttling, if different.
     pub throttling_first: Option<Duration>,
-    /// The delays after a reason that is always retried.
+    /// The backoff after a reason that is always retried.
     pub always: Backoff,
-    /// When a retry is paid for.
+    /// When a retry is charged to the throttle.
     pub charge_at: ChargeAt,
-    /// Whether a strategy is asked about each failure (decision C9).
+    /// Whether a strategy decides on each failure (decision C9).
     pub uses_strategy: bool,
-    /// Whether what provably did not run is replaced transparently (decisions G26 to G29).
+    /// Whether attempts that were provably not processed are retried transparently (decisions G26
+    /// to G29).
     pub transparent_retries: bool,
 }
 
 impl Rules {
-    /// Three attempts, 100 ms doubled up to 20 s, full jitter; no deadline, no limits.
+    /// Three attempts, exponential backoff from 100 ms to 20 s with full jitter, no deadline, no
+    /// limits.
     pub const DEFAULT: Rules = Rules {
         attempts: Some(3),
         backoff: Backoff::Exponential {
@@ -152,7 +155,7 @@ impl Rules {
         self.problem_with(&[])
     }
 
-    /// The same where these are the delays of [`Backoff::Own`].
+    /// The first contradiction, given the table behind [`Backoff::Own`].
     pub(crate) const fn problem_with(&self, own: &[Duration]) -> Option<PolicyError> {
         if let Some(0) = self.attempts {
             return Some(PolicyError::NoAttempt);
@@ -168,7 +171,8 @@ impl Rules {
                 Some(attempts) if attempts as usize > LIVE_MAX => {
                     return Some(PolicyError::HedgeAttempts);
                 }
-                // Without a number it is as many as there is room for, if a deadline ends them.
+                // Unlimited hedges are bounded by the slots, and need a deadline like unlimited
+                // retries.
                 _ => {}
             }
         }
@@ -196,7 +200,7 @@ impl Rules {
         None
     }
 
-    /// The first contradiction, where nothing comes with the rules.
+    /// The first contradiction, without a table or function for [`Backoff::Own`].
     pub(crate) const fn problem_without_custom_backoff(&self) -> Option<PolicyError> {
         match self.backoff {
             Backoff::Own => Some(PolicyError::OwnBackoff),
@@ -204,16 +208,17 @@ impl Rules {
         }
     }
 
-    /// Whether a limit ends unlimited attempts: by the clock, or by delays that add up to it.
+    /// Whether a limit ends unlimited attempts: because it counts elapsed time, or because the
+    /// delays add up to it.
     const fn ends_by_limit(&self, own: &[Duration]) -> bool {
         let bound = match (self.limits.soft, self.limits.hard) {
             (None, None) => return false,
-            // The smaller one, as its problems say.
+            // A soft limit is not above the hard one, or the rules are invalid.
             (Some(limit), _) | (None, Some(limit)) => ns(limit),
         };
         match self.limits.basis {
             LimitBasis::Elapsed => true,
-            // Every series that a failure can lead to must add up.
+            // Every series that a failure can select must reach the limit.
             LimitBasis::TotalDelay => {
                 let throttled = match self.throttling_first {
                     Some(first) => self.backoff.starting_at(first),
@@ -226,12 +231,13 @@ impl Rules {
         }
     }
 
-    /// Whether the series adds up to `bound`, whatever is drawn. (Draws of nothing for ever are not: a
-    /// series that grows for ever gets there.)
+    /// Whether the delays add up to `bound` for any random draws. (For a series with an unbounded
+    /// sum, draws that are always zero are ruled out.)
     const fn delays_reach(&self, backoff: &Backoff, own: &[Duration], bound: Ns) -> bool {
         let is_own = matches!(backoff, Backoff::Own);
         if let Jitter::Decorrelated = self.jitter {
-            // It grows from the first delay, and three times nothing is nothing.
+            // Decorrelated jitter grows by a factor of up to 3 from the first delay; from zero it
+            // stays zero.
             let first = if is_own { backoff::entry(own, 1) } else { backoff.first() };
             return first > 0 && backoff.cap() > 0;
         }
@@ -239,7 +245,8 @@ impl Rules {
         if backoff.sum_is_unbounded() || is_own && last > 0 {
             return true;
         }
-        // Of a series that fades every delay counts, so nothing may take one's place.
+        // If the delays shrink, each one is needed, so neither hints nor a strategy may replace
+        // any.
         if self.uses_strategy || !matches!(self.numbering, Numbering::Delays) {
             return false;
         }
@@ -253,8 +260,8 @@ impl Rules {
     }
 }
 
-/// So many delays of a series that fades are added up, to see whether they reach a limit. What comes
-/// after them is next to nothing, or a mistake.
+/// The number of shrinking delays to add up when checking whether they reach a limit. Later ones
+/// are negligible.
 const SHRINKING_DELAYS_MAX: u32 = 1000;
 
 impl Default for Rules {

@@ -1,38 +1,38 @@
-//! Why a call ended: its name, and its words.
+//! Why a call ended: the names in files and the texts in errors.
 
 use core::fmt;
 
 /// Why a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// It has what was asked for.
+    /// An attempt succeeded.
     Succeeded,
-    /// The failure was classified as one that does not get better.
+    /// The failure is not retryable.
     NotRetryable,
-    /// The call already belonged to the attempt that failed.
+    /// The call was already committed to the attempt that failed.
     Committed,
-    /// A strategy declined.
+    /// A strategy declined to retry.
     StrategyDeclined,
-    /// It must not run twice, and it may have run.
+    /// The call is not idempotent, and the attempt may have run.
     NotIdempotent,
-    /// The server said not to retry.
+    /// The server asked not to retry.
     ServerRefused,
     /// No attempt is left.
     AttemptsExhausted,
-    /// Retrying has taken as long as the soft limit allows.
+    /// The soft limit is reached.
     SoftLimit,
-    /// Retrying would take longer than the hard limit allows.
+    /// The retry would exceed the hard limit.
     HardLimit,
     /// The deadline passed, or would pass before the next attempt.
     Deadline,
-    /// The throttle holds retries back.
+    /// The throttle refused the retry.
     Throttled,
-    /// The application dropped the call.
+    /// The application cancelled the call.
     Cancelled,
 }
 
 impl StopReason {
-    /// All of them, those that end a failed call in the order in which they are judged (P9).
+    /// All stop reasons; those of a failed call in the order in which they are checked (P9).
     pub const ALL: [StopReason; 12] = [
         StopReason::Succeeded,
         StopReason::NotRetryable,
@@ -48,7 +48,7 @@ impl StopReason {
         StopReason::Cancelled,
     ];
 
-    /// Its name in scenarios and diaries.
+    /// The name in scenarios and call logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl StopReason {
         }
     }
 
-    /// The reason in words, as an error prints it.
+    /// The text in error messages.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

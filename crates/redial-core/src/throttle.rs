@@ -1,11 +1,13 @@
-//! What calls share to hold retries back.
+//! Throttles: token buckets and retry budgets that calls share, so that retries cannot overload a
+//! failing server (retry storm).
 //!
-//! Four kinds: gRPC's [`TokenBucket`], smithy's [`CostBucket`], the success-funded [`RetryBudget`], and [`Unthrottled`],
-//! which holds nothing back. A user's own implements [`Bucket`] like them.
+//! There are four kinds: gRPC's [`TokenBucket`], smithy's [`CostBucket`], the success-funded
+//! [`RetryBudget`], and [`Unthrottled`], which grants everything. Applications can implement
+//! [`Bucket`] for their own.
 //!
-//! Invariant: each is one atomic word that changes by compare-and-swap: no lock, no clock on the
-//! way of a success, no write when a success finds it full, and exact under contention. The word
-//! publishes nothing but itself, so every access is relaxed.
+//! Invariant: the state of each throttle is a single atomic that changes by compare-and-swap. There
+//! is no lock; a success reads no clock, and writes nothing if the throttle is full; counts are
+//! exact under contention. All accesses are relaxed, because the atomic guards no other data.
 
 mod call_sites;
 mod cost_bucket;
@@ -26,12 +28,12 @@ use core::pin::Pin;
 use crate::time::Ns;
 use crate::{Cost, Grant, Withdrawal};
 
-/// What calls share to hold retries back.
+/// A throttle that calls share.
 ///
-/// A throttle of your own hears of each call in this order: [`call_started`](Bucket::call_started)
-/// before its first attempt, then [`take`](Bucket::take) for each retry and hedge, and at the end
-/// exactly one of [`succeeded`](Bucket::succeeded), [`call_failed`](Bucket::call_failed) and
-/// [`call_cancelled`](Bucket::call_cancelled). These are the `acquireToken`, `scheduleRetry`,
+/// For each call the methods are called in this order: [`call_started`](Bucket::call_started)
+/// before the first attempt, [`withdraw`](Bucket::withdraw) for each retry and hedge, and at the
+/// end exactly one of [`succeeded`](Bucket::succeeded), [`call_failed`](Bucket::call_failed) and
+/// [`call_cancelled`](Bucket::call_cancelled). They correspond to `acquireToken`, `scheduleRetry`,
 /// `notifySuccess` and `notifyFailure` of Smithy's `RetryTokenBucket`.
 ///
 /// ```
@@ -66,43 +68,46 @@ use crate::{Cost, Grant, Withdrawal};
 /// }
 /// ```
 pub trait Bucket {
-    /// A call is about to start its first attempt, which no throttle delays or refuses (decision P10).
+    /// Reports that a call is about to start its first attempt, which no throttle delays or refuses
+    /// (decision P10).
     fn call_started(&self) {}
 
-    /// Whether the start, failure and cancelling of calls are reported to this throttle. Where they
-    /// are not, [`call_started`](Bucket::call_started), [`call_failed`](Bucket::call_failed) and
-    /// [`call_cancelled`](Bucket::call_cancelled) may be left out, and a call that succeeds at its
-    /// first attempt allocates nothing. The throttles of this crate do not need them.
+    /// Whether this throttle needs reports about the start, failure and cancellation of calls. If
+    /// `false`, [`call_started`](Bucket::call_started), [`call_failed`](Bucket::call_failed) and
+    /// [`call_cancelled`](Bucket::call_cancelled) may be skipped, and a call that succeeds at its
+    /// first attempt allocates nothing. The throttles of this crate return `false`.
     fn watches_calls(&self) -> bool {
         true
     }
 
-    /// Counts a failure that may be retried. Only throttles that failures drain use it.
+    /// Counts a retryable failure, for throttles that failures drain.
     fn failed(&self) {}
 
-    /// Asks for a retry or hedge.
+    /// Requests a retry or hedge.
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant;
 
-    /// The answer that `take` announced as [`Grant::Later`]. Only a throttle that does so needs it.
+    /// The answer that `withdraw` deferred with [`Grant::Later`]; needed only by throttles that
+    /// return it.
     fn later(&self, _cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         Box::pin(core::future::ready(Grant::Refused))
     }
 
-    /// Takes back what was taken for a retry that never started (decision P6).
+    /// Returns the tokens of a retry that never started (decision P6).
     fn refund(&self, withdrawal: Withdrawal);
 
-    /// A call succeeded; `withdrawal` is what its last retry or hedge took, if there was one.
+    /// Reports that a call succeeded; `withdrawal` belongs to its last retry or hedge, if one
+    /// started.
     fn succeeded(&self, withdrawal: Option<Withdrawal>);
 
-    /// A call failed for good: fatally, or because no attempt, time or token is left. `withdrawal` is what
-    /// its last retry or hedge took, if one started.
+    /// Reports that a call failed: with a final failure, or because no attempt, time or token is
+    /// left. `withdrawal` belongs to its last retry or hedge, if one started.
     fn call_failed(&self, _withdrawal: Option<Withdrawal>) {}
 
-    /// The application dropped a call, which is not a failure (decision P6). `withdrawal` is what its last
-    /// retry or hedge took, if one started.
+    /// Reports that the application cancelled a call, which is not a failure (decision P6).
+    /// `withdrawal` belongs to its last retry or hedge, if one started.
     fn call_cancelled(&self, _withdrawal: Option<Withdrawal>) {}
 
-    /// What is left, for people to read; a debt is negative.
+    /// The tokens left, for display; a debt is negative.
     fn tokens(&self, now: Ns) -> Option<f64>;
 }
 
@@ -139,7 +144,7 @@ impl<T: Bucket + ?Sized> Bucket for &T {
     }
 }
 
-/// No throttle: every retry is granted.
+/// No throttle: grants every retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unthrottled;
 
@@ -157,7 +162,7 @@ impl Bucket for Unthrottled {
     }
 }
 
-/// Thousandths: what tokens and budgets count in.
+/// Token buckets and budgets count in thousandths of a token.
 pub(crate) const MILLI: f64 = 1000.0;
 
 #[cfg(test)]
@@ -170,7 +175,7 @@ mod tests {
 
     const COST: Cost = Cost { kind: Kind::Timeout };
 
-    /// A throttle that writes down what it is told.
+    /// A throttle that records which methods are called.
     #[derive(Default)]
     struct RecordingBucket(RefCell<alloc::vec::Vec<&'static str>>);
 

@@ -78,7 +78,7 @@ macro_rules! call_options {
         ///     .call();
         /// assert!(result.is_err());
         /// assert_eq!(lines[1], "attempt 1 started");
-        /// assert_eq!(lines.last().unwrap(), "the call ended with attempt 3: no attempt left");
+        /// assert_eq!(lines.last().unwrap(), "call ended with attempt 3: no attempt left");
         /// ```
         pub fn on_event(
             mut self,

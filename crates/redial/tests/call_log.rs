@@ -189,8 +189,8 @@ async fn another_policy_or_a_changed_note_is_noticed() {
     let different = call_log.replay(other()).expect_err("11 ms are not 10 ms");
     assert_eq!(
         different.to_string(),
-        "note 5: the diary says \"a retry follows in 10ms because of a server failure\" at 3ms, \
-         the replay \"a retry follows in 11ms because of a server failure\" at 3ms"
+        "note 5: the diary says \"retry scheduled in 10ms after a server failure\" at 3ms, \
+         the replay \"retry scheduled in 11ms after a server failure\" at 3ms"
     );
     let changed: CallLog = call_log
         .events()

@@ -1,4 +1,4 @@
-//! Attempts as the machine keeps them: how one starts and stops, how the call commits and ends.
+//! Attempts: start, cancellation, commit, and the end of the call.
 
 use core::ops::Deref;
 
@@ -7,7 +7,7 @@ use crate::time::{NEVER, Ns, ns};
 use crate::{CallCounters, Environment, Event, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// Starts the next attempt that counts, and arranges the hedge that follows it.
+    /// Starts the next attempt that counts against the limit, and schedules the hedge after it.
     pub(super) fn start_next(&mut self, env: &mut impl Environment) -> Option<Start> {
         self.phase = Phase::Idle;
         let slot = (self.running | self.waiting).trailing_ones() as usize;
@@ -28,7 +28,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         Some(start)
     }
 
-    /// The driver takes the command to start an attempt in this slot.
+    /// Records the start of an attempt in this slot; called when the driver takes the command.
     pub(super) fn start(&mut self, slot: usize, number: u32, env: &mut impl Environment) -> Start {
         debug_assert!(self.end.is_none() && !self.is_committed(), "a start after commit or end");
         let now = self.last_input_at;
@@ -75,7 +75,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// Cancels what runs in a slot and forgets what waits there.
+    /// Cancels the attempt in this slot, or drops its pending transparent retry.
     pub(super) fn cancel_slot(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         if self.running & 1 << slot != 0 {
             env.record(now, Event::AttemptCancelled { attempt: self.slots[slot].attempt });

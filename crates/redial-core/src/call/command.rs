@@ -1,54 +1,55 @@
-//! What the machine tells its driver to do.
+//! The commands that the state machine gives to its driver.
 
 use core::ops::Deref;
 
 use super::{Call, Phase, Question, slot_indices};
 use crate::{Cost, Environment, Failure, Kind, Policy, StopReason};
 
-/// What the driver must do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Stop the attempt in this slot.
+    /// Cancel the attempt in this slot.
     Cancel(usize),
     /// Start an attempt. It counts from now on.
     Start(Start),
-    /// Ask the strategy about this failure, and report what it says to [`Call::answered`].
+    /// Ask the strategy about this failure, and pass its answer to [`Call::answered`].
     Ask(Failure),
-    /// The throttle said that it would answer later ([`Bucket::later`](crate::Bucket::later)):
-    /// report that to [`Call::granted`].
+    /// Wait for the deferred answer of the throttle ([`Bucket::later`](crate::Bucket::later)), and
+    /// pass it to [`Call::granted`].
     Await(Cost),
-    /// Hand on the result. Nothing comes after it.
+    /// Return the result of the call. No command follows.
     End(End),
 }
 
-/// An attempt that starts.
+/// An attempt to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Where it is filed; free again after its outcome or cancelling.
+    /// The slot of the attempt, reused after its outcome or cancellation.
     pub slot: usize,
-    /// Its place in the order of starts, from 1.
+    /// The position in the order of starts, from 1.
     pub attempt: u32,
-    /// Its number as the policy counts; a replacement keeps that of what it replaces.
+    /// The attempt number that the policy counts; a transparent retry keeps the number of the
+    /// attempt that it repeats.
     pub number: u32,
 }
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Why.
+    /// Why the call ended.
     pub stop_reason: StopReason,
-    /// The attempt whose outcome is handed on, by its place in the order of starts.
+    /// The attempt whose outcome is the result, by its position in the order of starts.
     pub attempt: Option<u32>,
-    /// Its slot.
+    /// The slot of that attempt.
     pub slot: usize,
 }
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// The next command, until there is none.
+    /// The next command; `None` when there is none left.
     ///
-    /// An attempt starts when its command is taken: what has not been taken when the call ends was
-    /// never started. Of hedges without a delay (decision G16) each is decided when the one before it
-    /// has been taken.
+    /// An attempt starts when its command is taken: a start that has not been taken when the call
+    /// ends never happened. If hedges have no delay (decision G16), each requests its grant after
+    /// the command before it was taken.
     pub fn command(&mut self, env: &mut impl Environment) -> Option<Command> {
         let command = self.next_command(env);
         self.check_invariants();

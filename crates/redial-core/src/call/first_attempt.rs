@@ -1,10 +1,9 @@
-//! A call before its machine: of most calls nothing ever happens but that their first attempt starts
-//! and succeeds, and that needs none.
+//! The fast path of a call whose first attempt succeeds: most calls do, and need no state machine.
 //!
-//! Invariant: the machine that is begun later is the one that would be there had it begun at once.
-//! So nothing else may have been due or read meanwhile: there is no [`FirstAttempt`] of a call that runs
-//! against a clock, races or starts committed, and a driver whose notes are read begins its machine
-//! with the call.
+//! Invariant: a state machine created later by [`FirstAttempt::begin`] is in the same state as one
+//! created at the start. Therefore a call with a deadline, an attempt timeout, hedging or a request
+//! that cannot be replayed has no [`FirstAttempt`], and a driver that records events creates its
+//! state machine at once.
 
 use core::ops::Deref;
 
@@ -13,17 +12,17 @@ use crate::throttle::Bucket;
 use crate::time::Ns;
 use crate::{Environment, Policy};
 
-/// A call of which nothing has happened but the start of its first attempt (slot 0, attempt 1,
-/// number 1), and perhaps its commit.
+/// A call whose first attempt (slot 0, attempt 1, number 1) has started, and may be committed.
 ///
 /// ```
-/// use redial_core::{Call, CallEnvironment, FirstAttempt, Policy, Random, Rules, CallParams, throttle::RetryBudget};
+/// use redial_core::{Call, CallEnvironment, CallParams, FirstAttempt, Policy, Random, Rules};
+/// use redial_core::throttle::RetryBudget;
 ///
 /// let (policy, budget) = (Policy::new(Rules::DEFAULT), RetryBudget::standard());
 /// let mut first = FirstAttempt::of(&policy, CallParams::default()).expect("no deadline, no hedges");
-/// // The attempt runs. If it succeeds, that is all:
+/// // Success needs no state machine:
 /// first.succeeded(&budget);
-/// // If anything else happens, the machine is told of it:
+/// // Any other event does:
 /// first.committed();
 /// let mut env = CallEnvironment::new(&budget, Random::new(1));
 /// let call: Call<_, 1> = first.begin(&policy, 0, &mut env);
@@ -37,8 +36,8 @@ pub struct FirstAttempt {
 }
 
 impl FirstAttempt {
-    /// A call that begins now; `None` if more than an outcome can happen to it, so that it needs its
-    /// machine from the start.
+    /// Starts a call without a state machine; `None` if a timer could fire before the first
+    /// outcome, so that the state machine is needed from the start.
     #[inline]
     #[must_use]
     pub const fn of(policy: &Policy, params: CallParams) -> Option<FirstAttempt> {
@@ -49,19 +48,19 @@ impl FirstAttempt {
         }
     }
 
-    /// The response of the attempt has begun: the call belongs to it (decision G6).
+    /// Commits the call to this attempt because its response has started (decision G6).
     #[inline]
     pub const fn committed(&mut self) {
         self.committed = true;
     }
 
-    /// The attempt succeeded, which ends the call.
+    /// Ends the call with a success.
     #[inline]
     pub fn succeeded(self, throttle: &impl Bucket) {
         throttle.succeeded(None);
     }
 
-    /// The machine of this call, whose first attempt runs; `now` is when it began.
+    /// Creates the state machine, with the first attempt running since `now`.
     pub fn begin<P, const LIVE: usize>(
         self,
         policy: P,

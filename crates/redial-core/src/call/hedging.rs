@@ -1,4 +1,4 @@
-//! The rhythm of hedges (decisions G14, G16 to G22).
+//! When hedges start (decisions G14 and G16 to G22).
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -8,20 +8,19 @@ use crate::decide;
 use crate::time::{NEVER, Ns, ns};
 use crate::{Environment, Hint, HintRule, Kind, Policy, StopReason};
 
-/// When the hedges of one call follow, whatever its policy's delay.
+/// The hedging delay of one call, in place of the policy's delay.
 ///
-/// Only the rhythm is the call's: failures, pushback and the throttle do to its hedges what they do
-/// to all (decisions G14, G17 to G22).
+/// Failures, pushback and the throttle affect these hedges as usual (decisions G14 and G17 to G22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeDelay {
-    /// So long after the attempt before.
+    /// Each hedge starts this long after the previous attempt.
     After(Ns),
-    /// Not by time: only a failure starts the next attempt.
+    /// No hedge starts by time; only a failure starts the next attempt.
     Never,
 }
 
 impl HedgeDelay {
-    /// The delay of a call that says this, under a policy that says that.
+    /// The effective delay of a call, given its own setting and the policy's.
     pub(super) fn after(call: Option<HedgeDelay>, policy: Option<Duration>) -> Ns {
         match call {
             None => policy.map_or(NEVER, ns),
@@ -32,11 +31,13 @@ impl HedgeDelay {
 }
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// A hedge failed and others may still answer (decisions G17 to G19, G22).
+    /// Handles the failure of an attempt while others may still succeed (decisions G17 to G19 and
+    /// G22).
     pub(super) fn hedge_failed(&mut self, now: Ns, env: &mut impl Environment) {
         env.failed();
         let failure = self.failure;
-        // A hedge that the throttle has in hand, or that a server wants later, is not shortened.
+        // A plain failure does not bring forward a hedge that waits for the throttle or for
+        // pushback.
         let fixed = matches!(
             self.phase,
             Phase::Hedge { pushback: true }
@@ -71,7 +72,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             }
             Hint::None if fixed => {}
             Hint::None if now < self.deadline => self.request_hedge(failure.kind, now, env),
-            // Nothing starts at the deadline's moment, which ends the call now.
+            // Nothing starts at the deadline; the timer that is due now ends the call.
             Hint::None => {
                 self.phase = Phase::Hedge { pushback: false };
                 self.timer_at = now;
@@ -80,7 +81,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.end_if_idle(now, env);
     }
 
-    /// Sends the next hedge, if the throttle allows it (decision G14).
+    /// Requests a grant for the next hedge, and starts it if the throttle allows (decision G14).
     pub(super) fn request_hedge(&mut self, kind: Kind, now: Ns, env: &mut impl Environment) {
         self.phase = Phase::Idle;
         self.timer_at = NEVER;
@@ -89,14 +90,14 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.apply_grant(grant, request, now, env);
     }
 
-    /// Sends a hedge that is due at once, without a timer (P5).
+    /// Starts a hedge that is due now without a timer (decision P5).
     pub(super) fn send_hedge_if_due(&mut self, now: Ns, env: &mut impl Environment) {
         if self.timer_at <= now && now < self.deadline {
             self.handle_phase_timer(now, env);
         }
     }
 
-    /// Arms the next hedge, which follows at once if hedges have no delay.
+    /// Schedules the next hedge after the hedging delay.
     pub(super) fn schedule_hedge(&mut self) {
         if self.policy.rules().hedge.is_none() {
             return;
@@ -106,7 +107,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
         match self.hedge_after {
             NEVER => {}
-            // G16: without a delay all start in the same moment, one command after the other.
+            // G16: without a delay all hedges start at the same time, one command after the other.
             0 if self.last_input_at < self.deadline => self.phase = Phase::HedgeNow,
             delay => {
                 self.phase = Phase::Hedge { pushback: false };
@@ -115,7 +116,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// Ends a call of which nothing runs and nothing is to come (decision G21).
+    /// Ends the call if no attempt is running or pending (decision G21).
     pub(super) fn end_if_idle(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() && self.running | self.waiting == 0 && self.phase == Phase::Idle {
             let stop_reason = self.stopped_by.unwrap_or(StopReason::AttemptsExhausted);

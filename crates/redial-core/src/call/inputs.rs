@@ -1,7 +1,7 @@
-//! What can happen to a call: outcomes, commit, messages, time, answers, cancelling.
+//! The inputs of the state machine: outcomes, commit, timers, answers and cancellation.
 //!
-//! Rule: an input that comes too late for its call is no error. The call has ended, or does not wait
-//! for it any more, and nothing changes.
+//! An input that arrives too late is not an error: if the call has ended or no longer waits for the
+//! input, nothing changes.
 
 use core::ops::Deref;
 
@@ -11,7 +11,7 @@ use crate::time::{NEVER, Ns};
 use crate::{Classification, Directive, Environment, Event, Grant, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// The outcome of the attempt in this slot is there.
+    /// Reports the outcome of the attempt in this slot.
     pub fn outcome(
         &mut self,
         slot: usize,
@@ -51,8 +51,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.check_invariants();
     }
 
-    /// The response of the attempt in this slot has begun: the call belongs to it (decision G6), and
-    /// the attempt's own timeout is over (decision G42).
+    /// Reports that the response of the attempt in this slot has started. The call is committed to
+    /// that attempt (decision G6), and its attempt timeout no longer applies (decision G42).
     pub fn committed(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         if !self.is_running(slot) {
             return;
@@ -63,8 +63,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.check_invariants();
     }
 
-    /// What the application wrote can no longer be kept. The call belongs to the attempt in `slot`;
-    /// if none is in flight, the next one to start is the last (decision G24).
+    /// Reports that the request can no longer be replayed. The call is committed to the attempt in
+    /// `slot`; without a running attempt, the next one to start is the last (decision G24).
     pub fn not_replayable(&mut self, slot: Option<usize>, now: Ns, env: &mut impl Environment) {
         if self.end.is_some() || self.is_committed() || self.not_replayable {
             return;
@@ -73,18 +73,18 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         env.record(now, Event::NotReplayable);
         match slot {
             Some(slot) if self.is_running(slot) => self.commit(slot, now, env),
-            // Of all that waits, what is due first starts first, and its commit drops the rest. Until
-            // then the rest stays: if that was a hedge, the throttle may refuse it (G14).
+            // The pending attempt that is due first starts, and its commit drops the others. Until
+            // then the others stay pending: the throttle may refuse a hedge (G14).
             _ => self.not_replayable = true,
         }
         self.check_invariants();
     }
 
-    /// Time has passed. Of all that is due now (the deadline, attempts' own timeouts, replacements,
-    /// retries and hedges), the first thing happens; false if nothing is due.
+    /// Fires the first timer that is due: the deadline, an attempt timeout, a transparent retry, a
+    /// retry or a hedge. Returns whether one was due.
     ///
-    /// A driver that can know the outcome of what this starts at the same moment reports it before
-    /// it goes on: outcomes come before timers (P4).
+    /// If an attempt that this starts may have an outcome immediately, the driver reports that
+    /// outcome before it calls this method again: outcomes come before timers (decision P4).
     pub fn wake_once(&mut self, now: Ns, env: &mut impl Environment) -> bool {
         if self.end.is_some() {
             return false;
@@ -95,8 +95,8 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             self.check_invariants();
             return true;
         }
-        // The earliest first; among equals the lower number, and the next retry or hedge last.
-        // A replacement that is to start is a command, and no timer any more.
+        // In order of time; at the same time by attempt number, and the next retry or hedge last. A
+        // transparent retry that is ready to start is a command and no longer a timer.
         let due = slot_indices((self.running | self.waiting) & !self.pending_starts)
             .filter(|&slot| self.slots[slot].at <= now)
             .min_by_key(|&slot| (self.slots[slot].at, self.slots[slot].number));
@@ -111,9 +111,9 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         true
     }
 
-    /// The strategy answered.
+    /// Reports the answer of the strategy.
     pub fn answered(&mut self, advice: Advice, now: Ns, env: &mut impl Environment) {
-        // An ended call asks nothing.
+        // An ended call waits for no answer.
         if self.phase != Phase::AwaitStrategy {
             return;
         }
@@ -124,10 +124,10 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.check_invariants();
     }
 
-    /// The throttle answered what it had announced.
+    /// Reports the deferred answer of the throttle.
     pub fn granted(&mut self, grant: Grant, now: Ns, env: &mut impl Environment) {
         let Phase::AwaitGrant(request) = self.phase else {
-            // Nothing waits for it any more, so that it never starts: the end gives it back (P6).
+            // The retry is no longer wanted and never starts: the end of the call refunds it (P6).
             env.granted(grant);
             return;
         };
@@ -139,7 +139,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.check_invariants();
     }
 
-    /// The application dropped the call: never a failure (decision P6).
+    /// Cancels the call on behalf of the application. This is never a failure (decision P6).
     pub fn cancel(&mut self, now: Ns, env: &mut impl Environment) {
         if self.end.is_none() {
             self.last_input_at = now;

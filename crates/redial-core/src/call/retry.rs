@@ -1,4 +1,4 @@
-//! What follows a failure, and what happens when its time has come.
+//! Retries after a failure, and the timers of retries and hedges.
 
 use core::ops::Deref;
 
@@ -9,7 +9,7 @@ use crate::time::{NEVER, Ns};
 use crate::{Environment, Event, Failure, Grant, Kind, Policy, StopReason};
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// An attempt's own timeout, or a replacement.
+    /// Handles an attempt timeout, or makes a transparent retry ready to start.
     pub(super) fn handle_slot_timer(&mut self, slot: usize, now: Ns, env: &mut impl Environment) {
         let attempt = self.slots[slot].attempt;
         if self.waiting & 1 << slot != 0 {
@@ -32,7 +32,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// A retry or hedge is due.
+    /// Handles the timer of a retry or hedge.
     pub(super) fn handle_phase_timer(&mut self, now: Ns, env: &mut impl Environment) {
         self.timer_at = NEVER;
         match self.phase {
@@ -44,7 +44,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                 self.apply_grant(grant, request, now, env);
             }
             Phase::Hedge { .. } => self.request_hedge(Kind::Timeout, now, env),
-            // These have no timer.
+            // These phases have no timer.
             Phase::Idle
             | Phase::HedgeNow
             | Phase::StartNow
@@ -53,7 +53,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         }
     }
 
-    /// A failure that may be retried.
+    /// Handles a retryable failure.
     pub(super) fn retry_or_hedge(
         &mut self,
         failed_attempt: (u32, usize),
@@ -98,13 +98,13 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     ) {
         self.phase = Phase::Retry { paid };
         self.timer_at = now.saturating_add(after);
-        // P5: a zero delay needs no timer; P4: at the deadline's moment nothing starts any more.
+        // P5: a zero delay needs no timer. P4: nothing starts at the deadline.
         if after == 0 && now < self.deadline {
             self.handle_phase_timer(now, env);
         }
     }
 
-    /// Does what a grant allows: the retry or hedge starts now, after a while, or not at all.
+    /// Applies the answer of the throttle: the retry or hedge starts now, later or not at all.
     pub(super) fn apply_grant(
         &mut self,
         grant: Grant,
@@ -120,7 +120,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                 self.question = Question::Throttle(request.cost);
                 return;
             }
-            // A retry has nothing beside it; of hedges, those that run go on.
+            // A refused retry ends the call; a refused hedge leaves the running attempts alone.
             Grant::Refused => {
                 self.stopped_by.get_or_insert(StopReason::Throttled);
                 self.end_if_idle(now, env);

@@ -1,4 +1,5 @@
-//! Transparent replacement of what provably did not run (decisions G26 to G29).
+//! Transparent retries: an attempt that was provably not processed is repeated without counting as
+//! an attempt (decisions G26 to G29).
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -7,15 +8,15 @@ use super::{Call, Slot};
 use crate::time::{self, Ns};
 use crate::{Environment, Event, Policy, Proof};
 
-/// The most replacements of what was never sent (decision G27).
+/// The maximum number of transparent retries of unsent requests (decision G27).
 const UNSENT_RETRIES_MAX: u32 = 1000;
-/// The pause before the second replacement of what was never sent; each further one doubles it.
+/// The delay before the second such retry; it doubles with each further one.
 const UNSENT_BACKOFF_FIRST: Ns = time::ns(Duration::from_millis(10));
-/// The longest pause before such a replacement.
+/// The maximum delay before such a retry.
 const UNSENT_BACKOFF_MAX: Ns = time::ns(Duration::from_secs(1));
 
 impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
-    /// Arranges a transparent replacement if there is proof, and one is left (G26 to G29).
+    /// Schedules a transparent retry if there is proof and one is left; returns whether it did.
     pub(super) fn schedule_transparent_retry(
         &mut self,
         slot: usize,
@@ -52,7 +53,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
     }
 }
 
-/// The pause before replacement `k` of what was never sent: none, 10 ms, doubled up to 1 s.
+/// The delay before transparent retry `k` of an unsent request: 0, 10 ms, then doubled up to 1 s.
 fn unsent_backoff(k: u32) -> Ns {
     match k {
         0 | 1 => 0,

@@ -1,36 +1,37 @@
-//! One call as its pace hears of it, read from the call's notes.
+//! Feeds the events of one call to a latency estimator.
 //!
-//! Only the first attempt is timed, from its start until its answer begins: later ones start when
-//! something is slow or failed already, and would say more about that than about the method. What
-//! failed says nothing about latency, and what could not be kept commits a call before its answer.
+//! Only the first attempt is measured, from its start to the start of its response. Later attempts
+//! start because something was slow or failed, so they are not a representative sample. Failures
+//! give no latency, and neither does a request that can no longer be replayed, because it commits
+//! the call before its response.
 
 use super::LatencyEstimator;
 use crate::time::Ns;
 use crate::{Directive, Event, HedgeDelay};
 
-/// What is remembered of one call so that its notes tell a [`LatencyEstimator`] how long its first attempt took
-/// and whether its hedge won.
+/// The state of one call that a [`LatencyEstimator`] needs to measure the first attempt and to
+/// score its hedge.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLatency {
     started_at: Ns,
-    /// The delay of its hedges is the pace's.
+    /// Whether the hedging delay came from the estimator.
     hedged_by_estimate: bool,
-    /// Its hedge was sent by the delay.
+    /// Whether the first hedge has started.
     hedged: bool,
     stage: Stage,
 }
 
-/// What is known of the first attempt.
+/// The state of the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Running,
-    /// It was counted when its hedge was sent.
+    /// It was counted when its hedge started.
     Counted,
     Done,
 }
 
 impl CallLatency {
-    /// A call that begins with this word of its pace.
+    /// The state of a call with this delay from the estimator.
     #[must_use]
     pub const fn new(delay: Option<HedgeDelay>) -> Self {
         CallLatency {
@@ -41,13 +42,13 @@ impl CallLatency {
         }
     }
 
-    /// Whether the moments of further notes matter.
+    /// Whether further events matter.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.stage != Stage::Done
     }
 
-    /// Takes a note of the call.
+    /// Processes an event of the call.
     pub fn record(&mut self, at: Ns, event: &Event, estimator: &LatencyEstimator) {
         if self.stage == Stage::Done {
             return;
@@ -90,7 +91,7 @@ impl CallLatency {
         }
     }
 
-    /// The first attempt has not answered, and will not be waited for.
+    /// Records that the first attempt will not be waited for.
     fn record_unanswered(&self, took: Ns, estimator: &LatencyEstimator) {
         if self.stage == Stage::Running {
             estimator.record_latency_above(took);
@@ -98,7 +99,7 @@ impl CallLatency {
     }
 
     fn end(&mut self, estimator: &LatencyEstimator, hedge: fn(&LatencyEstimator)) {
-        // Another delay says nothing about hedges at this one.
+        // A hedge at another delay says nothing about hedging at the estimate.
         if self.hedged && self.hedged_by_estimate {
             hedge(estimator);
         }
@@ -120,8 +121,8 @@ mod tests {
         Event::AttemptOutcome { attempt, classification: Classification::from(directive) }
     }
 
-    /// What a pace that has heard of one latency of 10 ms knows after these notes, which begin at
-    /// some moment: estimate in whole ms, samples, share of wins.
+    /// Estimate in whole ms, samples and win rate after these events, for an estimator with one
+    /// sample of 10 ms.
     fn estimate_after(events: &[(Ns, Event)]) -> (u128, u32, Option<f64>) {
         let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
         estimator.record_latency(10 * MS);
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn call_latency_hedge_before_the_estimate_counts_only_certainties() {
-        // The hedge was sent at 5 ms, say by a cap, when nobody knew.
+        // The hedge starts at 5 ms, below the estimate, for example because of a cap.
         let early = [(0, FIRST), (5, HEDGE)];
         assert_eq!(estimate_after(&early), (10, 1, None));
         let won = |at| estimate_after(&[early[0], early[1], (at, Event::Committed { attempt: 2 })]);

@@ -1,6 +1,6 @@
-//! What is asked of a pace: the quantile, its bounds, and how many samples it takes.
+//! The parameters of a latency estimator: quantile, bounds, and the minimum number of samples.
 //!
-//! Invariant: a [`HedgeAt`] is without a [`PolicyError`]; nothing changes it later.
+//! Invariant: a [`HedgeAt`] has no [`PolicyError`], and never changes.
 
 use core::time::Duration;
 
@@ -9,13 +9,12 @@ use super::state::{FRACTION, STEP};
 use crate::PolicyError;
 use crate::time::{NEVER, Ns, ms, ns};
 
-/// The smallest quantile that is followed.
+/// The smallest supported quantile.
 pub const QUANTILE_MIN: f64 = 0.001;
-/// The largest quantile that is followed: what fewer than one call in a thousand reaches is not told
-/// from recent calls.
+/// The largest supported quantile: recent calls do not contain enough samples for a rarer one.
 pub const QUANTILE_MAX: f64 = 0.999;
 
-/// Hedges follow after the latency that this share of recent attempts stayed below.
+/// Hedging at a quantile of the recent latency.
 ///
 /// ```
 /// use redial_core::{HedgeAt, PolicyError, ms};
@@ -32,19 +31,19 @@ pub struct HedgeAt {
     pub(super) floor: Ns,
     pub(super) cap: Ns,
     pub(super) samples: u32,
-    /// The share of a step that a latency below the estimate takes from it, in 2^-24.
+    /// The share of a step for a latency below the estimate, in units of 2^-24.
     pub(super) below: u32,
-    /// How many samples it takes until steps have their final size.
+    /// The number of samples after which steps have their final size.
     pub(super) settled: u32,
 }
 
 impl HedgeAt {
-    /// The shortest delay, unless another is said.
+    /// The default minimum delay.
     pub const FLOOR: Duration = ms(1);
-    /// How many samples the delay needs, unless another number is said.
+    /// The default minimum number of samples.
     pub const SAMPLES: u32 = 100;
 
-    /// The latency that this share of attempts stays below; a share of 0.99 is the 99th percentile.
+    /// Hedges at this quantile of the latency, as a share: 0.99 is the 99th percentile.
     pub const fn quantile(share: f64) -> HedgeAtBuilder {
         HedgeAtBuilder {
             quantile: share,
@@ -61,7 +60,7 @@ impl HedgeAt {
     }
 }
 
-/// A [`HedgeAt`] that is being written.
+/// Builds a [`HedgeAt`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct HedgeAtBuilder {
@@ -72,29 +71,30 @@ pub struct HedgeAtBuilder {
 }
 
 impl HedgeAtBuilder {
-    /// No hedge follows sooner than this; 1 ms by default.
+    /// The minimum delay; 1 ms by default.
     pub const fn floor(mut self, shortest: Duration) -> Self {
         self.floor = shortest;
         self
     }
 
-    /// No hedge follows later than this; no cap by default. A cap below the quantile sends more
-    /// hedges than the quantile would.
+    /// The maximum delay; unlimited by default. A cap below the quantile sends more hedges than the
+    /// quantile would.
     pub const fn cap(mut self, longest: Duration) -> Self {
         self.cap = longest;
         self
     }
 
-    /// How many latencies must be known before the delay follows them; 100 by default.
+    /// The minimum number of samples before the delay follows the estimate; 100 by default.
     pub const fn samples(mut self, least: u32) -> Self {
         self.samples = least;
         self
     }
 
-    /// Checked by the compiler, where it is written in a `const` or `static`.
+    /// Builds; in a `const` or `static`, invalid parameters are a compile error.
     ///
     /// # Panics
-    /// There is a [`PolicyError`]; [`HedgeAtBuilder::build`] returns it.
+    /// If the parameters are invalid; [`HedgeAtBuilder::try_build`] returns the [`PolicyError`]
+    /// instead.
     #[must_use]
     pub const fn build(self) -> HedgeAt {
         match self.try_build() {
@@ -103,7 +103,7 @@ impl HedgeAtBuilder {
         }
     }
 
-    /// Checked at run time.
+    /// Builds from parameters known at run time.
     ///
     /// # Errors
     /// What is wrong, and what to write instead.
@@ -121,8 +121,8 @@ impl HedgeAtBuilder {
         }
         let below = ((1.0 - quantile) * (1 << 24) as f64 + 0.5) as u32;
         let rare = if quantile > 0.5 { 1.0 - quantile } else { quantile };
-        // The step that learns fastest from n samples is 1 / (n × density), and the density of the
-        // logarithm is, in tails like those of latencies, about 1.5 of the rare share to the octave.
+        // The step size that converges fastest after n samples is 1 / (n × density). In the tail of
+        // typical latencies, the density per octave is about 1.5 times the share of the tail.
         let octaves = STEP as f64 / (1 << FRACTION) as f64;
         let settled = (1.0 / (1.5 * rare * octaves)) as u32;
         let settled = if settled > SAMPLES_MAX { SAMPLES_MAX } else { settled };

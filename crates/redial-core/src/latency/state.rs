@@ -1,54 +1,53 @@
-//! What a pace remembers, in 64 bits: an estimate that latencies move, and the share of hedges that
-//! won.
+//! The state of a latency estimator, packed into 64 bits: the estimate and the win rate of hedges.
 //!
-//! Invariant: each field stays within its bits, for any latency and any number of them.
+//! Invariant: each field stays within its bits, for any number of any latencies.
 
-use super::{HedgeAt, PROBE_AFTER, RACES, SAMPLES_MAX, WIN_RATE_RESUME, WIN_RATE_STOP};
+use super::{HedgeAt, PROBE_AFTER, SAMPLES_MAX, WIN_RATE_RESUME, WIN_RATE_STOP, WIN_RATE_WINDOW};
 use crate::time::Ns;
 
-/// The bits of an octave.
+/// The bits of a fraction of an octave.
 pub(super) const FRACTION: u32 = 22;
 pub(super) const OCTAVE: u32 = 1 << FRACTION;
-/// What a latency moves the estimate by, all in all: up by one part of it, or down by the other.
+/// The size of a step, divided between moving up and moving down.
 pub(super) const STEP: u32 = OCTAVE / 8;
 
 const ESTIMATE_BITS: u32 = 6 + FRACTION;
 pub(super) const SAMPLES_BITS: u32 = 12;
 const RATE_BITS: u32 = 10;
-const RACES_BITS: u32 = 5;
+const WINDOW_BITS: u32 = 5;
 const SLOW_BITS: u32 = 8;
 pub(super) const RATE_FULL: u32 = (1 << RATE_BITS) - 1;
 const STOP_BELOW: u32 = (WIN_RATE_STOP * RATE_FULL as f64) as u32;
 const RESUME_AT: u32 = (WIN_RATE_RESUME * RATE_FULL as f64) as u32;
 
-// The flag takes the last bit.
-const _: () = assert!(ESTIMATE_BITS + SAMPLES_BITS + RATE_BITS + RACES_BITS + SLOW_BITS + 1 == 64);
-const _: () = assert!(RACES < 1 << RACES_BITS && PROBE_AFTER < 1 << SLOW_BITS);
+// The last bit is the flag.
+const _: () = assert!(ESTIMATE_BITS + SAMPLES_BITS + RATE_BITS + WINDOW_BITS + SLOW_BITS + 1 == 64);
+const _: () = assert!(WIN_RATE_WINDOW < 1 << WINDOW_BITS && PROBE_AFTER < 1 << SLOW_BITS);
 
-/// All that a pace remembers, out of its 64 bits.
+/// The unpacked state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EstimatorState {
-    /// The quantile, scaled.
+    /// The quantile on the logarithmic scale.
     pub(super) estimate: u32,
     pub(super) samples: u32,
-    /// The share of hedges that won, in parts of [`RATE_FULL`].
+    /// The win rate, in units of 1 / [`RATE_FULL`].
     pub(super) rate: u32,
-    /// How many hedges are in it, up to [`RACES`].
-    pub(super) races: u32,
-    /// While stopped: how many slow calls until the next probe; 0: the next calls hedge.
+    /// The number of hedges in the win rate, up to [`WIN_RATE_WINDOW`].
+    pub(super) scored_hedges: u32,
+    /// While stopped: the number of slow calls before the next probe; 0: the next calls hedge.
     pub(super) slow_until_probe: u32,
     pub(super) stopped: bool,
 }
 
 impl EstimatorState {
-    /// A latency lay above the estimate, or not.
+    /// Moves the estimate by a sample that was above it, or not.
     pub(super) fn sample(&mut self, latency: u32, above: bool, at: HedgeAt) {
         if self.samples == 0 {
             self.estimate = latency;
             self.count();
             return;
         }
-        // Few samples say little about where the quantile is, so that steps begin large.
+        // Steps start large, because few samples say little about the quantile.
         let step = (u64::from(STEP) * u64::from(at.settled) / u64::from(self.samples))
             .clamp(u64::from(STEP), u64::from(OCTAVE));
         let down = (step * u64::from(at.below)) >> 24;
@@ -68,15 +67,15 @@ impl EstimatorState {
     }
 
     pub(super) fn count_hedge(&mut self) {
-        self.races = (self.races + 1).min(RACES);
+        self.scored_hedges = (self.scored_hedges + 1).min(WIN_RATE_WINDOW);
     }
 
-    /// Stops or goes on; `slow_until_probe`: how many slow calls until the next probe, if it stays stopped.
+    /// Stops or resumes hedging; `slow_until_probe` applies if it is stopped.
     pub(super) fn update_stopped(&mut self, slow_until_probe: u32) {
         if self.stopped {
             self.stopped = self.rate < RESUME_AT;
         } else {
-            self.stopped = self.races == RACES && self.rate < STOP_BELOW;
+            self.stopped = self.scored_hedges == WIN_RATE_WINDOW && self.rate < STOP_BELOW;
         }
         self.slow_until_probe = if self.stopped { slow_until_probe } else { 0 };
     }
@@ -93,7 +92,7 @@ impl From<u64> for EstimatorState {
             estimate: take(ESTIMATE_BITS),
             samples: take(SAMPLES_BITS),
             rate: take(RATE_BITS),
-            races: take(RACES_BITS),
+            scored_hedges: take(WINDOW_BITS),
             slow_until_probe: take(SLOW_BITS),
             stopped: take(1) == 1,
         }
@@ -105,7 +104,7 @@ impl From<EstimatorState> for u64 {
         let fields = [
             (u32::from(state.stopped), 1),
             (state.slow_until_probe, SLOW_BITS),
-            (state.races, RACES_BITS),
+            (state.scored_hedges, WINDOW_BITS),
             (state.rate, RATE_BITS),
             (state.samples, SAMPLES_BITS),
             (state.estimate, ESTIMATE_BITS),
@@ -117,8 +116,8 @@ impl From<EstimatorState> for u64 {
     }
 }
 
-/// A span on a scale on which a doubling is one octave, wherever it begins. Within an octave it is
-/// straight rather than a logarithm: only its order and its size in octaves are needed.
+/// A duration on a scale on which each doubling is one octave. Within an octave the scale is
+/// linear: only order and distance in octaves matter.
 pub(super) fn scale(span: Ns) -> u32 {
     let span = span.max(1);
     let octave = span.ilog2();
@@ -128,7 +127,7 @@ pub(super) fn scale(span: Ns) -> u32 {
     (octave << FRACTION) + (fraction as u32 & (OCTAVE - 1))
 }
 
-/// The span at this place of the scale, rounded down.
+/// The duration at this point of the scale, rounded down.
 pub(super) fn unscale(scaled: u32) -> Ns {
     let octave = scaled >> FRACTION;
     let mantissa = u64::from(OCTAVE | scaled & (OCTAVE - 1));
@@ -154,7 +153,7 @@ mod tests {
             estimate: 1,
             samples: 1,
             rate: 0,
-            races: RACES,
+            scored_hedges: WIN_RATE_WINDOW,
             slow_until_probe: 0,
             stopped: false,
         };
@@ -199,7 +198,7 @@ mod tests {
             estimate: (1 << ESTIMATE_BITS) - 1,
             samples: SAMPLES_MAX,
             rate: RATE_FULL,
-            races: (1 << RACES_BITS) - 1,
+            scored_hedges: (1 << WINDOW_BITS) - 1,
             slow_until_probe: (1 << SLOW_BITS) - 1,
             stopped: true,
         };
@@ -208,7 +207,7 @@ mod tests {
             estimate: 5,
             samples: 0,
             rate: 9,
-            races: 0,
+            scored_hedges: 0,
             slow_until_probe: 3,
             stopped: false,
         };

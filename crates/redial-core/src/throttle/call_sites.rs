@@ -1,15 +1,18 @@
-//! One default budget for each place in the source where a policy is written.
+//! A default retry budget for each call site: each place in the source where a policy is defined.
 //!
-//! A `static` policy names its budget by its place and never holds it: a constant is copied at
-//! each use, and a budget inside it would be new each time. The cells are a fixed table; each is
-//! claimed at its first use. Places do not collide: when the table is full the rest share one
-//! cell, and [`call_sites_share_a_budget`] says so.
+//! A `static` policy refers to its budget by its call site instead of holding it: a constant is
+//! copied at each use, and a budget inside it would be a new one each time. The budgets are in a
+//! table of fixed size, and each is claimed at its first use. Call sites never collide; when the
+//! table is full, further ones share one budget, and [`call_sites_share_a_budget`] returns `true`.
 //!
-//! Implementation details: a place is a `&'static Location`, found by its address, which costs one
-//! load. The compiler may keep copies of one location, so a cell whose address is new is pending
-//! (its address is stored with the lowest bit set) until its file, line and column were looked up:
-//! the first cell that is entered under them is the place's own, and the cells of copies forward to
-//! it. Whoever meets a pending cell does the same step with the same result, so nobody waits.
+//! # Implementation
+//!
+//! A call site is a `&'static Location`, looked up by its address with one load. The compiler may
+//! emit several copies of one location. A cell that is claimed for a new address is therefore
+//! pending (its address is stored with the lowest bit set) until its file, line and column have
+//! been looked up. The first cell registered for them belongs to the call site, and the cells of
+//! other copies forward to it. A thread that finds a pending cell does the same lookup with the
+//! same result, so no thread waits for another.
 
 use core::panic::Location;
 
@@ -18,33 +21,33 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::time::Ns;
 use crate::{Cost, Grant, Withdrawal};
 
-/// How many places have a budget of their own; a power of two with the shared one. The models fill
-/// the table, and need it small.
+/// The number of call sites with a budget of their own; with the shared one a power of two. Small
+/// under loom, so that model tests can fill the table.
 const CALL_SITES_MAX: usize = if cfg!(loom) { 3 } else { 511 };
-/// Entries of the table by content; more than there are cells, so that it never fills.
+/// The size of the index by content; larger than the number of cells, so that it never fills up.
 const CONTENTS: usize = if cfg!(loom) { 4 } else { 1024 };
-/// The bit that says that a cell is pending or forwards; addresses of locations are even.
+/// Marks a cell as pending or forwarding; addresses of locations are even.
 const PENDING: usize = 1;
 
-/// The default budget of one place in the source.
+/// A call site, as a throttle: its default retry budget.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSite(&'static Location<'static>);
 
 impl CallSite {
-    /// The place of the caller.
+    /// The call site of the caller.
     #[track_caller]
     #[must_use]
     pub const fn here() -> Self {
         CallSite(Location::caller())
     }
 
-    /// Where it is.
+    /// The location in the source.
     #[must_use]
     pub const fn location(&self) -> &'static Location<'static> {
         self.0
     }
 
-    /// Its budget: the same whenever this place is reached, and its own unless the table is full.
+    /// The budget: always the same one for this call site, and not shared unless the table is full.
     #[inline(always)]
     #[must_use]
     pub fn budget(self) -> &'static RetryBudget {
@@ -52,7 +55,7 @@ impl CallSite {
     }
 }
 
-/// Whether there were more places than cells, so that those that came last share one budget.
+/// Whether the table is full, so that some call sites share a budget.
 #[must_use]
 pub fn call_sites_share_a_budget() -> bool {
     TABLE.shared.load(Ordering::Relaxed) != 0
@@ -81,19 +84,19 @@ impl Bucket for CallSite {
 // A power of two, so that an address becomes an offset in two instructions.
 #[repr(align(32))]
 struct Cell {
-    /// The location's address; 0: free.
+    /// The address of the location; 0: free.
     address: AtomicUsize,
-    /// The index of the cell that this copy of a location forwards to, plus 1; 0: not known.
+    /// The index of the cell that this copy of a location forwards to, plus 1; 0: unknown.
     forward: AtomicU32,
     budget: RetryBudget,
 }
 
 struct Table {
-    /// The last one is shared by those that found none.
+    /// The last cell is the shared one.
     cells: [Cell; CALL_SITES_MAX + 1],
-    /// 48 bits of a hash of the content, and below them the index of its cell; 0: free.
+    /// The index by content: 48 bits of a hash, and below them the index of the cell; 0: free.
     contents: [AtomicU64; CONTENTS],
-    /// Not 0 once the last cell is in use.
+    /// Not 0 once the shared cell is in use.
     shared: AtomicU32,
 }
 
@@ -104,7 +107,7 @@ loom::lazy_static! {
     static ref TABLE: Table = Table::new();
 }
 
-/// Finds or claims a cell, for the models: a copy of a location cannot be had at will.
+/// Finds or claims a cell, for model tests: the compiler does not emit copies on demand.
 #[cfg(loom)]
 #[doc(hidden)]
 #[must_use]
@@ -187,7 +190,7 @@ impl Table {
         CALL_SITES_MAX
     }
 
-    /// The index of the cell that was first entered under this content: this one, if none was.
+    /// The cell first registered for this content; this one if there is none yet.
     fn enter(&self, content: u64, index: usize) -> usize {
         let hash = content & !0xffff;
         for probe in 0..CONTENTS {
@@ -203,13 +206,13 @@ impl Table {
     }
 }
 
-/// Where an address is looked for first: locations lie side by side, some 24 bytes apart.
+/// The first cell to try for an address: locations are about 24 bytes apart.
 #[inline(always)]
 fn slot(address: usize) -> usize {
     (address >> 3) & CALL_SITES_MAX
 }
 
-/// A hash of file, line and column; never 0 in its upper 48 bits.
+/// A hash of file, line and column; its upper 48 bits are never 0.
 fn content(location: &'static Location<'static>) -> impl FnOnce() -> u64 {
     move || {
         let numbers = [location.line().to_le_bytes(), location.column().to_le_bytes()];
@@ -218,7 +221,7 @@ fn content(location: &'static Location<'static>) -> impl FnOnce() -> u64 {
     }
 }
 
-/// FNV-1a, by its authors' definition.
+/// The FNV-1a hash.
 fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -268,7 +271,7 @@ mod tests {
             assert!(core::ptr::eq(table.budget(location), &table.cells[mine].budget));
             assert_eq!(table.cells[mine].address.load(Ordering::Relaxed), address);
         }
-        // Another place that asks for the same cell was there before.
+        // The cell is already claimed by another call site.
         let table = alloc::boxed::Box::new(Table::new());
         assert_eq!(table.search(|| 1 << 40, address + ((CALL_SITES_MAX + 1) << 3)), mine);
         for _ in 0..2 {
@@ -306,7 +309,7 @@ mod tests {
         assert_eq!((first, copy), (slot(8), slot(8)));
         assert_eq!(table.search(|| unreachable!("the copy is known"), 160), first);
         assert_ne!(table.search(|| 9 << 40, 320), first);
-        // Nor does the copy's cell take in another place that asks for it.
+        // The cell of the copy does not serve another call site with the same first cell.
         let asks_for_it = 160 + ((CALL_SITES_MAX + 1) << 3);
         assert_eq!(table.search(|| 11 << 40, asks_for_it), slot(160) + 1);
     }
@@ -325,7 +328,8 @@ mod tests {
     fn call_sites_beyond_the_table_share_the_last_cell() {
         let table = alloc::boxed::Box::new(Table::new());
         let mut seen = alloc::collections::BTreeSet::new();
-        // All addresses ask for the same slot; whoever comes back finds what it claimed.
+        // All addresses have the same first cell; each later lookup finds the cell that was
+        // claimed.
         for call_site in (1..=CALL_SITES_MAX).chain(1..=CALL_SITES_MAX) {
             seen.insert(table.search(|| (call_site as u64) << 20, call_site << 20));
         }

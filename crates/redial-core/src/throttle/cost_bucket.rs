@@ -1,46 +1,50 @@
-//! Smithy's token bucket: retries cost by the kind of failure, time refills it (section S).
+//! Smithy's token bucket: the cost of a retry depends on the kind of failure, and the bucket
+//! refills over time (section S of docs/decisions.md).
 //!
-//! Implementation details: one word says what is missing. Without a refill it is the amount that
-//! was taken, in millionths of a token. With one it is the moment at which the bucket will be full
-//! again, in nanoseconds; `now` stands for "full". Both are the same arithmetic, with a token worth
-//! so many units and `now` fixed at 0 where time changes nothing. A success subtracts without
-//! knowing the time: what is subtracted below `now` is cut off when somebody next takes, and until
-//! then only additions can happen, so nothing is gained by it.
+//! # Implementation
 //!
-//! Invariant: without waiting, `0 <= left <= capacity`; with it, a debt is what callers wait for.
+//! A single atomic holds the missing amount. Without refill it is the amount withdrawn, in
+//! millionths of a token. With refill it is the time at which the bucket will be full again, in
+//! nanoseconds, and a time not after `now` means full. The arithmetic is the same in both cases: a
+//! token is worth `unit` units, and without refill `now` is fixed at 0. A success subtracts without
+//! reading the clock; the result may be below `now`, which the next withdrawal corrects, so nothing
+//! is gained.
+//!
+//! Invariant: with [`WhenEmpty::Fail`], `0 <= left <= capacity`; with [`WhenEmpty::Wait`], callers
+//! wait until a debt is paid.
 
 use super::Bucket;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Ns;
 use crate::{Cost, Grant, Kind, PolicyError, Withdrawal};
 
-/// What an empty bucket does.
+/// What happens if the bucket holds less than the cost of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEmpty {
-    /// It lends, and the caller waits until the refill has paid the debt.
+    /// The bucket lends the tokens, and the caller waits until the refill has paid the debt.
     Wait,
-    /// It refuses: a circuit breaker.
+    /// The bucket refuses the retry.
     Fail,
 }
 
-/// The parameters of a [`CostBucket`] bucket.
+/// The parameters of a [`CostBucket`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostBucketConfig {
-    /// How many tokens it holds.
+    /// The number of tokens in a full bucket.
     pub capacity: f64,
-    /// What a retry costs after a server failure.
+    /// The cost of a retry after a server failure.
     pub server: f64,
-    /// What a retry costs after a client failure.
+    /// The cost of a retry after a client failure.
     pub client: f64,
-    /// What a retry costs after throttling.
+    /// The cost of a retry after throttling.
     pub throttling: f64,
-    /// What a retry costs after a timeout.
+    /// The cost of a retry after a timeout.
     pub timeout: f64,
-    /// What a success at the first try adds.
+    /// The credit for a success at the first attempt.
     pub success: f64,
-    /// How many tokens come back per second.
+    /// The number of tokens refilled per second.
     pub refill_per_second: f64,
-    /// What happens when less than the cost is there.
+    /// What happens if the bucket holds less than the cost of a retry.
     pub empty: WhenEmpty,
 }
 
@@ -57,7 +61,7 @@ impl CostBucketConfig {
         empty: WhenEmpty::Wait,
     };
 
-    /// The bucket of the AWS SDKs' rules of 2026 (decision S6).
+    /// The bucket of the AWS SDKs' retry rules of 2026 (decision S6).
     pub const AWS_2026: CostBucketConfig = CostBucketConfig {
         server: 14.0,
         client: 14.0,
@@ -80,8 +84,8 @@ impl CostBucketConfig {
         if !counts(self.success) {
             return Some(PolicyError::Success);
         }
-        // A single kind that can never be paid is a way to forbid its retries (a small bucket with
-        // the standard's other costs); a bucket that can pay for none is a mistake.
+        // A cost above the capacity for one kind is a way to forbid its retries; if no kind can be
+        // paid, the configuration is a mistake.
         if costs.iter().all(|cost| *cost > self.capacity) {
             return Some(PolicyError::CostAboveCapacity);
         }
@@ -95,22 +99,22 @@ impl CostBucketConfig {
     }
 }
 
-/// A hundred years in seconds: the slowest refill whose arithmetic fits a word.
+/// A hundred years in seconds: the slowest refill whose arithmetic fits 64 bits.
 const CENTURY: f64 = 100.0 * 365.25 * 86_400.0;
-/// Units per token where time changes nothing.
+/// Units per token without refill.
 const MICRO: f64 = 1e6;
 /// Units per second of refill.
 const NANO: f64 = 1e9;
 
-/// A bucket whose retries cost by the kind of failure.
+/// A token bucket whose cost depends on the kind of failure.
 #[derive(Debug)]
 pub struct CostBucket {
-    /// What is missing; see the head of this file.
+    /// The missing amount; see the module documentation.
     missing: AtomicU64,
     spec: CostBucketConfig,
-    /// What a full bucket holds, in units.
+    /// The capacity in units.
     capacity: u64,
-    /// What one token is worth in units.
+    /// The units of one token.
     unit: f64,
 }
 
@@ -118,7 +122,7 @@ impl CostBucket {
     /// A full bucket.
     ///
     /// # Errors
-    /// A contradiction in the parameters, with what to write instead.
+    /// The first contradiction in the parameters, with what to write instead.
     pub fn new(spec: CostBucketConfig) -> Result<Self, PolicyError> {
         if let Some(problem) = spec.problem() {
             return Err(problem);
@@ -129,13 +133,13 @@ impl CostBucket {
         Ok(CostBucket { missing: AtomicU64::new(0), spec, capacity, unit })
     }
 
-    /// Its parameters.
+    /// The parameters.
     #[must_use]
     pub const fn spec(&self) -> &CostBucketConfig {
         &self.spec
     }
 
-    /// What a retry costs after a failure of this kind.
+    /// The cost of a retry after a failure of this kind.
     #[must_use]
     pub const fn cost(&self, kind: Kind) -> f64 {
         match kind {
@@ -146,7 +150,7 @@ impl CostBucket {
         }
     }
 
-    /// The moment that stands for a full bucket.
+    /// The value of `missing` that means a full bucket.
     fn full(&self, now: Ns) -> u64 {
         if self.spec.refill_per_second == 0.0 { 0 } else { now }
     }
@@ -190,7 +194,7 @@ impl Bucket for CostBucket {
                 Ordering::Relaxed,
             );
             match swap {
-                // Units are nanoseconds wherever there is a refill to wait for.
+                // With refill, units are nanoseconds.
                 Ok(_) if debt > 0 => return Grant::After(debt, Withdrawal(cost)),
                 Ok(_) => return Grant::Now(Withdrawal(cost)),
                 Err(current) => missing = current,
@@ -215,7 +219,7 @@ impl Bucket for CostBucket {
     }
 }
 
-/// Tokens in units, to the nearest one.
+/// Tokens in units, rounded to the nearest one.
 fn to_units(tokens: f64, unit: f64) -> u64 {
     (tokens * unit + 0.5) as u64
 }
@@ -231,7 +235,7 @@ mod tests {
 
     const SERVER: Cost = Cost { kind: Kind::Server };
 
-    /// Ten tokens that nothing refills; a retry costs 5, and is refused when they are gone.
+    /// Ten tokens without refill; a retry costs 5 and is refused when the bucket is empty.
     const FIXED: CostBucketConfig = CostBucketConfig {
         capacity: 10.0,
         refill_per_second: 0.0,
@@ -239,7 +243,7 @@ mod tests {
         ..CostBucketConfig::STANDARD
     };
 
-    /// Ten tokens, one comes back per second.
+    /// Ten tokens, refilled by one per second.
     const SLOW: CostBucketConfig =
         CostBucketConfig { capacity: 10.0, refill_per_second: 1.0, ..FIXED };
 
@@ -247,7 +251,7 @@ mod tests {
         CostBucket::new(spec).unwrap()
     }
 
-    /// How long a retry must wait; `None`: it is refused.
+    /// The wait before a retry; `None` if it is refused.
     fn wait(costs: &CostBucket, now: Ns) -> Option<Ns> {
         match costs.withdraw(SERVER, now) {
             Grant::Now(_) => Some(0),
@@ -338,7 +342,7 @@ mod tests {
         let costs = costs(CostBucketConfig { empty: WhenEmpty::Wait, ..SLOW });
         assert_eq!(wait(&costs, SECOND), Some(0));
         assert_eq!(wait(&costs, SECOND), Some(0));
-        // Seen from before the others, the bucket is owed the difference too.
+        // With an older clock, the difference is added to the debt.
         assert_eq!(wait(&costs, SECOND - 1), Some(5 * SECOND + 1));
     }
 
@@ -366,7 +370,7 @@ mod tests {
         assert_eq!((wait(&costs, 0), wait(&costs, 0)), (Some(0), Some(0)));
         let half = wait(&costs, 0).unwrap() as f64 / NANO / CENTURY;
         assert!((half - 0.5).abs() < 1e-9, "{half}");
-        // A refill faster than the clock is one that is never missed.
+        // With a refill faster than the clock, no token is ever missing.
         let costs = self::costs(fastest);
         assert!((0..1000).all(|_| wait(&costs, 0) == Some(0)));
     }
@@ -410,7 +414,7 @@ mod tests {
                 Some(PolicyError::Refill)
             );
         }
-        // A bucket may take a hundred years to fill, and no longer.
+        // A bucket may take at most a hundred years to fill.
         for (seconds, problem) in [(3_155_760_000.0, None), (3.156e9, Some(PolicyError::Refill))] {
             assert_eq!(
                 of(CostBucketConfig { refill_per_second: 10.0 / seconds, ..FIXED }),
@@ -444,7 +448,7 @@ mod tests {
             takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
         });
         waits.sort_unstable();
-        // Two find the bucket full enough; the rest queue up, five seconds apart.
+        // Two withdrawals find enough tokens; the others queue up, five seconds apart.
         let expected = (0..800).map(|k: u64| k.saturating_sub(1) * 5 * SECOND);
         assert!(waits.into_iter().eq(expected));
         assert_eq!(costs.tokens(0), Some(10.0 - 4000.0));

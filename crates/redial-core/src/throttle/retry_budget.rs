@@ -1,17 +1,22 @@
-//! The default throttle: successes fund retries (section B of the decisions).
+//! The default throttle: a retry budget funded by successful calls (section B of
+//! docs/decisions.md).
 //!
-//! Invariant: `0 <= spent <= reserve` at every instant that any thread can observe.
+//! Successes fund retries: with a ratio of 0.1, retries add at most one call in ten to the load on
+//! a healthy server, and when the server fails, the reserve runs out and retries stop. The budget
+//! bounds load amplification in total, which a maximum number of attempts per call does not.
+//!
+//! Invariant: `0 <= spent <= reserve` at all times, for every thread.
 
 use super::{Bucket, MILLI};
 use crate::sync::{AtomicU32, Ordering, const_unless_loom};
 use crate::time::Ns;
 use crate::{Cost, Grant, PolicyError, Withdrawal};
 
-/// A bucket that starts full at `reserve`: each retry and hedge takes 1, each successful call adds
-/// `ratio`.
+/// A retry budget that starts full at `reserve`: each retry and hedge withdraws 1, each successful
+/// call adds `ratio`.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// Thousandths that are gone: 0 is full, so that an untouched budget is all zeros and a
+    /// The missing amount in thousandths. 0 is full, so that a new budget is all zeros and a
     /// success that finds it full writes nothing.
     spent: AtomicU32,
     reserve: u32,
@@ -19,19 +24,19 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// The reserve of a budget that nobody named.
+    /// The default reserve.
     pub const RESERVE: f64 = 10.0;
-    /// What a success adds to a budget that nobody named.
+    /// The default credit for a successful call.
     pub const RATIO: f64 = 0.1;
-    /// The same in thousandths, as a constant for the way of a success.
+    /// The default credit in thousandths, as a constant for the fast path.
     pub(super) const RATIO_MILLI: u32 = (RetryBudget::RATIO * MILLI) as u32;
 
     const_unless_loom! {
-        /// A full budget of numbers that are known at run time; both are kept in thousandths. In a
-        /// `static` it is [`RetryBudget::new`].
+        /// A full budget with numbers known at run time; both are stored in thousandths. In a
+        /// `static`, use [`RetryBudget::new`].
         ///
         /// # Errors
-        /// The reserve is below 1, or a number is not one.
+        /// The reserve is below 1, or a number is out of range.
         pub fn try_new(reserve: f64, ratio: f64) -> Result<Self, PolicyError> {
             if !(reserve >= 1.0 && reserve <= 1e6) {
                 return Err(PolicyError::Reserve);
@@ -48,7 +53,7 @@ impl RetryBudget {
     }
 
     const_unless_loom! {
-        /// A full budget, checked by the compiler where it is written in a `static`.
+        /// A full budget; in a `static`, invalid numbers are a compile error.
         ///
         /// ```
         /// use redial_core::throttle::RetryBudget;
@@ -58,7 +63,8 @@ impl RetryBudget {
         /// ```
         ///
         /// # Panics
-        /// There is a [`PolicyError`]; [`RetryBudget::try_new`] returns it.
+        /// If the numbers are invalid; [`RetryBudget::try_new`] returns the [`PolicyError`]
+        /// instead.
         #[must_use]
         pub fn new(reserve: f64, ratio: f64) -> Self {
             match RetryBudget::try_new(reserve, ratio) {
@@ -69,14 +75,15 @@ impl RetryBudget {
     }
 
     const_unless_loom! {
-        /// A full budget with the default numbers: a reserve of 10, one retry in ten calls.
+        /// A full budget with the defaults: a reserve of 10, and one retry per ten successful
+        /// calls.
         #[must_use]
         pub fn standard() -> Self {
             RetryBudget::new(RetryBudget::RESERVE, RetryBudget::RATIO)
         }
     }
 
-    /// The reserve, and what a success adds.
+    /// The reserve and the ratio.
     #[must_use]
     pub fn parameters(&self) -> (f64, f64) {
         (f64::from(self.reserve) / MILLI, f64::from(self.ratio) / MILLI)
@@ -129,7 +136,7 @@ impl RetryBudget {
     #[inline(always)]
     pub(super) fn add(&self, milli: u32) {
         let mut spent = self.spent.load(Ordering::Relaxed);
-        // A full one is left alone before anything else is looked at.
+        // A full budget is the common case, and needs one load.
         while spent != 0 {
             let next = spent.saturating_sub(milli);
             let swap =
@@ -152,7 +159,7 @@ mod tests {
     const COST: Cost = Cost { kind: Kind::Server };
 
     fn take_all(budget: &RetryBudget) -> usize {
-        // A budget that never refuses is noticed by the count.
+        // The bound ends the test if the budget never refuses.
         (0..20_000).take_while(|_| budget.withdraw(COST, 0) != Grant::Refused).count()
     }
 
@@ -245,7 +252,8 @@ mod tests {
                 });
             }
         });
-        // One in ten of 8,000 was kept; the reserve was never empty, so none was refused.
+        // One in ten of 8,000 withdrawals was kept; the reserve was never empty, so none was
+        // refused.
         assert_eq!(budget.tokens(0), Some(200.0));
         thread::scope(|scope| {
             for _ in 0..8 {

@@ -1,23 +1,23 @@
-//! gRPC's retry throttling: failures drain it, successes fill it (decisions G11 to G14).
+//! gRPC's retry throttling: failures drain the bucket, successes refill it (decisions G11 to G14).
 //!
-//! Invariant: `0 <= left <= max` at every instant that any thread can observe. What is left and the
-//! parameters are one word, so that no count is lost while a config changes them (G15).
+//! Invariant: `0 <= left <= max` at all times, for every thread. The tokens and the parameters
+//! share one atomic, so that no count is lost while a config changes the parameters (G15).
 
 use super::{Bucket, MILLI};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Ns;
 use crate::{Cost, Grant, PolicyError, Withdrawal};
 
-/// A bucket that each retryable failure takes 1 from and each success adds `ratio` to; retries and
-/// hedges are allowed while more than half is left.
+/// A token bucket: each retryable failure removes 1, each success adds `ratio`; retries and hedges
+/// are allowed while more than half of the tokens are left.
 #[derive(Debug)]
 pub struct TokenBucket(AtomicU64);
 
-/// What the word says, in thousandths; each is at most a million and has 20 bits.
+/// The content of the atomic, in thousandths; each value is at most a million and takes 20 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
     left: u32,
-    /// 0: nothing is held back.
+    /// 0: no throttling.
     max: u32,
     ratio: u32,
 }
@@ -43,18 +43,18 @@ impl Level {
         Level { left: (self.left + self.ratio).min(self.max), ..self }
     }
 
-    /// With the parameters of another one, as full as this one in proportion.
+    /// The same fill level, in proportion, with the parameters of another bucket.
     fn with_parameters_of(self, other: Level) -> Level {
-        // Whatever held nothing back is followed by a full one.
+        // A bucket without parameters becomes a full one.
         let (left, max) = if self.max == 0 { (1, 1) } else { (self.left, self.max) };
         let share = u64::from(left) * u64::from(other.max) / u64::from(max);
-        // A part of a value that fits fits too.
+        // `share` is at most `other.max`, so it fits.
         Level { left: u32::try_from(share).unwrap_or(other.max), ..other }
     }
 }
 
 impl TokenBucket {
-    /// A full bucket. Decimals of the ratio past the third are cut off (decision G36).
+    /// A full bucket. Decimals of the ratio after the third are cut off (decision G36).
     ///
     /// # Errors
     /// `max` is not a whole number in `(0, 1000]`, or the ratio is below 0.001.
@@ -63,12 +63,12 @@ impl TokenBucket {
         if !(1.0..=1000.0).contains(&max) || f64::from(whole) != max {
             return Err(PolicyError::MaxTokens);
         }
-        // 0.29 × 1000 is 289.999...: what a decimal says is found by rounding past float noise.
+        // 0.29 × 1000 is 289.999...: round if the result is within float noise of an integer.
         let milli = ratio * MILLI;
         let nearest = (milli + 0.5) as u32;
         let close = (f64::from(nearest) - milli).abs() < milli * 1e-9;
         let ratio = if close { nearest } else { milli as u32 };
-        // A NaN and a negative number are cast to 0 too.
+        // The cast turns NaN and negative numbers into 0, too.
         if ratio == 0 {
             return Err(PolicyError::TokenRatio);
         }
@@ -76,7 +76,7 @@ impl TokenBucket {
         Ok(TokenBucket::at(Level { left: max, max, ratio: ratio.min(max) }))
     }
 
-    /// A bucket that holds nothing back and counts nothing, until it takes on parameters.
+    /// A bucket without throttling, until it adopts parameters.
     #[must_use]
     pub fn none() -> Self {
         TokenBucket::at(Level { left: 0, max: 0, ratio: 0 })
@@ -90,10 +90,10 @@ impl TokenBucket {
         Level::unpack(self.0.load(Ordering::Relaxed))
     }
 
-    /// Changes the level in one step; a level that stays is not written.
+    /// Updates the level by compare-and-swap; an unchanged level is not written.
     #[inline]
     fn change(&self, next: impl Fn(Level) -> Level) {
-        // It publishes nothing but itself.
+        // The atomic guards no other data.
         let relaxed = Ordering::Relaxed;
         let mut packed = self.0.load(relaxed);
         loop {
@@ -108,14 +108,14 @@ impl TokenBucket {
         }
     }
 
-    /// Takes on the parameters of another bucket. It stays as full as it is, in proportion
-    /// (decision G15); one that held nothing back is then full.
+    /// Adopts the parameters of another bucket and keeps its own fill level in proportion (decision
+    /// G15); a bucket without throttling becomes full.
     pub fn adopt_parameters(&self, other: &TokenBucket) {
         let other = other.level();
         self.change(|level| level.with_parameters_of(other));
     }
 
-    /// Fills the bucket, by hand: an operator knows that an incident is over before enough calls
+    /// Fills the bucket, for an operator who knows that an incident is over before enough calls
     /// have succeeded.
     pub fn refill(&self) {
         self.change(|level| Level { left: level.max, ..level });
@@ -132,7 +132,7 @@ impl Bucket for TokenBucket {
 
     fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
         let Level { left, max, .. } = self.level();
-        // "Allowed while tokens > max / 2", without losing the half of an odd maximum.
+        // `tokens > max / 2` in integers, without rounding half of an odd maximum.
         if 2 * left > max || max == 0 { Grant::Now(Withdrawal(0)) } else { Grant::Refused }
     }
 
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn token_bucket_allows_retries_above_half() {
-        // How many failures each maximum survives; of an odd one the half is not lost.
+        // The number of failures that each maximum tolerates; half of an odd maximum is not
+        // rounded.
         for (max, survived) in [(1.0, 0), (2.0, 0), (3.0, 1), (4.0, 1), (5.0, 2), (1000.0, 499)] {
             let tokens = TokenBucket::new(max, 0.1).unwrap();
             fail(&tokens, survived);
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What is left after taking on other parameters.
+    /// The tokens left after adopting other parameters.
     fn after(left: u32, max: u32, other: (f64, f64)) -> Option<f64> {
         let tokens = TokenBucket::at(Level { left, max, ratio: 100 });
         tokens.adopt_parameters(&TokenBucket::new(other.0, other.1).unwrap());
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(after(full, full, (1.0, 0.1)), Some(1.0), "full stays full");
         assert_eq!(after(750_000, full, (10.0, 0.1)), Some(7.5));
         assert_eq!(after(750_000, full, (3.0, 0.1)), Some(2.25));
-        // A thousandth of a bucket, in whole thousandths, rounded down.
+        // A thousandth of a bucket, rounded down to whole thousandths.
         assert_eq!(after(1_000, full, (1.0, 0.1)), Some(0.001));
         assert_eq!(after(1_000, full, (7.0, 0.1)), Some(0.007));
         assert_eq!(after(7, 7_000, (1000.0, 0.1)), Some(1.0));
@@ -319,7 +320,7 @@ mod tests {
                 scope.spawn(|| (0..1000).for_each(|_| tokens.succeeded(None)));
             }
         });
-        // Neither end is ever reached, so nothing is cut off.
+        // Neither end of the range is reached, so nothing is cut off.
         assert_eq!(tokens.tokens(0), Some(1000.0 - 100.0 - 400.0 + 12.0));
     }
 }

@@ -259,5 +259,5 @@ async fn the_diary_has_the_delay_so_that_a_replay_decides_the_same() {
         call_log.events().iter().filter(|(_, event)| !matches!(event, Event::HedgeDelay(_)));
     let without: CallLog = without.copied().collect();
     without.replay(plan.policy()).unwrap_err();
-    assert!(call_log.to_string().contains("its hedges follow after "));
+    assert!(call_log.to_string().contains("hedging delay set to "));
 }

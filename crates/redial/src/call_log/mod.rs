@@ -142,11 +142,11 @@ impl FromIterator<(Ns, Event)> for CallLog {
 ///     "0.000 ms  call started (idempotent), deadline at 500ms",
 ///     "0.000 ms  attempt 1 started",
 ///     "0.000 ms  attempt 1 failed: a server failure",
-///     "0.000 ms  the throttle agreed",
-///     "0.000 ms  a retry follows in 10ms because of a server failure",
+///     "0.000 ms  throttle allowed another attempt",
+///     "0.000 ms  retry scheduled in 10ms after a server failure",
 ///     "10.000 ms  attempt 2 started",
 ///     "10.000 ms  attempt 2 failed: a server failure",
-///     "10.000 ms  the call ended with attempt 2: no attempt left",
+///     "10.000 ms  call ended with attempt 2: no attempt left",
 /// ]);
 /// # }
 /// ```
@@ -206,7 +206,7 @@ mod tests {
             call_log.to_string(),
             "     0.000 ms  call started (idempotent), deadline at 2s\n     \
              0.001 ms  attempt 1 started\n  \
-             2000.000 ms  the call ended: no time left before the deadline"
+             2000.000 ms  call ended: no time left before the deadline"
         );
         assert_eq!(CallLog::new().to_string(), "");
     }
