@@ -1,6 +1,6 @@
-//! Nothing but a place for the fuzz targets in `tests/`.
+//! Fuzz targets, in `tests/`.
 //!
-//! Each target is a test with a bounded run: `cargo test -p redial-fuzz --release`. The same targets
-//! run under a coverage-guided fuzzer with `cargo bolero test -p redial-fuzz NAME`. The target of the
-//! gRPC layer's tape, which is private, is in that crate: `src/tape/interleavings.rs`.
+//! Each target is a test with a bounded run: `cargo test -p redial-fuzz --release`. The same
+//! targets run under a coverage-guided fuzzer with `cargo bolero test -p redial-fuzz NAME`. The
+//! target for the private replay buffer of the gRPC layer is in that crate.
 #![forbid(unsafe_code)]

@@ -1,6 +1,5 @@
-//! Goal: whatever a file holds, reading it gives a value or an error that says where, and what was
-//! read can be written and read again. Method: random bytes, and well-formed texts with random
-//! changes, for each reader.
+//! Every parser returns a value or an error with a position, for any input, and its values survive
+//! a round trip. The inputs are random bytes, and valid texts with random changes.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use redial_service_config::{
 
 const SECONDS: Duration = Duration::from_secs(5);
 
-/// The text with some of its bytes changed, dropped or doubled, as the recipe says.
+/// Changes, removes or inserts bytes of the text as the recipe states.
 fn changed(text: &str, recipe: &[u8]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for step in recipe.chunks_exact(4) {
@@ -32,7 +31,7 @@ fn changed(text: &str, recipe: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Runs a reader over random text and over changed samples.
+/// Runs a parser on random text and on changed samples.
 fn fuzz(samples: &'static [&'static str], read: fn(&str)) {
     for sample in samples {
         read(sample);
@@ -58,7 +57,7 @@ fn call_log_parses_or_reports_the_line() {
         Ok(call_log) => {
             let again = CallLog::from_json_lines(&call_log.to_json_lines());
             assert_eq!(again.as_ref(), Ok(&call_log));
-            // Any policy will do: it may differ, but it must not break.
+            // The policy may not match the log, but the replay must not panic.
             let policy = redial_core::Policy::try_new(redial_core::Rules::DEFAULT).expect("valid");
             let _ = call_log.replay(&policy);
         }
@@ -79,7 +78,7 @@ fn policy_config_parses_or_is_rejected() {
         let Ok(config) = serde_json::from_str::<redial::config::PolicyConfig>(text) else {
             return;
         };
-        let text = serde_json::to_string(&config).expect("what was read can be written");
+        let text = serde_json::to_string(&config).expect("a parsed value can be written");
         let again: redial::config::PolicyConfig =
             serde_json::from_str(&text).expect("and read again");
         assert_eq!(again, config, "{text}");
@@ -99,9 +98,9 @@ fn scenario_file_parses_or_reports_the_position() {
     fuzz(SAMPLES, |text| {
         let source = Source::new("a.json", text);
         if let Err(mistakes) = load(&source) {
-            assert!(!mistakes.is_empty(), "refused without a word");
+            assert!(!mistakes.is_empty(), "rejected without a problem");
             for mistake in mistakes {
-                let place = mistake.place.expect("a text that was read has places");
+                let place = mistake.place.expect("a parsed text has positions");
                 let lines = text.lines().count() + 1;
                 assert!((1..=lines).contains(&place.line), "{mistake:?} of {lines} lines");
             }
@@ -109,7 +108,7 @@ fn scenario_file_parses_or_reports_the_position() {
     });
 }
 
-/// The clients for which a config is planned.
+/// Client options to combine with a config.
 fn clients() -> impl Iterator<Item = ClientOptions> {
     let retries = [Retries::All, Retries::Transparent, Retries::Off];
     let jitters = [Jitter::Full, Jitter::Proportional(0.2)];
@@ -121,7 +120,7 @@ fn clients() -> impl Iterator<Item = ClientOptions> {
     })
 }
 
-/// A plan judges every status and plays without breaking.
+/// A plan classifies every status, and calls run without a panic.
 fn check_plan(plan: &Plan, policy: &redial::AnyPolicy) {
     for code in Code::ALL {
         let _ = plan.judge(code, Pushback::Stop);
@@ -129,7 +128,7 @@ fn check_plan(plan: &Plan, policy: &redial::AnyPolicy) {
     let busy = meets(plan.judge(Code::Unavailable, Pushback::After(Duration::from_millis(3))));
     let calls = [vec![busy; 40], vec![hangs(); 40], vec![meets(plan.unsent()); 5]];
     for attempts in calls {
-        // A list that runs out is told, and is no matter here.
+        // A script that runs out of outcomes is reported; either result is fine here.
         let script = redial::testing::Script::new(policy, attempts).cancel(Duration::from_secs(1));
         let _ = redial::testing::Play::new().call(script).run();
     }
@@ -159,9 +158,9 @@ fn service_config_parses_or_reports_positions() {
     });
 }
 
-/// Every problem has its place in the text.
+/// Checks that every problem points to its position in the text.
 fn check_positions(problems: &Problems, text: &str) {
-    assert!(!problems.as_slice().is_empty(), "refused without a word");
+    assert!(!problems.as_slice().is_empty(), "rejected without a problem");
     for problem in problems {
         assert_eq!(problem.severity(), Severity::Error);
         assert!(text.get(problem.range.clone()).is_some(), "{problem:?}");
@@ -188,7 +187,7 @@ fn service_config_choice_parses_or_reports_positions() {
             }
             Err(problems) => check_positions(problems, text),
         }
-        // However it is cut into strings, a record is the same.
+        // The split of a record into strings does not matter.
         let record = format!("grpc_config={text}").into_bytes();
         let from_record = chooser.choose_from_records([record.chunks(5)]);
         let error_text = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
@@ -197,8 +196,8 @@ fn service_config_choice_parses_or_reports_positions() {
     });
 }
 
-/// What a header with these values must mean: a number that is written back as the same text is in
-/// its shortest form.
+/// The expected meaning of a header with these values: a number is canonical if formatting it gives
+/// the same text.
 fn check_pushback(input: &[u8]) {
     let values: Vec<&[u8]> = input.split(|byte| *byte == b'\n').collect();
     let text = std::str::from_utf8(values[0]).ok();
@@ -237,7 +236,7 @@ fn fault_script_parses_or_reports_the_position() {
         assert!(read(sample).is_ok(), "{:?}", read(sample).err());
     }
     fuzz(SAMPLES, |text| match serde_json::from_str::<redial_faults::grpc::Server>(text) {
-        // What is read is started without a panic, and printed.
+        // A valid script can be started and printed without a panic.
         Ok(server) => assert!(!format!("{:?}", server.on_pipe().record()).is_empty()),
         Err(error) => assert!(error.line() <= text.matches('\n').count() + 1, "{error}"),
     });

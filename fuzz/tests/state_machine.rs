@@ -1,9 +1,11 @@
-//! Goal: no sequence of events breaks the machine, and what it notes can be written, read and
-//! replayed. Method: bytes become rules and then events, in any order a driver could report them
-//! and in many that it could not; the machine's own assertions are on, and what it commands is
-//! followed by a bookkeeper that knows only this: one end, nothing after it, no attempt that is
-//! neither ended nor cancelled. Rules that contradict themselves are mended, and where the bytes run
-//! out they seed a generator, so that short inputs play long calls too.
+//! The state machine survives any sequence of inputs, and its call log can be written, read and
+//! replayed.
+//!
+//! Bytes become rules and then inputs, including orders that no driver would produce. The debug
+//! assertions of the state machine are on, and a minimal checker follows its commands: one end,
+//! nothing after it, and every attempt ended or cancelled. Rules that contradict each other are
+//! corrected. When the bytes run out they seed a generator, so that short inputs give long calls,
+//! too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,10 +20,10 @@ use redial_core::{
     Proof, Random, Rules, Stage, Withdrawal,
 };
 
-/// The longest play.
+/// The maximum number of inputs of a call.
 const STEPS_MAX: usize = 60;
 
-/// The bytes, read one by one; when they run out, what a generator makes of them.
+/// The input bytes; after their end, bytes of a generator seeded with them.
 struct Bytes<'a> {
     rest: &'a [u8],
     then: Random,
@@ -54,7 +56,7 @@ impl<'a> Bytes<'a> {
     fn maybe(&mut self) -> Option<Duration> {
         self.flag().then(|| self.span())
     }
-    /// What is rare in the field, so that it does not end most calls at once.
+    /// For inputs that would end most calls early if they were frequent.
     fn rarely(&mut self) -> bool {
         self.next().is_multiple_of(6)
     }
@@ -129,7 +131,7 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
     }
 }
 
-/// The same rules without what contradicts itself.
+/// A policy of these rules, with contradictions removed.
 fn without_contradictions(mut rules: Rules) -> Policy {
     for _ in 0..9 {
         match Policy::try_new(rules) {
@@ -145,10 +147,10 @@ fn without_contradictions(mut rules: Rules) -> Policy {
             Err(_) => rules.limits = Limits::NONE,
         }
     }
-    panic!("{rules:?} cannot be mended: {:?}", rules.problem());
+    panic!("{rules:?} cannot be corrected: {:?}", rules.problem());
 }
 
-/// A throttle of any kind, one that answers later among them.
+/// A throttle of any kind, including one that defers its answers.
 enum AnyThrottle {
     Budget(RetryBudget),
     Tokens(TokenBucket),
@@ -241,7 +243,7 @@ fn classification(bytes: &mut Bytes<'_>) -> Classification {
     Classification { directive, proof, drains: bytes.flag() }
 }
 
-/// What the commands amount to.
+/// The state according to the commands.
 #[derive(Default)]
 struct Seen {
     running: BTreeSet<usize>,
@@ -344,11 +346,12 @@ fn run_call(input: &[u8]) {
             }
         }
         seen.run_commands(&mut call, &mut env);
-        // What starts now is not due now: each slot is once, and so is what it brings about.
+        // A new attempt has no timer that is due now, so each slot fires at most once, and so does
+        // the timer that follows it.
         let mut due = 2 * LIVE_MAX + 2;
         while call.wake_once(now, &mut env) {
             seen.run_commands(&mut call, &mut env);
-            due = due.checked_sub(1).expect("something is due again and again");
+            due = due.checked_sub(1).expect("timers fire without end");
         }
     }
     call.cancel(now, &mut env);

@@ -367,7 +367,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         debug_assert!(self.running & self.waiting == 0, "a slot both runs and waits");
         debug_assert!(
             self.pending_starts & !self.waiting == 0,
-            "a replacement of what does not wait"
+            "a transparent retry starts without waiting"
         );
         debug_assert!(self.counters.attempts <= self.attempts_max, "attempts above the limit");
         debug_assert!(
@@ -376,13 +376,16 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                     self.phase,
                     Phase::Retry { .. } | Phase::Hedge { .. } | Phase::PaidHedge { .. }
                 ),
-            "a timer that can do nothing"
+            "a timer without a retry or hedge"
         );
         if self.end.is_some() {
             debug_assert!(running == 0 && self.pending_starts == 0, "an attempt outlives its call");
             debug_assert!(self.phase == Phase::Idle, "an ended call waits");
         } else {
-            debug_assert!(running > 0 || self.phase != Phase::Idle, "nothing will ever happen");
+            debug_assert!(
+                running > 0 || self.phase != Phase::Idle,
+                "nothing is running or pending"
+            );
             debug_assert!(!self.is_committed() || running == 1, "a committed call has one attempt");
         }
     }

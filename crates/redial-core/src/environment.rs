@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(env.withdraw(Cost { kind: Kind::Server }, 0), Grant::Now(Withdrawal(1000)));
         assert_eq!(env.throttle().tokens(0), Some(9.0));
         drop(env);
-        assert_eq!(budget.tokens(0), Some(10.0), "what never started is back (P6)");
+        assert_eq!(budget.tokens(0), Some(10.0), "a retry that never started is refunded (P6)");
     }
 
     #[test]

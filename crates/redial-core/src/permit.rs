@@ -65,7 +65,7 @@ impl<T: Bucket> Permit<T> {
     /// Keeps the tokens of a deferred grant. After the end of the call they are refunded at once.
     pub fn hold(&mut self, grant: Grant) {
         if let Grant::Now(withdrawal) | Grant::After(_, withdrawal) = grant {
-            debug_assert!(self.reserved.is_none(), "paid twice for one retry");
+            debug_assert!(self.reserved.is_none(), "two withdrawals for one retry");
             self.reserved = Some(withdrawal);
             if self.call == Reported::Ended {
                 self.refund_unstarted();
@@ -163,7 +163,7 @@ mod tests {
             permit.withdraw(COST, 0);
             permit.succeeded();
         });
-        assert_eq!(won, 16.0, "and the first try added one");
+        assert_eq!(won, 16.0, "and the first attempt added one");
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             permit.succeeded();
             permit.call_failed();
         });
-        assert_eq!(won_and_ended, 15.0, "the retry's 5 are back, and no more");
+        assert_eq!(won_and_ended, 15.0, "only the retry's 5 are refunded");
     }
 
     #[test]

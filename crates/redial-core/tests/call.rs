@@ -1,7 +1,8 @@
-//! Goal: each decision about the core is played once where the scenario files do not show it plainly.
+//! The behaviour of [`Call`] by feature, for the decisions that scenario files do not show
+//! directly.
 //!
-//! Method: one call on virtual time, told as a story; moments are milliseconds. The referee of
-//! `promises.rs` reads along, so that no story can break a promise to make its point.
+//! Each test runs one call on virtual time, in milliseconds. [`TestDriver`] checks the invariants
+//! of `common/invariants.rs` after every step.
 
 #[path = "call/attempt_timeout.rs"]
 mod attempt_timeout;
@@ -50,7 +51,7 @@ use redial_core::{
 };
 use std::time::Duration;
 
-/// Four attempts, 10 ms apart, no jitter: what the stories change.
+/// Four attempts, 10 ms apart, no jitter: the base that tests modify.
 const BASE: Rules = Rules {
     attempts: Some(4),
     backoff: Backoff::Constant(ms(10)),
@@ -62,7 +63,7 @@ const HEDGED: Rules = Rules { hedge: Some(ms(10)), ..BASE };
 
 const FAILED: Directive = Directive::Retry(Failure::server());
 
-/// Smithy's bucket with a rate that makes a token worth a millisecond.
+/// Smithy's bucket, refilled by one token per millisecond.
 const COSTS: CostBucketConfig =
     CostBucketConfig { capacity: 10.0, refill_per_second: 1000.0, ..CostBucketConfig::STANDARD };
 
@@ -75,7 +76,7 @@ fn proven(proof: Proof) -> Classification {
     Classification { directive, proof: Some(proof), drains: false }
 }
 
-/// Plays one call from moment 0 with a throttle, some of whose answers may come later.
+/// Runs one call from time 0 with a throttle; `later` states which of its answers are deferred.
 fn run_call<const LIVE: usize>(
     rules: Rules,
     params: CallParams,
@@ -92,17 +93,17 @@ fn run_call<const LIVE: usize>(
     driver.drop_call();
 }
 
-/// Retries without a throttle.
+/// Runs a call with retries and without a throttle.
 fn retry(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
     run_call(rules, CallParams::default(), (Spec::Free, &[]), steps);
 }
 
-/// Hedges without a throttle.
+/// Runs a call with hedging and without a throttle.
 fn hedge(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     run_call(rules, CallParams::default(), (Spec::Free, &[]), steps);
 }
 
-/// Plays one call from moment 0 with a bucket from which others took all, so many times over.
+/// Runs one call from time 0 with a bucket that other calls have emptied `times` times.
 fn with_debt(rules: Rules, times: usize, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     let spec = Spec::Costs(CostBucketConfig { server: 10.0, ..COSTS });
     let (policy, shared, mut model) = (policy(rules), spec.build(), Model::new(spec));
@@ -116,7 +117,7 @@ fn with_debt(rules: Rules, times: usize, steps: impl FnOnce(&mut TestDriver<'_, 
     driver.drop_call();
 }
 
-/// The delays that a policy makes of failures that take no time, and why it stops.
+/// The delays after failures that take no time, and why the call stops.
 fn delays(rules: Rules, hints: &[Option<u64>]) -> (Vec<f64>, StopReason) {
     let (spec, shared) = (Spec::Free, Spec::Free.build());
     let mut env = TestEnvironment::new(&spec, &shared, 1);

@@ -1,13 +1,14 @@
-//! Goal: a program with more places than there are budgets is told so, and loses nothing else.
+//! A program with more call sites than cells in the table: the surplus call sites share one budget,
+//! and the program can find out.
 //!
-//! Method: 517 places, each written out, since a place is where it is written. A program of its own:
-//! the table is one for the whole program, and here it is full.
+//! 517 call sites, each written out because a call site is a source location. This is a separate
+//! test program, because the table is global and this test fills it.
 #![cfg(not(loom))]
 
 use redial_core::throttle::{CallSite, call_sites_share_a_budget};
 use redial_core::{Bucket, Cost, Grant, Kind};
 
-/// How many places have a budget of their own.
+/// How many call sites have a budget of their own.
 const CALL_SITES_MAX: usize = 511;
 
 const COST: Cost = Cost { kind: Kind::Server };

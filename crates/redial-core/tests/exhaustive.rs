@@ -1,11 +1,10 @@
-//! Goal: no sequence of outcomes, however unlikely, breaks a promise or plays twice differently.
+//! An exhaustive walk: for each policy of a table that covers every option, every sequence of up to
+//! four outcomes from a small alphabet.
 //!
-//! Method: for each policy of a list that has every option in it, every sequence of up to four
-//! outcomes from a small alphabet is played on virtual time, each attempt taking one millisecond,
-//! so that many things happen in one moment. The tree grows only where a call asks for one more
-//! outcome. Each call is played twice: the referee of `promises.rs` reads both, and the diaries must
-//! be equal. Each policy also names the reasons for which its calls must be seen to end, so that no
-//! row of the list is there in vain.
+//! Calls run on virtual time, and each attempt takes one millisecond, so that many events coincide.
+//! The tree of sequences branches only if a call needs one more outcome. Each call runs twice: both
+//! runs must satisfy the invariants and record the same events. Each row also lists stop reasons
+//! that must occur, so that every row tests the option that it is named after.
 
 mod common;
 
@@ -19,14 +18,14 @@ use redial_core::{
 };
 use std::time::Duration;
 
-/// How many outcomes a sequence has at most; whatever starts after them hangs.
+/// The maximum length of a sequence; later attempts hang.
 const LETTERS_MAX: usize = 4;
-/// The most steps of one call, which ends long before.
+/// The maximum number of steps of one call.
 const STEPS_MAX: usize = 1000;
-/// How long an attempt takes.
+/// The duration of an attempt.
 const TAKES: Ns = at(1);
 
-/// What one attempt meets.
+/// The behaviour of one attempt.
 #[derive(Clone, Copy, Debug)]
 enum Letter {
     Outcome(Classification),
@@ -44,7 +43,7 @@ fn replaceable(proof: Proof) -> Letter {
     Letter::Outcome(Classification { directive, proof: Some(proof), drains: false })
 }
 
-/// What every policy meets.
+/// The letters for every policy.
 fn alphabet() -> Vec<Letter> {
     vec![
         Letter::Outcome(Directive::Succeed.into()),
@@ -58,17 +57,17 @@ fn alphabet() -> Vec<Letter> {
     ]
 }
 
-/// One row of the list.
+/// One row of the table.
 struct Row {
     name: &'static str,
     policy: Policy,
     params: CallParams,
     throttle: Spec,
-    /// Which of the throttle's answers come later.
+    /// Which of the throttle's answers are deferred.
     later: &'static [bool],
-    /// Letters beside those that every policy meets.
+    /// Letters in addition to those for every policy.
     letters: Vec<Letter>,
-    /// Reasons for which some call must end.
+    /// Stop reasons that must occur.
     expects: &'static [StopReason],
 }
 
@@ -114,8 +113,8 @@ impl Row {
         self
     }
 
-    /// Plays every sequence; returns how many there are.
-    fn play_all(&self) -> usize {
+    /// Runs every sequence; returns their number.
+    fn run_all(&self) -> usize {
         let alphabet: Vec<Letter> = alphabet().into_iter().chain(self.letters.clone()).collect();
         let mut seen = Vec::new();
         let mut count = 0;
@@ -136,7 +135,7 @@ impl Row {
                 None => self.run::<1>(&letters),
                 Some(_) => self.run::<4>(&letters),
             };
-            assert_eq!(call_log, again.call_log, "{}: {letters:?} plays differently", self.name);
+            assert_eq!(call_log, again.call_log, "{}: {letters:?} runs differently", self.name);
             if !seen.contains(&stop_reason) {
                 seen.push(stop_reason);
             }
@@ -152,13 +151,13 @@ impl Row {
         count
     }
 
-    /// Plays one sequence.
+    /// Runs one sequence.
     fn run<const LIVE: usize>(&self, letters: &[Letter]) -> Played {
         let (shared, mut model) = (self.throttle.build(), Model::new(self.throttle));
         let env = TestEnvironment::with_later(&self.throttle, &shared, 7, self.later);
         let mut driver = TestDriver::<LIVE>::begin(&self.policy, self.params, 0, env, &mut model);
         let mut letters = letters.iter().copied();
-        // When each running attempt has its outcome, by slot.
+        // When each running attempt completes, and its outcome, by slot.
         let mut outcomes: [Option<(Ns, Classification)>; LIVE] = [None; LIVE];
         let mut grant_at = None;
         let mut needs_more = false;
@@ -168,7 +167,7 @@ impl Row {
             }
             assert!(step < STEPS_MAX, "{}: the call does not end", self.name);
             for start in std::mem::take(&mut driver.started) {
-                // It may be over before anybody looked at it.
+                // The attempt may have ended before this step.
                 if driver.running[start.slot] != Some(start.attempt) {
                     continue;
                 }
@@ -194,7 +193,8 @@ impl Row {
                 });
                 continue;
             }
-            // The throttle's later answer takes as long as an attempt: an outcome may come first.
+            // The deferred answer of the throttle takes as long as an attempt, so an outcome may
+            // come first.
             if driver.awaiting.is_some() && grant_at.is_none() {
                 grant_at = Some(driver.now + TAKES);
             }
@@ -237,11 +237,11 @@ impl Row {
 struct Played {
     call_log: Vec<(Ns, Event)>,
     stop_reason: StopReason,
-    /// Whether it started more attempts than it had letters for.
+    /// Whether the call started more attempts than it had letters.
     needs_more: bool,
 }
 
-/// Four attempts, two milliseconds, no jitter: what each row changes.
+/// Four attempts, two milliseconds apart, no jitter: the base of each row.
 const BASE: Rules = Rules {
     attempts: Some(4),
     backoff: Backoff::Constant(ms(2)),
@@ -258,7 +258,7 @@ const HEDGED: Rules = Rules { hedge: Some(ms(2)), ..BASE };
 
 #[track_caller]
 fn run(rows: &[Row]) {
-    let count: usize = rows.iter().map(Row::play_all).sum();
+    let count: usize = rows.iter().map(Row::run_all).sum();
     assert!(count >= rows.len() * 40, "only {count} sequences");
 }
 
@@ -271,33 +271,32 @@ fn exhaustive_invariants_hold_for_every_backoff() {
         StopReason::ServerRefused,
         StopReason::AttemptsExhausted,
     ];
-    let rows = vec![
-        Row::new("no delay", backoff(Backoff::Constant(Duration::ZERO))),
-        Row::new("constant", backoff(Backoff::Constant(ms(2)))),
-        Row::new(
-            "arithmetic",
-            backoff(Backoff::Arithmetic { first: ms(1), step: ms(2), cap: Some(ms(4)) }),
-        ),
-        Row::new("exponential", backoff(EXPONENTIAL)),
-        Row::new(
-            "shrinking",
-            backoff(Backoff::Exponential { first: ms(4), factor: 0.5, cap: None }),
-        ),
-        Row::new("table", backoff(Backoff::Table(const { &[ms(1), ms(5)] }))),
-        Row::of("own table", Policy::with_table(BASE, [ms(3), Duration::ZERO]).unwrap()),
-        Row::of(
-            "own function",
-            Policy::with_function(BASE, |step| {
-                step.previous.unwrap_or(ms(1)) + ms(u64::from(step.number))
-            })
-            .unwrap(),
-        ),
-        Row::new("as long as can be", backoff(Backoff::Constant(Duration::MAX))).expects(&[
-            StopReason::Succeeded,
-            StopReason::ServerRefused,
-            StopReason::Cancelled,
-        ]),
-    ];
+    let rows =
+        vec![
+            Row::new("no delay", backoff(Backoff::Constant(Duration::ZERO))),
+            Row::new("constant", backoff(Backoff::Constant(ms(2)))),
+            Row::new(
+                "arithmetic",
+                backoff(Backoff::Arithmetic { first: ms(1), step: ms(2), cap: Some(ms(4)) }),
+            ),
+            Row::new("exponential", backoff(EXPONENTIAL)),
+            Row::new(
+                "shrinking",
+                backoff(Backoff::Exponential { first: ms(4), factor: 0.5, cap: None }),
+            ),
+            Row::new("table", backoff(Backoff::Table(const { &[ms(1), ms(5)] }))),
+            Row::of("own table", Policy::with_table(BASE, [ms(3), Duration::ZERO]).unwrap()),
+            Row::of(
+                "own function",
+                Policy::with_function(BASE, |step| {
+                    step.previous.unwrap_or(ms(1)) + ms(u64::from(step.number))
+                })
+                .unwrap(),
+            ),
+            Row::new("longest possible delay", backoff(Backoff::Constant(Duration::MAX))).expects(
+                &[StopReason::Succeeded, StopReason::ServerRefused, StopReason::Cancelled],
+            ),
+        ];
     let rows = rows.into_iter().map(|row| match row.expects {
         [StopReason::Succeeded, StopReason::NotRetryable] => row.expects(EVERY),
         _ => row,
@@ -322,8 +321,8 @@ fn exhaustive_invariants_hold_for_every_jitter_numbering_and_hint() {
         ),
         Row::new("numbered by attempts", numbering(Numbering::Attempts)),
         Row::new("numbered since the hint", numbering(Numbering::SinceHint)),
-        Row::new("a hint has a most", hint(HintRule::Exact(Some(ms(1))))),
-        Row::new("a hint has room", hint(HintRule::Within(ms(1)))),
+        Row::new("a hint with a maximum", hint(HintRule::Exact(Some(ms(1))))),
+        Row::new("a hint with room", hint(HintRule::Within(ms(1)))),
         Row::new(
             "another first after throttling",
             Rules { throttling_first: Some(ms(3)), ..jitter(Jitter::Full) },
@@ -411,19 +410,18 @@ fn exhaustive_invariants_hold_for_every_deadline() {
         .letters(&[Letter::Hang])
         .expects(&[StopReason::NotRetryable]),
         Row::new(
-            "an attempt may take no time",
+            "an attempt timeout of zero",
             Rules { attempt_timeout: Some(Duration::ZERO), ..deadline },
         )
         .expects(DEADLINE),
     ]);
-    // Too few sequences for `driver`: the deadline is there before the first outcome.
-    let one = Row::new("over already, starts one", expired(ExpiredDeadlineAction::StartOneAttempt))
+    // Too few sequences for `run`: the deadline comes before the first outcome.
+    let one = Row::new("expired, starts one", expired(ExpiredDeadlineAction::StartOneAttempt))
         .expects(DEADLINE);
-    assert_eq!(one.play_all(), alphabet().len());
-    let none =
-        Row::new("over already, starts none", expired(ExpiredDeadlineAction::StartNoAttempt))
-            .expects(DEADLINE);
-    assert_eq!(none.play_all(), 1);
+    assert_eq!(one.run_all(), alphabet().len());
+    let none = Row::new("expired, starts none", expired(ExpiredDeadlineAction::StartNoAttempt))
+        .expects(DEADLINE);
+    assert_eq!(none.run_all(), 1);
 }
 
 #[test]
@@ -494,7 +492,7 @@ fn exhaustive_invariants_hold_with_hedging() {
         Row::new("all at once", delay(Duration::ZERO)).expects(SENT),
         Row::new("as fast as they fail", delay(ms(1))).expects(EVERY),
         Row::new("slower than they fail", delay(ms(2))).letters(&[Letter::Hang]).expects(EVERY),
-        Row::new("never by themselves", delay(Duration::MAX)).expects(EVERY),
+        Row::new("never by time", delay(Duration::MAX)).expects(EVERY),
         Row::new("headers commit", HEDGED).letters(&headers).expects(&[StopReason::Committed]),
         Row::new("a deadline", Rules { deadline: Some(ms(3)), ..HEDGED })
             .letters(&[Letter::Hang])
@@ -537,40 +535,43 @@ fn exhaustive_invariants_hold_with_transparent_retries_and_strategies() {
             .params(once)
             .letters(&reasons)
             .expects(&[StopReason::NotIdempotent]),
-        Row::new("replaced", transparent_retries)
+        Row::new("transparent retries", transparent_retries)
             .letters(&proofs)
             .expects(&[StopReason::AttemptsExhausted]),
-        Row::new("replaced, not idempotent", transparent_retries)
+        Row::new("transparent retries, not idempotent", transparent_retries)
             .params(once)
             .letters(&proofs)
             .expects(&[StopReason::NotIdempotent]),
         Row::new(
-            "replaced until the deadline",
+            "transparent retries until the deadline",
             Rules { deadline: Some(ms(9)), ..transparent_retries },
         )
         .letters(&proofs)
         .expects(&[StopReason::Deadline]),
-        Row::new("replaced hedges", Rules { transparent_retries: true, ..HEDGED })
+        Row::new("transparent retries of hedges", Rules { transparent_retries: true, ..HEDGED })
             .letters(&proofs)
             .expects(&[StopReason::AttemptsExhausted]),
-        Row::new("replaced hedges under tokens", Rules { transparent_retries: true, ..HEDGED })
-            .throttle(Spec::Tokens { max: 2.0, ratio: 0.5 })
-            .letters(&proofs[..1])
-            .expects(&[StopReason::Throttled]),
-        Row::new("proofs that nobody heeds", BASE)
+        Row::new(
+            "transparent retries of hedges under tokens",
+            Rules { transparent_retries: true, ..HEDGED },
+        )
+        .throttle(Spec::Tokens { max: 2.0, ratio: 0.5 })
+        .letters(&proofs[..1])
+        .expects(&[StopReason::Throttled]),
+        Row::new("proofs with transparent retries off", BASE)
             .letters(&proofs)
             .expects(&[StopReason::AttemptsExhausted]),
-        Row::new("asks", uses_strategy)
+        Row::new("strategy", uses_strategy)
             .letters(&reasons)
             .expects(&[StopReason::StrategyDeclined, StopReason::AttemptsExhausted]),
-        Row::new("asks for one call", BASE)
+        Row::new("strategy for one call", BASE)
             .params(CallParams { uses_strategy: true, ..once })
             .letters(&reasons)
             .expects(&[StopReason::StrategyDeclined, StopReason::NotIdempotent]),
     ]);
-    let committed = Row::new("sealed from the start", transparent_retries)
+    let committed = Row::new("not replayable from the start", transparent_retries)
         .params(not_replayable)
         .letters(&proofs)
         .expects(&[StopReason::Committed, StopReason::Succeeded, StopReason::NotRetryable]);
-    assert_eq!(committed.play_all(), alphabet().len() + proofs.len(), "one attempt and no more");
+    assert_eq!(committed.run_all(), alphabet().len() + proofs.len(), "a single attempt");
 }

@@ -1,15 +1,16 @@
-//! Goal: the two bookkeepers agree. A plain policy (no race, no clock, no question) can be played
-//! by a ledger and `decide` alone, as the fast drivers do, or by the machine; a user must not be
-//! able to tell which.
+//! The fast path agrees with the state machine. Drivers run a plain policy (no hedging, timers or
+//! strategy) on [`CallCounters`] and [`decide`] alone; the application must not notice the
+//! difference from a [`Call`].
 //!
-//! Method: random plain policies, scripts and throttles; each side plays the same calls, one after
-//! the other, with a throttle of its own. Then the diaries are compared note by note, and with
-//! them the ledgers and what is left in the throttles. `decide` itself has a short way for the usual
-//! case; a deadline at the end of time keeps it from taking that, and must change nothing else. Where
-//! retries follow at once it is asked with a ledger that knows the attempts alone, too.
-//! A machine that is begun when something else happens than the first attempt's success is compared
-//! with one that was begun at once, in the same way. When the first thing can happen besides an
-//! outcome is asked of random policies and of their machines.
+//! Property tests with random plain policies, scripts and throttles:
+//! - Counters and a [`Call`] run the same calls with identical throttles; events, counters and
+//!   tokens must be equal.
+//! - [`decide`] has a fast path for the common case. A deadline at the end of time disables it, and
+//!   must not change the decision.
+//! - For immediate retries, counters that contain only the number of attempts give the same
+//!   decisions.
+//! - A [`Call`] that [`FirstAttempt`] creates late behaves like one created at the start.
+//! - No timer fires before [`Policy::first_wake_at`].
 
 mod common;
 
@@ -25,15 +26,15 @@ use redial_core::{
 };
 use std::time::Duration;
 
-/// What one call meets.
+/// The outcomes of one call.
 #[derive(Clone, Debug)]
 struct Script {
     idempotent: bool,
     seed: u64,
-    /// How long each attempt takes, and what becomes of it.
+    /// The duration of each attempt, and its outcome.
     attempts: Vec<(Ns, Classification)>,
-    /// Once the script is out, the application drops the call: while it waits for an attempt that
-    /// the script does not know, or already in the pause before it.
+    /// After the last outcome the application cancels the call: during a further attempt, or in the
+    /// delay before it.
     drops_in_pause: bool,
 }
 
@@ -52,14 +53,14 @@ fn any_script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// What a side can show of a call: its diary, what it remembered, and when it was over.
+/// The observable result of a call: events, counters and end time.
 struct Played {
     call_log: Vec<(Ns, Event)>,
     counters: CallCounters,
     now: Ns,
 }
 
-/// The driver of a plain policy: it writes itself what the machine would write.
+/// Runs a plain policy on counters, and records the events that a [`Call`] would record.
 fn run_counters(
     policy: &Policy,
     script: &Script,
@@ -101,7 +102,7 @@ fn run_counters(
             Verdict::Retry { after, paid } => {
                 assert!(paid, "a plain policy pays when it decides");
                 let due = now.saturating_add(after);
-                // A pause that is not over yet can be dropped, one that never ends must be.
+                // A delay can be cancelled before it ends, and must be if it never ends.
                 let dropped = attempts.len() == 0 && script.drops_in_pause && after > 0;
                 if dropped || due == NEVER {
                     break (StopReason::Cancelled, None);
@@ -109,7 +110,7 @@ fn run_counters(
                 now = due;
             }
             Verdict::End(stop_reason) => break (stop_reason, Some(attempt)),
-            other => panic!("a plain policy neither asks nor waits for a grant: {other:?}"),
+            other => panic!("a plain policy has no strategy or deferred grant: {other:?}"),
         }
     };
     match stop_reason {
@@ -121,7 +122,7 @@ fn run_counters(
     Played { call_log: std::mem::take(&mut env.call_log), counters, now }
 }
 
-/// The machine, with nothing around it but time.
+/// Runs the same call on the state machine.
 fn run_state_machine(
     policy: &Policy,
     script: &Script,
@@ -135,7 +136,7 @@ fn run_state_machine(
     run(call, env, &script.attempts, script.drops_in_pause, start)
 }
 
-/// Plays what a call meets from now on.
+/// Runs the rest of a call.
 fn run(
     mut call: Call<&Policy, 1>,
     mut env: TestEnvironment<'_>,
@@ -156,7 +157,7 @@ fn run(
             },
             Some(Command::Cancel(_)) => {}
             Some(Command::End(_)) => break,
-            Some(other) => panic!("a plain policy never asks: {other:?}"),
+            Some(other) => panic!("a plain policy has no strategy: {other:?}"),
             None => match call.wake_at() {
                 Some(_) if attempts.len() == 0 && drops_in_pause => {
                     call.cancel(now, &mut env);
@@ -172,7 +173,7 @@ fn run(
     Played { call_log: std::mem::take(&mut env.call_log), counters: *call.counters(), now }
 }
 
-/// How the first attempt of a call begins.
+/// The first outcome of a call.
 #[derive(Clone, Copy, Debug)]
 struct FirstOutcome {
     commits: bool,
@@ -191,7 +192,7 @@ fn any_first_outcome() -> impl Strategy<Value = FirstOutcome> {
     )
 }
 
-/// A machine that is begun with the call.
+/// Creates the state machine at the start of the call.
 fn started_eagerly<'p>(
     policy: &'p Policy,
     params: CallParams,
@@ -246,7 +247,7 @@ proptest! {
         script in any_script(),
         before in 0..3,
     ) {
-        // One with a backoff of its own cannot be made anew of its rules.
+        // A policy with a custom backoff cannot be rebuilt from its rules.
         let policy = Policy::try_new(Rules { transparent_retries, ..*policy.rules() }).unwrap_or(policy);
         let params = CallParams { idempotent: script.idempotent, ..CallParams::default() };
         let FirstOutcome { commits, takes, classification } = first_outcome;
@@ -258,7 +259,7 @@ proptest! {
         let mut env = TestEnvironment::new(&spec, &at_once, script.seed);
         let mut call = started_eagerly(&policy, params, commits, 0, &mut env);
         let mut other = TestEnvironment::new(&spec, &late, script.seed);
-        let mut first = FirstAttempt::of(&policy, params).expect("nothing runs against a clock");
+        let mut first = FirstAttempt::of(&policy, params).expect("no timers");
         if commits {
             first.committed();
         }
@@ -287,7 +288,7 @@ proptest! {
     ) {
         let start = ns(start.min(s(1)));
         let first = policy.first_wake_at(start);
-        // What is due at the start is done when the machine begins.
+        // Timers that are due at the start fire when the state machine is created.
         prop_assume!(first > start);
         let shared = spec.build();
         let mut env = TestEnvironment::new(&spec, &shared, 1);
@@ -321,7 +322,7 @@ proptest! {
         for failure in &failures {
             let one = decide(&policy, &mut counters, failure, Advice::None, now, NEVER, &mut short);
             let two = decide(&policy, &mut other, failure, Advice::None, now, NEVER - 1, &mut long);
-            // Only a delay that ends with time itself meets that deadline.
+            // Only a delay that saturates the clock misses that deadline.
             if two == Verdict::End(StopReason::Deadline) {
                 break;
             }

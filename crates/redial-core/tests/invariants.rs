@@ -1,10 +1,10 @@
-//! Goal: the promises hold for every policy, whatever happens in whatever order.
+//! The invariants of a call hold for every policy and every order of inputs.
 //!
-//! Method: random policies and random events on virtual time, through the machine with one slot
-//! and with all of them. After each step a referee reads the new notes of the diary: one end, every
-//! attempt settled or cancelled once, nothing started after commit, end or deadline, attempts,
-//! delays and limits within their bounds. Beside each throttle runs a plain model of it, and both
-//! must hold the same after each step: what was paid for a retry that never started is back.
+//! Random policies and inputs on virtual time, with one slot and with the maximum. After each step
+//! the checker of `common/invariants.rs` reads the new events: the call ends once, each attempt has
+//! one outcome or is cancelled once, nothing starts after commit, end or deadline, and attempts,
+//! delays and limits are within their bounds. Each throttle is compared with a simple model after
+//! each step, so a refund that is missing or made twice is found.
 //!
 //! Failures shrink to the smallest policy and script; the interesting ones become named tests.
 
@@ -20,15 +20,15 @@ use redial_core::{
     Advice, CallParams, Classification, Directive, Failure, HedgeDelay, Ns, Policy, ns, s,
 };
 
-/// Something that happens to a call. Where it names an attempt, it is one of those that run.
+/// An input of a call. An index selects one of the running attempts.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Time passes, and the driver wakes the machine whenever it asks for that.
+    /// Time advances, and the driver wakes the call on time.
     Pass(Ns),
-    /// Time passes, and the driver is held up.
+    /// Time advances without a wake-up: the driver is late.
     Oversleep(Ns),
     Wake,
-    /// One thing that is due happens, and others of the same moment may come first.
+    /// One timer fires, and other inputs with the same timestamp may come before the next.
     WakeOnce,
     Outcome(usize, Classification),
     Headers(usize),
@@ -38,18 +38,18 @@ enum Event {
     Cancel,
 }
 
-/// How a call that its events have not ended is brought to an end.
+/// How a call ends that is still open after its script.
 #[derive(Clone, Copy, Debug)]
 enum Finish {
-    /// What runs succeeds.
+    /// The running attempts succeed.
     Succeed,
-    /// What runs fails in a way that is retried, until something forbids it.
+    /// The running attempts fail with retryable failures until the call gives up.
     Fail,
-    /// Nothing answers any more: timers alone go on.
+    /// No attempt completes; only timers fire.
     Hang,
-    /// The application drops the call, and the driver tells the machine.
+    /// The application cancels the call, and the driver reports it.
     Cancel,
-    /// The future is dropped, and nobody is told.
+    /// The future is dropped without a report to the state machine.
     Drop,
 }
 
@@ -65,7 +65,7 @@ struct Script {
 
 fn any_event() -> impl Strategy<Value = Event> {
     let span = || any_span().prop_map(ns);
-    // No clock of a driver comes to the moment that never comes.
+    // No clock reaches the end of time.
     let passing = || span().prop_map(|span| span.min(ns(s(1))));
     prop_oneof![
         12 => passing().prop_map(Event::Pass),
@@ -130,7 +130,7 @@ fn any_script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// Plays one call; returns when it was over.
+/// Runs one call; returns its end time.
 fn run<const LIVE: usize>(
     policy: &Policy,
     script: &Script,
@@ -183,7 +183,8 @@ fn happen<const LIVE: usize>(driver: &mut TestDriver<'_, '_, '_, LIVE>, event: &
 }
 
 fn finish<const LIVE: usize>(mut driver: TestDriver<'_, '_, '_, LIVE>, how: Finish) -> Ns {
-    // Unlimited attempts end by time alone, and some failures take none: so many must do.
+    // Unlimited attempts end only by time, and some failures take none, so the number of steps is
+    // bounded.
     for _ in 0..200 {
         if driver.end.is_some() {
             break;
@@ -208,7 +209,7 @@ fn finish<const LIVE: usize>(mut driver: TestDriver<'_, '_, '_, LIVE>, how: Fini
         driver.cancel();
     }
     driver.check_after_end();
-    // An answer of the throttle may still be on its way when nobody waits for it any more.
+    // A deferred answer of the throttle may arrive after the call has stopped waiting for it.
     driver.grant();
     driver.check_after_end();
     driver.now

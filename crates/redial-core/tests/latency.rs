@@ -1,10 +1,10 @@
-//! Goal: a pace follows the quantile that it was asked for, on any distribution, when it changes,
-//! when attempts are cancelled because their hedges won, and under many callers at once; and it
-//! stops hedging where hedges do not win, and there alone.
+//! The latency estimator follows its quantile: for any distribution, after a change of the
+//! distribution, when attempts are cancelled because their hedges won, and with many concurrent
+//! callers. It stops hedging where hedges do not win, and only there.
 //!
-//! Method: latencies with a seed. What is judged is the rank of the estimate: the share of fresh
-//! latencies of the same distribution that stay below it. Calls are played on virtual time, many at
-//! once, and tell the pace what a machine notes.
+//! Latencies are drawn from seeded distributions. The tests check the rank of the estimate: the
+//! share of the distribution below it. Calls run on virtual time, many concurrently, and report the
+//! events that a [`redial_core::Call`] would record.
 #![cfg(not(loom))]
 
 use std::cmp::Reverse;
@@ -22,11 +22,11 @@ const MS: f64 = 1e6;
 /// A distribution of latencies.
 #[derive(Clone, Copy, Debug)]
 enum Latency {
-    /// With this median in ms, and this deviation of the natural logarithm.
+    /// Median in ms, and standard deviation of the natural logarithm.
     Lognormal(f64, f64),
-    /// Some 2 ms, and one in a hundred some 200.
+    /// About 2 ms, and one in a hundred about 200 ms.
     Bimodal,
-    /// All the same.
+    /// Always the same.
     Constant(f64),
 }
 
@@ -47,7 +47,7 @@ impl Latency {
         (millis * MS) as Ns
     }
 
-    /// So many latencies, in order.
+    /// A sorted sample of the distribution.
     fn sorted(self) -> SortedLatencies {
         let mut random = Random::new(99);
         let mut sorted: Vec<_> = (0..KNOWN).map(|_| self.draw(&mut random)).collect();
@@ -58,16 +58,16 @@ impl Latency {
 
 const KNOWN: usize = 200_000;
 
-/// Latencies in order, to find ranks and quantiles in.
+/// A sorted sample, for ranks and quantiles.
 struct SortedLatencies(Vec<Ns>);
 
 impl SortedLatencies {
-    /// The share of latencies that are at most this.
+    /// The share of latencies that are not above this one.
     fn rank(&self, of: Ns) -> f64 {
         self.0.partition_point(|latency| *latency <= of) as f64 / KNOWN as f64
     }
 
-    /// How many octaves an estimate lies above this quantile.
+    /// The distance of the estimate from this quantile, in octaves.
     fn octaves_off(&self, estimator: &LatencyEstimator, quantile: f64) -> f64 {
         let right = self.0[(quantile * KNOWN as f64) as usize] as f64;
         (estimate(estimator) as f64 / right).log2()
@@ -91,7 +91,8 @@ fn record_samples(
     (0..samples).for_each(|_| estimator.record_latency(latency.draw(random)));
 }
 
-/// Asserts that the rank of the estimate is the quantile on average, and where it wanders to.
+/// Asserts that the rank of the estimate equals the quantile on average, and rarely deviates by
+/// more than `within` times the share of the tail.
 fn check(latency: Latency, quantile: f64, within: f64) {
     let rare = 1.0 - quantile;
     let random = &mut Random::new(1);
@@ -106,8 +107,8 @@ fn check(latency: Latency, quantile: f64, within: f64) {
         .collect();
     let mean = ranks.iter().sum::<f64>() / 100.0;
     assert!((mean - quantile).abs() < 0.2 * rare, "{latency:?}, {quantile}: {mean} on average");
-    let astray = ranks.iter().filter(|rank| (**rank - quantile).abs() > within * rare).count();
-    assert!(astray <= 5, "{latency:?}, {quantile}: {astray} of 100 ranks are astray: {ranks:?}");
+    let deviating = ranks.iter().filter(|rank| (**rank - quantile).abs() > within * rare).count();
+    assert!(deviating <= 5, "{latency:?}, {quantile}: {deviating} of 100 ranks deviate: {ranks:?}");
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn latency_estimate_rank_matches_the_quantile() {
         check(Latency::Lognormal(10.0, 1.0), quantile, 1.0);
     }
     check(Latency::Lognormal(0.05, 2.0), 0.99, 1.0);
-    // Where the tail is short, a step of an eighth of an octave crosses more of it.
+    // In a short tail, a step of an eighth of an octave covers more of the distribution.
     check(Latency::Lognormal(30_000.0, 0.5), 0.99, 2.0);
 }
 
@@ -153,7 +154,7 @@ fn latency_share_above_the_estimate_matches_every_distribution() {
 
 #[test]
 fn latency_first_estimate_needs_few_samples() {
-    // 100 samples hold five above the 95th percentile, which is all that there is to know.
+    // 100 samples contain only five above the 95th percentile.
     let latency = Latency::Lognormal(10.0, 1.0);
     let sorted = latency.sorted();
     for (quantile, samples) in [(0.5, 100), (0.9, 100), (0.95, 100), (0.99, 500)] {
@@ -175,7 +176,7 @@ fn latency_change_is_followed_within_the_documented_window() {
         let (known_fast, known_slow) = (fast.sorted(), slow.sorted());
         let estimator = estimator(quantile);
         record_samples(&estimator, fast, 10_000, random);
-        // Ten times is 3.3 octaves, and in the last of them not all latencies lie on one side.
+        // A factor of ten is 3.3 octaves, and during the last one latencies lie on both sides.
         let (up, down) = (6.0 * 8.0 / quantile, 4.0 * 8.0 / (1.0 - quantile));
         record_samples(&estimator, slow, up as usize, random);
         let off = known_slow.octaves_off(&estimator, quantile);
@@ -202,7 +203,7 @@ fn latency_estimate_is_accurate_with_concurrent_callers() {
     assert!((rank - quantile).abs() < 0.05, "{rank}");
 }
 
-/// What became of calls.
+/// The results of a run.
 #[derive(Debug, Default)]
 struct CallStats {
     calls: u32,
@@ -216,7 +217,7 @@ impl CallStats {
     }
 }
 
-/// One of the callers: its lap, and what happens to it next.
+/// One caller: the measurement of its current call, and its next event.
 struct Caller {
     call_latency: CallLatency,
     began: Ns,
@@ -225,8 +226,8 @@ struct Caller {
     winner: u32,
 }
 
-/// Plays calls of so many callers, each of which calls again as soon as it has its answer. The
-/// server says how long an attempt takes that starts at a moment.
+/// Runs concurrent callers, each of which starts its next call as soon as the previous one
+/// completes. `server` returns the duration of an attempt that starts at a given time.
 fn run(
     estimator: &LatencyEstimator,
     callers: usize,
@@ -291,8 +292,8 @@ fn run(
     stats
 }
 
-/// Attempts that are cancelled because their hedges won are those that would have been slowest. They
-/// count, so that the estimate is what it would be without hedges.
+/// Attempts that are cancelled because their hedges won would have been the slowest. They count as
+/// samples, so that the estimate is the same as without hedging.
 #[test]
 fn latency_of_attempts_that_lost_to_hedges_is_counted() {
     for (latency, quantile) in [
@@ -301,8 +302,9 @@ fn latency_of_attempts_that_lost_to_hedges_is_counted() {
         (Latency::Lognormal(10.0, 2.0), 0.95),
         (Latency::Bimodal, 0.98),
     ] {
-        // The more calls are under way in the time that one waits for its hedge, the older is what it
-        // waits for: a memory of 160 calls is short beside the thousands that 300 callers make then.
+        // The more calls run while one waits for its hedge, the older is the estimate that it waits
+        // for: a window of 160 calls is short compared to the thousands that 300 callers make
+        // meanwhile.
         for (callers, within) in [(1, 1.15), (10, 1.2), (300, 1.45)] {
             let random = &mut Random::new(6);
             let estimator = estimator(quantile);
@@ -332,7 +334,7 @@ fn latency_of_hanging_calls_raises_the_delay() {
     let estimator = estimator(0.95);
     record_samples(&estimator, Latency::Constant(10.0), 1_000, &mut Random::new(8));
     let before = estimate(&estimator);
-    // Two hundred calls of one moment hang, and the hedges of all are sent.
+    // Two hundred concurrent calls hang, and all send their hedges.
     let mut counted = 0;
     for _ in 0..200 {
         let mut call_latency = CallLatency::new(estimator.delay());
@@ -341,12 +343,12 @@ fn latency_of_hanging_calls_raises_the_delay() {
         call_latency.record(before, &Event::AttemptStarted { attempt: 2, number: 2 }, &estimator);
         counted += u32::from(estimate(&estimator) != samples);
     }
-    assert!(counted >= 1, "it is heard of at once");
+    assert!(counted >= 1, "the first sample counts at once");
     let raised = estimate(&estimator) as f64 / before as f64;
-    assert!(raised < 1.5, "and no further than what they prove: {raised}");
+    assert!(raised < 1.5, "and only as far as the samples show: {raised}");
 }
 
-/// A server that is slow for a while now and then, whoever is asked.
+/// A server whose replicas are all slow at the same time, periodically.
 fn slow_for_all(now: Ns, random: &mut Random) -> Ns {
     const PERIOD: Ns = 1_000 * 1_000_000;
     const SLOW: Ns = 100 * 1_000_000;
@@ -367,8 +369,8 @@ fn latency_hedging_stops_only_where_hedges_do_not_win() {
     assert!(estimator.read().is_stopped, "{incurable:?}");
     let stopped = run(&estimator, 20, 50_000, |now| slow_for_all(now, random));
     assert!(estimator.read().is_stopped, "{stopped:?}");
-    // What would have hedged is one call in twenty; of those one in sixteen is a probe, sent by all
-    // callers that begin until it is heard of.
+    // One call in twenty would hedge; one in sixteen of those is a probe, sent by all callers that
+    // start before its result is known.
     let probes = 0.05 / f64::from(PROBE_AFTER);
     let share = stopped.share_hedged();
     assert!(share > 0.0 && share < 4.0 * probes, "{share} {stopped:?}");

@@ -1,13 +1,12 @@
-//! Goal: the throttles are exact whatever the scheduler does: no token is lost, granted twice or
-//! seen outside its range, a purse gives back exactly what its call did not use, each place in the
-//! source finds one budget, and a pace hears of everything.
+//! Model tests of the throttles under every schedule: no token is lost, granted twice or observed
+//! outside its range; a permit refunds exactly the tokens that its call did not use; each call site
+//! finds one budget; the latency estimator loses no sample.
 //!
-//! Method: loom plays every interleaving (and every value that a relaxed load may see) of two
-//! users, and of three users those with at most [`PREEMPTIONS`] preemptions, which finds every bug
-//! that so many switches at the worst moments can show. Each model names a one-line change that it
-//! is known to catch.
+//! loom runs every interleaving of two threads, including every value that a relaxed load may
+//! return. With three threads it runs those with at most [`PREEMPTIONS`] preemptions.
 //!
-//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p redial-core --release --test loom`
+//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p redial-core --release --test
+//! loom`
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -20,14 +19,14 @@ use redial_core::{
     Bucket, Cost, Grant, HedgeAt, Kind, LatencyEstimate, LatencyEstimator, Ns, Permit,
 };
 
-/// How often three users may be interrupted, all together.
+/// The total number of preemptions with three threads.
 const PREEMPTIONS: usize = 5;
 
 const COST: Cost = Cost { kind: Kind::Server };
 
 const SECOND: Ns = 1_000_000_000;
 
-/// Ten tokens, 5 for a retry, 1 for a success at the first try; nothing refills them.
+/// Ten tokens without refill; a retry costs 5, success at the first attempt adds 1.
 const FIXED: CostBucketConfig = CostBucketConfig {
     capacity: 10.0,
     refill_per_second: 0.0,
@@ -35,7 +34,7 @@ const FIXED: CostBucketConfig = CostBucketConfig {
     ..CostBucketConfig::STANDARD
 };
 
-/// Runs the users at once on a throttle, and returns what is left when all are done.
+/// Runs the users concurrently on a throttle; returns their results and the tokens left.
 fn left<T: Bucket + Send + Sync + 'static, R: 'static>(
     throttle: T,
     users: Vec<Box<dyn FnOnce(&T) -> R + Send>>,
@@ -43,7 +42,7 @@ fn left<T: Bucket + Send + Sync + 'static, R: 'static>(
     left_at(0, throttle, users)
 }
 
-/// The same, and what is left is that of this moment.
+/// The same, with the tokens left at this time.
 fn left_at<T: Bucket + Send + Sync + 'static, R: 'static>(
     now: Ns,
     throttle: T,
@@ -51,7 +50,7 @@ fn left_at<T: Bucket + Send + Sync + 'static, R: 'static>(
 ) -> (Vec<R>, f64) {
     let throttle = Arc::new(throttle);
     let mut users = users.into_iter();
-    let mine = users.next().expect("somebody uses it");
+    let mine = users.next().expect("at least one user");
     let others: Vec<_> = users
         .map(|user| {
             let throttle = Arc::clone(&throttle);
@@ -64,12 +63,12 @@ fn left_at<T: Bucket + Send + Sync + 'static, R: 'static>(
     (results, left)
 }
 
-/// Every interleaving of two users.
+/// Every interleaving of two threads.
 fn two(model: impl Fn() + Sync + Send + 'static) {
     loom::model(model);
 }
 
-/// The interleavings of three users with few preemptions.
+/// The interleavings of three threads with few preemptions.
 fn three(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
@@ -94,7 +93,7 @@ fn costs(spec: CostBucketConfig) -> CostBucket {
     CostBucket::new(spec).expect("valid")
 }
 
-// Budget.
+// Retry budget.
 
 #[test]
 fn budget_last_token_is_granted_once_to_two_threads() {
@@ -168,12 +167,12 @@ fn budget_concurrent_grant_refund_and_success_all_count() {
     });
 }
 
-/// What one retry takes of a budget.
+/// The withdrawal of one retry from a budget.
 fn one_withdrawal() -> redial_core::Withdrawal {
     redial_core::Withdrawal(1000)
 }
 
-// Tokens.
+// Token bucket.
 
 #[test]
 fn tokens_concurrent_failures_both_drain() {
@@ -238,7 +237,7 @@ fn tokens_concurrent_successes_never_exceed_the_maximum() {
     });
 }
 
-// Costs.
+// Cost bucket.
 
 #[test]
 fn cost_last_tokens_are_granted_to_one_of_two() {
@@ -268,7 +267,7 @@ fn cost_concurrent_debts_are_queued() {
     });
 }
 
-/// Ten tokens that were all taken at moment 0, and of which one comes back per second.
+/// Ten tokens, all withdrawn at time 0, refilled by one per second.
 fn refilling() -> CostBucket {
     let costs = costs(CostBucketConfig { refill_per_second: 1.0, ..FIXED });
     for _ in 0..2 {
@@ -306,7 +305,7 @@ fn cost_refill_counts_a_success_that_reads_no_clock() {
                 }),
             ],
         );
-        // Five came back, one is added, and the retry takes five, in either order.
+        // Five tokens are refilled, one is added, and the retry withdraws five, in either order.
         assert!(matches!(grants[0], Some(Grant::Now(_))));
         assert_eq!(left, 1.0);
     });
@@ -362,15 +361,15 @@ fn cost_concurrent_grant_and_success_both_count() {
     });
 }
 
-// Purse: whole calls, each with its own purse on a throttle that they share.
+// Permits: whole calls with a shared throttle.
 
-/// A call that pays for a retry which never starts.
+/// A call that withdraws tokens for a retry that never starts.
 fn dropped<T: Bucket>(throttle: &T) {
     let mut permit = Permit::new(throttle);
     permit.withdraw(COST, 0);
 }
 
-/// A call that pays for a retry, starts it, and fails.
+/// A call that withdraws tokens for a retry, starts it, and fails.
 fn failed<T: Bucket>(throttle: &T) {
     let mut permit = Permit::new(throttle);
     permit.withdraw(COST, 0);
@@ -378,7 +377,7 @@ fn failed<T: Bucket>(throttle: &T) {
     permit.call_failed();
 }
 
-/// A call that pays for a retry, starts it, and succeeds.
+/// A call that withdraws tokens for a retry, starts it, and succeeds.
 fn retried<T: Bucket>(throttle: &T) {
     let mut permit = Permit::new(throttle);
     permit.withdraw(COST, 0);
@@ -435,23 +434,23 @@ fn permit_calls_are_each_counted_once_by_tokens() {
     });
 }
 
-// Places: the table of which three cells are left under loom, and one that is shared.
+// Call sites: under loom the table has three cells and the shared one.
 
-/// Two copies of one location, and other locations; all ask for the same cell first.
+/// Two copies of one location, and other locations; all have the same first cell.
 const COPY: [usize; 2] = [32, 64];
 const PLACE: [usize; 3] = [96, 128, 160];
-/// What distinguishes the content of the copies from that of the other places.
+/// The content hash of the copies.
 const COPIED: u64 = 9 << 40;
 
-/// The cell of another place.
+/// The cell of another call site.
 fn place(nth: usize) -> usize {
     call_site_cell((nth as u64 + 1) << 40, PLACE[nth])
 }
 
-/// What the users find, run at once.
+/// Runs the users concurrently, and returns the cells that they find.
 fn found<const USERS: usize, R: Send + 'static>(users: [fn() -> R; USERS]) -> Vec<R> {
     let mut users = users.into_iter();
-    let mine = users.next().expect("somebody looks");
+    let mine = users.next().expect("at least one user");
     let others: Vec<_> = users.map(thread::spawn).collect();
     let mut found = vec![mine()];
     found.extend(others.into_iter().map(|other| other.join().expect("no user panics")));
@@ -514,16 +513,16 @@ fn call_site_concurrent_calls_share_one_budget() {
         let other = thread::spawn(withdraw);
         let grants = [withdraw(), other.join().expect("no user panics")];
         assert_eq!((granted(&grants), place.tokens(0)), (2, Some(8.0)));
-        assert_eq!(written_here().tokens(0), Some(10.0), "another place has its own");
+        assert_eq!(written_here().tokens(0), Some(10.0), "another call site has its own");
     });
 }
 
-// Pace.
+// Latency estimator.
 
-/// What a call tells.
+/// A report to the estimator.
 type Record = fn(&LatencyEstimator);
 
-/// What a pace knows after these, told one after the other.
+/// The estimator and its snapshot after these reports, in this order.
 fn estimator_after(records: &[Record]) -> (LatencyEstimator, LatencyEstimate) {
     let estimator = LatencyEstimator::new(HedgeAt::quantile(0.9).samples(1).build());
     estimator.record_latency(1_000_000);
@@ -532,7 +531,7 @@ fn estimator_after(records: &[Record]) -> (LatencyEstimator, LatencyEstimate) {
     (estimator, reading)
 }
 
-/// Tells all of these at once, and checks that the outcome is that of some order.
+/// Runs both reports concurrently, and checks that the result is that of a sequential order.
 fn in_some_order(records: [Record; 2]) {
     let orders = [estimator_after(&records).1, estimator_after(&[records[1], records[0]]).1];
     let estimator = Arc::new(estimator_after(&[]).0);

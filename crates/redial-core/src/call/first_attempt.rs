@@ -72,7 +72,7 @@ impl FirstAttempt {
     {
         let mut call = Call::begin(policy, self.params, now, env);
         let started = call.command(env);
-        debug_assert!(matches!(started, Some(Command::Start(_))), "a call that starts nothing");
+        debug_assert!(matches!(started, Some(Command::Start(_))), "a call without a first attempt");
         if self.committed {
             call.committed(0, now, env);
         }
@@ -111,7 +111,11 @@ mod tests {
         ));
         let mut first = FirstAttempt::of(&policy, CallParams::default()).unwrap();
         first.succeeded(&budget);
-        assert_eq!(budget.tokens(0), Some(9.1), "one was taken, and a success gives a tenth");
+        assert_eq!(
+            budget.tokens(0),
+            Some(9.1),
+            "one token was withdrawn, and success adds a tenth"
+        );
         let call: Call<_, 1> = first.begin(&policy, 0, &mut env);
         assert!(!call.is_committed());
         first.committed();
@@ -119,7 +123,7 @@ mod tests {
         let mut call: Call<_, 1> = first.begin(&policy, 0, &mut env);
         assert!(call.is_committed());
         assert_eq!(call.running_after(0), Some((1, 0)));
-        assert_eq!(call.command(&mut env), None, "the first attempt runs already");
+        assert_eq!(call.command(&mut env), None, "the first attempt has already started");
     }
 
     const COST: crate::Cost = crate::Cost { kind: crate::Kind::Server };

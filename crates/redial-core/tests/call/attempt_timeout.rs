@@ -5,7 +5,8 @@ use super::*;
 // Decision P4.
 #[test]
 fn attempt_timeout_of_zero_still_lets_an_outcome_count() {
-    // Without its turn before the timer, unlimited attempts of this kind would never let time pass.
+    // If outcomes did not come before the timer, unlimited attempts of this kind would keep time
+    // from advancing.
     let rules = Rules {
         attempts: None,
         backoff: Backoff::Constant(Duration::ZERO),
@@ -15,7 +16,7 @@ fn attempt_timeout_of_zero_still_lets_an_outcome_count() {
     };
     retry(rules, |driver| {
         assert!(driver.wake_once());
-        assert_eq!(driver.numbers(), [1, 2], "the first timed out, the second has its turn");
+        assert_eq!(driver.numbers(), [1, 2], "the first timed out, the second is running");
         assert_eq!(driver.call.wake_at(), Some(0));
         driver.report(2, Directive::Succeed);
         assert_eq!(driver.ended(), Some((StopReason::Succeeded, Some(2))));
@@ -53,7 +54,7 @@ fn attempt_timeout_that_is_final_fails_the_call() {
             assert_eq!(driver.ended(), Some((StopReason::NotRetryable, Some(1))));
             assert_eq!((driver.cancels(), driver.env.failed), (vec![(1, 3.0)], count));
         });
-        // What still runs is cancelled, as after any failure that is final (G20).
+        // Running attempts are cancelled, as after any final failure (G20).
         hedge(Rules { hedge: Some(ms(2)), ..rules }, |driver| {
             driver.reach(2);
             driver.wake();
@@ -99,7 +100,7 @@ fn attempt_timeout_applies_after_commit_by_full_replay_buffer() {
     retry(rules, |driver| {
         driver.not_replayable(Some(driver.slot(1)));
         driver.headers(driver.slot(1));
-        assert_eq!(driver.call.wake_at(), None, "its response has begun");
+        assert_eq!(driver.call.wake_at(), None, "its response has started");
     });
 }
 

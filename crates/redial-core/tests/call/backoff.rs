@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn backoff_decorrelated_jitter_ignores_server_hints() {
-    // The second delay is the server's wish, which is not remembered.
+    // The server chooses the second delay, which is not stored as the previous one.
     let rules = Rules {
         jitter: Jitter::Decorrelated,
         hint: HintRule::Within(ms(1000)),

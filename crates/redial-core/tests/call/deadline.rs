@@ -27,8 +27,8 @@ fn deadline_retry_due_at_that_moment_does_not_start() {
     );
 }
 
-/// Whether anything was to be paid for.
-fn asked_the_throttle(driver: &TestDriver<'_, '_, '_, 4>) -> bool {
+/// Whether the call requested a retry or hedge from the throttle.
+fn requested_a_grant(driver: &TestDriver<'_, '_, '_, 4>) -> bool {
     driver.env.call_log.iter().any(|(_, event)| matches!(event, Event::ThrottleAnswered(_)))
 }
 
@@ -59,7 +59,7 @@ fn deadline_moment_starts_no_immediate_attempt() {
                     (vec![0.0], None),
                     "{classification:?}"
                 );
-                assert!(rules.hedge.is_none() || !asked_the_throttle(driver), "{classification:?}");
+                assert!(rules.hedge.is_none() || !requested_a_grant(driver), "{classification:?}");
                 driver.wake();
                 assert_eq!(
                     driver.ended(),
@@ -78,7 +78,7 @@ fn deadline_already_expired_starts_one_attempt_or_none() {
     let zero = Rules { deadline: Some(Duration::ZERO), ..BASE };
     retry(zero, |driver| {
         driver.report(1, Directive::Succeed);
-        assert_eq!(driver.stop_reason(), Some(StopReason::Succeeded), "its outcome was there");
+        assert_eq!(driver.stop_reason(), Some(StopReason::Succeeded), "the outcome was available");
     });
     retry(zero, |driver| {
         driver.wake();
@@ -92,9 +92,9 @@ fn deadline_already_expired_starts_one_attempt_or_none() {
             assert_eq!(driver.starts(), [0.0; 0]);
         },
     );
-    // All hedges would be due at once, and none of them may start, or be paid for.
+    // All hedges would be due immediately; none may start or be charged.
     hedge(Rules { hedge: Some(Duration::ZERO), ..zero }, |driver| {
-        assert!(!asked_the_throttle(driver));
+        assert!(!requested_a_grant(driver));
         driver.wake();
         assert_eq!(
             (driver.stop_reason(), driver.starts()),
@@ -128,11 +128,11 @@ fn deadline_is_waited_for_when_a_hedge_comes_too_late() {
     retry(Rules { transparent_retries: true, ..rules }, |driver| {
         driver.report(1, proven(Proof::Unsent));
         driver.report(2, proven(Proof::Unsent));
-        assert_eq!(driver.ended(), None, "the pause is 10 ms");
+        assert_eq!(driver.ended(), None, "the delay is 10 ms");
         driver.pass(at(5));
         assert_eq!((driver.stop_reason(), driver.now), (Some(StopReason::Deadline), at(5)));
     });
-    // A retry is not.
+    // A retry does not wait.
     retry(rules, |driver| {
         driver.report(1, FAILED);
         assert_eq!(driver.ended(), Some((StopReason::Deadline, Some(1))));

@@ -5,7 +5,8 @@ use super::*;
 // Decision P4.
 #[test]
 fn hedging_start_overtaken_by_a_timeout_is_not_recorded() {
-    // A driver that was held up: the hedge of 5 is due at 10, and the timeout of 7 ends the call.
+    // The driver is late: the hedge of 5 ms is processed at 10 ms, and the timeout of 7 ms ends the
+    // call.
     let rules = Rules {
         attempt_timeout: Some(ms(7)),
         attempt_timeout_action: AttemptTimeoutAction::EndCall,
@@ -44,35 +45,35 @@ fn hedging_starts_after_each_delay_or_all_at_once() {
     });
 }
 
-/// A call that says itself when its hedges follow.
-fn own(hedge: HedgeDelay, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
+/// Runs a call that overrides the hedging delay.
+fn with_hedge_delay(hedge: HedgeDelay, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     let params = CallParams { hedge: Some(hedge), ..CallParams::default() };
     run_call::<4>(HEDGED, params, (Spec::Free, &[]), steps);
 }
 
 #[test]
 fn hedging_delay_of_the_call_overrides_the_policy() {
-    own(HedgeDelay::After(at(3)), |driver| {
+    with_hedge_delay(HedgeDelay::After(at(3)), |driver| {
         driver.pass(at(100));
         assert_eq!(driver.starts(), [0.0, 3.0, 6.0, 9.0]);
     });
-    own(HedgeDelay::After(0), |driver| {
+    with_hedge_delay(HedgeDelay::After(0), |driver| {
         assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0; 4], None));
     });
-    own(HedgeDelay::After(at(3)), |driver| {
+    with_hedge_delay(HedgeDelay::After(at(3)), |driver| {
         driver.reach(1);
         driver.report(1, FAILED);
         driver.reach(2);
         driver.report(2, failed_with(Failure::server().retry_after(ms(20))));
         driver.pass(at(100));
-        assert_eq!(driver.starts(), [0.0, 1.0, 22.0, 25.0], "failures and pushback as ever");
+        assert_eq!(driver.starts(), [0.0, 1.0, 22.0, 25.0], "failures and pushback as usual");
     });
 }
 
 #[test]
 fn hedging_never_by_time_still_follows_failures() {
     for never in [HedgeDelay::Never, HedgeDelay::After(NEVER)] {
-        own(never, |driver| {
+        with_hedge_delay(never, |driver| {
             driver.pass(at(100));
             assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0], None));
             driver.report(1, FAILED);
@@ -152,7 +153,7 @@ fn hedging_returns_the_last_failure_when_all_fail() {
 
 #[test]
 fn hedging_stop_reason_is_the_first_that_stopped_it() {
-    // G22: once the last hedge is sent it is `attempts`, whatever comes later.
+    // G22: once the last hedge has started, the reason is `attempts`, whatever follows.
     let stop = failed_with(Failure::server().stop());
     hedge(Rules { attempts: Some(2), ..HEDGED }, |driver| {
         driver.pass(at(10));
@@ -174,21 +175,21 @@ fn hedging_stop_reason_is_the_first_that_stopped_it() {
         assert_eq!(
             driver.stop_reason(),
             Some(StopReason::Throttled),
-            "refused at 20, before the server spoke"
+            "refused at 20, before the pushback"
         );
     });
 }
 
 #[test]
 fn hedging_starts_are_in_order_when_slots_are_reused() {
-    // Scenarios and statistics name attempts by the order in which they start.
+    // Scenarios and metrics identify attempts by the order in which they start.
     let rules =
         Rules { hedge: Some(Duration::ZERO), attempts: Some(3), transparent_retries: true, ..BASE };
     let (policy, shared) = (policy(rules), Spec::Free.build());
     let mut env = TestEnvironment::with_later(&Spec::Free, &shared, 1, &[false, true]);
     let mut call = Call::<_, 4>::begin(&policy, CallParams::default(), 0, &mut env);
     while call.command(&mut env).is_some() {}
-    // The second waits for its replacement, the first has failed: its slot is free.
+    // The second waits for its transparent retry, the first has failed: its slot is free.
     call.outcome(1, proven(Proof::Unsent), 0, &mut env);
     while call.command(&mut env).is_some() {}
     call.outcome(1, proven(Proof::Unsent), 0, &mut env);
@@ -219,7 +220,7 @@ fn hedging_running_attempts_are_listed_in_start_order() {
             core::iter::successors(next(None), |last| next(Some(*last))).take(5).collect::<Vec<_>>()
         };
         assert_eq!(order(driver), [(1, 0), (2, 1), (3, 2)]);
-        // A replacement takes the lowest slot, and comes last all the same.
+        // A transparent retry reuses the lowest slot, but is last in the order of starts.
         driver.report(1, proven(Proof::Unprocessed));
         assert_eq!(order(driver), [(2, 1), (3, 2), (4, 0)]);
         driver.report(3, FAILED);
@@ -231,7 +232,7 @@ fn hedging_running_attempts_are_listed_in_start_order() {
 
 #[test]
 fn hedging_slot_out_of_range_runs_nothing() {
-    // G2: the most slots that a machine can have.
+    // G2: the maximum number of slots.
     let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(32), ..BASE };
     run_call::<LIVE_MAX>(rules, CallParams::default(), (Spec::Free, &[]), |driver| {
         assert!((0..LIVE_MAX).all(|slot| driver.call.is_running(slot)));
@@ -253,7 +254,7 @@ fn hedging_paid_start_waits_for_pushback() {
     while call.command(&mut env).is_some() {}
     assert!(call.wake_once(at(10), &mut env));
     while call.command(&mut env).is_some() {}
-    // A driver may report two outcomes before it takes what the first one commanded.
+    // A driver may report two outcomes before it takes the command that follows from the first.
     call.outcome(0, FAILED.into(), at(11), &mut env);
     call.outcome(1, failed_with(Failure::server().retry_after(ms(5))), at(11), &mut env);
     assert_eq!((call.command(&mut env), call.wake_at()), (None, Some(at(16))));
@@ -271,7 +272,7 @@ fn hedging_paid_start_is_charged_once() {
     while call.command(&mut env).is_some() {}
     assert!(call.wake_once(at(10), &mut env));
     while call.command(&mut env).is_some() {}
-    // Both failures are answered by the hedge that waits to be taken; the rhythm goes on from there.
+    // The hedge that is ready to start answers both failures; the next delay counts from its start.
     call.outcome(0, FAILED.into(), at(11), &mut env);
     call.outcome(1, FAILED.into(), at(11), &mut env);
     assert_eq!(shared.tokens(0), Some(2.0), "the second attempt, and one hedge");

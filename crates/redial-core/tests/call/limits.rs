@@ -27,7 +27,7 @@ fn limits_hard_allows_delays_that_end_at_it() {
         limited(Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard(35) });
     let expected = (vec![10.0, 10.0, 10.0, 5.0], StopReason::HardLimit);
     assert_eq!(delays(truncate, NO_HINTS), expected);
-    // At the limit itself it ends whatever the delay: even none.
+    // At the limit the call ends even if the delay is zero.
     let none =
         Rules { backoff: Backoff::Table(const { &[ms(30), Duration::ZERO] }), ..limited(hard(30)) };
     assert_eq!(delays(none, NO_HINTS), (vec![30.0], StopReason::HardLimit));
@@ -43,23 +43,23 @@ fn limits_extend_makes_the_last_delay_end_at_hard() {
     };
     let (filled, left) = (vec![10.0, 10.0, 15.0], vec![10.0, 10.0, 10.0]);
     assert_eq!(delays(limited(fill), NO_HINTS), (filled.clone(), StopReason::HardLimit));
-    // With `elapsed`, D + d stands for the next D; failures take no time here, so it is the same.
+    // With `elapsed`, D + d is the next D; failures take no time here, so the result is the same.
     let elapsed = Limits { basis: LimitBasis::Elapsed, ..fill };
     assert_eq!(delays(limited(elapsed), NO_HINTS), (filled, StopReason::HardLimit));
-    // The next would end at the limit itself, which is allowed: nothing is filled before it.
+    // The next delay would end at the limit, which is allowed: this one is not extended.
     let exact = Limits { hard: Some(ms(30)), ..fill };
     assert_eq!(delays(limited(exact), NO_HINTS), (left.clone(), StopReason::HardLimit));
-    // The soft limit would not allow another.
+    // The soft limit allows no further delay.
     let soft = Limits { soft: Some(ms(30)), ..fill };
     assert_eq!(delays(limited(soft), NO_HINTS), (left.clone(), StopReason::SoftLimit));
-    // No attempt would be left for another.
+    // No attempt is left for a further delay.
     let last = Rules { attempts: Some(4), ..limited(fill) };
     assert_eq!(delays(last, NO_HINTS), (left, StopReason::AttemptsExhausted));
 }
 
 #[test]
 fn limits_extend_uses_the_next_base_without_jitter() {
-    // L3: whatever the draws, the next base would not fit, for decorrelated jitter too.
+    // L3: for any draw the next base does not fit, also with decorrelated jitter.
     for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
         let fill = Limits {
             hard: Some(ms(12)),
@@ -85,13 +85,14 @@ fn limits_count_server_hints_but_never_change_them() {
     assert_eq!(delays(limited(limits), &hints), (vec![20.0], StopReason::HardLimit));
     let hints = [Some(20), Some(8), Some(7)];
     assert_eq!(delays(limited(limits), &hints), (vec![20.0, 8.0, 7.0], StopReason::HardLimit));
-    // It is in D: after 20, the backoff's 10 is the last that fits, and is filled up.
+    // The hint counts in D: after 20, the backoff's 10 is the last delay that fits, and is
+    // extended.
     assert_eq!(delays(limited(limits), &[Some(20)]), (vec![20.0, 15.0], StopReason::HardLimit));
 }
 
 #[test]
 fn limits_may_change_a_delay_no_hint_extended() {
-    // L3, S6: the second delay is the backoff's own 10, and is cut or filled like it.
+    // L3, S6: the second delay is the backoff's own 10, so it may be truncated or extended.
     let rules = |limits| Rules { hint: HintRule::Within(ms(5)), ..limited(limits) };
     let hard = |hard| Limits { hard: Some(ms(hard)), ..Limits::NONE };
     let truncate = Limits { over_limit_action: OverLimitAction::TruncateDelay, ..hard(15) };

@@ -62,7 +62,7 @@ fn policy_contradictions_are_rejected_when_built() {
         assert_eq!(Policy::try_new(Rules { backoff, ..BASE }).err(), Some(PolicyError::Factor));
     }
     assert_eq!(Policy::with_table(BASE, []).err(), Some(PolicyError::EmptyTable));
-    // One step away from each, it is a policy.
+    // The nearest valid neighbour of each contradiction.
     let limit = Limits { hard: Some(ms(1)), ..none };
     for rules in [
         limits(Limits { soft: Some(ms(1)), hard: Some(ms(1)), ..none }),
@@ -113,7 +113,8 @@ fn policy_unlimited_attempts_need_delays_that_reach_a_limit() {
     const FROM_ZERO: &[Duration] = &[Duration::ZERO, ms(10)];
     const ZERO: Backoff = Backoff::Constant(Duration::ZERO);
     assert_eq!(Policy::try_new(endless).err(), None);
-    // Decorrelated jitter grows from the first delay: three times nothing is nothing.
+    // Decorrelated jitter grows by a factor of up to 3 from the first delay; from zero it stays
+    // zero.
     let decorrelated = Rules { jitter: Jitter::Decorrelated, ..endless };
     let table = Rules { backoff: Backoff::Table(FROM_ZERO), ..endless };
     assert_eq!(Policy::try_new(decorrelated).err(), None);
@@ -131,7 +132,7 @@ fn policy_unlimited_attempts_need_delays_that_reach_a_limit() {
     ];
     for rules in refused {
         assert_eq!(Policy::try_new(rules).err(), Some(PolicyError::Unlimited), "{rules:?}");
-        // A deadline or the clock ends them all the same.
+        // A deadline or an elapsed limit ends the attempts in any case.
         let ends = [
             Rules { deadline: Some(ms(1)), ..rules },
             Rules { limits: Limits { basis: LimitBasis::Elapsed, ..rules.limits }, ..rules },
@@ -156,7 +157,7 @@ fn policy_unlimited_attempts_allow_shrinking_delays_that_reach_a_limit() {
     let (half, three_quarters) = (fading(0.5), fading(0.75));
     const ENDS_IN_NOTHING: &[Duration] = &[ms(5), ms(5), Duration::ZERO];
     let table = [
-        // 100 + 50 + 25 ms; all of them are less than 200 ms, if only by a nanosecond.
+        // 100 + 50 + 25 ms; the infinite sum stays just below 200 ms.
         (rules(half, Jitter::None, ms(175)), true),
         (rules(half, Jitter::None, ms(200)), false),
         (rules(half, Jitter::Half, ms(175)), true),
@@ -173,7 +174,7 @@ fn policy_unlimited_attempts_allow_shrinking_delays_that_reach_a_limit() {
         (rules(Backoff::Table(ENDS_IN_NOTHING), Jitter::Decorrelated, ms(11)), true),
         (Rules { uses_strategy: true, ..rules(half, Jitter::None, ms(175)) }, false),
         (Rules { numbering: Numbering::Attempts, ..rules(half, Jitter::None, ms(175)) }, false),
-        // Either limit ends it, and the smaller one is reached first.
+        // Either limit ends the attempts, and the smaller one is reached first.
         (
             Rules {
                 limits: Limits { hard: Some(ms(1000)), ..soft(ms(175)) },
@@ -188,7 +189,7 @@ fn policy_unlimited_attempts_allow_shrinking_delays_that_reach_a_limit() {
             },
             true,
         ),
-        // Three times nothing is nothing, be it the first delay or the cap.
+        // Decorrelated jitter stays at zero if the first delay or the cap is zero.
         (
             rules(
                 Backoff::Exponential { first: ms(1), factor: 0.5, cap: Some(Duration::ZERO) },
@@ -197,7 +198,7 @@ fn policy_unlimited_attempts_allow_shrinking_delays_that_reach_a_limit() {
             ),
             false,
         ),
-        // Nobody counts for ever.
+        // The sum is checked for a bounded number of delays.
         (rules(fading(0.999_999), Jitter::None, ms(1_000_000)), false),
     ];
     for (rules, ends) in table {
@@ -206,10 +207,10 @@ fn policy_unlimited_attempts_allow_shrinking_delays_that_reach_a_limit() {
             assert_eq!(Policy::with_table(rules, entries).is_ok(), ends, "{rules:?}");
         }
     }
-    // What repeats for ever gets there, whatever jitter leaves of it.
+    // A last entry that repeats reaches the limit with any jitter.
     let full = rules(half, Jitter::Full, ms(5));
     assert_eq!(Policy::with_table(full, [Duration::ZERO, ms(1)]).err(), None);
-    // The thousandth delay is looked at, and none after it.
+    // The check includes the thousandth delay, and none after it.
     for (zeros, ends) in [(999, true), (1000, false)] {
         let mut entries = vec![Duration::ZERO; zeros];
         entries.extend([ms(5), Duration::ZERO]);

@@ -17,7 +17,7 @@ fn pushback_is_exact_and_restarts_the_backoff_series() {
         (made, stop_reason),
         (vec![10.0, 20.0, 3.0, 10.0, 20.0, 40.0, 80.0], StopReason::SoftLimit)
     );
-    // Elsewhere it neither advances the series nor stops it; by attempt, it goes on.
+    // By default a hint does not advance the series; numbered by attempts, it does.
     let numbered = |numbering| Rules { numbering, ..rules };
     let (made, _) = delays(numbered(Numbering::Delays), &[None, Some(3)]);
     assert_eq!(made[..4], [10.0, 3.0, 20.0, 40.0]);
@@ -50,13 +50,13 @@ fn pushback_is_not_shortened_by_another_failure() {
         driver.report(2, FAILED);
         assert_eq!(driver.starts(), [0.0, 10.0]);
         driver.pass(at(60));
-        assert_eq!(driver.starts(), [0.0, 10.0, 60.0, 70.0], "then the usual rhythm");
+        assert_eq!(driver.starts(), [0.0, 10.0, 60.0, 70.0], "then the usual delay");
     });
 }
 
 #[test]
 fn pushback_later_one_replaces_the_earlier_one() {
-    // G18: whether it is sooner or later, or at once.
+    // G18: a sooner, later or immediate one.
     for (second, third_start) in [(80, 90.0), (5, 15.0), (0, 10.0)] {
         hedge(HEDGED, |driver| {
             driver.reach(10);
@@ -73,24 +73,25 @@ fn pushback_later_one_replaces_the_earlier_one() {
 
 #[test]
 fn pushback_keeps_a_hedge_waiting_for_the_throttle() {
-    // G18 with S5: what is paid for waits for its debt and for the server, whichever is later.
+    // G18 with S5: a granted hedge waits for its debt and for the pushback, whichever is later.
     let spec = Spec::Costs(COSTS);
     for (pushback, third_start) in [(3, 15), (25, 35)] {
         let rules = Rules { hedge: Some(ms(5)), ..BASE };
         run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
-            // Sent at 5 for 10 tokens, and again at 10, when 5 are back and 5 are owed until 15.
+            // The first hedge withdraws 10 tokens at 5 ms; the second at 10 ms finds 5 and owes 5
+            // until 15 ms.
             driver.reach(10);
             driver.wake();
             assert_eq!((driver.starts(), driver.call.wake_at()), (vec![0.0, 5.0], Some(at(15))));
             driver.report(1, FAILED);
-            assert_eq!(driver.call.wake_at(), Some(at(15)), "a failure does not pay the debt");
+            assert_eq!(driver.call.wake_at(), Some(at(15)), "a failure does not shorten the wait");
             driver.report(2, failed_with(Failure::server().retry_after(ms(pushback))));
             assert_eq!(driver.call.wake_at(), Some(at(third_start)));
             assert!(driver.next_timer());
             assert_eq!(driver.starts().len(), 3);
         });
     }
-    // The same, while the throttle's answer is on its way.
+    // The same while the throttle's answer is deferred.
     let spec = Spec::Budget { reserve: 1.0, ratio: 0.0 };
     run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
         driver.reach(10);
@@ -100,7 +101,11 @@ fn pushback_keeps_a_hedge_waiting_for_the_throttle() {
         driver.grant();
         assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 0.0));
         driver.pass(at(18));
-        assert_eq!(driver.starts(), [0.0, 30.0], "paid once, sent when the server wants it");
+        assert_eq!(
+            driver.starts(),
+            [0.0, 30.0],
+            "charged once, started at the time of the pushback"
+        );
     });
 }
 

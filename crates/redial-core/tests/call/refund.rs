@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Where a retry is paid for and waits at moment 0.
+/// Runs a call whose first retry is paid for and waits at time 0.
 fn waiting(rules: Rules, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 1>)) {
     let spec = Spec::Budget { reserve: 2.0, ratio: 0.0 };
     run_call(rules, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
-        assert_eq!(driver.tokens(), 1.0, "a retry is paid for when it is decided");
+        assert_eq!(driver.tokens(), 1.0, "a retry is charged when it is decided");
         steps(driver);
     });
 }
@@ -63,7 +63,7 @@ fn refund_is_not_made_for_a_started_retry() {
 
 #[test]
 fn refund_when_debt_would_exceed_the_deadline() {
-    // 10 ms of backoff fit before the deadline; what the bucket adds to them does not.
+    // 10 ms of backoff fit before the deadline; with the debt they do not.
     for (charge_at, moment, left) in
         [(ChargeAt::Decision, 0, -10.0), (ChargeAt::AfterBackoff, 10, 0.0)]
     {
@@ -91,7 +91,7 @@ fn refund_of_a_grant_that_arrives_too_late() {
     for (i, way) in ways.into_iter().enumerate() {
         run_call::<4>(HEDGED, CallParams::default(), (spec, &[true]), |driver| {
             driver.pass(at(10));
-            assert!(driver.awaiting.is_some(), "the hedge is asked for");
+            assert!(driver.awaiting.is_some(), "the hedge has requested its grant");
             way(driver);
             driver.grant();
             if driver.end.is_none() {
@@ -118,10 +118,11 @@ fn refund_of_hedge_waiting_for_debt_when_call_ends() {
     for (i, way) in ways.into_iter().enumerate() {
         let rules = Rules { hedge: Some(Duration::ZERO), ..BASE };
         run_call::<4>(rules, CallParams::default(), (spec, &[]), |driver| {
-            // The second took all there was; the third is lent what comes back in 10 ms.
+            // The second attempt withdrew all tokens; the third borrows the tokens of the next 10
+            // ms.
             assert_eq!((driver.starts(), driver.tokens()), (vec![0.0, 0.0], -10.0));
             way(driver);
-            // S3: a success gives back what the second took as well.
+            // S3: success also refunds the tokens of the second attempt.
             let expected =
                 if driver.stop_reason() == Some(StopReason::Succeeded) { 10.0 } else { 0.0 };
             assert_eq!(driver.tokens(), expected, "way {i}");
@@ -129,8 +130,8 @@ fn refund_of_hedge_waiting_for_debt_when_call_ends() {
     }
 }
 
-/// A hedged call whose driver takes one start of a moment, so that something else comes before the
-/// next one; the budget holds four.
+/// Runs a hedged call whose driver takes one start at a time, so that another input comes before
+/// the next; the budget holds four.
 fn one_at_a_time(delay: Duration, steps: impl FnOnce(&mut TestDriver<'_, '_, '_, 4>)) {
     let spec = Spec::Budget { reserve: 4.0, ratio: 0.0 };
     let rules = Rules { hedge: Some(delay), deadline: Some(ms(100)), ..BASE };
@@ -142,7 +143,7 @@ fn one_at_a_time(delay: Duration, steps: impl FnOnce(&mut TestDriver<'_, '_, '_,
     driver.drop_call();
 }
 
-/// Every way in which a call can end before the driver takes the next start.
+/// All ways in which a call can end before the driver takes the next start.
 const ENDS: [fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
     |driver| driver.report(1, Directive::Succeed),
     |driver| driver.report(1, Directive::Fail),
@@ -157,7 +158,11 @@ const ENDS: [fn(&mut TestDriver<'_, '_, '_, 4>); 4] = [
 fn refund_is_not_needed_for_hedges_never_started() {
     for (i, end) in ENDS.into_iter().enumerate() {
         one_at_a_time(Duration::ZERO, |driver| {
-            assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 4.0), "the first is free");
+            assert_eq!(
+                (driver.starts(), driver.tokens()),
+                (vec![0.0], 4.0),
+                "the first attempt costs nothing"
+            );
             end(driver);
             assert!(driver.end.is_some(), "way {i}");
             assert_eq!((driver.starts(), driver.tokens()), (vec![0.0], 4.0), "way {i}");
@@ -166,17 +171,17 @@ fn refund_is_not_needed_for_hedges_never_started() {
     }
     one_at_a_time(Duration::ZERO, |driver| {
         driver.oversleep(0);
-        assert!(!driver.wake_once(), "nothing is due; the second is taken");
+        assert!(!driver.wake_once(), "no timer is due; the second starts");
         assert_eq!((driver.starts().len(), driver.tokens()), (2, 3.0));
         driver.report(2, Directive::Fail);
         assert_eq!((driver.starts().len(), driver.tokens()), (2, 3.0));
-        assert_eq!(driver.cancels(), [(1, 0.0)], "what never started is not cancelled");
+        assert_eq!(driver.cancels(), [(1, 0.0)], "an attempt that never started is not cancelled");
     });
 }
 
 #[test]
 fn refund_of_hedge_paid_but_not_started() {
-    // The second attempt fails, and the hedge that answers it is paid for and not taken.
+    // The second attempt fails, and the hedge that follows is paid for but not taken.
     let policy = policy(Rules { hedge: Some(ms(10)), deadline: Some(ms(100)), ..BASE });
     let shared = Shared::Budget(RetryBudget::try_new(4.0, 0.0).unwrap());
     let ends: [fn(&mut Call<&Policy, 4>, &mut TestEnvironment<'_>); 4] = [
@@ -193,13 +198,13 @@ fn refund_of_hedge_paid_but_not_started() {
         while call.command(&mut env).is_some() {}
         assert_eq!((call.started(), shared.tokens(0)), (2, Some(3.0)));
         call.outcome(1, FAILED.into(), at(11), &mut env);
-        assert_eq!((call.started(), shared.tokens(0)), (2, Some(2.0)), "paid, and to be taken");
+        assert_eq!((call.started(), shared.tokens(0)), (2, Some(2.0)), "paid, and ready to start");
         end(&mut call, &mut env);
         assert_eq!((call.started(), shared.tokens(0)), (2, Some(3.0)), "way {i}");
         let command = call.command(&mut env);
         assert!(matches!(command, Some(Command::Cancel(0) | Command::End(_))), "way {i}");
         drop(env);
-        // The second attempt was used; the next call finds a full budget again.
+        // Returns the token of the second attempt, so that the next iteration has a full budget.
         shared.refund(redial_core::Withdrawal(1000));
     }
 }

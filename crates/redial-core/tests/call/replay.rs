@@ -59,7 +59,7 @@ fn replay_limit_between_attempts_makes_the_next_one_last() {
 #[test]
 fn replay_limit_starts_the_pending_attempt_due_first() {
     let rules = |delay| Rules { hedge: Some(ms(delay)), transparent_retries: true, ..BASE };
-    // A replacement is due at 10; a hedge before it, with it, or after it.
+    // A transparent retry is due at 10 ms; a hedge is due before it, with it, or after it.
     for (delay, start, number) in [(4, 4.0, 2), (10, 10.0, 1), (30, 10.0, 1)] {
         hedge(rules(delay), |driver| {
             driver.report(1, proven(Proof::Unsent));
@@ -75,7 +75,7 @@ fn replay_limit_starts_the_pending_attempt_due_first() {
 
 #[test]
 fn replay_limit_keeps_transparent_retry_when_hedge_is_refused() {
-    // G24 with G14: the hedge is judged when it is due, and what is outstanding goes on.
+    // G24 with G14: the hedge requests its grant when it is due; pending attempts continue.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
     let rules = Rules { hedge: Some(ms(4)), transparent_retries: true, ..BASE };
     let (shared, mut model) = (spec.build(), Model::new(spec));

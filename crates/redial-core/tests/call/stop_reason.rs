@@ -2,7 +2,7 @@
 
 use super::*;
 
-// Decision P9.
+// Decision P9: all reasons at once, then without the first, without the first two, and so on.
 #[test]
 fn stop_reason_is_the_first_that_applies() {
     let order = [
@@ -52,7 +52,8 @@ fn stop_reason_is_the_first_that_applies() {
             decide(&policy(rules), &mut counters, &failure, advice, at(20), deadline, &mut env);
         assert_eq!(verdict, Verdict::End(expected));
 
-        // A draw is used once the reasons up to `attempts` are ruled out, the throttle is last.
+        // A number is drawn only after the reasons up to `attempts` are ruled out; the throttle is
+        // last.
         let draw =
             env.call_log.iter().filter(|(_, event)| matches!(event, Event::RandomDraw(_))).count();
         assert_eq!(draw, usize::from(first > 4), "{expected:?}");

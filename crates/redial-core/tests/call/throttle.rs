@@ -41,13 +41,13 @@ fn throttle_budget_charges_retries_and_hedges_and_success_refills() {
         driver.pass(at(30));
         assert_eq!((driver.starts(), driver.tokens()), (vec![0.0, 10.0, 20.0], 0.0));
         driver.report(2, Directive::Succeed);
-        assert_eq!(driver.tokens(), 0.1, "once per call, whatever was taken");
+        assert_eq!(driver.tokens(), 0.1, "once per call, for any number of withdrawals");
     });
 }
 
 #[test]
 fn throttle_cost_success_refunds_last_retry_or_adds_one() {
-    // S3, without a refill to keep the numbers apart.
+    // S3, without a refill, so that the amounts are distinct.
     let spec = Spec::Costs(CostBucketConfig {
         capacity: 50.0,
         refill_per_second: 0.0,
@@ -70,20 +70,21 @@ fn throttle_cost_success_refunds_last_retry_or_adds_one() {
         driver.pass(at(10));
         driver.report(3, Directive::Succeed);
     });
-    assert_eq!(left, 40.0, "10 and 5 were taken, the 5 are back");
+    assert_eq!(left, 40.0, "10 and 5 were withdrawn, the 5 are refunded");
     let left = call(&|driver| {
         driver.report(1, FAILED);
         driver.pass(at(10));
         driver.report(2, Directive::Fail);
     });
-    assert_eq!(left, 35.0, "failure gives nothing back");
+    assert_eq!(left, 35.0, "failure refunds nothing");
     let left = call(&|driver| driver.report(1, Directive::Succeed));
     assert_eq!(left, 36.0);
 }
 
 #[test]
 fn throttle_cost_success_refunds_last_hedge_whichever_won() {
-    // S3, S4, S9: a hedge that a failure sends costs its kind, one that its delay sends a timeout.
+    // S3, S4, S9: a hedge after a failure costs by its kind, one after the hedging delay as a
+    // timeout.
     let spec = Spec::Costs(CostBucketConfig {
         capacity: 50.0,
         refill_per_second: 0.0,
@@ -92,22 +93,22 @@ fn throttle_cost_success_refunds_last_hedge_whichever_won() {
     });
     run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.pass(at(10));
-        assert_eq!(driver.tokens(), 40.0, "its delay sent it");
+        assert_eq!(driver.tokens(), 40.0, "started by the hedging delay");
         driver.report(2, FAILED);
-        assert_eq!(driver.tokens(), 35.0, "a server's failure sent it");
+        assert_eq!(driver.tokens(), 35.0, "started by a server failure");
         driver.report(1, Directive::Succeed);
         assert_eq!(driver.tokens(), 40.0);
     });
     run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, failed_with(Failure::server().retry_after(ms(1))));
         driver.pass(at(1));
-        assert_eq!(driver.tokens(), 40.0, "a hint sent it");
+        assert_eq!(driver.tokens(), 40.0, "started by a hint");
     });
 }
 
 #[test]
 fn throttle_cost_empty_bucket_lends_in_order_of_arrival() {
-    // S5: one token comes back per millisecond.
+    // S5: one token is refilled per millisecond.
     let costs = CostBucket::new(CostBucketConfig { server: 4.0, ..COSTS }).unwrap();
     let cost = Cost { kind: Kind::Server };
     let wait = |now| match costs.withdraw(cost, now) {
@@ -116,9 +117,9 @@ fn throttle_cost_empty_bucket_lends_in_order_of_arrival() {
         other => panic!("{other:?}"),
     };
     assert_eq!((wait(0), wait(0)), (0, 0));
-    // Empty means less than the cost: 2 are left, and only the other 2 are waited for.
+    // "Empty" means less than the cost: 2 tokens are left, and the caller waits for the other 2.
     assert_eq!((wait(0), wait(0)), (at(2), at(6)));
-    assert_eq!(wait(at(1)), at(10), "whoever comes later is served later");
+    assert_eq!(wait(at(1)), at(10), "later requests wait longer");
     assert_eq!(costs.tokens(at(1)), Some(10.0 - 20.0 + 1.0));
 }
 
@@ -135,8 +136,8 @@ fn throttle_cost_refund_by_others_does_not_shorten_waits() {
         assert_eq!(driver.call.wake_at(), Some(at(10)));
         shared.refund(theirs);
         driver.other_call_refunded(Kind::Server);
-        assert_eq!(driver.call.wake_at(), Some(at(10)), "fixed when it was taken");
-        assert_eq!(driver.tokens(), 0.0, "the next in line finds it");
+        assert_eq!(driver.call.wake_at(), Some(at(10)), "fixed at the withdrawal");
+        assert_eq!(driver.tokens(), 0.0, "available to the next request");
     });
 }
 
@@ -144,7 +145,7 @@ fn throttle_cost_refund_by_others_does_not_shorten_waits() {
 fn throttle_cost_bucket_that_does_not_lend_refuses() {
     // S5.
     let spec = Spec::Costs(CostBucketConfig { empty: WhenEmpty::Fail, server: 6.0, ..COSTS });
-    // 4 are left of 10; the pause brings 1 back, or the 2 that are needed.
+    // 4 of 10 tokens are left; the delay refills 1, or the 2 that are needed.
     for (pause, stop_reason) in [(1, Some(StopReason::Throttled)), (2, None)] {
         let rules = Rules { backoff: Backoff::Constant(ms(pause)), ..BASE };
         run_call::<1>(rules, CallParams::default(), (spec, &[]), |driver| {
@@ -164,7 +165,7 @@ fn throttle_cost_bucket_that_does_not_lend_refuses() {
 
 #[test]
 fn throttle_debt_is_waited_for_before_or_after_backoff() {
-    // S2: 10 tokens are owed at 0; after 10 ms they have come back.
+    // S2: 10 tokens are owed at time 0 and paid after 10 ms.
     for (charge_at, second) in [(ChargeAt::Decision, 20.0), (ChargeAt::AfterBackoff, 10.0)] {
         with_debt(Rules { charge_at, ..BASE }, 1, |driver| {
             driver.report(1, FAILED);
@@ -172,7 +173,7 @@ fn throttle_debt_is_waited_for_before_or_after_backoff() {
             assert_eq!(driver.starts(), [0.0, second], "{charge_at:?}");
         });
     }
-    // Asked after the backoff, it can still owe something: the bucket adds what is missing then.
+    // Charged after the backoff, a debt can remain: the bucket adds the remaining wait.
     with_debt(Rules { charge_at: ChargeAt::AfterBackoff, ..BASE }, 2, |driver| {
         driver.report(1, FAILED);
         driver.pass(at(20));
@@ -207,7 +208,8 @@ fn throttle_tokens_count_a_failure_before_comparing() {
 
 #[test]
 fn throttle_tokens_drain_once_per_failure() {
-    // G13: the last attempt, one after the commit, "do not retry", and one that is not listed.
+    // G13: the last attempt, a failure after the commit, "do not retry", and a status that is not
+    // listed.
     let spec = Spec::Tokens { max: 100.0, ratio: 0.1 };
     let drains = Classification { drains: true, ..Directive::Fail.into() };
     let table: [(&str, Rules, bool, Classification, f64); 6] = [
@@ -228,7 +230,7 @@ fn throttle_tokens_drain_once_per_failure() {
             assert_eq!(driver.tokens(), left, "{name}");
         });
     }
-    // A strategy that is asked about it makes it no second failure.
+    // Asking a strategy does not count the failure twice.
     run_call::<1>(
         Rules { uses_strategy: true, ..BASE },
         CallParams::default(),
@@ -243,7 +245,7 @@ fn throttle_tokens_drain_once_per_failure() {
 
 #[test]
 fn throttle_tokens_decide_when_a_hedge_is_due() {
-    // G14: both the failure that sends it and whatever others did before count.
+    // G14: the failure that starts the hedge counts, and so do earlier failures of other calls.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
     run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.reach(10);
@@ -253,7 +255,7 @@ fn throttle_tokens_decide_when_a_hedge_is_due() {
         assert_eq!(
             (driver.starts().len(), driver.ended()),
             (2, None),
-            "the outstanding one goes on"
+            "the running attempt continues"
         );
         assert_eq!(driver.call.wake_at(), None, "a refused hedge ends hedging");
         driver.report(2, Directive::Succeed);
@@ -261,11 +263,7 @@ fn throttle_tokens_decide_when_a_hedge_is_due() {
     });
     run_call::<4>(HEDGED, CallParams::default(), (spec, &[]), |driver| {
         driver.report(1, FAILED);
-        assert_eq!(
-            driver.ended(),
-            Some((StopReason::Throttled, Some(1))),
-            "nothing is outstanding"
-        );
+        assert_eq!(driver.ended(), Some((StopReason::Throttled, Some(1))), "no attempt is running");
     });
 }
 

@@ -5,7 +5,7 @@ use super::*;
 // Decision P4.
 #[test]
 fn timers_due_together_fire_by_number_and_hedge_last() {
-    // At 20 the first two attempts and the timer of the next hedge are due in one moment.
+    // At 20 ms the attempt timeout and the timer of the next hedge are due together.
     let rules = Rules { attempt_timeout: Some(ms(20)), hedge: Some(ms(20)), ..BASE };
     hedge(rules, |driver| {
         driver.reach(20);
@@ -17,7 +17,7 @@ fn timers_due_together_fire_by_number_and_hedge_last() {
             .iter()
             .position(|event| matches!(event, Event::AttemptStarted { attempt: 2, .. }));
         assert!(timed_out.unwrap() < started.unwrap());
-        // The hedge that its failure sends at once takes the place of the one that was due.
+        // The hedge that follows the failure replaces the one that was due.
         assert_eq!(driver.starts(), [0.0, 20.0]);
     });
 }
@@ -42,14 +42,14 @@ fn timers_fire_in_order_of_time_then_number() {
             "the last failure (G21)"
         );
     });
-    // A driver that was held up catches up in the order of the moments.
+    // A late driver catches up in order of time.
     hedge(Rules { hedge: Some(ms(5)), ..rules }, |driver| {
         driver.pass(at(15));
         driver.oversleep(at(100));
         driver.wake();
         assert_eq!(timed_out(driver), [1, 2, 3, 4]);
     });
-    // One at a time: what another outcome does in between comes first.
+    // One timer at a time: an outcome in between comes first.
     hedge(Rules { hedge: Some(Duration::ZERO), ..rules }, |driver| {
         driver.reach(20);
         assert!(driver.wake_once());

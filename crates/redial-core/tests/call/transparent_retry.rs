@@ -2,19 +2,19 @@
 
 use super::*;
 
-const REPLACES: Rules = Rules { transparent_retries: true, ..BASE };
+const TRANSPARENT: Rules = Rules { transparent_retries: true, ..BASE };
 
 #[test]
 fn transparent_retry_of_unprocessed_is_immediate_once_per_call() {
     // G26.
-    retry(REPLACES, |driver| {
+    retry(TRANSPARENT, |driver| {
         driver.report(1, proven(Proof::Unprocessed));
         assert_eq!((driver.starts(), driver.numbers()), (vec![0.0, 0.0], vec![1, 1]));
         driver.report(2, proven(Proof::Unprocessed));
         assert_eq!(driver.call.wake_at(), Some(at(10)), "the second time it is a failure");
     });
-    // One time for all hedges together.
-    hedge(Rules { hedge: Some(Duration::ZERO), ..REPLACES }, |driver| {
+    // Once for all hedges together.
+    hedge(Rules { hedge: Some(Duration::ZERO), ..TRANSPARENT }, |driver| {
         driver.report(1, proven(Proof::Unprocessed));
         driver.report(2, proven(Proof::Unprocessed));
         assert_eq!(driver.numbers(), [1, 2, 3, 4, 1]);
@@ -23,8 +23,8 @@ fn transparent_retry_of_unprocessed_is_immediate_once_per_call() {
 
 #[test]
 fn transparent_retry_of_unsent_backs_off_a_thousand_times() {
-    // G27: at once, then 10 ms, doubled up to 1 s; then the failure counts.
-    retry(REPLACES, |driver| {
+    // G27: immediately, then after 10 ms, doubled up to 1 s; then the failure counts.
+    retry(TRANSPARENT, |driver| {
         let mut pauses = Vec::new();
         for attempt in 1..=1000 {
             let before = driver.now;
@@ -46,7 +46,7 @@ fn transparent_retry_of_unsent_backs_off_a_thousand_times() {
 #[test]
 fn transparent_retry_count_is_shared_by_all_hedges() {
     // G28.
-    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(2), ..REPLACES };
+    let rules = Rules { hedge: Some(Duration::ZERO), attempts: Some(2), ..TRANSPARENT };
     hedge(rules, |driver| {
         driver.report(1, proven(Proof::Unsent));
         assert_eq!(driver.starts(), [0.0, 0.0, 0.0], "the first is at once");
@@ -57,7 +57,7 @@ fn transparent_retry_count_is_shared_by_all_hedges() {
             "the second is not, though of another hedge"
         );
         driver.report(3, FAILED);
-        assert_eq!(driver.ended(), None, "the replacement is still to come");
+        assert_eq!(driver.ended(), None, "the transparent retry is pending");
         driver.pass(at(10));
         assert_eq!(driver.numbers(), [1, 2, 1, 2]);
         driver.report(4, FAILED);
@@ -67,9 +67,9 @@ fn transparent_retry_count_is_shared_by_all_hedges() {
 
 #[test]
 fn transparent_retry_uses_no_attempt_token_or_policy() {
-    // G29: a call without a policy is one attempt and no more.
+    // G29: a call without a policy has a single attempt.
     let spec = Spec::Tokens { max: 2.0, ratio: 0.1 };
-    let rules = Rules { attempts: Some(1), ..REPLACES };
+    let rules = Rules { attempts: Some(1), ..TRANSPARENT };
     run_call::<1>(rules, CallParams::default(), (spec, &[]), |driver| {
         let pushed_back = Classification {
             directive: Directive::Retry(Failure::client().at(Stage::Unsent).retry_after(ms(77))),
@@ -89,7 +89,7 @@ fn transparent_retry_uses_no_attempt_token_or_policy() {
 fn transparent_retry_stops_after_commit_or_when_disabled() {
     // G26, G28, G29.
     for proof in [Proof::Unsent, Proof::Unprocessed] {
-        retry(REPLACES, |driver| {
+        retry(TRANSPARENT, |driver| {
             driver.headers(0);
             driver.report(1, proven(proof));
             assert_eq!(driver.ended(), Some((StopReason::Committed, Some(1))));
@@ -103,9 +103,9 @@ fn transparent_retry_stops_after_commit_or_when_disabled() {
 
 #[test]
 fn transparent_retry_is_allowed_for_non_idempotent_calls() {
-    // G29 with P8: the proof is that it did not run.
+    // G29 with P8: the proof shows that the attempt did not run.
     let once = CallParams { idempotent: false, ..CallParams::default() };
-    run_call::<1>(REPLACES, once, (Spec::Free, &[]), |driver| {
+    run_call::<1>(TRANSPARENT, once, (Spec::Free, &[]), |driver| {
         driver.report(1, proven(Proof::Unprocessed));
         driver.report(2, Directive::Succeed);
         assert_eq!(driver.ended(), Some((StopReason::Succeeded, Some(2))));

@@ -1,5 +1,5 @@
-//! A driver on virtual time: it does to a machine what a real one does, or what a careless one
-//! might, and has the referee read the diary after each step.
+//! A driver on virtual time. It behaves like a real driver, or like a careless one, and checks the
+//! invariants after each step.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use redial_core::{
 use super::invariants::InvariantChecker;
 use super::{Model, Shared, Spec, TestEnvironment};
 
-/// The most timers on the way to a moment; more would mean that time does not pass.
+/// The maximum number of timers before a point in time; more means that time does not advance.
 const TIMERS_MAX: usize = 10_000;
 
-/// One call on virtual time.
+/// Drives one call on virtual time.
 pub(crate) struct TestDriver<'p, 't, 'm, const LIVE: usize> {
     policy: &'p Policy,
     pub(crate) call: Call<&'p Policy, LIVE>,
@@ -23,11 +23,11 @@ pub(crate) struct TestDriver<'p, 't, 'm, const LIVE: usize> {
     invariants: InvariantChecker<'p>,
     read: usize,
     pub(crate) now: Ns,
-    /// What the driver runs: attempts by slot.
+    /// The running attempts by slot.
     pub(crate) running: [Option<u32>; LIVE],
-    /// Starts that a script has not looked at yet.
+    /// Starts that the test has not processed yet.
     pub(crate) started: Vec<Start>,
-    /// Attempts that were handed out, in order.
+    /// Attempts in the order of their start commands.
     start_order: Vec<u32>,
     pub(crate) asking: Option<Failure>,
     pub(crate) awaiting: Option<Cost>,
@@ -35,17 +35,17 @@ pub(crate) struct TestDriver<'p, 't, 'm, const LIVE: usize> {
     starts: Starts,
 }
 
-/// How a driver takes the starts of one moment.
+/// How the driver takes several starts with the same timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// All of them, before anything else happens.
+    /// All of them before any other input.
     All,
-    /// One; then something else happens before the next.
+    /// One; another input comes before the next.
     One,
 }
 
 impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
-    /// Begins a call.
+    /// Starts a call.
     pub(crate) fn begin(
         policy: &'p Policy,
         params: CallParams,
@@ -56,7 +56,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         TestDriver::begin_taking(Starts::All, policy, params, now, env, model)
     }
 
-    /// Begins a call whose driver takes the starts of one moment like this.
+    /// Starts a call with a driver that takes starts in this way.
     pub(crate) fn begin_taking(
         starts: Starts,
         policy: &'p Policy,
@@ -87,13 +87,13 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         driver
     }
 
-    /// The slots in which attempts run.
+    /// The slots of running attempts.
     pub(crate) fn slots(&self) -> Vec<usize> {
         (0..LIVE).filter(|&slot| self.running[slot].is_some()).collect()
     }
 
     pub(crate) fn outcome(&mut self, slot: usize, classification: impl Into<Classification>) {
-        assert!(self.running[slot].take().is_some(), "the test reports what does not run");
+        assert!(self.running[slot].take().is_some(), "the attempt is not running");
         self.call.outcome(slot, classification.into(), self.now, &mut self.env);
         self.run_commands();
     }
@@ -104,25 +104,26 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         self.run_commands();
     }
 
-    /// The application wrote too much. The driver names who it was written to, if anybody.
+    /// Reports that the request exceeds the replay buffer; `slot` is the attempt that received most
+    /// of it.
     pub(crate) fn not_replayable(&mut self, slot: Option<usize>) {
         self.call.not_replayable(slot, self.now, &mut self.env);
         self.run_commands();
     }
 
     pub(crate) fn wake(&mut self) {
-        // What starts now is not due now: each slot is once, and so is what it brings about. Only an
-        // attempt that may take no time at all has a timer for this very moment.
+        // A new attempt has no timer that is due now, so each slot fires at most once, and so does
+        // the timer that follows it. The exception is an attempt timeout of zero.
         let at_once = self.policy.rules().attempt_timeout == Some(Duration::ZERO);
         for _ in 0..2 * LIVE + 2 {
             if !self.wake_once() {
                 return;
             }
         }
-        assert!(at_once || self.end.is_some(), "something is due again and again");
+        assert!(at_once || self.end.is_some(), "timers fire without end");
     }
 
-    /// Of all that is due, one thing happens; false if nothing is due.
+    /// Fires one timer that is due; returns whether there was one.
     pub(crate) fn wake_once(&mut self) -> bool {
         let something = self.call.wake_once(self.now, &mut self.env);
         self.run_commands();
@@ -135,7 +136,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         self.run_commands();
     }
 
-    /// The throttle's answer that was announced comes now, whether or not it is still wanted.
+    /// Delivers the deferred answer of the throttle, even if the call no longer waits for it.
     pub(crate) fn grant(&mut self) {
         let Some(cost) = self.awaiting.take() else { return };
         let grant = self.env.shared().withdraw(cost, self.now);
@@ -152,13 +153,13 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
     pub(crate) fn cancel(&mut self) {
         self.call.cancel(self.now, &mut self.env);
         self.run_commands();
-        assert!(self.end.is_some(), "a dropped call ends");
+        assert!(self.end.is_some(), "a cancelled call ends");
     }
 
-    /// Lets time pass, and comes back whenever the machine asks for it.
+    /// Advances time, and wakes the call whenever a timer is due.
     pub(crate) fn pass(&mut self, span: Ns) {
         let until = self.now.saturating_add(span);
-        // An attempt that may take no time, repeated without a pause, would keep time from passing.
+        // Immediate retries with an attempt timeout of zero would keep time from advancing.
         for _ in 0..64 {
             match self.call.wake_at() {
                 Some(at) if at <= until => {
@@ -174,8 +175,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         self.oversleep(until - self.now);
     }
 
-    /// Goes to a moment, in so many milliseconds since the origin: earlier timers are over, those of
-    /// the moment itself are still to come.
+    /// Advances to a time in milliseconds: earlier timers have fired, those of that time have not.
     pub(crate) fn reach(&mut self, millis: u64) {
         let moment = super::at(millis);
         assert!(moment >= self.now, "time does not go back");
@@ -189,7 +189,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         panic!("time does not pass");
     }
 
-    /// The moments at which attempts started, in milliseconds.
+    /// The start times of the attempts, in milliseconds.
     pub(crate) fn starts(&self) -> Vec<f64> {
         let started = |(at, event): &(Ns, Event)| {
             matches!(event, Event::AttemptStarted { .. }).then_some(*at as f64 / 1e6)
@@ -206,7 +206,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         self.env.call_log.iter().filter_map(number).collect()
     }
 
-    /// The attempts that were cancelled, and when, in milliseconds.
+    /// The cancelled attempts with the time in milliseconds.
     pub(crate) fn cancels(&self) -> Vec<(u32, f64)> {
         let cancelled = |(at, event): &(Ns, Event)| match event {
             Event::AttemptCancelled { attempt } => Some((*attempt, *at as f64 / 1e6)),
@@ -215,45 +215,45 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         self.env.call_log.iter().filter_map(cancelled).collect()
     }
 
-    /// Somebody else took from the same throttle.
+    /// Applies a withdrawal by another call to the model.
     pub(crate) fn other_call_withdrew(&mut self, kind: Kind, grant: Grant) {
         self.model.withdraw(kind, self.now, grant);
     }
 
-    /// Somebody else gave back to the same throttle.
+    /// Applies a refund by another call to the model.
     pub(crate) fn other_call_refunded(&mut self, kind: Kind) {
         self.model.refund(kind, self.now);
     }
 
-    /// Why the call ended, and whose outcome is handed on.
+    /// Why the call ended, and the attempt with the result.
     pub(crate) fn ended(&self) -> Option<(StopReason, Option<u32>)> {
         self.end.map(|end| (end.stop_reason, end.attempt))
     }
 
-    /// What is left in the throttle now.
+    /// The tokens left in the throttle.
     pub(crate) fn tokens(&self) -> f64 {
-        self.env.shared().tokens(self.now).expect("this throttle counts")
+        self.env.shared().tokens(self.now).expect("this throttle has tokens")
     }
 
-    /// Reports the outcome of the attempt that started as this one.
+    /// Reports the outcome of an attempt, by its position in the order of starts.
     pub(crate) fn report(&mut self, attempt: u32, classification: impl Into<Classification>) {
         let slot = self.running.iter().position(|running| *running == Some(attempt));
-        self.outcome(slot.expect("the test reports what does not run"), classification);
+        self.outcome(slot.expect("the attempt is not running"), classification);
     }
 
-    /// The slot of the attempt that started as this one.
+    /// The slot of an attempt, by its position in the order of starts.
     pub(crate) fn slot(&self, attempt: u32) -> usize {
         let slot = self.running.iter().position(|running| *running == Some(attempt));
         slot.expect("it runs")
     }
 
-    /// Lets time pass without coming back: a driver that was held up.
+    /// Advances time without waking the call, like a driver that is late.
     pub(crate) fn oversleep(&mut self, span: Ns) {
         self.invariants.punctual &= span == 0;
         self.now = self.now.saturating_add(span);
     }
 
-    /// Goes to the next moment that the machine asks for; false if there is none.
+    /// Advances to the next timer; returns whether there was one.
     pub(crate) fn next_timer(&mut self) -> bool {
         let Some(at) = self.call.wake_at() else { return false };
         self.now = self.now.max(at);
@@ -261,7 +261,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         true
     }
 
-    /// The future is dropped: the machine hears nothing of it, the world is dropped with it (P6).
+    /// Drops the call without telling the state machine; its environment is dropped as well (P6).
     pub(crate) fn drop_call(mut self) {
         if self.end.is_none() {
             self.invariants.refund(self.now, self.model);
@@ -271,7 +271,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         assert_tokens(shared, self.model, now);
     }
 
-    /// Whatever comes after the end changes nothing.
+    /// Checks that inputs after the end change nothing.
     pub(crate) fn check_after_end(&mut self) {
         let end = self.end.expect("every call ends");
         let length = self.env.call_log.len();
@@ -283,18 +283,18 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         assert!(!self.call.wake_once(self.now.saturating_add(1), &mut self.env));
         self.call.cancel(self.now, &mut self.env);
         assert_eq!(self.call.command(&mut self.env), None, "a command after the end");
-        assert_eq!(self.env.call_log.len(), length, "a note after the end");
+        assert_eq!(self.env.call_log.len(), length, "an event after the end");
         assert_eq!(self.call.end(), Some(end));
         assert_tokens(self.env.shared(), self.model, self.now);
     }
 
-    /// Carries out the commands, and has everything checked.
+    /// Runs the commands, and checks all invariants.
     fn run_commands(&mut self) {
         while let Some(command) = self.call.command(&mut self.env) {
             assert_eq!(self.end, None, "{command:?} after the end");
             self.run_command(command);
             let waits = self.starts == Starts::One && matches!(command, Command::Start(_));
-            // What the commit of a sealed call cancels is cancelled at once.
+            // Cancellations caused by the commit must be taken together with it.
             if waits && !self.call.is_committed() {
                 break;
             }
@@ -302,7 +302,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         self.check();
     }
 
-    /// The referee reads what was noted, and compares it with the machine and the throttle.
+    /// Checks the new events, and compares them with the state machine and the throttle.
     fn check(&mut self) {
         let events = &self.env.call_log[self.read..];
         self.invariants.read(events, &mut self.env.asked, self.model);
@@ -310,15 +310,18 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
         let invariants = &self.invariants;
         assert_eq!(self.env.failed, invariants.counted, "each failure is counted once (G13)");
         let paid = invariants.numbers.saturating_sub(1);
-        assert_eq!(self.env.started, paid, "each retry and hedge starts once, a first try never");
+        assert_eq!(
+            self.env.started, paid,
+            "each retry and hedge starts once, a first attempt never"
+        );
         let running: Vec<_> = self.slots();
-        assert_eq!(running.len(), invariants.running(), "driver and diary disagree");
+        assert_eq!(running.len(), invariants.running(), "the driver and the events disagree");
         for slot in 0..LIVE {
             assert_eq!(self.call.is_running(slot), self.running[slot].is_some(), "slot {slot}");
         }
         assert_eq!(self.call.started() as usize, invariants.started());
         let all = (1..=self.call.started()).eq(self.start_order.iter().copied());
-        assert!(all, "a start that the driver never took");
+        assert!(all, "a start without a command");
         assert_eq!(self.call.counters().attempts, invariants.numbers);
         assert_tokens(self.env.shared(), self.model, self.now);
         match (self.call.end(), invariants.end) {
@@ -328,16 +331,16 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
                 assert!(!running.is_empty() || waits || timer.is_some() || self.never_comes());
             }
             (Some(end), Some((stop_reason, attempt))) => {
-                assert_eq!(self.end, Some(end), "the end was not handed out");
+                assert_eq!(self.end, Some(end), "the driver did not get the end");
                 assert_eq!((end.stop_reason, end.attempt), (stop_reason, attempt));
                 assert_eq!(self.call.wake_at(), None, "an ended call has a timer");
                 assert!(running.is_empty());
             }
-            other => panic!("machine and diary disagree: {other:?}"),
+            other => panic!("the state machine and the events disagree: {other:?}"),
         }
     }
 
-    /// Whether the next attempt is so far away that its moment never comes (P2).
+    /// Whether the next attempt is scheduled so late that the clock saturates (P2).
     fn never_comes(&self) -> bool {
         let rules = self.policy.rules();
         rules.hedge.is_some()
@@ -352,19 +355,22 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
     fn run_command(&mut self, command: Command) {
         match command {
             Command::Cancel(slot) => {
-                assert!(self.running[slot].take().is_some(), "cancels what does not run");
+                assert!(
+                    self.running[slot].take().is_some(),
+                    "cancels an attempt that is not running"
+                );
             }
             Command::Start(start) => {
-                assert_eq!(self.running[start.slot], None, "a slot for two");
+                assert_eq!(self.running[start.slot], None, "two attempts in one slot");
                 let in_order = self.start_order.last().is_none_or(|last| *last < start.attempt);
-                assert!(in_order, "starts are handed out in their order");
+                assert!(in_order, "starts come in order");
                 self.running[start.slot] = Some(start.attempt);
                 self.start_order.push(start.attempt);
                 self.started.push(start);
             }
             Command::Ask(failure) => self.asking = Some(failure),
             Command::Await(cost) => {
-                assert_eq!(Some(cost), self.env.last_cost, "the throttle was asked for another");
+                assert_eq!(Some(cost), self.env.last_cost, "another request than the last one");
                 self.awaiting = Some(cost);
             }
             Command::End(end) => {
@@ -380,7 +386,7 @@ impl<'p, 't, 'm, const LIVE: usize> TestDriver<'p, 't, 'm, LIVE> {
     }
 }
 
-/// The bucket holds what the model says.
+/// Asserts that the throttle holds the tokens that the model expects.
 #[track_caller]
 fn assert_tokens(shared: &Shared, model: &mut Model, now: Ns) {
     let (real, expected) = (shared.tokens(now), model.tokens(now));

@@ -1,4 +1,4 @@
-//! Throttles that can be made twice, and a world that keeps a diary.
+//! Throttles that can be built twice, and an environment that records events.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl Spec {
         }
     }
 
-    /// The least and the most that may ever be in it; a bucket that lends has no least.
+    /// The smallest and largest number of tokens; a bucket that lends has no minimum.
     pub(crate) fn range(&self) -> (f64, f64) {
         match *self {
             Spec::Free => (0.0, 0.0),
@@ -86,31 +86,31 @@ impl Bucket for Shared {
     }
 }
 
-/// The world of one call: its dealings, watched, with draws from a seed and a diary.
+/// The environment of one call: seeded draws, recorded events and counts of all requests.
 pub(crate) struct TestEnvironment<'t> {
     env: CallEnvironment<&'t Shared, Random>,
     range: (f64, f64),
-    /// Everything that happened, in order.
+    /// All events, in order.
     pub(crate) call_log: Vec<(Ns, Event)>,
-    /// What the throttle was asked for; one for each note of a grant.
+    /// Requests to the throttle; one for each recorded answer.
     pub(crate) asked: VecDeque<Cost>,
-    /// What it was asked for last.
+    /// The last request to the throttle.
     pub(crate) last_cost: Option<Cost>,
     /// How many failures were counted.
     pub(crate) failed: u32,
-    /// How many retries and hedges used what was taken for them.
+    /// How many retries and hedges started.
     pub(crate) started: u32,
-    /// Which of the throttle's answers come later; when the list is out, none.
+    /// Which answers of the throttle are deferred; after the end of the list none is.
     later: VecDeque<bool>,
 }
 
 impl<'t> TestEnvironment<'t> {
-    /// A world whose throttle answers at once.
+    /// An environment whose throttle answers at once.
     pub(crate) fn new(spec: &Spec, shared: &'t Shared, seed: u64) -> Self {
         TestEnvironment::with_later(spec, shared, seed, &[])
     }
 
-    /// A world whose throttle answers later where the list says so.
+    /// An environment whose throttle defers the answers that the list marks.
     pub(crate) fn with_later(spec: &Spec, shared: &'t Shared, seed: u64, later: &[bool]) -> Self {
         TestEnvironment {
             env: CallEnvironment::new(shared, Random::new(seed)),
@@ -124,7 +124,7 @@ impl<'t> TestEnvironment<'t> {
         }
     }
 
-    /// The throttle behind the dealings.
+    /// The throttle.
     pub(crate) fn shared(&self) -> &'t Shared {
         self.env.throttle()
     }
@@ -185,7 +185,7 @@ impl Environment for TestEnvironment<'_> {
     fn record(&mut self, at: Ns, event: Event) {
         let tokens = self.shared().tokens(at).unwrap_or(0.0);
         let (least, most) = self.range;
-        // A cost bucket counts in whole units of its own; a millionth of a token covers their rounding.
+        // A cost bucket counts in integer units; a millionth of a token covers the rounding.
         let fits = least - 1e-6 <= tokens && tokens <= most;
         assert!(fits, "{tokens} tokens in a bucket of {most}");
         self.call_log.push((at, event));

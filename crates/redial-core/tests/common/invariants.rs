@@ -1,7 +1,7 @@
-//! Reads a diary as it is written, and knows what must never be in it.
+//! Checks the invariants of a call from its events.
 //!
-//! It knows the decisions, not the machine: everything is judged from the policy, the notes and the
-//! costs that the throttle was asked for.
+//! The checker implements the decisions independently of the state machine: it uses the policy, the
+//! events and the requests to the throttle.
 
 use std::collections::VecDeque;
 
@@ -14,62 +14,62 @@ use redial_core::{
 use super::Model;
 use super::series::{ExpectedDelay, Series, limited};
 
-/// What became of an attempt.
+/// The state of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum AttemptState {
     Running,
-    /// It took longer than its own timeout, and is about to be cancelled.
+    /// It exceeded the attempt timeout, and is about to be cancelled.
     TimedOut,
-    /// It has an outcome that can be handed on.
+    /// It has an outcome that can be the result.
     Settled,
     Cancelled,
 }
 
-/// A grant that no start has used yet.
+/// A grant whose retry or hedge has not started.
 #[derive(Clone, Copy, Debug)]
 struct PendingGrant {
     kind: Kind,
-    /// When the debt behind it is paid.
+    /// When its debt is paid.
     ready: Ns,
 }
 
-/// The referee of one call.
+/// The invariant checker of one call.
 #[derive(Debug)]
 pub(crate) struct InvariantChecker<'p> {
     policy: &'p Policy,
-    live: usize,
+    slots: usize,
     uses_strategy: bool,
-    /// The call's own word on its hedges, and whether it was noted.
+    /// The hedging delay of the call, and whether it was recorded.
     hedge: Option<HedgeDelay>,
     hedge_recorded: bool,
-    /// Whether the driver comes back at the very moment that it was told.
+    /// Whether the driver wakes the call exactly on time.
     pub(crate) punctual: bool,
     start: Ns,
     deadline: Ns,
     idempotent: bool,
     last: Ns,
     attempts: Vec<AttemptState>,
-    /// Attempts that count: the highest number.
+    /// The highest attempt number.
     pub(crate) numbers: u32,
-    /// The number that each attempt has.
+    /// The number of each attempt.
     number_of: Vec<u32>,
-    /// Replacements that wait: their number, and when they are due.
+    /// Pending transparent retries: their number, and when they are due.
     pending_retries: Vec<(u32, Ns)>,
     unsent: u32,
     unprocessed: u32,
     committed: Option<u32>,
-    /// The response of an attempt has begun.
+    /// Whether the response of an attempt has started.
     pub(crate) response_started: bool,
     not_replayable: bool,
     pending: Option<PendingGrant>,
     used: Option<Kind>,
     refused: bool,
-    /// A grant was announced, and has not come yet.
+    /// Whether a deferred answer is outstanding.
     announced: bool,
     /// A debt that the next delay includes.
     debt: Ns,
     waited: Ns,
-    /// When the next retry may start, and how long after its grant.
+    /// When the next retry may start, and its delay after the grant.
     due: Option<Ns>,
     after: Ns,
     asked: bool,
@@ -78,18 +78,18 @@ pub(crate) struct InvariantChecker<'p> {
     fatal: Option<u32>,
     succeeded: Option<u32>,
     stop_seen: bool,
-    /// What the next delay is computed from.
+    /// The state from which the next delay is computed.
     series: Series,
     pub(crate) counted: u32,
     pub(crate) end: Option<(StopReason, Option<u32>)>,
 }
 
 impl<'p> InvariantChecker<'p> {
-    /// A referee of a call that a machine with so many slots plays.
-    pub(crate) fn new(policy: &'p Policy, live: usize, params: CallParams) -> Self {
+    /// A checker for a call with this many slots.
+    pub(crate) fn new(policy: &'p Policy, slots: usize, params: CallParams) -> Self {
         InvariantChecker {
             policy,
-            live,
+            slots,
             uses_strategy: params.uses_strategy || policy.rules().uses_strategy,
             hedge: params.hedge,
             hedge_recorded: false,
@@ -132,12 +132,12 @@ impl<'p> InvariantChecker<'p> {
         self.attempts.len()
     }
 
-    /// How many attempts run.
+    /// How many attempts are running.
     pub(crate) fn running(&self) -> usize {
         self.attempts.iter().filter(|state| **state == AttemptState::Running).count()
     }
 
-    /// Reads what was written; `costs` are what the throttle was asked for.
+    /// Checks new events; `costs` are the requests to the throttle.
     pub(crate) fn read(
         &mut self,
         events: &[(Ns, Event)],
@@ -168,7 +168,7 @@ impl<'p> InvariantChecker<'p> {
                 self.idempotent = idempotent;
             }
             Event::HedgeDelay(hedge) => {
-                assert_eq!(self.hedge, Some(hedge), "what the terms say is noted as they say it");
+                assert_eq!(self.hedge, Some(hedge), "the hedging delay is recorded as given");
                 assert!(self.attempts.is_empty() && !self.not_replayable && !self.hedge_recorded);
                 self.hedge_recorded = true;
             }
@@ -190,12 +190,12 @@ impl<'p> InvariantChecker<'p> {
             }
             Event::AttemptTimedOut { attempt } => {
                 let timeout = self.policy.rules().attempt_timeout;
-                assert!(timeout.is_some(), "a timeout out of nowhere");
+                assert!(timeout.is_some(), "a timeout without an attempt timeout");
                 self.settle(attempt, AttemptState::TimedOut);
                 assert_eq!(
                     next,
                     Some(Event::AttemptCancelled { attempt }),
-                    "it is stopped at once"
+                    "it is cancelled at once"
                 );
                 assert!(!self.response_started, "a timeout after the response has begun");
                 match self.policy.rules().attempt_timeout_action {
@@ -213,7 +213,7 @@ impl<'p> InvariantChecker<'p> {
             }
             Event::AttemptCancelled { attempt } => {
                 let state = &mut self.attempts[attempt as usize - 1];
-                // One that timed out has a failure to hand on, though it was stopped.
+                // An attempt that timed out has a failure as its result, although it was cancelled.
                 match state {
                     AttemptState::Running => *state = AttemptState::Cancelled,
                     AttemptState::TimedOut => *state = AttemptState::Settled,
@@ -225,7 +225,7 @@ impl<'p> InvariantChecker<'p> {
                 assert_eq!(self.series.draw.replace(u), None, "one draw for each delay");
             }
             Event::ThrottleAnswered(grant) => {
-                let cost = costs.pop_front().expect("a grant that nobody asked for");
+                let cost = costs.pop_front().expect("a grant without a request");
                 self.read_grant(at, grant, cost, model);
             }
             Event::StrategyAsked(failure) => {
@@ -248,7 +248,7 @@ impl<'p> InvariantChecker<'p> {
                 self.committed = Some(attempt);
             }
             Event::NotReplayable => {
-                assert!(!self.not_replayable, "sealed twice");
+                assert!(!self.not_replayable, "recorded as not replayable twice");
                 self.not_replayable = true;
             }
             Event::CallEnded { stop_reason, attempt } => {
@@ -267,13 +267,13 @@ impl<'p> InvariantChecker<'p> {
         assert_eq!(attempt as usize, self.attempts.len(), "attempts are named in order");
         assert_eq!(self.committed, None, "a start after the commit");
         assert!(first || at < self.deadline, "a start at the deadline");
-        assert!(self.running() <= self.live, "more attempts than slots");
+        assert!(self.running() <= self.slots, "more attempts than slots");
         if number <= self.numbers {
             let waiting = self.pending_retries.iter().position(|(of, _)| *of == number);
-            let waiting = waiting.expect("a number twice without a replacement");
+            let waiting = waiting.expect("a number reused without a transparent retry");
             let (_, due) = self.pending_retries.swap_remove(waiting);
-            assert!(at >= due, "a replacement before its pause is over");
-            assert!(!self.punctual || at == due, "a replacement after its pause is over");
+            assert!(at >= due, "a transparent retry before its delay is over");
+            assert!(!self.punctual || at == due, "a transparent retry after its delay is over");
             return;
         }
         self.numbers += 1;
@@ -283,9 +283,9 @@ impl<'p> InvariantChecker<'p> {
         if first {
             return;
         }
-        let paid = self.pending.take().expect("a retry or hedge that nobody paid for");
+        let paid = self.pending.take().expect("a retry or hedge without a grant");
         self.used = Some(paid.kind);
-        assert_eq!(self.hedge.is_some(), self.hedge_recorded, "the diary has what the terms say");
+        assert_eq!(self.hedge.is_some(), self.hedge_recorded, "the hedging delay is recorded");
         match self.hedge {
             Some(hedge) if rules.hedge.is_some() && self.failure.is_none() => {
                 let HedgeDelay::After(delay) = hedge else { panic!("a hedge by time") };
@@ -296,7 +296,7 @@ impl<'p> InvariantChecker<'p> {
         }
         assert!(at >= paid.ready, "a retry or hedge before its debt is paid");
         if rules.hedge.is_none() {
-            let due = self.due.take().expect("a retry that nobody decided on").max(paid.ready);
+            let due = self.due.take().expect("a retry that was not scheduled").max(paid.ready);
             assert!(at >= due, "a retry before its delay is over");
             assert!(!self.punctual || at == due, "a retry after its delay is over");
             assert_eq!(self.running(), 1, "a retry beside another attempt");
@@ -347,7 +347,7 @@ impl<'p> InvariantChecker<'p> {
         }
     }
 
-    /// A delay that was decided on: L1 to L3, the cap, hints and advice.
+    /// Checks a scheduled delay: L1 to L3, the cap, hints and advice.
     fn read_delay(&mut self, at: Ns, after: Ns, failure: Failure) {
         let rules = self.policy.rules();
         self.due = Some(at.saturating_add(after));
@@ -458,7 +458,7 @@ impl<'p> InvariantChecker<'p> {
             StopReason::NotIdempotent => assert!(!self.idempotent),
             StopReason::ServerRefused => assert!(self.stop_seen),
             StopReason::AttemptsExhausted if hedged => {
-                assert!(self.numbers >= rules.attempts.unwrap().min(self.live as u32));
+                assert!(self.numbers >= rules.attempts.unwrap().min(self.slots as u32));
             }
             StopReason::AttemptsExhausted => assert_eq!(Some(self.numbers), rules.attempts),
             StopReason::SoftLimit => assert!(spent >= ns(rules.limits.soft.unwrap())),
@@ -466,21 +466,22 @@ impl<'p> InvariantChecker<'p> {
             StopReason::Throttled => assert!(self.refused),
             _ => {}
         }
-        // P6 and S3: what never started is back, and a success gives back what was last used.
+        // P6 and S3: withdrawals of retries that never started are refunded, and success refunds
+        // the last one.
         self.refund(at, model);
         if stop_reason == StopReason::Succeeded {
             model.succeeded(self.used, at);
         }
     }
 
-    /// What was taken for a retry that never started is back (P6).
+    /// Refunds a retry that never started (P6).
     pub(crate) fn refund(&mut self, at: Ns, model: &mut Model) {
         if let Some(payment) = self.pending.take() {
             model.refund(payment.kind, at);
         }
     }
 
-    /// A grant came for which there is no use any more; it is held until the call ends.
+    /// A grant arrived too late; its tokens are held until the call ends.
     pub(crate) fn late_grant(&mut self, at: Ns, grant: Grant, cost: Cost, model: &mut Model) {
         model.withdraw(cost.kind, at, grant);
         if let Grant::Now(_) | Grant::After(..) = grant {

@@ -1,6 +1,5 @@
-//! What the tests of the core share: random policies and outcomes, throttles that can be made
-//! twice, a world that keeps a diary, a referee that knows the promises, and a driver on virtual
-//! time.
+//! Shared by the tests of this crate: random policies and outcomes, throttles that can be built
+//! twice, an environment that records events, an invariant checker, and a driver on virtual time.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of this")]
 
 mod driver;
@@ -20,12 +19,12 @@ pub(crate) use policies::{
 
 use redial_core::{Ns, Policy, Rules, ms, ns};
 
-/// So many milliseconds as a span of the machine.
+/// Milliseconds as [`Ns`].
 pub(crate) const fn at(millis: u64) -> Ns {
     ns(ms(millis))
 }
 
-/// The rules as a policy; a test that writes contradictions finds out here.
+/// A policy from valid rules.
 #[track_caller]
 pub(crate) fn policy(rules: Rules) -> Policy {
     Policy::try_new(rules).expect("the test's own rules are valid")

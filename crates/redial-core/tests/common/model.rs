@@ -1,12 +1,12 @@
-//! A throttle as the decisions describe it: plain numbers, one thread, no cleverness.
+//! A single-threaded model of each throttle, written from the decisions with plain numbers.
 
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 use redial_core::{Grant, Kind, Ns};
 
 use super::Spec;
 
-/// What a bucket must hold. Tokens and budgets count in thousandths, which are exact; a cost
-/// bucket in tokens, which are compared to within a millionth.
+/// The expected content of a throttle. Token buckets and budgets count in thousandths, which are
+/// exact; a cost bucket counts in tokens, which are compared to within a millionth.
 #[derive(Debug)]
 pub(crate) struct Model {
     spec: Spec,
@@ -28,7 +28,7 @@ impl Model {
         Model { spec, left, at: 0 }
     }
 
-    /// What must be left now, in tokens.
+    /// The expected tokens.
     pub(crate) fn tokens(&mut self, now: Ns) -> Option<f64> {
         match self.spec {
             Spec::Free => None,
@@ -40,14 +40,14 @@ impl Model {
         }
     }
 
-    /// A failure was counted (G11).
+    /// Counts a failure (G11).
     pub(crate) fn failed(&mut self) {
         if let Spec::Tokens { .. } = self.spec {
             self.left = (self.left - 1000.0).max(0.0);
         }
     }
 
-    /// The throttle answered; checks that it had to answer so.
+    /// Checks an answer of the throttle.
     pub(crate) fn withdraw(&mut self, kind: Kind, now: Ns, grant: Grant) {
         match self.spec {
             Spec::Free => assert!(matches!(grant, Grant::Now(_)), "{grant:?}"),
@@ -85,7 +85,7 @@ impl Model {
         self.left -= cost;
     }
 
-    /// What was taken for a retry that never started is back (P6).
+    /// Refunds a retry that never started (P6).
     pub(crate) fn refund(&mut self, kind: Kind, now: Ns) {
         match self.spec {
             Spec::Free | Spec::Tokens { .. } => {}
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// A call succeeded; `used` is what its last retry or hedge was charged for.
+    /// Counts a success; `used` is the kind that its last retry or hedge was charged for.
     pub(crate) fn succeeded(&mut self, used: Option<Kind>, now: Ns) {
         match self.spec {
             Spec::Free => {}

@@ -1,7 +1,7 @@
 //! Random policies, throttles and outcomes.
 //!
-//! Spans come from a short list, so that timers, deadlines and outcomes often meet in one moment;
-//! now and then one is as small or as large as a span can be.
+//! Durations come from a short list, so that timers, deadlines and outcomes often coincide; some
+//! are the smallest or largest possible.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use redial_core::{
 
 use super::Spec;
 
-/// A span of time.
+/// A duration.
 pub(crate) fn any_span() -> impl Strategy<Value = Duration> {
     prop_oneof![
         12 => prop::sample::select(&[0, 1, 2, 3, 5, 10, 20, 50, 100, 1000][..]).prop_map(ms),
@@ -26,7 +26,7 @@ pub(crate) fn any_span() -> impl Strategy<Value = Duration> {
     ]
 }
 
-/// A span that is not zero and that a call can live to see.
+/// A duration that is neither zero nor extremely long.
 fn some_span() -> impl Strategy<Value = Duration> {
     prop::sample::select(&[1, 2, 3, 5, 10, 20, 50, 100, 1000][..]).prop_map(ms)
 }
@@ -67,7 +67,7 @@ fn any_limits() -> impl Strategy<Value = Limits> {
     let basis = prop_oneof![Just(LimitBasis::TotalDelay), Just(LimitBasis::Elapsed)];
     (option::of(some_span()), option::of(some_span()), over_limit_action, last_delay_action, basis)
         .prop_map(|(soft, hard, over_limit_action, last_delay_action, basis)| {
-            // L4: what makes no sense is refused when it is built, and tested there.
+            // L4: such contradictions are rejected when a policy is built, and tested there.
             let soft = match (soft, hard) {
                 (Some(soft), Some(hard)) => Some(soft.min(hard)),
                 _ => soft,
@@ -92,7 +92,7 @@ fn any_attempts() -> impl Strategy<Value = Option<u32>> {
     prop_oneof![8 => (1u32..=8).prop_map(Some), 1 => Just(Some(u32::MAX)), 1 => Just(None)]
 }
 
-/// Everything that a plain policy can say.
+/// Rules of a plain policy.
 fn plain_rules() -> impl Strategy<Value = Rules> {
     let numbering =
         prop::sample::select(&[Numbering::Delays, Numbering::Attempts, Numbering::SinceHint][..]);
@@ -121,7 +121,7 @@ fn plain_rules() -> impl Strategy<Value = Rules> {
     )
 }
 
-/// Everything that a policy can say.
+/// Rules of any policy.
 fn any_rules() -> impl Strategy<Value = Rules> {
     let times = (
         option::weighted(0.3, any_span()),
@@ -154,7 +154,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
         };
         if let Some((delay, attempts)) = hedge {
             rules.hedge = Some(delay);
-            // Few hedges meet more often than many.
+            // With few hedges, events coincide more often.
             rules.attempts = Some(if attempts > 24 { attempts } else { 1 + attempts % 5 });
             rules.limits = Limits::NONE;
             rules.uses_strategy = false;
@@ -166,7 +166,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     })
 }
 
-/// What a policy's delays are made of, beside plain data.
+/// A backoff other than plain data.
 #[derive(Clone, Copy, Debug)]
 enum Own {
     Nothing,
@@ -174,7 +174,7 @@ enum Own {
     Function,
 }
 
-/// Makes a policy of rules, which may be unlimited without an end: then six attempts must do.
+/// Builds a policy; rules with unlimited attempts that never end get six attempts.
 fn build(mut rules: Rules, own: Own) -> Policy {
     let build = |rules| match own {
         Own::Nothing => Policy::try_new(rules),
@@ -193,7 +193,7 @@ fn any_own() -> impl Strategy<Value = Own> {
     prop_oneof![6 => Just(Own::Nothing), 1 => Just(Own::Table), 1 => Just(Own::Function)]
 }
 
-/// A policy that the ledger alone can play.
+/// A policy that counters and `decide` can run without a `Call`.
 pub(crate) fn plain_policy() -> impl Strategy<Value = Policy> {
     (plain_rules(), any_own()).prop_map(|(rules, own)| build(rules, own))
 }
@@ -203,7 +203,7 @@ pub(crate) fn any_policy() -> impl Strategy<Value = Policy> {
     (any_rules(), any_own()).prop_map(|(rules, own)| build(rules, own))
 }
 
-/// A throttle whose grants are for now.
+/// A throttle without debts.
 pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
     let costs = (
         prop::sample::select(&[0.0, 10.0, 13.0, 500.0][..]),
@@ -234,7 +234,7 @@ pub(crate) fn any_throttle_that_never_waits() -> impl Strategy<Value = Spec> {
     ]
 }
 
-/// A throttle of any kind, those that lend included.
+/// A throttle of any kind, including those that lend.
 pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
     (any_throttle_that_never_waits(), any::<bool>()).prop_map(|(spec, waits)| match spec {
         Spec::Costs(spec) if waits && spec.refill_per_second > 0.0 => {
@@ -244,7 +244,7 @@ pub(crate) fn any_throttle() -> impl Strategy<Value = Spec> {
     })
 }
 
-/// What can be known of a failure.
+/// Any failure.
 pub(crate) fn any_failure() -> impl Strategy<Value = Failure> {
     let kind =
         prop::sample::select(&[Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout][..]);
@@ -263,7 +263,7 @@ pub(crate) fn any_failure() -> impl Strategy<Value = Failure> {
         .prop_map(|(kind, stage, reason, hint)| Failure { kind, stage, reason, hint })
 }
 
-/// What a classifier can say.
+/// Any directive.
 pub(crate) fn any_directive() -> impl Strategy<Value = Directive> {
     prop_oneof![
         1 => Just(Directive::Succeed),
@@ -272,7 +272,7 @@ pub(crate) fn any_directive() -> impl Strategy<Value = Directive> {
     ]
 }
 
-/// What a transport can say.
+/// Any classification.
 pub(crate) fn any_classification() -> impl Strategy<Value = Classification> {
     let proof = prop_oneof![
         3 => Just(None),

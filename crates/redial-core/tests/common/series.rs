@@ -1,4 +1,4 @@
-//! Delays as docs/scenarios.md and the decisions define them, in plain floating-point numbers.
+//! Delays as docs/scenarios.md and docs/decisions.md define them, in floating-point numbers.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use redial_core::{
     OverLimitAction, Policy, ns,
 };
 
-/// What a delay depends on, beside the policy.
+/// The state that a delay depends on, in addition to the policy.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
-    /// The draw that was used for it.
+    /// The random draw for the delay.
     pub(crate) draw: Option<f64>,
-    /// The delay that the backoff made before; whether it is known at all.
+    /// The previous delay of the backoff, if known.
     previous: Option<f64>,
     /// Exact hints so far, and the attempts at the last of them.
     hints: u32,
     hinted_at: u32,
 }
 
-/// A delay as the definitions have it, before limits; in nanoseconds.
+/// The defined delay before limits, in nanoseconds.
 pub(crate) struct ExpectedDelay {
     pub(crate) delay: f64,
-    /// Whether the server chose it.
+    /// Whether the server chose the delay.
     pub(crate) hinted: bool,
-    /// The next base of the same series.
+    /// The next base delay of the same series.
     pub(crate) next: Option<f64>,
 }
 
 impl Series {
-    /// The delay after this many attempts, by the definitions in docs/scenarios.md; `None` where a
-    /// user's function or the end of the clock has a say in it.
+    /// The delay after this many attempts, as docs/scenarios.md defines it; `None` if a user's
+    /// function or a saturating clock affects it.
     pub(crate) fn delay(
         &mut self,
         policy: &Policy,
@@ -69,7 +69,7 @@ impl Series {
         if let Some(span) = advice {
             return Some(ExpectedDelay { delay: span as f64, hinted: false, next: Some(next?) });
         }
-        // Whoever meets a user's function once does not know the delay before any more.
+        // `None` for a user's function, after which the previous delay is unknown.
         let base = base(policy, &series, n)?;
         let mut delay = base;
         if always || rules.jitter == Jitter::None {
@@ -105,10 +105,10 @@ impl Series {
     }
 }
 
-/// Beyond this the clock saturates, and rounding has more to say than the definitions.
+/// Beyond this the clock saturates, and rounding dominates.
 const FAR: f64 = 1e18;
 
-/// The same series without its cap: decorrelated jitter grows from the first delay as written.
+/// The same series without its cap: decorrelated jitter grows from the uncapped first delay.
 fn series_uncapped(series: &Backoff) -> Backoff {
     match *series {
         Backoff::Arithmetic { first, step, .. } => Backoff::Arithmetic { first, step, cap: None },
@@ -130,12 +130,12 @@ fn base(policy: &Policy, series: &Backoff, n: u32) -> Option<f64> {
         Backoff::Table(table) => entry(table),
         Backoff::Own => entry(policy.table()?),
     };
-    // Nothing grown for ever is nothing.
+    // 0 × ∞ is defined as 0.
     let base = if base.is_nan() { 0.0 } else { base };
     Some(base.min(series.cap() as f64))
 }
 
-/// What L1 to L3 leave of a delay; two answers where rounding decides.
+/// The delays that L1 to L3 allow; two where rounding decides.
 pub(crate) fn limited(
     limits: &Limits,
     spent: Ns,
@@ -146,19 +146,17 @@ pub(crate) fn limited(
     let Some(hard) = limits.hard.map(|hard| ns(hard) as f64) else { return vec![delay] };
     let (spent, rest) = (spent as f64, hard - spent as f64);
     let end = spent + delay;
-    // By how much each condition holds; less than a few nanoseconds is a matter of rounding.
-    let over_limit_action = end - hard;
+    // The margin of each condition; a few nanoseconds are a matter of rounding.
+    let excess = end - hard;
     let soft = limits.soft.map_or(f64::INFINITY, |soft| ns(soft) as f64) - end;
     let last = next.map_or(f64::NEG_INFINITY, |next| end + next - hard);
     let cut = ours && limits.over_limit_action == OverLimitAction::TruncateDelay;
     let fill = ours && limits.last_delay_action == LastDelayAction::ExtendToLimit;
     let mut allowed = Vec::new();
-    if over_limit_action < 4.0 && !(fill && over_limit_action < -4.0 && soft > 4.0 && last > 4.0) {
+    if excess < 4.0 && !(fill && excess < -4.0 && soft > 4.0 && last > 4.0) {
         allowed.push(delay);
     }
-    if (cut && over_limit_action > -4.0)
-        || (fill && over_limit_action < 4.0 && soft > -4.0 && last > -4.0)
-    {
+    if (cut && excess > -4.0) || (fill && excess < 4.0 && soft > -4.0 && last > -4.0) {
         allowed.push(rest);
     }
     allowed
