@@ -61,7 +61,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
                     Phase::AwaitGrant(request) => request.not_before = at,
                     Phase::PaidHedge { ready } => self.timer_at = at.max(*ready),
                     Phase::StartNow => {
-                        (self.phase, self.timer_at) = (Phase::PaidHedge { ready: now }, at)
+                        (self.phase, self.timer_at) = (Phase::PaidHedge { ready: now }, at);
                     }
                     phase => {
                         *phase = Phase::Hedge { pushback: true };

@@ -30,7 +30,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
         self.free_slot(slot);
         match classification.directive {
             Directive::Succeed => {
-                self.finish(StopReason::Succeeded, Some((attempt, slot)), now, env)
+                self.finish(StopReason::Succeeded, Some((attempt, slot)), now, env);
             }
             _ if self.schedule_transparent_retry(
                 slot,
@@ -102,7 +102,7 @@ impl<P: Deref<Target = Policy>, const LIVE: usize> Call<P, LIVE> {
             .min_by_key(|&slot| (self.slots[slot].at, self.slots[slot].number));
         match due {
             Some(slot) if self.slots[slot].at <= self.timer_at => {
-                self.handle_slot_timer(slot, now, env)
+                self.handle_slot_timer(slot, now, env);
             }
             _ if self.timer_at <= now => self.handle_phase_timer(now, env),
             _ => return false,

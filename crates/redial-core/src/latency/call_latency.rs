@@ -73,7 +73,7 @@ impl CallLatency {
                 self.end(estimator, LatencyEstimator::hedge_lost);
             }
             Event::AttemptOutcome { attempt: 1, .. } | Event::NotReplayable => {
-                self.stage = Stage::Done
+                self.stage = Stage::Done;
             }
             _ => {}
         }
