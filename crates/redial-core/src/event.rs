@@ -176,7 +176,7 @@ mod tests {
         let failure = Failure::client().at(Stage::Unsent).because(Reason::new("SOCKET_CLOSED"));
         let hinted = Failure::throttling().retry_after(Duration::from_micros(1500));
         let of = |directive, proof, drains| Classification { directive, proof, drains };
-        let judged = |classification| Event::AttemptOutcome { attempt: 2, classification };
+        let outcome = |classification| Event::AttemptOutcome { attempt: 2, classification };
         let table = [
             (Event::CallStarted { deadline: None, idempotent: true }, "call started (idempotent)"),
             (
@@ -187,17 +187,17 @@ mod tests {
             (Event::HedgeDelay(HedgeDelay::Never), "hedging by time is off"),
             (Event::AttemptStarted { attempt: 2, number: 2 }, "attempt 2 started"),
             (Event::AttemptStarted { attempt: 3, number: 2 }, "attempt 3 started as number 2"),
-            (judged(Directive::Succeed.into()), "attempt 2 succeeded"),
+            (outcome(Directive::Succeed.into()), "attempt 2 succeeded"),
             (
-                judged(of(Directive::Fail, None, true)),
+                outcome(of(Directive::Fail, None, true)),
                 "attempt 2 failed, not retryable, drains the throttle",
             ),
             (
-                judged(of(Directive::Fail, Some(Proof::Unprocessed), false)),
+                outcome(of(Directive::Fail, Some(Proof::Unprocessed), false)),
                 "attempt 2 failed, proven not to have been processed",
             ),
             (
-                judged(of(Directive::Retry(failure), Some(Proof::Unsent), false)),
+                outcome(of(Directive::Retry(failure), Some(Proof::Unsent), false)),
                 "attempt 2 failed: a client failure (SOCKET_CLOSED), never sent, proven not to have \
                  been sent",
             ),

@@ -38,7 +38,7 @@ fn retry(failure: Failure) -> Letter {
     Letter::Outcome(Directive::Retry(failure).into())
 }
 
-fn replaceable(proof: Proof) -> Letter {
+fn proven(proof: Proof) -> Letter {
     let directive = Directive::Retry(Failure::client().at(Stage::Unsent));
     Letter::Outcome(Classification { directive, proof: Some(proof), drains: false })
 }
@@ -521,7 +521,7 @@ fn exhaustive_invariants_hold_with_hedging() {
 
 #[test]
 fn exhaustive_invariants_hold_with_transparent_retries_and_strategies() {
-    let proofs = [replaceable(Proof::Unsent), replaceable(Proof::Unprocessed)];
+    let proofs = [proven(Proof::Unsent), proven(Proof::Unprocessed)];
     let reasons = [
         retry(Failure::server().because(Reason::new("DID_NOT_RUN").allow_non_idempotent())),
         retry(Failure::server().because(Reason::new("FOR_EVER").always())),

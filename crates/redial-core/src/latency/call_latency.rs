@@ -201,8 +201,11 @@ mod tests {
             estimate_after(&[(0, FIRST), (20, failed), (20, HEDGE), answered]),
             (10, 1, None)
         );
-        let replaced = (20, Event::AttemptStarted { attempt: 2, number: 1 });
-        assert_eq!(estimate_after(&[(0, FIRST), (20, failed), replaced, answered]), (10, 1, None));
+        let transparent_retry = (20, Event::AttemptStarted { attempt: 2, number: 1 });
+        assert_eq!(
+            estimate_after(&[(0, FIRST), (20, failed), transparent_retry, answered]),
+            (10, 1, None)
+        );
         assert_eq!(estimate_after(&[(0, FIRST), (20, outcome(1, Directive::Fail))]), (10, 1, None));
         let not_replayable =
             [(0, FIRST), (20, Event::NotReplayable), (20, Event::Committed { attempt: 1 })];

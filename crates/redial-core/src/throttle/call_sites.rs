@@ -310,8 +310,8 @@ mod tests {
         assert_eq!(table.search(|| unreachable!("the copy is known"), 160), first);
         assert_ne!(table.search(|| 9 << 40, 320), first);
         // The cell of the copy does not serve another call site with the same first cell.
-        let asks_for_it = 160 + ((CALL_SITES_MAX + 1) << 3);
-        assert_eq!(table.search(|| 11 << 40, asks_for_it), slot(160) + 1);
+        let same_first_cell = 160 + ((CALL_SITES_MAX + 1) << 3);
+        assert_eq!(table.search(|| 11 << 40, same_first_cell), slot(160) + 1);
     }
 
     #[test]

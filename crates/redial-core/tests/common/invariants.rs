@@ -175,9 +175,9 @@ impl<'p> InvariantChecker<'p> {
             Event::AttemptStarted { attempt, number } => self.read_start(at, attempt, number),
             Event::AttemptOutcome { attempt, classification } => {
                 self.settle(attempt, AttemptState::Settled);
-                let replaced = matches!(next, Some(Event::TransparentRetryScheduled { attempt: of, .. }) if of == attempt);
+                let is_retried = matches!(next, Some(Event::TransparentRetryScheduled { attempt: of, .. }) if of == attempt);
                 match classification.directive {
-                    _ if replaced => {}
+                    _ if is_retried => {}
                     Directive::Succeed => self.succeeded = Some(attempt),
                     Directive::Fail => {
                         self.fatal = Some(attempt);
@@ -240,7 +240,7 @@ impl<'p> InvariantChecker<'p> {
             }
             Event::RetryScheduled { after, failure } => self.read_delay(at, after, failure),
             Event::TransparentRetryScheduled { attempt, after, proof } => {
-                self.read_replacement(at, attempt, after, proof);
+                self.read_transparent_retry(at, attempt, after, proof);
             }
             Event::Committed { attempt } => {
                 assert_eq!(self.committed, None, "committed twice");
@@ -401,7 +401,7 @@ impl<'p> InvariantChecker<'p> {
         }
     }
 
-    fn read_replacement(&mut self, at: Ns, attempt: u32, after: Ns, proof: Proof) {
+    fn read_transparent_retry(&mut self, at: Ns, attempt: u32, after: Ns, proof: Proof) {
         assert!(self.policy.rules().transparent_retries && self.committed.is_none());
         assert_eq!(self.attempts[attempt as usize - 1], AttemptState::Settled);
         match proof {
