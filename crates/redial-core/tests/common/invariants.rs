@@ -200,7 +200,7 @@ impl<'p> InvariantChecker<'p> {
                 assert!(!self.response_started, "a timeout after the response has begun");
                 match self.policy.rules().attempt_timeout_action {
                     AttemptTimeoutAction::Retry => {
-                        self.read_failure(attempt, Failure::timeout(), model)
+                        self.read_failure(attempt, Failure::timeout(), model);
                     }
                     AttemptTimeoutAction::EndCall => {}
                     AttemptTimeoutAction::Fail { drains } => {
@@ -252,7 +252,7 @@ impl<'p> InvariantChecker<'p> {
                 self.not_replayable = true;
             }
             Event::CallEnded { stop_reason, attempt } => {
-                self.read_end(at, stop_reason, attempt, model)
+                self.read_end(at, stop_reason, attempt, model);
             }
         }
         if !matches!(event, Event::ThrottleAnswered(_)) {
