@@ -101,7 +101,7 @@ fn any_script() -> impl Strategy<Value = Script> {
         .prop_map(|(deadline, idempotent, not_replayable, uses_strategy, hedge)| CallParams {
             deadline,
             idempotent,
-            not_replayable: not_replayable,
+            not_replayable,
             uses_strategy,
             hedge,
         });
