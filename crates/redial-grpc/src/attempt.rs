@@ -43,7 +43,7 @@ where
     pub(crate) fn poll(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        mut stamp: impl FnMut(&mut Request<B>) -> bool,
+        mut update_request: impl FnMut(&mut Request<B>) -> bool,
     ) -> Poll<Result<S::Response, S::Error>> {
         loop {
             let future = match self.as_mut().project() {
@@ -56,7 +56,7 @@ where
                     ready?;
                     // It is taken once: afterwards the attempt runs.
                     let Some(mut request) = request.take() else { return Poll::Pending };
-                    if *waited && !stamp(&mut request) {
+                    if *waited && !update_request(&mut request) {
                         // The deadline or the attempt's own timeout comes next.
                         return Poll::Pending;
                     }

@@ -173,7 +173,7 @@ impl UsedBackends {
     }
 
     /// What this attempt waits for, if it has no backend yet.
-    pub(crate) fn wait_of(&self, attempt: u32) -> Option<Box<str>> {
+    pub(crate) fn wait_reason_of(&self, attempt: u32) -> Option<Box<str>> {
         let uses = lock(&self.uses);
         uses.waits.iter().find(|(other, _)| *other == attempt).map(|(_, text)| text.clone())
     }
@@ -201,7 +201,7 @@ impl UsedBackends {
     }
 
     /// The call is over: a later one may use the list, unless somebody still holds it.
-    pub(crate) fn refund(mut self) {
+    pub(crate) fn return_to_pool(mut self) {
         if Arc::get_mut(&mut self.uses).is_none() {
             return;
         }
@@ -290,14 +290,14 @@ mod tests {
         let used = begin();
         used.record(BackendId::new(1));
         let (first, held) = (Arc::as_ptr(&used.uses), used.clone());
-        used.refund();
+        used.return_to_pool();
         assert!(!is(&begin(), first), "somebody holds it");
         assert_eq!(held.to_vec(), [BackendId::new(1)], "and what it says stays");
-        held.refund();
+        held.return_to_pool();
         let again = begin();
         assert!(is(&again, first) && again.to_vec().is_empty());
         let many: Vec<_> = (0..=KEPT_MAX).map(|_| begin()).collect();
-        many.into_iter().for_each(UsedBackends::refund);
+        many.into_iter().for_each(UsedBackends::return_to_pool);
         assert_eq!(FREE.with_borrow(Vec::len), KEPT_MAX, "one more than that is freed");
     }
 
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(used.name_of(1), None, "the oldest is forgotten");
         assert_eq!(used.name_of(2).as_deref(), Some("b"), "the most recent pick counts");
         assert_eq!(used.name_of(most).as_deref(), Some("a"));
-        used.refund();
+        used.return_to_pool();
         assert_eq!(UsedBackends::of(&http::Extensions::new()).name_of(2), None);
     }
 

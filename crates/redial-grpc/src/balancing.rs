@@ -1,7 +1,7 @@
 //! For `redial-grpc-balance` alone, without any promise: a channel judges responses and errors as the
 //! layer above it does, or the two would disagree about what a backend has done.
 
-pub use crate::answer::{Head, head, trailers};
+pub use crate::response_status::{Head, head, trailers};
 pub use crate::service::CallBegan;
 pub use crate::unreachable::Spent;
 

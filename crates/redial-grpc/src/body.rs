@@ -10,14 +10,14 @@ use redial_core::{Classification, Directive};
 use redial_service_config::Code;
 use redial_service_config::Pushback;
 
-use crate::answer::STATUS;
-use crate::pool::Pooled;
-use crate::sizes::TooLarge;
-use crate::state::State;
-use crate::tape::Failure;
-use crate::template::{PREVIOUS, previous};
-use crate::wrap::{Ended, numbered_error};
-use crate::{BoxError, answer, evidence};
+use crate::call_pool::PooledCall;
+use crate::call_state::CallState;
+use crate::client_adapter::{Ended, error_with_attempt_count};
+use crate::message_size::TooLarge;
+use crate::replay_buffer::Failure;
+use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
+use crate::response_status::STATUS;
+use crate::{BoxError, evidence, response_status};
 
 /// The body of a response.
 ///
@@ -32,26 +32,26 @@ pub struct ResponseBody<B: 'static>(Kind<B>);
 #[derive(Debug)]
 enum Kind<B: 'static> {
     /// It is nobody's concern.
-    Pass(B),
+    PassThrough(B),
     /// It is in the box of its call; none: the call ended here.
-    Call(Pooled<B>),
+    Call(PooledCall<B>),
 }
 
 impl<B> ResponseBody<B> {
     /// A body that is nobody's concern any more.
-    pub(crate) fn pass(body: B) -> Self {
-        ResponseBody(Kind::Pass(body))
+    pub(crate) fn pass_through(body: B) -> Self {
+        ResponseBody(Kind::PassThrough(body))
     }
 
     /// No body: the response says it all.
     pub(crate) fn none() -> Self {
-        ResponseBody(Kind::Call(Pooled::none()))
+        ResponseBody(Kind::Call(PooledCall::none()))
     }
 
     /// The body of the attempt that the call belongs to.
     #[inline]
-    pub(crate) fn of(body: B, mut call: Pooled<B>) -> Self {
-        call.put(body);
+    pub(crate) fn of(body: B, mut call: PooledCall<B>) -> Self {
+        call.set_body(body);
         ResponseBody(Kind::Call(call))
     }
 }
@@ -73,8 +73,10 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         match &mut self.get_mut().0 {
-            Kind::Pass(body) => match Pin::new(body).poll_frame(cx) {
-                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(unwatched(error.into())))),
+            Kind::PassThrough(body) => match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(Some(Err(error))) => {
+                    Poll::Ready(Some(Err(pass_through_error(error.into()))))
+                }
                 polled => convert(polled),
             },
             Kind::Call(call) => poll_call(call, cx),
@@ -83,7 +85,7 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Pass(body) => body.is_end_stream(),
+            Kind::PassThrough(body) => body.is_end_stream(),
             // Until the status is known there is something to come.
             Kind::Call(call) => !call.is_some() && call.body().is_none_or(Body::is_end_stream),
         }
@@ -91,7 +93,7 @@ where
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Pass(body) => body.size_hint(),
+            Kind::PassThrough(body) => body.size_hint(),
             Kind::Call(call) => {
                 call.body().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
             }
@@ -102,7 +104,7 @@ where
 /// A body that is in the box of its call.
 // Apart, so that one of a call that nobody watches is polled as it is without us.
 #[inline(never)]
-fn poll_call<B>(pooled: &mut Pooled<B>, cx: &mut Context<'_>) -> Polled
+fn poll_call<B>(pooled: &mut PooledCall<B>, cx: &mut Context<'_>) -> Polled
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -110,55 +112,57 @@ where
     let Some((body, call)) = pooled.body_and_state() else { return Poll::Ready(None) };
     let body = Pin::new(body);
     let Some(call) = call else { return convert(body.poll_frame(cx)) };
-    if let Some(too_large) = call.response_sizes.as_ref().and_then(|sizes| sizes.found()) {
+    if let Some(too_large) =
+        call.response_size_limit.as_ref().and_then(|size_limit| size_limit.found())
+    {
         // What came before it was handed on.
-        let refused = refuse(call, too_large);
-        return end(pooled, refused);
+        let rejected = reject_response(call, too_large);
+        return end_call(pooled, rejected);
     }
     let polled = {
-        let _inside = call.inside();
+        let _guard = call.enter_span();
         body.poll_frame(cx)
     };
     // By reference: a frame is large, and nearly each is handed on as it is.
-    let seen = match &polled {
-        Poll::Ready(Some(Ok(frame))) => saw(call, frame),
-        Poll::Ready(None) => cut_off(call),
-        Poll::Ready(Some(Err(_))) => Seen::Lost,
+    let effect = match &polled {
+        Poll::Ready(Some(Ok(frame))) => inspect_frame(call, frame),
+        Poll::Ready(None) => missing_trailers(call),
+        Poll::Ready(Some(Err(_))) => FrameEffect::Lost,
         Poll::Pending => std::task::ready!(poll_deadline(call, cx)),
     };
-    match seen {
+    match effect {
         // One that always has something would never come to its timer.
-        Seen::More if !call.is_overtaken() => convert(polled),
-        Seen::End { code, details } if !call.is_out_of_time() => {
+        FrameEffect::Continue if !call.check_deadline() => convert(polled),
+        FrameEffect::End { code, details } if !call.is_deadline_exceeded() => {
             let number = if code == Code::Ok { 1 } else { call.number };
-            let in_headers = call.unsaid_status == Code::Ok;
+            let in_headers = call.missing_status_code == Code::Ok;
             match polled {
                 // What is at its end is not polled again, also if trailers are made here.
                 Poll::Ready(None) => pooled.clear(),
-                _ => pooled.forget_state(),
+                _ => pooled.drop_state(),
             }
             let polled = convert(polled);
-            let polled = if in_headers { with_ok(polled) } else { polled };
-            if number > 1 || details { finished(polled, number) } else { polled }
+            let polled = if in_headers { add_ok_status(polled) } else { polled };
+            if number > 1 || details { finish_trailers(polled, number) } else { polled }
         }
-        seen => match rare(call, seen, convert(polled)) {
-            Rare::HandsOn(frame) => Poll::Ready(Some(Ok(frame))),
-            Rare::Fails(error) => {
-                pooled.forget_state();
+        effect => match slow_path(call, effect, convert(polled)) {
+            SlowPath::Forward(frame) => Poll::Ready(Some(Ok(frame))),
+            SlowPath::Fail(error) => {
+                pooled.drop_state();
                 Poll::Ready(Some(Err(error)))
             }
-            Rare::Ends(code, message) => end(pooled, (code, message)),
+            SlowPath::End(code, message) => end_call(pooled, (code, message)),
         },
     }
 }
 
 /// Ends the call with a status that was made here.
 #[cold]
-fn end<B>(call: &mut Pooled<B>, (code, message): (Code, String)) -> Polled {
+fn end_call<B>(call: &mut PooledCall<B>, (code, message): (Code, String)) -> Polled {
     let mut attempts = 0;
     if let Some(call) = call.state() {
         attempts = call.number;
-        call.abandon_body();
+        call.release_request_body();
     }
     // The body goes with it, which resets the stream.
     call.clear();
@@ -181,7 +185,7 @@ fn convert<E: Into<BoxError>>(polled: Poll<Option<Result<Frame<Bytes>, E>>>) -> 
     }
 }
 
-fn out_of_time_text() -> (Code, String) {
+fn deadline_status() -> (Code, String) {
     (Code::DeadlineExceeded, "the deadline passed while the response came".to_owned())
 }
 
@@ -203,10 +207,10 @@ fn too_large_text(what: &str, field: &str, TooLarge { size, limit }: TooLarge) -
 }
 
 /// What that which came means for the call.
-enum Seen {
-    More,
+enum FrameEffect {
+    Continue,
     /// So many bytes, and then a message that is too large.
-    Before(usize),
+    TruncateAt(usize),
     /// This status, and whether there are details beside it.
     End {
         code: Code,
@@ -218,44 +222,45 @@ enum Seen {
 }
 
 #[inline]
-fn saw(call: &mut State, frame: &Frame<Bytes>) -> Seen {
+fn inspect_frame(call: &mut CallState, frame: &Frame<Bytes>) -> FrameEffect {
     if let Some(data) = frame.data_ref() {
         call.received(data);
-        match call.response_sizes.as_mut().map(|sizes| sizes.look_up_to(data)) {
-            Some(Err(too_large)) => Seen::TooLarge(too_large),
-            Some(Ok(wanted)) if wanted < data.len() => Seen::Before(wanted),
-            _ => Seen::More,
+        match call.response_size_limit.as_mut().map(|size_limit| size_limit.scan_prefix(data)) {
+            Some(Err(too_large)) => FrameEffect::TooLarge(too_large),
+            Some(Ok(valid_len)) if valid_len < data.len() => FrameEffect::TruncateAt(valid_len),
+            _ => FrameEffect::Continue,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
-        let said = answer::trailers_or(trailers, call.unsaid_status);
-        let classification = call.plan().judge(said.code, said.pushback);
-        call.ended(said.code, classification, || answer::message(trailers));
-        Seen::End { code: said.code, details: said.details }
+        let headers_found =
+            response_status::trailers_with_default(trailers, call.missing_status_code);
+        let classification = call.plan().judge(headers_found.code, headers_found.pushback);
+        call.ended(headers_found.code, classification, || response_status::message(trailers));
+        FrameEffect::End { code: headers_found.code, details: headers_found.details }
     } else {
-        Seen::More
+        FrameEffect::Continue
     }
 }
 
 /// A message that is too large ends the call (G41), unless the deadline has.
 #[cold]
-fn refuse(call: &mut State, too_large: TooLarge) -> (Code, String) {
+fn reject_response(call: &mut CallState, too_large: TooLarge) -> (Code, String) {
     let (code, text) = response_too_large(too_large);
     call.ended(code, Classification::from(Directive::Fail), || Some(text));
-    if call.is_out_of_time() { out_of_time_text() } else { response_too_large(too_large) }
+    if call.is_deadline_exceeded() { deadline_status() } else { response_too_large(too_large) }
 }
 
 /// A response that just stops: no trailers came.
 #[cold]
-fn cut_off(call: &mut State) -> Seen {
-    let code = call.unsaid_status;
+fn missing_trailers(call: &mut CallState) -> FrameEffect {
+    let code = call.missing_status_code;
     let classification = call.plan().judge(code, Pushback::None);
     call.ended(code, classification, || Some("the response ended without trailers".into()));
-    Seen::End { code, details: false }
+    FrameEffect::End { code, details: false }
 }
 
 /// Gives the application in the trailers the OK that was in the headers, unless they have a status.
 #[cold]
-fn with_ok(polled: Polled) -> Polled {
+fn add_ok_status(polled: Polled) -> Polled {
     let mut trailers = match polled {
         Poll::Ready(None) => HeaderMap::new(),
         Poll::Ready(Some(Ok(frame))) => match frame.into_trailers() {
@@ -270,53 +275,55 @@ fn with_ok(polled: Polled) -> Polled {
 
 /// Writes into a status how many attempts came before (G30), and removes details that do not decode.
 #[cold]
-fn finished(mut polled: Polled, number: u32) -> Polled {
+fn finish_trailers(mut polled: Polled, number: u32) -> Polled {
     if let Poll::Ready(Some(Ok(frame))) = &mut polled
         && let Some(trailers) = frame.trailers_mut()
     {
-        answer::drop_invalid_details(trailers);
-        if let Some(previous) = previous(number) {
-            trailers.insert(PREVIOUS, previous);
+        response_status::drop_invalid_details(trailers);
+        if let Some(previous) = previous_attempts_header(number) {
+            trailers.insert(PREVIOUS_ATTEMPTS, previous);
         }
     }
     polled
 }
 
 /// What follows from what seldom comes.
-enum Rare {
-    HandsOn(Frame<Bytes>),
-    Fails(BoxError),
-    Ends(Code, String),
+enum SlowPath {
+    Forward(Frame<Bytes>),
+    Fail(BoxError),
+    End(Code, String),
 }
 
 #[cold]
-fn rare(call: &mut State, seen: Seen, polled: Polled) -> Rare {
-    let (code, text) = match (seen, polled) {
-        (Seen::Before(wanted), Poll::Ready(Some(Ok(frame)))) => {
-            return Rare::HandsOn(frame.map_data(|data| data.slice(..wanted)));
+fn slow_path(call: &mut CallState, effect: FrameEffect, polled: Polled) -> SlowPath {
+    let (code, text) = match (effect, polled) {
+        (FrameEffect::TruncateAt(valid_len), Poll::Ready(Some(Ok(frame)))) => {
+            return SlowPath::Forward(frame.map_data(|data| data.slice(..valid_len)));
         }
-        (Seen::TooLarge(too_large), _) => refuse(call, too_large),
-        (_, Poll::Ready(Some(Err(error)))) => match lost(call, error) {
-            _ if call.is_out_of_time() => out_of_time_text(),
-            Lost::TooLarge(too_large) => request_too_large(too_large),
-            Lost::To(error) => return Rare::Fails(numbered_error(error, call.number)),
+        (FrameEffect::TooLarge(too_large), _) => reject_response(call, too_large),
+        (_, Poll::Ready(Some(Err(error)))) => match handle_stream_error(call, error) {
+            _ if call.is_deadline_exceeded() => deadline_status(),
+            StreamError::RequestTooLarge(too_large) => request_too_large(too_large),
+            StreamError::Other(error) => {
+                return SlowPath::Fail(error_with_attempt_count(error, call.number));
+            }
         },
-        _ => out_of_time_text(),
+        _ => deadline_status(),
     };
-    Rare::Ends(code, text)
+    SlowPath::End(code, text)
 }
 
 /// Why a response that had begun was lost.
-enum Lost {
+enum StreamError {
     /// The application wrote a message that is too large.
-    TooLarge(TooLarge),
-    To(BoxError),
+    RequestTooLarge(TooLarge),
+    Other(BoxError),
 }
 
 #[cold]
-fn lost(call: &mut State, error: BoxError) -> Lost {
+fn handle_stream_error(call: &mut CallState, error: BoxError) -> StreamError {
     // A body that fails resets its stream: it is the reason, and not what the connection says.
-    let failure = call.body.as_ref().and_then(|body| body.failure());
+    let failure = call.request_body.as_ref().and_then(|body| body.take_failure());
     let (code, classification) = match &failure {
         Some(failure) => (failure.code(), Classification::from(Directive::Fail)),
         None => {
@@ -328,30 +335,30 @@ fn lost(call: &mut State, error: BoxError) -> Lost {
         Some(failure.as_ref().map_or_else(|| evidence::text(&*error), Failure::text))
     });
     match failure {
-        Some(Failure::TooLarge(too_large)) => Lost::TooLarge(too_large),
-        Some(Failure::Body(failed)) => Lost::To(failed),
-        None => Lost::To(evidence::recoded(error, code)),
+        Some(Failure::TooLarge(too_large)) => StreamError::RequestTooLarge(too_large),
+        Some(Failure::Body(failed)) => StreamError::Other(failed),
+        None => StreamError::Other(evidence::recoded(error, code)),
     }
 }
 
 /// A response that nobody watches was lost. Also then a status is ours, not tonic's.
 #[cold]
-fn unwatched(error: BoxError) -> BoxError {
+fn pass_through_error(error: BoxError) -> BoxError {
     let (_, code) = evidence::of(&*error);
     evidence::recoded(error, code)
 }
 
 /// Ready if the deadline ended the call.
-fn poll_deadline(call: &mut State, cx: &mut Context<'_>) -> Poll<Seen> {
+fn poll_deadline(call: &mut CallState, cx: &mut Context<'_>) -> Poll<FrameEffect> {
     if call.is_first() {
         return Poll::Pending;
     }
-    let begun = call.begun();
-    while begun.end().is_none() {
-        std::task::ready!(begun.poll_due(cx));
+    let running_call = call.running_call();
+    while running_call.end().is_none() {
+        std::task::ready!(running_call.poll_due(cx));
     }
     // The deadline it was: nothing else is due once a call belongs to an attempt.
-    Poll::Ready(Seen::End { code: Code::DeadlineExceeded, details: false })
+    Poll::Ready(FrameEffect::End { code: Code::DeadlineExceeded, details: false })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -361,7 +368,6 @@ mod tests {
     /// Red: keep the call's box beside the body instead of the body in the box.
     #[test]
     fn a_body_that_is_nobodys_concern_is_one_word_larger_than_without_us() {
-        type IntoDirective = usize;
-        assert_eq!(size_of::<ResponseBody<[IntoDirective; 2]>>(), 3 * size_of::<IntoDirective>());
+        assert_eq!(size_of::<ResponseBody<[usize; 2]>>(), 3 * size_of::<usize>());
     }
 }

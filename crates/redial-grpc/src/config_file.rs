@@ -31,7 +31,7 @@ impl RetryLayerBuilder {
     pub fn config_file(self, path: impl AsRef<Path>) -> Result<Self, ConfigFileError> {
         let path = path.as_ref();
         let config = read(path).and_then(|text| parse(&text, &self.client));
-        Ok(self.config(config.map_err(|wrong| wrong.at(path))?))
+        Ok(self.config(config.map_err(|problem| problem.at(path))?))
     }
 }
 
@@ -41,7 +41,7 @@ impl RetryLayerBuilder {
 /// fields.
 pub struct ConfigFileError {
     path: PathBuf,
-    wrong: Wrong,
+    problem: FileProblem,
 }
 
 impl ConfigFileError {
@@ -54,28 +54,31 @@ impl ConfigFileError {
     /// What is wrong with the config, if the file could be read.
     #[must_use]
     pub const fn problems(&self) -> Option<&Problems> {
-        match &self.wrong {
-            Wrong::Config(problems) => Some(problems),
-            Wrong::Io(..) | Wrong::NotAFile | Wrong::TooLarge | Wrong::NotUtf8 { .. } => None,
+        match &self.problem {
+            FileProblem::Config(problems) => Some(problems),
+            FileProblem::Io(..)
+            | FileProblem::NotAFile
+            | FileProblem::TooLarge
+            | FileProblem::NotUtf8 { .. } => None,
         }
     }
 
     /// Whether there is no such file.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(&self.wrong, Wrong::Io(error) if error.kind() == io::ErrorKind::NotFound)
+        matches!(&self.problem, FileProblem::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
 impl fmt::Display for ConfigFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
-        match &self.wrong {
-            Wrong::Io(_) => write!(f, "{path}: the file cannot be read"),
-            Wrong::NotAFile => write!(f, "{path}: not a file"),
-            Wrong::TooLarge => write!(f, "{path}: a config has at most {TEXT_MAX} bytes"),
-            Wrong::NotUtf8 { at } => write!(f, "{path}: not UTF-8 from byte {at} on"),
-            Wrong::Config(problems) => {
+        match &self.problem {
+            FileProblem::Io(_) => write!(f, "{path}: the file cannot be read"),
+            FileProblem::NotAFile => write!(f, "{path}: not a file"),
+            FileProblem::TooLarge => write!(f, "{path}: a config has at most {TEXT_MAX} bytes"),
+            FileProblem::NotUtf8 { at } => write!(f, "{path}: not UTF-8 from byte {at} on"),
+            FileProblem::Config(problems) => {
                 let text = problems.to_string();
                 let mut lines = text.lines().map(|line| format!("{path}:{line}"));
                 f.write_str(&lines.next().unwrap_or_default())?;
@@ -87,31 +90,38 @@ impl fmt::Display for ConfigFileError {
 
 impl fmt::Debug for ConfigFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConfigFileError { path, wrong } = self;
-        match wrong {
-            _ if f.alternate() => {
-                f.debug_struct("ConfigFileError").field("path", path).field("wrong", wrong).finish()
-            }
-            Wrong::Io(cause) => write!(f, "{self}: {cause}"),
+        let ConfigFileError { path, problem } = self;
+        match problem {
+            _ if f.alternate() => f
+                .debug_struct("ConfigFileError")
+                .field("path", path)
+                .field("problem", problem)
+                .finish(),
+            FileProblem::Io(cause) => write!(f, "{self}: {cause}"),
             // What prints it has begun a line of its own, like `Error: `.
-            Wrong::Config(_) => write!(f, "\n{self}"),
-            Wrong::NotAFile | Wrong::TooLarge | Wrong::NotUtf8 { .. } => write!(f, "{self}"),
+            FileProblem::Config(_) => write!(f, "\n{self}"),
+            FileProblem::NotAFile | FileProblem::TooLarge | FileProblem::NotUtf8 { .. } => {
+                write!(f, "{self}")
+            }
         }
     }
 }
 
 impl std::error::Error for ConfigFileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.wrong {
-            Wrong::Io(error) => Some(error),
-            Wrong::NotAFile | Wrong::TooLarge | Wrong::NotUtf8 { .. } | Wrong::Config(_) => None,
+        match &self.problem {
+            FileProblem::Io(error) => Some(error),
+            FileProblem::NotAFile
+            | FileProblem::TooLarge
+            | FileProblem::NotUtf8 { .. }
+            | FileProblem::Config(_) => None,
         }
     }
 }
 
 /// What is wrong with a file.
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum FileProblem {
     Io(io::Error),
     NotAFile,
     TooLarge,
@@ -119,32 +129,32 @@ pub(crate) enum Wrong {
     Config(Problems),
 }
 
-impl Wrong {
+impl FileProblem {
     pub(crate) fn at(self, path: &Path) -> ConfigFileError {
-        ConfigFileError { path: path.into(), wrong: self }
+        ConfigFileError { path: path.into(), problem: self }
     }
 }
 
 /// What a file holds, as long as that can be a config.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Wrong> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileProblem> {
     // To open a pipe would wait for somebody who writes.
-    if !std::fs::metadata(path).map_err(Wrong::Io)?.is_file() {
-        return Err(Wrong::NotAFile);
+    if !std::fs::metadata(path).map_err(FileProblem::Io)?.is_file() {
+        return Err(FileProblem::NotAFile);
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(Wrong::Io)?;
+    let file = File::open(path).map_err(FileProblem::Io)?;
     // One byte more than it may have, so that a larger one is told from one that just fits.
-    file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes).map_err(Wrong::Io)?;
+    file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes).map_err(FileProblem::Io)?;
     if bytes.len() > TEXT_MAX {
-        return Err(Wrong::TooLarge);
+        return Err(FileProblem::TooLarge);
     }
     Ok(bytes)
 }
 
 /// The config that a file holds, for this client.
-pub(crate) fn parse(bytes: &[u8], client: &ClientOptions) -> Result<ServiceConfig, Wrong> {
+pub(crate) fn parse(bytes: &[u8], client: &ClientOptions) -> Result<ServiceConfig, FileProblem> {
     match str::from_utf8(bytes) {
-        Ok(text) => ServiceConfig::parse_for(text, client).map_err(Wrong::Config),
-        Err(error) => Err(Wrong::NotUtf8 { at: error.valid_up_to() }),
+        Ok(text) => ServiceConfig::parse_for(text, client).map_err(FileProblem::Config),
+        Err(error) => Err(FileProblem::NotUtf8 { at: error.valid_up_to() }),
     }
 }

@@ -52,7 +52,7 @@ impl Control {
     /// How many bytes all calls keep for repetition now.
     #[must_use]
     pub fn bytes_kept(&self) -> u64 {
-        self.shared.meter.used()
+        self.shared.buffer_limit.used()
     }
 
     /// The tokens that the server's throttle has left; `None` without one.

@@ -12,11 +12,11 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::answer::{self, Head};
 use crate::body::ResponseBody;
-use crate::finish::{Answer, Finish};
-use crate::pending::Pending;
-use crate::wrap::ClientAdapter;
+use crate::call_result::{CallFailure, CallResult};
+use crate::client_adapter::ClientAdapter;
+use crate::pending_call::PendingCall;
+use crate::response_status::{self, Head};
 use crate::{BoxError, evidence};
 
 pin_project! {
@@ -42,10 +42,10 @@ where
     R: 'static,
 {
     /// The first attempt is all there is.
-    Pass(W),
+    PassThrough(W),
     /// It ended before an attempt was made.
-    Ended(Option<Box<Finish>>, W),
-    Call(Pending<S, B, W, R>),
+    Ended(Option<Box<CallFailure>>, W),
+    Call(PendingCall<S, B, W, R>),
 }
 
 impl<S, B, W, R> ResponseFuture<S, B, W, R>
@@ -68,16 +68,16 @@ where
     R::Error: Into<BoxError>,
     W: ClientAdapter<B>,
 {
-    type Output = Answer<R>;
+    type Output = CallResult<R>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<R>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult<R>> {
         let this = self.as_mut().project();
-        let (Kind::Pass(bodies), Some(first)) = (this.kind, this.first.as_pin_mut()) else {
+        let (Kind::PassThrough(adapter), Some(first)) = (this.kind, this.first.as_pin_mut()) else {
             return self.poll_call(cx);
         };
         match first.poll(cx) {
-            Poll::Ready(Ok(response)) => Poll::Ready(Ok(unwatched(response))),
-            Poll::Ready(Err(error)) => Poll::Ready(lost(error.into(), bodies)),
+            Poll::Ready(Ok(response)) => Poll::Ready(Ok(pass_through(response))),
+            Poll::Ready(Err(error)) => Poll::Ready(pass_through_error(error.into(), adapter)),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -96,24 +96,28 @@ where
     /// Polls a call that somebody watches.
     // Apart, so that one that nobody watches is polled as it is without us.
     #[inline(never)]
-    fn poll_call(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<R>> {
+    fn poll_call(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult<R>> {
         let mut this = self.project();
         match this.kind {
             Kind::Call(call) if call.is_first() => {
                 let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
                 match first.poll(cx) {
-                    Poll::Ready(Ok(response)) if answer::head(&response) == Head::Begins => {
-                        Poll::Ready(Ok(call.begins(response)))
+                    Poll::Ready(Ok(response))
+                        if response_status::head(&response) == Head::Begins =>
+                    {
+                        Poll::Ready(Ok(call.commit_first(response)))
                     }
-                    Poll::Ready(result) => call.go_on(result.map_err(Into::into), this.first, cx),
+                    Poll::Ready(result) => {
+                        call.handle_first_result(result.map_err(Into::into), this.first, cx)
+                    }
                     Poll::Pending => Poll::Pending,
                 }
             }
             Kind::Call(call) => call.poll(this.first, cx),
             // It has nothing but its attempt.
-            Kind::Pass(_) => Poll::Pending,
-            Kind::Ended(finish, bodies) => match finish.take() {
-                Some(finish) => Poll::Ready(finish.hand_on(None, bodies)),
+            Kind::PassThrough(_) => Poll::Pending,
+            Kind::Ended(call_failure, adapter) => match call_failure.take() {
+                Some(call_failure) => Poll::Ready(call_failure.into_result(None, adapter)),
                 None => Poll::Pending,
             },
         }
@@ -122,23 +126,27 @@ where
 
 /// The response of a call without retries.
 #[inline]
-fn unwatched<R>(response: Response<R>) -> Response<ResponseBody<R>> {
-    if answer::is_plain(&response) { response.map(ResponseBody::pass) } else { explained(response) }
+fn pass_through<R>(response: Response<R>) -> Response<ResponseBody<R>> {
+    if response_status::is_plain(&response) {
+        response.map(ResponseBody::pass_through)
+    } else {
+        replace_non_grpc(response)
+    }
 }
 
 /// Also without retries an answer that is not gRPC's is the status that it means (decision G6).
 #[cold]
-fn explained<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
-    let Head::Foreign(code, _) = answer::head(&response) else {
-        return response.map(ResponseBody::pass);
+fn replace_non_grpc<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
+    let Head::Foreign(code, _) = response_status::head(&response) else {
+        return response.map(ResponseBody::pass_through);
     };
-    answer::explain(&mut response, code);
+    response_status::write_status(&mut response, code);
     response.map(|_| ResponseBody::none())
 }
 
 /// A call without retries lost its connection. Also then a status is ours, not tonic's.
 #[cold]
-fn lost<B, R>(error: BoxError, bodies: &impl ClientAdapter<B>) -> Answer<R> {
+fn pass_through_error<B, R>(error: BoxError, adapter: &impl ClientAdapter<B>) -> CallResult<R> {
     let (evidence, code) = evidence::of(&*error);
-    Finish::of_connection(error, evidence, code, 1).hand_on(None, bodies)
+    CallFailure::from_connection_error(error, evidence, code, 1).into_result(None, adapter)
 }

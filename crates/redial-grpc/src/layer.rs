@@ -9,13 +9,13 @@ use redial_service_config::{
 };
 use tower_layer::Layer;
 
+use crate::client_adapter::{AdapterFn, Tonic};
 use crate::control::Control;
-use crate::observe::Listeners;
+use crate::observe::MetricsOptions;
+use crate::replay_buffer::Replay;
 use crate::report::{CallReports, MessageFilter};
 use crate::service::RetryService;
 use crate::shared::Shared;
-use crate::tape::Replay;
-use crate::wrap::{AdapterFn, Tonic};
 
 /// gRPC's retry and hedging around a channel.
 ///
@@ -46,7 +46,7 @@ use crate::wrap::{AdapterFn, Tonic};
 #[derive(Clone, Debug)]
 pub struct RetryLayer<W = Tonic> {
     shared: Arc<Shared>,
-    bodies: W,
+    adapter: W,
 }
 
 impl RetryLayer {
@@ -74,7 +74,7 @@ impl<W> RetryLayer<W> {
     where
         F: Fn(Replay<B>) -> B + Clone,
     {
-        RetryLayer { shared: self.shared, bodies: AdapterFn(wrap) }
+        RetryLayer { shared: self.shared, adapter: AdapterFn(wrap) }
     }
 
     /// What can be changed and read while calls run.
@@ -88,7 +88,7 @@ impl<S: Clone, W: Clone> Layer<S> for RetryLayer<W> {
     type Service = RetryService<S, W>;
 
     fn layer(&self, inner: S) -> RetryService<S, W> {
-        RetryService::new(inner, self.shared.clone(), self.bodies.clone())
+        RetryService::new(inner, self.shared.clone(), self.adapter.clone())
     }
 }
 
@@ -103,7 +103,7 @@ pub struct RetryLayerBuilder {
     pub(crate) depth: bool,
     pub(crate) distinct: bool,
     pub(crate) hedge_at: Option<HedgeAt>,
-    pub(crate) listeners: Listeners,
+    pub(crate) metrics_options: MetricsOptions,
     pub(crate) reports: CallReports,
     pub(crate) message_filter: MessageFilter,
 }
@@ -308,11 +308,11 @@ impl RetryLayerBuilder {
     #[must_use]
     pub fn build(self) -> RetryLayer {
         #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-        let listeners = self.listeners.clone();
+        let metrics_options = self.metrics_options.clone();
         let shared = Arc::new(Shared::new(self));
         #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-        crate::observe::register_gauges(&listeners, &shared);
-        RetryLayer { shared, bodies: Tonic }
+        crate::observe::register_gauges(&metrics_options, &shared);
+        RetryLayer { shared, adapter: Tonic }
     }
 
     /// What is legal in the config and surely not meant.

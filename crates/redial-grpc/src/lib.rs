@@ -78,7 +78,7 @@
 //!
 //! - [`Control::statistics`] has what A6 and the decisions count, always.
 //! - Feature `metrics`: `RetryLayerBuilder::metrics` tells the facade of that name. Feature
-//!   `opentelemetry`: `RetryLayerBuilder::meter` tells a meter. `Metric` lists the metrics, which
+//!   `opentelemetry`: `RetryLayerBuilder::buffer_limit` tells a meter. `Metric` lists the metrics, which
 //!   have the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. Either way a call with retries disabled
 //!   is watched too, and then is not left as untouched as it is otherwise.
 //! - Feature `tracing`: a span `grpc.call` for each call and below it one `grpc.attempt` for each
@@ -91,7 +91,7 @@
 //!
 //! | span | fields | at its end |
 //! | --- | --- | --- |
-//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `stop_reason`, `attempts` |
+//! | `grpc.call` | `otel.name` (`SentBytes.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `why`, `attempts` |
 //! | `grpc.attempt` | `otel.name` (`Attempt.pkg.Service.Method`), `otel.kind`, `rpc.system.name`, `rpc.method`, `previous-rpc-attempts`, `transparent-retry` | `rpc.response.status_code`, `otel.status_code` |
 //!
 //! Spans in `tracing` have fixed names; those that gRPC gives them (A45) are in `otel.name`, which
@@ -99,52 +99,52 @@
 //! OK or CANCELLED: what this side cancelled has not failed. Without the features, or a subscriber,
 //! no clock is read and nothing is allocated for it.
 
-#![cfg_attr(docsrs, feature(doc_cfg))]
-
-mod ahead;
-mod answer;
 mod attempt;
 mod backends;
 #[doc(hidden)]
 pub mod balancing;
-mod begun;
 mod body;
+mod buffer_limits;
+mod buffered_message;
+mod call_pool;
+mod call_result;
+mod call_state;
+mod client_adapter;
 mod config_file;
+mod config_watch;
 mod control;
 mod evidence;
-mod finish;
 mod future;
+mod initial_body;
 mod layer;
-mod message;
-mod meter;
+mod message_size;
 mod methods;
 #[cfg(all(test, loom))]
 mod models;
 mod observe;
 mod options;
-mod pending;
-mod pool;
+mod pending_call;
+mod replay_buffer;
 mod report;
+mod request_head;
+mod response_status;
+mod running_call;
 mod service;
 #[cfg(feature = "tonic")]
 pub mod serving;
 mod shared;
-mod sizes;
-mod state;
 mod statistics;
 mod sync;
-mod tape;
-mod template;
 mod throttle;
 pub mod timeout;
 mod timer;
 mod unreachable;
-mod watch;
-mod wrap;
 
 pub use backends::{BackendId, USED_BACKENDS_MAX, UsedBackends};
 pub use body::ResponseBody;
+pub use client_adapter::{AdapterFn, ClientAdapter, Ended, Tonic};
 pub use config_file::ConfigFileError;
+pub use config_watch::{ConfigWatch, WATCH_MIN};
 pub use control::Control;
 pub use future::ResponseFuture;
 pub use layer::{RetryLayer, RetryLayerBuilder};
@@ -158,16 +158,14 @@ pub use redial_service_config::{
     AttemptTimeout, BUCKETS, ClientOptions, Code, DeadlineAction, Jitter, Problem, Problems,
     Retries, ServiceConfig, Statistics,
 };
+pub use replay_buffer::{Replay, ReplayError};
 pub use report::{
     ATTEMPTS_REPORTED_MAX, AttemptReport, CallReport, CallReports, LOGGED_MESSAGE_MAX, PolicyKind,
 };
 pub use service::RetryService;
 pub use shared::BackendCounts;
 pub use statistics::MethodStatistics;
-pub use tape::{Replay, ReplayError};
 pub use unreachable::Unreachable;
-pub use watch::{ConfigWatch, WATCH_MIN};
-pub use wrap::{AdapterFn, ClientAdapter, Ended, Tonic};
 
 /// How many attempts a call took, the first included: in the extensions of a response that was not
 /// the first attempt's.

@@ -14,15 +14,15 @@ use redial_service_config::{
 };
 
 use crate::report::PolicyKind;
+use crate::request_head::DefaultHead;
 use crate::statistics::MethodCounters;
 use crate::sync::{ArcSwap, Mutex, lock};
-use crate::template::UsualHead;
 
 /// How many methods a layer tells apart; what is called beyond that is counted together.
 pub const METHODS_MAX: usize = 4096;
 
 /// The path under which calls beyond [`METHODS_MAX`] are counted.
-pub(crate) const OTHERS: &str = "*";
+pub(crate) const OTHER_METHODS: &str = "*";
 
 /// What the calls of an entry of the config do.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Plans {
     }
 
     /// Whether config or client say something that holds without any retry.
-    fn has_terms(&self) -> bool {
+    fn has_limits(&self) -> bool {
         let rules = self.off.policy().rules();
         rules.deadline.is_some()
             || rules.attempt_timeout.is_some()
@@ -76,7 +76,7 @@ pub(crate) struct Method {
     plans: Arc<Plans>,
     pub(crate) counters: Arc<MethodCounters>,
     /// The head that its requests usually have, so that no call needs to keep its own.
-    usual: OnceLock<UsualHead>,
+    default_head: OnceLock<DefaultHead>,
 }
 
 /// The plan that a call follows, as the machine wants it.
@@ -85,23 +85,23 @@ pub(crate) struct PlanRef {
     method: Arc<Method>,
     retries: Retries,
     /// In place of the method's, if the call has options that change it.
-    own: Option<Arc<Plan>>,
+    has_own: Option<Arc<Plan>>,
 }
 
 impl PlanRef {
     pub(crate) fn new(method: Arc<Method>, retries: Retries) -> Self {
-        PlanRef { method, retries, own: None }
+        PlanRef { method, retries, has_own: None }
     }
 
     /// The same plan, where each attempt has this timeout.
     pub(crate) fn with_attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
-        self.own = Some(Arc::new(self.plan().clone().with_attempt_timeout(timeout)));
+        self.has_own = Some(Arc::new(self.plan().clone().with_attempt_timeout(timeout)));
         self
     }
 
     pub(crate) fn plan(&self) -> &Plan {
-        match &self.own {
-            Some(own) => own,
+        match &self.has_own {
+            Some(has_own) => has_own,
             None => self.method.plans.plan(self.retries),
         }
     }
@@ -139,8 +139,8 @@ impl PlanRef {
         }
     }
 
-    pub(crate) fn usual_head(&self) -> &OnceLock<UsualHead> {
-        &self.method.usual
+    pub(crate) fn default_head(&self) -> &OnceLock<DefaultHead> {
+        &self.method.default_head
     }
 }
 
@@ -154,16 +154,16 @@ impl Deref for PlanRef {
 
 /// A config in force, with a plan for each of its entries and one for what no entry names.
 #[derive(Debug)]
-struct Active {
+struct ActiveConfig {
     config: ServiceConfig,
     entries: Vec<Arc<Plans>>,
-    others: Arc<Plans>,
+    default_plans: Arc<Plans>,
 }
 
 /// A config in force, and the methods that were called under it.
 #[derive(Clone, Debug)]
 pub(crate) struct Methods {
-    active: Arc<Active>,
+    active: Arc<ActiveConfig>,
     known: HashMap<Box<str>, Arc<Method>>,
 }
 
@@ -171,7 +171,7 @@ impl Methods {
     pub(crate) fn new(config: ServiceConfig, client: &ClientOptions) -> Self {
         let plans = |method| Arc::new(Plans::new(client, method));
         let entries = config.entries().iter().map(|method| plans(Some(method))).collect();
-        let active = Active { entries, others: plans(None), config };
+        let active = ActiveConfig { entries, default_plans: plans(None), config };
         Methods { active: Arc::new(active), known: HashMap::new() }
     }
 
@@ -180,8 +180,9 @@ impl Methods {
     }
 
     /// Whether config or client say something that holds without any retry.
-    pub(crate) fn have_terms(&self) -> bool {
-        self.active.others.has_terms() || self.active.entries.iter().any(|it| it.has_terms())
+    pub(crate) fn have_limits(&self) -> bool {
+        self.active.default_plans.has_limits()
+            || self.active.entries.iter().any(|it| it.has_limits())
     }
 
     /// The methods that were called, for the models.
@@ -205,10 +206,10 @@ impl Methods {
     fn first_call(&self, this: &ArcSwap<Methods>, path: &str, all: &Counters) -> Arc<Method> {
         let entry = self.active.config.lookup(path);
         let plans = entry.and_then(|entry| self.active.entries.get(entry));
-        let plans = plans.unwrap_or(&self.active.others).clone();
-        let (counters, own) = all.of(path);
-        let method = Arc::new(Method { plans, counters, usual: OnceLock::new() });
-        if own {
+        let plans = plans.unwrap_or(&self.active.default_plans).clone();
+        let (counters, has_own) = all.of(path);
+        let method = Arc::new(Method { plans, counters, default_head: OnceLock::new() });
+        if has_own {
             this.rcu(|methods| {
                 let mut methods = Methods::clone(methods);
                 // Another config may be in force by now, whose calls are not ours to plan.
@@ -248,13 +249,13 @@ impl Counters {
         if let Some(counters) = all.get(path) {
             return (counters.clone(), true);
         }
-        let own = all.len() < METHODS_MAX;
-        let path = if own { path } else { OTHERS };
+        let has_own = all.len() < METHODS_MAX;
+        let path = if has_own { path } else { OTHER_METHODS };
         // Methods that are counted together have no pace in common.
-        let hedge_at = self.hedge_at.filter(|_| own);
+        let hedge_at = self.hedge_at.filter(|_| has_own);
         let counters =
-            || Arc::new(MethodCounters::named(path, self.target.clone()).paced(hedge_at));
-        (all.entry_ref(path).or_insert_with(counters).clone(), own)
+            || Arc::new(MethodCounters::named(path, self.target.clone()).with_estimator(hedge_at));
+        (all.entry_ref(path).or_insert_with(counters).clone(), has_own)
     }
 
     /// All of them, by path.

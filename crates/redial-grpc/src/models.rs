@@ -7,8 +7,8 @@
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p redial-grpc --release --lib
 //! --no-default-features models`
 
-mod calls;
-mod configs;
+mod config;
+mod replay_buffer;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};

@@ -83,11 +83,11 @@ pub enum PolicyKind {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct CallReport(Arc<Content>);
+pub struct CallReport(Arc<ReportData>);
 
 /// What a report says.
 #[derive(Debug)]
-pub(crate) struct Content {
+pub(crate) struct ReportData {
     pub(crate) method: Box<str>,
     pub(crate) target: Option<Arc<str>>,
     pub(crate) policy: PolicyKind,
@@ -101,8 +101,8 @@ pub(crate) struct Content {
     pub(crate) source: Option<BoxError>,
 }
 
-impl From<Content> for CallReport {
-    fn from(content: Content) -> Self {
+impl From<ReportData> for CallReport {
+    fn from(content: ReportData) -> Self {
         CallReport(Arc::new(content))
     }
 }
@@ -194,7 +194,7 @@ impl CallReport {
 
 impl fmt::Display for CallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Content { attempts, elapsed, history, omitted, .. } = &*self.0;
+        let ReportData { attempts, elapsed, history, omitted, .. } = &*self.0;
         let plural = |count: u32| if count == 1 { "" } else { "s" };
         write!(f, "gave up after {attempts} attempt{}", plural(*attempts))?;
         match self.transparent_retries() {

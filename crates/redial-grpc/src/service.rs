@@ -12,29 +12,29 @@ use redial_service_config::Retries;
 use tower_service::Service;
 
 use crate::BoxError;
-use crate::ahead::Ahead;
 use crate::attempt::FIRST;
 use crate::backends::UsedBackends;
-use crate::begun::{Begun, Recording};
 use crate::body::ResponseBody;
+use crate::buffer_limits::Reservation;
+use crate::call_pool::PooledCall;
+use crate::call_result::request_body_failed;
+use crate::call_state::{CallSetup, CallState};
+use crate::client_adapter::{ClientAdapter, Tonic};
 use crate::control::Control;
-use crate::finish::of_body;
 use crate::future::{Kind, ResponseFuture};
-use crate::meter::Held;
+use crate::initial_body::InitialBody;
+use crate::message_size::MessageSizeLimit;
 use crate::methods::PlanRef;
-use crate::observe::Sent;
+use crate::observe::SentBytes;
 use crate::options::CallOptions;
-use crate::pending::Pending;
-use crate::pool::Pooled;
+use crate::pending_call::PendingCall;
+use crate::replay_buffer::{Replay, ReplayBuffer};
 use crate::report::{CallReports, PolicyKind};
+use crate::request_head::{PREVIOUS_ATTEMPTS, RequestHead, RequestHeaders};
+use crate::running_call::{Recording, RunningCall};
 use crate::shared::Shared;
-use crate::sizes::Sizes;
-use crate::state::{Begin, State};
 use crate::sync::{Mutex, lock};
-use crate::tape::{Replay, Tape};
-use crate::template::{PREVIOUS, Said, Template};
 use crate::timeout::{self, TIMEOUT};
-use crate::wrap::{ClientAdapter, Tonic};
 
 /// When a call began that has waited for its config since then: an extension of its request, whose
 /// `grpc-timeout` is what remains.
@@ -46,28 +46,28 @@ pub struct CallBegan(pub tokio::time::Instant);
 pub struct RetryService<S, W = Tonic> {
     inner: S,
     /// Further attempts are made on clones of this one; a call that needs none clones nothing.
-    spare: Arc<Mutex<S>>,
+    retry_service: Arc<Mutex<S>>,
     shared: Arc<Shared>,
-    bodies: W,
+    adapter: W,
 }
 
 impl<S: Clone, W: Clone> Clone for RetryService<S, W> {
     fn clone(&self) -> Self {
         RetryService {
             inner: self.inner.clone(),
-            spare: self.spare.clone(),
+            retry_service: self.retry_service.clone(),
             shared: self.shared.clone(),
-            bodies: self.bodies.clone(),
+            adapter: self.adapter.clone(),
         }
     }
 }
 
 impl<S, W> RetryService<S, W> {
-    pub(crate) fn new(inner: S, shared: Arc<Shared>, bodies: W) -> Self
+    pub(crate) fn new(inner: S, shared: Arc<Shared>, adapter: W) -> Self
     where
         S: Clone,
     {
-        RetryService { spare: Arc::new(Mutex::new(inner.clone())), inner, shared, bodies }
+        RetryService { retry_service: Arc::new(Mutex::new(inner.clone())), inner, shared, adapter }
     }
 
     /// The channel below.
@@ -83,11 +83,11 @@ impl<S, W> RetryService<S, W> {
     }
 
     /// What was made ready and is not called: it may keep a place until it is called or dropped.
-    fn give_up_readiness(&mut self)
+    fn discard_ready_service(&mut self)
     where
         S: Clone,
     {
-        self.inner = lock(&self.spare).clone();
+        self.inner = lock(&self.retry_service).clone();
     }
 
     /// What can be changed and read while calls run.
@@ -124,14 +124,14 @@ where
         if retries == Retries::Off
             && options.call_log.is_none()
             && options.attempt_timeout.is_none()
-            && !self.shared.has_terms()
-            && !self.shared.observing.is_listened_to()
-            && Said::is_nothing(request.headers())
+            && !self.shared.has_limits()
+            && !self.shared.observers.is_enabled()
+            && RequestHeaders::need_no_handling(request.headers())
         {
-            let bodies = self.bodies.clone();
-            return ResponseFuture::new(Some(self.inner.call(request)), Kind::Pass(bodies));
+            let adapter = self.adapter.clone();
+            return ResponseFuture::new(Some(self.inner.call(request)), Kind::PassThrough(adapter));
         }
-        self.begin(request, retries, options)
+        self.start_call(request, retries, options)
     }
 }
 
@@ -139,7 +139,7 @@ impl<S, W> RetryService<S, W> {
     /// Begins a call that somebody watches.
     // Apart, so that one that nobody watches is handed on as it is without us.
     #[inline(never)]
-    fn begin<B, R>(
+    fn start_call<B, R>(
         &mut self,
         mut request: Request<B>,
         retries: Retries,
@@ -154,24 +154,24 @@ impl<S, W> RetryService<S, W> {
         W: ClientAdapter<B>,
     {
         let began = request.extensions_mut().remove::<CallBegan>().map(|CallBegan(at)| at);
-        let said = Said::of(request.headers());
-        let Said { deadline, previous, .. } = said;
+        let headers = RequestHeaders::of(request.headers());
+        let RequestHeaders { deadline, previous, .. } = headers;
         // What the request says is what remains of its deadline.
         let remaining = deadline;
         let waited = began.map_or(Duration::ZERO, |began| began.elapsed());
         let deadline = remaining.map(|remaining| remaining.saturating_add(waited));
-        let usual = said.is_usual();
+        let default_headers = headers.are_default();
         if previous {
             // What the application set under this name would be taken for ours (G30).
-            request.headers_mut().remove(PREVIOUS);
+            request.headers_mut().remove(PREVIOUS_ATTEMPTS);
         }
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
         let method = match attempt_timeout {
             Some(timeout) => method.with_attempt_timeout(timeout),
             None => method,
         };
-        let observer = self.shared.observing.call(&method, request.uri().path());
-        let template = Template::of(&request, usual, method.usual_head());
+        let observer = self.shared.observers.call(&method, request.uri().path());
+        let head = RequestHead::of(&request, default_headers, method.default_head());
         // With retries disabled there is one attempt, so there is no backend to exclude.
         let distinct = self.shared.distinct && retries != Retries::Off;
         let used = distinct.then(|| UsedBackends::of(request.extensions()));
@@ -192,77 +192,87 @@ impl<S, W> RetryService<S, W> {
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
         // In gRPC the policy is the declaration that a call may run twice (P8).
         let idempotent = matches!(method.policy_kind(), PolicyKind::Retry | PolicyKind::Hedging);
-        let keeps = retries != Retries::Off;
-        let mut sizes = method.request_max().map(Sizes::new);
+        let replayable = retries != Retries::Off;
+        let mut size_limit = method.request_max().map(MessageSizeLimit::new);
         // At its deadline a call lets go of its body, which a connection would go on reading.
         let bounded = deadline.is_some() || shortest.is_some();
-        let ahead = if keeps || recording.observer.counts_bytes() || sizes.is_some() || bounded {
-            match Ahead::read(request.body_mut(), &mut sizes) {
-                Ok(ahead) => Some(ahead),
-                Err(failure) => {
-                    self.give_up_readiness();
-                    let (params, clock) = (
-                        CallParams { deadline, idempotent, ..CallParams::default() },
-                        self.shared.clock,
-                    );
-                    Begun::unstarted(method, params, recording, clock, failure.code());
-                    let finish = Some(Box::new(of_body(failure, 0)));
-                    return ResponseFuture::new(None, Kind::Ended(finish, self.bodies.clone()));
+        let initial =
+            if replayable || recording.observer.counts_bytes() || size_limit.is_some() || bounded {
+                match InitialBody::read(request.body_mut(), &mut size_limit) {
+                    Ok(initial) => Some(initial),
+                    Err(failure) => {
+                        self.discard_ready_service();
+                        let (params, clock) = (
+                            CallParams { deadline, idempotent, ..CallParams::default() },
+                            self.shared.clock,
+                        );
+                        RunningCall::unstarted(method, params, recording, clock, failure.code());
+                        let call_failure = Some(Box::new(request_body_failed(failure, 0)));
+                        return ResponseFuture::new(
+                            None,
+                            Kind::Ended(call_failure, self.adapter.clone()),
+                        );
+                    }
                 }
-            }
-        } else {
-            None
-        };
+            } else {
+                None
+            };
         let limit = self.shared.client.per_rpc_buffer_limit_in_bytes;
-        let mut held = Held::new(self.shared.meter.clone(), limit);
-        let sealed = ahead.as_ref().is_some_and(|ahead| !held.add(ahead.len() as u64));
-        let mut state = State::begin(Begin {
+        let mut reservation = Reservation::new(self.shared.buffer_limit.clone(), limit);
+        let not_replayable =
+            initial.as_ref().is_some_and(|initial| !reservation.add(initial.len() as u64));
+        let mut state = CallState::new(CallSetup {
             method,
             shared: self.shared.clone(),
-            template,
+            head,
             params: CallParams {
                 deadline,
                 idempotent,
-                not_replayable: keeps && sealed,
+                not_replayable: replayable && not_replayable,
                 ..CallParams::default()
             },
             wait_for_ready,
             recording,
-            writes: matches!(ahead, Some(Ahead::Part(_))),
+            body_open: matches!(initial, Some(InitialBody::Partial(_))),
         });
-        let starts = state.starts();
-        let sent = if starts { state.sent(FIRST.attempt) } else { Sent::default() };
-        let wrap = |replay: Replay<B>| self.bodies.wrap(replay.counted(sent));
-        let mut call = Pooled::new(state);
-        let mut tape = None;
-        match ahead {
+        let starts_first = state.starts_first_attempt();
+        let sent_bytes =
+            if starts_first { state.sent_bytes(FIRST.attempt) } else { SentBytes::default() };
+        let wrap = |replay: Replay<B>| self.adapter.wrap(replay.counted(sent_bytes));
+        let mut call = PooledCall::new(state);
+        let mut buffer = None;
+        match initial {
             None => {}
-            Some(Ahead::Whole(bytes)) => {
-                if keeps && !sealed {
-                    call.keep(&bytes, held);
+            Some(InitialBody::Complete(bytes)) => {
+                if replayable && !not_replayable {
+                    call.store_message(&bytes, reservation);
                 }
                 *request.body_mut() = wrap(Replay::whole(bytes));
             }
-            Some(Ahead::Part(frames)) => {
+            Some(InitialBody::Partial(frames)) => {
                 let (parts, body) = request.into_parts();
                 let frames = frames.into_iter().flatten().collect();
-                let written = Arc::new(Tape::new(body, frames, held, sizes));
-                request = Request::from_parts(parts, wrap(written.open(FIRST.attempt)));
-                if !keeps {
+                let shared_buffer =
+                    Arc::new(ReplayBuffer::new(body, frames, reservation, size_limit));
+                request = Request::from_parts(parts, wrap(shared_buffer.open(FIRST.attempt)));
+                if !replayable {
                     // It passes, and is heard of if it fails.
-                    written.choose(FIRST.attempt);
+                    shared_buffer.commit(FIRST.attempt);
                 }
-                tape = Some(written);
+                buffer = Some(shared_buffer);
             }
         }
-        let future = if starts {
-            let _inside = call.state().and_then(|state| state.inside_attempt(FIRST.attempt));
+        let future = if starts_first {
+            let _guard = call.state().and_then(|state| state.enter_attempt_span(FIRST.attempt));
             Some(self.inner.call(request))
         } else {
-            self.give_up_readiness();
+            self.discard_ready_service();
             None
         };
-        let (spare, bodies) = (self.spare.clone(), self.bodies.clone());
-        ResponseFuture::new(future, Kind::Call(Pending::new(call, spare, bodies, tape, sealed)))
+        let (retry_service, adapter) = (self.retry_service.clone(), self.adapter.clone());
+        ResponseFuture::new(
+            future,
+            Kind::Call(PendingCall::new(call, retry_service, adapter, buffer, not_replayable)),
+        )
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use http::Extensions;
 use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
+use crate::buffer_limits::BufferLimit;
 use crate::layer::RetryLayerBuilder;
-use crate::meter::Meter;
 use crate::methods::{Counters, Method, Methods};
-use crate::observe::Observing;
+use crate::observe::ObserverFactory;
 use crate::report::{CallReports, MessageFilter};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
 use crate::throttle::Server;
@@ -20,15 +20,15 @@ pub(crate) struct Shared {
     pub(crate) client: ClientOptions,
     pub(crate) methods: ArcSwap<Methods>,
     pub(crate) counters: Counters,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) buffer_limit: Arc<BufferLimit>,
     pub(crate) server: Arc<Server>,
     pub(crate) clock: Clock,
-    pub(crate) observing: Observing,
+    pub(crate) observers: ObserverFactory,
     /// Which repetitions are allowed now; publishes nothing but itself.
     retries: AtomicU8,
     /// Whether config or client say something that holds without any retry. A call may see it a
     /// moment before or after the config itself.
-    params: AtomicBool,
+    has_limits: AtomicBool,
     depth: bool,
     /// Whether each attempt carries the backends that its call has used.
     pub(crate) distinct: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     /// How many backends there are, if the channel below knows.
     backends: OnceLock<Box<CountBackends>>,
     /// Held while a config is put in force: what is then in force is one config, not parts of two.
-    configuring: Mutex<()>,
+    config_lock: Mutex<()>,
 }
 
 /// How many backends a balanced channel has.
@@ -78,8 +78,8 @@ impl Shared {
 
     pub(crate) fn new(builder: RetryLayerBuilder) -> Self {
         let RetryLayerBuilder { config, client, server, depth, distinct, hedge_at, .. } = builder;
-        let RetryLayerBuilder { listeners, reports, message_filter, .. } = builder;
-        let observing = Observing::new(&listeners, server.as_deref());
+        let RetryLayerBuilder { metrics_options, reports, message_filter, .. } = builder;
+        let observers = ObserverFactory::new(&metrics_options, server.as_deref());
         let counters = Counters::new(hedge_at, server.as_deref());
         let server = server.map_or_else(Arc::default, |name| Server::named(&name));
         // A layer that has nothing to say about it leaves alone what others with its name share.
@@ -88,20 +88,20 @@ impl Shared {
         }
         let methods = Methods::new(config, &client);
         Shared {
-            params: AtomicBool::new(methods.have_terms()),
+            has_limits: AtomicBool::new(methods.have_limits()),
             methods: ArcSwap::from_pointee(methods),
             counters,
-            meter: Arc::new(Meter::new(client.retry_buffer_size_in_bytes)),
+            buffer_limit: Arc::new(BufferLimit::new(client.retry_buffer_size_in_bytes)),
             server,
             clock: Clock::new(),
-            observing,
-            retries: AtomicU8::new(number(client.retries)),
+            observers,
+            retries: AtomicU8::new(strictness(client.retries)),
             depth,
             distinct,
             reports,
             message_filter,
             backends: OnceLock::new(),
-            configuring: Mutex::default(),
+            config_lock: Mutex::default(),
             client,
         }
     }
@@ -111,35 +111,35 @@ impl Shared {
     }
 
     /// Whether config or client say something that holds without any retry.
-    pub(crate) fn has_terms(&self) -> bool {
-        self.params.load(Ordering::Relaxed)
+    pub(crate) fn has_limits(&self) -> bool {
+        self.has_limits.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_config(&self, config: ServiceConfig) {
         let throttling = config.retry_throttling();
         let methods = Methods::new(config, &self.client);
-        let _one_at_a_time = lock(&self.configuring);
-        let had_one = self.methods.load().config().retry_throttling().is_some();
-        self.params.store(methods.have_terms(), Ordering::Relaxed);
+        let _guard = lock(&self.config_lock);
+        let had_throttling = self.methods.load().config().retry_throttling().is_some();
+        self.has_limits.store(methods.have_limits(), Ordering::Relaxed);
         self.methods.store(Arc::new(methods));
         // Who had nothing to say about it and still has not leaves alone what others share.
-        if had_one || throttling.is_some() {
+        if had_throttling || throttling.is_some() {
             self.server.configure(throttling);
         }
     }
 
     pub(crate) fn set_retries(&self, retries: Retries) {
-        self.retries.store(number(retries), Ordering::Relaxed);
+        self.retries.store(strictness(retries), Ordering::Relaxed);
     }
 
     /// Which repetitions a call is allowed: the strictest word counts.
     pub(crate) fn retries(&self, call: Option<Retries>, extensions: &Extensions) -> Retries {
         let mut strictest = self.retries.load(Ordering::Relaxed);
         if let Some(call) = call {
-            strictest = strictest.max(number(call));
+            strictest = strictest.max(strictness(call));
         }
-        if self.depth && serves_a_retry(extensions) {
-            strictest = strictest.max(number(Retries::Transparent));
+        if self.depth && is_serving_retry(extensions) {
+            strictest = strictest.max(strictness(Retries::Transparent));
         }
         match strictest {
             0 => Retries::All,
@@ -157,7 +157,7 @@ impl fmt::Debug for Shared {
 }
 
 /// A number that grows with strictness.
-fn number(retries: Retries) -> u8 {
+fn strictness(retries: Retries) -> u8 {
     match retries {
         Retries::All => 0,
         Retries::Transparent => 1,
@@ -166,13 +166,13 @@ fn number(retries: Retries) -> u8 {
 }
 
 #[cfg(feature = "tonic")]
-fn serves_a_retry(extensions: &Extensions) -> bool {
+fn is_serving_retry(extensions: &Extensions) -> bool {
     let named = extensions.get::<crate::serving::InboundAttempt>().copied();
     let serving = named.or_else(crate::serving::InboundAttempt::current);
     serving.is_some_and(|serving| serving.previous_attempts() > 0)
 }
 
 #[cfg(not(feature = "tonic"))]
-fn serves_a_retry(_extensions: &Extensions) -> bool {
+fn is_serving_retry(_extensions: &Extensions) -> bool {
     false
 }

@@ -59,17 +59,17 @@ impl MethodCounters {
     }
 
     /// The same with a pace.
-    pub(crate) fn paced(mut self, at: Option<HedgeAt>) -> Self {
+    pub(crate) fn with_estimator(mut self, at: Option<HedgeAt>) -> Self {
         self.estimator = at.map(LatencyEstimator::new);
         self
     }
 
-    pub(crate) fn add(&self, happened: Happened) {
-        let counter = match happened {
-            Happened::Counted(counted) => return self.retries.add(counted),
-            Happened::Throttled => &self.throttled,
-            Happened::HedgeWon => &self.hedges_won,
-            Happened::BufferFull => &self.buffers_full,
+    pub(crate) fn add(&self, counted_event: StatisticsEvent) {
+        let counter = match counted_event {
+            StatisticsEvent::Counted(counted) => return self.retries.add(counted),
+            StatisticsEvent::Throttled => &self.throttled,
+            StatisticsEvent::HedgeWon => &self.hedges_won,
+            StatisticsEvent::BufferFull => &self.buffers_full,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -87,7 +87,7 @@ impl MethodCounters {
 
 /// Something that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum StatisticsEvent {
     /// What A6 counts.
     Counted(Counted),
     /// The throttle refused a retry or hedge, for the first time in this call.
@@ -110,20 +110,25 @@ pub(crate) struct CallTally {
 impl CallTally {
     /// Says what a note of the call adds.
     #[inline]
-    pub(crate) fn record(&mut self, event: &Event, hedged: bool, mut count: impl FnMut(Happened)) {
-        self.tally.record(event, |counted| count(Happened::Counted(counted)));
+    pub(crate) fn record(
+        &mut self,
+        event: &Event,
+        hedged: bool,
+        mut count: impl FnMut(StatisticsEvent),
+    ) {
+        self.tally.record(event, |counted| count(StatisticsEvent::Counted(counted)));
         match *event {
             Event::ThrottleAnswered(Grant::Refused) if !self.throttled => {
                 self.throttled = true;
-                count(Happened::Throttled);
+                count(StatisticsEvent::Throttled);
             }
-            Event::NotReplayable => count(Happened::BufferFull),
+            Event::NotReplayable => count(StatisticsEvent::BufferFull),
             Event::AttemptStarted { attempt, number: 1 } => self.first = attempt,
             Event::Committed { attempt } => self.committed = Some(attempt),
             Event::CallEnded { stop_reason: StopReason::Succeeded, attempt }
                 if hedged && self.committed.or(attempt).is_some_and(|it| it != self.first) =>
             {
-                count(Happened::HedgeWon);
+                count(StatisticsEvent::HedgeWon);
             }
             _ => {}
         }

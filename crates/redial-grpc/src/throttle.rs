@@ -67,10 +67,10 @@ impl Bucket for Throttle {
         }
     }
     // What gRPC's tokens grant costs nothing: there is nothing to give back.
-    fn refund(&self, _taken: Withdrawal) {}
-    fn succeeded(&self, taken: Option<Withdrawal>) {
+    fn refund(&self, _withdrawal: Withdrawal) {}
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
         if let Some(server) = &self.0 {
-            server.tokens.succeeded(taken);
+            server.tokens.succeeded(withdrawal);
         }
     }
     fn tokens(&self, now: Ns) -> Option<f64> {

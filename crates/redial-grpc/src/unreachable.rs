@@ -48,7 +48,7 @@ impl Unreachable {
 
     /// The backends, and why each of them could not be connected.
     pub fn backends(&self) -> impl Iterator<Item = (SocketAddr, &str)> {
-        self.backends.iter().map(|(address, stop_reason)| (*address, &**stop_reason))
+        self.backends.iter().map(|(address, cause)| (*address, &**cause))
     }
 
     /// Why the name has no newer addresses, if resolving it failed.
@@ -69,15 +69,15 @@ impl fmt::Display for Unreachable {
             count => write!(f, "none of {count} backends can be reached")?,
         }
         let mut before = ": ";
-        for (address, stop_reason) in self.backends.iter().take(NAMED_MAX) {
-            write!(f, "{before}{address}: {stop_reason}")?;
+        for (address, cause) in self.backends.iter().take(NAMED_MAX) {
+            write!(f, "{before}{address}: {cause}")?;
             before = "; ";
         }
         if self.backends.len() > NAMED_MAX {
             write!(f, "{before}and {} more", self.backends.len() - NAMED_MAX)?;
         }
         match &self.unresolved {
-            Some(stop_reason) => write!(f, "{before}the name cannot be resolved: {stop_reason}"),
+            Some(cause) => write!(f, "{before}the name cannot be resolved: {cause}"),
             None => Ok(()),
         }
     }

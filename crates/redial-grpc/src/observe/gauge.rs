@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::observe::Listeners;
+use crate::observe::MetricsOptions;
 use crate::shared::Shared;
 
 /// A gauge of a layer. Its one label is `grpc.target`, if the layer has a server name.
@@ -68,7 +68,7 @@ impl Gauge {
         match self {
             Gauge::ThrottleTokens => shared.server.tokens(),
             // Beyond 2^53 a float is off by less than a chart can show.
-            Gauge::BufferedBytes => Some(shared.meter.used() as f64),
+            Gauge::BufferedBytes => Some(shared.buffer_limit.used() as f64),
             Gauge::BackendsKnown => shared.backends().map(|backends| backends.known as f64),
             Gauge::BackendsConnected => shared.backends().map(|backends| backends.connected as f64),
         }
@@ -76,9 +76,9 @@ impl Gauge {
 }
 
 /// Gives OpenTelemetry what it asks when it collects, as long as the layer lives.
-pub(crate) fn register(listeners: &Listeners, shared: &Arc<Shared>) {
+pub(crate) fn register(metrics_options: &MetricsOptions, shared: &Arc<Shared>) {
     #[cfg(feature = "opentelemetry")]
-    if let Some(meter) = &listeners.meter {
+    if let Some(meter) = &metrics_options.meter {
         for gauge in Gauge::ALL {
             let shared: Weak<Shared> = Arc::downgrade(shared);
             let instrument = meter.f64_observable_gauge(gauge.name());
@@ -91,7 +91,7 @@ pub(crate) fn register(listeners: &Listeners, shared: &Arc<Shared>) {
                     {
                         let target = shared.counters.target();
                         let target = target.map(|target| {
-                            opentelemetry::KeyValue::new(super::measure::TARGET, target.clone())
+                            opentelemetry::KeyValue::new(super::metric::TARGET, target.clone())
                         });
                         observer.observe(value, target.as_slice());
                     }
@@ -100,7 +100,7 @@ pub(crate) fn register(listeners: &Listeners, shared: &Arc<Shared>) {
         }
     }
     #[cfg(not(feature = "opentelemetry"))]
-    let (_, _): (_, Weak<Shared>) = (listeners, Arc::downgrade(shared));
+    let (_, _): (_, Weak<Shared>) = (metrics_options, Arc::downgrade(shared));
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
         let names = Gauge::ALL.map(Gauge::name);
         for (index, name) in names.iter().enumerate() {
             assert!(!names[index + 1..].contains(name));
-            assert!(Metric::ALL.iter().all(|measure| measure.name() != *name));
+            assert!(Metric::ALL.iter().all(|metric| metric.name() != *name));
         }
     }
 }

@@ -6,7 +6,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use redial_service_config::Code;
 
-use crate::observe::measure::{METHOD, Metric, STATUS, TARGET, Value};
+use crate::observe::metric::{METHOD, Metric, STATUS, TARGET, Value};
 
 #[derive(Debug)]
 enum Instrument {
@@ -21,9 +21,9 @@ pub(crate) struct Instruments([Instrument; Metric::ALL.len()]);
 
 impl Instruments {
     pub(crate) fn new(meter: &Meter) -> Self {
-        Instruments(Metric::ALL.map(|measure| {
-            let (name, unit, text) = (measure.name(), measure.unit(), measure.description());
-            let buckets = measure.buckets().to_vec();
+        Instruments(Metric::ALL.map(|metric| {
+            let (name, unit, text) = (metric.name(), metric.unit(), metric.description());
+            let buckets = metric.buckets().to_vec();
             if buckets.is_empty() {
                 let counter = meter.u64_counter(name).with_unit(unit).with_description(text);
                 Instrument::Counter(counter.build())
@@ -37,8 +37,8 @@ impl Instruments {
         }))
     }
 
-    pub(crate) fn tell(&self, measure: Metric, value: Value, attributes: &[KeyValue]) {
-        match (&self.0[measure as usize], value) {
+    pub(crate) fn emit(&self, metric: Metric, value: Value, attributes: &[KeyValue]) {
+        match (&self.0[metric as usize], value) {
             (Instrument::Counter(counter), Value::Number(number)) => {
                 counter.add(number, attributes);
             }
@@ -48,7 +48,7 @@ impl Instruments {
             (Instrument::Seconds(histogram), Value::Seconds(seconds)) => {
                 histogram.record(seconds, attributes);
             }
-            _ => debug_assert!(false, "a value that does not fit {measure:?}"),
+            _ => debug_assert!(false, "a value that does not fit {metric:?}"),
         }
     }
 }

@@ -5,15 +5,15 @@ use std::sync::{Arc, OnceLock};
 
 use redial_service_config::Code;
 
-use crate::methods::OTHERS;
-use crate::observe::measure::OTHER;
-use crate::observe::measures::Sinks;
+use crate::methods::OTHER_METHODS;
+use crate::observe::call_metrics::MetricSinks;
+use crate::observe::metric::OTHER;
 
 /// The labels of one method and one status, or none, as each sink wants them.
 #[derive(Debug)]
 pub(crate) struct Labels {
     #[cfg(feature = "metrics")]
-    pub(crate) keys: super::facade::Keys,
+    pub(crate) keys: super::metrics_facade::Keys,
     #[cfg(feature = "opentelemetry")]
     pub(crate) attributes: Box<[opentelemetry::KeyValue]>,
 }
@@ -29,16 +29,16 @@ impl MethodLabels {
     /// For the method with this path, or for those that are not told apart.
     pub(crate) fn named(path: &str) -> Self {
         let method = match path {
-            OTHERS => OTHER,
+            OTHER_METHODS => OTHER,
             path => path.strip_prefix('/').unwrap_or(path),
         };
         MethodLabels { method: method.into(), sets: Default::default() }
     }
 
     /// Those with this status. They are the same for all calls of a layer, as its sinks are.
-    pub(crate) fn of(&self, status: Option<Code>, sinks: &Sinks) -> &Labels {
-        let place = status.map_or(0, |code| 1 + usize::from(code.number()));
-        self.sets[place].get_or_init(|| Box::new(sinks.labels(&self.method, status)))
+    pub(crate) fn of(&self, status: Option<Code>, sinks: &MetricSinks) -> &Labels {
+        let index = status.map_or(0, |code| 1 + usize::from(code.number()));
+        self.sets[index].get_or_init(|| Box::new(sinks.labels(&self.method, status)))
     }
 }
 
@@ -55,6 +55,6 @@ mod tests {
     #[test]
     fn a_method_has_its_name_and_those_beyond_the_limit_have_one_together() {
         assert_eq!(&*MethodLabels::named("/pkg.Svc/Method").method, "pkg.Svc/Method");
-        assert_eq!(&*MethodLabels::named(OTHERS).method, "other");
+        assert_eq!(&*MethodLabels::named(OTHER_METHODS).method, "other");
     }
 }

@@ -9,33 +9,36 @@ use redial_service_config::Counted;
 
 use crate::methods::PlanRef;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
-use crate::observe::measures::{Measures, Sinks};
-#[cfg(not(feature = "tracing"))]
-use crate::observe::silent::{self as spans, CallEvents, Inside, Spans};
-#[cfg(feature = "tracing")]
-use crate::observe::spans::{self, CallEvents, Inside, Spans};
-use crate::observe::story::Story;
+use crate::observe::call_metrics::{CallMetrics, MetricSinks};
+use crate::observe::call_tracker::CallTracker;
 #[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
-use crate::observe::unmeasured::{Measures, Sinks};
-use crate::observe::{Listeners, Sent};
+use crate::observe::noop_metrics::{CallMetrics, MetricSinks};
+#[cfg(not(feature = "tracing"))]
+use crate::observe::noop_spans::{self as spans, CallEvents, SpanGuard, Spans};
+#[cfg(feature = "tracing")]
+use crate::observe::spans::{self, CallEvents, SpanGuard, Spans};
+use crate::observe::{MetricsOptions, SentBytes};
 use crate::shared::Shared;
-use crate::statistics::Happened;
+use crate::statistics::StatisticsEvent;
 
 /// What a layer tells of its calls.
 #[derive(Debug)]
-pub(crate) struct Observing {
-    sinks: Option<Arc<Sinks>>,
+pub(crate) struct ObserverFactory {
+    sinks: Option<Arc<MetricSinks>>,
     target: Option<Box<str>>,
 }
 
-impl Observing {
-    pub(crate) fn new(listeners: &Listeners, server: Option<&str>) -> Self {
-        Observing { sinks: Sinks::new(listeners, server), target: server.map(Into::into) }
+impl ObserverFactory {
+    pub(crate) fn new(metrics_options: &MetricsOptions, server: Option<&str>) -> Self {
+        ObserverFactory {
+            sinks: MetricSinks::new(metrics_options, server),
+            target: server.map(Into::into),
+        }
     }
 
     /// Whether anybody wants to know of calls.
-    pub(crate) fn is_listened_to(&self) -> bool {
-        self.sinks.is_some() || Spans::are_wanted() || CallEvents::are_wanted()
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.sinks.is_some() || Spans::are_enabled() || CallEvents::are_enabled()
     }
 
     /// Whether gauges are set when a call ends.
@@ -52,86 +55,86 @@ impl Observing {
 
     /// What is told of a call that begins.
     pub(crate) fn call(&self, method: &PlanRef, path: &str) -> Observer {
-        let measures = self.sinks.as_ref().map(|sinks| Measures::new(sinks, method));
+        let metrics = self.sinks.as_ref().map(|sinks| CallMetrics::new(sinks, method));
         let spans = Spans::begin(path, self.target.as_deref());
-        let watched = (measures.is_some() || spans.is_some())
-            .then(|| Box::new(Watched { story: Story::new(), measures, spans }));
-        Observer { watched, events: CallEvents::begin() }
+        let state = (metrics.is_some() || spans.is_some())
+            .then(|| Box::new(ObserverState { tracker: CallTracker::new(), metrics, spans }));
+        Observer { state, events: CallEvents::begin() }
     }
 }
 
 /// What is told of one call.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    watched: Option<Box<Watched>>,
+    state: Option<Box<ObserverState>>,
     events: CallEvents,
 }
 
 /// What is kept of a call that somebody watches.
 #[derive(Debug)]
-struct Watched {
-    story: Story,
-    measures: Option<Measures>,
+struct ObserverState {
+    tracker: CallTracker,
+    metrics: Option<CallMetrics>,
     spans: Option<Spans>,
 }
 
 /// The observer of a call that is not observed.
 impl Default for Observer {
     fn default() -> Self {
-        Observer { watched: None, events: CallEvents::unwanted() }
+        Observer { state: None, events: CallEvents::disabled() }
     }
 }
 
 impl Observer {
     /// Whether anybody wants to know of this call.
-    pub(crate) fn is_listened_to(&self) -> bool {
-        self.watched.is_some() || self.events.wanted()
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.state.is_some() || self.events.enabled()
     }
 
     /// Whether anybody wants to know how much it sends.
     pub(crate) fn counts_bytes(&self) -> bool {
-        self.watched.as_ref().is_some_and(|watched| watched.measures.is_some())
+        self.state.as_ref().is_some_and(|state| state.metrics.is_some())
     }
 
     /// The notes of this call come without their moments.
-    pub(crate) fn has_no_clock(&mut self) {
-        self.events.has_no_clock();
+    pub(crate) fn disable_timing(&mut self) {
+        self.events.disable_timing();
     }
 
     /// The next outcome has this status.
-    pub(crate) fn saw(&mut self, code: Code) {
-        if let Some(watched) = &mut self.watched {
-            watched.story.saw(code);
+    pub(crate) fn set_outcome_code(&mut self, code: Code) {
+        if let Some(state) = &mut self.state {
+            state.tracker.set_outcome_code(code);
         }
     }
 
     /// The call is to be cancelled, and the application hears this status.
-    pub(crate) fn ends_with(&mut self, code: Code) {
-        if let Some(watched) = &mut self.watched {
-            watched.story.ends_with(code);
+    pub(crate) fn set_cancel_code(&mut self, code: Code) {
+        if let Some(state) = &mut self.state {
+            state.tracker.set_cancel_code(code);
         }
     }
 
     /// Something that counts happened; its note comes next.
-    pub(crate) fn happened(&mut self, happened: Happened) {
-        let Some(watched) = &mut self.watched else { return };
-        if happened == Happened::Counted(Counted::Transparent) {
-            watched.story.replaces();
+    pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
+        let Some(state) = &mut self.state else { return };
+        if counted_event == StatisticsEvent::Counted(Counted::Transparent) {
+            state.tracker.mark_transparent();
         }
-        if let Some(measures) = &mut watched.measures {
-            measures.happened(happened);
+        if let Some(metrics) = &mut state.metrics {
+            metrics.count(counted_event);
         }
     }
 
     /// Takes a note.
     pub(crate) fn record(&mut self, at: Ns, event: &Event) {
-        self.events.record(at, event, spans_of(self.watched.as_deref()));
-        let Some(watched) = &mut self.watched else { return };
-        let Some(event) = watched.story.tell(event) else { return };
-        if let Some(measures) = &mut watched.measures {
-            measures.record(at, event);
+        self.events.record(at, event, spans_of(self.state.as_deref()));
+        let Some(state) = &mut self.state else { return };
+        let Some(event) = state.tracker.observe(event) else { return };
+        if let Some(metrics) = &mut state.metrics {
+            metrics.record(at, event);
         }
-        if let Some(spans) = &mut watched.spans {
+        if let Some(spans) = &mut state.spans {
             spans.record(event);
         }
     }
@@ -149,35 +152,35 @@ impl Observer {
         let (path, target) = (&counters.path, counters.target.as_deref());
         let method = path.strip_prefix('/').unwrap_or(path);
         let rpc = redial::trace::Rpc { method, target, status, message };
-        self.events.ended(at, stop_reason, rpc, spans_of(self.watched.as_deref()));
+        self.events.ended(at, stop_reason, rpc, spans_of(self.state.as_deref()));
     }
 
     /// Counts what this attempt is sent.
-    pub(crate) fn sent(&self, attempt: u32) -> Sent {
-        let measures = self.watched.as_ref().and_then(|watched| watched.measures.as_ref());
-        measures.map_or_else(Sent::default, |measures| measures.sent(attempt))
+    pub(crate) fn sent_bytes(&self, attempt: u32) -> SentBytes {
+        let metrics = self.state.as_ref().and_then(|state| state.metrics.as_ref());
+        metrics.map_or_else(SentBytes::default, |metrics| metrics.sent_bytes(attempt))
     }
 
     /// The attempt that the call belongs to received this.
     pub(crate) fn received(&mut self, data: &Bytes) {
-        if let Some(measures) = self.watched.as_mut().and_then(|it| it.measures.as_mut()) {
-            measures.received(data);
+        if let Some(metrics) = self.state.as_mut().and_then(|it| it.metrics.as_mut()) {
+            metrics.received(data);
         }
     }
 
     /// What runs while this is held runs in the call's span.
-    pub(crate) fn inside(&self) -> Inside {
-        spans::inside(spans_of(self.watched.as_deref()))
+    pub(crate) fn enter_span(&self) -> SpanGuard {
+        spans::enter_span(spans_of(self.state.as_deref()))
     }
 
     /// The same for the span of an attempt.
-    pub(crate) fn inside_attempt(&self, attempt: u32) -> Inside {
-        spans::inside_attempt(spans_of(self.watched.as_deref()), attempt)
+    pub(crate) fn enter_attempt_span(&self, attempt: u32) -> SpanGuard {
+        spans::enter_attempt_span(spans_of(self.state.as_deref()), attempt)
     }
 }
 
-fn spans_of(watched: Option<&Watched>) -> Option<&Spans> {
-    watched.and_then(|watched| watched.spans.as_ref())
+fn spans_of(state: Option<&ObserverState>) -> Option<&Spans> {
+    state.and_then(|state| state.spans.as_ref())
 }
 
 #[cfg(test)]
@@ -189,13 +192,13 @@ mod tests {
 
     #[test]
     fn of_a_call_that_nobody_watches_nothing_is_kept() {
-        let observing = Observing::new(&Listeners::default(), Some("server"));
-        assert!(!observing.is_listened_to());
+        let observers = ObserverFactory::new(&MetricsOptions::default(), Some("server"));
+        assert!(!observers.is_enabled());
         let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let path = "/pkg.Svc/Method";
         let method = Methods::find(&ArcSwap::from_pointee(methods), path, &Counters::default());
-        let observer = observing.call(&PlanRef::new(method, Retries::All), path);
-        assert!(observer.watched.is_none());
-        assert!(!observer.is_listened_to() && !observer.counts_bytes());
+        let observer = observers.call(&PlanRef::new(method, Retries::All), path);
+        assert!(observer.state.is_none());
+        assert!(!observer.is_enabled() && !observer.counts_bytes());
     }
 }

@@ -11,7 +11,7 @@ use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span, info_span, span_enabled};
 
-use crate::observe::story::Observation;
+use crate::observe::call_tracker::Observation;
 
 /// The spans of one call.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl fmt::Display for Named<'_> {
 
 impl Spans {
     /// Whether anybody wants them.
-    pub(crate) fn are_wanted() -> bool {
+    pub(crate) fn are_enabled() -> bool {
         span_enabled!(target: "redial::grpc", Level::INFO)
     }
 
@@ -48,7 +48,7 @@ impl Spans {
             rpc.method = path.strip_prefix('/').unwrap_or(path),
             grpc.target = target,
             rpc.response.status_code = Empty,
-            stop_reason = Empty,
+            why = Empty,
             attempts = Empty,
         );
         (!call.is_disabled()).then(|| Spans { call, path: path.into(), live: Vec::new() })
@@ -74,13 +74,13 @@ impl Spans {
                 self.live.push((attempt, span));
             }
             Observation::AttemptEnded { attempt, code } => {
-                let place = self.live.iter().position(|(other, _)| *other == attempt);
-                if let Some(place) = place {
-                    ended(&self.live.swap_remove(place).1, code);
+                let index = self.live.iter().position(|(other, _)| *other == attempt);
+                if let Some(index) = index {
+                    ended(&self.live.swap_remove(index).1, code);
                 }
             }
-            Observation::CallEnded { stop_reason, code, rest, attempts } => {
-                self.live.drain(..).for_each(|(_, span)| ended(&span, rest));
+            Observation::CallEnded { stop_reason, code, running_code, attempts } => {
+                self.live.drain(..).for_each(|(_, span)| ended(&span, running_code));
                 self.call.record("why", stop_reason.name());
                 self.call.record("attempts", attempts);
                 ended(&self.call, code);
@@ -90,15 +90,15 @@ impl Spans {
 }
 
 /// What runs while this is held runs in a span.
-pub(crate) type Inside = Option<EnteredSpan>;
+pub(crate) type SpanGuard = Option<EnteredSpan>;
 
 /// The span of the call.
-pub(crate) fn inside(spans: Option<&Spans>) -> Inside {
+pub(crate) fn enter_span(spans: Option<&Spans>) -> SpanGuard {
     spans.map(|spans| spans.call.clone().entered())
 }
 
 /// The span of an attempt.
-pub(crate) fn inside_attempt(spans: Option<&Spans>, attempt: u32) -> Inside {
+pub(crate) fn enter_attempt_span(spans: Option<&Spans>, attempt: u32) -> SpanGuard {
     let (_, span) = spans?.live.iter().find(|(other, _)| *other == attempt)?;
     Some(span.clone().entered())
 }
@@ -106,7 +106,7 @@ pub(crate) fn inside_attempt(spans: Option<&Spans>, attempt: u32) -> Inside {
 /// The events that calls of `redial` have, each within the span of its call.
 #[derive(Debug)]
 pub(crate) struct CallEvents {
-    wanted: bool,
+    enabled: bool,
     /// Whether notes come with their moments.
     timed: bool,
     began: Ns,
@@ -115,31 +115,31 @@ pub(crate) struct CallEvents {
 
 impl CallEvents {
     pub(crate) fn begin() -> Self {
-        CallEvents { wanted: CallEvents::are_wanted(), ..CallEvents::unwanted() }
+        CallEvents { enabled: CallEvents::are_enabled(), ..CallEvents::disabled() }
     }
 
     /// Those of a call that nobody wanted events of when it began.
-    pub(crate) fn unwanted() -> Self {
-        CallEvents { wanted: false, timed: true, began: 0, attempts: 0 }
+    pub(crate) fn disabled() -> Self {
+        CallEvents { enabled: false, timed: true, began: 0, attempts: 0 }
     }
 
     /// Whether anybody wants them.
-    pub(crate) fn are_wanted() -> bool {
+    pub(crate) fn are_enabled() -> bool {
         redial::trace::is_wanted()
     }
 
     /// Whether anybody wanted them when the call began.
-    pub(crate) fn wanted(&self) -> bool {
-        self.wanted
+    pub(crate) fn enabled(&self) -> bool {
+        self.enabled
     }
 
-    pub(crate) fn has_no_clock(&mut self) {
+    pub(crate) fn disable_timing(&mut self) {
         self.timed = false;
     }
 
     pub(crate) fn record(&mut self, at: Ns, event: &Event, spans: Option<&Spans>) {
-        if self.wanted {
-            let _inside = inside(spans);
+        if self.enabled {
+            let _guard = enter_span(spans);
             redial::trace::record(event);
         }
         match *event {
@@ -157,7 +157,7 @@ impl CallEvents {
         rpc: Rpc<'_>,
         spans: Option<&Spans>,
     ) {
-        let _inside = inside(spans);
+        let _guard = enter_span(spans);
         let elapsed = self.timed.then(|| duration(at.saturating_sub(self.began)));
         redial::trace::gave_up(stop_reason, self.attempts, elapsed, Some(rpc));
     }

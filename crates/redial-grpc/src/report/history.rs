@@ -37,7 +37,7 @@ impl AttemptHistory {
             Event::CallStarted { .. } => self.began = at,
             Event::AttemptStarted { attempt, number } => self.started(at, attempt, number),
             Event::Committed { attempt } => {
-                self.named(attempt, used);
+                self.attempt_mut(attempt, used);
             }
             Event::AttemptOutcome { attempt, .. } => {
                 let (code, message) = self.outcome.take().unwrap_or((Code::Unknown, None));
@@ -49,7 +49,7 @@ impl AttemptHistory {
                 self.ended(at, attempt, code, Some(message), used);
             }
             Event::AttemptCancelled { attempt } => {
-                let waited = used.and_then(|used| used.wait_of(attempt));
+                let waited = used.and_then(|used| used.wait_reason_of(attempt));
                 self.ended(at, attempt, None, waited, used);
             }
             _ => {}
@@ -106,7 +106,11 @@ impl AttemptHistory {
     }
 
     /// The attempt, with the backend that it went to.
-    fn named(&mut self, attempt: u32, used: Option<&UsedBackends>) -> Option<&mut AttemptReport> {
+    fn attempt_mut(
+        &mut self,
+        attempt: u32,
+        used: Option<&UsedBackends>,
+    ) -> Option<&mut AttemptReport> {
         let mut all = self.first.iter_mut().chain(&mut self.later);
         let report = all.find(|report| report.attempt == attempt)?;
         if report.backend.is_none() {
@@ -125,7 +129,7 @@ impl AttemptHistory {
     ) {
         let since = duration(at.saturating_sub(self.began));
         // An attempt that timed out is cancelled then: its end is known already.
-        let report = self.named(attempt, used).filter(|report| report.status.is_none());
+        let report = self.attempt_mut(attempt, used).filter(|report| report.status.is_none());
         let Some(report) = report else { return };
         report.elapsed = since.saturating_sub(report.started);
         report.status = status;
@@ -141,7 +145,7 @@ impl AttemptHistory {
         code: Code,
     ) -> (Code, Option<&str>) {
         let Some(attempt) = attempt else {
-            return (end_without_outcome(stop_reason), self.waited());
+            return (end_without_outcome(stop_reason), self.wait_reason());
         };
         let mut all = self.first.iter().chain(&self.later);
         match all.find(|report| report.attempt == attempt) {
@@ -151,7 +155,7 @@ impl AttemptHistory {
     }
 
     /// What the last attempt that has no outcome waited for.
-    pub(crate) fn waited(&self) -> Option<&str> {
+    pub(crate) fn wait_reason(&self) -> Option<&str> {
         let mut all = self.first.iter().chain(&self.later).rev();
         all.find(|report| report.status.is_none()).and_then(AttemptReport::message)
     }

@@ -1,0 +1,117 @@
+//! A message that was there whole when its call began, kept for further attempts.
+//!
+//! The first attempt is sent the application's own bytes. What is kept is a copy of them if they
+//! are few: tonic encodes a message into a buffer of 8 KiB, which a small message would otherwise
+//! hold on to, uncounted, for as long as its call runs.
+
+use bytes::Bytes;
+
+use crate::buffer_limits::Reservation;
+
+/// The largest message that is copied to be kept.
+const COPIED_MAX: usize = 4096;
+/// The most room that stays for the messages of later calls.
+const ROOM_MAX: usize = 256;
+
+/// What is kept of a message, and the room for it.
+#[derive(Debug)]
+pub(crate) struct BufferedMessage {
+    copy: Vec<u8>,
+    /// In place of the copy, if it is large; in a box, since few are.
+    shared: Option<Box<Bytes>>,
+    /// What counts against the limits; none if nothing is kept.
+    reservation: Option<Reservation>,
+}
+
+impl BufferedMessage {
+    /// Nothing, and no room.
+    pub(crate) const NONE: BufferedMessage =
+        BufferedMessage { copy: Vec::new(), shared: None, reservation: None };
+
+    /// Keeps these bytes, which `reservation` counts.
+    pub(crate) fn store(&mut self, bytes: &Bytes, reservation: Reservation) {
+        debug_assert!(
+            self.reservation.is_none() && self.copy.is_empty(),
+            "a message is kept already"
+        );
+        if bytes.len() > COPIED_MAX {
+            self.shared = Some(Box::new(bytes.clone()));
+        } else {
+            self.copy.reserve_exact(bytes.len());
+            self.copy.extend_from_slice(bytes);
+        }
+        self.reservation = Some(reservation);
+    }
+
+    /// The message for one more attempt, if it is kept.
+    pub(crate) fn to_bytes(&self) -> Option<Bytes> {
+        self.reservation.as_ref()?;
+        Some(match &self.shared {
+            Some(shared) => Bytes::clone(shared),
+            None => Bytes::copy_from_slice(&self.copy),
+        })
+    }
+
+    /// Nobody needs it any more.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if self.reservation.take().is_none() {
+            return;
+        }
+        self.shared = None;
+        self.copy.clear();
+        if self.copy.capacity() > ROOM_MAX {
+            self.copy = Vec::new();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::buffer_limits::BufferLimit;
+
+    /// A message of so many bytes that is kept, and the meter that counts it.
+    fn stored(len: usize) -> (BufferedMessage, Bytes, Arc<BufferLimit>) {
+        let buffer_limit = Arc::new(BufferLimit::new(1 << 20));
+        let bytes = Bytes::from(vec![7; len]);
+        let mut reservation = Reservation::new(buffer_limit.clone(), 1 << 20);
+        assert!(reservation.add(len as u64));
+        let mut message = BufferedMessage::NONE;
+        message.store(&bytes, reservation);
+        (message, bytes, buffer_limit)
+    }
+
+    #[test]
+    fn every_attempt_gets_the_same_until_it_is_forgotten() {
+        for len in [0, 5, ROOM_MAX, ROOM_MAX + 1, COPIED_MAX, COPIED_MAX + 1] {
+            let (mut message, bytes, buffer_limit) = stored(len);
+            assert_eq!(buffer_limit.used(), len as u64);
+            for _ in 0..2 {
+                assert_eq!(message.to_bytes().as_ref(), Some(&bytes), "{len}");
+            }
+            message.clear();
+            assert_eq!(message.to_bytes(), None);
+            assert_eq!(buffer_limit.used(), 0);
+        }
+    }
+
+    #[test]
+    fn a_small_message_does_not_hold_on_to_the_applications_buffer() {
+        for (len, holds) in [(COPIED_MAX, false), (COPIED_MAX + 1, true)] {
+            let (_message, bytes, _) = stored(len);
+            assert_eq!(!bytes.is_unique(), holds, "{len}");
+        }
+    }
+
+    #[test]
+    fn little_room_stays_for_later_calls() {
+        for (len, room) in [(ROOM_MAX, ROOM_MAX), (ROOM_MAX + 1, 0)] {
+            let (mut message, ..) = stored(len);
+            message.clear();
+            assert_eq!(message.copy.capacity(), room);
+        }
+    }
+}

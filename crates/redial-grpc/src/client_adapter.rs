@@ -1,0 +1,216 @@
+//! What depends on the client's own types: how an attempt's body becomes one that the channel
+//! takes, and how a call that ended here is told to the application.
+
+#[cfg(feature = "tonic")]
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, header};
+use http_body::Body;
+use redial_service_config::Code;
+
+use crate::replay_buffer::Replay;
+use crate::report::CallReport;
+use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
+use crate::response_status::{MESSAGE, STATUS};
+use crate::{BoxError, evidence};
+
+/// How calls of one kind of client are spoken to. [`Tonic`] is the one for tonic; for another
+/// version of it, or another client, see [`RetryLayer::adapter`](crate::RetryLayer::wrapping).
+pub trait ClientAdapter<B>: Clone {
+    /// The body of an attempt, as the channel takes it.
+    fn wrap(&self, body: Replay<B>) -> B;
+
+    /// The result of a call that ended on this side. By default a Trailers-Only response, which
+    /// every client of gRPC understands.
+    ///
+    /// # Errors
+    /// The error that the client is to see instead.
+    fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
+        Ok(ended.into_response())
+    }
+
+    /// The error with which the application gets a failed response and its report, given the
+    /// response's headers. By default `None`: the response is passed on, with the report among its
+    /// extensions.
+    fn failed_response(&self, headers: &HeaderMap, report: &CallReport) -> Option<BoxError> {
+        let (_, _) = (headers, report);
+        None
+    }
+
+    /// An error that is not of a connection, and is handed on: so many attempts were made. By default
+    /// it is not touched.
+    fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
+        let _ = attempts;
+        error
+    }
+}
+
+/// A call that ended on this side: a deadline, a lost connection, a message that is too large.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The status.
+    pub code: Code,
+    /// What happened.
+    pub message: String,
+    /// The number of the last attempt, from 1; 0 if none was made.
+    pub attempts: u32,
+    /// The error behind it, if there is one.
+    pub source: Option<BoxError>,
+    /// Why there was no further attempt, and what the attempts did; `None` if reports are off.
+    pub report: Option<CallReport>,
+}
+
+impl Ended {
+    pub(crate) fn new(code: Code, message: String, attempts: u32) -> Self {
+        Ended { code, message, attempts, source: None, report: None }
+    }
+
+    /// With an error behind it, whose whole chain is the message.
+    pub(crate) fn from_error(code: Code, error: BoxError, attempts: u32) -> Self {
+        let message = evidence::text(&*error);
+        Ended { code, message, attempts, source: Some(error), report: None }
+    }
+
+    /// As a Trailers-Only response, with the report among its extensions.
+    #[must_use]
+    pub fn into_response(mut self) -> Response<()> {
+        let mut response = Response::new(());
+        if let Some(report) = self.report.take() {
+            response.extensions_mut().insert(report.with_source(self.source.take()));
+        }
+        *response.headers_mut() = self.into_trailers();
+        let grpc = HeaderValue::from_static("application/grpc");
+        response.headers_mut().insert(header::CONTENT_TYPE, grpc);
+        response
+    }
+
+    /// As the trailers of a response that has begun.
+    pub(crate) fn into_trailers(self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(STATUS, HeaderValue::from(u16::from(self.code.number())));
+        headers.insert(MESSAGE, encode_message(&self.message));
+        if let Some(previous) = previous_attempts_header(self.attempts) {
+            headers.insert(PREVIOUS_ATTEMPTS, previous);
+        }
+        headers
+    }
+}
+
+/// A message as `grpc-message` carries it: what is not printable ASCII is written in percent.
+pub(crate) fn encode_message(text: &str) -> HeaderValue {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'$' | b'&'..=b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    // Printable ASCII is a header value.
+    HeaderValue::try_from(out).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// Clients of tonic 0.14 (feature `tonic`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tonic;
+
+#[cfg(feature = "tonic")]
+impl ClientAdapter<tonic::body::Body> for Tonic {
+    fn wrap(&self, body: Replay<tonic::body::Body>) -> tonic::body::Body {
+        tonic::body::Body::new(body)
+    }
+
+    /// An error that holds a [`tonic::Status`], so that the application finds the source too.
+    fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
+        let code = tonic::Code::from_i32(i32::from(ended.code.number()));
+        // Whoever made a status meant it so: its message, metadata and details stay (G3).
+        let own_status =
+            ended.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
+        let own_status = own_status.filter(|status| status.code() == code).cloned();
+        let is_own_status = own_status.is_some();
+        let mut status = own_status.unwrap_or_else(|| tonic::Status::new(code, ended.message));
+        match (ended.report, ended.source) {
+            (Some(report), source) => status.set_source(Arc::new(report.with_source(source))),
+            (None, Some(source)) if !is_own_status => status.set_source(source.into()),
+            (None, _) => &mut status,
+        };
+        Err(with_attempt_count(status, ended.attempts))
+    }
+
+    /// The [`tonic::Status`] that tonic reads from these headers, with the report as its source.
+    fn failed_response(&self, headers: &HeaderMap, report: &CallReport) -> Option<BoxError> {
+        let mut status = tonic::Status::from_header_map(headers)?;
+        status.set_source(Arc::new(report.clone()));
+        Some(Box::new(status))
+    }
+
+    /// The same error after one attempt; after more, the [`tonic::Status`] that tonic makes of it, so
+    /// that the application finds their number.
+    fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
+        if attempts > 1 {
+            with_attempt_count(tonic::Status::from_error(error), attempts)
+        } else {
+            error
+        }
+    }
+}
+
+/// A status that says how many attempts came before the last (G30).
+#[cfg(feature = "tonic")]
+fn with_attempt_count(mut status: tonic::Status, attempts: u32) -> BoxError {
+    if attempts > 1 {
+        let previous = tonic::metadata::MetadataValue::from(attempts - 1);
+        status.metadata_mut().insert("grpc-previous-rpc-attempts", previous);
+    }
+    Box::new(status)
+}
+
+/// The same for the error of a response that had begun, if it is a status.
+#[cfg(feature = "tonic")]
+pub(crate) fn error_with_attempt_count(error: BoxError, attempts: u32) -> BoxError {
+    match error.downcast::<tonic::Status>() {
+        Ok(status) => with_attempt_count(*status, attempts),
+        Err(error) => error,
+    }
+}
+
+#[cfg(not(feature = "tonic"))]
+pub(crate) fn error_with_attempt_count(error: BoxError, _attempts: u32) -> BoxError {
+    error
+}
+
+/// Any other client: its bodies are made by a function.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterFn<F>(pub(crate) F);
+
+impl<B, F> ClientAdapter<B> for AdapterFn<F>
+where
+    B: Body<Data = Bytes>,
+    F: Fn(Replay<B>) -> B + Clone,
+{
+    fn wrap(&self, body: Replay<B>) -> B {
+        (self.0)(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_travels_as_printable_ascii() {
+        assert_eq!(encode_message("tcp: 100% lost\n\u{e9}"), "tcp: 100%25 lost%0A%C3%A9");
+    }
+
+    #[test]
+    fn a_call_that_ended_here_is_a_trailers_only_response() {
+        let ended = Ended::new(Code::DeadlineExceeded, "too late".into(), 3);
+        let response = ended.into_response();
+        assert_eq!(response.headers()["grpc-status"], "4");
+        assert_eq!(response.headers()["grpc-message"], "too late");
+        assert_eq!(response.headers()["grpc-previous-rpc-attempts"], "2");
+        let first = Ended::new(Code::Unavailable, String::new(), 1).into_response();
+        assert!(!first.headers().contains_key("grpc-previous-rpc-attempts"));
+    }
+}

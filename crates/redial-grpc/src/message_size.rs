@@ -1,0 +1,178 @@
+//! The sizes of messages in a stream of bytes: each has a prefix of five bytes, a flag and a length.
+//!
+//! Frames of a body and messages of a call have nothing to do with each other: one frame may hold
+//! several messages, or a part of one.
+
+/// A message is larger than it may be (decision G41).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge {
+    /// How large it is, without its prefix.
+    pub(crate) size: u32,
+    /// How large it may be.
+    pub(crate) limit: u32,
+}
+
+/// Reads the prefixes of a stream, and nothing else of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Framing {
+    /// How much of the payload is still to come.
+    payload: u32,
+    /// What there is of the next prefix.
+    prefix: [u8; 5],
+    have: usize,
+}
+
+impl Framing {
+    /// How many of the next bytes of the stream are payload, not prefix.
+    #[cfg(any(test, feature = "metrics", feature = "opentelemetry"))]
+    pub(crate) fn payload(&mut self, bytes: &[u8]) -> u64 {
+        self.scan(bytes, |_, _| Ok::<_, std::convert::Infallible>(()))
+            .unwrap_or_else(|it| match it {})
+    }
+
+    /// Looks at the next bytes of the stream, says the size of each message that begins in them and
+    /// how many of them come before it, and returns how many are payload.
+    fn scan<E>(
+        &mut self,
+        mut bytes: &[u8],
+        mut begins: impl FnMut(u32, usize) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let all = bytes.len();
+        let mut payload = 0;
+        while !bytes.is_empty() {
+            if self.payload > 0 {
+                let skip = bytes.len().min(self.payload as usize);
+                // `skip` is at most `payload`.
+                self.payload -= skip as u32;
+                payload += skip as u64;
+                bytes = &bytes[skip..];
+                continue;
+            }
+            let take = bytes.len().min(5 - self.have);
+            self.prefix[self.have..self.have + take].copy_from_slice(&bytes[..take]);
+            self.have += take;
+            bytes = &bytes[take..];
+            if self.have == 5 {
+                self.have = 0;
+                let [_flag, length @ ..] = self.prefix;
+                let size = u32::from_be_bytes(length);
+                // A prefix that began in what was looked at before has nothing before it here.
+                begins(size, (all - bytes.len()).saturating_sub(5))?;
+                self.payload = size;
+            }
+        }
+        Ok(payload)
+    }
+}
+
+/// Looks whether every message of a stream is small enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageSizeLimit {
+    limit: u32,
+    framing: Framing,
+    /// A message that was found to be too large behind others.
+    found: Option<TooLarge>,
+}
+
+impl MessageSizeLimit {
+    pub(crate) fn new(limit: u32) -> Self {
+        MessageSizeLimit { limit, framing: Framing::default(), found: None }
+    }
+
+    /// Looks at the next bytes of the stream.
+    pub(crate) fn check(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
+        let limit = self.limit;
+        let fits = |size, _| if size > limit { Err(TooLarge { size, limit }) } else { Ok(()) };
+        self.framing.scan(bytes, fits).map(drop)
+    }
+
+    /// The same where what comes before a message that is too large is wanted: how many of these
+    /// bytes are. If that is not all of them, the message is [`found`](Sizes::found) from then on.
+    pub(crate) fn scan_prefix(&mut self, bytes: &[u8]) -> Result<usize, TooLarge> {
+        let limit = self.limit;
+        let mut valid_len = bytes.len();
+        let scanned = self.framing.scan(bytes, |size, begins| {
+            if size <= limit {
+                return Ok(());
+            }
+            valid_len = begins;
+            Err(TooLarge { size, limit })
+        });
+        match scanned {
+            Err(too_large) if valid_len == 0 => return Err(too_large),
+            Err(too_large) => self.found = Some(too_large),
+            Ok(_) => {}
+        }
+        Ok(valid_len)
+    }
+
+    /// The message that is too large, if others came before it.
+    pub(crate) fn found(&self) -> Option<TooLarge> {
+        self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(size: u32) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(size.to_be_bytes());
+        bytes.extend(vec![7; size as usize]);
+        bytes
+    }
+
+    #[test]
+    fn a_message_of_the_limit_passes_and_one_byte_more_does_not() {
+        for cut in 1..12 {
+            let stream = [message(3), message(0), message(4)].concat();
+            let mut size_limit = MessageSizeLimit::new(4);
+            assert!(stream.chunks(cut).all(|part| size_limit.check(part).is_ok()), "cut by {cut}");
+            let too_large = message(5);
+            let found = too_large.chunks(cut).find_map(|part| size_limit.check(part).err());
+            assert_eq!(found, Some(TooLarge { size: 5, limit: 4 }), "cut by {cut}");
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_message_that_is_too_large_is_wanted() {
+        let good = [message(3), message(4)].concat();
+        let stream = [good.clone(), message(5)].concat();
+        for cut in 1..=stream.len() {
+            let mut size_limit = MessageSizeLimit::new(4);
+            let mut valid_len = 0;
+            let found = stream.chunks(cut).find_map(|part| match size_limit.scan_prefix(part) {
+                Ok(some) => {
+                    valid_len += some;
+                    size_limit.found()
+                }
+                Err(too_large) => Some(too_large),
+            });
+            assert_eq!(found, Some(TooLarge { size: 5, limit: 4 }), "cut by {cut}");
+            // Of a prefix that is cut, the first part was handed on before it could be read.
+            assert!((good.len()..good.len() + 5).contains(&valid_len), "{valid_len}, cut by {cut}");
+            assert!(valid_len == good.len() || (good.len() / cut + 1) * cut < good.len() + 5);
+        }
+    }
+
+    #[test]
+    fn payload_is_what_is_not_prefix_however_the_stream_is_cut() {
+        let stream = [message(3), message(0), message(4), vec![0, 0, 0]].concat();
+        for cut in 1..stream.len() {
+            let mut framing = Framing::default();
+            let payload: u64 = stream.chunks(cut).map(|part| framing.payload(part)).sum();
+            assert_eq!(payload, 7, "cut by {cut}");
+        }
+    }
+
+    #[test]
+    fn the_largest_length_is_read_without_its_payload() {
+        let mut size_limit = MessageSizeLimit::new(u32::MAX);
+        assert_eq!(size_limit.check(&[0, 255, 255, 255, 255, 1, 2]), Ok(()));
+        assert_eq!(
+            MessageSizeLimit::new(u32::MAX - 1).check(&[0, 255, 255, 255, 255]).unwrap_err().size,
+            u32::MAX
+        );
+    }
+}

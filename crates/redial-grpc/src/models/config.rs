@@ -1,0 +1,147 @@
+//! The config in force: the throttle, the table of methods, and all of it together.
+
+use std::sync::Arc;
+
+use loom::thread;
+use redial_core::throttle::Bucket;
+use redial_service_config::{ClientOptions, RetryThrottling, ServiceConfig};
+
+use super::model;
+use crate::layer::RetryLayerBuilder;
+use crate::methods::{Counters, Methods};
+use crate::shared::Shared;
+use crate::sync::ArcSwap;
+use crate::throttle::{Server, Throttle};
+
+fn throttling(max: u32) -> Option<RetryThrottling> {
+    RetryThrottling::new(max, 100)
+}
+
+fn find(methods: &ArcSwap<Methods>, path: &str, counters: &Counters) -> *const () {
+    Arc::as_ptr(&Methods::find(methods, path, counters).counters).cast()
+}
+
+// Breaks if `TokenBucket::change` stores what it made of what it had loaded, instead of trying again:
+// tokens would come back that a config in between had taken away.
+#[test]
+fn throttles_of_two_configs_follow_one_after_the_other() {
+    model(|| {
+        let server = Arc::new(Server::default());
+        server.configure(throttling(10));
+        let call = Throttle(Some(server.clone()));
+        (0..5).for_each(|_| call.failed());
+        let other = {
+            let server = server.clone();
+            thread::spawn(move || server.configure(throttling(100)))
+        };
+        server.configure(None);
+        server.configure(throttling(20));
+        other.join().unwrap();
+        let left = server.tokens().unwrap();
+        assert!(left == 20.0 || left == 100.0, "{left} are left of what was never there");
+    });
+}
+
+// Breaks if what is left and the parameters are two words: the failure could be taken from tokens
+// that were just replaced, and be forgotten.
+#[test]
+fn a_failure_during_a_swap_is_counted_before_or_after_it() {
+    model(|| {
+        let server = Arc::new(Server::default());
+        server.configure(throttling(10));
+        let call = Throttle(Some(server.clone()));
+        let other = {
+            let server = server.clone();
+            thread::spawn(move || server.configure(throttling(100)))
+        };
+        call.failed();
+        let seen = call.tokens(0).unwrap();
+        other.join().unwrap();
+        let left = server.tokens().unwrap();
+        assert!([9.0, 90.0, 99.0].contains(&seen), "{seen}");
+        assert!([90.0, 99.0].contains(&left), "{left}");
+        call.failed();
+        assert_eq!(server.tokens(), Some(left - 1.0), "from now on it counts there");
+    });
+}
+
+// Breaks if `first_call` stores its copy of the table instead of trying again.
+#[test]
+fn two_methods_that_are_called_first_at_once_are_both_remembered() {
+    model(|| {
+        let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
+        let (methods, counters) = (Arc::new(ArcSwap::from_pointee(methods)), Arc::default());
+        let other = {
+            let (methods, counters) = (Arc::clone(&methods), Arc::<Counters>::clone(&counters));
+            thread::spawn(move || drop(Methods::find(&methods, "/a.B/one", &counters)))
+        };
+        drop(Methods::find(&methods, "/a.B/two", &counters));
+        other.join().unwrap();
+        assert_eq!(methods.load().known(), ["/a.B/one", "/a.B/two"]);
+    });
+}
+
+// Breaks if `Counters::of` looks under one lock and inserts under the next.
+#[test]
+fn a_method_that_is_called_first_twice_at_once_has_one_set_of_counters() {
+    model(|| {
+        let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
+        let (methods, counters) = (Arc::new(ArcSwap::from_pointee(methods)), Arc::default());
+        let other = {
+            let (methods, counters) = (Arc::clone(&methods), Arc::<Counters>::clone(&counters));
+            thread::spawn(move || find(&methods, "/a.B/one", &counters) as usize)
+        };
+        let own = find(&methods, "/a.B/one", &counters) as usize;
+        assert_eq!(other.join().unwrap(), own);
+        assert_eq!(find(&methods, "/a.B/one", &counters) as usize, own);
+    });
+}
+
+/// A config whose parts can be told apart: a deadline and a throttle, or neither.
+fn config(whole: bool) -> ServiceConfig {
+    let text = match whole {
+        true => {
+            r#"{"methodConfig": [{"name": [{}], "timeout": "1s"}],
+                "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}"#
+        }
+        false => "{}",
+    };
+    ServiceConfig::parse(text).unwrap()
+}
+
+fn shared() -> Arc<Shared> {
+    Arc::new(Shared::new(RetryLayerBuilder::default().config(config(false))))
+}
+
+// Breaks if `set_config` does not hold its lock.
+#[test]
+fn of_two_configs_at_once_one_is_in_force_and_not_parts_of_both() {
+    model(|| {
+        let shared = shared();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.set_config(config(true)))
+        };
+        shared.set_config(config(false));
+        other.join().unwrap();
+        let whole = shared.methods.load().have_limits();
+        let parts = (shared.has_limits(), shared.server.tokens().is_some());
+        assert_eq!(parts, (whole, whole));
+    });
+}
+
+// Breaks if `first_call` does not look whether its own config is still in force.
+#[test]
+fn a_first_call_does_not_carry_its_plan_into_the_next_config() {
+    model(|| {
+        let shared = shared();
+        let call = {
+            let shared = shared.clone();
+            thread::spawn(move || drop(shared.method("/a.B/one")))
+        };
+        shared.set_config(config(true));
+        call.join().unwrap();
+        let method = crate::methods::PlanRef::new(shared.method("/a.B/one"), Default::default());
+        assert!(method.rules().deadline.is_some(), "the call follows the config before");
+    });
+}

@@ -1,0 +1,263 @@
+//! The tape and the meter.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::Body;
+use loom::thread::{self, JoinHandle};
+
+use super::{block_on, model};
+use crate::buffer_limits::{BufferLimit, Reservation};
+use crate::replay_buffer::scripted_body::{
+    self, CountingWaker, Item, ScriptedBody, ScriptedSource,
+};
+use crate::replay_buffer::{Failure, Replay, ReplayBuffer, Signal};
+
+const LARGE_LIMIT: u64 = 100;
+
+fn call(limit: u64) -> (ScriptedBody, Arc<BufferLimit>, Arc<ReplayBuffer<ScriptedSource>>) {
+    let (script, buffer_limit) = (ScriptedBody::default(), Arc::new(BufferLimit::new(LARGE_LIMIT)));
+    let buffer = script.buffer(&buffer_limit, limit);
+    (script, buffer_limit, buffer)
+}
+
+/// Everything that a body gives, and whether it ended well.
+fn read(mut body: Replay<ScriptedSource>) -> (Vec<Bytes>, bool) {
+    let mut frames = Vec::new();
+    loop {
+        match block_on(|cx| Pin::new(&mut body).poll_frame(cx)) {
+            Some(Ok(frame)) => frames.push(frame.into_data().unwrap()),
+            Some(Err(_)) => return (frames, false),
+            None => return (frames, true),
+        }
+    }
+}
+
+/// A connection that reads this attempt's body.
+fn reader(
+    buffer: &Arc<ReplayBuffer<ScriptedSource>>,
+    attempt: u32,
+) -> JoinHandle<(Vec<Bytes>, bool)> {
+    let body = buffer.open(attempt);
+    thread::spawn(move || read(body))
+}
+
+fn write(script: &ScriptedBody, frames: &[&'static str]) {
+    frames.iter().for_each(|frame| script.data(*frame));
+    script.write(Item::End);
+}
+
+/// Waits until the caller must know something.
+fn signal(buffer: &ReplayBuffer<ScriptedSource>) -> Signal {
+    block_on(|cx: &mut Context<'_>| match buffer.poll_signal(cx) {
+        Signal::None => Poll::Pending,
+        signal => Poll::Ready(signal),
+    })
+}
+
+// Breaks if a reader is parked after the source was asked instead of before.
+#[test]
+fn two_readers_and_a_writer_lose_no_wake() {
+    model(|| {
+        let (script, buffer_limit, buffer) = call(LARGE_LIMIT);
+        let readers = [reader(&buffer, 1), reader(&buffer, 2)];
+        write(&script, &["a"]);
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), (vec![Bytes::from("a")], true));
+        }
+        assert_eq!(buffer_limit.used(), 1);
+    });
+}
+
+// Breaks if who finds that another reader asks the source does not say that it waits (`wanted`), or
+// if the source is given the waker of who asks although others wait.
+#[test]
+fn a_reader_that_stalls_or_goes_takes_no_wake_with_it() {
+    for goes in [false, true] {
+        model(move || {
+            let (script, _, buffer) = call(LARGE_LIMIT);
+            let first = reader(&buffer, 1);
+            let mut body = buffer.open(2);
+            let stalls = thread::spawn(move || {
+                let got = script::poll(&mut body, &Waker::from(CountingWaker::new()));
+                (!goes).then_some((body, got))
+            });
+            script.data("a");
+            let stalled = stalls.join().unwrap();
+            script.write(Item::End);
+            assert_eq!(first.join().unwrap(), (vec![Bytes::from("a")], true));
+            drop(stalled);
+        });
+    }
+}
+
+// Breaks if `commit` wakes the waiting before `chosen` is written, or if `signal` leaves its waker
+// under another lock than the one under which it looked.
+#[test]
+fn a_frame_that_does_not_fit_waits_for_the_choice_and_no_longer() {
+    model(|| {
+        let (script, buffer_limit, buffer) = call(1);
+        write(&script, &["a", "b"]);
+        let reader = reader(&buffer, 1);
+        assert!(matches!(signal(&buffer), Signal::Full(Some(1))));
+        buffer.commit(1);
+        assert_eq!(reader.join().unwrap(), (vec![Bytes::from("a"), Bytes::from("b")], true));
+        assert_eq!(buffer_limit.used(), 0);
+    });
+}
+
+// Breaks if who pulls a frame does not wake the others: a source may be found ready before it has
+// woken anybody.
+#[test]
+fn what_one_reader_finds_reaches_the_other() {
+    model(|| {
+        let (script, _, buffer) = call(LARGE_LIMIT);
+        let waits = reader(&buffer, 1);
+        let finds = buffer.open(2);
+        script.write_without_wake(Item::Data(Bytes::from("a")));
+        script.write_without_wake(Item::End);
+        assert_eq!(read(finds), (vec![Bytes::from("a")], true));
+        assert_eq!(waits.join().unwrap(), (vec![Bytes::from("a")], true));
+    });
+}
+
+// Breaks if `commit` looks up how much the chosen one was sent under one lock, and frees that under
+// the next.
+#[test]
+fn a_choice_in_the_middle_of_reads_loses_and_repeats_nothing() {
+    model(|| {
+        let (script, buffer_limit, buffer) = call(LARGE_LIMIT);
+        write(&script, &["a", "b"]);
+        let readers = [reader(&buffer, 1), reader(&buffer, 2)];
+        buffer.commit(2);
+        assert_eq!(buffer_limit.used(), 0);
+        let [loser, chosen] = readers.map(|reader| reader.join().unwrap());
+        let all = [Bytes::from("a"), Bytes::from("b")];
+        assert_eq!(chosen, (all.to_vec(), true));
+        assert!(all.starts_with(&loser.0) && (!loser.1 || loser.0.len() == 2), "{loser:?}");
+        assert_eq!(buffer_limit.used(), 0, "nothing counts after the choice");
+    });
+}
+
+// Breaks if `close` wakes the reader before it is off the list, or not at all.
+#[test]
+fn a_reader_that_is_closed_hears_of_it() {
+    for chosen in [false, true] {
+        model(move || {
+            let (script, _, buffer) = call(LARGE_LIMIT);
+            let reader = reader(&buffer, 1);
+            if chosen {
+                buffer.commit(1);
+            }
+            buffer.close(1);
+            assert_eq!(reader.join().unwrap(), (vec![], false));
+            assert_eq!(script.is_dropped(), chosen, "others may need it, unless it was chosen");
+        });
+    }
+}
+
+// Breaks if `end` wakes the waiting before it takes the source away, or if who asks the source puts
+// it back after the end. (Who asks it in that moment drops it, with the answer.)
+#[test]
+fn the_end_reaches_whoever_reads_and_frees_everything() {
+    model(|| {
+        let (script, buffer_limit, buffer) = call(LARGE_LIMIT);
+        script.data("a");
+        let readers = [reader(&buffer, 1), reader(&buffer, 2)];
+        buffer.release();
+        assert_eq!(buffer_limit.used(), 0);
+        for reader in readers {
+            let (frames, whole) = reader.join().unwrap();
+            assert!(frames.len() <= 1 && !whole);
+        }
+        assert!(script.is_dropped());
+        assert_eq!(buffer_limit.used(), 0, "nobody counts anything after the end");
+    });
+}
+
+// Breaks if `signal` leaves its waker under another lock than the one under which it looked.
+#[test]
+fn the_caller_hears_of_a_failure() {
+    model(|| {
+        let (script, _, buffer) = call(LARGE_LIMIT);
+        let reader = reader(&buffer, 1);
+        script.write(Item::Fail);
+        assert!(matches!(signal(&buffer), Signal::Failed(Failure::Body(_))));
+        assert_eq!(reader.join().unwrap(), (vec![], false));
+    });
+}
+
+// Breaks if `BufferLimit::add` adds with `fetch_add` after it has looked, or stores what it computed.
+#[test]
+fn two_calls_never_pass_the_limit_and_give_everything_back() {
+    model(|| {
+        let buffer_limit = Arc::new(BufferLimit::new(10));
+        let calls = [6, 5].map(|bytes| {
+            let buffer_limit = buffer_limit.clone();
+            thread::spawn(move || {
+                let mut reservation = Reservation::new(buffer_limit.clone(), 10);
+                let fits = reservation.add(bytes);
+                assert!(buffer_limit.used() <= 10);
+                (fits, reservation)
+            })
+        });
+        assert!(buffer_limit.used() <= 10);
+        let calls = calls.map(|call| call.join().unwrap());
+        assert_eq!(calls.iter().filter(|(fits, _)| *fits).count(), 1, "one fits, and one does");
+        drop(calls);
+        assert_eq!(buffer_limit.used(), 0);
+    });
+}
+
+// Breaks if `Reservation::release` takes off what it has counted with a load and a store.
+#[test]
+fn what_one_call_gives_back_while_another_adds_is_exact() {
+    model(|| {
+        let buffer_limit = Arc::new(BufferLimit::new(10));
+        let mut first = Reservation::new(buffer_limit.clone(), 10);
+        assert!(first.add(4));
+        let other = {
+            let buffer_limit = buffer_limit.clone();
+            thread::spawn(move || {
+                let mut reservation = Reservation::new(buffer_limit, 10);
+                assert!(reservation.add(6), "it fits beside the other");
+                reservation
+            })
+        };
+        first.release();
+        let other = other.join().unwrap();
+        assert_eq!(buffer_limit.used(), 6);
+        drop(other);
+        assert_eq!(buffer_limit.used(), 0);
+    });
+}
+
+// Breaks as the meter's own model does; here two tapes use it.
+#[test]
+fn two_tapes_of_one_channel_count_exactly() {
+    model(|| {
+        let buffer_limit = Arc::new(BufferLimit::new(3));
+        let calls = [1, 2].map(|_| {
+            let buffer_limit = buffer_limit.clone();
+            thread::spawn(move || {
+                let script = ScriptedBody::default();
+                let reservation = Reservation::new(buffer_limit.clone(), 3);
+                let buffer =
+                    Arc::new(ReplayBuffer::new(script.body(), VecDeque::new(), reservation, None));
+                script.data("ab");
+                let mut body = buffer.open(1);
+                let fits = script::poll(&mut body, Waker::noop()).is_ready();
+                assert!(buffer_limit.used() <= 3);
+                (fits, buffer, body)
+            })
+        });
+        let calls = calls.map(|call| call.join().unwrap());
+        assert_eq!(calls.iter().filter(|(fits, ..)| *fits).count(), 1);
+        assert_eq!(buffer_limit.used(), 2);
+        drop(calls);
+        assert_eq!(buffer_limit.used(), 0);
+    });
+}

@@ -1,0 +1,54 @@
+//! How much of the request an attempt was sent, counted where its body is read.
+
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+pub(crate) use on::{ByteCount, SentBytes};
+
+#[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
+pub(crate) use off::SentBytes;
+
+#[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
+mod off {
+    /// Counts nothing.
+    #[derive(Debug, Default)]
+    pub(crate) struct SentBytes(());
+
+    impl SentBytes {
+        #[inline(always)]
+        pub(crate) fn add(&mut self, _bytes: &[u8]) {}
+    }
+}
+
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod on {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use crate::message_size::Framing;
+
+    /// A count of payload bytes, written by the task of a connection and read when the attempt ends.
+    // It publishes nothing but itself, so every access is relaxed.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct ByteCount(Arc<AtomicU64>);
+
+    impl ByteCount {
+        pub(crate) fn bytes(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Counts what an attempt is sent, if somebody wants to know.
+    #[derive(Debug, Default)]
+    pub(crate) struct SentBytes(Option<(Framing, ByteCount)>);
+
+    impl SentBytes {
+        pub(crate) fn new(counted: ByteCount) -> Self {
+            SentBytes(Some((Framing::default(), counted)))
+        }
+
+        pub(crate) fn add(&mut self, bytes: &[u8]) {
+            if let Some((framing, counted)) = &mut self.0 {
+                counted.0.fetch_add(framing.payload(bytes), Ordering::Relaxed);
+            }
+        }
+    }
+}

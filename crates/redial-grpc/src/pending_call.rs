@@ -1,0 +1,491 @@
+//! A call that belongs to no attempt yet: runs attempts in the caller's task until it belongs to
+//! one of them, or ends.
+//!
+//! Invariant: nothing is spawned, and nothing is decided here: outcomes go into the machine,
+//! commands come out. No lock is held while an attempt is cancelled.
+
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use redial_core::{Classification, Command, Directive, End};
+use redial_service_config::Code;
+use redial_service_config::Pushback;
+use tower_service::Service;
+
+use crate::BoxError;
+use crate::attempt::{Attempt, FIRST, Running};
+use crate::body::ResponseBody;
+use crate::call_pool::PooledCall;
+use crate::call_result::{
+    AttemptFailure, CallFailure, CallResult, FailedAttempt, attempt_timed_out, deadline_exceeded,
+    failed_response, request_body_failed, with_attempt_count,
+};
+use crate::call_state::CallState;
+use crate::client_adapter::{ClientAdapter, Ended};
+use crate::evidence::{self, Evidence};
+use crate::replay_buffer::{Failure, Replay, ReplayBuffer, RequestBodyHandle as _, Signal};
+use crate::response_status::{self, Head, STATUS};
+use crate::sync::{Mutex, lock};
+
+/// A call that belongs to no attempt yet. Its first attempt, if it runs, is in the future itself.
+pub(crate) struct PendingCall<S, B, W, R>
+where
+    S: Service<Request<B>>,
+    R: 'static,
+{
+    /// In a box, since it goes on in the response's body; none once it did, or the call has ended.
+    call: PooledCall<R>,
+    retry_service: Arc<Mutex<S>>,
+    adapter: W,
+    /// What the application writes, unless that is one message, which the state's box keeps.
+    buffer: Option<Arc<ReplayBuffer<B>>>,
+    /// Whether the tape knows whose the call is.
+    buffer_committed: bool,
+    /// Whether the machine knows that what the application writes can no longer be kept.
+    not_replayable: bool,
+    retry_state: Option<Box<RetryState<S, B>>>,
+}
+
+/// What a call has whose first attempt was not enough.
+struct RetryState<S, B>
+where
+    S: Service<Request<B>>,
+{
+    later_attempts: Vec<LaterAttempt<S, B>>,
+    /// What the last attempt that failed brought.
+    last_failure: Option<FailedAttempt>,
+    /// Why the call ends here, whatever its attempts bring.
+    local_failure: Option<CallFailure>,
+}
+
+/// A further attempt.
+type LaterAttempt<S, B> = (Running, Pin<Box<Attempt<S, <S as Service<Request<B>>>::Future, B>>>);
+
+/// The first attempt, as long as it runs.
+type FirstFuture<'f, S, B> = Pin<&'f mut Option<<S as Service<Request<B>>>::Future>>;
+
+impl<S, B, W, R> PendingCall<S, B, W, R>
+where
+    S: Service<Request<B>>,
+{
+    #[inline]
+    pub(crate) fn new(
+        call: PooledCall<R>,
+        retry_service: Arc<Mutex<S>>,
+        adapter: W,
+        buffer: Option<Arc<ReplayBuffer<B>>>,
+        not_replayable: bool,
+    ) -> Self {
+        let (buffer_committed, retry_state) = (false, None);
+        PendingCall {
+            call,
+            retry_service,
+            adapter,
+            buffer,
+            buffer_committed,
+            not_replayable,
+            retry_state,
+        }
+    }
+
+    /// Whether nothing can happen but the outcome of the first attempt.
+    #[inline]
+    pub(crate) fn is_first(&self) -> bool {
+        self.call.is_first()
+    }
+
+    fn retry_state(&mut self) -> &mut RetryState<S, B> {
+        let retry_state = || {
+            Box::new(RetryState {
+                later_attempts: Vec::new(),
+                last_failure: None,
+                local_failure: None,
+            })
+        };
+        self.retry_state.get_or_insert_with(retry_state)
+    }
+}
+
+impl<S, B, R, W> PendingCall<S, B, W, R>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: Body<Data = Bytes> + Unpin + 'static,
+    R::Error: Into<BoxError>,
+    W: ClientAdapter<B>,
+{
+    /// The call belongs to its first attempt, beside which nothing ever happened.
+    #[inline]
+    pub(crate) fn commit_first(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
+        let mut call = self.call.take();
+        if let Some(state) = call.state() {
+            state.committed(FIRST.slot, FIRST.number);
+        }
+        call.drop_message();
+        response.map(|body| ResponseBody::of(body, call))
+    }
+
+    /// The first attempt brought something else than the beginning of a response.
+    #[cold]
+    pub(crate) fn handle_first_result(
+        &mut self,
+        result: Result<Response<R>, BoxError>,
+        mut first: FirstFuture<'_, S, B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<R>> {
+        match self.outcome(FIRST, result, first.as_mut()) {
+            Some(response) => Poll::Ready(Ok(response)),
+            None => self.poll(first, cx),
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn poll(
+        &mut self,
+        mut first: FirstFuture<'_, S, B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CallResult<R>> {
+        loop {
+            // Outcomes first, the earlier attempt's before the later one's (P4). What runs is polled
+            // before the next attempt starts: an outcome may make that one superfluous (P6).
+            let outcome = match self.poll_attempts(first.as_mut(), cx) {
+                Poll::Ready(Some(response)) => return Poll::Ready(Ok(response)),
+                Poll::Ready(None) => true,
+                Poll::Pending => false,
+            };
+            match self.run_commands(first.as_mut()) {
+                ControlFlow::Break(end) => return Poll::Ready(self.finish(end)),
+                ControlFlow::Continue(started) if started || outcome => continue,
+                ControlFlow::Continue(_) => {}
+            }
+            if self.poll_replay_buffer(cx) {
+                continue;
+            }
+            let Some(state) = self.call.state() else { return Poll::Pending };
+            std::task::ready!(state.running_call().poll_due(cx));
+        }
+    }
+
+    /// Carries out the machine's commands until an attempt has started (true), there are no more
+    /// (false), or the call has ended.
+    fn run_commands(&mut self, mut first: FirstFuture<'_, S, B>) -> ControlFlow<End, bool> {
+        let mut started = false;
+        while !started
+            && let Some(state) = self.call.state()
+            && let Some(command) = state.running_call().command()
+        {
+            match command {
+                Command::Cancel(slot) => {
+                    let cancelled = self.drop_attempt(slot, first.as_mut());
+                    self.record_timeout(cancelled);
+                }
+                Command::Start(start) => {
+                    self.start(start.into());
+                    started = true;
+                }
+                Command::End(end) => return ControlFlow::Break(end),
+                // No policy of gRPC asks anybody, and its throttle answers at once.
+                Command::Ask(_) | Command::Await(_) => {
+                    debug_assert!(false, "nobody to ask");
+                }
+            }
+        }
+        self.commit_replay_buffer();
+        ControlFlow::Continue(started)
+    }
+
+    fn start(&mut self, running: Running) {
+        let body = match &self.buffer {
+            Some(buffer) => buffer.open(running.attempt),
+            None => {
+                let again = self.call.message();
+                // Only plans that make one attempt leave the body alone.
+                debug_assert!(again.is_some(), "a second attempt without a body");
+                Replay::whole(again.unwrap_or_default())
+            }
+        };
+        let Some(state) = self.call.state() else { return };
+        let body = self.adapter.wrap(body.counted(state.sent_bytes(running.attempt)));
+        let request = state.request(running, body);
+        debug_assert!(request.is_some(), "a start after the end");
+        let service = lock(&self.retry_service).clone();
+        let attempt = Box::pin(Attempt::Readying { service, request, waited: false });
+        self.retry_state().later_attempts.push((running, attempt));
+    }
+
+    /// The attempt in this slot runs no more.
+    fn drop_attempt(&mut self, slot: usize, mut first: FirstFuture<'_, S, B>) -> Option<Running> {
+        let running = if slot == FIRST.slot && first.is_some() {
+            first.set(None);
+            FIRST
+        } else {
+            let later_attempts = &mut self.retry_state.as_mut()?.later_attempts;
+            let index = later_attempts.iter().position(|(running, _)| running.slot == slot)?;
+            later_attempts.swap_remove(index).0
+        };
+        // Its body may still be in the hands of a connection, and must not take what comes next.
+        if let Some(buffer) = &self.buffer {
+            buffer.close(running.attempt);
+        }
+        Some(running)
+    }
+
+    /// An attempt that was cancelled because of its own timeout is one that failed.
+    fn record_timeout(&mut self, cancelled: Option<Running>) {
+        if let (Some(Running { attempt, number, .. }), Some(state)) = (cancelled, self.call.state())
+            && let Some(after) = state.running_call().timed_out(attempt)
+        {
+            let outcome = AttemptFailure::NoResponse(attempt_timed_out(after, number));
+            self.retry_state().last_failure =
+                Some(FailedAttempt { number, outcome, is_answered: false });
+        }
+    }
+
+    /// Once the call belongs to an attempt, nothing is kept for others.
+    fn commit_replay_buffer(&mut self) {
+        let Some(state) = self.call.state() else { return };
+        if self.buffer_committed || !state.running_call().is_committed() {
+            return;
+        }
+        self.buffer_committed = true;
+        match (&self.buffer, state.running_call().attempt_after(0)) {
+            (Some(buffer), Some((attempt, _))) => buffer.commit(attempt),
+            _ => self.call.drop_message(),
+        }
+    }
+
+    /// Looks for an outcome; ready if there was one, with the response if the call belongs to it.
+    fn poll_attempts(
+        &mut self,
+        mut first: FirstFuture<'_, S, B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Response<ResponseBody<R>>>> {
+        let mut previous = 0;
+        while let Some(state) = self.call.state()
+            && let Some((attempt, slot)) = state.running_call().attempt_after(previous)
+        {
+            previous = attempt;
+            let (running, polled) = {
+                let _guard = state.enter_attempt_span(attempt);
+                match first.as_mut().as_pin_mut() {
+                    Some(future) if slot == FIRST.slot => (FIRST, future.poll(cx)),
+                    _ => {
+                        let later_attempts = self
+                            .retry_state
+                            .iter_mut()
+                            .flat_map(|retry_state| &mut retry_state.later_attempts);
+                        let found =
+                            later_attempts.into_iter().find(|(running, _)| running.slot == slot);
+                        let Some((running, future)) = found else { continue };
+                        (
+                            *running,
+                            future.as_mut().poll(cx, |request| state.update_timeout(slot, request)),
+                        )
+                    }
+                }
+            };
+            if let Poll::Ready(result) = polled {
+                return Poll::Ready(self.outcome(running, result.map_err(Into::into), first));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Tells the machine what an attempt brought; a response if the call belongs to it now.
+    fn outcome(
+        &mut self,
+        running: Running,
+        result: Result<Response<R>, BoxError>,
+        first: FirstFuture<'_, S, B>,
+    ) -> Option<Response<ResponseBody<R>>> {
+        let slot = running.slot;
+        let head = result.as_ref().ok().map(response_status::head);
+        // OK in headers that leave the stream open: messages may follow, and the deadline holds.
+        let open = head.is_some_and(Head::is_ok)
+            && result.as_ref().is_ok_and(|response| !response.body().is_end_stream());
+        if open || head == Some(Head::Begins) {
+            self.call.state()?.committed(slot, running.number);
+            // The others are cancelled, and the tape knows whose it is now; what is begun goes on in
+            // the response's body.
+            let _ = self.run_commands(first);
+            let (mut response, mut call) = (result.ok()?, self.call.take());
+            if let (Some(buffer), Some(state)) = (&self.buffer, call.state()) {
+                state.request_body = Some(buffer.clone());
+            }
+            if open && let Some(state) = call.state() {
+                // It goes into the trailers: a client that finds it here reads no trailers.
+                response.headers_mut().remove(STATUS);
+                state.missing_status_code = Code::Ok;
+            }
+            let response = with_attempt_count(response, running.number);
+            return Some(response.map(|body| ResponseBody::of(body, call)));
+        }
+        if let (Err(_), Some(buffer)) = (&result, &self.buffer)
+            && let Some(failure) = buffer.take_failure()
+        {
+            // The connection reset the stream because of it.
+            self.body_failed(failure);
+            return None;
+        }
+        let state = self.call.state()?;
+        let answered = result.as_ref().err().and_then(|error| evidence::answered(&**error));
+        let is_answered = result.is_ok() || answered.is_some();
+        let (code, classification, outcome) = match (result, head, answered) {
+            (Ok(response), Some(Head::Status(code, pushback)), _) => {
+                (code, state.plan().judge(code, pushback), AttemptFailure::response(response))
+            }
+            (Ok(mut response), Some(Head::Foreign(code, pushback)), _) => {
+                response_status::write_status(&mut response, code);
+                (code, state.plan().judge(code, pushback), AttemptFailure::response(response))
+            }
+            (Ok(response), ..) => (
+                Code::Unknown,
+                Classification::from(Directive::Fail),
+                AttemptFailure::response(response),
+            ),
+            (Err(error), _, Some((code, pushback))) => {
+                let ended = Ended::from_error(code, error, running.number);
+                let classification = state.plan().judge(code, pushback);
+                (code, classification, AttemptFailure::NoResponse(CallFailure::Status(ended)))
+            }
+            (Err(error), _, None) => {
+                let (evidence, code) = evidence::of(&*error);
+                // The timer of a client whose errors we do not know says nothing that we understand.
+                let unknown = evidence == Evidence::None && code == Code::Unknown;
+                let timer = evidence == Evidence::LocalTimeout || unknown;
+                if timer && state.running_call().is_time_up(slot) {
+                    return None;
+                }
+                let classification = classify_error(state, evidence, code);
+                let call_failure =
+                    CallFailure::from_connection_error(error, evidence, code, running.number);
+                (code, classification, AttemptFailure::NoResponse(call_failure))
+            }
+        };
+        let message = state.loggable(|| outcome.message());
+        if state.running_call().outcome(slot, code, message, classification) {
+            self.retry_state().last_failure =
+                Some(FailedAttempt { number: running.number, outcome, is_answered });
+            self.drop_attempt(slot, first);
+        }
+        None
+    }
+
+    /// Looks whether the application's body needs something; true if it did.
+    fn poll_replay_buffer(&mut self, cx: &Context<'_>) -> bool {
+        let (Some(buffer), Some(state)) = (&self.buffer, self.call.state()) else { return false };
+        match buffer.poll_signal(cx) {
+            Signal::None => false,
+            // The next attempt to start will be the last, and then the tape is told whose it is.
+            Signal::Full(_) if self.not_replayable => false,
+            Signal::Full(most) => {
+                self.not_replayable = true;
+                let running_call = state.running_call();
+                let slot = most.and_then(|most| {
+                    let (attempt, slot) = running_call.attempt_after(most - 1)?;
+                    (attempt == most).then_some(slot)
+                });
+                running_call.not_replayable(slot);
+                true
+            }
+            Signal::Failed(failure) => {
+                self.body_failed(failure);
+                true
+            }
+        }
+    }
+
+    /// The application's body failed: the call ends, and nothing is repeated.
+    fn body_failed(&mut self, failure: Failure) {
+        let Some(state) = self.call.state() else { return };
+        let message = state.loggable(|| Some(failure.text()));
+        let running_call = state.running_call();
+        let attempts = running_call.attempts();
+        // Whichever attempt it is, the call ends with it and the others are cancelled.
+        let counts = running_call.attempt_after(0).is_some_and(|(_, slot)| {
+            running_call.outcome(
+                slot,
+                failure.code(),
+                message,
+                Classification::from(Directive::Fail),
+            )
+        });
+        // It may have ended before, by its deadline or by an attempt's timeout.
+        if counts || running_call.end().is_none() {
+            running_call.cancel(failure.code());
+            self.retry_state().local_failure = Some(request_body_failed(failure, attempts));
+        }
+    }
+
+    /// The call's result.
+    fn finish(&mut self, end: End) -> CallResult<R> {
+        let retry_state = self.retry_state.take().map(|retry_state| *retry_state);
+        let (local_failure, last_failure) = retry_state.map_or((None, None), |retry_state| {
+            (retry_state.local_failure, retry_state.last_failure)
+        });
+        let is_answered = local_failure.is_none()
+            && end.attempt.is_some()
+            && last_failure.as_ref().is_some_and(|last_failure| last_failure.is_answered);
+        let (attempts, wait_reason, report) = self.call.state().map_or((0, None, None), |state| {
+            let (attempts, wait_reason) =
+                (state.running_call().attempts(), state.running_call().wait_reason());
+            (attempts, wait_reason, state.report(end, is_answered))
+        });
+        if let Some(buffer) = self.buffer.take() {
+            buffer.release();
+        }
+        self.call.clear();
+        let call_failure = match (local_failure, end.attempt, last_failure) {
+            (Some(local_failure), ..) => local_failure,
+            (None, Some(_), Some(FailedAttempt { number, outcome, .. })) => match outcome {
+                AttemptFailure::Response(head) => {
+                    let response = with_attempt_count(head, number).map(|()| ResponseBody::none());
+                    return failed_response(response, report, &self.adapter);
+                }
+                AttemptFailure::NoResponse(call_failure) => call_failure,
+            },
+            (None, _, last_failure) => CallFailure::Status(deadline_exceeded(
+                end.stop_reason,
+                attempts,
+                last_failure,
+                wait_reason,
+            )),
+        };
+        call_failure.into_result(report.map(|(report, _)| report), &self.adapter)
+    }
+}
+
+/// How an error of a connection is judged.
+fn classify_error(state: &CallState, evidence: Evidence, code: Code) -> Classification {
+    let plan = state.plan();
+    match evidence {
+        Evidence::Unsent => plan.unsent(),
+        Evidence::Unprocessed => plan.unprocessed(),
+        Evidence::Unconnected => plan.unconnected(state.wait_for_ready),
+        // The caller's own timeout is never retried (G5).
+        Evidence::LocalTimeout => Classification::from(Directive::Fail),
+        Evidence::None => plan.judge(code, Pushback::None),
+    }
+}
+
+impl<S, B, W, R> Drop for PendingCall<S, B, W, R>
+where
+    S: Service<Request<B>>,
+    R: 'static,
+{
+    fn drop(&mut self) {
+        // What other tasks still hold of the tape is empty from now on, unless the call goes on.
+        if let Some(buffer) = &self.buffer
+            && self.call.is_some()
+        {
+            buffer.release();
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The head of the request as the application made it, from which each further attempt's is made.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
+
+use crate::timeout::{self, TIMEOUT};
+
+/// How many attempts came before: set by gRPC libraries, read by servers (decision G30).
+pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
+    HeaderName::from_static("grpc-previous-rpc-attempts");
+
+/// What is kept of a request's head.
+#[derive(Debug)]
+pub(crate) enum RequestHead {
+    /// It is what the method's requests usually have: nothing of it is kept.
+    Default,
+    Custom(Box<CustomHead>),
+}
+
+/// The head that requests of a method have if nobody adds anything to what its generated client
+/// makes: POST, the path, the two headers that gRPC asks for, and the method's name.
+#[derive(Debug)]
+pub(crate) struct DefaultHead {
+    path: PathAndQuery,
+    name: MethodName,
+}
+
+const TRAILERS: &[u8] = b"trailers";
+const GRPC: &[u8] = b"application/grpc";
+
+impl DefaultHead {
+    /// The usual head that this one is, if it is one; its headers are.
+    fn of<B>(head: &Request<B>) -> Option<DefaultHead> {
+        let name = MethodName::of(head.extensions())?;
+        let path = head.uri().path_and_query()?;
+        DefaultHead::matches_defaults(head).then(|| DefaultHead { path: path.clone(), name })
+    }
+
+    /// Whether this head is a usual one, names and headers aside.
+    #[inline]
+    fn matches_defaults<B>(head: &Request<B>) -> bool {
+        matches!(*head.method(), Method::POST)
+            && head.version() == Version::HTTP_2
+            && head.uri().scheme().is_none()
+            && head.uri().authority().is_none()
+            && head.uri().query().is_none()
+    }
+
+    fn to_parts(&self) -> Parts {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = Method::POST;
+        parts.version = Version::HTTP_2;
+        parts.uri = Uri::from(self.path.clone());
+        // Room for what is stamped on an attempt.
+        parts.headers.reserve(4);
+        parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        let grpc = HeaderValue::from_static("application/grpc");
+        parts.headers.insert(header::CONTENT_TYPE, grpc);
+        parts.extensions = self.name.to_extensions();
+        parts
+    }
+}
+
+/// What generated clients of tonic call the method in the extensions of its requests.
+#[derive(Clone, Debug)]
+enum MethodName {
+    None,
+    #[cfg(feature = "tonic")]
+    Tonic(tonic::GrpcMethod<'static>),
+}
+
+impl MethodName {
+    /// The name, if there is nothing else.
+    fn of(extensions: &Extensions) -> Option<MethodName> {
+        match extensions.len() {
+            0 => Some(MethodName::None),
+            #[cfg(feature = "tonic")]
+            1 => extensions.get::<tonic::GrpcMethod<'static>>().cloned().map(MethodName::Tonic),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn is(&self, extensions: &Extensions) -> bool {
+        match self {
+            MethodName::None => extensions.is_empty(),
+            #[cfg(feature = "tonic")]
+            MethodName::Tonic(name) => {
+                // Generated clients name a method by the same text each time.
+                let equal = |one: &str, other: &str| std::ptr::eq(one, other) || one == other;
+                let same = |other: &tonic::GrpcMethod<'static>| {
+                    equal(other.method(), name.method()) && equal(other.service(), name.service())
+                };
+                extensions.len() == 1 && extensions.get().is_some_and(same)
+            }
+        }
+    }
+
+    fn to_extensions(&self) -> Extensions {
+        match self {
+            MethodName::None => Extensions::new(),
+            #[cfg(feature = "tonic")]
+            MethodName::Tonic(name) => {
+                let mut extensions = Extensions::new();
+                extensions.insert(name.clone());
+                extensions
+            }
+        }
+    }
+}
+
+/// A head that is like no other.
+#[derive(Debug)]
+pub(crate) struct CustomHead {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    /// A list, not a map: nobody looks anything up, and it is one allocation instead of two.
+    headers: Vec<(HeaderName, HeaderValue)>,
+    extensions: Extensions,
+}
+
+impl CustomHead {
+    fn of<B>(head: &Request<B>) -> Self {
+        let headers = head.headers().iter();
+        CustomHead {
+            method: head.method().clone(),
+            uri: head.uri().clone(),
+            version: head.version(),
+            headers: headers.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            extensions: head.extensions().clone(),
+        }
+    }
+
+    fn to_parts(&self) -> Parts {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = self.method.clone();
+        parts.uri = self.uri.clone();
+        parts.version = self.version;
+        parts.headers.reserve(self.headers.len() + 2);
+        for (name, value) in &self.headers {
+            parts.headers.append(name, value.clone());
+        }
+        parts.extensions = self.extensions.clone();
+        parts
+    }
+}
+
+/// The same names for comparing: a constant would be made and dropped each time.
+static PREVIOUS_ATTEMPTS_NAME: HeaderName = PREVIOUS_ATTEMPTS;
+static TIMEOUT_NAME: HeaderName = TIMEOUT;
+
+/// What the headers of a request say to this layer. One look at each is cheaper than looking for
+/// any: there are few, and hashing a name costs more than comparing it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestHeaders<'h> {
+    /// The application's own deadline.
+    pub(crate) deadline: Option<Duration>,
+    /// Whether the application set what only this layer may set.
+    pub(crate) previous: bool,
+    te: Option<&'h HeaderValue>,
+    content_type: Option<&'h HeaderValue>,
+    /// How many headers there are.
+    count: u32,
+}
+
+impl<'h> RequestHeaders<'h> {
+    #[inline]
+    pub(crate) fn of(headers: &'h HeaderMap) -> Self {
+        let mut found = RequestHeaders::default();
+        for (name, value) in headers {
+            found.count += 1;
+            match *name {
+                header::TE => found.te = Some(value),
+                header::CONTENT_TYPE => found.content_type = Some(value),
+                ref name if *name == TIMEOUT_NAME => {
+                    found.deadline = found.deadline.or_else(|| timeout::parse(value));
+                }
+                ref name if *name == PREVIOUS_ATTEMPTS_NAME => found.previous = true,
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Whether these headers say nothing to a call that is not repeated.
+    #[inline]
+    pub(crate) fn need_no_handling(headers: &HeaderMap) -> bool {
+        headers.keys().all(|name| *name != TIMEOUT_NAME && *name != PREVIOUS_ATTEMPTS_NAME)
+    }
+
+    /// Whether these are the headers of a usual head.
+    #[inline]
+    pub(crate) fn are_default(&self) -> bool {
+        self.count == 2
+            && self.te.is_some_and(|value| value.as_bytes() == TRAILERS)
+            && self.content_type.is_some_and(|value| value.as_bytes() == GRPC)
+    }
+}
+
+impl RequestHead {
+    /// What must be kept of this head, given whether its headers are usual and the usual one of its
+    /// method.
+    #[inline]
+    pub(crate) fn of<B>(
+        head: &Request<B>,
+        headers: bool,
+        default_head: &OnceLock<DefaultHead>,
+    ) -> Self {
+        // The path is the method's, or it would have another usual head.
+        if headers
+            && let Some(default_head) =
+                default_head.get().or_else(|| init_default(head, default_head))
+            && default_head.name.is(head.extensions())
+            && DefaultHead::matches_defaults(head)
+        {
+            return RequestHead::Default;
+        }
+        RequestHead::Custom(Box::new(CustomHead::of(head)))
+    }
+
+    /// The request of the attempt with this number, and what remains of its deadline.
+    pub(crate) fn request<B>(
+        &self,
+        default_head: &OnceLock<DefaultHead>,
+        number: u32,
+        remaining: Option<Duration>,
+        body: B,
+    ) -> Option<Request<B>> {
+        let mut parts = match self {
+            RequestHead::Default => default_head.get()?.to_parts(),
+            RequestHead::Custom(custom) => custom.to_parts(),
+        };
+        set_attempt_headers(&mut parts, number, remaining);
+        Some(Request::from_parts(parts, body))
+    }
+}
+
+/// Whoever is first says what is usual.
+#[cold]
+fn init_default<'u, B>(
+    head: &Request<B>,
+    default_head: &'u OnceLock<DefaultHead>,
+) -> Option<&'u DefaultHead> {
+    let _ = default_head.set(DefaultHead::of(head)?);
+    default_head.get()
+}
+
+/// What differs between the attempts of a call.
+fn set_attempt_headers(parts: &mut Parts, number: u32, remaining: Option<Duration>) {
+    if let Some(previous) = previous_attempts_header(number) {
+        parts.headers.insert(PREVIOUS_ATTEMPTS, previous);
+    }
+    if let Some(remaining) = remaining {
+        parts.headers.insert(TIMEOUT, timeout::format(remaining));
+    }
+}
+
+/// How many attempts came before the one with this number; absent where that is none.
+pub(crate) fn previous_attempts_header(number: u32) -> Option<HeaderValue> {
+    (number > 1).then(|| HeaderValue::from(number - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn custom() -> Request<()> {
+        Request::post("http://h/a.B/C")
+            .header("a", "1")
+            .header("a", "2")
+            .header("grpc-timeout", "9S")
+            .extension(7_u8)
+            .body(())
+            .unwrap()
+    }
+
+    /// A head as generated clients make it.
+    fn default_head() -> Request<()> {
+        let mut request = Request::post("/a.B/C")
+            .version(Version::HTTP_2)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        #[cfg(feature = "tonic")]
+        request.extensions_mut().insert(tonic::GrpcMethod::new("a.B", "C"));
+        request
+    }
+
+    /// As a call makes it.
+    fn kept(head: &Request<()>, known: &OnceLock<DefaultHead>) -> RequestHead {
+        RequestHead::of(head, RequestHeaders::of(head.headers()).are_default(), known)
+    }
+
+    #[test]
+    fn every_attempt_has_the_same_head_but_for_what_differs() {
+        let known = OnceLock::new();
+        let head = kept(&custom(), &known);
+        assert!(matches!(head, RequestHead::Custom(_)));
+        let request = |number, remaining| head.request(&known, number, remaining, ()).unwrap();
+        let second = request(2, Some(Duration::from_secs(5)));
+        assert_eq!((second.method(), second.uri().path()), (&Method::POST, "/a.B/C"));
+        let all: Vec<_> = second.headers().get_all("a").iter().collect();
+        assert_eq!(all, ["1", "2"]);
+        assert_eq!(second.headers()[PREVIOUS_ATTEMPTS], "1");
+        assert_eq!(second.headers()[TIMEOUT], "5000000u");
+        assert_eq!(second.extensions().get::<u8>(), Some(&7));
+        let third = request(3, None);
+        assert_eq!(third.headers()[PREVIOUS_ATTEMPTS], "2");
+        assert_eq!(third.headers()[TIMEOUT], "9S");
+        assert!(!request(1, None).headers().contains_key(PREVIOUS_ATTEMPTS));
+    }
+
+    #[test]
+    fn a_usual_head_is_made_anew_as_it_was() {
+        let known = OnceLock::new();
+        for _ in 0..2 {
+            let head = kept(&default_head(), &known);
+            assert!(matches!(head, RequestHead::Default));
+            let second = head.request(&known, 2, None, ()).unwrap();
+            let mut expected = default_head();
+            expected.headers_mut().insert(PREVIOUS_ATTEMPTS, HeaderValue::from_static("1"));
+            assert_eq!(second.headers(), expected.headers());
+            assert_eq!(second.uri(), expected.uri());
+            assert_eq!((second.method(), second.version()), (&Method::POST, Version::HTTP_2));
+            #[cfg(feature = "tonic")]
+            assert_eq!(second.extensions().get::<tonic::GrpcMethod<'_>>().unwrap().method(), "C");
+        }
+    }
+
+    #[test]
+    fn what_differs_from_the_usual_in_anything_is_kept_whole() {
+        let changes: [fn(&mut Request<()>); 8] = [
+            |it| *it.method_mut() = Method::PUT,
+            |it| *it.version_mut() = Version::HTTP_11,
+            |it| *it.uri_mut() = Uri::from_static("http://h/a.B/C"),
+            |it| *it.uri_mut() = Uri::from_static("/a.B/C?q=1"),
+            |it| drop(it.headers_mut().insert("te", HeaderValue::from_static("gzip"))),
+            |it| drop(it.headers_mut().remove("te")),
+            |it| drop(it.headers_mut().insert("a", HeaderValue::from_static("1"))),
+            |it| drop(it.extensions_mut().insert(String::new())),
+        ];
+        for (nth, change) in changes.into_iter().enumerate() {
+            let known = OnceLock::new();
+            kept(&default_head(), &known);
+            let mut request = default_head();
+            change(&mut request);
+            let head = kept(&request, &known);
+            assert!(matches!(head, RequestHead::Custom(_)), "change {nth}");
+            let mut twice = default_head();
+            twice.headers_mut().remove("content-type");
+            twice.headers_mut().append("te", HeaderValue::from_static("trailers"));
+            assert!(matches!(kept(&twice, &known), RequestHead::Custom(_)));
+        }
+    }
+}

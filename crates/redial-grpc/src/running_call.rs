@@ -1,0 +1,480 @@
+//! The machine of a call, with what it is granted, who reads its notes, and its timer.
+//!
+//! Invariant: nothing is decided here. Every start, delay, cancel and end is the machine's.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use redial_core::{
+    Call, CallEnvironment, CallLatency, CallParams, Classification, Command, Directive,
+    DriverContext, End, Event, FirstAttempt, LIVE_MAX, NEVER, Ns, StopReason, duration,
+};
+use redial_service_config::Code;
+
+use crate::backends::UsedBackends;
+use crate::methods::PlanRef;
+use crate::observe::Observer;
+use crate::options::SharedCallLog;
+use crate::report::{self, AttemptHistory, CallReport, ReportData};
+use crate::statistics::{CallTally, StatisticsEvent};
+use crate::throttle::Throttle;
+use crate::timer::{Clock, Timer};
+
+/// The machine with room for as many attempts at once as its policy needs.
+// The small one is what nearly every call has, and a box around it would cost each of them.
+#[allow(clippy::large_enum_variant)]
+enum Machine {
+    Retry(Call<PlanRef, 1>),
+    /// In a box of its own: it is five times as large.
+    Hedge(Box<Call<PlanRef, LIVE_MAX>>),
+}
+
+/// Does the same with either machine.
+macro_rules! with_machine {
+    ($machine:expr, $call:ident => $do:expr) => {
+        match $machine {
+            Machine::Retry($call) => $do,
+            Machine::Hedge($call) => $do,
+        }
+    };
+}
+
+/// What is recorded of a call, and for what.
+#[derive(Default)]
+pub(crate) struct Recording {
+    pub(crate) call_log: Option<SharedCallLog>,
+    pub(crate) observer: Observer,
+    /// The backends that its attempts went to.
+    pub(crate) used: Option<UsedBackends>,
+    /// Whether its failure is reported.
+    pub(crate) reports: bool,
+    /// When it began, if it has waited since then.
+    pub(crate) began: Option<Ns>,
+}
+
+impl Recording {
+    /// Whether the notes are read by something that wants to know when.
+    fn needs_clock(&self) -> bool {
+        self.reports || self.call_log.is_some() || self.observer.is_enabled()
+    }
+}
+
+/// Where draws come from, and who reads the notes.
+struct CallRecorder {
+    method: PlanRef,
+    tally: CallTally,
+    hedged: bool,
+    /// What the pace of its method hears of it, if there is one.
+    call_latency: Option<CallLatency>,
+    /// The last attempt that ran into its own timeout.
+    timed_out: Option<u32>,
+    call_log: Option<SharedCallLog>,
+    observer: Observer,
+    used: Option<UsedBackends>,
+    /// The status of the last outcome.
+    code: Code,
+    /// What each attempt did, for a report or a call log.
+    history: Option<AttemptHistory>,
+}
+
+impl CallRecorder {
+    fn new(method: &PlanRef, recording: Recording) -> Self {
+        let timed = recording.needs_clock();
+        let Recording { call_log, mut observer, used, reports, .. } = recording;
+        if !timed {
+            observer.disable_timing();
+        }
+        let history = (reports || call_log.is_some()).then(AttemptHistory::default);
+        let (method, hedged) = (method.clone(), method.plan().is_hedged());
+        let (tally, call_latency, timed_out) = (CallTally::default(), None, None);
+        let code = Code::Unknown;
+        CallRecorder {
+            method,
+            tally,
+            hedged,
+            call_latency,
+            timed_out,
+            call_log,
+            observer,
+            used,
+            code,
+            history,
+        }
+    }
+
+    /// Whether somebody reads the notes.
+    fn is_observed(&self) -> bool {
+        self.call_log.is_some() || self.observer.is_enabled()
+    }
+}
+
+impl DriverContext for CallRecorder {
+    fn draw(&mut self) -> f64 {
+        redial::parts::draw()
+    }
+
+    // Where a note is written it is known which, and most mean nothing here.
+    #[inline]
+    fn record(&mut self, at: Ns, event: Event) {
+        if let Event::AttemptTimedOut { attempt } = event {
+            self.timed_out = Some(attempt);
+            self.code = Code::DeadlineExceeded;
+            self.observer.set_outcome_code(Code::DeadlineExceeded);
+        }
+        let CallRecorder { method, tally, observer, .. } = self;
+        tally.record(&event, self.hedged, |counted_event| {
+            // Who makes one attempt whatever happens has no retries to lose.
+            if counted_event == StatisticsEvent::BufferFull && method.rules().attempts == Some(1) {
+                return;
+            }
+            method.counters().add(counted_event);
+            observer.count(counted_event);
+        });
+        if let (Some(call_latency), Some(estimator)) =
+            (&mut self.call_latency, method.latency_estimator())
+        {
+            call_latency.record(at, &event, estimator);
+        }
+        if let Some(history) = &mut self.history {
+            history.record(at, &event, self.used.as_ref());
+        }
+        if let Event::CallEnded { stop_reason, attempt } = event {
+            let (code, message) = match &self.history {
+                Some(history) => history.end(stop_reason, attempt, self.code),
+                None if attempt.is_some() => (self.code, None),
+                None => (report::end_without_outcome(stop_reason), None),
+            };
+            self.observer.ended(at, &self.method, stop_reason, code, message);
+        }
+        self.observer.record(at, &event);
+        if let Some(call_log) = &self.call_log {
+            let detail = self.history.as_ref().map(|history| history.detail(&event));
+            call_log.push(at, event, detail.unwrap_or_default());
+        }
+    }
+}
+
+/// A call with its machine.
+pub(crate) struct RunningCall {
+    machine: Machine,
+    env: CallEnvironment<Throttle, CallRecorder>,
+    clock: Clock,
+    /// When the machine was last told something.
+    last_read: Ns,
+    /// Whether somebody reads the notes, who wants to know when.
+    observed: bool,
+    timer: Timer,
+}
+
+impl RunningCall {
+    /// A call that begins now.
+    pub(crate) fn start(
+        method: PlanRef,
+        throttle: Throttle,
+        mut params: CallParams,
+        recording: Recording,
+        clock: Clock,
+    ) -> Self {
+        let hedged = method.plan().is_hedged();
+        let rules = method.rules();
+        // A call without a timer that is not recorded needs no clock until something fails.
+        let timed = hedged
+            || params.deadline.is_some()
+            || rules.deadline.is_some()
+            || rules.attempt_timeout.is_some();
+        let waited = recording.began.is_some();
+        let now = match recording.began {
+            Some(began) => began,
+            None if timed || recording.needs_clock() => clock.now(),
+            None => 0,
+        };
+        let mut recorder = CallRecorder::new(&method, recording);
+        if let Some(estimator) = method.latency_estimator().filter(|_| hedged) {
+            params.hedge = estimator.delay();
+            recorder.call_latency = Some(CallLatency::new(params.hedge));
+        }
+        let mut env = CallEnvironment::new(throttle, recorder);
+        let machine = if hedged {
+            Machine::Hedge(Box::new(Call::begin(method, params, now, &mut env)))
+        } else {
+            Machine::Retry(Call::begin(method, params, now, &mut env))
+        };
+        let mut running_call = RunningCall::new(machine, env, clock, now);
+        if waited {
+            // The deadline may have passed meanwhile; nothing else can be due before the first start.
+            let now = running_call.read_clock();
+            with_machine!(&mut running_call.machine, call => call.wake_once(now, &mut running_call.env));
+        }
+        running_call
+    }
+
+    /// A call that ends before anything starts, since what the application wanted to send failed: it
+    /// hears this status, and who reads the notes finds a beginning and an end.
+    #[cold]
+    pub(crate) fn unstarted(
+        method: PlanRef,
+        params: CallParams,
+        mut recording: Recording,
+        clock: Clock,
+        code: Code,
+    ) {
+        recording.observer.set_cancel_code(code);
+        let mut env = CallEnvironment::new(Throttle(None), CallRecorder::new(&method, recording));
+        Call::<_, 1>::unstarted(method, params, clock.now(), &mut env);
+    }
+
+    /// A call whose first attempt runs since `start`, and that has no call log and no observer.
+    pub(crate) fn from_first_attempt(
+        method: &PlanRef,
+        throttle: Throttle,
+        first: FirstAttempt,
+        start: Ns,
+        recording: Recording,
+        clock: Clock,
+    ) -> Self {
+        let mut env = CallEnvironment::new(throttle, CallRecorder::new(method, recording));
+        let machine = Machine::Retry(first.begin(method.clone(), start, &mut env));
+        RunningCall::new(machine, env, clock, start)
+    }
+
+    fn new(
+        machine: Machine,
+        env: CallEnvironment<Throttle, CallRecorder>,
+        clock: Clock,
+        now: Ns,
+    ) -> Self {
+        let observed = env.context.is_observed();
+        let timer = Timer::default();
+        RunningCall { machine, env, clock, last_read: now, observed, timer }
+    }
+
+    pub(crate) fn command(&mut self) -> Option<Command> {
+        with_machine!(&mut self.machine, call => call.command(&mut self.env))
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        with_machine!(&self.machine, call => call.end())
+    }
+
+    pub(crate) fn is_committed(&self) -> bool {
+        with_machine!(&self.machine, call => call.is_committed())
+    }
+
+    /// The attempt that runs and started next after this one, and its slot.
+    pub(crate) fn attempt_after(&self, attempt: u32) -> Option<(u32, usize)> {
+        with_machine!(&self.machine, call => call.running_after(attempt))
+    }
+
+    /// How many attempts have started, replacements aside.
+    pub(crate) fn attempts(&self) -> u32 {
+        with_machine!(&self.machine, call => call.counters().attempts)
+    }
+
+    /// What remains now for the attempt in this slot, whenever the machine was last told something.
+    pub(crate) fn remaining_now(&mut self, slot: usize) -> Option<Duration> {
+        self.read_clock();
+        self.remaining(slot)
+    }
+
+    /// What remained for the attempt in this slot when the machine was last told something.
+    pub(crate) fn remaining(&self, slot: usize) -> Option<Duration> {
+        let attempt_deadline = self.attempt_deadline(slot);
+        (attempt_deadline != NEVER)
+            .then(|| duration(attempt_deadline.saturating_sub(self.last_read)))
+    }
+
+    /// When the attempt in this slot ends at the latest: the deadline, or its own timeout.
+    fn attempt_deadline(&self, slot: usize) -> Ns {
+        with_machine!(&self.machine, call => call.deadline().min(call.times_out_at(slot)))
+    }
+
+    /// A timer below that was set to what remained for the attempt in this slot has fired, perhaps:
+    /// `grpc-timeout` is rounded down, by less than one part in 50,000. If so, the time is up.
+    pub(crate) fn is_time_up(&mut self, slot: usize) -> bool {
+        let (now, attempt_deadline) = (self.read_clock(), self.attempt_deadline(slot));
+        let began = with_machine!(&self.machine, call => call.counters().start);
+        let is_up = attempt_deadline.saturating_sub(now) <= now.saturating_sub(began) / 50_000;
+        if is_up {
+            self.advance_to(slot, now.max(attempt_deadline));
+        }
+        is_up
+    }
+
+    /// Time has passed up to this moment, which is the last of the attempt in this slot.
+    fn advance_to(&mut self, slot: usize, now: Ns) {
+        self.last_read = now;
+        // Another attempt's timer may come before its own.
+        while with_machine!(&self.machine, call => call.is_running(slot))
+            && with_machine!(&mut self.machine, call => call.wake_once(now, &mut self.env))
+        {
+        }
+    }
+
+    /// After how long this attempt ran into its own timeout, if it did.
+    pub(crate) fn timed_out(&self, attempt: u32) -> Option<Duration> {
+        let context = &self.env.context;
+        context.method.rules().attempt_timeout.filter(|_| context.timed_out == Some(attempt))
+    }
+
+    /// The backends that the call has used.
+    pub(crate) fn used(&self) -> Option<&UsedBackends> {
+        self.env.context.used.as_ref()
+    }
+
+    /// The same, when the call is over.
+    pub(crate) fn take_used_backends(&mut self) -> Option<UsedBackends> {
+        self.env.context.used.take()
+    }
+
+    /// What the last attempt waited for, if it found no backend.
+    pub(crate) fn wait_reason(&self) -> Option<String> {
+        self.env.context.history.as_ref()?.wait_reason().map(ToOwned::to_owned)
+    }
+
+    /// Whether messages are recorded.
+    pub(crate) fn records_messages(&self) -> bool {
+        self.env.context.history.is_some()
+    }
+
+    /// Why the call failed, and what its attempts did; the attempts are in one report only.
+    pub(crate) fn report(&mut self, end: End, is_answered: bool) -> CallReport {
+        let (history, omitted, began) = match &mut self.env.context.history {
+            Some(history) => {
+                let (attempts, omitted) = history.take();
+                (attempts, omitted, history.began())
+            }
+            None => (Vec::new(), 0, self.last_read),
+        };
+        let method = &self.env.context.method;
+        CallReport::from(ReportData {
+            method: method.counters().path.clone(),
+            target: method.counters().target.clone(),
+            policy: method.policy_kind(),
+            stop_reason: end.stop_reason,
+            attempts: self.attempts(),
+            elapsed: duration(self.last_read.saturating_sub(began)),
+            history,
+            omitted,
+            is_answered,
+            source: None,
+        })
+    }
+
+    /// Ends the call for a reason of the application's, while no attempt runs.
+    pub(crate) fn cancel(&mut self, code: Code) {
+        self.env.context.observer.set_cancel_code(code);
+        let now = self.read_clock();
+        with_machine!(&mut self.machine, call => call.cancel(now, &mut self.env));
+    }
+
+    /// What is told of the call while it runs.
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.env.context.observer
+    }
+
+    /// The response's body brought this.
+    pub(crate) fn received(&mut self, data: &Bytes) {
+        self.env.context.observer.received(data);
+    }
+
+    /// An attempt's outcome is there; false if it does not count. A failure that comes after the
+    /// deadline, or after the attempt's own timeout, was overtaken by it: a server that keeps to
+    /// `grpc-timeout` gives up in the same moment, and its answer may be seen first.
+    pub(crate) fn outcome(
+        &mut self,
+        slot: usize,
+        code: Code,
+        message: Option<Box<str>>,
+        classification: Classification,
+    ) -> bool {
+        if classification.directive != Directive::Succeed {
+            let now = self.read_clock();
+            if now > self.attempt_deadline(slot) {
+                self.advance_to(slot, now);
+                return false;
+            }
+        }
+        let recorder = &mut self.env.context;
+        recorder.code = code;
+        recorder.observer.set_outcome_code(code);
+        if let Some(history) = &mut recorder.history {
+            history.outcome(code, message);
+        }
+        let now = self.read_clock_if_observed();
+        with_machine!(&mut self.machine, call => call.outcome(slot, classification, now, &mut self.env));
+        true
+    }
+
+    /// The outcome of the attempt that the call belongs to.
+    pub(crate) fn ended(
+        &mut self,
+        code: Code,
+        message: Option<Box<str>>,
+        classification: Classification,
+    ) {
+        // A call that belongs to an attempt has no other.
+        if let Some((_, slot)) = self.attempt_after(0) {
+            self.outcome(slot, code, message, classification);
+        }
+    }
+
+    /// Whether the deadline has passed, which ends the call. What comes in its very moment comes
+    /// before it (P4).
+    pub(crate) fn check_deadline(&mut self) -> bool {
+        let deadline = with_machine!(&self.machine, call => call.deadline());
+        if deadline == NEVER || self.read_clock() <= deadline {
+            return false;
+        }
+        with_machine!(&mut self.machine, call => call.wake_once(self.last_read, &mut self.env));
+        true
+    }
+
+    /// Whether the deadline ended the call.
+    pub(crate) fn is_deadline_exceeded(&self) -> bool {
+        self.end().is_some_and(|end| end.stop_reason == StopReason::Deadline)
+    }
+
+    pub(crate) fn committed(&mut self, slot: usize) {
+        let now = self.read_clock_if_observed();
+        with_machine!(&mut self.machine, call => call.committed(slot, now, &mut self.env));
+    }
+
+    pub(crate) fn not_replayable(&mut self, slot: Option<usize>) {
+        let now = self.read_clock();
+        with_machine!(&mut self.machine, call => call.not_replayable(slot, now, &mut self.env));
+    }
+
+    /// Does what is due; ready if something was.
+    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = with_machine!(&self.machine, call => call.wake_at()) else {
+            return Poll::Pending;
+        };
+        std::task::ready!(self.timer.poll(at, self.clock, cx));
+        let now = self.read_clock().max(at);
+        self.last_read = now;
+        with_machine!(&mut self.machine, call => call.wake_once(now, &mut self.env));
+        Poll::Ready(())
+    }
+
+    /// The application dropped the call; false if it had ended.
+    pub(crate) fn cancel_if_running(&mut self) -> bool {
+        let runs = self.end().is_none();
+        if runs {
+            let now = self.read_clock_if_observed();
+            with_machine!(&mut self.machine, call => call.cancel(now, &mut self.env));
+        }
+        runs
+    }
+
+    /// The moment, where it only matters to who reads the notes, or times the first attempt.
+    fn read_clock_if_observed(&mut self) -> Ns {
+        let timed = self.env.context.call_latency.as_ref().is_some_and(CallLatency::is_running);
+        if self.observed || timed { self.read_clock() } else { self.last_read }
+    }
+
+    fn read_clock(&mut self) -> Ns {
+        self.last_read = self.last_read.max(self.clock.now());
+        self.last_read
+    }
+}
