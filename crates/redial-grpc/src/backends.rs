@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_comes_first_and_each_once() {
+    fn used_backends_are_unique_in_lru_order() {
         let used = UsedBackends::new();
         for number in [1, 2, 3, 1] {
             used.record(BackendId::new(number));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_remembered_and_no_more() {
+    fn used_backends_are_bounded() {
         let used = UsedBackends::new();
         let most = USED_BACKENDS_MAX as u64;
         (0..most).map(BackendId::new).for_each(|id| used.record(id));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_used_again_once_nobody_holds_it_and_so_many_are_kept() {
+    fn used_backends_lists_are_pooled_when_unshared() {
         let begin = || UsedBackends::of(&http::Extensions::new());
         let is = |one: &UsedBackends, other: *const _| std::ptr::eq(&*one.uses, other);
         let used = begin();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_are_named_by_attempt_up_to_a_limit() {
+    fn used_backends_names_are_bounded_per_call() {
         let used = UsedBackends::new();
         let most = USED_BACKENDS_MAX as u32;
         (1..=most).for_each(|attempt| used.for_attempt(attempt).set_name("a"));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_name_is_the_same_backend() {
+    fn backend_id_is_equal_for_equal_names() {
         assert_eq!(BackendId::of("10.0.0.1:1"), BackendId::of("10.0.0.1:1"));
         assert_ne!(BackendId::of("10.0.0.1:1"), BackendId::of("10.0.0.2:1"));
     }

@@ -367,7 +367,7 @@ mod tests {
 
     /// Red: keep the call's box beside the body instead of the body in the box.
     #[test]
-    fn a_body_that_is_nobodys_concern_is_one_word_larger_than_without_us() {
+    fn pass_through_body_adds_one_machine_word() {
         assert_eq!(size_of::<ResponseBody<[usize; 2]>>(), 3 * size_of::<usize>());
     }
 }

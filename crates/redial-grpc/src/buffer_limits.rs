@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_may_be_reached_and_not_passed() {
+    fn buffer_limit_is_inclusive() {
         let buffer_limit = Arc::new(BufferLimit::new(100));
         let mut call = Reservation::new(buffer_limit.clone(), 60);
         assert!(call.add(60));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_no_number_holds_does_not_fit() {
+    fn buffer_limit_rejects_overflowing_sums() {
         let buffer_limit = Arc::new(BufferLimit::new(u64::MAX));
         let mut call = Reservation::new(buffer_limit.clone(), u64::MAX);
         assert!(call.add(u64::MAX));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_holds_nothing() {
+    fn buffer_limit_of_zero_rejects_all_bytes() {
         for (channel, own) in [(0, 1), (1, 0)] {
             let mut call = Reservation::new(Arc::new(BufferLimit::new(channel)), own);
             assert!(!call.add(1));

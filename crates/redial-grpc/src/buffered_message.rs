@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_gets_the_same_until_it_is_forgotten() {
+    fn buffered_message_is_replayed_until_cleared() {
         for len in [0, 5, ROOM_MAX, ROOM_MAX + 1, COPIED_MAX, COPIED_MAX + 1] {
             let (mut message, bytes, buffer_limit) = stored(len);
             assert_eq!(buffer_limit.used(), len as u64);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_message_does_not_hold_on_to_the_applications_buffer() {
+    fn buffered_message_copies_small_messages() {
         for (len, holds) in [(COPIED_MAX, false), (COPIED_MAX + 1, true)] {
             let (_message, bytes, _) = stored(len);
             assert_eq!(!bytes.is_unique(), holds, "{len}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn little_room_stays_for_later_calls() {
+    fn buffered_message_keeps_little_capacity_for_later_calls() {
         for (len, room) in [(ROOM_MAX, ROOM_MAX), (ROOM_MAX + 1, 0)] {
             let (mut message, ..) = stored(len);
             message.clear();

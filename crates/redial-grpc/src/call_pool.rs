@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_is_used_again_and_holds_nothing_of_the_call_before() {
+    fn call_pool_reuses_a_cleared_box() {
         let mut call = PooledCall::new(state());
         call.set_body(String::from("a body"));
         let slot: *const CallSlot<String> = call.0.as_deref().unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_for_another_kind_of_body_is_let_go() {
+    fn call_pool_frees_boxes_of_another_body_type() {
         drop(PooledCall::<String>::new(state()));
         let call = PooledCall::<u8>::new(state());
         assert!(call.is_some());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_so_many_boxes_and_no_more() {
+    fn call_pool_is_bounded_per_thread() {
         let calls: Vec<PooledCall<u8>> = (0..=KEPT_MAX).map(|_| PooledCall::new(state())).collect();
         drop(calls);
         assert_eq!(boxes(), KEPT_MAX);

@@ -199,12 +199,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_travels_as_printable_ascii() {
+    fn grpc_message_is_percent_encoded_to_ascii() {
         assert_eq!(encode_message("tcp: 100% lost\n\u{e9}"), "tcp: 100%25 lost%0A%C3%A9");
     }
 
     #[test]
-    fn a_call_that_ended_here_is_a_trailers_only_response() {
+    fn local_status_is_a_trailers_only_response() {
         let ended = Ended::new(Code::DeadlineExceeded, "too late".into(), 3);
         let response = ended.into_response();
         assert_eq!(response.headers()["grpc-status"], "4");

@@ -222,19 +222,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_of_a_connection_is_unknown() {
+    fn transport_failure_of_other_errors_is_unknown() {
         let error = std::fmt::Error;
         assert_eq!(of(&error), (Evidence::None, Code::Unknown));
     }
 
     #[test]
-    fn a_broken_pipe_proves_nothing_and_is_unavailable() {
+    fn transport_failure_broken_pipe_may_be_processed() {
         let error = io::Error::from(io::ErrorKind::BrokenPipe);
         assert_eq!(of(&error), (Evidence::None, Code::Unavailable));
     }
 
     #[test]
-    fn a_refused_connection_was_never_one() {
+    fn transport_failure_refused_connection_is_not_connected() {
         let error = io::Error::from(io::ErrorKind::ConnectionRefused);
         assert_eq!(of(&error), (Evidence::Unconnected, Code::Unavailable));
     }
@@ -257,7 +257,7 @@ mod tests {
 
     /// Red: leave out `take` (it does not end), or take one link less.
     #[test]
-    fn a_chain_is_followed_up_to_its_limit_and_one_without_an_end_ends() {
+    fn transport_failure_follows_a_bounded_source_chain() {
         let refused = || Box::new(io::Error::from(io::ErrorKind::ConnectionRefused));
         let around = |links: usize| {
             (0..links).fold(refused() as Box<dyn Error>, |error, _| Box::new(Link(Some(error))))
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_maps_by_its_reason_and_a_local_refusal_proves_nothing() {
+    fn transport_failure_maps_reset_reasons_to_codes() {
         let cases = [
             (Reason::NO_ERROR, Code::Internal),
             (Reason::PROTOCOL_ERROR, Code::Internal),
@@ -287,7 +287,7 @@ mod tests {
 
     #[cfg(feature = "tonic")]
     #[test]
-    fn a_status_in_the_chain_is_what_it_says() {
+    fn transport_failure_keeps_a_status_in_the_chain() {
         let status = tonic::Status::aborted("no");
         assert_eq!(of(&status), (Evidence::None, Code::Aborted));
         let late = tonic::TimeoutExpired(());

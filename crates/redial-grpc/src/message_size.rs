@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_the_limit_passes_and_one_byte_more_does_not() {
+    fn message_size_limit_is_inclusive() {
         for cut in 1..12 {
             let stream = [message(3), message(0), message(4)].concat();
             let mut size_limit = MessageSizeLimit::new(4);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_message_that_is_too_large_is_wanted() {
+    fn message_size_scan_keeps_bytes_before_the_violation() {
         let good = [message(3), message(4)].concat();
         let stream = [good.clone(), message(5)].concat();
         for cut in 1..=stream.len() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_is_what_is_not_prefix_however_the_stream_is_cut() {
+    fn message_framing_counts_payload_for_any_chunking() {
         let stream = [message(3), message(0), message(4), vec![0, 0, 0]].concat();
         for cut in 1..stream.len() {
             let mut framing = Framing::default();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_length_is_read_without_its_payload() {
+    fn message_size_largest_length_is_parsed() {
         let mut size_limit = MessageSizeLimit::new(u32::MAX);
         assert_eq!(size_limit.check(&[0, 255, 255, 255, 255, 1, 2]), Ok(()));
         assert_eq!(

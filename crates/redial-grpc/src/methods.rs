@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_methods_are_told_apart_and_the_rest_is_counted_together() {
+    fn statistics_group_methods_beyond_the_limit() {
         let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let methods = ArcSwap::from_pointee(methods);
         let at = HedgeAt::quantile(0.9).build();

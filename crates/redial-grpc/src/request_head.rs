@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_has_the_same_head_but_for_what_differs() {
+    fn request_head_attempts_differ_only_in_attempt_headers() {
         let known = OnceLock::new();
         let head = kept(&custom(), &known);
         assert!(matches!(head, RequestHead::Custom(_)));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_head_is_made_anew_as_it_was() {
+    fn request_head_default_is_rebuilt_unchanged() {
         let known = OnceLock::new();
         for _ in 0..2 {
             let head = kept(&default_head(), &known);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_the_usual_in_anything_is_kept_whole() {
+    fn request_head_with_any_difference_is_stored() {
         let changes: [fn(&mut Request<()>); 8] = [
             |it| *it.method_mut() = Method::PUT,
             |it| *it.version_mut() = Version::HTTP_11,

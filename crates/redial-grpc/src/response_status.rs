@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_that_cannot_be_read_is_named_in_the_message() {
+    fn pushback_malformed_is_named_in_the_message() {
         let from_headers =
             |headers: &[(&'static str, &'static str)]| message(response(200, headers).headers());
         assert_eq!(from_headers(&[]), None);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_without_a_status_begin_a_response() {
+    fn response_headers_without_status_start_a_response() {
         let kinds = ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"];
         // Red: leave out the second condition of `is_grpc`.
         for kind in kinds.into_iter().chain(["Application/gRPC"]) {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_in_the_headers_is_one_whatever_else_they_say() {
+    fn response_headers_with_status_are_trailers_only() {
         let cases = [("0", Code::Ok), ("14", Code::Unavailable), ("16", Code::Unauthenticated)];
         for (text, code) in cases {
             let answer = response(200, &[("grpc-status", text)]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_grpc_is_mapped_by_its_http_status() {
+    fn non_grpc_response_is_mapped_by_http_status() {
         let cases = [
             (200, Code::Unknown),
             (400, Code::Internal),
@@ -316,7 +316,7 @@ mod tests {
     /// Every short text of some digits, padding and bytes that are neither.
     #[cfg(feature = "tonic")]
     #[test]
-    fn details_are_valid_where_tonic_decodes_them() {
+    fn status_details_are_valid_where_tonic_decodes_them() {
         let mut texts = vec![Vec::new()];
         for length in 1..=5_usize {
             let longer = texts.iter().filter(|text| text.len() + 1 == length).cloned();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_is_read_from_the_same_headers() {
+    fn pushback_is_read_from_trailers_only_headers() {
         let answer = response(200, &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1")]);
         assert_eq!(head(&answer), Head::Status(Code::Unavailable, Pushback::Stop));
     }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_attempt_is_no_repetition() {
+    fn inbound_first_attempt_is_not_a_repetition() {
         let first = InboundAttempt::of(&HeaderMap::new());
         assert_eq!(first.previous_attempts(), 0);
         assert!(!first.is_repetition());
@@ -117,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_served_outside_of_every_scope() {
+    fn inbound_attempt_is_none_outside_of_a_scope() {
         assert_eq!(InboundAttempt::current(), None);
     }
 
     #[test]
-    fn the_innermost_scope_counts_and_the_outer_one_comes_back() {
+    fn inbound_attempt_inner_scope_shadows_the_outer() {
         after("1").within(|| {
             assert_eq!(InboundAttempt::current(), Some(after("1")));
             after("2").within(|| assert_eq!(InboundAttempt::current(), Some(after("2"))));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_knows_what_it_was_handed_and_nothing_else() {
+    async fn inbound_attempt_is_not_inherited_by_spawned_tasks() {
         let (plain, handed) = after("1")
             .scope(async {
                 let plain = tokio::spawn(async { InboundAttempt::current() });

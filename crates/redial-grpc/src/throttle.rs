@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_server_as_long_as_somebody_uses_it() {
+    fn throttle_is_shared_by_server_name_while_in_use() {
         let server = Server::named("throttle-test-one");
         server.configure(throttling(10));
         Throttle(Some(server.clone())).failed();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_under_way_follow_a_new_config() {
+    fn throttle_change_applies_to_running_calls() {
         let server = Arc::new(Server::default());
         server.configure(throttling(10));
         let call = Throttle(Some(server.clone()));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_read() {
+    fn grpc_timeout_parses_every_unit() {
         let cases = [
             ("1H", 3_600_000_000_000),
             ("1M", 60_000_000_000),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_finest_unit_rounded_down() {
+    fn grpc_timeout_is_written_in_finest_unit_rounded_down() {
         let cases = [
             (Duration::ZERO, "0n"),
             (Duration::from_nanos(99_999_999), "99999999n"),

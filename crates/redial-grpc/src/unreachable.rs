@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_names_backends_and_causes_up_to_a_limit() {
+    fn unreachable_text_names_a_bounded_number_of_backends() {
         let backend = |port: u16| (SocketAddr::from(([10, 0, 0, 1], port)), Arc::from("refused"));
         let of = |ports: u16, unresolved: Option<&str>| {
             let backends = (1..=ports).map(backend).collect();

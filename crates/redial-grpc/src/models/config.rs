@@ -24,7 +24,7 @@ fn find(methods: &ArcSwap<Methods>, path: &str, counters: &Counters) -> *const (
 // Breaks if `TokenBucket::change` stores what it made of what it had loaded, instead of trying again:
 // tokens would come back that a config in between had taken away.
 #[test]
-fn throttles_of_two_configs_follow_one_after_the_other() {
+fn throttle_concurrent_reconfigurations_are_sequential() {
     model(|| {
         let server = Arc::new(Server::default());
         server.configure(throttling(10));
@@ -45,7 +45,7 @@ fn throttles_of_two_configs_follow_one_after_the_other() {
 // Breaks if what is left and the parameters are two words: the failure could be taken from tokens
 // that were just replaced, and be forgotten.
 #[test]
-fn a_failure_during_a_swap_is_counted_before_or_after_it() {
+fn throttle_failure_during_config_swap_is_counted_once() {
     model(|| {
         let server = Arc::new(Server::default());
         server.configure(throttling(10));
@@ -67,7 +67,7 @@ fn a_failure_during_a_swap_is_counted_before_or_after_it() {
 
 // Breaks if `first_call` stores its copy of the table instead of trying again.
 #[test]
-fn two_methods_that_are_called_first_at_once_are_both_remembered() {
+fn config_concurrent_first_calls_register_both_methods() {
     model(|| {
         let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let (methods, counters) = (Arc::new(ArcSwap::from_pointee(methods)), Arc::default());
@@ -83,7 +83,7 @@ fn two_methods_that_are_called_first_at_once_are_both_remembered() {
 
 // Breaks if `Counters::of` looks under one lock and inserts under the next.
 #[test]
-fn a_method_that_is_called_first_twice_at_once_has_one_set_of_counters() {
+fn statistics_concurrent_first_calls_share_one_set_of_counters() {
     model(|| {
         let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());
         let (methods, counters) = (Arc::new(ArcSwap::from_pointee(methods)), Arc::default());
@@ -115,7 +115,7 @@ fn shared() -> Arc<Shared> {
 
 // Breaks if `set_config` does not hold its lock.
 #[test]
-fn of_two_configs_at_once_one_is_in_force_and_not_parts_of_both() {
+fn config_concurrent_updates_apply_one_whole_config() {
     model(|| {
         let shared = shared();
         let other = {
@@ -132,7 +132,7 @@ fn of_two_configs_at_once_one_is_in_force_and_not_parts_of_both() {
 
 // Breaks if `first_call` does not look whether its own config is still in force.
 #[test]
-fn a_first_call_does_not_carry_its_plan_into_the_next_config() {
+fn config_first_call_does_not_leak_its_plan_into_the_next() {
     model(|| {
         let shared = shared();
         let call = {

@@ -60,7 +60,7 @@ fn signal(buffer: &ReplayBuffer<ScriptedSource>) -> Signal {
 
 // Breaks if a reader is parked after the source was asked instead of before.
 #[test]
-fn two_readers_and_a_writer_lose_no_wake() {
+fn replay_two_readers_and_a_writer_lose_no_wakeup() {
     model(|| {
         let (script, buffer_limit, buffer) = call(LARGE_LIMIT);
         let readers = [reader(&buffer, 1), reader(&buffer, 2)];
@@ -75,7 +75,7 @@ fn two_readers_and_a_writer_lose_no_wake() {
 // Breaks if who finds that another reader asks the source does not say that it waits (`wanted`), or
 // if the source is given the waker of who asks although others wait.
 #[test]
-fn a_reader_that_stalls_or_goes_takes_no_wake_with_it() {
+fn replay_stalled_or_dropped_reader_loses_no_wakeup() {
     for goes in [false, true] {
         model(move || {
             let (script, _, buffer) = call(LARGE_LIMIT);
@@ -97,7 +97,7 @@ fn a_reader_that_stalls_or_goes_takes_no_wake_with_it() {
 // Breaks if `commit` wakes the waiting before `chosen` is written, or if `signal` leaves its waker
 // under another lock than the one under which it looked.
 #[test]
-fn a_frame_that_does_not_fit_waits_for_the_choice_and_no_longer() {
+fn replay_overflowing_frame_waits_only_until_commit() {
     model(|| {
         let (script, buffer_limit, buffer) = call(1);
         write(&script, &["a", "b"]);
@@ -112,7 +112,7 @@ fn a_frame_that_does_not_fit_waits_for_the_choice_and_no_longer() {
 // Breaks if who pulls a frame does not wake the others: a source may be found ready before it has
 // woken anybody.
 #[test]
-fn what_one_reader_finds_reaches_the_other() {
+fn replay_frame_found_by_one_reader_reaches_the_other() {
     model(|| {
         let (script, _, buffer) = call(LARGE_LIMIT);
         let waits = reader(&buffer, 1);
@@ -127,7 +127,7 @@ fn what_one_reader_finds_reaches_the_other() {
 // Breaks if `commit` looks up how much the chosen one was sent under one lock, and frees that under
 // the next.
 #[test]
-fn a_choice_in_the_middle_of_reads_loses_and_repeats_nothing() {
+fn commit_during_reads_loses_and_repeats_no_frame() {
     model(|| {
         let (script, buffer_limit, buffer) = call(LARGE_LIMIT);
         write(&script, &["a", "b"]);
@@ -144,7 +144,7 @@ fn a_choice_in_the_middle_of_reads_loses_and_repeats_nothing() {
 
 // Breaks if `close` wakes the reader before it is off the list, or not at all.
 #[test]
-fn a_reader_that_is_closed_hears_of_it() {
+fn replay_closed_reader_is_woken() {
     for chosen in [false, true] {
         model(move || {
             let (script, _, buffer) = call(LARGE_LIMIT);
@@ -162,7 +162,7 @@ fn a_reader_that_is_closed_hears_of_it() {
 // Breaks if `end` wakes the waiting before it takes the source away, or if who asks the source puts
 // it back after the end. (Who asks it in that moment drops it, with the answer.)
 #[test]
-fn the_end_reaches_whoever_reads_and_frees_everything() {
+fn replay_release_reaches_all_readers_and_frees_everything() {
     model(|| {
         let (script, buffer_limit, buffer) = call(LARGE_LIMIT);
         script.data("a");
@@ -180,7 +180,7 @@ fn the_end_reaches_whoever_reads_and_frees_everything() {
 
 // Breaks if `signal` leaves its waker under another lock than the one under which it looked.
 #[test]
-fn the_caller_hears_of_a_failure() {
+fn request_body_failure_wakes_the_caller() {
     model(|| {
         let (script, _, buffer) = call(LARGE_LIMIT);
         let reader = reader(&buffer, 1);
@@ -192,7 +192,7 @@ fn the_caller_hears_of_a_failure() {
 
 // Breaks if `BufferLimit::add` adds with `fetch_add` after it has looked, or stores what it computed.
 #[test]
-fn two_calls_never_pass_the_limit_and_give_everything_back() {
+fn buffer_limit_holds_for_two_concurrent_calls() {
     model(|| {
         let buffer_limit = Arc::new(BufferLimit::new(10));
         let calls = [6, 5].map(|bytes| {
@@ -214,7 +214,7 @@ fn two_calls_never_pass_the_limit_and_give_everything_back() {
 
 // Breaks if `Reservation::release` takes off what it has counted with a load and a store.
 #[test]
-fn what_one_call_gives_back_while_another_adds_is_exact() {
+fn buffer_limit_concurrent_release_and_reserve_are_exact() {
     model(|| {
         let buffer_limit = Arc::new(BufferLimit::new(10));
         let mut first = Reservation::new(buffer_limit.clone(), 10);
@@ -237,7 +237,7 @@ fn what_one_call_gives_back_while_another_adds_is_exact() {
 
 // Breaks as the meter's own model does; here two tapes use it.
 #[test]
-fn two_tapes_of_one_channel_count_exactly() {
+fn buffer_limit_two_replay_buffers_count_exactly() {
     model(|| {
         let buffer_limit = Arc::new(BufferLimit::new(3));
         let calls = [1, 2].map(|_| {

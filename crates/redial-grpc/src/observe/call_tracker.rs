@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_ends_with_its_own_status_and_the_call_with_the_last_one() {
+    fn metrics_attempt_has_own_status_and_call_has_last() {
         let mut tracker = CallTracker::new();
         assert_eq!(
             tracker.observe(&Event::AttemptStarted { attempt: 1, number: 1 }),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loser_ends_at_the_commit_and_the_winner_does_not() {
+    fn metrics_hedging_loser_ends_at_commit() {
         let mut tracker = CallTracker::new();
         assert_eq!(tracker.observe(&Event::Committed { attempt: 2 }), None);
         assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_at_the_end_ends_as_the_call_does() {
+    fn metrics_running_attempts_end_with_the_call() {
         let table = [
             (StopReason::Deadline, Code::DeadlineExceeded, Code::DeadlineExceeded),
             (StopReason::Cancelled, Code::Cancelled, Code::Cancelled),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_its_own_body_ends_between_attempts_has_the_status_of_that() {
+    fn metrics_body_error_between_attempts_sets_call_status() {
         let mut tracker = CallTracker::new();
         tracker.set_cancel_code(Code::ResourceExhausted);
         let (stop_reason, running_code) = (StopReason::Cancelled, Code::Cancelled);

@@ -109,7 +109,7 @@ mod tests {
     use crate::observe::Metric;
 
     #[test]
-    fn gauge_names_differ_from_each_other_and_from_measures() {
+    fn gauge_names_are_unique() {
         let names = Gauge::ALL.map(Gauge::name);
         for (index, name) in names.iter().enumerate() {
             assert!(!names[index + 1..].contains(name));

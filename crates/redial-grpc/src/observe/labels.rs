@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_has_its_name_and_those_beyond_the_limit_have_one_together() {
+    fn metrics_label_methods_beyond_the_limit_as_other() {
         assert_eq!(&*MethodLabels::named("/pkg.Svc/Method").method, "pkg.Svc/Method");
         assert_eq!(&*MethodLabels::named(OTHER_METHODS).method, "other");
     }

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_differ_and_buckets_rise() {
+    fn metric_names_are_unique_and_buckets_increase() {
         for (index, metric) in Metric::ALL.into_iter().enumerate() {
             assert_eq!(metric as usize, index);
             let others = Metric::ALL.into_iter().filter(|other| *other != metric);

@@ -191,7 +191,7 @@ mod tests {
     use redial_service_config::{ClientOptions, Retries, ServiceConfig};
 
     #[test]
-    fn of_a_call_that_nobody_watches_nothing_is_kept() {
+    fn observer_keeps_no_state_for_unobserved_calls() {
         let observers = ObserverFactory::new(&MetricsOptions::default(), Some("server"));
         assert!(!observers.is_enabled());
         let methods = Methods::new(ServiceConfig::default(), &ClientOptions::default());

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_dots() {
+    fn span_names_use_dots() {
         assert_eq!(Named("Sent", "/pkg.Svc/Method").to_string(), "Sent.pkg.Svc.Method");
         assert_eq!(Named("Attempt", "").to_string(), "Attempt");
     }

@@ -4,7 +4,7 @@
 //! held, what was asked of the source, and that nobody sleeps who could go on.
 //!
 //! It is here since the tape is private. The test is a bounded run; a coverage-guided fuzzer runs the
-//! same with `cargo bolero test -p redial-grpc replay_buffer::interleavings::no_interleaving_breaks_the_tape`.
+//! same with `cargo bolero test -p redial-grpc replay_buffer::interleavings::replay_matches_the_model_in_every_interleaving`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -332,7 +332,7 @@ fn run_steps(input: &[u8]) {
 }
 
 #[test]
-fn no_interleaving_breaks_the_tape() {
+fn replay_matches_the_model_in_every_interleaving() {
     bolero::check!()
         .with_test_time(Duration::from_secs(4))
         .with_iterations(100_000)

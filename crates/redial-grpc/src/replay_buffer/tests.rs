@@ -37,7 +37,7 @@ fn data(bytes: &'static [u8]) -> PolledData {
 /// An application that sends what it reads elsewhere hears the status that it would without us.
 /// Red: `evidence::of(&**error).1` in `Failure::code`.
 #[test]
-fn the_status_of_a_body_that_fails_is_not_that_of_a_connection() {
+fn request_body_error_is_not_classified_as_transport_error() {
     let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
     assert_eq!(Failure::Body(lost().into()).code(), Code::Unknown);
     #[cfg(feature = "tonic")]
@@ -72,7 +72,7 @@ impl ReplayBuffer<ScriptedSource> {
 }
 
 #[test]
-fn readers_at_different_speeds_get_the_same_frames_in_order() {
+fn replay_gives_all_readers_the_same_frames_in_order() {
     let (script, buffer_limit, buffer) = unlimited();
     let written: Vec<_> = ["a", "bc", "def", "g"].map(Bytes::from).to_vec();
     let (mut fast, mut slow) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
@@ -98,7 +98,7 @@ fn readers_at_different_speeds_get_the_same_frames_in_order() {
 }
 
 #[test]
-fn the_source_is_asked_only_for_what_somebody_wants() {
+fn replay_polls_the_source_only_when_a_reader_needs_a_frame() {
     let (script, _, buffer) = unlimited();
     for bytes in ["a", "b", "c"] {
         script.data(bytes);
@@ -119,7 +119,7 @@ fn the_source_is_asked_only_for_what_somebody_wants() {
 }
 
 #[test]
-fn what_was_read_before_the_call_comes_first() {
+fn replay_starts_with_frames_read_before_the_call() {
     let (script, buffer_limit) = (ScriptedBody::default(), buffer_limit());
     let mut reservation = Reservation::new(buffer_limit.clone(), 3);
     assert!(reservation.add(3));
@@ -135,7 +135,7 @@ fn what_was_read_before_the_call_comes_first() {
 }
 
 #[test]
-fn the_half_close_is_replayed() {
+fn replay_repeats_the_half_close() {
     let (script, _, buffer) = unlimited();
     script.data("a");
     script.write(Item::End);
@@ -153,7 +153,7 @@ fn the_half_close_is_replayed() {
 }
 
 #[test]
-fn a_body_without_frames_is_replayed_as_one() {
+fn replay_of_an_empty_body_is_empty() {
     let (script, _, buffer) = unlimited();
     script.write(Item::End);
     for attempt in 1..=2 {
@@ -164,7 +164,7 @@ fn a_body_without_frames_is_replayed_as_one() {
 }
 
 #[test]
-fn a_frame_over_the_limit_waits_and_wakes_the_caller_once() {
+fn replay_frame_over_the_limit_wakes_the_caller_once() {
     let (script, buffer_limit, buffer) = limited(4);
     let caller = Caller::default();
     caller.assert_no_signal(&buffer);
@@ -198,7 +198,7 @@ fn a_frame_over_the_limit_waits_and_wakes_the_caller_once() {
 }
 
 #[test]
-fn full_names_the_attempt_that_was_sent_most_and_of_equals_the_lowest() {
+fn buffer_full_prefers_most_frames_then_lowest_attempt() {
     // What each attempt reads before the limit is passed, and who is named.
     for (reads, most) in [
         (&[1, 3, 2][..], Some(2)),
@@ -246,7 +246,7 @@ fn buffer_full_ignores_the_frame_that_a_connection_holds() {
 }
 
 #[test]
-fn an_attempt_that_was_closed_is_not_the_one_that_was_sent_most() {
+fn buffer_full_ignores_closed_attempts() {
     let (script, _, buffer) = limited(2);
     (0..3).for_each(|_| script.data("x"));
     let (mut most, mut less) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
@@ -257,7 +257,7 @@ fn an_attempt_that_was_closed_is_not_the_one_that_was_sent_most() {
 }
 
 #[test]
-fn limits_of_call_and_channel_may_be_reached_and_not_passed() {
+fn buffer_limits_of_call_and_channel_are_inclusive() {
     for (own, channel) in [(10, 100), (100, 10)] {
         for (size, fits) in [(9, true), (10, true), (11, false)] {
             let (script, buffer_limit) =
@@ -272,7 +272,7 @@ fn limits_of_call_and_channel_may_be_reached_and_not_passed() {
 }
 
 #[test]
-fn calls_of_one_channel_share_its_limit_until_they_are_chosen_or_over() {
+fn buffer_limit_is_shared_until_calls_commit_or_end() {
     let buffer_limit = Arc::new(BufferLimit::new(10));
     let calls: Vec<_> = (0..3)
         .map(|_| {
@@ -293,7 +293,7 @@ fn calls_of_one_channel_share_its_limit_until_they_are_chosen_or_over() {
 }
 
 #[test]
-fn the_chosen_one_reads_on_where_it_was_and_the_others_hear_that_it_is_over() {
+fn commit_lets_the_winner_continue_and_cancels_other_readers() {
     let (script, buffer_limit, buffer) = limited(5);
     for bytes in ["a", "b", "c", "d", "e", "too much", "more"] {
         script.data(bytes);
@@ -321,7 +321,7 @@ fn the_chosen_one_reads_on_where_it_was_and_the_others_hear_that_it_is_over() {
 }
 
 #[test]
-fn the_first_choice_stands() {
+fn commit_is_final() {
     let (script, _, buffer) = unlimited();
     script.data("a");
     let (mut first, mut second) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
@@ -331,7 +331,7 @@ fn the_first_choice_stands() {
 }
 
 #[test]
-fn a_long_stream_after_the_commit_holds_constant_memory() {
+fn commit_makes_a_long_stream_use_constant_memory() {
     let (script, buffer_limit, buffer) = limited(100);
     let mut reader = TestReader::open(&buffer, 1);
     let frame = Bytes::from_static(b"1234567890");
@@ -351,7 +351,7 @@ fn a_long_stream_after_the_commit_holds_constant_memory() {
 }
 
 #[test]
-fn a_closed_reader_is_told_and_never_touches_the_source() {
+fn replay_closed_reader_is_woken_and_never_polls_the_source() {
     let (script, _, buffer) = unlimited();
     let mut alone = TestReader::open(&buffer, 1);
     assert_eq!(alone.poll(), Poll::Pending);
@@ -369,7 +369,7 @@ fn a_closed_reader_is_told_and_never_touches_the_source() {
 }
 
 #[test]
-fn a_closed_reader_gets_nothing_of_what_is_kept() {
+fn replay_closed_reader_gets_no_buffered_frames() {
     let (script, _, buffer) = unlimited();
     script.data("a");
     let (mut first, mut second) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
@@ -379,7 +379,7 @@ fn a_closed_reader_gets_nothing_of_what_is_kept() {
 }
 
 #[test]
-fn whoever_the_source_would_wake_does_not_starve_the_others() {
+fn replay_stalled_or_dropped_reader_does_not_starve_others() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Last {
         Stalls,
@@ -406,7 +406,7 @@ fn whoever_the_source_would_wake_does_not_starve_the_others() {
 }
 
 #[test]
-fn who_waits_hears_of_what_another_reader_found() {
+fn replay_waiting_reader_is_woken_by_another_readers_result() {
     for item in [Item::Data(Bytes::from("a")), Item::End, Item::Fail] {
         let (script, _, buffer) = unlimited();
         let (mut waits, mut finds) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
@@ -420,7 +420,7 @@ fn who_waits_hears_of_what_another_reader_found() {
 }
 
 #[test]
-fn a_reader_that_moves_to_another_task_is_woken_there() {
+fn replay_reader_moved_to_another_task_is_woken_there() {
     let (script, _, buffer) = unlimited();
     let (mut moved, mut other) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
     assert_eq!((moved.poll(), other.poll()), (Poll::Pending, Poll::Pending));
@@ -432,7 +432,7 @@ fn a_reader_that_moves_to_another_task_is_woken_there() {
 }
 
 #[test]
-fn a_caller_that_moves_to_another_task_is_woken_there() {
+fn replay_caller_moved_to_another_task_is_woken_there() {
     let (script, _, buffer) = limited(0);
     let (before, after) = (Caller::default(), Caller::default());
     before.assert_no_signal(&buffer);
@@ -445,7 +445,7 @@ fn a_caller_that_moves_to_another_task_is_woken_there() {
 }
 
 #[test]
-fn a_failure_of_the_body_is_heard_by_all_and_told_once() {
+fn request_body_failure_reaches_all_readers_and_caller_once() {
     let (script, buffer_limit, buffer) = unlimited();
     let caller = Caller::default();
     caller.assert_no_signal(&buffer);
@@ -471,7 +471,7 @@ fn a_failure_of_the_body_is_heard_by_all_and_told_once() {
 }
 
 #[test]
-fn a_failure_after_the_choice_is_told_too() {
+fn request_body_failure_after_commit_reaches_the_caller() {
     let (script, _, buffer) = unlimited();
     let caller = Caller::default();
     let mut reader = TestReader::open(&buffer, 1);
@@ -483,7 +483,7 @@ fn a_failure_after_the_choice_is_told_too() {
 }
 
 #[test]
-fn whoever_holds_the_response_can_ask_for_a_failure_and_let_go() {
+fn request_body_failure_can_be_taken_and_released_after_commit() {
     let (script, _, buffer) = unlimited();
     let (caller, mut reader) = (Caller::default(), TestReader::open(&buffer, 1));
     buffer.commit(1);
@@ -500,7 +500,7 @@ fn whoever_holds_the_response_can_ask_for_a_failure_and_let_go() {
 }
 
 #[test]
-fn a_message_that_is_too_large_ends_the_body() {
+fn message_size_over_the_limit_fails_the_request_body() {
     let message = |size: u8| Bytes::from([&[0, 0, 0, 0, size][..], &vec![7; size.into()]].concat());
     for committed in [false, true] {
         let (script, buffer_limit) = (ScriptedBody::default(), buffer_limit());
@@ -533,7 +533,7 @@ fn a_message_that_is_too_large_ends_the_body() {
 }
 
 #[test]
-fn empty_frames_and_trailers_are_passed_over() {
+fn replay_skips_empty_frames_and_trailers() {
     let (script, buffer_limit, buffer) = limited(1);
     script.data("");
     script.write(Item::Trailers);
@@ -547,7 +547,7 @@ fn empty_frames_and_trailers_are_passed_over() {
 }
 
 #[test]
-fn others_get_a_turn_after_so_many_frames_that_say_nothing() {
+fn replay_yields_after_a_limited_run_of_empty_frames() {
     for (empty, ready) in [(EMPTY_FRAMES_MAX, true), (EMPTY_FRAMES_MAX + 1, false)] {
         let (script, _, buffer) = unlimited();
         (0..empty).for_each(|_| script.data(""));
@@ -562,7 +562,7 @@ fn others_get_a_turn_after_so_many_frames_that_say_nothing() {
 }
 
 #[test]
-fn a_body_that_wakes_while_it_is_asked_is_asked_again() {
+fn replay_polls_again_when_the_source_wakes_during_poll() {
     for others in [0, 2] {
         let (script, _, buffer) = unlimited();
         let mut waiting: Vec<_> =
@@ -578,7 +578,7 @@ fn a_body_that_wakes_while_it_is_asked_is_asked_again() {
 }
 
 #[test]
-fn a_body_that_panics_has_failed_and_is_asked_no_more() {
+fn request_body_panic_is_a_failure_and_ends_polling() {
     let (script, buffer_limit, buffer) = unlimited();
     let caller = Caller::default();
     caller.assert_no_signal(&buffer);
@@ -603,14 +603,14 @@ fn a_body_that_panics_has_failed_and_is_asked_no_more() {
 }
 
 #[test]
-fn what_a_panic_said_is_told_if_it_is_text() {
+fn request_body_panic_message_is_reported() {
     assert_eq!(panicked(&"a").to_string(), "the request body panicked: a");
     assert_eq!(panicked(&String::from("b")).to_string(), "the request body panicked: b");
     assert_eq!(panicked(&7).to_string(), "the request body panicked");
 }
 
 #[test]
-fn after_the_end_nobody_reads_and_nothing_is_held() {
+fn replay_after_release_cancels_readers_and_frees_memory() {
     for committed in [None, Some(1)] {
         let (script, buffer_limit, buffer) = limited(1);
         script.data("a");
@@ -638,7 +638,7 @@ fn after_the_end_nobody_reads_and_nothing_is_held() {
 }
 
 #[test]
-fn who_waits_is_woken_by_the_end() {
+fn replay_release_wakes_waiting_readers() {
     let (_script, _, buffer) = unlimited();
     let caller = Caller::default();
     caller.assert_no_signal(&buffer);
@@ -654,7 +654,7 @@ fn who_waits_is_woken_by_the_end() {
 }
 
 #[test]
-fn nobody_opens_a_tape_that_belongs_to_another() {
+fn replay_reader_opened_after_commit_is_cancelled() {
     let (script, _, buffer) = unlimited();
     (0..3).for_each(|_| script.data("x"));
     let mut committed = TestReader::open(&buffer, 1);
@@ -665,7 +665,7 @@ fn nobody_opens_a_tape_that_belongs_to_another() {
 }
 
 #[test]
-fn what_the_chosen_one_does_not_read_nobody_holds() {
+fn replay_frees_everything_when_the_committed_reader_goes() {
     #[derive(Clone, Copy, PartialEq)]
     enum Goes {
         BeforeTheChoice,
@@ -700,7 +700,7 @@ fn what_the_chosen_one_does_not_read_nobody_holds() {
 }
 
 #[test]
-fn everything_is_given_back_in_whatever_order_things_end() {
+fn replay_frees_everything_in_any_order_of_teardown() {
     // Each order of: choose, end, the first reader's drop, the second's, the caller's.
     let mut orders = vec![vec![]];
     for _ in 0..5 {
@@ -744,7 +744,7 @@ fn everything_is_given_back_in_whatever_order_things_end() {
 }
 
 #[test]
-fn a_committed_reader_alone_keeps_what_it_needs() {
+fn replay_committed_reader_keeps_the_source_alive() {
     let (script, buffer_limit, buffer) = unlimited();
     script.data("a");
     let mut reader = TestReader::open(&buffer, 1);
@@ -788,7 +788,7 @@ impl Drop for LockProbe {
 }
 
 #[test]
-fn nobody_is_woken_and_nothing_is_dropped_under_the_lock() {
+fn replay_wakes_and_drops_outside_the_lock() {
     let probed = CountingWaker::new();
     let (script, _, buffer) = limited(2);
     let probe = || LockProbe(Arc::downgrade(&buffer), probed.clone());
@@ -829,7 +829,7 @@ fn nobody_is_woken_and_nothing_is_dropped_under_the_lock() {
 const PENDING: (PolledData, PolledData, PolledData) = (Poll::Pending, Poll::Pending, Poll::Pending);
 
 #[test]
-fn a_message_that_is_too_large_is_dropped_under_no_lock() {
+fn message_size_violation_is_dropped_outside_the_lock() {
     let probed = CountingWaker::new();
     let (script, buffer_limit) = (ScriptedBody::default(), buffer_limit());
     let buffer = script.sized_buffer(&buffer_limit, LARGE_LIMIT, Some(MessageSizeLimit::new(0)));
@@ -843,7 +843,7 @@ fn a_message_that_is_too_large_is_dropped_under_no_lock() {
 }
 
 #[test]
-fn an_attempt_that_is_over_resets_its_stream_as_cancelled() {
+fn cancelled_attempt_resets_its_stream_with_cancel() {
     use std::error::Error;
     let reason = |early| {
         let error = ReplayError(early);
@@ -856,7 +856,7 @@ fn an_attempt_that_is_over_resets_its_stream_as_cancelled() {
 }
 
 #[test]
-fn a_whole_body_is_one_frame_or_none() {
+fn replay_of_a_complete_body_is_at_most_one_frame() {
     let mut whole = Replay::<ScriptedSource>::whole(Bytes::from("a"));
     assert!(!whole.is_end_stream());
     assert_eq!(super::scripted_body::poll(&mut whole, Waker::noop()), data(b"a"));
@@ -889,7 +889,7 @@ impl Body for SelfReleasingBody {
 
 /// Red: ask the source before `drop(guard)` in `ReplayBuffer::read`, which then waits for itself.
 #[test]
-fn a_source_may_end_its_own_tape_while_it_is_asked() {
+fn replay_source_may_release_its_buffer_while_polled() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (source, buffer_limit) = (SelfReleasingBody::default(), buffer_limit());

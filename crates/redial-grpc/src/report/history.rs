@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_cut_at_their_limit_and_redacted() {
+    fn report_messages_are_truncated_and_redacted() {
         let plain = MessageFilter::default();
         let longest = "x".repeat(LOGGED_MESSAGE_MAX);
         assert_eq!(plain.apply(&longest).as_deref(), Some(&*longest));

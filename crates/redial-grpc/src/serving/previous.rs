@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_read_up_to_the_largest_and_saturates_there() {
+    fn previous_attempts_header_saturates() {
         let cases: [(&[u8], u32); 7] = [
             (b"0", 0),
             (b"1", 1),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_counts_as_a_first_attempt() {
+    fn previous_attempts_header_malformed_is_zero() {
         let unreadable: [&[&[u8]]; 9] = [
             &[],
             &[b""],
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_request_is_read_alike() {
+    fn previous_attempts_header_is_read_from_every_request_type() {
         let headers = with(&[b"3"]);
         let metadata = MetadataMap::from_headers(headers.clone());
         let mut request = http::Request::new(());
