@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use redial_grpc::balancing::CallBegan;
+use redial_grpc::balancing::CallStartTime;
 use redial_grpc::timeout::{self, TIMEOUT};
 use redial_grpc::{
     BackendCounts, BoxError, Control, ResponseBody, ResponseFuture, RetryService, Tonic,
@@ -182,7 +182,7 @@ impl Future for BalancedFuture {
                         request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
                     }
                     // The wait is part of the call, for its deadline and for all that measures it.
-                    request.extensions_mut().insert(CallBegan(*began));
+                    request.extensions_mut().insert(CallStartTime(*began));
                     service.call(request)
                 }
             };

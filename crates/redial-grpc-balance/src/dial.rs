@@ -2,7 +2,7 @@
 //!
 //! Rule: a channel of tonic is used for one connection and never dials again. tonic would dial at
 //! once and for ever; here the next dial waits for its backoff. What tonic still has when its
-//! connection has ended was not sent, and its error says so ([`Spent`]).
+//! connection has ended was not sent, and its error says so ([`ConnectionEnded`]).
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use redial_grpc::BoxError;
-use redial_grpc::balancing::Spent;
+use redial_grpc::balancing::ConnectionEnded;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -173,13 +173,13 @@ impl Service<Uri> for Once {
         }
         // After a GOAWAY the connection lives on for what runs: this is how its end is heard of.
         self.phases.send_replace(Phase::Ended);
-        Poll::Ready(Err(Spent.into()))
+        Poll::Ready(Err(ConnectionEnded.into()))
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let (dial, phases, secure) = (self.dial.take(), self.phases.clone(), self.secure);
         Box::pin(async move {
-            let (dial, address) = dial.ok_or(Spent)?;
+            let (dial, address) = dial.ok_or(ConnectionEnded)?;
             let panicked = || Err(io::Error::other("the dial panicked"));
             let io = foreign::run(|| dial.dial(address), panicked).await?;
             Ok(TokioIo::new(Watched { io, secure, heard: false, phases }))

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redial_grpc::BoxError;
-use redial_grpc::balancing::evidence;
+use redial_grpc::balancing::transport_error;
 use redial_service_config::Problems;
 
 /// Why a dial brought no connection.
@@ -17,7 +17,9 @@ impl DialError {
         let error: BoxError = error.into();
         // What tonic says before it names the cause helps nobody.
         let cause = error.source().and_then(Error::source).or(error.source());
-        DialError(cause.map_or_else(|| evidence::text(&*error), evidence::text))
+        DialError(
+            cause.map_or_else(|| transport_error::chain_text(&*error), transport_error::chain_text),
+        )
     }
 
     pub(crate) fn closed() -> Self {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redial::Policy;
-use redial_grpc::balancing::evidence;
+use redial_grpc::balancing::transport_error;
 use redial_grpc::{BackendCounts, BackendId, Control, Unreachable, UsedBackends};
 use redial_service_config::{LoadBalancing, Problem, ServiceConfig};
 use tokio::sync::Notify;
@@ -270,11 +270,11 @@ impl Hub {
         let config = match config {
             Ok(config) => config,
             Err(error) => {
-                let text = evidence::text(&*error);
+                let text = transport_error::chain_text(&*error);
                 let known = news.config_error.replace(error);
                 drop(news);
                 // Who hears of it may look at the channel.
-                if known.is_none_or(|known| evidence::text(&*known) != text) {
+                if known.is_none_or(|known| transport_error::chain_text(&*known) != text) {
                     tell::config_refused(&text);
                 }
                 return;

@@ -17,7 +17,7 @@ use super::foreign;
 use super::hub::Hub;
 use super::resolve::{Resolution, Resolve};
 use super::roster::{Added, Changes, Serial};
-use redial_grpc::balancing::evidence;
+use redial_grpc::balancing::transport_error;
 
 /// How long a connection that has answered nothing must live for the next dial to come at once when it
 /// is lost: without it a server that accepts and closes would be dialled in a tight loop.
@@ -102,7 +102,8 @@ struct Unresolved;
 
 async fn resolve(hub: &Hub, resolver: &dyn Resolve) -> Result<Resolution, Unresolved> {
     // With the error's text: its code is the application's too.
-    let asked = async { resolver.resolve().await.map_err(|error| evidence::text(&*error)) };
+    let asked =
+        async { resolver.resolve().await.map_err(|error| transport_error::chain_text(&*error)) };
     let resolving = foreign::run(|| Box::pin(asked), || Err("the resolver panicked".to_owned()));
     let resolving = tokio::time::timeout(RESOLVE_MAX, resolving).await;
     let result = resolving.unwrap_or_else(|_| Err(format!("no answer in {RESOLVE_MAX:?}")));

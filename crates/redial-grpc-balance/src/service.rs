@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use redial_grpc::balancing::evidence::{self, Evidence};
+use redial_grpc::balancing::transport_error::{self, TransportFailure};
 use redial_grpc::balancing::{self, Head};
 use redial_grpc::timeout::{self, TIMEOUT};
 use redial_grpc::{BoxError, Unreachable, UsedBackends};
@@ -254,7 +254,7 @@ fn answered(
     if let Some(ticket) = &ticket {
         ticket.answered();
     }
-    if let Head::Status(code, _) | Head::Foreign(code, _) = balancing::head(&response)
+    if let Head::Status(code, _) | Head::NotGrpc(code, _) = balancing::head(&response)
         && let Some(ticket) = ticket.take()
     {
         ticket.end(Ending::Answered(code));
@@ -271,11 +271,11 @@ fn lost(error: BoxError, ticket: Option<Ticket>) -> BoxError {
 
 /// What an error says: of what was never sent, or refused, the backend is not to blame.
 fn end(ticket: Ticket, error: &(dyn std::error::Error + 'static)) {
-    match evidence::of(error) {
-        (Evidence::None, Code::Unavailable) => ticket.end(Ending::Lost),
-        (Evidence::None, code) => ticket.end(Ending::Answered(code)),
+    match transport_error::classify(error) {
+        (TransportFailure::MaybeProcessed, Code::Unavailable) => ticket.end(Ending::Lost),
+        (TransportFailure::MaybeProcessed, code) => ticket.end(Ending::Answered(code)),
         // tonic keeps to `grpc-timeout` as well, and may be the first to drop the attempt.
-        (Evidence::LocalTimeout, _) => drop(ticket),
+        (TransportFailure::LocalTimeout, _) => drop(ticket),
         _ => ticket.end(Ending::Untold),
     }
 }

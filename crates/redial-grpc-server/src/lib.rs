@@ -42,7 +42,7 @@ pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer, DeadlineService, rem
 pub use hold::{HeaderHold, HoldFuture, HoldLayer, HoldService};
 pub use incoming::Incoming;
 pub use pushback::PushbackExt;
-pub use redial_grpc::serving::{Headers, InboundAttempt, previous_attempts};
+pub use redial_grpc::inbound_attempt::{Headers, InboundAttempt, previous_attempts};
 pub use serving_layer::{
     InboundAttemptBody, InboundAttemptFuture, InboundAttemptLayer, InboundAttemptService,
 };

@@ -2,10 +2,10 @@
 //! layer above it does, or the two would disagree about what a backend has done.
 
 pub use crate::response_status::{Head, head, trailers};
-pub use crate::service::CallBegan;
-pub use crate::unreachable::Spent;
+pub use crate::service::CallStartTime;
+pub use crate::unreachable::ConnectionEnded;
 
 /// What the error of a connection proves.
-pub mod evidence {
-    pub use crate::evidence::{Evidence, of, text};
+pub mod transport_error {
+    pub use crate::transport_error::{TransportFailure, chain_text, classify};
 }

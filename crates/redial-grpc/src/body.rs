@@ -17,7 +17,7 @@ use crate::message_size::TooLarge;
 use crate::replay_buffer::Failure;
 use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
 use crate::response_status::STATUS;
-use crate::{BoxError, evidence, response_status};
+use crate::{BoxError, response_status, transport_error};
 
 /// The body of a response.
 ///
@@ -327,25 +327,25 @@ fn handle_stream_error(call: &mut CallState, error: BoxError) -> StreamError {
     let (code, classification) = match &failure {
         Some(failure) => (failure.code(), Classification::from(Directive::Fail)),
         None => {
-            let (_, code) = evidence::of(&*error);
+            let (_, code) = transport_error::classify(&*error);
             (code, call.plan().judge(code, Pushback::None))
         }
     };
     call.ended(code, classification, || {
-        Some(failure.as_ref().map_or_else(|| evidence::text(&*error), Failure::text))
+        Some(failure.as_ref().map_or_else(|| transport_error::chain_text(&*error), Failure::text))
     });
     match failure {
         Some(Failure::TooLarge(too_large)) => StreamError::RequestTooLarge(too_large),
         Some(Failure::Body(failed)) => StreamError::Other(failed),
-        None => StreamError::Other(evidence::recoded(error, code)),
+        None => StreamError::Other(transport_error::with_code(error, code)),
     }
 }
 
 /// A response that nobody watches was lost. Also then a status is ours, not tonic's.
 #[cold]
 fn pass_through_error(error: BoxError) -> BoxError {
-    let (_, code) = evidence::of(&*error);
-    evidence::recoded(error, code)
+    let (_, code) = transport_error::classify(&*error);
+    transport_error::with_code(error, code)
 }
 
 /// Ready if the deadline ended the call.

@@ -9,11 +9,11 @@ use redial_service_config::Code;
 
 use crate::body::{ResponseBody, request_too_large};
 use crate::client_adapter::{ClientAdapter, Ended};
-use crate::evidence::{self, Evidence};
 use crate::replay_buffer::Failure;
 use crate::report::{CallReport, CallReports};
 use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
 use crate::response_status::{self, Head};
+use crate::transport_error::{self, TransportFailure};
 use crate::{Attempts, BoxError};
 
 /// The result of a call.
@@ -32,11 +32,11 @@ impl CallFailure {
     /// With the error of an attempt's connection, and what it means.
     pub(crate) fn from_connection_error(
         error: BoxError,
-        evidence: Evidence,
+        failure: TransportFailure,
         code: Code,
         number: u32,
     ) -> Self {
-        if evidence == Evidence::None && code == Code::Unknown {
+        if failure == TransportFailure::MaybeProcessed && code == Code::Unknown {
             CallFailure::Error(error, number)
         } else {
             CallFailure::Status(Ended::from_error(code, error, number))
@@ -97,7 +97,7 @@ impl AttemptFailure {
             AttemptFailure::Response(head) => response_status::message(head.headers()),
             AttemptFailure::NoResponse(CallFailure::Status(ended)) => Some(ended.message.clone()),
             AttemptFailure::NoResponse(CallFailure::Error(error, _)) => {
-                Some(evidence::text(&**error))
+                Some(transport_error::chain_text(&**error))
             }
         }
     }

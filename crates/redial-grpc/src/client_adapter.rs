@@ -13,7 +13,7 @@ use crate::replay_buffer::Replay;
 use crate::report::CallReport;
 use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
 use crate::response_status::{MESSAGE, STATUS};
-use crate::{BoxError, evidence};
+use crate::{BoxError, transport_error};
 
 /// How calls of one kind of client are spoken to. [`Tonic`] is the one for tonic; for another
 /// version of it, or another client, see [`RetryLayer::adapter`](crate::RetryLayer::wrapping).
@@ -69,7 +69,7 @@ impl Ended {
 
     /// With an error behind it, whose whole chain is the message.
     pub(crate) fn from_error(code: Code, error: BoxError, attempts: u32) -> Self {
-        let message = evidence::text(&*error);
+        let message = transport_error::chain_text(&*error);
         Ended { code, message, attempts, source: Some(error), report: None }
     }
 

@@ -17,7 +17,7 @@ use crate::call_result::{CallFailure, CallResult};
 use crate::client_adapter::ClientAdapter;
 use crate::pending_call::PendingCall;
 use crate::response_status::{self, Head};
-use crate::{BoxError, evidence};
+use crate::{BoxError, transport_error};
 
 pin_project! {
     /// The future of a response.
@@ -103,7 +103,7 @@ where
                 let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
                 match first.poll(cx) {
                     Poll::Ready(Ok(response))
-                        if response_status::head(&response) == Head::Begins =>
+                        if response_status::head(&response) == Head::Headers =>
                     {
                         Poll::Ready(Ok(call.commit_first(response)))
                     }
@@ -137,7 +137,7 @@ fn pass_through<R>(response: Response<R>) -> Response<ResponseBody<R>> {
 /// Also without retries an answer that is not gRPC's is the status that it means (decision G6).
 #[cold]
 fn replace_non_grpc<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
-    let Head::Foreign(code, _) = response_status::head(&response) else {
+    let Head::NotGrpc(code, _) = response_status::head(&response) else {
         return response.map(ResponseBody::pass_through);
     };
     response_status::write_status(&mut response, code);
@@ -147,6 +147,6 @@ fn replace_non_grpc<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
 /// A call without retries lost its connection. Also then a status is ours, not tonic's.
 #[cold]
 fn pass_through_error<B, R>(error: BoxError, adapter: &impl ClientAdapter<B>) -> CallResult<R> {
-    let (evidence, code) = evidence::of(&*error);
-    CallFailure::from_connection_error(error, evidence, code, 1).into_result(None, adapter)
+    let (failure, code) = transport_error::classify(&*error);
+    CallFailure::from_connection_error(error, failure, code, 1).into_result(None, adapter)
 }

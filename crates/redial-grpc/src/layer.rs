@@ -218,7 +218,7 @@ impl RetryLayerBuilder {
 
     /// A call that is made while a retry is being served does not retry itself, so that the retries
     /// of several layers of services do not multiply. Off by default; see
-    /// `serving::InboundAttempt` (feature `tonic`).
+    /// `inbound_attempt::InboundAttempt` (feature `tonic`).
     pub const fn depth_control(mut self) -> Self {
         self.depth = true;
         self

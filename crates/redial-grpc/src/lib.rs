@@ -113,8 +113,9 @@ mod client_adapter;
 mod config_file;
 mod config_watch;
 mod control;
-mod evidence;
 mod future;
+#[cfg(feature = "tonic")]
+pub mod inbound_attempt;
 mod initial_body;
 mod layer;
 mod message_size;
@@ -130,14 +131,13 @@ mod request_head;
 mod response_status;
 mod running_call;
 mod service;
-#[cfg(feature = "tonic")]
-pub mod serving;
 mod shared;
 mod statistics;
 mod sync;
 mod throttle;
 pub mod timeout;
 mod timer;
+mod transport_error;
 mod unreachable;
 
 pub use backends::{BackendId, USED_BACKENDS_MAX, UsedBackends};

@@ -27,10 +27,10 @@ use crate::call_result::{
 };
 use crate::call_state::CallState;
 use crate::client_adapter::{ClientAdapter, Ended};
-use crate::evidence::{self, Evidence};
 use crate::replay_buffer::{Failure, Replay, ReplayBuffer, RequestBodyHandle as _, Signal};
 use crate::response_status::{self, Head, STATUS};
 use crate::sync::{Mutex, lock};
+use crate::transport_error::{self, TransportFailure};
 
 /// A call that belongs to no attempt yet. Its first attempt, if it runs, is in the future itself.
 pub(crate) struct PendingCall<S, B, W, R>
@@ -310,7 +310,7 @@ where
         // OK in headers that leave the stream open: messages may follow, and the deadline holds.
         let open = head.is_some_and(Head::is_ok)
             && result.as_ref().is_ok_and(|response| !response.body().is_end_stream());
-        if open || head == Some(Head::Begins) {
+        if open || head == Some(Head::Headers) {
             self.call.state()?.committed(slot, running.number);
             // The others are cancelled, and the tape knows whose it is now; what is begun goes on in
             // the response's body.
@@ -335,13 +335,14 @@ where
             return None;
         }
         let state = self.call.state()?;
-        let answered = result.as_ref().err().and_then(|error| evidence::answered(&**error));
+        let answered =
+            result.as_ref().err().and_then(|error| transport_error::server_status(&**error));
         let is_answered = result.is_ok() || answered.is_some();
         let (code, classification, outcome) = match (result, head, answered) {
             (Ok(response), Some(Head::Status(code, pushback)), _) => {
                 (code, state.plan().judge(code, pushback), AttemptFailure::response(response))
             }
-            (Ok(mut response), Some(Head::Foreign(code, pushback)), _) => {
+            (Ok(mut response), Some(Head::NotGrpc(code, pushback)), _) => {
                 response_status::write_status(&mut response, code);
                 (code, state.plan().judge(code, pushback), AttemptFailure::response(response))
             }
@@ -356,16 +357,16 @@ where
                 (code, classification, AttemptFailure::NoResponse(CallFailure::Status(ended)))
             }
             (Err(error), _, None) => {
-                let (evidence, code) = evidence::of(&*error);
+                let (failure, code) = transport_error::classify(&*error);
                 // The timer of a client whose errors we do not know says nothing that we understand.
-                let unknown = evidence == Evidence::None && code == Code::Unknown;
-                let timer = evidence == Evidence::LocalTimeout || unknown;
+                let unknown = failure == TransportFailure::MaybeProcessed && code == Code::Unknown;
+                let timer = failure == TransportFailure::LocalTimeout || unknown;
                 if timer && state.running_call().is_time_up(slot) {
                     return None;
                 }
-                let classification = classify_error(state, evidence, code);
+                let classification = classify_error(state, failure, code);
                 let call_failure =
-                    CallFailure::from_connection_error(error, evidence, code, running.number);
+                    CallFailure::from_connection_error(error, failure, code, running.number);
                 (code, classification, AttemptFailure::NoResponse(call_failure))
             }
         };
@@ -463,15 +464,15 @@ where
 }
 
 /// How an error of a connection is judged.
-fn classify_error(state: &CallState, evidence: Evidence, code: Code) -> Classification {
+fn classify_error(state: &CallState, failure: TransportFailure, code: Code) -> Classification {
     let plan = state.plan();
-    match evidence {
-        Evidence::Unsent => plan.unsent(),
-        Evidence::Unprocessed => plan.unprocessed(),
-        Evidence::Unconnected => plan.unconnected(state.wait_for_ready),
+    match failure {
+        TransportFailure::NotSent => plan.unsent(),
+        TransportFailure::Unprocessed => plan.unprocessed(),
+        TransportFailure::NotConnected => plan.unconnected(state.wait_for_ready),
         // The caller's own timeout is never retried (G5).
-        Evidence::LocalTimeout => Classification::from(Directive::Fail),
-        Evidence::None => plan.judge(code, Pushback::None),
+        TransportFailure::LocalTimeout => Classification::from(Directive::Fail),
+        TransportFailure::MaybeProcessed => plan.judge(code, Pushback::None),
     }
 }
 

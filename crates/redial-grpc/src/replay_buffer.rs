@@ -41,7 +41,7 @@ use crate::body::request_too_large;
 use crate::buffer_limits::Reservation;
 use crate::message_size::{MessageSizeLimit, TooLarge};
 use crate::sync::{Mutex, lock};
-use crate::{BoxError, evidence};
+use crate::{BoxError, transport_error};
 use reader_wakers::{Deferred, ReaderWakers};
 use replay::{EarlyEnd, Read};
 pub use replay::{Replay, ReplayError};
@@ -73,7 +73,7 @@ impl Failure {
     /// The status that it means.
     pub(crate) fn code(&self) -> Code {
         match self {
-            Failure::Body(error) => evidence::of_application(&**error),
+            Failure::Body(error) => transport_error::application_code(&**error),
             Failure::TooLarge(_) => Code::ResourceExhausted,
         }
     }
@@ -81,7 +81,7 @@ impl Failure {
     /// What happened, in words.
     pub(crate) fn text(&self) -> String {
         match self {
-            Failure::Body(error) => evidence::text(&**error),
+            Failure::Body(error) => transport_error::chain_text(&**error),
             Failure::TooLarge(too_large) => request_too_large(*too_large).1,
         }
     }

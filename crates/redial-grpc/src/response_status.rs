@@ -17,12 +17,12 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Head {
     /// Response headers: the call belongs to this attempt.
-    Begins,
+    Headers,
     /// A status, and what the server wants of a retry.
     Status(Code, Pushback),
     /// The answer of somebody who does not speak gRPC, the status that it means, and what is wanted of
     /// a retry: who knows that header means it.
-    Foreign(Code, Pushback),
+    NotGrpc(Code, Pushback),
 }
 
 impl Head {
@@ -37,8 +37,8 @@ pub fn head<B>(response: &Response<B>) -> Head {
     // In the headers it is Trailers-Only, END_STREAM or not.
     match headers_found.status {
         Some(code) => Head::Status(code, headers_found.pushback(response.headers())),
-        None if response.status() == StatusCode::OK && headers_found.grpc => Head::Begins,
-        None => Head::Foreign(
+        None if response.status() == StatusCode::OK && headers_found.grpc => Head::Headers,
+        None => Head::NotGrpc(
             code_from_http(response.status()),
             headers_found.pushback(response.headers()),
         ),
@@ -266,11 +266,11 @@ mod tests {
         let kinds = ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"];
         // Red: leave out the second condition of `is_grpc`.
         for kind in kinds.into_iter().chain(["Application/gRPC"]) {
-            assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Begins, "{kind}");
+            assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Headers, "{kind}");
         }
         for kind in ["", "application/grp", "application/json", "text/application/grpc"] {
             let answer = response(200, &[("content-type", kind)]);
-            assert_eq!(head(&answer), Head::Foreign(Code::Unknown, Pushback::None), "{kind}");
+            assert_eq!(head(&answer), Head::NotGrpc(Code::Unknown, Pushback::None), "{kind}");
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
         ];
         for (status, code) in cases {
             let mut answer = response(status, &[("content-type", "text/html")]);
-            assert_eq!(head(&answer), Head::Foreign(code, Pushback::None), "{status}");
+            assert_eq!(head(&answer), Head::NotGrpc(code, Pushback::None), "{status}");
             write_status(&mut answer, code);
             assert_eq!(head(&answer), Head::Status(code, Pushback::None), "{status}");
             let text = format!("the answer is not gRPC: HTTP {status} with content type text/html");

@@ -39,7 +39,7 @@ use crate::timeout::{self, TIMEOUT};
 /// When a call began that has waited for its config since then: an extension of its request, whose
 /// `grpc-timeout` is what remains.
 #[derive(Clone, Copy, Debug)]
-pub struct CallBegan(pub tokio::time::Instant);
+pub struct CallStartTime(pub tokio::time::Instant);
 
 /// A channel with retry and hedging around it.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl<S, W> RetryService<S, W> {
         R: 'static,
         W: ClientAdapter<B>,
     {
-        let began = request.extensions_mut().remove::<CallBegan>().map(|CallBegan(at)| at);
+        let began = request.extensions_mut().remove::<CallStartTime>().map(|CallStartTime(at)| at);
         let headers = RequestHeaders::of(request.headers());
         let RequestHeaders { deadline, previous, .. } = headers;
         // What the request says is what remains of its deadline.

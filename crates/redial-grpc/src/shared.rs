@@ -167,9 +167,9 @@ fn strictness(retries: Retries) -> u8 {
 
 #[cfg(feature = "tonic")]
 fn is_serving_retry(extensions: &Extensions) -> bool {
-    let named = extensions.get::<crate::serving::InboundAttempt>().copied();
-    let serving = named.or_else(crate::serving::InboundAttempt::current);
-    serving.is_some_and(|serving| serving.previous_attempts() > 0)
+    let named = extensions.get::<crate::inbound_attempt::InboundAttempt>().copied();
+    let inbound = named.or_else(crate::inbound_attempt::InboundAttempt::current);
+    inbound.is_some_and(|inbound| inbound.previous_attempts() > 0)
 }
 
 #[cfg(not(feature = "tonic"))]

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 /// The connection of a channel has ended, and what was to be sent on it was not.
 #[derive(Debug)]
-pub struct Spent;
+pub struct ConnectionEnded;
 
-impl fmt::Display for Spent {
+impl fmt::Display for ConnectionEnded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the connection has ended")
     }
 }
 
-impl Error for Spent {}
+impl Error for ConnectionEnded {}
 
 /// How many backends an error names.
 const NAMED_MAX: usize = 8;

@@ -35,7 +35,7 @@ fn data(bytes: &'static [u8]) -> PolledData {
 }
 
 /// An application that sends what it reads elsewhere hears the status that it would without us.
-/// Red: `evidence::of(&**error).1` in `Failure::code`.
+/// Red: `transport_error::classify(&**error).1` in `Failure::code`.
 #[test]
 fn request_body_error_is_not_classified_as_transport_error() {
     let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);

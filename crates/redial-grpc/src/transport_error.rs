@@ -14,7 +14,7 @@ use redial_service_config::PUSHBACK_HEADER;
 use redial_service_config::Pushback;
 
 use crate::BoxError;
-use crate::unreachable::{Spent, Unreachable};
+use crate::unreachable::{ConnectionEnded, Unreachable};
 
 /// How many links of a chain of sources are looked at: an error of somebody's own may lead back to
 /// itself.
@@ -27,27 +27,27 @@ fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn 
 
 /// What is known of an attempt that ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum TransportFailure {
     /// A connection handed it back before it was written (G27).
-    Unsent,
+    NotSent,
     /// The server says that it did not process it (G26).
     Unprocessed,
     /// There was no connection, and none could be made (G28).
-    Unconnected,
+    NotConnected,
     /// A timeout below this layer, which is the caller's own doing (G5): a timer, or the deadline of
     /// another such layer.
     LocalTimeout,
     /// Nothing: it may have run.
-    None,
+    MaybeProcessed,
 }
 
 /// The evidence of an error, and the status that it means.
-pub fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
+pub fn classify(error: &(dyn Error + 'static)) -> (TransportFailure, Code) {
     let mut status = None;
     let mut transport = false;
     let mut connected = false;
     for error in chain(error) {
-        if let Some(found) = conclusive(error, connected) {
+        if let Some(found) = classify_link(error, connected) {
             return found;
         }
         status = status.or_else(|| status_of(error));
@@ -56,60 +56,70 @@ pub fn of(error: &(dyn Error + 'static)) -> (Evidence, Code) {
     }
     match status {
         // UNKNOWN is what tonic says of a connection that was lost.
-        Some(code) if code != Code::Unknown || !transport => (Evidence::None, code),
-        _ if transport => (Evidence::None, Code::Unavailable),
-        _ => (Evidence::None, Code::Unknown),
+        Some(code) if code != Code::Unknown || !transport => {
+            (TransportFailure::MaybeProcessed, code)
+        }
+        _ if transport => (TransportFailure::MaybeProcessed, Code::Unavailable),
+        _ => (TransportFailure::MaybeProcessed, Code::Unknown),
     }
 }
 
 /// What one link of the chain proves; what hyper reports happened to a connection that was made.
-fn conclusive(error: &(dyn Error + 'static), connected: bool) -> Option<(Evidence, Code)> {
+fn classify_link(
+    error: &(dyn Error + 'static),
+    connected: bool,
+) -> Option<(TransportFailure, Code)> {
     if let Some(error) = error.downcast_ref::<h2::Error>() {
-        return of_h2(error);
+        return classify_h2(error);
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>()
         && error.is_canceled()
     {
-        return Some((Evidence::Unsent, Code::Unavailable));
+        return Some((TransportFailure::NotSent, Code::Unavailable));
     }
     if let Some(error) = error.downcast_ref::<io::Error>()
         && !connected
-        && never_connected(error.kind())
+        && is_connect_error(error.kind())
     {
-        return Some((Evidence::Unconnected, Code::Unavailable));
+        return Some((TransportFailure::NotConnected, Code::Unavailable));
     }
-    of_balance(error).or_else(|| of_tonic(error))
+    classify_balance(error).or_else(|| classify_tonic(error))
 }
 
 /// What the balanced channel says itself.
-fn of_balance(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+fn classify_balance(error: &(dyn Error + 'static)) -> Option<(TransportFailure, Code)> {
     if let Some(unreachable) = error.downcast_ref::<Unreachable>() {
         // A channel that nobody dials for stays as it is: to wait for it would be for ever.
-        let evidence = if unreachable.ended { Evidence::None } else { Evidence::Unconnected };
-        return Some((evidence, Code::Unavailable));
+        let failure = if unreachable.ended {
+            TransportFailure::MaybeProcessed
+        } else {
+            TransportFailure::NotConnected
+        };
+        return Some((failure, Code::Unavailable));
     }
     // tonic takes it for a failure to connect.
-    let spent = chain(error).any(<dyn Error>::is::<Spent>);
-    spent.then_some((Evidence::Unsent, Code::Unavailable))
+    let connection_ended = chain(error).any(<dyn Error>::is::<ConnectionEnded>);
+    connection_ended.then_some((TransportFailure::NotSent, Code::Unavailable))
 }
 
-fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {
+fn classify_h2(error: &h2::Error) -> Option<(TransportFailure, Code)> {
     // Why h2 itself gave up on a connection says nothing about what the server did.
     let remote = error.is_remote();
     // h2 fails the streams above the last one that a GOAWAY names, and no others.
     if error.is_go_away() && remote {
-        return Some((Evidence::Unprocessed, Code::Unavailable));
+        return Some((TransportFailure::Unprocessed, Code::Unavailable));
     }
     // Without a reason it is an I/O error, which the chain names next.
     let reason = error.reason()?;
     if reason == Reason::REFUSED_STREAM {
-        let evidence = if remote { Evidence::Unprocessed } else { Evidence::None };
-        return Some((evidence, Code::Unavailable));
+        let failure =
+            if remote { TransportFailure::Unprocessed } else { TransportFailure::MaybeProcessed };
+        return Some((failure, Code::Unavailable));
     }
     // h2 ends a connection of its own accord when too many streams were reset on this side, as lost
     // hedges are: the connection is lost, and no server has asked for fewer requests.
     if error.is_go_away() && reason == Reason::ENHANCE_YOUR_CALM {
-        return Some((Evidence::None, Code::Unavailable));
+        return Some((TransportFailure::MaybeProcessed, Code::Unavailable));
     }
     // The table of gRPC's "HTTP2 Transport Mapping".
     let code = match reason {
@@ -118,34 +128,34 @@ fn of_h2(error: &h2::Error) -> Option<(Evidence, Code)> {
         Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
         _ => Code::Internal,
     };
-    Some((Evidence::None, code))
+    Some((TransportFailure::MaybeProcessed, code))
 }
 
 /// Whether an error of this kind says that no connection could be made. (Some of them can also end
 /// one that was made.)
-fn never_connected(kind: io::ErrorKind) -> bool {
+fn is_connect_error(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(kind, ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
 }
 
 #[cfg(feature = "tonic")]
-fn of_tonic(error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+fn classify_tonic(error: &(dyn Error + 'static)) -> Option<(TransportFailure, Code)> {
     if error.is::<tonic::ConnectError>() {
-        return Some((Evidence::Unconnected, Code::Unavailable));
+        return Some((TransportFailure::NotConnected, Code::Unavailable));
     }
     if error.is::<tonic::TimeoutExpired>() {
-        return Some((Evidence::LocalTimeout, Code::DeadlineExceeded));
+        return Some((TransportFailure::LocalTimeout, Code::DeadlineExceeded));
     }
     // No connection ends so: somebody below has said it, and what lies behind it is what that one
     // waited for. (A server's own word is no error, but a response.)
     if status_of(error) == Some(Code::DeadlineExceeded) {
-        return Some((Evidence::LocalTimeout, Code::DeadlineExceeded));
+        return Some((TransportFailure::LocalTimeout, Code::DeadlineExceeded));
     }
     None
 }
 
 #[cfg(not(feature = "tonic"))]
-fn of_tonic(_error: &(dyn Error + 'static)) -> Option<(Evidence, Code)> {
+fn classify_tonic(_error: &(dyn Error + 'static)) -> Option<(TransportFailure, Code)> {
     None
 }
 
@@ -163,7 +173,7 @@ fn status_of(_error: &(dyn Error + 'static)) -> Option<Code> {
 /// A status that a server answered with, and its pushback, in the error of another retry layer below
 /// this one: by default that layer turns a failed response into an error with a report.
 #[cfg(feature = "tonic")]
-pub(crate) fn answered(error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
+pub(crate) fn server_status(error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
     let status = error.downcast_ref::<tonic::Status>()?;
     let report = crate::CallReport::of_status(status)?;
     let pushback = status.metadata().get_all(PUSHBACK_HEADER).iter();
@@ -172,20 +182,20 @@ pub(crate) fn answered(error: &(dyn Error + 'static)) -> Option<(Code, Pushback)
 }
 
 #[cfg(not(feature = "tonic"))]
-pub(crate) fn answered(_error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
+pub(crate) fn server_status(_error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
     None
 }
 
 /// The status that the application finds in an error of its own: the first in its chain. What that
 /// one was reading itself has nothing to do with our connection.
-pub(crate) fn of_application(error: &(dyn Error + 'static)) -> Code {
+pub(crate) fn application_code(error: &(dyn Error + 'static)) -> Code {
     chain(error).find_map(status_of).unwrap_or(Code::Unknown)
 }
 
 /// The error of a response that had begun, as the application is to see it: the status that tonic
 /// made of it, with our code.
 #[cfg(feature = "tonic")]
-pub(crate) fn recoded(error: BoxError, code: Code) -> BoxError {
+pub(crate) fn with_code(error: BoxError, code: Code) -> BoxError {
     let ours = tonic::Code::from_i32(i32::from(code.number()));
     match error.downcast_ref::<tonic::Status>() {
         Some(status) if status.code() != ours => {
@@ -199,12 +209,12 @@ pub(crate) fn recoded(error: BoxError, code: Code) -> BoxError {
 }
 
 #[cfg(not(feature = "tonic"))]
-pub(crate) fn recoded(error: BoxError, _code: Code) -> BoxError {
+pub(crate) fn with_code(error: BoxError, _code: Code) -> BoxError {
     error
 }
 
 /// The whole chain as one line.
-pub fn text(error: &(dyn Error + 'static)) -> String {
+pub fn chain_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for error in chain(error).skip(1) {
         let next = error.to_string();
@@ -224,19 +234,19 @@ mod tests {
     #[test]
     fn transport_failure_of_other_errors_is_unknown() {
         let error = std::fmt::Error;
-        assert_eq!(of(&error), (Evidence::None, Code::Unknown));
+        assert_eq!(classify(&error), (TransportFailure::MaybeProcessed, Code::Unknown));
     }
 
     #[test]
     fn transport_failure_broken_pipe_may_be_processed() {
         let error = io::Error::from(io::ErrorKind::BrokenPipe);
-        assert_eq!(of(&error), (Evidence::None, Code::Unavailable));
+        assert_eq!(classify(&error), (TransportFailure::MaybeProcessed, Code::Unavailable));
     }
 
     #[test]
     fn transport_failure_refused_connection_is_not_connected() {
         let error = io::Error::from(io::ErrorKind::ConnectionRefused);
-        assert_eq!(of(&error), (Evidence::Unconnected, Code::Unavailable));
+        assert_eq!(classify(&error), (TransportFailure::NotConnected, Code::Unavailable));
     }
 
     /// An error around another, or around itself.
@@ -263,11 +273,14 @@ mod tests {
             (0..links).fold(refused() as Box<dyn Error>, |error, _| Box::new(Link(Some(error))))
         };
         let last = around(CHAIN_MAX - 1);
-        assert_eq!(of(&*last), (Evidence::Unconnected, Code::Unavailable));
-        assert_eq!(of(&*around(CHAIN_MAX)), (Evidence::None, Code::Unknown));
-        assert_eq!(text(&*last), "a link: connection refused");
-        assert_eq!(of(&Link(None)), (Evidence::None, Code::Unknown));
-        assert_eq!(text(&Link(None)), "a link");
+        assert_eq!(classify(&*last), (TransportFailure::NotConnected, Code::Unavailable));
+        assert_eq!(
+            classify(&*around(CHAIN_MAX)),
+            (TransportFailure::MaybeProcessed, Code::Unknown)
+        );
+        assert_eq!(chain_text(&*last), "a link: connection refused");
+        assert_eq!(classify(&Link(None)), (TransportFailure::MaybeProcessed, Code::Unknown));
+        assert_eq!(chain_text(&Link(None)), "a link");
     }
 
     #[test]
@@ -281,7 +294,11 @@ mod tests {
             (Reason::REFUSED_STREAM, Code::Unavailable),
         ];
         for (reason, code) in cases {
-            assert_eq!(of(&h2::Error::from(reason)), (Evidence::None, code), "{reason:?}");
+            assert_eq!(
+                classify(&h2::Error::from(reason)),
+                (TransportFailure::MaybeProcessed, code),
+                "{reason:?}"
+            );
         }
     }
 
@@ -289,8 +306,8 @@ mod tests {
     #[test]
     fn transport_failure_keeps_a_status_in_the_chain() {
         let status = tonic::Status::aborted("no");
-        assert_eq!(of(&status), (Evidence::None, Code::Aborted));
+        assert_eq!(classify(&status), (TransportFailure::MaybeProcessed, Code::Aborted));
         let late = tonic::TimeoutExpired(());
-        assert_eq!(of(&late), (Evidence::LocalTimeout, Code::DeadlineExceeded));
+        assert_eq!(classify(&late), (TransportFailure::LocalTimeout, Code::DeadlineExceeded));
     }
 }

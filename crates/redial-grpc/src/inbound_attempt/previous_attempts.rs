@@ -14,7 +14,7 @@ const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc
 /// no proof of anything.
 ///
 /// ```
-/// use redial_grpc::serving::previous_attempts;
+/// use redial_grpc::inbound_attempt::previous_attempts;
 ///
 /// let mut request = tonic::Request::new(());
 /// assert_eq!(previous_attempts(&request), 0);

@@ -6,13 +6,13 @@
 use std::future::Future;
 
 mod headers;
-mod previous;
+mod previous_attempts;
 
 pub use headers::Headers;
-pub use previous::previous_attempts;
+pub use previous_attempts::previous_attempts;
 
 tokio::task_local! {
-    static SERVING: InboundAttempt;
+    static INBOUND_ATTEMPT: InboundAttempt;
 }
 
 /// The attempt that is being served: depth control.
@@ -24,7 +24,7 @@ tokio::task_local! {
 ///
 /// There are two ways to tell it. By hand, for one call:
 /// ```
-/// use redial_grpc::serving::InboundAttempt;
+/// use redial_grpc::inbound_attempt::InboundAttempt;
 /// use tonic::Request;
 ///
 /// fn onward(incoming: &Request<String>) -> Request<String> {
@@ -57,7 +57,7 @@ impl InboundAttempt {
     /// [`InboundAttempt::scope`]; `None` outside of both.
     #[must_use]
     pub fn current() -> Option<Self> {
-        SERVING.try_with(|serving| *serving).ok()
+        INBOUND_ATTEMPT.try_with(|inbound| *inbound).ok()
     }
 
     /// How many attempts of the call came before the one that is served.
@@ -76,21 +76,21 @@ impl InboundAttempt {
     /// which would know of nothing otherwise.
     ///
     /// ```
-    /// # use redial_grpc::serving::InboundAttempt;
+    /// # use redial_grpc::inbound_attempt::InboundAttempt;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let incoming = tonic::Request::new(());
-    /// let serving = InboundAttempt::of(&incoming);
-    /// let task = tokio::spawn(serving.scope(async { InboundAttempt::current() }));
-    /// assert_eq!(task.await.unwrap(), Some(serving));
+    /// let inbound = InboundAttempt::of(&incoming);
+    /// let task = tokio::spawn(inbound.scope(async { InboundAttempt::current() }));
+    /// assert_eq!(task.await.unwrap(), Some(inbound));
     /// # }
     /// ```
     pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
-        SERVING.scope(self, future)
+        INBOUND_ATTEMPT.scope(self, future)
     }
 
     /// The same for one call of a function.
     pub fn within<T>(self, run: impl FnOnce() -> T) -> T {
-        SERVING.sync_scope(self, run)
+        INBOUND_ATTEMPT.sync_scope(self, run)
     }
 }
 
