@@ -1,4 +1,4 @@
-//! One attempt as the caller's task runs it.
+//! A single attempt, polled by the caller's task.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use redial_core::Start;
 use tower_service::Service;
 
-/// An attempt that runs.
+/// Identifies a running attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
     pub(crate) slot: usize,
@@ -22,14 +22,14 @@ impl From<Start> for Running {
     }
 }
 
-/// The attempt with which every call begins.
+/// The first attempt of every call.
 pub(crate) const FIRST: Running = Running { slot: 0, attempt: 1, number: 1 };
 
 pin_project! {
-    /// A further attempt: waits until the service is ready, then runs.
+    /// A retry or hedge: waits until the service is ready, then runs.
     #[project = AttemptProject]
     pub(crate) enum Attempt<S, F, B> {
-        // Once it has waited, its request no longer says what remains.
+        // If it had to wait, the `grpc-timeout` of its request is out of date.
         Readying { service: S, request: Option<Request<B>>, waited: bool },
         Running { #[pin] future: F },
     }
@@ -39,7 +39,8 @@ impl<S, B> Attempt<S, S::Future, B>
 where
     S: Service<Request<B>>,
 {
-    /// An attempt that has waited is stamped again; false if it is too late to send it.
+    /// `update_request` refreshes the request of an attempt that had to wait for readiness; it returns
+    /// false if it is too late to send it.
     pub(crate) fn poll(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,10 +55,10 @@ where
                         return Poll::Pending;
                     };
                     ready?;
-                    // It is taken once: afterwards the attempt runs.
+                    // The request is taken once; from then on the attempt is `Running`.
                     let Some(mut request) = request.take() else { return Poll::Pending };
                     if *waited && !update_request(&mut request) {
-                        // The deadline or the attempt's own timeout comes next.
+                        // The caller handles the deadline or the attempt timeout next.
                         return Poll::Pending;
                     }
                     service.call(request)

@@ -1,10 +1,11 @@
-//! The backends that the attempts of one call went to.
+//! The backends used by the attempts of one call, so that retries and hedges can avoid them.
 //!
-//! Rule: whoever picks a backend looks and notes in one step, so that hedges that start in the same
-//! moment see each other.
+//! A balancer reads the list and records its pick under one lock, so that hedges that start at the same
+//! time see each other's backend.
 //!
-//! Invariant: a list that is used again by a later call is empty, and nobody else holds it. Most calls
-//! note one backend and never look: with lists of their own each of them would allocate two things.
+//! Lists are pooled per thread: most calls record one backend and never read the list, and a list of
+//! their own would cost each of them two allocations. Invariant: a pooled list is empty and has no
+//! other owner.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,18 +13,18 @@ use std::sync::Arc;
 
 use crate::sync::{Mutex, lock};
 
-/// How many backends a call remembers; the one that it used least recently is forgotten first.
+/// Maximum number of backends remembered per call; the least recently used one is evicted first.
 pub const USED_BACKENDS_MAX: usize = 64;
 
-/// How many empty lists a thread keeps for later calls, each with room for as many backends as it ever
-/// had: mostly some 4 KiB, 40 KiB at the most.
+/// Maximum number of empty lists that a thread pools. A list keeps its capacity: about 4 KiB per
+/// thread in practice, at most 40 KiB.
 const KEPT_MAX: usize = 64;
 
 thread_local! {
     static FREE: RefCell<Vec<UsedBackends>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A backend, as a balancer calls it: any number that it uses for no other one.
+/// Identifies a backend to a balancer. The number must be unique among the balancer's backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackendId(u64);
 
@@ -34,8 +35,8 @@ impl BackendId {
         BackendId(number)
     }
 
-    /// The backend with this address, name or key. Within one build of a program the same value
-    /// always gives the same id.
+    /// An id derived from an address, name or key. Equal values give equal ids within one build of a
+    /// program.
     #[must_use]
     pub fn of(name: &(impl Hash + ?Sized)) -> Self {
         let mut hasher = DefaultHasher::new();
@@ -44,11 +45,11 @@ impl BackendId {
     }
 }
 
-/// The backends that the attempts of one call went to: a request extension for balancers.
+/// The backends that the attempts of one call have used: a request extension for load balancers.
 ///
-/// [`RetryLayerBuilder::distinct_backends`] puts one into the requests of every call: its first
-/// attempt, its retries, hedges and transparent replacements all carry the same. The balanced
-/// channel (crate `redial-grpc-balance`) heeds it by itself. A balancer of your own does the same with
+/// With [`RetryLayerBuilder::distinct_backends`], all requests of a call carry the same list: the first
+/// attempt, retries, hedges and transparent retries. The balanced channel (crate
+/// `redial-grpc-balance`) evaluates it automatically. A custom balancer uses
 /// [`UsedBackends::choose`]:
 ///
 /// ```
@@ -59,7 +60,7 @@ impl BackendId {
 /// use redial_grpc::{BackendId, UsedBackends};
 /// use tower::Service;
 ///
-/// /// Calls a service that the call has not used yet; then the least recently used one.
+/// /// Prefers a service that the call has not used yet, then the least recently used one.
 /// #[derive(Clone)]
 /// struct Spread<S>(Vec<S>);
 ///
@@ -77,14 +78,14 @@ impl BackendId {
 ///
 ///     fn call(&mut self, request: Request<B>) -> S::Future {
 ///         let used = request.extensions().get::<UsedBackends>().cloned().unwrap_or_default();
-///         let id = |place: usize| BackendId::new(place as u64);
-///         let place = used.choose(|used| {
-///             let fresh = (0..self.0.len()).find(|place| !used.contains(&id(*place)));
-///             let oldest = || (0..self.0.len()).find(|place| used.first() == Some(&id(*place)));
-///             let place = fresh.or_else(oldest).unwrap_or(0);
-///             Some((id(place), place))
+///         let id = |index: usize| BackendId::new(index as u64);
+///         let index = used.choose(|used| {
+///             let fresh = (0..self.0.len()).find(|index| !used.contains(&id(*index)));
+///             let oldest = || (0..self.0.len()).find(|index| used.first() == Some(&id(*index)));
+///             let index = fresh.or_else(oldest).unwrap_or(0);
+///             Some((id(index), index))
 ///         });
-///         self.0[place.unwrap_or(0)].call(request)
+///         self.0[index.unwrap_or(0)].call(request)
 ///     }
 /// }
 /// # use redial_echo::echo_client::EchoClient;
@@ -115,36 +116,36 @@ impl BackendId {
 /// # }
 /// ```
 ///
-/// An application that puts one into a request itself (`request.extensions_mut().insert(..)`) can
-/// read afterwards where the attempts went.
+/// An application can insert its own list into a request (`request.extensions_mut().insert(..)`) and
+/// read after the call which backends the attempts used.
 ///
 /// [`RetryLayerBuilder::distinct_backends`]: crate::RetryLayerBuilder::distinct_backends
 #[derive(Clone, Debug, Default)]
 pub struct UsedBackends {
     uses: Arc<Mutex<Uses>>,
-    /// The attempt whose request carries this one; 0 if it is not known.
+    /// The attempt whose request carries this handle; 0 if unknown.
     attempt: u32,
 }
 
-/// What a call has used so far.
+/// State shared by all handles of a call.
 #[derive(Debug, Default)]
 struct Uses {
-    /// The least recently used one first.
+    /// In LRU order, the least recently used backend first.
     ids: Vec<BackendId>,
-    /// The names of the backends that attempts went to.
+    /// Backend names by attempt.
     names: Vec<(u32, Arc<str>)>,
-    /// What attempts that have no backend yet wait for.
+    /// By attempt: the reason why it has no backend yet.
     waits: Vec<(u32, Box<str>)>,
 }
 
 impl UsedBackends {
-    /// None yet.
+    /// An empty list.
     #[must_use]
     pub fn new() -> Self {
         UsedBackends::default()
     }
 
-    /// The one that the application put among a request's extensions, or a new one.
+    /// The list that the application put into the request's extensions, or an empty pooled list.
     pub(crate) fn of(extensions: &http::Extensions) -> UsedBackends {
         if let Some(used) = extensions.get::<UsedBackends>() {
             return used.clone();
@@ -153,33 +154,33 @@ impl UsedBackends {
         free.unwrap_or_default()
     }
 
-    /// The same for the request of this attempt.
+    /// A handle to the same list for the request of `attempt`.
     pub(crate) fn for_attempt(&self, attempt: u32) -> UsedBackends {
         UsedBackends { uses: self.uses.clone(), attempt }
     }
 
-    /// The name of the backend that this attempt went to, if the balancer gave one.
+    /// Name of the backend of `attempt`, if the balancer set one.
     pub(crate) fn name_of(&self, attempt: u32) -> Option<Arc<str>> {
         let uses = lock(&self.uses);
         let named = uses.names.iter().rev().find(|(other, _)| *other == attempt);
         named.map(|(_, name)| name.clone())
     }
 
-    /// Whether the attempt that carries this one is the first of its call; without a number, whether
+    /// Whether this handle belongs to the first attempt of its call. If the attempt is unknown: whether
     /// the call has used no backend yet.
     #[must_use]
     pub fn is_first(&self, used: &[BackendId]) -> bool {
         if self.attempt == 0 { used.is_empty() } else { self.attempt == 1 }
     }
 
-    /// What this attempt waits for, if it has no backend yet.
+    /// The reason why `attempt` still waits for a backend.
     pub(crate) fn wait_reason_of(&self, attempt: u32) -> Option<Box<str>> {
         let uses = lock(&self.uses);
         uses.waits.iter().find(|(other, _)| *other == attempt).map(|(_, text)| text.clone())
     }
 
-    /// This attempt waits for a backend: what for, as the message of a call shows it that ends
-    /// meanwhile.
+    /// Records why this attempt is waiting for a backend. If the call ends in the meantime, its status
+    /// message contains the text.
     pub fn set_wait(&self, text: impl Into<Box<str>>) {
         let waits = &mut lock(&self.uses).waits;
         waits.retain(|(attempt, _)| *attempt != self.attempt);
@@ -188,8 +189,7 @@ impl UsedBackends {
         }
     }
 
-    /// Names the backend that this attempt goes to, as call reports, call logs and spans show it:
-    /// mostly its address.
+    /// Names the backend of this attempt, usually by address, for call reports, call logs and spans.
     pub fn set_name(&self, name: impl Into<Arc<str>>) {
         let mut uses = lock(&self.uses);
         uses.waits.retain(|(attempt, _)| *attempt != self.attempt);
@@ -200,7 +200,7 @@ impl UsedBackends {
         names.push((self.attempt, name.into()));
     }
 
-    /// The call is over: a later one may use the list, unless somebody still holds it.
+    /// Returns the list to the pool, unless another handle still refers to it.
     pub(crate) fn return_to_pool(mut self) {
         if Arc::get_mut(&mut self.uses).is_none() {
             return;
@@ -212,7 +212,7 @@ impl UsedBackends {
             uses.names.clear();
             uses.waits.clear();
         }
-        // A thread that ends may have freed its lists already; then this one is freed too.
+        // The thread may be exiting and have destroyed its pool; then the list is simply freed.
         let _ = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
                 && free.len() < KEPT_MAX
@@ -222,10 +222,10 @@ impl UsedBackends {
         });
     }
 
-    /// Shows the backends that the call has used, the least recently used one first, and notes the
-    /// one that is picked. Nobody else looks or notes meanwhile.
+    /// Calls `pick` with the backends used so far, the least recently used first, and records its choice.
+    /// Both happen under one lock.
     ///
-    /// The closure must not use the same handle.
+    /// The closure must not use the same list: that would deadlock.
     pub fn choose<T>(
         &self,
         pick: impl FnOnce(&[BackendId]) -> Option<(BackendId, T)>,
@@ -240,12 +240,12 @@ impl UsedBackends {
         Some(picked)
     }
 
-    /// Notes that an attempt goes to this backend.
+    /// Records that an attempt uses this backend.
     pub fn record(&self, id: BackendId) {
         self.choose(|_| Some((id, ())));
     }
 
-    /// The backends that the call has used, each once, the least recently used one first.
+    /// The backends used so far, without duplicates, the least recently used first.
     #[must_use]
     pub fn to_vec(&self) -> Vec<BackendId> {
         lock(&self.uses).ids.clone()
@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(seen.len(), 3);
             None::<(BackendId, ())>
         });
-        assert!(none.is_none() && used.to_vec().len() == 3, "who picks nothing notes nothing");
+        assert!(none.is_none() && used.to_vec().len() == 3, "no pick records nothing");
     }
 
     #[test]
@@ -277,10 +277,10 @@ mod tests {
         (0..most).map(BackendId::new).for_each(|id| used.record(id));
         assert_eq!(used.to_vec()[0], BackendId::new(0));
         used.record(BackendId::new(0));
-        assert_eq!(used.to_vec().len(), USED_BACKENDS_MAX, "a known one takes no room");
+        assert_eq!(used.to_vec().len(), USED_BACKENDS_MAX, "a known backend takes no extra room");
         used.record(BackendId::new(most));
         assert_eq!(used.to_vec().len(), USED_BACKENDS_MAX);
-        assert_eq!(used.to_vec()[0], BackendId::new(2), "the oldest is forgotten");
+        assert_eq!(used.to_vec()[0], BackendId::new(2), "the least recently used is evicted");
     }
 
     #[test]
@@ -291,14 +291,14 @@ mod tests {
         used.record(BackendId::new(1));
         let (first, held) = (Arc::as_ptr(&used.uses), used.clone());
         used.return_to_pool();
-        assert!(!is(&begin(), first), "somebody holds it");
-        assert_eq!(held.to_vec(), [BackendId::new(1)], "and what it says stays");
+        assert!(!is(&begin(), first), "another handle exists");
+        assert_eq!(held.to_vec(), [BackendId::new(1)], "its contents are unchanged");
         held.return_to_pool();
         let again = begin();
         assert!(is(&again, first) && again.to_vec().is_empty());
         let many: Vec<_> = (0..=KEPT_MAX).map(|_| begin()).collect();
         many.into_iter().for_each(UsedBackends::return_to_pool);
-        assert_eq!(FREE.with_borrow(Vec::len), KEPT_MAX, "one more than that is freed");
+        assert_eq!(FREE.with_borrow(Vec::len), KEPT_MAX, "one more is freed");
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
         let most = USED_BACKENDS_MAX as u32;
         (1..=most).for_each(|attempt| used.for_attempt(attempt).set_name("a"));
         used.for_attempt(2).set_name("b");
-        assert_eq!(used.name_of(1), None, "the oldest is forgotten");
+        assert_eq!(used.name_of(1), None, "the oldest is evicted");
         assert_eq!(used.name_of(2).as_deref(), Some("b"), "the most recent pick counts");
         assert_eq!(used.name_of(most).as_deref(), Some("a"));
         used.return_to_pool();

@@ -1,11 +1,11 @@
-//! For `redial-grpc-balance` alone, without any promise: a channel judges responses and errors as the
-//! layer above it does, or the two would disagree about what a backend has done.
+//! Internal interface for `redial-grpc-balance`, without semver guarantees: the balanced channel must
+//! classify responses and errors exactly as the layer above it does.
 
 pub use crate::response_status::{Head, head, trailers};
 pub use crate::service::CallStartTime;
 pub use crate::unreachable::ConnectionEnded;
 
-/// What the error of a connection proves.
+/// Classification of transport errors.
 pub mod transport_error {
     pub use crate::transport_error::{TransportFailure, chain_text, classify};
 }

@@ -1,4 +1,4 @@
-//! The body of a response: passes everything on, and tells the machine how the call ended.
+//! The response body: forwards frames and reports the outcome of the call to the state machine.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -22,33 +22,33 @@ use crate::{BoxError, response_status, transport_error};
 /// The body of a response.
 ///
 /// # Cancel safety
-/// Dropping it before its end cancels the call, and nothing is counted. The stream is reset; where
-/// the server has stopped reading a request that is still being sent, hyper does that only when
-/// the server reads on.
+/// Dropping it before its end cancels the call; no outcome is counted. The stream is reset. If the
+/// server has stopped reading a request that is still being sent, hyper sends the reset only after
+/// the server resumes reading.
 #[derive(Debug)]
 pub struct ResponseBody<B: 'static>(Kind<B>);
 
-// Small: clients put it into a box, and one of the size of their own costs them nothing.
+// Kept small: clients box the body, and a larger size class would cost them an allocation class.
 #[derive(Debug)]
 enum Kind<B: 'static> {
-    /// It is nobody's concern.
+    /// Pass-through: no retry state attached.
     PassThrough(B),
-    /// It is in the box of its call; none: the call ended here.
+    /// The body is in the box of its call. Empty if the call ended on this side.
     Call(PooledCall<B>),
 }
 
 impl<B> ResponseBody<B> {
-    /// A body that is nobody's concern any more.
+    /// A body without retry state.
     pub(crate) fn pass_through(body: B) -> Self {
         ResponseBody(Kind::PassThrough(body))
     }
 
-    /// No body: the response says it all.
+    /// An empty body, for a Trailers-Only response.
     pub(crate) fn none() -> Self {
         ResponseBody(Kind::Call(PooledCall::none()))
     }
 
-    /// The body of the attempt that the call belongs to.
+    /// The body of the attempt that the call is committed to.
     #[inline]
     pub(crate) fn of(body: B, mut call: PooledCall<B>) -> Self {
         call.set_body(body);
@@ -56,7 +56,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// No body. tonic's interceptors answer with one when they end a call themselves.
+/// An empty body. tonic's interceptors return one when they end a call themselves.
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         ResponseBody::none()
@@ -86,7 +86,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::PassThrough(body) => body.is_end_stream(),
-            // Until the status is known there is something to come.
+            // The body has not ended before its status is known.
             Kind::Call(call) => !call.is_some() && call.body().is_none_or(Body::is_end_stream),
         }
     }
@@ -101,8 +101,8 @@ where
     }
 }
 
-/// A body that is in the box of its call.
-// Apart, so that one of a call that nobody watches is polled as it is without us.
+/// Polls a body that is in the box of its call.
+// Not inlined, so that the pass-through path stays as small as without this layer.
 #[inline(never)]
 fn poll_call<B>(pooled: &mut PooledCall<B>, cx: &mut Context<'_>) -> Polled
 where
@@ -115,7 +115,7 @@ where
     if let Some(too_large) =
         call.response_size_limit.as_ref().and_then(|size_limit| size_limit.found())
     {
-        // What came before it was handed on.
+        // The messages before it have been forwarded.
         let rejected = reject_response(call, too_large);
         return end_call(pooled, rejected);
     }
@@ -123,7 +123,7 @@ where
         let _guard = call.enter_span();
         body.poll_frame(cx)
     };
-    // By reference: a frame is large, and nearly each is handed on as it is.
+    // By reference: frames are large, and nearly all of them are forwarded unchanged.
     let effect = match &polled {
         Poll::Ready(Some(Ok(frame))) => inspect_frame(call, frame),
         Poll::Ready(None) => missing_trailers(call),
@@ -131,13 +131,13 @@ where
         Poll::Pending => std::task::ready!(poll_deadline(call, cx)),
     };
     match effect {
-        // One that always has something would never come to its timer.
+        // A body that is always ready would never get to poll its deadline timer.
         FrameEffect::Continue if !call.check_deadline() => convert(polled),
         FrameEffect::End { code, details } if !call.is_deadline_exceeded() => {
             let number = if code == Code::Ok { 1 } else { call.number };
             let in_headers = call.missing_status_code == Code::Ok;
             match polled {
-                // What is at its end is not polled again, also if trailers are made here.
+                // A body that has ended must not be polled again, even if trailers are generated here.
                 Poll::Ready(None) => pooled.clear(),
                 _ => pooled.drop_state(),
             }
@@ -156,7 +156,7 @@ where
     }
 }
 
-/// Ends the call with a status that was made here.
+/// Ends the call with a locally generated status.
 #[cold]
 fn end_call<B>(call: &mut PooledCall<B>, (code, message): (Code, String)) -> Polled {
     let mut attempts = 0;
@@ -164,19 +164,19 @@ fn end_call<B>(call: &mut PooledCall<B>, (code, message): (Code, String)) -> Pol
         attempts = call.number;
         call.release_request_body();
     }
-    // The body goes with it, which resets the stream.
+    // Dropping the body resets the stream.
     call.clear();
     let trailers = Ended::new(code, message, attempts).into_trailers();
     Poll::Ready(Some(Ok(Frame::trailers(trailers))))
 }
 
-/// What a body is asked for.
+/// Result of polling a body.
 type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-/// The same with an error of any kind.
+/// Converts the error type.
 #[inline]
 fn convert<E: Into<BoxError>>(polled: Poll<Option<Result<Frame<Bytes>, E>>>) -> Polled {
-    // Each case by itself, so that a frame is moved once.
+    // Case by case, so that the frame is moved only once.
     match polled {
         Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
         Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
@@ -189,12 +189,12 @@ fn deadline_status() -> (Code, String) {
     (Code::DeadlineExceeded, "the deadline passed while the response came".to_owned())
 }
 
-/// The status of a call whose request has a message that is too large (G41).
+/// The status of a call whose request contains a message over the size limit (G41).
 pub(crate) fn request_too_large(too_large: TooLarge) -> (Code, String) {
     too_large_text("request", "maxRequestMessageBytes", too_large)
 }
 
-/// The status of a call whose response has one.
+/// The status of a call whose response contains one.
 fn response_too_large(too_large: TooLarge) -> (Code, String) {
     too_large_text("response", "maxResponseMessageBytes", too_large)
 }
@@ -206,18 +206,18 @@ fn too_large_text(what: &str, field: &str, TooLarge { size, limit }: TooLarge) -
     (Code::ResourceExhausted, text)
 }
 
-/// What that which came means for the call.
+/// Effect of a received frame on the call.
 enum FrameEffect {
     Continue,
-    /// So many bytes, and then a message that is too large.
+    /// The frame is valid up to this length; a message over the size limit follows.
     TruncateAt(usize),
-    /// This status, and whether there are details beside it.
+    /// The call ended with this status. `details`: the trailers contain status details.
     End {
         code: Code,
         details: bool,
     },
     TooLarge(TooLarge),
-    /// The connection, or what the application wrote.
+    /// The stream failed: the connection, or the request body.
     Lost,
 }
 
@@ -241,7 +241,7 @@ fn inspect_frame(call: &mut CallState, frame: &Frame<Bytes>) -> FrameEffect {
     }
 }
 
-/// A message that is too large ends the call (G41), unless the deadline has.
+/// Ends the call because of a message over the size limit (G41), unless the deadline has passed.
 #[cold]
 fn reject_response(call: &mut CallState, too_large: TooLarge) -> (Code, String) {
     let (code, text) = response_too_large(too_large);
@@ -249,7 +249,7 @@ fn reject_response(call: &mut CallState, too_large: TooLarge) -> (Code, String) 
     if call.is_deadline_exceeded() { deadline_status() } else { response_too_large(too_large) }
 }
 
-/// A response that just stops: no trailers came.
+/// The response ended without trailers.
 #[cold]
 fn missing_trailers(call: &mut CallState) -> FrameEffect {
     let code = call.missing_status_code;
@@ -258,7 +258,7 @@ fn missing_trailers(call: &mut CallState) -> FrameEffect {
     FrameEffect::End { code, details: false }
 }
 
-/// Gives the application in the trailers the OK that was in the headers, unless they have a status.
+/// Moves the OK status from the headers into the trailers, unless the trailers have a status.
 #[cold]
 fn add_ok_status(polled: Polled) -> Polled {
     let mut trailers = match polled {
@@ -273,7 +273,8 @@ fn add_ok_status(polled: Polled) -> Polled {
     Poll::Ready(Some(Ok(Frame::trailers(trailers))))
 }
 
-/// Writes into a status how many attempts came before (G30), and removes details that do not decode.
+/// Adds the number of previous attempts to a status (G30) and removes status details that are not
+/// valid base64.
 #[cold]
 fn finish_trailers(mut polled: Polled, number: u32) -> Polled {
     if let Poll::Ready(Some(Ok(frame))) = &mut polled
@@ -287,7 +288,7 @@ fn finish_trailers(mut polled: Polled, number: u32) -> Polled {
     polled
 }
 
-/// What follows from what seldom comes.
+/// Result of the slow path.
 enum SlowPath {
     Forward(Frame<Bytes>),
     Fail(BoxError),
@@ -313,16 +314,16 @@ fn slow_path(call: &mut CallState, effect: FrameEffect, polled: Polled) -> SlowP
     SlowPath::End(code, text)
 }
 
-/// Why a response that had begun was lost.
+/// Why a started response stream failed.
 enum StreamError {
-    /// The application wrote a message that is too large.
+    /// The request contained a message over the size limit.
     RequestTooLarge(TooLarge),
     Other(BoxError),
 }
 
 #[cold]
 fn handle_stream_error(call: &mut CallState, error: BoxError) -> StreamError {
-    // A body that fails resets its stream: it is the reason, and not what the connection says.
+    // A request body that fails resets its stream, so its error is the cause, not the reset.
     let failure = call.request_body.as_ref().and_then(|body| body.take_failure());
     let (code, classification) = match &failure {
         Some(failure) => (failure.code(), Classification::from(Directive::Fail)),
@@ -341,7 +342,7 @@ fn handle_stream_error(call: &mut CallState, error: BoxError) -> StreamError {
     }
 }
 
-/// A response that nobody watches was lost. Also then a status is ours, not tonic's.
+/// A pass-through response failed. The status code comes from this layer's mapping, not from tonic.
 #[cold]
 fn pass_through_error(error: BoxError) -> BoxError {
     let (_, code) = transport_error::classify(&*error);
@@ -357,7 +358,7 @@ fn poll_deadline(call: &mut CallState, cx: &mut Context<'_>) -> Poll<FrameEffect
     while running_call.end().is_none() {
         std::task::ready!(running_call.poll_due(cx));
     }
-    // The deadline it was: nothing else is due once a call belongs to an attempt.
+    // After commit the deadline is the only timer of a call.
     Poll::Ready(FrameEffect::End { code: Code::DeadlineExceeded, details: false })
 }
 
@@ -365,7 +366,6 @@ fn poll_deadline(call: &mut CallState, cx: &mut Context<'_>) -> Poll<FrameEffect
 mod tests {
     use super::*;
 
-    /// Red: keep the call's box beside the body instead of the body in the box.
     #[test]
     fn pass_through_body_adds_one_machine_word() {
         assert_eq!(size_of::<ResponseBody<[usize; 2]>>(), 3 * size_of::<usize>());

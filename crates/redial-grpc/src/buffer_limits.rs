@@ -1,16 +1,16 @@
-//! How many bytes all calls of a channel keep for repetition (decision G25).
+//! Limits on the bytes that calls buffer for retries, per call and per channel (decision G25).
 //!
-//! Invariant: `used <= limit` at every instant that any thread can observe, and what was added is
-//! taken off exactly once: by [`Reservation`], when it is released or dropped.
+//! Invariant: `used <= limit` at every instant that any thread can observe. Reserved bytes are
+//! returned exactly once: by [`Reservation`], when it is released or dropped.
 
 use std::sync::Arc;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The bytes that the calls of one channel keep.
+/// The buffer limit that the calls of one channel share.
 #[derive(Debug)]
 pub(crate) struct BufferLimit {
-    /// A count that publishes nothing but itself, so every access is relaxed.
+    /// A counter that publishes no other data, so all accesses are relaxed.
     used: AtomicU64,
     limit: u64,
 }
@@ -20,7 +20,7 @@ impl BufferLimit {
         BufferLimit { used: AtomicU64::new(0), limit }
     }
 
-    /// What is kept now.
+    /// Bytes reserved now.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -28,8 +28,8 @@ impl BufferLimit {
     fn add(&self, bytes: u64) -> bool {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
-            // A plain addition that is taken back when it was too much would refuse others
-            // meanwhile, who fit.
+            // A compare-exchange loop, not `fetch_add` with a rollback: until the rollback, other
+            // calls that fit would be refused.
             let next = used.checked_add(bytes).filter(|next| *next <= self.limit);
             let Some(next) = next else { return false };
             match self.used.compare_exchange_weak(used, next, Ordering::Relaxed, Ordering::Relaxed)
@@ -41,7 +41,7 @@ impl BufferLimit {
     }
 }
 
-/// What one call keeps of its channel's room.
+/// The bytes that one call has reserved.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     buffer_limit: Arc<BufferLimit>,
@@ -50,12 +50,12 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Nothing yet, of at most `limit` bytes.
+    /// An empty reservation of at most `limit` bytes.
     pub(crate) fn new(buffer_limit: Arc<BufferLimit>, limit: u64) -> Self {
         Reservation { buffer_limit, bytes: 0, limit }
     }
 
-    /// Counts so many bytes more, if they fit both limits.
+    /// Reserves more bytes; false if they exceed the limit of the call or of the channel.
     pub(crate) fn add(&mut self, bytes: u64) -> bool {
         let sum = self.bytes.checked_add(bytes).filter(|sum| *sum <= self.limit);
         let Some(sum) = sum.filter(|_| self.buffer_limit.add(bytes)) else { return false };
@@ -63,7 +63,7 @@ impl Reservation {
         true
     }
 
-    /// Counts nothing any more.
+    /// Returns all reserved bytes.
     pub(crate) fn release(&mut self) {
         if self.bytes > 0 {
             self.buffer_limit.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -87,9 +87,9 @@ mod tests {
         let buffer_limit = Arc::new(BufferLimit::new(100));
         let mut call = Reservation::new(buffer_limit.clone(), 60);
         assert!(call.add(60));
-        assert!(!call.add(1), "the call's own limit");
+        assert!(!call.add(1), "limit of the call");
         let mut other = Reservation::new(buffer_limit.clone(), 60);
-        assert!(!other.add(41), "the channel's limit");
+        assert!(!other.add(41), "limit of the channel");
         assert!(other.add(40));
         assert_eq!(buffer_limit.used(), 100);
         call.release();
@@ -110,7 +110,7 @@ mod tests {
         assert!(!other.add(1), "the channel is full");
         assert!(other.add(0));
         drop(other);
-        assert_eq!(buffer_limit.used(), u64::MAX, "who added nothing takes nothing off");
+        assert_eq!(buffer_limit.used(), u64::MAX, "an empty reservation returns nothing");
         drop(call);
         assert_eq!(buffer_limit.used(), 0);
     }

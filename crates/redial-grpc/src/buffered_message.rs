@@ -1,34 +1,34 @@
-//! A message that was there whole when its call began, kept for further attempts.
+//! The message of a unary request, kept for retries.
 //!
-//! The first attempt is sent the application's own bytes. What is kept is a copy of them if they
-//! are few: tonic encodes a message into a buffer of 8 KiB, which a small message would otherwise
-//! hold on to, uncounted, for as long as its call runs.
+//! The first attempt sends the application's own bytes. Small messages are copied: tonic encodes into
+//! a buffer of 8 KiB, which a reference to a small message would keep alive, uncounted, for the
+//! duration of the call.
 
 use bytes::Bytes;
 
 use crate::buffer_limits::Reservation;
 
-/// The largest message that is copied to be kept.
+/// The largest message that is copied rather than shared.
 const COPIED_MAX: usize = 4096;
-/// The most room that stays for the messages of later calls.
+/// The largest capacity that a pooled message keeps for later calls.
 const ROOM_MAX: usize = 256;
 
-/// What is kept of a message, and the room for it.
+/// A buffered message, or an empty buffer.
 #[derive(Debug)]
 pub(crate) struct BufferedMessage {
     copy: Vec<u8>,
-    /// In place of the copy, if it is large; in a box, since few are.
+    /// A large message, shared instead of copied. Boxed, since large messages are rare.
     shared: Option<Box<Bytes>>,
-    /// What counts against the limits; none if nothing is kept.
+    /// The reservation that counts the message; `None` if no message is buffered.
     reservation: Option<Reservation>,
 }
 
 impl BufferedMessage {
-    /// Nothing, and no room.
+    /// No message and no capacity.
     pub(crate) const NONE: BufferedMessage =
         BufferedMessage { copy: Vec::new(), shared: None, reservation: None };
 
-    /// Keeps these bytes, which `reservation` counts.
+    /// Buffers these bytes, which `reservation` counts.
     pub(crate) fn store(&mut self, bytes: &Bytes, reservation: Reservation) {
         debug_assert!(
             self.reservation.is_none() && self.copy.is_empty(),
@@ -43,7 +43,7 @@ impl BufferedMessage {
         self.reservation = Some(reservation);
     }
 
-    /// The message for one more attempt, if it is kept.
+    /// The message for another attempt, if one is buffered.
     pub(crate) fn to_bytes(&self) -> Option<Bytes> {
         self.reservation.as_ref()?;
         Some(match &self.shared {
@@ -52,7 +52,7 @@ impl BufferedMessage {
         })
     }
 
-    /// Nobody needs it any more.
+    /// Frees the message and its reservation.
     #[inline]
     pub(crate) fn clear(&mut self) {
         if self.reservation.take().is_none() {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::buffer_limits::BufferLimit;
 
-    /// A message of so many bytes that is kept, and the meter that counts it.
+    /// A buffered message of `len` bytes, and the limit that counts it.
     fn stored(len: usize) -> (BufferedMessage, Bytes, Arc<BufferLimit>) {
         let buffer_limit = Arc::new(BufferLimit::new(1 << 20));
         let bytes = Bytes::from(vec![7; len]);

@@ -1,12 +1,12 @@
-//! Boxes for the states of calls, the messages that they keep and the bodies of their responses,
-//! used again by later calls of the same thread.
+//! A per-thread pool of boxes that hold the state of a call, its buffered message and its response
+//! body.
 //!
-//! A call's state outlives its future, so it lives in a box; and since many calls begin before the
-//! first of them ends, the allocator's own small caches do not hold that many boxes of this size:
-//! each call would pay for its slow path, which costs more than everything else that this layer
-//! does for a call that succeeds.
+//! The state of a call outlives the response future, so it is boxed. Many calls start before the first
+//! one ends, more than the allocator caches boxes of this size class for. Without the pool each call
+//! would take the allocator's slow path, which costs more than the rest of this layer for a call that
+//! succeeds.
 //!
-//! Invariant: a box in the pool holds nothing but a little room.
+//! Invariant: a pooled box is empty, apart from the capacity of its message buffer.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -18,26 +18,26 @@ use crate::buffer_limits::Reservation;
 use crate::buffered_message::BufferedMessage;
 use crate::call_state::CallState;
 
-/// How many empty boxes a thread keeps: some 30 KiB with the room in them.
+/// Maximum number of pooled boxes per thread: about 30 KiB including message capacity.
 const KEPT_MAX: usize = 64;
 
-/// What a box holds.
+/// Contents of a box.
 struct CallSlot<R> {
     state: Option<CallState>,
     message: BufferedMessage,
-    /// The body of the response, once the call belongs to an attempt.
+    /// The response body, once the call is committed to an attempt.
     body: Option<R>,
 }
 
 impl<R> CallSlot<R> {
     const EMPTY: Self = CallSlot { state: None, message: BufferedMessage::NONE, body: None };
 
-    /// The call has ended, if it had not before.
+    /// Drops the state; a call that has not ended is cancelled.
     #[inline]
     fn drop_state(&mut self) {
-        // To drop none is a call too, and a state has been dropped most times.
+        // Checked first: usually the state is gone, and dropping `None` is still a function call.
         if let Some(state) = self.state.take() {
-            // Gauges show what is held once this call holds nothing more.
+            // The gauges must not include the resources of this call, so they are set after the drop.
             let gauges = state.sets_gauges();
             drop(state);
             if let Some(shared) = gauges {
@@ -48,12 +48,12 @@ impl<R> CallSlot<R> {
 }
 
 thread_local! {
-    // Of any kind of body: a box of another kind than is wanted, which only a thread has that
-    // calls through several kinds of channels, is let go.
+    // Boxes for any response body type. A box of another type is freed; that happens only if one
+    // thread uses channels with different body types.
     static POOL: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A state in a box that goes back into the pool, until it is taken or cleared.
+/// A call in a pooled box. Dropping it returns the box to the pool.
 pub(crate) struct PooledCall<R: 'static>(Option<Box<CallSlot<R>>>);
 
 impl<R> PooledCall<R> {
@@ -66,17 +66,17 @@ impl<R> PooledCall<R> {
         PooledCall(Some(slot))
     }
 
-    /// No state.
+    /// An empty handle without a call.
     pub(crate) const fn none() -> Self {
         PooledCall(None)
     }
 
-    /// Whether there is a state.
+    /// Whether the call has not ended.
     pub(crate) fn is_some(&self) -> bool {
         self.0.as_ref().is_some_and(|slot| slot.state.is_some())
     }
 
-    /// Whether there is one, to which nothing can happen but the outcome of its first attempt.
+    /// Whether the call is still in its first attempt, with no state machine attached.
     #[inline]
     pub(crate) fn is_first(&self) -> bool {
         let state = self.0.as_ref().and_then(|slot| slot.state.as_ref());
@@ -88,7 +88,7 @@ impl<R> PooledCall<R> {
         self.0.as_mut()?.state.as_mut()
     }
 
-    /// The call belongs to an attempt, whose response has this body.
+    /// Stores the response body after commit.
     #[inline]
     pub(crate) fn set_body(&mut self, body: R) {
         if let Some(slot) = &mut self.0 {
@@ -96,20 +96,19 @@ impl<R> PooledCall<R> {
         }
     }
 
-    /// The body of the response.
     #[inline]
     pub(crate) fn body(&self) -> Option<&R> {
         self.0.as_ref()?.body.as_ref()
     }
 
-    /// The same, and the state until the call has ended.
+    /// The response body and, until the call has ended, its state.
     #[inline]
     pub(crate) fn body_and_state(&mut self) -> Option<(&mut R, Option<&mut CallState>)> {
         let slot = self.0.as_mut()?;
         Some((slot.body.as_mut()?, slot.state.as_mut()))
     }
 
-    /// Keeps a message for the call's further attempts.
+    /// Buffers a message for retries.
     #[inline]
     pub(crate) fn store_message(&mut self, bytes: &Bytes, reservation: Reservation) {
         if let Some(slot) = &mut self.0 {
@@ -117,12 +116,12 @@ impl<R> PooledCall<R> {
         }
     }
 
-    /// The message that is kept, for one more attempt.
+    /// The buffered message, for another attempt.
     pub(crate) fn message(&self) -> Option<Bytes> {
         self.0.as_ref()?.message.to_bytes()
     }
 
-    /// The message is needed no more.
+    /// Frees the buffered message.
     #[inline]
     pub(crate) fn drop_message(&mut self) {
         if let Some(slot) = &mut self.0 {
@@ -130,7 +129,7 @@ impl<R> PooledCall<R> {
         }
     }
 
-    /// The call has ended, and of its response there may be more.
+    /// The call has ended, but its response body may not have.
     #[inline]
     pub(crate) fn drop_state(&mut self) {
         if let Some(slot) = &mut self.0 {
@@ -138,13 +137,13 @@ impl<R> PooledCall<R> {
         }
     }
 
-    /// The state, which goes on elsewhere.
+    /// Moves the call out of this handle.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         PooledCall(self.0.take())
     }
 
-    /// The call is over, and so is its response: its box goes back.
+    /// Returns the box: both the call and its response have ended.
     #[inline]
     pub(crate) fn clear(&mut self) {
         drop(self.take());
@@ -169,11 +168,11 @@ impl<R> Drop for PooledCall<R> {
 
 #[inline(never)]
 fn return_to_pool<R: 'static>(mut slot: Box<CallSlot<R>>) {
-    // What these drops do may begin and end other calls: the pool is not borrowed.
+    // These drops may start and end other calls, so the pool must not be borrowed here.
     slot.message.clear();
     slot.drop_state();
     slot.body = None;
-    // A thread that ends may have freed its pool already; then the box is freed too.
+    // The thread may be exiting and have destroyed its pool; then the box is simply freed.
     let _ = POOL.try_with(|pool| {
         if let Ok(mut pool) = pool.try_borrow_mut()
             && pool.len() < KEPT_MAX
@@ -224,7 +223,6 @@ mod tests {
         assert_eq!(boxes(), 1);
         let call = PooledCall::<String>::new(state());
         assert!(std::ptr::eq(slot, call.0.as_deref().unwrap()));
-        // Red: leave out `slot.body = None;` in `return_to_pool`.
         assert_eq!(call.body(), None);
     }
 

@@ -1,5 +1,4 @@
-//! How a call ends that belongs to no attempt: with what its last attempt brought, or with a status
-//! that was made here.
+//! The result of a call that ended before commit: the last attempt's failure or a local status.
 
 use std::time::Duration;
 
@@ -16,20 +15,18 @@ use crate::response_status::{self, Head};
 use crate::transport_error::{self, TransportFailure};
 use crate::{Attempts, BoxError};
 
-/// The result of a call.
 pub(crate) type CallResult<R> = Result<Response<ResponseBody<R>>, BoxError>;
 
-/// How a call ended without a response.
+/// A call that failed without a response.
 pub(crate) enum CallFailure {
-    /// With a status that was made here.
+    /// With a locally generated status.
     Status(Ended),
-    /// With an error that is not of a connection, for the application knows what it means, after so
-    /// many attempts.
+    /// With the application's own error, passed through unchanged, and the number of attempts made.
     Error(BoxError, u32),
 }
 
 impl CallFailure {
-    /// With the error of an attempt's connection, and what it means.
+    /// From the transport error of an attempt and its classification.
     pub(crate) fn from_connection_error(
         error: BoxError,
         failure: TransportFailure,
@@ -58,7 +55,7 @@ impl CallFailure {
     }
 }
 
-/// A failed response, with its report where that is to go.
+/// A failed response, with its report attached as configured.
 pub(crate) fn failed_response<B, R>(
     mut response: Response<ResponseBody<R>>,
     report: Option<(CallReport, CallReports)>,
@@ -74,24 +71,24 @@ pub(crate) fn failed_response<B, R>(
     Ok(response)
 }
 
-/// What an attempt that failed brought, and its number.
+/// A failed attempt.
 pub(crate) struct FailedAttempt {
     pub(crate) number: u32,
     pub(crate) outcome: AttemptFailure,
-    /// Whether it is the server's answer.
+    /// Whether the server answered.
     pub(crate) is_answered: bool,
 }
 
-/// What an attempt that failed brought.
+/// How an attempt failed.
 pub(crate) enum AttemptFailure {
-    /// A response whose headers have a status. Its body is dropped: a stream that is not read would
-    /// stay open.
+    /// With a Trailers-Only response. Its body has been dropped, because an unread stream would stay
+    /// open.
     Response(Response<()>),
     NoResponse(CallFailure),
 }
 
 impl AttemptFailure {
-    /// The message of its status, or the error of its connection.
+    /// The message of its status, or the text of its transport error.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             AttemptFailure::Response(head) => response_status::message(head.headers()),
@@ -109,7 +106,7 @@ impl AttemptFailure {
     }
 }
 
-/// The end of a call that no attempt's outcome ended.
+/// The status of a call that the deadline ended without an outcome.
 pub(crate) fn deadline_exceeded(
     stop_reason: StopReason,
     attempts: u32,
@@ -151,13 +148,13 @@ pub(crate) fn deadline_exceeded(
     ended
 }
 
-/// The failure of an attempt that ran into its own timeout.
+/// The failure of an attempt that exceeded the attempt timeout.
 pub(crate) fn attempt_timed_out(after: Duration, number: u32) -> CallFailure {
     let text = format!("the attempt timed out after {after:?}");
     CallFailure::Status(Ended::new(Code::DeadlineExceeded, text, number))
 }
 
-/// The end of a call whose own body failed.
+/// The failure of a call whose request body failed.
 pub(crate) fn request_body_failed(failure: Failure, attempts: u32) -> CallFailure {
     match failure {
         Failure::TooLarge(too_large) => {
@@ -168,7 +165,7 @@ pub(crate) fn request_body_failed(failure: Failure, attempts: u32) -> CallFailur
     }
 }
 
-/// Tells the application how many attempts came before the one that it hears of (G30).
+/// Adds the number of previous attempts to the response (G30).
 pub(crate) fn with_attempt_count<R>(mut response: Response<R>, number: u32) -> Response<R> {
     if let Some(previous) = previous_attempts_header(number) {
         response.headers_mut().insert(PREVIOUS_ATTEMPTS, previous);

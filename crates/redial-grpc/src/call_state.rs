@@ -1,10 +1,10 @@
-//! One call. It goes from the response's future into the response's body when it belongs to an
-//! attempt.
+//! The state of one call. It moves from the response future to the response body on commit.
 //!
-//! Most calls are never more than a first attempt that succeeds: such a call has no machine
-//! ([`First`]), and gets it when anything else happens.
+//! Fast path: most calls succeed with the first attempt and never need the retry state machine.
+//! [`Phase::FirstAttempt`] is that case; the state machine is created when anything else happens.
 //!
-//! Invariant: nothing is decided here. Every start, delay, cancel and end is the core's.
+//! Invariant: this module decides nothing. The state machine in `redial_core` decides every start,
+//! delay, cancellation and end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::shared::Shared;
 use crate::throttle::Throttle;
 use crate::timeout::{self, TIMEOUT};
 
-/// What a call is begun with.
+/// Parameters of a new call.
 pub(crate) struct CallSetup {
     pub(crate) method: PlanRef,
     pub(crate) shared: Arc<Shared>,
@@ -38,35 +38,34 @@ pub(crate) struct CallSetup {
     pub(crate) params: CallParams,
     pub(crate) wait_for_ready: bool,
     pub(crate) recording: Recording,
-    /// Whether the application may still write.
+    /// Whether the request body may still produce frames.
     pub(crate) body_open: bool,
 }
 
-/// One call.
+/// The state of one call.
 pub(crate) struct CallState {
     phase: Phase,
     method: PlanRef,
     shared: Arc<Shared>,
-    /// What further attempts are made of; it keeps nothing once there can be none.
+    /// Source of retry requests; reset to the default once no further attempt can start.
     head: RequestHead,
     pub(crate) wait_for_ready: bool,
-    /// The number of the attempt that the call belongs to, as the application was told.
+    /// Number of the committed attempt, as reported to the application.
     pub(crate) number: u32,
-    /// The status of a response that ends without one in its trailers: UNKNOWN, or the OK of headers
-    /// that left the stream open.
+    /// Status of a response whose trailers have none: UNKNOWN, or OK if the headers carried it and left
+    /// the stream open.
     pub(crate) missing_status_code: Code,
-    /// The application's body, as long as it may still fail after the call belongs to an attempt.
+    /// The request body, which can still fail after commit.
     pub(crate) request_body: Option<Arc<dyn RequestBodyHandle>>,
-    /// In a box: few configs have such a limit.
+    /// Boxed, since few configs set a response size limit.
     pub(crate) response_size_limit: Option<Box<MessageSizeLimit>>,
 }
 
 enum Phase {
-    /// It has no call log and no observer, and nothing has happened but the start of its first
-    /// attempt.
+    /// Fast path: the first attempt is running, and there is no call log and no observer.
     FirstAttempt {
         first: FirstAttempt,
-        /// When that was; 0 if nothing needs to know.
+        /// Start time; 0 if nothing needs it.
         started_at: Ns,
         used: Option<UsedBackends>,
     },
@@ -116,13 +115,13 @@ impl CallState {
         }
     }
 
-    /// What its layer shares, if gauges are set when the call ends.
+    /// The shared state, if gauges are updated at the end of calls.
     pub(crate) fn sets_gauges(&self) -> Option<Arc<Shared>> {
         self.shared.observers.sets_gauges().then(|| self.shared.clone())
     }
 
-    /// Whether the first attempt is to start. Otherwise the deadline has passed: the machine says
-    /// that the call has ended, which is for the future to hear.
+    /// Whether the first attempt starts. If not, the deadline has already passed, and the future
+    /// reports that on its first poll.
     pub(crate) fn starts_first_attempt(&mut self) -> bool {
         match &mut self.phase {
             Phase::FirstAttempt { .. } => true,
@@ -133,13 +132,13 @@ impl CallState {
         }
     }
 
-    /// Whether nothing can happen but the outcome of the first attempt.
+    /// Whether the call is on the fast path.
     #[inline]
     pub(crate) fn is_first(&self) -> bool {
         matches!(self.phase, Phase::FirstAttempt { .. })
     }
 
-    /// The call with its machine, which begins now if it has not.
+    /// The running call; leaves the fast path if necessary.
     pub(crate) fn running_call(&mut self) -> &mut RunningCall {
         if let Phase::FirstAttempt { first, started_at, used } = &mut self.phase {
             let (throttle, clock) = (throttle(&self.method, &self.shared), self.shared.clock);
@@ -161,7 +160,7 @@ impl CallState {
         }
     }
 
-    /// A message or error as logs may show it, if this call records any.
+    /// The text as logs may show it; `None` if this call records no messages.
     pub(crate) fn loggable(&mut self, text: impl FnOnce() -> Option<String>) -> Option<Box<str>> {
         self.running_call()
             .records_messages()
@@ -170,7 +169,7 @@ impl CallState {
             .and_then(|text| self.shared.message_filter.apply(&text))
     }
 
-    /// Why the call failed, if that is reported, and where the report goes.
+    /// The report of a failed call and its destination; `None` if reports are off.
     pub(crate) fn report(
         &mut self,
         end: End,
@@ -185,7 +184,7 @@ impl CallState {
         self.method.plan()
     }
 
-    /// The request of this attempt.
+    /// The request of a retry or hedge.
     pub(crate) fn request<B>(&mut self, running: Running, body: B) -> Option<Request<B>> {
         let remaining = self.running_call().remaining(running.slot);
         let default_head = self.method.default_head();
@@ -196,8 +195,8 @@ impl CallState {
         Some(request)
     }
 
-    /// Writes into the request of an attempt what remains by now; false if nothing does, and it is
-    /// not sent (P4).
+    /// Sets `grpc-timeout` to the remaining time; false if none is left and the request must not be sent
+    /// (P4).
     pub(crate) fn update_timeout<B>(&mut self, slot: usize, request: &mut Request<B>) -> bool {
         let remaining = self.running_call().remaining_now(slot);
         if let Some(remaining) = remaining {
@@ -206,7 +205,7 @@ impl CallState {
         remaining != Some(Duration::ZERO)
     }
 
-    /// The response of the attempt with this number has begun: the call belongs to it.
+    /// Commits the call to the attempt with this number: its response headers have arrived.
     #[inline]
     pub(crate) fn committed(&mut self, slot: usize, number: u32) {
         match &mut self.phase {
@@ -217,7 +216,7 @@ impl CallState {
         self.head = RequestHead::Default;
     }
 
-    /// The outcome of the attempt that the call belongs to.
+    /// Records the outcome of the committed attempt.
     #[inline]
     pub(crate) fn ended(
         &mut self,
@@ -238,7 +237,7 @@ impl CallState {
         }
     }
 
-    /// Whether the deadline has passed, which ends the call.
+    /// Whether the deadline has passed; if so, it ends the call.
     #[inline]
     pub(crate) fn check_deadline(&mut self) -> bool {
         match &mut self.phase {
@@ -247,27 +246,26 @@ impl CallState {
         }
     }
 
-    /// Whether the deadline ended the call.
     pub(crate) fn is_deadline_exceeded(&self) -> bool {
         matches!(&self.phase, Phase::Running(running_call) if running_call.is_deadline_exceeded())
     }
 
-    /// Counts what the attempt is sent, if somebody wants to know.
+    /// A counter for the request bytes of an attempt, if metrics are enabled.
     pub(crate) fn sent_bytes(&self, attempt: u32) -> SentBytes {
         self.observer().map_or_else(SentBytes::default, |observer| observer.sent_bytes(attempt))
     }
 
-    /// What runs while this is held runs in the call's span.
+    /// Enters the span of the call.
     pub(crate) fn enter_span(&self) -> Option<SpanGuard> {
         self.observer().map(Observer::enter_span)
     }
 
-    /// The same for the span of an attempt.
+    /// Enters the span of an attempt.
     pub(crate) fn enter_attempt_span(&self, attempt: u32) -> Option<SpanGuard> {
         self.observer().map(|observer| observer.enter_attempt_span(attempt))
     }
 
-    /// What is told of the call while it runs, if anything is.
+    /// The observer; `None` on the fast path.
     fn observer(&self) -> Option<&Observer> {
         match &self.phase {
             Phase::FirstAttempt { .. } => None,
@@ -275,15 +273,15 @@ impl CallState {
         }
     }
 
-    /// The response's body brought this.
+    /// Records received response bytes.
     pub(crate) fn received(&mut self, data: &Bytes) {
         if let Phase::Running(running_call) = &mut self.phase {
             running_call.received(data);
         }
     }
 
-    /// Nobody needs what the application still writes. A connection that sends it would keep the
-    /// stream open, whoever dropped the response.
+    /// Releases the request body. Otherwise a connection that still sends it would keep the stream open
+    /// after the response has been dropped.
     pub(crate) fn release_request_body(&mut self) {
         if let Some(body) = self.request_body.take() {
             body.release_body();
@@ -291,7 +289,7 @@ impl CallState {
     }
 }
 
-/// The throttle of a call: its server's, or none where retries are off (G12).
+/// The throttle of the server; none if retries are off (G12).
 fn throttle(method: &PlanRef, shared: &Shared) -> Throttle {
     Throttle((method.retries() != Retries::Off).then(|| shared.server.clone()))
 }
@@ -299,8 +297,8 @@ fn throttle(method: &PlanRef, shared: &Shared) -> Throttle {
 impl Drop for CallState {
     #[inline]
     fn drop(&mut self) {
-        // Dropped before its end: the application cancelled it (P6). What has no machine has
-        // nothing to settle, and no body that anybody still writes.
+        // Dropped before its end: the application cancelled the call (P6). On the fast path there is
+        // nothing to settle, and no request body that is still being written.
         if let Phase::Running(running_call) = &mut self.phase
             && running_call.cancel_if_running()
         {

@@ -1,5 +1,5 @@
-//! What depends on the client's own types: how an attempt's body becomes one that the channel
-//! takes, and how a call that ended here is told to the application.
+//! Client-specific types: how an attempt's body becomes the client's body type, and how a locally
+//! generated status reaches the application.
 
 #[cfg(feature = "tonic")]
 use std::sync::Arc;
@@ -15,50 +15,50 @@ use crate::request_head::{PREVIOUS_ATTEMPTS, previous_attempts_header};
 use crate::response_status::{MESSAGE, STATUS};
 use crate::{BoxError, transport_error};
 
-/// How calls of one kind of client are spoken to. [`Tonic`] is the one for tonic; for another
-/// version of it, or another client, see [`RetryLayer::adapter`](crate::RetryLayer::wrapping).
+/// Adapts the layer to a gRPC client library. [`Tonic`] is the adapter for tonic; for another version
+/// of tonic or another client see [`RetryLayer::adapter`](crate::RetryLayer::adapter).
 pub trait ClientAdapter<B>: Clone {
-    /// The body of an attempt, as the channel takes it.
+    /// Wraps the body of an attempt in the channel's body type.
     fn wrap(&self, body: Replay<B>) -> B;
 
-    /// The result of a call that ended on this side. By default a Trailers-Only response, which
-    /// every client of gRPC understands.
+    /// The result of a call that ended on the client side. By default a Trailers-Only response, which
+    /// every gRPC client understands.
     ///
     /// # Errors
-    /// The error that the client is to see instead.
+    /// The error that the application receives instead.
     fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
         Ok(ended.into_response())
     }
 
-    /// The error with which the application gets a failed response and its report, given the
-    /// response's headers. By default `None`: the response is passed on, with the report among its
-    /// extensions.
+    /// Converts a failed response and its report into an error, given the headers of the response. By
+    /// default `None`: the response is returned with the report in its extensions.
     fn failed_response(&self, headers: &HeaderMap, report: &CallReport) -> Option<BoxError> {
         let (_, _) = (headers, report);
         None
     }
 
-    /// An error that is not of a connection, and is handed on: so many attempts were made. By default
-    /// it is not touched.
+    /// An error from the application's own code, after this number of attempts. Returned unchanged by
+    /// default.
     fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
         let _ = attempts;
         error
     }
 }
 
-/// A call that ended on this side: a deadline, a lost connection, a message that is too large.
+/// A call that ended on the client side, for example by a deadline, a lost connection or a message
+/// over the size limit.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ended {
-    /// The status.
+    /// The status code.
     pub code: Code,
-    /// What happened.
+    /// The status message.
     pub message: String,
-    /// The number of the last attempt, from 1; 0 if none was made.
+    /// Number of attempts, including the first; 0 if none started.
     pub attempts: u32,
-    /// The error behind it, if there is one.
+    /// The underlying error, if any.
     pub source: Option<BoxError>,
-    /// Why there was no further attempt, and what the attempts did; `None` if reports are off.
+    /// Why there was no further attempt, with the history of attempts; `None` if reports are off.
     pub report: Option<CallReport>,
 }
 
@@ -67,13 +67,13 @@ impl Ended {
         Ended { code, message, attempts, source: None, report: None }
     }
 
-    /// With an error behind it, whose whole chain is the message.
+    /// The status for an error; the message contains its whole source chain.
     pub(crate) fn from_error(code: Code, error: BoxError, attempts: u32) -> Self {
         let message = transport_error::chain_text(&*error);
         Ended { code, message, attempts, source: Some(error), report: None }
     }
 
-    /// As a Trailers-Only response, with the report among its extensions.
+    /// A Trailers-Only response with the report in its extensions.
     #[must_use]
     pub fn into_response(mut self) -> Response<()> {
         let mut response = Response::new(());
@@ -86,7 +86,7 @@ impl Ended {
         response
     }
 
-    /// As the trailers of a response that has begun.
+    /// The trailers of a response that has started.
     pub(crate) fn into_trailers(self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(STATUS, HeaderValue::from(u16::from(self.code.number())));
@@ -98,7 +98,7 @@ impl Ended {
     }
 }
 
-/// A message as `grpc-message` carries it: what is not printable ASCII is written in percent.
+/// Percent-encodes a message for `grpc-message`.
 pub(crate) fn encode_message(text: &str) -> HeaderValue {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -107,11 +107,11 @@ pub(crate) fn encode_message(text: &str) -> HeaderValue {
             other => out.push_str(&format!("%{other:02X}")),
         }
     }
-    // Printable ASCII is a header value.
+    // Printable ASCII is always a valid header value.
     HeaderValue::try_from(out).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// Clients of tonic 0.14 (feature `tonic`).
+/// The adapter for clients of tonic 0.14 (feature `tonic`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tonic;
 
@@ -121,10 +121,10 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
         tonic::body::Body::new(body)
     }
 
-    /// An error that holds a [`tonic::Status`], so that the application finds the source too.
+    /// Returns an error with a [`tonic::Status`], so that the application can read its source.
     fn ended(&self, ended: Ended) -> Result<Response<()>, BoxError> {
         let code = tonic::Code::from_i32(i32::from(ended.code.number()));
-        // Whoever made a status meant it so: its message, metadata and details stay (G3).
+        // A status made by another layer keeps its message, metadata and details (G3).
         let own_status =
             ended.source.as_ref().and_then(|source| source.downcast_ref::<tonic::Status>());
         let own_status = own_status.filter(|status| status.code() == code).cloned();
@@ -138,15 +138,15 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
         Err(with_attempt_count(status, ended.attempts))
     }
 
-    /// The [`tonic::Status`] that tonic reads from these headers, with the report as its source.
+    /// The [`tonic::Status`] read from these headers, with the report as its source.
     fn failed_response(&self, headers: &HeaderMap, report: &CallReport) -> Option<BoxError> {
         let mut status = tonic::Status::from_header_map(headers)?;
         status.set_source(Arc::new(report.clone()));
         Some(Box::new(status))
     }
 
-    /// The same error after one attempt; after more, the [`tonic::Status`] that tonic makes of it, so
-    /// that the application finds their number.
+    /// After one attempt the same error. After several, the [`tonic::Status`] that tonic derives from it,
+    /// with the number of attempts in its metadata.
     fn failed(&self, error: BoxError, attempts: u32) -> BoxError {
         if attempts > 1 {
             with_attempt_count(tonic::Status::from_error(error), attempts)
@@ -156,7 +156,7 @@ impl ClientAdapter<tonic::body::Body> for Tonic {
     }
 }
 
-/// A status that says how many attempts came before the last (G30).
+/// Adds the number of previous attempts to the status (G30).
 #[cfg(feature = "tonic")]
 fn with_attempt_count(mut status: tonic::Status, attempts: u32) -> BoxError {
     if attempts > 1 {
@@ -166,7 +166,7 @@ fn with_attempt_count(mut status: tonic::Status, attempts: u32) -> BoxError {
     Box::new(status)
 }
 
-/// The same for the error of a response that had begun, if it is a status.
+/// The same for the error of a started response, if it is a status.
 #[cfg(feature = "tonic")]
 pub(crate) fn error_with_attempt_count(error: BoxError, attempts: u32) -> BoxError {
     match error.downcast::<tonic::Status>() {
@@ -180,7 +180,7 @@ pub(crate) fn error_with_attempt_count(error: BoxError, _attempts: u32) -> BoxEr
     error
 }
 
-/// Any other client: its bodies are made by a function.
+/// An adapter that wraps bodies with a function.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterFn<F>(pub(crate) F);
 

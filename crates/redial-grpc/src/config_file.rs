@@ -1,4 +1,4 @@
-//! A service config in a file.
+//! Reading a service config from a file.
 
 use std::fmt;
 use std::fs::File;
@@ -10,11 +10,11 @@ use redial_service_config::{ClientOptions, Problems, ServiceConfig, TEXT_MAX};
 use crate::{RetryLayer, RetryLayerBuilder};
 
 impl RetryLayer {
-    /// A layer with the service config that this file holds; [`Control::watch_file`] then follows
-    /// the file. Reads it in the calling thread.
+    /// A layer with the service config in this file. [`Control::watch_file`] applies later changes of
+    /// the file. Reads the file on the calling thread.
     ///
     /// # Errors
-    /// The file cannot be read, or everything that is wrong with what it holds.
+    /// The file cannot be read, or its contents are not a valid config; all problems are listed.
     ///
     /// [`Control::watch_file`]: crate::Control::watch_file
     pub fn from_file(path: impl AsRef<Path>) -> Result<RetryLayer, ConfigFileError> {
@@ -23,11 +23,11 @@ impl RetryLayer {
 }
 
 impl RetryLayerBuilder {
-    /// The service config that this file holds. Reads it in the calling thread. Its warnings are for
-    /// the options that were given before.
+    /// Sets the service config from this file. Reads the file on the calling thread. The warnings take
+    /// into account the options that were set before.
     ///
     /// # Errors
-    /// The file cannot be read, or everything that is wrong with what it holds.
+    /// The file cannot be read, or its contents are not a valid config; all problems are listed.
     pub fn config_file(self, path: impl AsRef<Path>) -> Result<Self, ConfigFileError> {
         let path = path.as_ref();
         let config = read(path).and_then(|text| parse(&text, &self.client));
@@ -35,23 +35,22 @@ impl RetryLayerBuilder {
     }
 }
 
-/// Why a file does not give a service config. Its text names the file and all problems.
+/// Why a file does not contain a valid service config. The text names the file and all problems.
 ///
-/// Printed with `{:?}`, as `main` and `unwrap` do it, it is that text and its cause; `{:#?}` has all
-/// fields.
+/// `{:?}`, which `main` and `unwrap` use, prints that text and its cause; `{:#?}` prints all fields.
 pub struct ConfigFileError {
     path: PathBuf,
     problem: FileProblem,
 }
 
 impl ConfigFileError {
-    /// The file.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is wrong with the config, if the file could be read.
+    /// The problems of the config, if the file could be read.
     #[must_use]
     pub const fn problems(&self) -> Option<&Problems> {
         match &self.problem {
@@ -63,7 +62,7 @@ impl ConfigFileError {
         }
     }
 
-    /// Whether there is no such file.
+    /// Whether the file does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(&self.problem, FileProblem::Io(error) if error.kind() == io::ErrorKind::NotFound)
@@ -98,7 +97,7 @@ impl fmt::Debug for ConfigFileError {
                 .field("problem", problem)
                 .finish(),
             FileProblem::Io(cause) => write!(f, "{self}: {cause}"),
-            // What prints it has begun a line of its own, like `Error: `.
+            // The caller has already printed a prefix such as `Error: `, so the list starts on a new line.
             FileProblem::Config(_) => write!(f, "\n{self}"),
             FileProblem::NotAFile | FileProblem::TooLarge | FileProblem::NotUtf8 { .. } => {
                 write!(f, "{self}")
@@ -119,7 +118,7 @@ impl std::error::Error for ConfigFileError {
     }
 }
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum FileProblem {
     Io(io::Error),
@@ -135,15 +134,15 @@ impl FileProblem {
     }
 }
 
-/// What a file holds, as long as that can be a config.
+/// Reads a file of at most `TEXT_MAX` bytes.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileProblem> {
-    // To open a pipe would wait for somebody who writes.
+    // Opening a named pipe would block until a writer opens it.
     if !std::fs::metadata(path).map_err(FileProblem::Io)?.is_file() {
         return Err(FileProblem::NotAFile);
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(FileProblem::Io)?;
-    // One byte more than it may have, so that a larger one is told from one that just fits.
+    // One byte over the limit, to distinguish a file that is too large from one that just fits.
     file.take(TEXT_MAX as u64 + 1).read_to_end(&mut bytes).map_err(FileProblem::Io)?;
     if bytes.len() > TEXT_MAX {
         return Err(FileProblem::TooLarge);
@@ -151,7 +150,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileProblem> {
     Ok(bytes)
 }
 
-/// The config that a file holds, for this client.
+/// Parses the contents of a file, with the client's options.
 pub(crate) fn parse(bytes: &[u8], client: &ClientOptions) -> Result<ServiceConfig, FileProblem> {
     match str::from_utf8(bytes) {
         Ok(text) => ServiceConfig::parse_for(text, client).map_err(FileProblem::Config),

@@ -1,15 +1,14 @@
-//! A config file that is followed while calls run.
+//! Watching a config file and applying its changes at run time.
 //!
-//! What counts is what the file holds, not when it was written: whether it was written in place,
-//! replaced by another, reached through a link that now leads elsewhere, or written twice within the
-//! resolution of the file system's clock makes no difference. So the file is read each time; it is
-//! small ([`TEXT_MAX`]).
+//! Changes are detected by contents, not by modification time. That covers files written in place,
+//! files replaced by a rename, symlinks that point to a new target, and two writes within the
+//! resolution of the file system clock. Each check reads the whole file, which is small ([`TEXT_MAX`]).
 //!
-//! A file that is being written may be seen half. Half a config is not a config, so what is bad is
-//! looked at once more, [`SETTLE`] later, before it is told.
+//! A check may see a file that is only partly written. Therefore an invalid file is checked again after
+//! [`SETTLE`] before the error is reported.
 //!
-//! Invariants: nothing is spawned but the reading itself, which must not hold up an executor; each
-//! state of the file is told once; nothing but a config that was checked whole gets into force.
+//! Invariants: only the blocking read is spawned, so that it cannot block an executor; each state of
+//! the file is reported once; only a config that was validated as a whole takes effect.
 //!
 //! [`TEXT_MAX`]: redial_service_config::TEXT_MAX
 
@@ -26,18 +25,18 @@ use crate::control::Control;
 use crate::shared::Shared;
 use crate::timer::after;
 
-/// The shortest time between two looks at a file; a shorter one becomes this.
+/// The minimum interval between two checks of a file; shorter intervals are raised to it.
 pub const WATCH_MIN: Duration = Duration::from_millis(10);
 
-/// How long a file may be in the middle of being written.
+/// How long an invalid file may be the result of a write in progress.
 const SETTLE: Duration = Duration::from_millis(100);
 
 impl Control {
-    /// Follows a config file: what it holds is put in force now, and again whenever it changes. The
-    /// file is looked at that often; each look reads it.
+    /// Watches a config file: its config takes effect now and again whenever the contents change. The
+    /// file is read once per `every`.
     ///
-    /// Nothing happens until the result is run or asked: spawn [`ConfigWatch::run`], or a loop
-    /// around [`ConfigWatch::changed`] to hear of changes.
+    /// Nothing happens until the result is polled: spawn [`ConfigWatch::run`], or call
+    /// [`ConfigWatch::changed`] in a loop to observe changes.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -53,7 +52,7 @@ impl Control {
     ///     while let Some(change) = watch.changed().await {
     ///         match change {
     ///             Ok(warnings) => warnings.iter().for_each(|warning| eprintln!("{warning}")),
-    ///             Err(error) => eprintln!("the config in force stays: {error:?}"), // and stop_reason
+    ///             Err(error) => eprintln!("the config in force stays: {error:?}"),
     ///         }
     ///     }
     /// });
@@ -72,27 +71,28 @@ impl Control {
     }
 }
 
-/// A config file that is followed; see [`Control::watch_file`]. It does not keep its layer: it ends
-/// when the layer, its services and its controls are gone.
+/// A watched config file; see [`Control::watch_file`]. It holds only a weak reference to its layer: it
+/// ends when the layer, its services and its controls have been dropped.
 ///
 /// # Cancel safety
-/// Dropping it, or a future of its methods, stops following the file. The config in force stays.
+/// Dropping it, or a future of its methods, stops watching the file. The current config stays.
 #[derive(Debug)]
-#[must_use = "a file is followed while somebody asks"]
+#[must_use = "a config file is watched only while this is polled"]
 pub struct ConfigWatch {
     shared: Weak<Shared>,
     path: PathBuf,
     every: Duration,
-    /// What the file held when it was last told of.
+    /// Contents of the file at the last report.
     last_reported: Option<FileContents>,
-    /// When the file is looked at next; the first time at once. It is kept here, since whoever drops
-    /// a future before that would otherwise begin to wait anew each time, and never come to look.
+    /// Time of the next check; `None` for an immediate first check. Kept across futures: if each future
+    /// started a new interval, a caller that drops futures early (as `select!` does) would never reach a
+    /// check.
     due: Option<Instant>,
-    /// The last look found it bad, which is not told before the next one does.
+    /// The last check found an error, which the next check must confirm before it is reported.
     unconfirmed_error: bool,
 }
 
-/// What a file holds: bytes, or an error by its kind.
+/// Contents of a file, or the kind of error; compared to detect changes.
 #[derive(Debug, PartialEq)]
 enum FileContents {
     Bytes(Vec<u8>),
@@ -102,18 +102,17 @@ enum FileContents {
 }
 
 impl ConfigWatch {
-    /// Waits until the file has changed. A config that is right is in force then, and what is legal
-    /// in it and surely not meant is returned; calls under way are left alone. `None`: the layer is
-    /// gone.
+    /// Waits until the contents of the file change. A valid config takes effect, and its warnings are
+    /// returned; running calls are not affected. `None`: the layer has been dropped.
     ///
-    /// The first time it does not wait: what the file holds is put in force.
+    /// The first call does not wait: it applies the current contents.
     ///
     /// # Errors
-    /// The file is missing or cannot be read, or everything that is wrong with what it holds; the
-    /// config in force stays (decision G39). It is told once, and the file is followed further.
+    /// The file is missing, cannot be read or is not a valid config; all problems are listed. The
+    /// current config stays (decision G39). Each error is reported once, and the watch continues.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no change: the next one finds it.
+    /// Dropping the future loses no change: the next call finds it.
     pub async fn changed(&mut self) -> Option<Result<Vec<Problem>, ConfigFileError>> {
         loop {
             if let Some(due) = self.due {
@@ -140,15 +139,15 @@ impl ConfigWatch {
         }
     }
 
-    /// Follows the file until the layer is gone. What is wrong with it is told to `tracing` alone,
-    /// if that feature is on; [`ConfigWatch::changed`] returns it.
+    /// Watches the file until the layer has been dropped. Errors are only logged (feature `tracing`);
+    /// use [`ConfigWatch::changed`] to handle them.
     pub async fn run(mut self) {
         while self.changed().await.is_some() {}
     }
 
-    /// Looks at the file; outer `None`: the layer is gone; inner: nothing new.
+    /// Reads the file. Outer `None`: the layer has been dropped; inner `None`: no change.
     async fn check(&self) -> Option<Option<(FileContents, Result<ServiceConfig, FileProblem>)>> {
-        // Copied, so that nothing holds the layer while the file is read.
+        // Copied, so that the layer is not kept alive while the file is read.
         let client = self.shared.upgrade()?.client;
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || config_file::read(&path)).await;
@@ -172,7 +171,7 @@ impl ConfigWatch {
     }
 }
 
-/// Tells `tracing` of a change.
+/// Logs a change through `tracing`.
 #[cfg(feature = "tracing")]
 fn log_change(path: &Path, change: &Result<Vec<Problem>, ConfigFileError>) {
     let file = path.display();
@@ -181,7 +180,7 @@ fn log_change(path: &Path, change: &Result<Vec<Problem>, ConfigFileError>) {
             tracing::info!(target: "redial", %file, warnings = warnings.len(), "config in force");
         }
         Err(error) => {
-            // One level: what the file is, and then why.
+            // One level of `source`: the error of the file system.
             let cause = std::error::Error::source(error);
             let cause = cause.map(tracing::field::display);
             tracing::warn!(target: "redial", %file, %error, cause, "config refused");

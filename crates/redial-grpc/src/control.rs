@@ -1,4 +1,4 @@
-//! What can be changed and read while calls run: the config, the switch, the statistics.
+//! Run-time control of a layer: config, retry switch and statistics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use redial_service_config::{LoadBalancing, Problem, Problems, Retries, ServiceCo
 use crate::shared::{BackendCounts, Shared};
 use crate::statistics::{MethodCounters, MethodStatistics};
 
-/// What can be changed and read while the calls of a layer run.
+/// Changes and inspects a layer while its calls run.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) shared: Arc<Shared>,
@@ -20,12 +20,12 @@ impl Control {
         Control { shared }
     }
 
-    /// Puts another config in force: calls that begin from now on follow it, those under way are
-    /// left alone. A throttle with the same parameters is kept, another one is as full as it was.
-    /// Returns what is legal in it and surely not meant.
+    /// Replaces the service config: calls that start from now on use it, running calls are not affected.
+    /// A retry throttle with unchanged parameters keeps its tokens, a changed one keeps its fill level.
+    /// Returns warnings about likely mistakes.
     ///
     /// # Errors
-    /// Everything that is wrong with the text; the config in force stays (decision G39).
+    /// All problems of the text; the current config stays (decision G39).
     pub fn set_json(&self, config: &str) -> Result<Vec<Problem>, Problems> {
         let config = ServiceConfig::parse_for(config, &self.shared.client)?;
         let warnings = config.warnings().to_vec();
@@ -33,42 +33,42 @@ impl Control {
         Ok(warnings)
     }
 
-    /// The same with a config that was checked before.
+    /// Replaces the service config by one that is already validated.
     pub fn set_config(&self, config: ServiceConfig) {
         self.shared.set_config(config);
     }
 
-    /// The config in force.
+    /// The current service config.
     #[must_use]
     pub fn config(&self) -> ServiceConfig {
         self.shared.methods.load().config().clone()
     }
 
-    /// Which repetitions are allowed from now on. Calls under way keep what they began with.
+    /// Switches retries. Running calls keep the setting they started with.
     pub fn set_retries(&self, retries: Retries) {
         self.shared.set_retries(retries);
     }
 
-    /// How many bytes all calls keep for repetition now.
+    /// Bytes that all calls currently buffer for retries.
     #[must_use]
     pub fn bytes_kept(&self) -> u64 {
         self.shared.buffer_limit.used()
     }
 
-    /// The tokens that the server's throttle has left; `None` without one.
+    /// Tokens left in the server's retry throttle; `None` without a throttle.
     #[must_use]
     pub fn tokens(&self) -> Option<f64> {
         self.shared.server.tokens()
     }
 
-    /// How many backends the balanced channel has; `None` for a layer around another channel.
+    /// Number of backends of the balanced channel; `None` if the layer wraps another channel.
     #[must_use]
     pub fn backends(&self) -> Option<BackendCounts> {
         self.shared.backends()
     }
 
-    /// The balancer below the layer counts its backends so, for [`backends`](Self::backends) and the
-    /// gauges; `None` once it is gone. What was said first counts.
+    /// Registers the balancer's callback for [`backends`](Self::backends) and the gauges. It returns
+    /// `None` once the balancer has been dropped. Only the first registration counts.
     pub fn count_backends(
         &self,
         count: impl Fn() -> Option<BackendCounts> + Send + Sync + 'static,
@@ -76,14 +76,14 @@ impl Control {
         self.shared.count_backends(count);
     }
 
-    /// What the config in force says about balancing.
+    /// The load balancing setting of the current config.
     #[must_use]
     pub fn load_balancing(&self) -> LoadBalancing {
         self.shared.methods.load().config().load_balancing()
     }
 
-    /// Fills the server's throttle, so that retries are allowed again at once: for an incident that
-    /// is over before enough calls have succeeded. Without a throttle it does nothing.
+    /// Refills the server's retry throttle, so that retries are allowed again at once, for example when
+    /// an incident is over but too few calls have succeeded to refill it. No effect without a throttle.
     ///
     /// ```
     /// # use redial_grpc::RetryLayer;
@@ -96,8 +96,8 @@ impl Control {
         self.shared.server.tokens.refill();
     }
 
-    /// How long the attempts of each hedged method take, when its hedges follow, and whether they
-    /// win; empty without `RetryLayerBuilder::hedge_at`, and before a first attempt has answered.
+    /// Per hedged method: attempt latency, current hedging delay and the share of hedges that win. Empty
+    /// without `RetryLayerBuilder::hedge_at`, and until a first attempt has answered.
     #[must_use]
     pub fn latency_estimates(&self) -> BTreeMap<Box<str>, LatencyEstimate> {
         let all = self.shared.counters.all();
@@ -108,7 +108,7 @@ impl Control {
         all.into_iter().filter_map(read).collect()
     }
 
-    /// What happened so far, by method.
+    /// Statistics by method path.
     #[must_use]
     pub fn statistics(&self) -> BTreeMap<Box<str>, MethodStatistics> {
         let all = self.shared.counters.all();

@@ -1,7 +1,7 @@
-//! The future of a response.
+//! The response future.
 //!
-//! Invariant: a call that nobody watches and that runs against no clock is polled as its one
-//! attempt is, until that has an outcome.
+//! Fast path: a call without retry state, deadline or observer polls its single attempt directly
+//! until that attempt has an outcome.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,16 +20,16 @@ use crate::response_status::{self, Head};
 use crate::{BoxError, transport_error};
 
 pin_project! {
-    /// The future of a response.
+    /// The response future.
     ///
     /// # Cancel safety
-    /// Dropping it cancels every attempt (its stream is reset) and gives back what the call kept.
+    /// Dropping it cancels every attempt (its stream is reset) and frees the buffered request.
     pub struct ResponseFuture<S, B, W, R>
     where
         S: Service<Request<B>>,
         R: 'static,
     {
-        // The first attempt is in here as long as it runs; further ones, which are rare, in boxes.
+        // The first attempt is stored inline; retries and hedges, which are rare, are boxed.
         #[pin]
         first: Option<S::Future>,
         kind: Kind<S, B, W, R>,
@@ -41,9 +41,9 @@ where
     S: Service<Request<B>>,
     R: 'static,
 {
-    /// The first attempt is all there is.
+    /// Pass-through: a single attempt without retry state.
     PassThrough(W),
-    /// It ended before an attempt was made.
+    /// The call failed before an attempt started.
     Ended(Option<Box<CallFailure>>, W),
     Call(PendingCall<S, B, W, R>),
 }
@@ -93,8 +93,8 @@ where
     R::Error: Into<BoxError>,
     W: ClientAdapter<B>,
 {
-    /// Polls a call that somebody watches.
-    // Apart, so that one that nobody watches is polled as it is without us.
+    /// Polls a call that has retry state.
+    // Not inlined, so that the pass-through path stays as small as without this layer.
     #[inline(never)]
     fn poll_call(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult<R>> {
         let mut this = self.project();
@@ -114,7 +114,7 @@ where
                 }
             }
             Kind::Call(call) => call.poll(this.first, cx),
-            // It has nothing but its attempt.
+            // Only the attempt itself can make progress.
             Kind::PassThrough(_) => Poll::Pending,
             Kind::Ended(call_failure, adapter) => match call_failure.take() {
                 Some(call_failure) => Poll::Ready(call_failure.into_result(None, adapter)),
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// The response of a call without retries.
+/// The response of a pass-through call.
 #[inline]
 fn pass_through<R>(response: Response<R>) -> Response<ResponseBody<R>> {
     if response_status::is_plain(&response) {
@@ -134,7 +134,7 @@ fn pass_through<R>(response: Response<R>) -> Response<ResponseBody<R>> {
     }
 }
 
-/// Also without retries an answer that is not gRPC's is the status that it means (decision G6).
+/// A non-gRPC response is converted into the status it stands for, even without retries (decision G6).
 #[cold]
 fn replace_non_grpc<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
     let Head::NotGrpc(code, _) = response_status::head(&response) else {
@@ -144,7 +144,7 @@ fn replace_non_grpc<R>(mut response: Response<R>) -> Response<ResponseBody<R>> {
     response.map(|_| ResponseBody::none())
 }
 
-/// A call without retries lost its connection. Also then a status is ours, not tonic's.
+/// A pass-through call failed. The status code comes from this layer's mapping, not from tonic.
 #[cold]
 fn pass_through_error<B, R>(error: BoxError, adapter: &impl ClientAdapter<B>) -> CallResult<R> {
     let (failure, code) = transport_error::classify(&*error);

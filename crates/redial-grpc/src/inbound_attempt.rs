@@ -1,7 +1,7 @@
-//! What a call that is made while another is served may know of that other one.
+//! The inbound attempt that a server is currently handling, for calls that its handler makes.
 //!
-//! Rule: it is known where the code runs that serves, and nowhere else: within the handler's future and
-//! the stream that it answers with, and in a task that they start only if they hand it on.
+//! The value is task-local: it is available in the handler's future and its response stream. Spawned
+//! tasks do not inherit it; use [`InboundAttempt::scope`] to pass it on.
 
 use std::future::Future;
 
@@ -15,14 +15,14 @@ tokio::task_local! {
     static INBOUND_ATTEMPT: InboundAttempt;
 }
 
-/// The attempt that is being served: depth control.
+/// The inbound attempt that is being handled, used to limit retry amplification.
 ///
-/// Retries multiply. Where each of three services in a row makes three attempts, one request at the
-/// front becomes up to 27 at the back, in the very moment in which the back can bear it least. A client
-/// that is told what it serves can make a single attempt while it serves a retry: whoever sent that
-/// retry is repeating the whole already.
+/// Retries multiply across services. If each of three services in a chain makes three attempts, one
+/// request at the front becomes up to 27 requests at the back, exactly when the back is overloaded. A
+/// client that knows that it is handling a retry can make a single attempt, because the caller above
+/// already retries the whole operation.
 ///
-/// There are two ways to tell it. By hand, for one call:
+/// There are two ways to pass it to the client. Explicitly, for one call:
 /// ```
 /// use redial_grpc::inbound_attempt::InboundAttempt;
 /// use tonic::Request;
@@ -36,44 +36,46 @@ tokio::task_local! {
 /// # incoming.metadata_mut().insert("grpc-previous-rpc-attempts", "1".parse().unwrap());
 /// # assert_eq!(onward(&incoming).extensions().get::<InboundAttempt>().unwrap().previous_attempts(), 1);
 /// ```
-/// Or for every call of a server, with `InboundAttemptLayer` of `redial-grpc-server`: then [`InboundAttempt::current`]
-/// says it wherever the handler runs. A client layer looks at the request's extensions first. It only
-/// looks if it was told to: this is an option of the client.
+/// Or for all calls of a server, with `InboundAttemptLayer` of `redial-grpc-server`: then
+/// [`InboundAttempt::current`] is set wherever the handler runs. A client layer prefers the request's
+/// extensions. It evaluates either one only with [`RetryLayerBuilder::depth_control`].
 ///
-/// It reaches one step: it says nothing of what the sender of the call was serving itself.
+/// The information covers one hop: it does not say what the caller itself was handling.
+///
+/// [`RetryLayerBuilder::depth_control`]: crate::RetryLayerBuilder::depth_control
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InboundAttempt {
     previous_attempts: u32,
 }
 
 impl InboundAttempt {
-    /// What `call` says of itself.
+    /// Reads the inbound attempt from the headers of a request.
     #[must_use]
     pub fn of<H: Headers + ?Sized>(call: &H) -> Self {
         Self { previous_attempts: previous_attempts(call) }
     }
 
-    /// What is being served where this is called: by the innermost `InboundAttemptLayer` of `redial-grpc-server` or
-    /// [`InboundAttempt::scope`]; `None` outside of both.
+    /// The inbound attempt of the current task, set by the innermost `InboundAttemptLayer` of
+    /// `redial-grpc-server` or [`InboundAttempt::scope`]; `None` outside of both.
     #[must_use]
     pub fn current() -> Option<Self> {
         INBOUND_ATTEMPT.try_with(|inbound| *inbound).ok()
     }
 
-    /// How many attempts of the call came before the one that is served.
+    /// Number of attempts of the call before this one.
     #[must_use]
     pub fn previous_attempts(self) -> u32 {
         self.previous_attempts
     }
 
-    /// Whether a retry or a hedge is served, and not a first attempt.
+    /// Whether this is a retry or hedge rather than a first attempt.
     #[must_use]
     pub fn is_repetition(self) -> bool {
         self.previous_attempts > 0
     }
 
-    /// The same future, within which [`InboundAttempt::current`] is this one: for a task that a handler starts,
-    /// which would know of nothing otherwise.
+    /// Runs a future with [`InboundAttempt::current`] set to this value, for a task that a handler
+    /// spawns: spawned tasks do not inherit it.
     ///
     /// ```
     /// # use redial_grpc::inbound_attempt::InboundAttempt;
@@ -88,7 +90,7 @@ impl InboundAttempt {
         INBOUND_ATTEMPT.scope(self, future)
     }
 
-    /// The same for one call of a function.
+    /// Runs a function with [`InboundAttempt::current`] set to this value.
     pub fn within<T>(self, run: impl FnOnce() -> T) -> T {
         INBOUND_ATTEMPT.sync_scope(self, run)
     }
@@ -96,7 +98,7 @@ impl InboundAttempt {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the innermost scope counts, and nothing is left behind when it ends.
+    //! The innermost scope takes precedence, and the outer value is restored when it ends.
 
     use http::HeaderMap;
 

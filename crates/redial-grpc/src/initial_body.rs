@@ -1,4 +1,4 @@
-//! What is there of the application's body when its call begins.
+//! The part of the request body that is available when the call starts.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -10,16 +10,16 @@ use crate::BoxError;
 use crate::message_size::MessageSizeLimit;
 use crate::replay_buffer::{EMPTY_FRAMES_MAX, Failure};
 
-/// What is there of a body.
+/// The part of the request body that is available when the call starts.
 pub(crate) enum InitialBody {
-    /// All of it: a unary call is one piece of bytes, and needs no tape.
+    /// The complete body. A unary request is one frame and needs no replay buffer.
     Complete(Bytes),
-    /// The first frames of what the application writes.
+    /// The first frames of a streaming body.
     Partial([Option<Bytes>; 2]),
 }
 
 impl InitialBody {
-    /// How many bytes there are.
+    /// Number of bytes available.
     pub(crate) fn len(&self) -> usize {
         match self {
             InitialBody::Complete(bytes) => bytes.len(),
@@ -27,9 +27,9 @@ impl InitialBody {
         }
     }
 
-    /// Reads what is there of a body: two frames at the most, of which the second is its end if it
-    /// is that of a unary call. More would take from the application what nobody asked for. Where
-    /// there is nothing yet nobody is woken for it: the attempt that needs it asks again.
+    /// Reads up to two frames: for a unary request the second poll finds the end of the body. Reading
+    /// more would defeat backpressure. If nothing is available yet, no waker is registered: the attempt
+    /// that needs the frame polls again.
     pub(crate) fn read<B>(
         body: &mut B,
         size_limit: &mut Option<MessageSizeLimit>,
@@ -40,8 +40,8 @@ impl InitialBody {
     {
         let mut cx = Context::from_waker(Waker::noop());
         let mut first = None;
-        // A frame that says nothing is passed over, and so is not more than a few of them: others want a
-        // turn, too.
+        // Empty frames are skipped, but only a limited number of them, so that a body which is always
+        // ready cannot starve other tasks.
         for _ in 0..EMPTY_FRAMES_MAX {
             let frame = match Pin::new(&mut *body).poll_frame(&mut cx) {
                 Poll::Ready(Some(Ok(frame))) => frame,
@@ -49,7 +49,7 @@ impl InitialBody {
                 Poll::Ready(None) => return Ok(InitialBody::Complete(first.unwrap_or_default())),
                 Poll::Pending => return Ok(InitialBody::Partial([first, None])),
             };
-            // A request of gRPC has no trailers, and an empty frame says nothing.
+            // gRPC requests have no trailers, and empty frames carry nothing.
             let Ok(bytes) = frame.into_data() else { continue };
             if let Some(Err(large)) = size_limit.as_mut().map(|size_limit| size_limit.check(&bytes))
             {

@@ -1,4 +1,4 @@
-//! The layer and its options.
+//! The layer and its builder.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::report::{CallReports, MessageFilter};
 use crate::service::RetryService;
 use crate::shared::Shared;
 
-/// gRPC's retry and hedging around a channel.
+/// gRPC retries and hedging as a tower layer around a channel.
 ///
 /// ```
 /// use redial_grpc::RetryLayer;
@@ -41,8 +41,8 @@ use crate::shared::Shared;
 /// # }
 /// ```
 ///
-/// Its clones, and the services that it makes, share one config, one buffer limit, one throttle and
-/// one set of statistics: [`RetryLayer::control`] leads to them.
+/// Clones of the layer and the services it creates share one config, one buffer limit, one retry
+/// throttle and one set of statistics; [`RetryLayer::control`] gives access to them.
 #[derive(Clone, Debug)]
 pub struct RetryLayer<W = Tonic> {
     shared: Arc<Shared>,
@@ -50,26 +50,27 @@ pub struct RetryLayer<W = Tonic> {
 }
 
 impl RetryLayer {
-    /// A layer with this service config, checked. What is legal in it and surely not meant is found
-    /// with [`Control::config`].
+    /// A layer with this service config. The config's warnings about likely mistakes are available
+    /// through [`Control::config`].
     ///
     /// # Errors
-    /// Everything that is wrong with the config, with places.
+    /// All problems of the config, with line and column.
     pub fn from_json(config: &str) -> Result<RetryLayer, Problems> {
         Ok(RetryLayer::builder().config(ServiceConfig::parse(config)?).build())
     }
 
-    /// A layer of your own making; without a config only transparent retries happen.
+    /// Builds a layer with options. Without a config only transparent retries happen.
     pub fn builder() -> RetryLayerBuilder {
         RetryLayerBuilder::default()
     }
 }
 
 impl<W> RetryLayer<W> {
-    /// For a client of another kind: says how an attempt's body becomes one that its channel takes.
+    /// Adapts the layer to another client library: `wrap` converts the body of an attempt into the
+    /// channel's body type.
     ///
-    /// For another version of tonic that is `RetryLayer::adapter(tonic::body::Body::new)`; a call
-    /// that ends on this side is then told by a Trailers-Only response.
+    /// For another version of tonic: `RetryLayer::adapter(tonic::body::Body::new)`. A call that ends on
+    /// the client side then returns a Trailers-Only response.
     pub fn adapter<B, F>(self, wrap: F) -> RetryLayer<AdapterFn<F>>
     where
         F: Fn(Replay<B>) -> B + Clone,
@@ -77,7 +78,7 @@ impl<W> RetryLayer<W> {
         RetryLayer { shared: self.shared, adapter: AdapterFn(wrap) }
     }
 
-    /// What can be changed and read while calls run.
+    /// Changes and inspects the layer while calls run.
     #[must_use]
     pub fn control(&self) -> Control {
         Control::new(self.shared.clone())
@@ -92,8 +93,7 @@ impl<S: Clone, W: Clone> Layer<S> for RetryLayer<W> {
     }
 }
 
-/// A [`RetryLayer`] that is being written. Options have the names of A6 where it
-/// has some.
+/// Builds a [`RetryLayer`]. Options have the names that A6 gives them, where it names them.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RetryLayerBuilder {
@@ -109,13 +109,13 @@ pub struct RetryLayerBuilder {
 }
 
 impl RetryLayerBuilder {
-    /// The service config.
+    /// Sets the service config.
     pub fn config(mut self, config: ServiceConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// The service config as text, checked for the options that were said before it:
+    /// Parses and sets the service config. Set client options first: the validation depends on them.
     ///
     /// ```
     /// # use redial_grpc::RetryLayer;
@@ -133,75 +133,75 @@ impl RetryLayerBuilder {
     /// ```
     ///
     /// # Errors
-    /// Everything that is wrong with the config, with places.
+    /// All problems of the config, with line and column.
     pub fn config_json(self, config: &str) -> Result<Self, Problems> {
         let config = ServiceConfig::parse_for(config, &self.client)?;
         Ok(self.config(config))
     }
 
-    /// Everything that a client says beside the config.
+    /// Replaces all client options, that is all settings that are not in the service config.
     pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
 
-    /// The name of the server: all layers of the process with the same name share one throttle
-    /// (decision G15). Without a name the layer is, with its clones, a server of its own.
-    /// Metrics and spans have it as `grpc.target`: for those it is best the target's URI.
+    /// Names the server. All layers of the process with the same name share one retry throttle (decision
+    /// G15); a layer without a name shares its throttle only with its clones. Metrics and spans have the
+    /// name as `grpc.target`, so the URI of the target is a good choice.
     pub fn for_server(mut self, name: impl Into<Box<str>>) -> Self {
         self.server = Some(name.into());
         self
     }
 
-    /// The most attempts of a call, whatever the config says; 5 by default.
+    /// Caps the attempts of a call, whatever the config says; 5 by default.
     ///
     /// # Panics
-    /// The cap is 0: a call makes at least one attempt.
+    /// If the cap is 0: a call makes at least one attempt.
     pub const fn attempts_cap(mut self, attempts: u32) -> Self {
         assert!(attempts > 0, "a call makes at least one attempt");
         self.client.attempts_cap = attempts;
         self
     }
 
-    /// The randomness in a delay; full by default, as A6 has it.
+    /// The jitter of backoff delays; full jitter by default, as in A6.
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.client.jitter = jitter;
         self
     }
 
-    /// What happens when the next retry cannot start before the deadline; by default the call waits
-    /// and ends at its deadline.
+    /// Behaviour when the next retry cannot start before the deadline. By default the call waits and ends
+    /// at its deadline.
     pub const fn deadline_action(mut self, deadline_action: DeadlineAction) -> Self {
         self.client.deadline_action = deadline_action;
         self
     }
 
-    /// How many bytes one call may keep for a repetition; 1 MiB by default.
+    /// Maximum number of bytes that one call may buffer for retries; 1 MiB by default.
     pub const fn per_rpc_buffer_limit_in_bytes(mut self, bytes: u64) -> Self {
         self.client.per_rpc_buffer_limit_in_bytes = bytes;
         self
     }
 
-    /// How many bytes all calls of the channel may keep; 16 MiB by default.
+    /// Maximum number of bytes that all calls of the channel may buffer for retries; 16 MiB by default.
     pub const fn retry_buffer_size_in_bytes(mut self, bytes: u64) -> Self {
         self.client.retry_buffer_size_in_bytes = bytes;
         self
     }
 
-    /// Which repetitions are allowed; all by default. [`Control::set_retries`] changes it later.
+    /// Which retries are allowed; all by default. [`Control::set_retries`] changes it at run time.
     pub const fn retries(mut self, retries: Retries) -> Self {
         self.client.retries = retries;
         self
     }
 
-    /// The longest delay that a server may ask for; a longer one becomes this.
+    /// Caps the delay that a server can request by pushback; longer delays are reduced to it.
     pub const fn pushback_max(mut self, most: std::time::Duration) -> Self {
         self.client.pushback_max = Some(most);
         self
     }
 
-    /// The timeout of each attempt, whatever its method; none by default. A call's own
-    /// ([`CallOptions::attempt_timeout`](crate::CallOptions::attempt_timeout)) replaces it.
+    /// The timeout of each attempt, for all methods; none by default.
+    /// [`CallOptions::attempt_timeout`](crate::CallOptions::attempt_timeout) overrides it for one call.
     ///
     /// ```
     /// use std::time::Duration;
@@ -216,18 +216,18 @@ impl RetryLayerBuilder {
         self
     }
 
-    /// A call that is made while a retry is being served does not retry itself, so that the retries
-    /// of several layers of services do not multiply. Off by default; see
-    /// `inbound_attempt::InboundAttempt` (feature `tonic`).
+    /// Disables retries for calls that are made while handling an inbound retry, so that the retries of
+    /// chained services do not multiply. Off by default; see `inbound_attempt::InboundAttempt` (feature
+    /// `tonic`).
     pub const fn depth_control(mut self) -> Self {
         self.depth = true;
         self
     }
 
-    /// Every attempt carries the backends that its call has used ([`UsedBackends`]), so that a
-    /// balancer below can send it elsewhere; with retries disabled there is no other attempt, and it
-    /// carries none. Off by default, since it is an allocation for each call; the balanced channel
-    /// (crate `redial-grpc-balance`) switches it on.
+    /// Adds the backends that a call has used ([`UsedBackends`]) to each request, so that a balancer
+    /// below can pick another one. With retries disabled there is one attempt, so there is no backend to
+    /// exclude and nothing is added. Off by default, because it allocates per call; the balanced channel
+    /// (crate `redial-grpc-balance`) enables it.
     ///
     /// [`UsedBackends`]: crate::UsedBackends
     pub const fn distinct_backends(mut self) -> Self {
@@ -235,9 +235,9 @@ impl RetryLayerBuilder {
         self
     }
 
-    /// Hedges follow the latency of their method, in place of the `hedgingDelay` of its config, and
-    /// stop where they do not win. Off by default; only methods with a `hedgingPolicy` are hedged,
-    /// with this or without. [`Control::latency_estimates`] says where it stands.
+    /// Derives the hedging delay from the measured latency of the method instead of the config's
+    /// `hedgingDelay`, and stops hedging where hedges do not win. Off by default. It applies only to
+    /// methods with a `hedgingPolicy`. [`Control::latency_estimates`] shows the current values.
     ///
     /// ```
     /// use std::time::Duration;
@@ -257,9 +257,9 @@ impl RetryLayerBuilder {
 
     /// Where the [`CallReport`] of a failed call goes: by default into the `source` of its status.
     ///
-    /// Use [`CallReports::ResponseExtension`] where a layer around this one reads failed responses
-    /// (their HTTP headers, `grpc-status` among them): by default it gets an error in place of a
-    /// failed response.
+    /// Use [`CallReports::ResponseExtension`] if a layer around this one reads the headers of failed
+    /// responses, such as `grpc-status`: by default that layer receives an error instead of a failed
+    /// response.
     ///
     /// ```
     /// use redial_grpc::{CallReports, RetryLayer};
@@ -273,9 +273,9 @@ impl RetryLayerBuilder {
         self
     }
 
-    /// Passes each message and error through this function before it goes into a call report, a call
-    /// log or a log line. The status that the application gets is not changed, and neither are spans
-    /// and events of the layers below. It runs in the task of the call, which a panic in it ends.
+    /// Applies this function to each message and error text before it goes into a call report, a call
+    /// log or a log line. The status returned to the application is unchanged, as are spans and events of
+    /// the layers below. The function runs in the task of the call, so a panic in it ends that task.
     ///
     /// ```
     /// use redial_grpc::RetryLayer;
@@ -292,19 +292,19 @@ impl RetryLayerBuilder {
         self
     }
 
-    /// The name of the server, if it has one.
+    /// Name of the server, if set.
     #[must_use]
     pub fn server_name(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Everything that the client says beside the config.
+    /// The current client options.
     #[must_use]
     pub const fn current_client_options(&self) -> &ClientOptions {
         &self.client
     }
 
-    /// The layer.
+    /// Builds the layer.
     #[must_use]
     pub fn build(self) -> RetryLayer {
         #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
@@ -315,7 +315,7 @@ impl RetryLayerBuilder {
         RetryLayer { shared, adapter: Tonic }
     }
 
-    /// What is legal in the config and surely not meant.
+    /// Warnings about likely mistakes in the config.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         self.config.warnings()

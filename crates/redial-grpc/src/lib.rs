@@ -1,7 +1,7 @@
-//! gRPC's retry and hedging (A6) as a layer around a tonic channel, or any gRPC service over HTTP/2.
+//! gRPC retries and hedging (gRFC A6) as a tower layer for tonic channels and other gRPC clients.
 //!
-//! A tonic client has no retries, no hedging and no service config. With this layer it has all of
-//! them, and nothing else changes:
+//! A tonic client has no retries, no hedging and no service config. This layer adds all three; the
+//! generated client stays as it is:
 //!
 //! ```
 //! # #[cfg(feature = "tonic")]
@@ -28,25 +28,25 @@
 //! # #[cfg(not(feature = "tonic"))] fn main() {}
 //! ```
 //!
-//! The [guide] goes from here to a policy for production: which methods, codes and numbers, what
-//! servers have to do, what to watch. A client and a server at work:
+//! The [guide] leads from here to a policy for production: which methods and status codes to retry,
+//! which numbers to choose, what servers must do, and what to monitor. A working client and server:
 //! `cargo run -p redial-grpc --example retries`.
 //!
-//! | what | where | more |
+//! | topic | items | more |
 //! | --- | --- | --- |
 //! | the layer and its options | [`RetryLayer`], [`RetryLayerBuilder`] | [guide][options] |
-//! | policies by method, every problem of a config at once | [`ServiceConfig`], [`Problems`] | [guide][config] |
-//! | one deadline for all attempts, waits and the response | `Request::set_timeout` of tonic, `timeout` of a config; never `Endpoint::timeout` | [guide][deadlines] |
-//! | what one call says for itself | [`CallOptions`] | [guide][call] |
-//! | why a call failed, and what each attempt did | [`CallReport`], [`CallReports`] | [guide][fails] |
-//! | what happened to one call, and why | [`SharedCallLog`], [`Attempts`] | [guide][diary] |
-//! | another config, a config file, a switch for retries, while calls run | [`Control`], [`ConfigWatch`] | [guide][runs] |
-//! | addresses and service config by DNS | crate `redial-grpc-dns` | [guide][dns] |
-//! | hedges that follow the latency of their method | [`HedgeAt`], [`RetryLayerBuilder::hedge_at`] | [guide][latency] |
-//! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][tells] |
-//! | streams and what is kept of them | [`Replay`] | [guide][streams] |
-//! | several backends: retries and hedges go elsewhere | crate `redial-grpc-balance`, [`UsedBackends`] | [guide][backends] |
-//! | for servers: previous attempts, pushback, held headers, deadlines, depth | crate `redial-grpc-server` | [guide][servers] |
+//! | policies by method; a config error lists every problem | [`ServiceConfig`], [`Problems`] | [guide][config] |
+//! | one deadline for all attempts, delays and the response | `Request::set_timeout` of tonic, `timeout` in the config; never `Endpoint::timeout` | [guide][deadlines] |
+//! | options of a single call | [`CallOptions`] | [guide][call] |
+//! | why a call failed, with the outcome of each attempt | [`CallReport`], [`CallReports`] | [guide][fails] |
+//! | event log of a single call | [`SharedCallLog`], [`Attempts`] | [guide][log] |
+//! | changing the config or switching retries off at run time | [`Control`], [`ConfigWatch`] | [guide][runtime] |
+//! | addresses and service config from DNS | crate `redial-grpc-dns` | [guide][dns] |
+//! | hedging at a latency quantile of the method | [`HedgeAt`], [`RetryLayerBuilder::hedge_at`] | [guide][latency] |
+//! | statistics, metrics, spans | [`Control::statistics`], features `metrics`, `opentelemetry`, `tracing` | below, [guide][metrics] |
+//! | streaming requests and their replay buffer | [`Replay`] | [guide][streams] |
+//! | load balancing: retries and hedges use another backend | crate `redial-grpc-balance`, [`UsedBackends`] | [guide][backends] |
+//! | servers: previous attempts, pushback, held headers, deadlines, retry depth | crate `redial-grpc-server` | [guide][servers] |
 //! | other versions of tonic, other clients | [`RetryLayer::adapter`], [`ClientAdapter`] | |
 //!
 //! | feature | what it adds |
@@ -55,8 +55,8 @@
 //! | `metrics`, `opentelemetry` | metrics, for the crates `metrics` 0.24 and `opentelemetry` 0.33 |
 //! | `tracing` | spans of calls and attempts |
 //!
-//! `decision G15` and the like name entries of [`docs/decisions.md`][decisions]: what A6 leaves open, how
-//! it is decided, and which test shows it.
+//! References such as `decision G15` name entries of [`docs/decisions.md`][decisions]: a question that
+//! A6 leaves open, our decision, and the test that proves it.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc/getting-started.md
@@ -65,39 +65,39 @@
 //! [deadlines]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#deadlines
 //! [call]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#options-for-one-call
 //! [fails]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#why-did-a-call-fail
-//! [diary]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#call-logs
-//! [runs]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#changing-the-config-at-run-time
+//! [log]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#call-logs
+//! [runtime]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#changing-the-config-at-run-time
 //! [dns]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#service-config-through-dns
 //! [latency]: https://github.com/redial-rs/redial/blob/main/docs/grpc/policies.md#hedging-at-a-latency-quantile
-//! [tells]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#metrics
+//! [metrics]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#metrics
 //! [backends]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 //! [streams]: https://github.com/redial-rs/redial/blob/main/docs/grpc/reference.md#request-buffering-and-replay
 //! [servers]: https://github.com/redial-rs/redial/blob/main/docs/grpc/servers.md
 //!
-//! # What is told of calls
+//! # Observability
 //!
-//! - [`Control::statistics`] has what A6 and the decisions count, always.
-//! - Feature `metrics`: `RetryLayerBuilder::metrics` tells the facade of that name. Feature
-//!   `opentelemetry`: `RetryLayerBuilder::buffer_limit` tells a meter. `Metric` lists the metrics, which
-//!   have the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. Either way a call with retries disabled
-//!   is watched too, and then is not left as untouched as it is otherwise.
-//! - Feature `tracing`: a span `grpc.call` for each call and below it one `grpc.attempt` for each
-//!   attempt, at INFO under the target `redial::grpc`. What is below the layer runs in the span of
-//!   its attempt, the response's body in that of the call. In each call's span are the events that
-//!   every call of `redial` has, under the target `redial` (see [`redial::trace`]), and for a config
-//!   file that is watched `config in force` (INFO) and `config refused` (WARN). A balanced channel has
-//!   events of its own under `redial::grpc`: `backends changed` (INFO), `backend avoided`,
-//!   `name not resolved`, `config refused` and `config has warnings` (WARN).
+//! - [`Control::statistics`] always counts retries, hedges, throttled calls and full buffers.
+//! - Feature `metrics`: `RetryLayerBuilder::metrics` reports to the `metrics` facade. Feature
+//!   `opentelemetry`: `RetryLayerBuilder::meter` reports to an OpenTelemetry meter. `Metric` lists the
+//!   metrics, with the names, units and labels of gRPC's A66 and A96; `Gauge` lists the gauges. With
+//!   either one, calls with retries disabled are measured too and do not take the pass-through path.
+//! - Feature `tracing`: one span `grpc.call` per call and, below it, one span `grpc.attempt` per
+//!   attempt, at INFO under the target `redial::grpc`. Services below the layer run in the span of the
+//!   attempt, the response body in the span of the call. The span of a call contains the events of
+//!   every `redial` call under the target `redial` (see [`redial::trace`]). A watched config file emits
+//!   `config in force` (INFO) and `config refused` (WARN). A balanced channel emits its own events
+//!   under `redial::grpc`: `backends changed` (INFO), `backend avoided`, `name not resolved`,
+//!   `config refused` and `config has warnings` (WARN).
 //!
 //! | span | fields | at its end |
 //! | --- | --- | --- |
-//! | `grpc.call` | `otel.name` (`SentBytes.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `why`, `attempts` |
+//! | `grpc.call` | `otel.name` (`Sent.pkg.Service.Method`), `rpc.system.name`, `rpc.method`, `grpc.target` | `rpc.response.status_code`, `otel.status_code`, `why`, `attempts` |
 //! | `grpc.attempt` | `otel.name` (`Attempt.pkg.Service.Method`), `otel.kind`, `rpc.system.name`, `rpc.method`, `previous-rpc-attempts`, `transparent-retry` | `rpc.response.status_code`, `otel.status_code` |
 //!
-//! Spans in `tracing` have fixed names; those that gRPC gives them (A45) are in `otel.name`, which
-//! exporters to OpenTelemetry take for the name. `otel.status_code` is `ERROR` unless the status is
-//! OK or CANCELLED: what this side cancelled has not failed. Without the features, or a subscriber,
-//! no clock is read and nothing is allocated for it.
+//! Span names in `tracing` are fixed at compile time, so the names of gRPC's A45 are in `otel.name`,
+//! which OpenTelemetry exporters use as the span name. `otel.status_code` is `ERROR` unless the status
+//! is OK or CANCELLED: an attempt that the client cancelled is not an error. When the features are off
+//! or no subscriber is installed, the layer reads no clock and allocates nothing for observability.
 
 mod attempt;
 mod backends;
@@ -167,7 +167,7 @@ pub use shared::BackendCounts;
 pub use statistics::MethodStatistics;
 pub use unreachable::Unreachable;
 
-/// How many attempts a call took, the first included: in the extensions of a response that was not
-/// the first attempt's.
+/// Number of attempts of a call, including the first. Present in the extensions of a response unless
+/// the first attempt produced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts(pub u32);

@@ -1,37 +1,37 @@
-//! The sizes of messages in a stream of bytes: each has a prefix of five bytes, a flag and a length.
+//! Message sizes in a gRPC byte stream. Each message has a five-byte prefix: a flag and a length.
 //!
-//! Frames of a body and messages of a call have nothing to do with each other: one frame may hold
-//! several messages, or a part of one.
+//! HTTP frames and gRPC messages are independent: one frame may contain several messages, or a part of
+//! one.
 
-/// A message is larger than it may be (decision G41).
+/// A message exceeds the size limit (decision G41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge {
-    /// How large it is, without its prefix.
+    /// Size of the message without its prefix.
     pub(crate) size: u32,
-    /// How large it may be.
+
     pub(crate) limit: u32,
 }
 
-/// Reads the prefixes of a stream, and nothing else of it.
+/// Parses the message prefixes of a stream and skips the payload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Framing {
-    /// How much of the payload is still to come.
+    /// Payload bytes still to come.
     payload: u32,
-    /// What there is of the next prefix.
+    /// The part of the next prefix that has arrived.
     prefix: [u8; 5],
     have: usize,
 }
 
 impl Framing {
-    /// How many of the next bytes of the stream are payload, not prefix.
+    /// Number of payload bytes among the next bytes of the stream.
     #[cfg(any(test, feature = "metrics", feature = "opentelemetry"))]
     pub(crate) fn payload(&mut self, bytes: &[u8]) -> u64 {
         self.scan(bytes, |_, _| Ok::<_, std::convert::Infallible>(()))
             .unwrap_or_else(|it| match it {})
     }
 
-    /// Looks at the next bytes of the stream, says the size of each message that begins in them and
-    /// how many of them come before it, and returns how many are payload.
+    /// Scans the next bytes of the stream. Calls `begins` for each message that starts in them, with its
+    /// size and the number of bytes before it; returns the number of payload bytes.
     fn scan<E>(
         &mut self,
         mut bytes: &[u8],
@@ -42,7 +42,7 @@ impl Framing {
         while !bytes.is_empty() {
             if self.payload > 0 {
                 let skip = bytes.len().min(self.payload as usize);
-                // `skip` is at most `payload`.
+                // The cast is lossless: `skip` is at most `payload`.
                 self.payload -= skip as u32;
                 payload += skip as u64;
                 bytes = &bytes[skip..];
@@ -56,7 +56,7 @@ impl Framing {
                 self.have = 0;
                 let [_flag, length @ ..] = self.prefix;
                 let size = u32::from_be_bytes(length);
-                // A prefix that began in what was looked at before has nothing before it here.
+                // A prefix that started in an earlier chunk has no bytes before it in this one.
                 begins(size, (all - bytes.len()).saturating_sub(5))?;
                 self.payload = size;
             }
@@ -65,12 +65,12 @@ impl Framing {
     }
 }
 
-/// Looks whether every message of a stream is small enough.
+/// Enforces a message size limit on a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageSizeLimit {
     limit: u32,
     framing: Framing,
-    /// A message that was found to be too large behind others.
+    /// A violation found behind valid bytes, which are forwarded first.
     found: Option<TooLarge>,
 }
 
@@ -79,15 +79,15 @@ impl MessageSizeLimit {
         MessageSizeLimit { limit, framing: Framing::default(), found: None }
     }
 
-    /// Looks at the next bytes of the stream.
+    /// Scans the next bytes of the stream.
     pub(crate) fn check(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
         let limit = self.limit;
         let fits = |size, _| if size > limit { Err(TooLarge { size, limit }) } else { Ok(()) };
         self.framing.scan(bytes, fits).map(drop)
     }
 
-    /// The same where what comes before a message that is too large is wanted: how many of these
-    /// bytes are. If that is not all of them, the message is [`found`](Sizes::found) from then on.
+    /// Like [`check`](MessageSizeLimit::check), but returns the number of valid bytes before a violation. If
+    /// that is less than all of them, [`found`](MessageSizeLimit::found) returns the violation afterwards.
     pub(crate) fn scan_prefix(&mut self, bytes: &[u8]) -> Result<usize, TooLarge> {
         let limit = self.limit;
         let mut valid_len = bytes.len();
@@ -106,7 +106,7 @@ impl MessageSizeLimit {
         Ok(valid_len)
     }
 
-    /// The message that is too large, if others came before it.
+    /// The violation that followed valid bytes.
     pub(crate) fn found(&self) -> Option<TooLarge> {
         self.found
     }
@@ -150,7 +150,7 @@ mod tests {
                 Err(too_large) => Some(too_large),
             });
             assert_eq!(found, Some(TooLarge { size: 5, limit: 4 }), "cut by {cut}");
-            // Of a prefix that is cut, the first part was handed on before it could be read.
+            // The first part of a split prefix has been forwarded before the length could be read.
             assert!((good.len()..good.len() + 5).contains(&valid_len), "{valid_len}, cut by {cut}");
             assert!(valid_len == good.len() || (good.len() / cut + 1) * cut < good.len() + 5);
         }

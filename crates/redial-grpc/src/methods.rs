@@ -1,8 +1,8 @@
-//! What each method does, found by its path: the config in force and the statistics.
+//! The method table: retry plan and statistics by method path.
 //!
-//! Calls hold what they found when they began: a config that is swapped meanwhile does not touch
-//! them. The table is copied when a method is called for the first time under a config, and read
-//! without a lock ever after.
+//! A call keeps the entry it found when it started, so a config update does not affect running calls.
+//! The table is copied on the first call of a method under a config and is read without a lock after
+//! that.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -18,13 +18,13 @@ use crate::request_head::DefaultHead;
 use crate::statistics::MethodCounters;
 use crate::sync::{ArcSwap, Mutex, lock};
 
-/// How many methods a layer tells apart; what is called beyond that is counted together.
+/// Maximum number of methods with statistics of their own; further methods are counted together.
 pub const METHODS_MAX: usize = 4096;
 
-/// The path under which calls beyond [`METHODS_MAX`] are counted.
+/// The path under which methods beyond [`METHODS_MAX`] are counted.
 pub(crate) const OTHER_METHODS: &str = "*";
 
-/// What the calls of an entry of the config do.
+/// Retry plans of a config entry, by retry setting.
 #[derive(Debug)]
 pub(crate) struct Plans {
     all: Plan,
@@ -54,7 +54,7 @@ impl Plans {
         }
     }
 
-    /// Whether config or client say something that holds without any retry.
+    /// Whether a limit applies even without retries: a timeout or a message size limit.
     fn has_limits(&self) -> bool {
         let rules = self.off.policy().rules();
         rules.deadline.is_some()
@@ -70,43 +70,43 @@ fn with_retries(client: &ClientOptions, retries: Retries) -> ClientOptions {
     client
 }
 
-/// A method as calls find it.
+/// An entry of the method table.
 #[derive(Debug)]
 pub(crate) struct Method {
     plans: Arc<Plans>,
     pub(crate) counters: Arc<MethodCounters>,
-    /// The head that its requests usually have, so that no call needs to keep its own.
+    /// The request head that generated clients send, stored once instead of per call.
     default_head: OnceLock<DefaultHead>,
 }
 
-/// The plan that a call follows, as the machine wants it.
+/// The plan of a call, in the form that the state machine needs.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanRef {
     method: Arc<Method>,
     retries: Retries,
-    /// In place of the method's, if the call has options that change it.
-    has_own: Option<Arc<Plan>>,
+    /// Replaces the method's plan if call options change it.
+    plan_override: Option<Arc<Plan>>,
 }
 
 impl PlanRef {
     pub(crate) fn new(method: Arc<Method>, retries: Retries) -> Self {
-        PlanRef { method, retries, has_own: None }
+        PlanRef { method, retries, plan_override: None }
     }
 
-    /// The same plan, where each attempt has this timeout.
+    /// The same plan with another attempt timeout.
     pub(crate) fn with_attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
-        self.has_own = Some(Arc::new(self.plan().clone().with_attempt_timeout(timeout)));
+        self.plan_override = Some(Arc::new(self.plan().clone().with_attempt_timeout(timeout)));
         self
     }
 
     pub(crate) fn plan(&self) -> &Plan {
-        match &self.has_own {
-            Some(has_own) => has_own,
+        match &self.plan_override {
+            Some(plan) => plan,
             None => self.method.plans.plan(self.retries),
         }
     }
 
-    /// Which repetitions its call is allowed.
+    /// Which retries the call may make.
     pub(crate) fn retries(&self) -> Retries {
         self.retries
     }
@@ -123,12 +123,12 @@ impl PlanRef {
         &self.method.counters
     }
 
-    /// How long its attempts take, if hedges are to follow that.
+    /// The latency estimator of the method, if hedging follows latency.
     pub(crate) fn latency_estimator(&self) -> Option<&LatencyEstimator> {
         self.method.counters.estimator.as_ref()
     }
 
-    /// Which policy its call is made under.
+    /// The policy that applies to the call.
     pub(crate) fn policy_kind(&self) -> PolicyKind {
         let plan = self.plan();
         match self.retries {
@@ -152,7 +152,7 @@ impl Deref for PlanRef {
     }
 }
 
-/// A config in force, with a plan for each of its entries and one for what no entry names.
+/// The current config with a plan for each entry, and one for methods without an entry.
 #[derive(Debug)]
 struct ActiveConfig {
     config: ServiceConfig,
@@ -160,7 +160,7 @@ struct ActiveConfig {
     default_plans: Arc<Plans>,
 }
 
-/// A config in force, and the methods that were called under it.
+/// The current config and the methods called under it.
 #[derive(Clone, Debug)]
 pub(crate) struct Methods {
     active: Arc<ActiveConfig>,
@@ -179,13 +179,13 @@ impl Methods {
         &self.active.config
     }
 
-    /// Whether config or client say something that holds without any retry.
+    /// Whether any entry sets a limit that applies without retries.
     pub(crate) fn have_limits(&self) -> bool {
         self.active.default_plans.has_limits()
             || self.active.entries.iter().any(|it| it.has_limits())
     }
 
-    /// The methods that were called, for the models.
+    /// The methods in the table, for the loom models.
     #[cfg(loom)]
     pub(crate) fn known(&self) -> Vec<&str> {
         let mut known: Vec<_> = self.known.keys().map(|path| &**path).collect();
@@ -193,7 +193,7 @@ impl Methods {
         known
     }
 
-    /// The method with this path.
+    /// Finds the entry of a path; adds it on the first call.
     pub(crate) fn find(this: &ArcSwap<Methods>, path: &str, counters: &Counters) -> Arc<Method> {
         let methods = this.load();
         match methods.known.get(path) {
@@ -212,7 +212,7 @@ impl Methods {
         if has_own {
             this.rcu(|methods| {
                 let mut methods = Methods::clone(methods);
-                // Another config may be in force by now, whose calls are not ours to plan.
+                // Another config may have taken effect; its table must not get this plan.
                 if Arc::ptr_eq(&methods.active, &self.active) {
                     methods.known.entry_ref(path).or_insert_with(|| method.clone());
                 }
@@ -223,7 +223,7 @@ impl Methods {
     }
 }
 
-/// The counters of all methods, whatever the config in force.
+/// The counters of all methods. They survive config updates.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     all: Mutex<HashMap<Box<str>, Arc<MethodCounters>>>,
@@ -232,18 +232,18 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counters of the methods of this server, whose hedges may follow their latency.
+    /// `hedge_at`: hedging follows the latency of each method.
     pub(crate) fn new(hedge_at: Option<HedgeAt>, target: Option<&str>) -> Self {
         Counters { all: Mutex::default(), hedge_at, target: target.map(Arc::from) }
     }
 
-    /// The name of the server.
+    /// Name of the server.
     #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
     pub(crate) fn target(&self) -> Option<&Arc<str>> {
         self.target.as_ref()
     }
 
-    /// The counters of this path, and whether they are its own.
+    /// The counters of a path, and whether they belong to it alone.
     fn of(&self, path: &str) -> (Arc<MethodCounters>, bool) {
         let mut all = lock(&self.all);
         if let Some(counters) = all.get(path) {
@@ -251,14 +251,14 @@ impl Counters {
         }
         let has_own = all.len() < METHODS_MAX;
         let path = if has_own { path } else { OTHER_METHODS };
-        // Methods that are counted together have no pace in common.
+        // Methods that are counted together have no common latency distribution.
         let hedge_at = self.hedge_at.filter(|_| has_own);
         let counters =
             || Arc::new(MethodCounters::named(path, self.target.clone()).with_estimator(hedge_at));
         (all.entry_ref(path).or_insert_with(counters).clone(), has_own)
     }
 
-    /// All of them, by path.
+    /// All counters by path.
     pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<MethodCounters>)> {
         let all = lock(&self.all);
         all.iter().map(|(path, counters)| (path.clone(), counters.clone())).collect()
@@ -276,16 +276,19 @@ mod tests {
         let at = HedgeAt::quantile(0.9).build();
         let counters = Counters::new(Some(at), None);
         for number in 0..METHODS_MAX {
-            // Through the list alone: copying the table so often would take seconds.
+            // Through `Counters` directly: copying the method table this often would take seconds.
             assert!(counters.of(&format!("/a.B/{number}")).1);
         }
         let counters_of = |path| Methods::find(&methods, path, &counters).counters.clone();
         let (one_more, another) = (counters_of("/a.B/more"), counters_of("/a.B/another"));
         assert!(Arc::ptr_eq(&one_more, &another));
-        assert!(methods.load().known.is_empty(), "they are not remembered by name");
+        assert!(methods.load().known.is_empty(), "methods beyond the limit are not in the table");
         let first = counters_of("/a.B/0");
         assert!(first.estimator.is_some());
-        assert!(one_more.estimator.is_none(), "what is counted together has no pace in common");
+        assert!(
+            one_more.estimator.is_none(),
+            "methods that are counted together have no estimator"
+        );
         assert!(!Arc::ptr_eq(&one_more, &first));
         assert!(Arc::ptr_eq(&first, &counters_of("/a.B/0")));
         assert_eq!(methods.load().known.len(), 1);

@@ -1,4 +1,4 @@
-//! What one call says for itself, as an extension of its request.
+//! Options of a single call, as a request extension.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use redial::{CallLog, call_log::EventDetail};
 use redial_core::{Event, Ns};
 use redial_service_config::{AttemptTimeout, Retries};
 
-/// What one call says for itself. Put it into the extensions of its request.
+/// Options of a single call. Insert them into the extensions of its request.
 ///
 /// ```
 /// use redial_grpc::{SharedCallLog, CallOptions, Retries};
@@ -26,34 +26,34 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// Nothing in particular.
+    /// Default options.
     #[must_use]
     pub fn new() -> Self {
         CallOptions::default()
     }
 
-    /// Which repetitions this call allows; the stricter of this and the layer's counts.
+    /// Which retries this call may make; the stricter of this and the layer's setting applies.
     #[must_use]
     pub const fn retries(mut self, retries: Retries) -> Self {
         self.retries = Some(retries);
         self
     }
 
-    /// Whether this call waits until there is a connection; beats the config (decision G41).
+    /// Whether this call waits for a connection; overrides the config (decision G41).
     #[must_use]
     pub const fn wait_for_ready(mut self, wait: bool) -> Self {
         self.wait_for_ready = Some(wait);
         self
     }
 
-    /// The timeout of each attempt of this call, in place of the layer's.
+    /// The timeout of each attempt of this call; overrides the layer's setting.
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: AttemptTimeout) -> Self {
         self.attempt_timeout = Some(timeout);
         self
     }
 
-    /// Keeps the notes of this call.
+    /// Records the events of this call.
     #[must_use]
     pub fn call_log(mut self, call_log: &SharedCallLog) -> Self {
         self.call_log = Some(call_log.clone());
@@ -61,24 +61,25 @@ impl CallOptions {
     }
 }
 
-/// A diary that a call writes while its owner holds on to it; one for each call, or their notes mix.
+/// A call log that the application can read while the call runs. Use one log per call: the events of
+/// several calls would be mixed.
 #[derive(Clone, Debug, Default)]
 pub struct SharedCallLog(Arc<Mutex<CallLog>>);
 
 impl SharedCallLog {
-    /// An empty diary.
+    /// An empty log.
     #[must_use]
     pub fn new() -> Self {
         SharedCallLog::default()
     }
 
-    /// What was written so far; the diary is empty afterwards.
+    /// Takes the events recorded so far and leaves an empty log.
     #[must_use]
     pub fn take(&self) -> CallLog {
         std::mem::take(&mut *self.lock())
     }
 
-    /// A copy of what was written so far.
+    /// A copy of the events recorded so far.
     #[must_use]
     pub fn read(&self) -> CallLog {
         self.lock().clone()

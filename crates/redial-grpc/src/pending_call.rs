@@ -1,8 +1,7 @@
-//! A call that belongs to no attempt yet: runs attempts in the caller's task until it belongs to
-//! one of them, or ends.
+//! A call before commit: polls its attempts in the caller's task until it commits to one or ends.
 //!
-//! Invariant: nothing is spawned, and nothing is decided here: outcomes go into the machine,
-//! commands come out. No lock is held while an attempt is cancelled.
+//! Invariants: nothing is spawned. This module decides nothing: it reports outcomes to the state
+//! machine and runs the commands that come back. No lock is held while an attempt is cancelled.
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -32,41 +31,41 @@ use crate::response_status::{self, Head, STATUS};
 use crate::sync::{Mutex, lock};
 use crate::transport_error::{self, TransportFailure};
 
-/// A call that belongs to no attempt yet. Its first attempt, if it runs, is in the future itself.
+/// A call before commit. Its first attempt is stored in the response future itself.
 pub(crate) struct PendingCall<S, B, W, R>
 where
     S: Service<Request<B>>,
     R: 'static,
 {
-    /// In a box, since it goes on in the response's body; none once it did, or the call has ended.
+    /// Boxed, since it moves to the response body on commit. Empty after that and after the end.
     call: PooledCall<R>,
     retry_service: Arc<Mutex<S>>,
     adapter: W,
-    /// What the application writes, unless that is one message, which the state's box keeps.
+    /// The replay buffer of a streaming request. A unary message is in the box of the call instead.
     buffer: Option<Arc<ReplayBuffer<B>>>,
-    /// Whether the tape knows whose the call is.
+    /// Whether the replay buffer knows the committed attempt.
     buffer_committed: bool,
-    /// Whether the machine knows that what the application writes can no longer be kept.
+    /// Whether the state machine knows that the request can no longer be replayed.
     not_replayable: bool,
     retry_state: Option<Box<RetryState<S, B>>>,
 }
 
-/// What a call has whose first attempt was not enough.
+/// State that exists only once the first attempt was not enough.
 struct RetryState<S, B>
 where
     S: Service<Request<B>>,
 {
     later_attempts: Vec<LaterAttempt<S, B>>,
-    /// What the last attempt that failed brought.
+    /// The most recent failure of an attempt.
     last_failure: Option<FailedAttempt>,
-    /// Why the call ends here, whatever its attempts bring.
+    /// A local failure, which takes precedence over the outcome of the attempts.
     local_failure: Option<CallFailure>,
 }
 
-/// A further attempt.
+/// A retry or hedge.
 type LaterAttempt<S, B> = (Running, Pin<Box<Attempt<S, <S as Service<Request<B>>>::Future, B>>>);
 
-/// The first attempt, as long as it runs.
+/// The first attempt; `None` when it has ended.
 type FirstFuture<'f, S, B> = Pin<&'f mut Option<<S as Service<Request<B>>>::Future>>;
 
 impl<S, B, W, R> PendingCall<S, B, W, R>
@@ -93,7 +92,7 @@ where
         }
     }
 
-    /// Whether nothing can happen but the outcome of the first attempt.
+    /// Whether the call is on the fast path of its first attempt.
     #[inline]
     pub(crate) fn is_first(&self) -> bool {
         self.call.is_first()
@@ -121,7 +120,7 @@ where
     R::Error: Into<BoxError>,
     W: ClientAdapter<B>,
 {
-    /// The call belongs to its first attempt, beside which nothing ever happened.
+    /// Commits to the first attempt on the fast path.
     #[inline]
     pub(crate) fn commit_first(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
         let mut call = self.call.take();
@@ -132,7 +131,7 @@ where
         response.map(|body| ResponseBody::of(body, call))
     }
 
-    /// The first attempt brought something else than the beginning of a response.
+    /// Leaves the fast path: the first attempt ended without response headers.
     #[cold]
     pub(crate) fn handle_first_result(
         &mut self,
@@ -153,8 +152,8 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<CallResult<R>> {
         loop {
-            // Outcomes first, the earlier attempt's before the later one's (P4). What runs is polled
-            // before the next attempt starts: an outcome may make that one superfluous (P6).
+            // Outcomes first, in the order in which attempts started (P4). Running attempts are polled
+            // before the next one starts, because an outcome may make it unnecessary (P6).
             let outcome = match self.poll_attempts(first.as_mut(), cx) {
                 Poll::Ready(Some(response)) => return Poll::Ready(Ok(response)),
                 Poll::Ready(None) => true,
@@ -173,8 +172,8 @@ where
         }
     }
 
-    /// Carries out the machine's commands until an attempt has started (true), there are no more
-    /// (false), or the call has ended.
+    /// Runs the state machine's commands until an attempt has started (true), no command is left (false)
+    /// or the call has ended.
     fn run_commands(&mut self, mut first: FirstFuture<'_, S, B>) -> ControlFlow<End, bool> {
         let mut started = false;
         while !started
@@ -191,7 +190,7 @@ where
                     started = true;
                 }
                 Command::End(end) => return ControlFlow::Break(end),
-                // No policy of gRPC asks anybody, and its throttle answers at once.
+                // gRPC policies have no external strategy, and the throttle answers immediately.
                 Command::Ask(_) | Command::Await(_) => {
                     debug_assert!(false, "nobody to ask");
                 }
@@ -206,7 +205,7 @@ where
             Some(buffer) => buffer.open(running.attempt),
             None => {
                 let again = self.call.message();
-                // Only plans that make one attempt leave the body alone.
+                // Only plans with a single attempt leave the body unbuffered.
                 debug_assert!(again.is_some(), "a second attempt without a body");
                 Replay::whole(again.unwrap_or_default())
             }
@@ -220,7 +219,7 @@ where
         self.retry_state().later_attempts.push((running, attempt));
     }
 
-    /// The attempt in this slot runs no more.
+    /// Drops the attempt in this slot.
     fn drop_attempt(&mut self, slot: usize, mut first: FirstFuture<'_, S, B>) -> Option<Running> {
         let running = if slot == FIRST.slot && first.is_some() {
             first.set(None);
@@ -230,14 +229,14 @@ where
             let index = later_attempts.iter().position(|(running, _)| running.slot == slot)?;
             later_attempts.swap_remove(index).0
         };
-        // Its body may still be in the hands of a connection, and must not take what comes next.
+        // A connection may still own its body, which must not take further frames.
         if let Some(buffer) = &self.buffer {
             buffer.close(running.attempt);
         }
         Some(running)
     }
 
-    /// An attempt that was cancelled because of its own timeout is one that failed.
+    /// An attempt that was cancelled by the attempt timeout counts as a failed attempt.
     fn record_timeout(&mut self, cancelled: Option<Running>) {
         if let (Some(Running { attempt, number, .. }), Some(state)) = (cancelled, self.call.state())
             && let Some(after) = state.running_call().timed_out(attempt)
@@ -248,7 +247,7 @@ where
         }
     }
 
-    /// Once the call belongs to an attempt, nothing is kept for others.
+    /// Frees the buffered request once the call is committed.
     fn commit_replay_buffer(&mut self) {
         let Some(state) = self.call.state() else { return };
         if self.buffer_committed || !state.running_call().is_committed() {
@@ -261,7 +260,7 @@ where
         }
     }
 
-    /// Looks for an outcome; ready if there was one, with the response if the call belongs to it.
+    /// Polls the running attempts. Ready if one of them has an outcome, with the response on commit.
     fn poll_attempts(
         &mut self,
         mut first: FirstFuture<'_, S, B>,
@@ -298,7 +297,7 @@ where
         Poll::Pending
     }
 
-    /// Tells the machine what an attempt brought; a response if the call belongs to it now.
+    /// Reports the outcome of an attempt to the state machine; returns a response on commit.
     fn outcome(
         &mut self,
         running: Running,
@@ -307,20 +306,20 @@ where
     ) -> Option<Response<ResponseBody<R>>> {
         let slot = running.slot;
         let head = result.as_ref().ok().map(response_status::head);
-        // OK in headers that leave the stream open: messages may follow, and the deadline holds.
+        // OK in headers that leave the stream open: messages may follow, and the deadline applies.
         let open = head.is_some_and(Head::is_ok)
             && result.as_ref().is_ok_and(|response| !response.body().is_end_stream());
         if open || head == Some(Head::Headers) {
             self.call.state()?.committed(slot, running.number);
-            // The others are cancelled, and the tape knows whose it is now; what is begun goes on in
-            // the response's body.
+            // Cancels the other attempts and commits the replay buffer. The call continues in the
+            // response body.
             let _ = self.run_commands(first);
             let (mut response, mut call) = (result.ok()?, self.call.take());
             if let (Some(buffer), Some(state)) = (&self.buffer, call.state()) {
                 state.request_body = Some(buffer.clone());
             }
             if open && let Some(state) = call.state() {
-                // It goes into the trailers: a client that finds it here reads no trailers.
+                // Moved to the trailers: a client that finds a status in the headers ignores trailers.
                 response.headers_mut().remove(STATUS);
                 state.missing_status_code = Code::Ok;
             }
@@ -330,7 +329,7 @@ where
         if let (Err(_), Some(buffer)) = (&result, &self.buffer)
             && let Some(failure) = buffer.take_failure()
         {
-            // The connection reset the stream because of it.
+            // The failed request body made the connection reset the stream.
             self.body_failed(failure);
             return None;
         }
@@ -358,7 +357,7 @@ where
             }
             (Err(error), _, None) => {
                 let (failure, code) = transport_error::classify(&*error);
-                // The timer of a client whose errors we do not know says nothing that we understand.
+                // The timer of an unknown client library produces an error that cannot be classified.
                 let unknown = failure == TransportFailure::MaybeProcessed && code == Code::Unknown;
                 let timer = failure == TransportFailure::LocalTimeout || unknown;
                 if timer && state.running_call().is_time_up(slot) {
@@ -379,12 +378,12 @@ where
         None
     }
 
-    /// Looks whether the application's body needs something; true if it did.
+    /// Handles a signal of the replay buffer; true if there was one.
     fn poll_replay_buffer(&mut self, cx: &Context<'_>) -> bool {
         let (Some(buffer), Some(state)) = (&self.buffer, self.call.state()) else { return false };
         match buffer.poll_signal(cx) {
             Signal::None => false,
-            // The next attempt to start will be the last, and then the tape is told whose it is.
+            // The next attempt will be the last one; then the buffer is committed to it.
             Signal::Full(_) if self.not_replayable => false,
             Signal::Full(most) => {
                 self.not_replayable = true;
@@ -403,13 +402,13 @@ where
         }
     }
 
-    /// The application's body failed: the call ends, and nothing is repeated.
+    /// The request body failed: the call ends without a retry.
     fn body_failed(&mut self, failure: Failure) {
         let Some(state) = self.call.state() else { return };
         let message = state.loggable(|| Some(failure.text()));
         let running_call = state.running_call();
         let attempts = running_call.attempts();
-        // Whichever attempt it is, the call ends with it and the others are cancelled.
+        // Any running attempt will do: the call ends with this outcome, and the others are cancelled.
         let counts = running_call.attempt_after(0).is_some_and(|(_, slot)| {
             running_call.outcome(
                 slot,
@@ -418,14 +417,13 @@ where
                 Classification::from(Directive::Fail),
             )
         });
-        // It may have ended before, by its deadline or by an attempt's timeout.
+        // The deadline or the attempt timeout may have ended the call before.
         if counts || running_call.end().is_none() {
             running_call.cancel(failure.code());
             self.retry_state().local_failure = Some(request_body_failed(failure, attempts));
         }
     }
 
-    /// The call's result.
     fn finish(&mut self, end: End) -> CallResult<R> {
         let retry_state = self.retry_state.take().map(|retry_state| *retry_state);
         let (local_failure, last_failure) = retry_state.map_or((None, None), |retry_state| {
@@ -463,14 +461,14 @@ where
     }
 }
 
-/// How an error of a connection is judged.
+/// Classifies a transport error.
 fn classify_error(state: &CallState, failure: TransportFailure, code: Code) -> Classification {
     let plan = state.plan();
     match failure {
         TransportFailure::NotSent => plan.unsent(),
         TransportFailure::Unprocessed => plan.unprocessed(),
         TransportFailure::NotConnected => plan.unconnected(state.wait_for_ready),
-        // The caller's own timeout is never retried (G5).
+        // A timeout set by the client itself is never retried (G5).
         TransportFailure::LocalTimeout => Classification::from(Directive::Fail),
         TransportFailure::MaybeProcessed => plan.judge(code, Pushback::None),
     }
@@ -482,7 +480,7 @@ where
     R: 'static,
 {
     fn drop(&mut self) {
-        // What other tasks still hold of the tape is empty from now on, unless the call goes on.
+        // Readers in other tasks get an error from now on, unless the call continues after commit.
         if let Some(buffer) = &self.buffer
             && self.call.is_some()
         {

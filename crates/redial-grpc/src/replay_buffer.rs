@@ -1,20 +1,21 @@
-//! The tape: what the application wrote, kept once, for every attempt that may still need it.
+//! The replay buffer: keeps the frames of a streaming request until the call commits to an attempt.
 //!
-//! A tape pulls frames from the application's body when an attempt asks for one that is not there
-//! yet, so that nobody is asked to write faster than the fastest attempt reads. Each attempt has a
-//! cursor; frames are shared by reference. Once the call belongs to one attempt, what that one was
-//! sent is freed, the rest as it is sent, and new frames pass without being kept (G25).
+//! The buffer polls the application's body only when an attempt needs a frame that is not buffered
+//! yet, so the fastest attempt determines the backpressure on the application. Each attempt has its own
+//! read position; frames are reference counted, not copied. On commit, the frames that the winner has
+//! read are freed at once and the others as it reads them; new frames pass through unbuffered (G25).
 //!
-//! Attempts are read by the tasks of their connections, while the call is decided in the task of
-//! the caller. So a frame that does not fit is put aside, the caller is woken, and whoever wants
-//! that frame waits until the machine has chosen.
+//! Attempts are read by the tasks of their connections, while the caller's task decides about the call.
+//! A frame that exceeds the limit is therefore set aside, the caller is woken, and readers that need
+//! the frame wait until the state machine has committed the call to an attempt.
 //!
-//! Invariants: a frame is handed to an attempt once, in order; only attempts that were opened and
-//! not closed read, and an attempt that is closed is woken to hear of it; what counts against the
-//! limits is what `frames` holds, and nothing after the choice. Lock order: `inner`, then the
-//! alarm's; nobody is woken, nothing of the application's is dropped and its body is not asked under
-//! either: the first two are left for [`Deferred`], and who asks the body has taken it out. (A body
-//! may own the response of its own call, and drop it while it is asked, which ends the tape.)
+//! Invariants: each attempt gets every frame once, in order. Only open attempts read, and closing an
+//! attempt wakes it. The reservation equals the bytes in `frames`, and is empty after commit.
+//!
+//! Locks: `inner` is taken before the lock of the wakers. Under either lock no waker runs, nothing of
+//! the application is dropped and its body is not polled: wakers and drops are left to [`Deferred`],
+//! and the body is taken out for polling. (A body may own the response of its own call and drop it
+//! while it is polled, which releases this buffer.)
 
 #[cfg(all(test, not(loom)))]
 mod interleavings;
@@ -46,31 +47,30 @@ use reader_wakers::{Deferred, ReaderWakers};
 use replay::{EarlyEnd, Read};
 pub use replay::{Replay, ReplayError};
 
-/// How many frames that say nothing are passed over before others get a turn.
+/// Maximum run of empty frames that are skipped before the task yields.
 pub(crate) const EMPTY_FRAMES_MAX: u32 = 32;
 
-/// What the caller must know about.
+/// What the caller must handle.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    /// Nothing.
     None,
-    /// A frame does not fit; the attempt to which most was written, if one is open (G24).
+    /// The buffer is full. Names the open attempt that has sent most, if there is one (G24).
     Full(Option<u32>),
-    /// The application's body ended before its end.
+    /// The request body failed.
     Failed(Failure),
 }
 
-/// Why the application's body ended before its end.
+/// Why the request body failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It failed.
+    /// It returned an error or panicked.
     Body(BoxError),
-    /// It holds a message that is larger than its config allows (G41).
+    /// It contains a message over the size limit of the config (G41).
     TooLarge(TooLarge),
 }
 
 impl Failure {
-    /// The status that it means.
+    /// The status code of the call.
     pub(crate) fn code(&self) -> Code {
         match self {
             Failure::Body(error) => transport_error::application_code(&**error),
@@ -78,7 +78,7 @@ impl Failure {
         }
     }
 
-    /// What happened, in words.
+    /// The status message.
     pub(crate) fn text(&self) -> String {
         match self {
             Failure::Body(error) => transport_error::chain_text(&**error),
@@ -87,12 +87,12 @@ impl Failure {
     }
 }
 
-/// A body that may fail while others read it.
+/// A request body that is still being sent, whatever its type.
 pub(crate) trait RequestBodyHandle: Send + Sync {
-    /// Why it ended before its end; told once.
+    /// Takes its failure; each failure is returned once.
     fn take_failure(&self) -> Option<Failure>;
 
-    /// Nobody needs it any more.
+    /// Releases the body and its buffered frames.
     fn release_body(&self);
 }
 
@@ -106,25 +106,25 @@ impl<B: Send> RequestBodyHandle for ReplayBuffer<B> {
     }
 }
 
-/// What the application wrote, and who reads it.
+/// The buffered request body and its readers.
 pub(crate) struct ReplayBuffer<B> {
     inner: Mutex<Inner<B>>,
     reader_wakers: Arc<ReaderWakers>,
 }
 
 struct Inner<B> {
-    /// `None` while a reader asks it, and once nobody will ask it again.
+    /// `None` while a reader polls it, and after the end.
     source: Option<B>,
-    /// A reader came while another one asked the source, and waits.
+    /// A reader waits because another one is polling the source.
     reader_waiting: bool,
     frames: VecDeque<Bytes>,
-    /// The index of the first frame that is kept.
+    /// Index of the first buffered frame.
     first: u64,
-    /// A frame that does not fit waits here for the choice.
+    /// A frame over the limit, which waits for commit.
     overflow: Option<Bytes>,
-    /// The attempt that the call belongs to.
+    /// The attempt that the call is committed to.
     committed: Option<u32>,
-    /// The attempts that may read.
+    /// The open attempts.
     open: Vec<Progress>,
     end: Option<End>,
     failure: Option<Failure>,
@@ -133,10 +133,10 @@ struct Inner<B> {
     size_limit: Option<MessageSizeLimit>,
 }
 
-/// How far an attempt has read.
+/// Read position of an attempt.
 struct Progress {
     attempt: u32,
-    /// The index of its next frame.
+    /// Index of its next frame.
     next: u64,
     /// How many frames its connection has written. A connection takes one frame before flow control
     /// lets it write, so a frame counts when the connection asks for the next one.
@@ -145,14 +145,14 @@ struct Progress {
 
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// The application has written all of it.
+    /// The application has sent everything (half-close).
     HalfClosed,
     Failed,
-    /// Nobody needs what the application writes any more.
+    /// The call is over, or its committed attempt has closed.
     Released,
 }
 
-/// Everything that a tape holds of others, to be dropped under no lock.
+/// Resources of others, to be dropped after the lock is released.
 type Freed<B> = (Option<B>, VecDeque<Bytes>, Option<Bytes>, Option<Waker>);
 
 impl<B> ReplayBuffer<B>
@@ -160,7 +160,7 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    /// A tape of what was read of the source already, which `reservation` counts, and the source itself.
+    /// `frames` have been read from `source` already and are counted by `reservation`.
     pub(crate) fn new(
         source: B,
         frames: VecDeque<Bytes>,
@@ -184,8 +184,8 @@ where
         ReplayBuffer { inner: Mutex::new(inner), reader_wakers: Arc::default() }
     }
 
-    /// A body for this attempt, which may read from now on; once the call belongs to another
-    /// attempt or is over, one that says so.
+    /// Opens a body for this attempt. After commit to another attempt, or after release, it returns an
+    /// error when it is read.
     pub(crate) fn open(self: &Arc<Self>, attempt: u32) -> Replay<B> {
         let mut inner = lock(&self.inner);
         if inner.committed.is_none() && inner.end != Some(End::Released) {
@@ -195,7 +195,7 @@ where
         Replay::buffered(self.clone(), attempt)
     }
 
-    /// What the caller must know; if nothing, it is woken when that changes.
+    /// The next signal for the caller; if there is none, the caller is woken when that changes.
     pub(crate) fn poll_signal(&self, cx: &Context<'_>) -> Signal {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -218,7 +218,7 @@ where
     fn read(&self, attempt: u32, next: &mut u64, cx: &mut Context<'_>) -> (Poll<Read>, Deferred) {
         let mut after = Deferred::default();
         let mut guard = lock(&self.inner);
-        // A frame that says something takes two turns: it is asked for, and handed out.
+        // A frame with data takes two iterations: one to poll the source, one to return it.
         for _ in 0..EMPTY_FRAMES_MAX + 2 {
             let inner = &mut *guard;
             let Some(index) = inner.open.iter().position(|it| it.attempt == attempt) else {
@@ -241,13 +241,13 @@ where
                 }
                 None => {}
             }
-            // Before the source is asked, or its answer could come before there is anybody to wake.
+            // Registered before polling: otherwise the source could become ready before there is a waker.
             after.drop(self.reader_wakers.register(attempt, cx.waker()));
             if inner.overflow.is_some() {
                 return (Poll::Pending, after);
             }
             let Some(mut source) = inner.source.take() else {
-                // Who asks it now wakes us with the answer, or to ask it ourselves.
+                // The reader that polls the source wakes this one afterwards.
                 inner.reader_waiting = true;
                 return (Poll::Pending, after);
             };
@@ -256,8 +256,8 @@ where
             let polled = if sole_reader {
                 poll_source(&mut source, cx)
             } else {
-                // All that wait: who asked last may be stalled by its connection, or gone, when the
-                // source has something.
+                // The source wakes all readers: the one that polled last may be stalled by flow control,
+                // or gone, when a frame arrives.
                 poll_source(
                     &mut source,
                     &mut Context::from_waker(&Waker::from(self.reader_wakers.clone())),
@@ -284,7 +284,7 @@ where
 }
 
 impl<B> ReplayBuffer<B> {
-    /// The call belongs to this attempt.
+    /// Commits to this attempt: cancels the other readers and frees the frames that it has read.
     pub(crate) fn commit(&self, attempt: u32) {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -303,7 +303,7 @@ impl<B> ReplayBuffer<B> {
         drop(freed);
     }
 
-    /// The call is over: nobody reads any more.
+    /// Ends the call: cancels all readers and frees everything.
     pub(crate) fn release(&self) {
         let mut inner = lock(&self.inner);
         inner.open.clear();
@@ -314,13 +314,13 @@ impl<B> ReplayBuffer<B> {
         drop(freed);
     }
 
-    /// This attempt reads no more.
+    /// Closes the body of this attempt.
     pub(crate) fn close(&self, attempt: u32) {
         let mut inner = lock(&self.inner);
         inner.open.retain(|it| it.attempt != attempt);
         let freed = (inner.committed == Some(attempt)).then(|| inner.release());
         drop(inner);
-        // A body that waits in the hands of a connection would keep its stream open.
+        // A connection that waits for this body would keep the stream open, so it is woken.
         if let Some(waker) = self.reader_wakers.remove(attempt) {
             waker.wake();
         }
@@ -329,18 +329,18 @@ impl<B> ReplayBuffer<B> {
 }
 
 impl<B> Inner<B> {
-    /// Whether a frame waits for the choice.
+    /// Whether a frame waits for commit.
     fn is_full(&self) -> bool {
         self.overflow.is_some() && self.committed.is_none()
     }
 
-    /// How many frames the application wrote, once it has ended.
+    /// Number of frames of the whole body, once it has ended.
     fn written(&self) -> u64 {
         debug_assert!(self.overflow.is_none(), "the end comes after what did not fit");
         self.first + self.frames.len() as u64
     }
 
-    /// The frame with this index, if it is there.
+    /// The frame with this index, if it is buffered.
     fn frame(&mut self, frame_index: u64) -> Option<Bytes> {
         let index = usize::try_from(frame_index.checked_sub(self.first)?).ok()?;
         if self.committed.is_none() {
@@ -352,7 +352,7 @@ impl<B> Inner<B> {
         Some(bytes)
     }
 
-    /// The frames before this one, which nobody needs; the room for them goes too.
+    /// Takes the frames before `index`, which the committed attempt has read, with their capacity.
     fn take_sent(&mut self, index: u64) -> VecDeque<Bytes> {
         debug_assert!(self.first == 0, "something was freed before the choice");
         let sent = usize::try_from(index).unwrap_or(usize::MAX);
@@ -361,11 +361,11 @@ impl<B> Inner<B> {
         std::mem::replace(&mut self.frames, rest)
     }
 
-    /// Everything, which nobody needs.
+    /// Takes everything, since no reader needs it.
     fn release(&mut self) -> Freed<B> {
         self.end = Some(End::Released);
         let frames = std::mem::take(&mut self.frames);
-        // The caller waits for nothing that could still happen.
+        // No further signal can occur, so the caller's waker is dropped as well.
         (self.source.take(), frames, self.overflow.take(), self.caller_waker.take())
     }
 
@@ -374,7 +374,8 @@ impl<B> Inner<B> {
         self.end = Some(End::Failed);
     }
 
-    /// Keeps a frame, or puts it aside if it does not fit. Gives back what is too large.
+    /// Stores a frame, or sets it aside if it exceeds the limit. Returns a frame with a message over the
+    /// size limit.
     fn store(&mut self, bytes: Bytes) -> Option<Bytes> {
         if let Some(Err(too_large)) =
             self.size_limit.as_mut().map(|size_limit| size_limit.check(&bytes))
@@ -383,7 +384,7 @@ impl<B> Inner<B> {
             return Some(bytes);
         }
         debug_assert!(self.overflow.is_none(), "the source is asked before there is room");
-        // After the choice nothing is kept: it passes at once.
+        // After commit frames pass through and are not counted.
         if self.committed.is_some() || self.reservation.add(bytes.len() as u64) {
             self.frames.push_back(bytes);
         } else {
@@ -393,25 +394,25 @@ impl<B> Inner<B> {
     }
 }
 
-/// What a source says, or how it panicked.
+/// Result of polling the source, or its panic.
 type PolledSource = Result<Poll<Option<Result<Frame<Bytes>, BoxError>>>, Box<dyn Any + Send>>;
 
-/// Asks a source for what comes next.
+/// Polls the source for the next frame.
 fn poll_source<B>(source: &mut B, cx: &mut Context<'_>) -> PolledSource
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    // A panic would go up into the task of a connection, which other calls share, and the caller
-    // would never hear why. The source is not asked again, so nobody sees it broken.
+    // A panic would unwind into the task of a connection, which other calls share, and the caller
+    // would never learn why its call failed. The source is not polled again after a panic.
     catch_unwind(AssertUnwindSafe(|| Pin::new(source).poll_frame(cx).map_err(Into::into)))
 }
 
 impl<B: Send + 'static> Inner<B> {
-    /// Takes back a source that was asked, and what it said.
+    /// Puts the source back and handles its result.
     fn handle_polled(&mut self, source: B, polled: PolledSource, after: &mut Deferred) -> Poll<()> {
         if self.end == Some(End::Released) {
-            // The call ended meanwhile, perhaps by what was asked.
+            // The buffer was released while the source was polled, possibly by the source itself.
             after.drop(Some((source, polled)));
             return Poll::Ready(());
         }
@@ -429,11 +430,11 @@ impl<B: Send + 'static> Inner<B> {
         Poll::Ready(())
     }
 
-    /// Takes in a frame; gives back what is left of it.
+    /// Stores the data of a frame; returns what must be dropped outside the lock.
     fn accept_frame(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         match frame.into_data() {
             Ok(bytes) if bytes.has_remaining() => self.store(bytes).map(Frame::data),
-            // A request of gRPC has no trailers, and an empty frame says nothing.
+            // gRPC requests have no trailers, and empty frames carry nothing.
             Ok(empty) => Some(Frame::data(empty)),
             Err(trailers) => Some(trailers),
         }

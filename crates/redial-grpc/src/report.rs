@@ -1,8 +1,8 @@
-//! Why a call failed, and what each of its attempts did.
+//! Call reports: why a call failed and what each of its attempts did.
 //!
-//! Without it a failed call shows its last status alone: a call that the throttle stopped looks like
-//! one that has no retry policy. The report is recorded from the notes of the machine, costs one
-//! clock read for a call that succeeds, and is built only when a call fails.
+//! Without a report a failed call shows only its last status: a throttled call looks like a call
+//! without a retry policy. Reports are recorded from the events of the state machine. A successful
+//! call pays one clock read; the report itself is built only when a call fails.
 
 mod history;
 
@@ -17,30 +17,30 @@ use redial_service_config::Code;
 use crate::BoxError;
 pub(crate) use history::{AttemptHistory, MessageFilter, end_without_outcome};
 
-/// How many attempts a [`CallReport`] lists; of more it keeps the first and the most recent ones.
+/// Maximum number of attempts in a [`CallReport`]: the first and the most recent ones.
 pub const ATTEMPTS_REPORTED_MAX: usize = 16;
 
-/// The longest message in a [`CallReport`], a call log or a log line, in bytes; a longer one is cut
-/// off. The status that the application gets is never cut.
+/// Maximum length in bytes of a message in a [`CallReport`], a call log or a log line; longer ones are
+/// truncated. The status returned to the application is never truncated.
 pub const LOGGED_MESSAGE_MAX: usize = 256;
 
-/// Where the [`CallReport`] of a failed call goes.
+/// Destination of the [`CallReport`] of a failed call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallReports {
-    /// Into the `source` of the `tonic::Status`: a failed response becomes an error that holds the
-    /// status. With clients other than tonic's, the same as [`CallReports::ResponseExtension`].
+    /// The `source` of the `tonic::Status`: a failed response becomes an error that holds the status.
+    /// For clients other than tonic, the same as [`CallReports::ResponseExtension`].
     #[default]
     StatusSource,
-    /// Into the extensions of the failed response, which is passed on as it came: Trailers-Only
-    /// stays Trailers-Only. For layers around this one that read responses. A call that ended
-    /// without a response is still an error with the report as its source.
+    /// The extensions of the failed response, which is otherwise unchanged: Trailers-Only stays
+    /// Trailers-Only. For layers around this one that read responses. A call that ended without a
+    /// response is still an error with the report as its source.
     ResponseExtension,
-    /// Nowhere: nothing is recorded.
+    /// No reports: nothing is recorded.
     Off,
 }
 
-/// Which policy a call was made under.
+/// The policy that applied to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyKind {
@@ -85,7 +85,7 @@ pub enum PolicyKind {
 #[derive(Clone, Debug)]
 pub struct CallReport(Arc<ReportData>);
 
-/// What a report says.
+/// Contents of a report.
 #[derive(Debug)]
 pub(crate) struct ReportData {
     pub(crate) method: Box<str>,
@@ -96,7 +96,7 @@ pub(crate) struct ReportData {
     pub(crate) elapsed: Duration,
     pub(crate) history: Vec<AttemptReport>,
     pub(crate) omitted: u32,
-    /// Whether the server answered with the status that the call ended with.
+    /// Whether the final status came from the server.
     pub(crate) is_answered: bool,
     pub(crate) source: Option<BoxError>,
 }
@@ -108,12 +108,12 @@ impl From<ReportData> for CallReport {
 }
 
 impl CallReport {
-    /// The report of a failed call, from the status that it returned.
+    /// The report of a failed call, from the returned status.
     ///
-    /// `None` if reports are off or go into responses; if the call failed after response headers had
-    /// arrived (then the call log has it); if no attempt was made, since the request itself failed; if
-    /// the error is the application's own, which is returned unchanged; and with retries disabled,
-    /// where calls pass through.
+    /// `None` in these cases: reports are off or go into responses; the call failed after response
+    /// headers had arrived (see its call log); no attempt was made because the request itself failed; the
+    /// error is the application's own, which is returned unchanged; retries are disabled, so that calls
+    /// pass through.
     #[cfg(feature = "tonic")]
     #[must_use]
     pub fn of_status(status: &tonic::Status) -> Option<&CallReport> {
@@ -126,13 +126,13 @@ impl CallReport {
         &self.0.method
     }
 
-    /// The name of the server ([`RetryLayerBuilder::for_server`](crate::RetryLayerBuilder)).
+    /// Name of the server ([`RetryLayerBuilder::for_server`](crate::RetryLayerBuilder)).
     #[must_use]
     pub fn target(&self) -> Option<&str> {
         self.0.target.as_deref()
     }
 
-    /// Which policy the call was made under: tells a throttled call from one without a policy.
+    /// The policy that applied to the call: distinguishes a throttled call from one without a policy.
     #[must_use]
     pub fn policy(&self) -> PolicyKind {
         self.0.policy
@@ -144,39 +144,38 @@ impl CallReport {
         self.0.stop_reason
     }
 
-    /// How many attempts were made, the first included, transparent retries not.
+    /// Number of attempts, including the first, without transparent retries.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.attempts
     }
 
-    /// How many attempts replaced one that provably did not run; they do not count as attempts.
+    /// Number of transparent retries, which replace attempts that were provably not processed.
     #[must_use]
     pub fn transparent_retries(&self) -> u32 {
         let started = self.0.history.len() as u32 + self.0.omitted;
         started.saturating_sub(self.0.attempts)
     }
 
-    /// How long the call took, waits included.
+    /// Duration of the call, including delays.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed
     }
 
-    /// The attempts in the order in which they started, transparent retries included; at most
-    /// [`ATTEMPTS_REPORTED_MAX`].
+    /// The attempts in start order, including transparent retries; at most [`ATTEMPTS_REPORTED_MAX`].
     #[must_use]
     pub fn history(&self) -> &[AttemptReport] {
         &self.0.history
     }
 
-    /// How many attempts are not in [`CallReport::history`], all of them after the first.
+    /// Number of attempts missing from [`CallReport::history`]; the first attempt is never missing.
     #[must_use]
     pub fn omitted(&self) -> u32 {
         self.0.omitted
     }
 
-    /// The same with the error behind it; the report has no other owner yet.
+    /// Adds the underlying error. The report must not be shared yet.
     pub(crate) fn with_source(mut self, source: Option<BoxError>) -> Self {
         if let Some(content) = Arc::get_mut(&mut self.0) {
             content.source = source;
@@ -184,8 +183,8 @@ impl CallReport {
         self
     }
 
-    /// Whether the status is the server's answer, and not one that was made on this side: of a lost
-    /// connection, a deadline, a request that could not be sent.
+    /// Whether the status came from the server, rather than from the client side: a lost connection, a
+    /// deadline, a request that could not be sent.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.0.is_answered
@@ -204,7 +203,7 @@ impl fmt::Display for CallReport {
         }
         write!(f, " in {elapsed:.1?}: ")?;
         match (self.stop_reason(), self.policy()) {
-            // After response headers there is no report, so the request itself is the reason.
+            // A call that fails after response headers has no report, so the request was not replayable.
             (StopReason::Committed, _) => {
                 f.write_str("the request did not fit into the retry buffer")?;
             }
@@ -230,13 +229,13 @@ impl fmt::Display for CallReport {
 }
 
 impl Error for CallReport {
-    /// The error of the connection, if the last attempt ended with one.
+    /// The transport error, if the last attempt ended with one.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.as_ref().map(|source| &**source as _)
     }
 }
 
-/// What one attempt of a call did.
+/// A single attempt in a [`CallReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptReport {
     attempt: u32,
@@ -250,53 +249,51 @@ pub struct AttemptReport {
 }
 
 impl AttemptReport {
-    /// Its place in the order of starts, from 1, transparent retries included.
+    /// Position in start order, from 1, including transparent retries.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Its number as the policy counts, from 1: a transparent retry has that of the attempt which it
+    /// Number in the policy's count, from 1: a transparent retry has the number of the attempt that it
     /// replaces.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether it is a transparent retry: it replaces an attempt that provably did not run.
+    /// Whether it is a transparent retry, which replaces an attempt that was provably not processed.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
         self.is_transparent
     }
 
-    /// The backend that it went to, where the channel below names its backends, as the balanced
-    /// channel does.
+    /// The backend of the attempt, if the channel below names its backends, as the balanced channel
+    /// does.
     #[must_use]
     pub fn backend(&self) -> Option<&str> {
         self.backend.as_deref()
     }
 
-    /// When it started, since the call began.
+    /// Start time relative to the start of the call.
     #[must_use]
     pub fn started(&self) -> Duration {
         self.started
     }
 
-    /// How long it took.
+    /// Duration of the attempt.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// The status that it ended with; `None` if it was cancelled, by another attempt that ended the
-    /// call or by the deadline.
+    /// The final status; `None` if the attempt was cancelled, by the end of the call or by its deadline.
     #[must_use]
     pub fn status(&self) -> Option<Code> {
         self.status
     }
 
-    /// The message of its status, or the error of its connection; redacted and cut off at
-    /// [`LOGGED_MESSAGE_MAX`].
+    /// The status message or transport error, redacted and truncated to [`LOGGED_MESSAGE_MAX`].
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         self.message.as_deref()

@@ -1,4 +1,4 @@
-//! The head of the request as the application made it, from which each further attempt's is made.
+//! The request head (method, URI, headers, extensions), from which the requests of retries are built.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri,
 
 use crate::timeout::{self, TIMEOUT};
 
-/// How many attempts came before: set by gRPC libraries, read by servers (decision G30).
+/// Number of previous attempts, sent by gRPC clients and read by servers (decision G30).
 pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
     HeaderName::from_static("grpc-previous-rpc-attempts");
 
-/// What is kept of a request's head.
+/// The request head of a call.
 #[derive(Debug)]
 pub(crate) enum RequestHead {
-    /// It is what the method's requests usually have: nothing of it is kept.
+    /// Equal to the default head of the method, so nothing is stored per call.
     Default,
     Custom(Box<CustomHead>),
 }
 
-/// The head that requests of a method have if nobody adds anything to what its generated client
-/// makes: POST, the path, the two headers that gRPC asks for, and the method's name.
+/// The request head that a generated client sends if nothing is added: POST, the path, the two headers
+/// that gRPC requires, and the method name.
 #[derive(Debug)]
 pub(crate) struct DefaultHead {
     path: PathAndQuery,
@@ -33,14 +33,14 @@ const TRAILERS: &[u8] = b"trailers";
 const GRPC: &[u8] = b"application/grpc";
 
 impl DefaultHead {
-    /// The usual head that this one is, if it is one; its headers are.
+    /// The default head of a request, if its method, URI and extensions allow one.
     fn of<B>(head: &Request<B>) -> Option<DefaultHead> {
         let name = MethodName::of(head.extensions())?;
         let path = head.uri().path_and_query()?;
         DefaultHead::matches_defaults(head).then(|| DefaultHead { path: path.clone(), name })
     }
 
-    /// Whether this head is a usual one, names and headers aside.
+    /// Whether HTTP method, version and URI have the default form.
     #[inline]
     fn matches_defaults<B>(head: &Request<B>) -> bool {
         matches!(*head.method(), Method::POST)
@@ -55,7 +55,7 @@ impl DefaultHead {
         parts.method = Method::POST;
         parts.version = Version::HTTP_2;
         parts.uri = Uri::from(self.path.clone());
-        // Room for what is stamped on an attempt.
+        // Capacity for the headers of an attempt.
         parts.headers.reserve(4);
         parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
         let grpc = HeaderValue::from_static("application/grpc");
@@ -65,7 +65,7 @@ impl DefaultHead {
     }
 }
 
-/// What generated clients of tonic call the method in the extensions of its requests.
+/// The method name that generated tonic clients put into the request extensions.
 #[derive(Clone, Debug)]
 enum MethodName {
     None,
@@ -74,7 +74,7 @@ enum MethodName {
 }
 
 impl MethodName {
-    /// The name, if there is nothing else.
+    /// The name, if there are no other extensions.
     fn of(extensions: &Extensions) -> Option<MethodName> {
         match extensions.len() {
             0 => Some(MethodName::None),
@@ -90,7 +90,7 @@ impl MethodName {
             MethodName::None => extensions.is_empty(),
             #[cfg(feature = "tonic")]
             MethodName::Tonic(name) => {
-                // Generated clients name a method by the same text each time.
+                // Generated clients use the same `&'static str` for each call, so pointers are compared first.
                 let equal = |one: &str, other: &str| std::ptr::eq(one, other) || one == other;
                 let same = |other: &tonic::GrpcMethod<'static>| {
                     equal(other.method(), name.method()) && equal(other.service(), name.service())
@@ -113,13 +113,13 @@ impl MethodName {
     }
 }
 
-/// A head that is like no other.
+/// A request head that differs from the default and is stored per call.
 #[derive(Debug)]
 pub(crate) struct CustomHead {
     method: Method,
     uri: Uri,
     version: Version,
-    /// A list, not a map: nobody looks anything up, and it is one allocation instead of two.
+    /// A list, not a map: one allocation instead of two, and there are no lookups.
     headers: Vec<(HeaderName, HeaderValue)>,
     extensions: Extensions,
 }
@@ -150,21 +150,21 @@ impl CustomHead {
     }
 }
 
-/// The same names for comparing: a constant would be made and dropped each time.
+/// Statics for comparison: a constant would be constructed and dropped at each use.
 static PREVIOUS_ATTEMPTS_NAME: HeaderName = PREVIOUS_ATTEMPTS;
 static TIMEOUT_NAME: HeaderName = TIMEOUT;
 
-/// What the headers of a request say to this layer. One look at each is cheaper than looking for
-/// any: there are few, and hashing a name costs more than comparing it.
+/// The request headers that matter to this layer. One pass over all headers is cheaper than separate
+/// lookups: there are few headers, and hashing a name costs more than comparing it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestHeaders<'h> {
-    /// The application's own deadline.
+    /// The deadline set by the application.
     pub(crate) deadline: Option<Duration>,
-    /// Whether the application set what only this layer may set.
+    /// Whether the application has set `grpc-previous-rpc-attempts`, which only this layer may set.
     pub(crate) previous: bool,
     te: Option<&'h HeaderValue>,
     content_type: Option<&'h HeaderValue>,
-    /// How many headers there are.
+    /// Number of headers.
     count: u32,
 }
 
@@ -187,13 +187,13 @@ impl<'h> RequestHeaders<'h> {
         found
     }
 
-    /// Whether these headers say nothing to a call that is not repeated.
+    /// Whether a call without retries can ignore these headers.
     #[inline]
     pub(crate) fn need_no_handling(headers: &HeaderMap) -> bool {
         headers.keys().all(|name| *name != TIMEOUT_NAME && *name != PREVIOUS_ATTEMPTS_NAME)
     }
 
-    /// Whether these are the headers of a usual head.
+    /// Whether these are the headers of the default head.
     #[inline]
     pub(crate) fn are_default(&self) -> bool {
         self.count == 2
@@ -203,15 +203,15 @@ impl<'h> RequestHeaders<'h> {
 }
 
 impl RequestHead {
-    /// What must be kept of this head, given whether its headers are usual and the usual one of its
-    /// method.
+    /// Stores a request head. `headers`: whether its headers are the default ones. `default_head`: the
+    /// default head of the method.
     #[inline]
     pub(crate) fn of<B>(
         head: &Request<B>,
         headers: bool,
         default_head: &OnceLock<DefaultHead>,
     ) -> Self {
-        // The path is the method's, or it would have another usual head.
+        // The path needs no comparison: default heads are stored per path.
         if headers
             && let Some(default_head) =
                 default_head.get().or_else(|| init_default(head, default_head))
@@ -223,7 +223,7 @@ impl RequestHead {
         RequestHead::Custom(Box::new(CustomHead::of(head)))
     }
 
-    /// The request of the attempt with this number, and what remains of its deadline.
+    /// Builds the request of an attempt, with its number and remaining time.
     pub(crate) fn request<B>(
         &self,
         default_head: &OnceLock<DefaultHead>,
@@ -240,7 +240,7 @@ impl RequestHead {
     }
 }
 
-/// Whoever is first says what is usual.
+/// The first call of a method defines its default head.
 #[cold]
 fn init_default<'u, B>(
     head: &Request<B>,
@@ -250,7 +250,7 @@ fn init_default<'u, B>(
     default_head.get()
 }
 
-/// What differs between the attempts of a call.
+/// Sets the headers that differ between attempts.
 fn set_attempt_headers(parts: &mut Parts, number: u32, remaining: Option<Duration>) {
     if let Some(previous) = previous_attempts_header(number) {
         parts.headers.insert(PREVIOUS_ATTEMPTS, previous);
@@ -260,7 +260,7 @@ fn set_attempt_headers(parts: &mut Parts, number: u32, remaining: Option<Duratio
     }
 }
 
-/// How many attempts came before the one with this number; absent where that is none.
+/// Number of previous attempts; `None` for the first attempt.
 pub(crate) fn previous_attempts_header(number: u32) -> Option<HeaderValue> {
     (number > 1).then(|| HeaderValue::from(number - 1))
 }
@@ -279,7 +279,7 @@ mod tests {
             .unwrap()
     }
 
-    /// A head as generated clients make it.
+    /// A request head as generated clients send it.
     fn default_head() -> Request<()> {
         let mut request = Request::post("/a.B/C")
             .version(Version::HTTP_2)
@@ -292,7 +292,7 @@ mod tests {
         request
     }
 
-    /// As a call makes it.
+    /// The stored head of a request, as in a call.
     fn kept(head: &Request<()>, known: &OnceLock<DefaultHead>) -> RequestHead {
         RequestHead::of(head, RequestHeaders::of(head.headers()).are_default(), known)
     }

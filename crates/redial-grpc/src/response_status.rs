@@ -1,4 +1,4 @@
-//! What the head of a response says: a status, or that a response begins (decision G6).
+//! Reads the gRPC status from response headers and trailers (decision G6).
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -13,15 +13,15 @@ pub(crate) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PUSHBACK: HeaderName = HeaderName::from_static(PUSHBACK_HEADER);
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// The head of a response.
+/// The kind of response, determined from its headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Head {
-    /// Response headers: the call belongs to this attempt.
+    /// Response headers without a status: the call commits to this attempt.
     Headers,
-    /// A status, and what the server wants of a retry.
+    /// Trailers-Only: a status, with the server's pushback.
     Status(Code, Pushback),
-    /// The answer of somebody who does not speak gRPC, the status that it means, and what is wanted of
-    /// a retry: who knows that header means it.
+    /// Not a gRPC response: the status derived from its HTTP status. Pushback is respected if present,
+    /// since only a server that knows the header sends it.
     NotGrpc(Code, Pushback),
 }
 
@@ -31,10 +31,10 @@ impl Head {
     }
 }
 
-/// What the head of a response says.
+/// Classifies a response by its headers.
 pub fn head<B>(response: &Response<B>) -> Head {
     let headers_found = StatusHeaders::from_headers(response.headers());
-    // In the headers it is Trailers-Only, END_STREAM or not.
+    // A status in the headers means Trailers-Only, with or without END_STREAM.
     match headers_found.status {
         Some(code) => Head::Status(code, headers_found.pushback(response.headers())),
         None if response.status() == StatusCode::OK && headers_found.grpc => Head::Headers,
@@ -45,7 +45,7 @@ pub fn head<B>(response: &Response<B>) -> Head {
     }
 }
 
-/// Whether it is plainly gRPC's, so that the client can be left to read it.
+/// Whether it is certainly a gRPC response, which the client can interpret itself.
 #[inline]
 pub(crate) fn is_plain<B>(response: &Response<B>) -> bool {
     let is_grpc = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -54,8 +54,8 @@ pub(crate) fn is_plain<B>(response: &Response<B>) -> bool {
     response.status() == StatusCode::OK && response.headers().iter().any(is_grpc)
 }
 
-/// Writes into an answer that is not gRPC's what it means, so that the application sees the status
-/// that it was judged by. A client would look for messages in its body.
+/// Writes the derived status into a non-gRPC response. Otherwise a client would try to decode its body
+/// as messages.
 pub(crate) fn write_status<B>(response: &mut Response<B>, code: Code) {
     let kind =
         response.headers().get(CONTENT_TYPE).map(|it| String::from_utf8_lossy(it.as_bytes()));
@@ -66,8 +66,8 @@ pub(crate) fn write_status<B>(response: &mut Response<B>, code: Code) {
     headers.insert(MESSAGE, client_adapter::encode_message(&text));
 }
 
-/// The message of a status, as a log shows it; a pushback that cannot be read is added, since it
-/// means "do not retry" without saying so.
+/// The status message as shown in logs. A malformed pushback is mentioned, since it silently means "do
+/// not retry".
 pub(crate) fn message(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(MESSAGE).map(|value| percent_decode(value.as_bytes()));
     match (text, malformed_pushback(headers)) {
@@ -78,7 +78,7 @@ pub(crate) fn message(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// What is wrong with the pushback, if it means "do not retry" only because it cannot be read.
+/// Describes a malformed pushback, which means "do not retry".
 fn malformed_pushback(headers: &HeaderMap) -> Option<String> {
     let values: Vec<_> = headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes).collect();
     if Pushback::parse(values.iter().copied()) != Pushback::Stop {
@@ -98,15 +98,15 @@ fn malformed_pushback(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// What the trailers of a response say.
+/// Contents of response trailers.
 pub(crate) struct Trailers {
     pub(crate) code: Code,
     pub(crate) pushback: Pushback,
-    /// Whether there are details to be checked.
+    /// Whether there are status details, which have to be validated.
     pub(crate) details: bool,
 }
 
-/// What the trailers of a response say; without a status it is this one.
+/// Reads trailers, with a default for a missing status.
 #[inline]
 pub(crate) fn trailers_with_default(trailers: &HeaderMap, missing: Code) -> Trailers {
     let headers_found = StatusHeaders::from_headers(trailers);
@@ -114,13 +114,13 @@ pub(crate) fn trailers_with_default(trailers: &HeaderMap, missing: Code) -> Trai
     Trailers { code, pushback: headers_found.pushback(trailers), details: headers_found.details }
 }
 
-/// What the trailers of a response say; without a status it is UNKNOWN.
+/// Reads trailers; a missing status is UNKNOWN.
 pub fn trailers(trailers: &HeaderMap) -> (Code, Pushback) {
     let Trailers { code, pushback, .. } = trailers_with_default(trailers, Code::Unknown);
     (code, pushback)
 }
 
-/// Removes details that are not base64: tonic panics on them.
+/// Removes status details that are not valid base64: tonic panics on them.
 #[cold]
 pub(crate) fn drop_invalid_details(headers: &mut HeaderMap) {
     if headers.get_all(DETAILS).iter().any(|details| !is_base64(details.as_bytes())) {
@@ -128,7 +128,7 @@ pub(crate) fn drop_invalid_details(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether these bytes are base64 as binary headers have it, where padding may be left out.
+/// Whether this is base64 as in binary headers, with optional padding.
 fn is_base64(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = &text[..text.len() - padding];
@@ -143,7 +143,7 @@ fn is_base64(text: &[u8]) -> bool {
             _ => return false,
         };
     }
-    // The bits of the last digit that belong to no byte are zero.
+    // The unused bits of the last digit must be zero.
     match digits.len() % 4 {
         0 => padding == 0,
         2 => padding <= 2 && last & 0b1111 == 0,
@@ -152,13 +152,13 @@ fn is_base64(text: &[u8]) -> bool {
     }
 }
 
-/// The same names for comparing: a constant would be made and dropped each time.
+/// Statics for comparison: a constant would be constructed and dropped at each use.
 static STATUS_NAME: HeaderName = STATUS;
 static PUSHBACK_NAME: HeaderName = PUSHBACK;
 static DETAILS_NAME: HeaderName = DETAILS;
 
-/// What headers or trailers say to this layer. One look at each is cheaper than looking for any:
-/// there are few, and hashing a name costs more than comparing it.
+/// The headers or trailers that matter to this layer. One pass over all of them is cheaper than separate
+/// lookups: there are few, and hashing a name costs more than comparing it.
 #[derive(Default)]
 struct StatusHeaders {
     status: Option<Code>,
@@ -192,10 +192,10 @@ impl StatusHeaders {
     }
 }
 
-/// Whether a content type is one of gRPC's. Types are the same in any case (RFC 9110, 8.3.1).
+/// Whether this is a gRPC content type. Media types are case-insensitive (RFC 9110, 8.3.1).
 fn is_grpc(kind: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
-    // Nearly all are written so.
+    // Fast path for the usual lower-case form.
     kind.starts_with(GRPC)
         || kind.get(..GRPC.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(GRPC))
 }
@@ -205,7 +205,7 @@ fn parse_pushback(headers: &HeaderMap) -> Pushback {
     Pushback::parse(headers.get_all(PUSHBACK).iter().map(HeaderValue::as_bytes))
 }
 
-/// A status as headers carry it; what cannot be read is UNKNOWN.
+/// Parses `grpc-status`; a malformed value is UNKNOWN.
 fn status(text: &[u8]) -> Code {
     let number = match text {
         [digit @ b'0'..=b'9'] => Some(i64::from(digit - b'0')),
@@ -215,7 +215,7 @@ fn status(text: &[u8]) -> Code {
     number.and_then(Code::from_number).unwrap_or(Code::Unknown)
 }
 
-/// The table of gRPC's "HTTP to gRPC Status Code Mapping": what a proxy's answer means.
+/// The table of gRPC's "HTTP to gRPC Status Code Mapping", for responses of proxies.
 fn code_from_http(status: StatusCode) -> Code {
     match status.as_u16() {
         400 => Code::Internal,
@@ -264,7 +264,6 @@ mod tests {
     #[test]
     fn response_headers_without_status_start_a_response() {
         let kinds = ["application/grpc", "application/grpc+proto", "application/grpc;charset=x"];
-        // Red: leave out the second condition of `is_grpc`.
         for kind in kinds.into_iter().chain(["Application/gRPC"]) {
             assert_eq!(head(&response(200, &[("content-type", kind)])), Head::Headers, "{kind}");
         }
@@ -313,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Every short text of some digits, padding and bytes that are neither.
+    /// All texts of up to five characters from some digits, padding and invalid bytes.
     #[cfg(feature = "tonic")]
     #[test]
     fn status_details_are_valid_where_tonic_decodes_them() {

@@ -1,9 +1,9 @@
-//! The headers of a call that arrived, whichever library it comes from.
+//! Access to the headers of an inbound request of any library.
 
 use http::HeaderMap;
 use tonic::metadata::MetadataMap;
 
-/// Whatever has the headers of a call: a request of tonic or of http, or its metadata alone.
+/// Types with request headers: requests of tonic or http, or their metadata.
 pub trait Headers: private::Headers {}
 
 mod private {

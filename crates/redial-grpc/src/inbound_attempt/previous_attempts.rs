@@ -1,4 +1,4 @@
-//! How many attempts came before: the header `grpc-previous-rpc-attempts` (A6, "Exposed Retry Metadata").
+//! The header `grpc-previous-rpc-attempts` (A6, "Exposed Retry Metadata").
 
 use http::HeaderName;
 
@@ -6,12 +6,12 @@ use super::Headers;
 
 const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
-/// How many attempts of the same call came before this one, as the client says.
+/// Number of previous attempts of the same call, as sent by the client.
 ///
-/// 0 for a first attempt, which has no such header, and where the header says nothing that can be read:
-/// anything but decimal digits, or the header twice. A number that does not fit is the largest that does.
-/// Retries and hedges both count. It is the client's word: good for logs, metrics and shedding load,
-/// no proof of anything.
+/// 0 for a first attempt, which has no such header, and for a malformed header: anything but decimal
+/// digits, or more than one value. A number that is too large becomes `u32::MAX`. Retries and hedges
+/// both count. The client is not trusted: use the number for logs, metrics and load shedding, not for
+/// decisions that need proof.
 ///
 /// ```
 /// use redial_grpc::inbound_attempt::previous_attempts;
@@ -36,7 +36,7 @@ pub fn previous_attempts<H: Headers + ?Sized>(call: &H) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what can be read is read, from every kind of request, and nothing else is guessed at.
+    //! Valid values are read from every request type; malformed values count as a first attempt.
 
     use http::{HeaderMap, HeaderValue};
     use tonic::metadata::MetadataMap;

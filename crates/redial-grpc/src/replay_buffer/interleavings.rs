@@ -1,10 +1,11 @@
-//! Goal: no interleaving of writes, reads, choices and ends breaks the tape. Method: bytes become
-//! steps, which are played on the tape and on a model of it that has no wakers, locks or limits on
-//! memory and that says what each reader must get. After every step the two are compared: what is
-//! held, what was asked of the source, and that nobody sleeps who could go on.
+//! Model-based test: random interleavings of writes, reads, commits and releases behave like a simple
+//! model. Input bytes are decoded into steps, which run against the replay buffer and against a model
+//! without wakers, locks or memory limits. After every step the test compares the buffered frames and
+//! the polls of the source, and checks that no task sleeps that could make progress.
 //!
-//! It is here since the tape is private. The test is a bounded run; a coverage-guided fuzzer runs the
-//! same with `cargo bolero test -p redial-grpc replay_buffer::interleavings::replay_matches_the_model_in_every_interleaving`.
+//! It is a unit test because the replay buffer is private. This run is bounded; for a coverage-guided
+//! run use `cargo bolero test -p redial-grpc
+//! replay_buffer::interleavings::replay_matches_the_model_in_every_interleaving`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use super::scripted_body::{
 use super::*;
 use crate::buffer_limits::BufferLimit;
 
-/// How many bytes the calls of the channel may keep.
+/// Buffer limit of the channel in bytes.
 const CHANNEL: u64 = 40;
 
-/// How many attempts read at once, at most.
+/// Maximum number of concurrent readers.
 const READERS_MAX: usize = 4;
 
-/// What the application writes, as the model sees it.
+/// An item written by the application, in the model.
 #[derive(Clone, Debug)]
 enum ModelItem {
     Data(Bytes),
@@ -40,25 +41,25 @@ struct Cursor {
     done: bool,
 }
 
-/// What a tape is, said simply.
+/// The model of a replay buffer.
 #[derive(Clone, Debug, Default)]
 struct Model {
     unread: VecDeque<ModelItem>,
-    /// Everything that was pulled, from the first frame on.
+    /// All frames polled so far, from the first one on.
     pulled: Vec<Bytes>,
-    /// The last frame of `pulled` did not fit.
+    /// The last frame of `pulled` exceeded the limit.
     overflow: bool,
-    /// Whether it ended well.
+    /// `Some(true)` after the half-close, `Some(false)` after a failure.
     end: Option<bool>,
-    /// The caller has not heard yet that it failed.
+    /// A failure that the caller has not seen yet.
     unreported_failure: bool,
     committed: Option<u32>,
     released: bool,
     readers: BTreeMap<u32, Cursor>,
-    /// What counts against the limits, and how much of them this call has.
+    /// Reserved bytes, and the limit of this call.
     buffered: u64,
     limit: u64,
-    /// What another call of the channel keeps.
+    /// Bytes reserved by another call of the channel.
     other: u64,
 }
 
@@ -138,7 +139,7 @@ impl Model {
         self.readers.values_mut().for_each(|cursor| cursor.open = false);
     }
 
-    /// What the caller sees: a failure, or that it is full and to which attempt most was written.
+    /// The signal for the caller: a failure, or the attempt that has sent most when the buffer is full.
     fn signal(&self) -> (bool, Option<Option<u32>>) {
         let open = self.readers.iter().filter(|(_, cursor)| cursor.open);
         let most = open.max_by_key(|(attempt, cursor)| (cursor.written, u32::MAX - **attempt));
@@ -146,7 +147,7 @@ impl Model {
         (self.unreported_failure, full.then(|| most.map(|(attempt, _)| *attempt)))
     }
 
-    /// How many frames are held.
+    /// Number of buffered frames.
     fn buffered_frames(&self) -> usize {
         match self.committed {
             _ if self.released => 0,
@@ -156,20 +157,20 @@ impl Model {
     }
 }
 
-/// The tape, its users, and the model of both.
+/// The replay buffer, its users and the model.
 struct Harness {
     script: ScriptedBody,
     buffer_limit: Arc<BufferLimit>,
     buffer: Arc<ReplayBuffer<ScriptedSource>>,
     model: Model,
-    /// The readers, and whether each waits.
+    /// The readers, and whether each of them is waiting.
     tasks: BTreeMap<u32, (TestReader, bool)>,
     caller: Arc<CountingWaker>,
     caller_waiting: bool,
     other: Reservation,
-    /// The last attempt that was opened.
+    /// The last attempt opened.
     attempt: u32,
-    /// What is written next, so that every frame differs.
+    /// The byte of the next frame, so that all frames differ.
     next_byte: u8,
 }
 
@@ -192,7 +193,7 @@ impl Harness {
     }
 
     fn write(&mut self, item: Item, written: ModelItem) {
-        // Nobody writes after the end, nor to a body that nobody holds.
+        // No writes after the end, or to a body that has been dropped.
         let ended = |written: &ModelItem| matches!(written, ModelItem::End | ModelItem::Fail);
         if self.model.end.is_none() && !self.model.released && !self.model.unread.iter().any(ended)
         {
@@ -201,7 +202,7 @@ impl Harness {
         }
     }
 
-    /// One of the readers.
+    /// Picks one of the readers.
     fn pick(&self, argument: u8) -> Option<u32> {
         let index = usize::from(argument) % self.tasks.len().max(1);
         self.tasks.keys().nth(index).copied()
@@ -236,7 +237,7 @@ impl Harness {
                 self.model.commit(attempt);
             }
             (29, _) if argument > 250 => {
-                // An attempt whose body is gone, or that never was.
+                // An attempt whose body was dropped, or that never existed.
                 self.buffer.commit(self.attempt);
                 self.model.commit(self.attempt);
             }
@@ -309,7 +310,7 @@ impl Harness {
     fn finish(self) {
         let Harness { script, buffer_limit, buffer, tasks, other, next_byte, .. } = self;
         drop(other);
-        // In one order or the other.
+        // Both drop orders.
         if next_byte % 2 == 0 {
             drop(buffer);
             drop(tasks);

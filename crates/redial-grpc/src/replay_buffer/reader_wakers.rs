@@ -1,7 +1,7 @@
-//! The readers of a tape that wait, and what is left to do when no lock is held.
+//! Wakers of the readers that wait for a frame, and work deferred until the lock is released.
 //!
-//! A reader that found what it wanted may stay: it is woken once more than needed, at worst.
-//! Invariant: nobody is woken under the alarm's own lock.
+//! A reader that has got its frame may stay registered: at worst it is woken once more than needed.
+//! Invariant: no waker runs under the lock of this module.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 use crate::sync::{Mutex, lock};
 
-/// The readers that wait. As a waker it wakes all of them.
+/// Registered readers. Used as a waker, it wakes all of them.
 #[derive(Default)]
 pub(super) struct ReaderWakers {
     waiting: Mutex<Waiting>,
@@ -21,7 +21,7 @@ struct Waiting {
 }
 
 impl ReaderWakers {
-    /// This reader waits. What stood in its place is given back.
+    /// Registers a waiting reader; returns the waker that it replaces.
     pub(super) fn register(&self, attempt: u32, waker: &Waker) -> Option<Waker> {
         let mut waiting = lock(&self.waiting);
         match waiting.readers.iter_mut().find(|(other, _)| *other == attempt) {
@@ -34,21 +34,21 @@ impl ReaderWakers {
         }
     }
 
-    /// This reader waits no more.
+    /// Removes a reader.
     pub(super) fn remove(&self, attempt: u32) -> Option<Waker> {
         let mut waiting = lock(&self.waiting);
         let index = waiting.readers.iter().position(|(other, _)| *other == attempt)?;
         Some(waiting.readers.swap_remove(index).1)
     }
 
-    /// Everybody who waits but this reader, whose waker stays for when it waits again.
+    /// Takes the wakers of all readers except this one, which stays registered.
     pub(super) fn take_others(&self, attempt: u32) -> Vec<Waker> {
         let mut waiting = lock(&self.waiting);
         let others = waiting.readers.extract_if(.., |(other, _)| *other != attempt);
         others.map(|(_, waker)| waker).collect()
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes and removes all readers.
     pub(super) fn wake_all(&self) {
         let wakers = lock(&self.waiting).take();
         wakers.into_iter().for_each(Waker::wake);
@@ -71,7 +71,7 @@ impl Wake for ReaderWakers {
     }
 }
 
-/// What is left to do when no lock is held: whom to wake, and what to drop.
+/// Work to do after the lock is released: wakers to call and values to drop.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Deferred {

@@ -1,6 +1,6 @@
 //! The request body of one attempt, as its connection reads it.
 //!
-//! Invariant: after its end or an error there is nothing more, whatever becomes of the tape.
+//! Invariant: after its end or an error it returns no more frames, whatever the replay buffer does.
 
 use std::error::Error;
 use std::fmt;
@@ -15,9 +15,10 @@ use super::ReplayBuffer;
 use crate::BoxError;
 use crate::observe::SentBytes;
 
-/// The request body of one attempt: what the application wrote, from the beginning.
-// 48 bytes instead of 40: of boxes between 25 and 40 bytes a call through tonic has nine already, more
-// than the caches of glibc's allocator hold, and one more costs as much as half of this layer.
+/// The request body of one attempt: replays the application's frames from the start.
+// Aligned to 48 bytes instead of 40: a call through tonic already has nine allocations between 25 and
+// 40 bytes, more than glibc's thread cache holds per size class. A tenth one would cost about half as
+// much as the rest of this layer.
 #[repr(align(16))]
 pub struct Replay<B> {
     kind: Kind<B>,
@@ -25,7 +26,7 @@ pub struct Replay<B> {
 }
 
 enum Kind<B> {
-    /// All of it was there when the call began.
+    /// The complete body was available when the call started.
     Whole(Option<Bytes>),
     Buffered(Reader<B>),
 }
@@ -34,12 +35,12 @@ struct Reader<B> {
     buffer: Arc<ReplayBuffer<B>>,
     attempt: u32,
     next: u64,
-    /// The last frame was handed out, and it is known to be the last.
+    /// The last frame has been returned and is known to be the last.
     done: bool,
 }
 
 impl<B> Replay<B> {
-    /// A body that is one frame, or none.
+    /// A body of at most one frame.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         let kind = Kind::Whole((!bytes.is_empty()).then_some(bytes));
         Replay { kind, sent: SentBytes::default() }
@@ -50,7 +51,7 @@ impl<B> Replay<B> {
         Replay { kind, sent: SentBytes::default() }
     }
 
-    /// The same, counted.
+    /// Counts the bytes that are read from this body.
     pub(crate) fn counted(mut self, sent: SentBytes) -> Self {
         self.sent = sent;
         self
@@ -89,7 +90,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        // An exact hint would make hyper send a content-length that the application did not ask for.
+        // An exact hint would make hyper send a content-length header, which the application did not set.
         SizeHint::default()
     }
 }
@@ -100,9 +101,9 @@ impl<B> fmt::Debug for Replay<B> {
     }
 }
 
-/// Why an attempt's body ends early: its attempt is over, or the application's body failed.
+/// Why the body of an attempt ends early: the attempt was cancelled, or the request body failed.
 ///
-/// It makes the connection reset the stream; the call's own result says more.
+/// It makes the connection reset the stream; the result of the call contains the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayError(pub(super) EarlyEnd);
 
@@ -123,8 +124,8 @@ impl fmt::Display for ReplayError {
 
 impl Error for ReplayError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // hyper resets a stream with the reason that it finds here, and with INTERNAL_ERROR if
-        // there is none; which of body and response it sees cancelled first is chance.
+        // hyper resets the stream with the h2 reason found here, or INTERNAL_ERROR without one. Whether
+        // it notices the cancelled body or the dropped response first is a race.
         static CANCEL: LazyLock<h2::Error> = LazyLock::new(|| h2::Reason::CANCEL.into());
         match self.0 {
             EarlyEnd::Cancelled => Some(&*CANCEL),
@@ -133,7 +134,7 @@ impl Error for ReplayError {
     }
 }
 
-/// What a reader finds.
+/// Result of a read.
 pub(super) enum Read {
     /// A frame, and whether it is known to be the last.
     Frame(Bytes, bool),

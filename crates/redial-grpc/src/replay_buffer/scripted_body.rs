@@ -1,5 +1,5 @@
-//! A body that a test writes, and wakers that count.
-// The models need a part of it.
+//! A request body controlled by the test, and counting wakers.
+// The loom models use only a part of it.
 #![cfg_attr(loom, allow(dead_code))]
 
 use std::collections::VecDeque;
@@ -17,19 +17,19 @@ use crate::buffer_limits::{BufferLimit, Reservation};
 use crate::message_size::MessageSizeLimit;
 use crate::sync::{Mutex, lock};
 
-/// What the body does when it is asked.
+/// What the body returns when it is polled.
 #[derive(Debug)]
 pub(crate) enum Item {
     Data(Bytes),
     Trailers,
     Fail,
     Panic,
-    /// Wakes who asks, and has nothing.
+    /// Wakes the poller and returns `Pending`.
     WakeThenPend,
     End,
 }
 
-/// A body that a test writes while others read it.
+/// The test's handle to a body that others read.
 #[derive(Clone, Default)]
 pub(crate) struct ScriptedBody(Arc<Mutex<ScriptState>>);
 
@@ -52,7 +52,7 @@ impl ScriptedBody {
         }
     }
 
-    /// As if whoever asks next finds it before anybody is woken, as with a timer that is due.
+    /// Adds an item without waking the reader, like a timer that is due but has not fired.
     pub(crate) fn write_without_wake(&self, item: Item) {
         lock(&self.0).items.push_back(item);
     }
@@ -61,17 +61,17 @@ impl ScriptedBody {
         self.write(Item::Data(bytes.into()));
     }
 
-    /// How often it was asked.
+    /// How often the body was polled.
     pub(crate) fn polls(&self) -> usize {
         lock(&self.0).polls
     }
 
-    /// How much of what was written nobody has asked for yet.
+    /// Number of items that have not been read.
     pub(crate) fn unread_frames(&self) -> usize {
         lock(&self.0).items.len()
     }
 
-    /// Whether nobody holds the body any more.
+    /// Whether the body has been dropped.
     pub(crate) fn is_dropped(&self) -> bool {
         lock(&self.0).dropped
     }
@@ -80,7 +80,7 @@ impl ScriptedBody {
         ScriptedSource(self.clone())
     }
 
-    /// A tape of it, for a call that may keep so many bytes.
+    /// A replay buffer for this body, with the buffer limit of one call.
     pub(crate) fn buffer(
         &self,
         buffer_limit: &Arc<BufferLimit>,
@@ -100,7 +100,7 @@ impl ScriptedBody {
     }
 }
 
-/// The body that a tape reads.
+/// The body that the replay buffer reads.
 pub(crate) struct ScriptedSource(ScriptedBody);
 
 impl Body for ScriptedSource {
@@ -128,7 +128,7 @@ impl Body for ScriptedSource {
             }
             Some(Item::End) => Poll::Ready(None),
             None => {
-                // As channels do: who asks last is woken.
+                // Like a channel: only the last poller is woken.
                 let before = state.waker.replace(cx.waker().clone());
                 drop(state);
                 drop(before);
@@ -144,7 +144,6 @@ impl Drop for ScriptedSource {
     }
 }
 
-/// A waker that counts.
 #[derive(Default)]
 pub(crate) struct CountingWaker(AtomicUsize);
 
@@ -153,7 +152,7 @@ impl CountingWaker {
         Arc::default()
     }
 
-    /// How often it was woken since this was last asked.
+    /// Number of wakes since the last call.
     pub(crate) fn take_wakes(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
@@ -173,10 +172,10 @@ impl Wake for CountingWaker {
     }
 }
 
-/// What a body gives, in a form that can be compared.
+/// The result of polling a body, comparable.
 pub(crate) type PolledData = Poll<Option<Result<Bytes, ReplayError>>>;
 
-/// A reader with its own task.
+/// A reader with a task of its own.
 pub(crate) struct TestReader {
     pub(crate) body: Replay<ScriptedSource>,
     pub(crate) waker: Arc<CountingWaker>,
@@ -191,7 +190,7 @@ impl TestReader {
         poll(&mut self.body, &Waker::from(self.waker.clone()))
     }
 
-    /// The next frame, which is there.
+    /// The next frame, which must be available.
     pub(crate) fn frame(&mut self) -> Bytes {
         match self.poll() {
             Poll::Ready(Some(Ok(bytes))) => bytes,
@@ -199,7 +198,7 @@ impl TestReader {
         }
     }
 
-    /// How often its task was woken since this was last asked.
+    /// Number of wakes of its task since the last call.
     pub(crate) fn take_wakes(&self) -> usize {
         self.waker.take_wakes()
     }

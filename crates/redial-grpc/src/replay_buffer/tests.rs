@@ -1,5 +1,5 @@
-//! Goal: what the header of the tape promises, for readers at any speed. Method: a body that the
-//! test writes, readers that are polled by hand, and wakers that count; no runtime.
+//! Unit tests of the invariants in the head of the replay buffer, with readers at any speed. The test
+//! writes the body, polls the readers by hand and counts wakes; there is no runtime.
 
 use std::sync::Weak;
 
@@ -34,8 +34,8 @@ fn data(bytes: &'static [u8]) -> PolledData {
     Poll::Ready(Some(Ok(Bytes::from_static(bytes))))
 }
 
-/// An application that sends what it reads elsewhere hears the status that it would without us.
-/// Red: `transport_error::classify(&**error).1` in `Failure::code`.
+/// The body of a proxy may itself be a response from another server. Its error must not be classified
+/// as an error of this call's connection.
 #[test]
 fn request_body_error_is_not_classified_as_transport_error() {
     let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
@@ -64,7 +64,7 @@ impl Caller {
 }
 
 impl ReplayBuffer<ScriptedSource> {
-    /// How many frames are kept, and how much room there is for them.
+    /// Number of buffered frames, and the capacity for them.
     fn buffered(&self) -> (usize, usize) {
         let inner = lock(&self.inner);
         (inner.frames.len(), inner.frames.capacity())
@@ -199,7 +199,7 @@ fn replay_frame_over_the_limit_wakes_the_caller_once() {
 
 #[test]
 fn buffer_full_prefers_most_frames_then_lowest_attempt() {
-    // What each attempt reads before the limit is passed, and who is named.
+    // Frames that each attempt reads before the buffer is full, and the attempt that is named.
     for (reads, most) in [
         (&[1, 3, 2][..], Some(2)),
         (&[3, 3, 1], Some(1)),
@@ -210,7 +210,7 @@ fn buffer_full_prefers_most_frames_then_lowest_attempt() {
         let (script, _, buffer) = limited(3);
         let caller = Caller::default();
         (0..4).for_each(|_| script.data("x"));
-        // Opened in the opposite order: that must not matter.
+        // Opened in reverse order, which must not matter.
         let mut readers: Vec<_> = (1..=reads.len() as u32)
             .rev()
             .map(|attempt| TestReader::open(&buffer, attempt))
@@ -238,7 +238,7 @@ fn buffer_full_ignores_the_frame_that_a_connection_holds() {
     assert_eq!(stalled.frame(), "x");
     assert_eq!((healthy.frame(), healthy.poll()), ("x".into(), Poll::Pending));
     assert!(matches!(Caller::default().signal(&buffer), Signal::Full(Some(2))));
-    // Once it asks for more, it has written as much, and is the lower one.
+    // When it asks for more, it has written as much as the other one and has the lower number.
     assert_eq!(stalled.poll(), Poll::Pending);
     assert!(matches!(Caller::default().signal(&buffer), Signal::Full(Some(1))));
     buffer.commit(1);
@@ -701,7 +701,7 @@ fn replay_frees_everything_when_the_committed_reader_goes() {
 
 #[test]
 fn replay_frees_everything_in_any_order_of_teardown() {
-    // Each order of: choose, end, the first reader's drop, the second's, the caller's.
+    // All orders of: commit, release, drop of the first reader, of the second, of the caller.
     let mut orders = vec![vec![]];
     for _ in 0..5 {
         orders = orders
@@ -757,7 +757,7 @@ fn replay_committed_reader_keeps_the_source_alive() {
     assert!(script.is_dropped());
 }
 
-/// Looks, whenever it is woken, dropped or owned no more, whether the tape's lock is free.
+/// Checks that the lock of the buffer is free whenever it is woken or dropped.
 struct LockProbe(Weak<ReplayBuffer<ScriptedSource>>, Arc<CountingWaker>);
 
 impl LockProbe {
@@ -798,17 +798,17 @@ fn replay_wakes_and_drops_outside_the_lock() {
     let (mut first, mut second) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
     let before = || probed.take_wakes();
     before();
-    // A waker is replaced, and the source wakes while it is asked.
+    // A waker is replaced, and the source wakes while it is polled.
     assert_eq!((poll(&mut first), poll(&mut second), poll(&mut second)), PENDING);
     script.write(Item::WakeThenPend);
     assert_eq!(poll(&mut second), Poll::Pending);
     assert!(before() >= 3);
-    // The caller's too.
+    // The caller's waker as well.
     for _ in 0..3 {
         assert!(matches!(buffer.poll_signal(&Context::from_waker(&waker())), Signal::None));
     }
     assert!(before() >= 2);
-    // Frames that say nothing, frames that wake, and the one that does not fit.
+    // Empty frames, frames that wake readers, and the frame over the limit.
     script.write(Item::Data(frame().slice(1..)));
     for _ in 0..3 {
         script.write(Item::Data(frame()));
@@ -835,7 +835,7 @@ fn message_size_violation_is_dropped_outside_the_lock() {
     let buffer = script.sized_buffer(&buffer_limit, LARGE_LIMIT, Some(MessageSizeLimit::new(0)));
     script.data(&[0, 0, 0, 0][..]);
     let probe = LockProbe(Arc::downgrade(&buffer), probed.clone());
-    // Its one byte is the last of a length, and that length is too large.
+    // Its single byte completes a length prefix that exceeds the limit.
     script.write(Item::Data(Bytes::from_owner(probe)));
     let mut reader = TestReader::open(&buffer, 1);
     assert_eq!(reader.frame(), &[0, 0, 0, 0][..]);
@@ -866,8 +866,8 @@ fn replay_of_a_complete_body_is_at_most_one_frame() {
     assert_eq!(whole.size_hint().exact(), None, "hyper would send a content-length");
 }
 
-/// Ends the tape that it is the source of while it is asked, as a request stream does that owns the
-/// response of its own call and lets it go.
+/// A source that releases its own buffer while it is polled, like a request stream that owns the
+/// response of its own call and drops it.
 #[derive(Default)]
 struct SelfReleasingBody(Arc<Mutex<Weak<ReplayBuffer<SelfReleasingBody>>>>);
 
@@ -887,7 +887,6 @@ impl Body for SelfReleasingBody {
     }
 }
 
-/// Red: ask the source before `drop(guard)` in `ReplayBuffer::read`, which then waits for itself.
 #[test]
 fn replay_source_may_release_its_buffer_while_polled() {
     let (done, is_done) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! What is recorded of a call while it runs, so that its failure can be reported.
+//! Records the attempts of a running call, for reports and call logs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,24 +14,24 @@ use crate::backends::UsedBackends;
 
 /// The attempts of one call.
 ///
-/// The first one is kept in place: a call that succeeds at once allocates nothing for it.
+/// The first one is stored inline, so a call that succeeds immediately allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptHistory {
     began: Ns,
     first: Option<AttemptReport>,
     later: Vec<AttemptReport>,
     omitted: u32,
-    /// What is known about the next outcome, before the machine has it.
+    /// Status and message of the next outcome, set before its event is recorded.
     outcome: Option<(Code, Option<Box<str>>)>,
 }
 
 impl AttemptHistory {
-    /// The next outcome has this status and message.
+    /// Sets status and message of the next outcome.
     pub(crate) fn outcome(&mut self, code: Code, message: Option<Box<str>>) {
         self.outcome = Some((code, message));
     }
 
-    /// Records a note.
+    /// Records an event.
     pub(crate) fn record(&mut self, at: Ns, event: &Event, used: Option<&UsedBackends>) {
         match *event {
             Event::CallStarted { .. } => self.began = at,
@@ -56,7 +56,7 @@ impl AttemptHistory {
         }
     }
 
-    /// What a call log shows beside a note that was recorded.
+    /// The detail that a call log shows for a recorded event.
     pub(crate) fn detail(&self, event: &Event) -> EventDetail {
         let (attempt, ended) = match *event {
             Event::Committed { attempt } => (attempt, false),
@@ -105,7 +105,7 @@ impl AttemptHistory {
         self.later.push(report);
     }
 
-    /// The attempt, with the backend that it went to.
+    /// The attempt, with the name of its backend filled in.
     fn attempt_mut(
         &mut self,
         attempt: u32,
@@ -128,7 +128,7 @@ impl AttemptHistory {
         used: Option<&UsedBackends>,
     ) {
         let since = duration(at.saturating_sub(self.began));
-        // An attempt that timed out is cancelled then: its end is known already.
+        // An attempt that timed out is cancelled afterwards; its end is recorded already.
         let report = self.attempt_mut(attempt, used).filter(|report| report.status.is_none());
         let Some(report) = report else { return };
         report.elapsed = since.saturating_sub(report.started);
@@ -136,8 +136,8 @@ impl AttemptHistory {
         report.message = message;
     }
 
-    /// The status and message that a call ended with which ended so.
-    /// `code`: that of the last outcome, whose attempt may be left out here.
+    /// The final status and message of a call. `code` is the status of the last outcome, whose attempt
+    /// may be missing here.
     pub(crate) fn end(
         &self,
         stop_reason: StopReason,
@@ -154,30 +154,30 @@ impl AttemptHistory {
         }
     }
 
-    /// What the last attempt that has no outcome waited for.
+    /// What the last attempt without an outcome was waiting for.
     pub(crate) fn wait_reason(&self) -> Option<&str> {
         let mut all = self.first.iter().chain(&self.later).rev();
         all.find(|report| report.status.is_none()).and_then(AttemptReport::message)
     }
 
-    /// The attempts, and how many are left out.
+    /// The attempts, and the number of omitted ones.
     pub(crate) fn take(&mut self) -> (Vec<AttemptReport>, u32) {
         let all = self.first.take().into_iter().chain(self.later.drain(..)).collect();
         (all, self.omitted)
     }
 
-    /// When the call began.
+    /// Start time of the call.
     pub(crate) fn began(&self) -> Ns {
         self.began
     }
 }
 
-/// The status of a call that no outcome ended.
+/// The status of a call that ended without an outcome.
 pub(crate) fn end_without_outcome(stop_reason: StopReason) -> Code {
     if stop_reason == StopReason::Deadline { Code::DeadlineExceeded } else { Code::Cancelled }
 }
 
-/// What logs may show of messages and errors.
+/// Redacts and truncates messages and errors for logs.
 #[derive(Clone, Default)]
 pub(crate) struct MessageFilter(Option<Arc<Redact>>);
 
@@ -188,7 +188,7 @@ impl MessageFilter {
         MessageFilter(Some(Arc::new(redact)))
     }
 
-    /// The text as a log may show it; `None` if that is nothing.
+    /// The text as logs may show it; `None` if it is empty.
     pub(crate) fn apply(&self, text: &str) -> Option<Box<str>> {
         let text = match &self.0 {
             Some(redact) => Cow::Owned(redact(text)),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(plain.apply(&longest).as_deref(), Some(&*longest));
         let cut = plain.apply(&format!("{longest}y")).unwrap();
         assert_eq!(&*cut, format!("{longest}..."));
-        // A character of two bytes across the limit is left out whole.
+        // A two-byte character across the limit is dropped as a whole.
         let wide = format!("{}\u{e9}", &longest[1..]);
         let cut = plain.apply(&wide).unwrap();
         assert_eq!(&*cut, format!("{}...", &longest[1..]));
