@@ -1,8 +1,7 @@
-//! Goal: what several tasks touch at once is right however their steps interleave: the tape with its
-//! wakers, the meter, the throttle, the table of methods and the config in force. Method: loom plays
-//! the interleavings with at most [`PREEMPTIONS`] preemptions, which finds every bug that so many
-//! switches at the worst moments can show; a task that is never woken again is a deadlock there, and
-//! an abort, since destructors lock too. Each model names a one-line change that it is known to catch.
+//! Loom models of the state that several tasks share: the replay buffer with its wakers, the buffer
+//! limit, the throttle, the method table and the current config. Loom explores all interleavings with
+//! at most [`PREEMPTIONS`] preemptions. A lost wakeup shows up as a deadlock and aborts the test,
+//! because destructors take locks too.
 //!
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p redial-grpc --release --lib
 //! --no-default-features models`
@@ -15,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use loom::sync::{Condvar, Mutex};
 
-/// How often all tasks together may be interrupted.
+/// Maximum number of preemptions per execution.
 const PREEMPTIONS: usize = 4;
 
 fn model(steps: impl Fn() + Sync + Send + 'static) {
@@ -38,7 +37,7 @@ impl Wake for Sleeper {
     }
 }
 
-/// Polls as an executor does: again only when it was woken.
+/// Polls like an executor: again only after a wake.
 fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     let task = Arc::new(Sleeper::default());
     let waker = Waker::from(task.clone());

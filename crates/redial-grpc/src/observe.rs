@@ -1,11 +1,11 @@
-//! What is told of calls while they run: metrics, spans and events.
+//! Observability of calls: metrics, spans and events.
 //!
-//! All of it is derived from the notes of the machine, and from what the layer alone knows: status
-//! codes and bytes.
+//! Everything is derived from the events of the state machine, plus status codes and byte counts,
+//! which only this layer knows.
 //!
-//! Rule: who asks for nothing pays for nothing. Without the features everything in here is empty;
-//! with them, a call that nobody watches keeps nothing for it. Nobody here reads a clock: notes
-//! carry their moments.
+//! No overhead when the features are off or nothing is enabled: without the features all types in
+//! here are empty, and a call that is not observed keeps no state. Events carry their timestamps, so
+//! this module reads no clock.
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod call_metrics;

@@ -1,6 +1,7 @@
-//! The machine of a call, with what it is granted, who reads its notes, and its timer.
+//! The state machine of a call together with its throttle, recorder, clock and timer.
 //!
-//! Invariant: nothing is decided here. Every start, delay, cancel and end is the machine's.
+//! Invariant: this module decides nothing. The state machine in `redial_core` decides every start,
+//! delay, cancellation and end.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,16 +22,16 @@ use crate::statistics::{CallTally, StatisticsEvent};
 use crate::throttle::Throttle;
 use crate::timer::{Clock, Timer};
 
-/// The machine with room for as many attempts at once as its policy needs.
-// The small one is what nearly every call has, and a box around it would cost each of them.
+/// The state machine, sized for the number of concurrent attempts that its policy needs.
+// The small variant is inline: nearly every call uses it, and a box would cost an allocation each.
 #[allow(clippy::large_enum_variant)]
 enum Machine {
     Retry(Call<PlanRef, 1>),
-    /// In a box of its own: it is five times as large.
+    /// Boxed: five times as large as the other variant.
     Hedge(Box<Call<PlanRef, LIVE_MAX>>),
 }
 
-/// Does the same with either machine.
+/// Runs the same expression with either machine.
 macro_rules! with_machine {
     ($machine:expr, $call:ident => $do:expr) => {
         match $machine {
@@ -40,41 +41,41 @@ macro_rules! with_machine {
     };
 }
 
-/// What is recorded of a call, and for what.
+/// What to record about a call.
 #[derive(Default)]
 pub(crate) struct Recording {
     pub(crate) call_log: Option<SharedCallLog>,
     pub(crate) observer: Observer,
-    /// The backends that its attempts went to.
+    /// The backends used by its attempts.
     pub(crate) used: Option<UsedBackends>,
-    /// Whether its failure is reported.
+    /// Whether a report is needed if it fails.
     pub(crate) reports: bool,
-    /// When it began, if it has waited since then.
+    /// Start time, if the call has been waiting since then.
     pub(crate) began: Option<Ns>,
 }
 
 impl Recording {
-    /// Whether the notes are read by something that wants to know when.
+    /// Whether any recipient needs timestamps.
     fn needs_clock(&self) -> bool {
         self.reports || self.call_log.is_some() || self.observer.is_enabled()
     }
 }
 
-/// Where draws come from, and who reads the notes.
+/// Receives the events of the state machine and provides its random numbers.
 struct CallRecorder {
     method: PlanRef,
     tally: CallTally,
     hedged: bool,
-    /// What the pace of its method hears of it, if there is one.
+    /// Feeds the latency estimator of the method, if there is one.
     call_latency: Option<CallLatency>,
-    /// The last attempt that ran into its own timeout.
+    /// The last attempt that exceeded the attempt timeout.
     timed_out: Option<u32>,
     call_log: Option<SharedCallLog>,
     observer: Observer,
     used: Option<UsedBackends>,
     /// The status of the last outcome.
     code: Code,
-    /// What each attempt did, for a report or a call log.
+    /// The attempts, for a report or a call log.
     history: Option<AttemptHistory>,
 }
 
@@ -103,7 +104,7 @@ impl CallRecorder {
         }
     }
 
-    /// Whether somebody reads the notes.
+    /// Whether a call log or observer receives the events.
     fn is_observed(&self) -> bool {
         self.call_log.is_some() || self.observer.is_enabled()
     }
@@ -114,7 +115,7 @@ impl DriverContext for CallRecorder {
         redial::parts::draw()
     }
 
-    // Where a note is written it is known which, and most mean nothing here.
+    // Inlined, so that the compiler drops the branches for other events at each call site.
     #[inline]
     fn record(&mut self, at: Ns, event: Event) {
         if let Event::AttemptTimedOut { attempt } = event {
@@ -124,7 +125,7 @@ impl DriverContext for CallRecorder {
         }
         let CallRecorder { method, tally, observer, .. } = self;
         tally.record(&event, self.hedged, |counted_event| {
-            // Who makes one attempt whatever happens has no retries to lose.
+            // A plan with a single attempt loses no retries when the buffer is full.
             if counted_event == StatisticsEvent::BufferFull && method.rules().attempts == Some(1) {
                 return;
             }
@@ -155,20 +156,20 @@ impl DriverContext for CallRecorder {
     }
 }
 
-/// A call with its machine.
+/// A call with its state machine.
 pub(crate) struct RunningCall {
     machine: Machine,
     env: CallEnvironment<Throttle, CallRecorder>,
     clock: Clock,
-    /// When the machine was last told something.
+    /// The last clock reading.
     last_read: Ns,
-    /// Whether somebody reads the notes, who wants to know when.
+    /// Whether a call log or observer needs timestamps.
     observed: bool,
     timer: Timer,
 }
 
 impl RunningCall {
-    /// A call that begins now.
+    /// Starts a call now.
     pub(crate) fn start(
         method: PlanRef,
         throttle: Throttle,
@@ -178,7 +179,7 @@ impl RunningCall {
     ) -> Self {
         let hedged = method.plan().is_hedged();
         let rules = method.rules();
-        // A call without a timer that is not recorded needs no clock until something fails.
+        // Without a timer or a recording, the clock is not needed until something fails.
         let timed = hedged
             || params.deadline.is_some()
             || rules.deadline.is_some()
@@ -202,15 +203,15 @@ impl RunningCall {
         };
         let mut running_call = RunningCall::new(machine, env, clock, now);
         if waited {
-            // The deadline may have passed meanwhile; nothing else can be due before the first start.
+            // The deadline may have passed in the meantime; no other timer exists before the first start.
             let now = running_call.read_clock();
             with_machine!(&mut running_call.machine, call => call.wake_once(now, &mut running_call.env));
         }
         running_call
     }
 
-    /// A call that ends before anything starts, since what the application wanted to send failed: it
-    /// hears this status, and who reads the notes finds a beginning and an end.
+    /// Records a call that ends with `code` before an attempt starts, because the request body failed. Logs
+    /// and observers still get a start and an end.
     #[cold]
     pub(crate) fn unstarted(
         method: PlanRef,
@@ -224,7 +225,7 @@ impl RunningCall {
         Call::<_, 1>::unstarted(method, params, clock.now(), &mut env);
     }
 
-    /// A call whose first attempt runs since `start`, and that has no call log and no observer.
+    /// Leaves the fast path: the first attempt runs since `start`, without call log and observer.
     pub(crate) fn from_first_attempt(
         method: &PlanRef,
         throttle: Throttle,
@@ -261,36 +262,37 @@ impl RunningCall {
         with_machine!(&self.machine, call => call.is_committed())
     }
 
-    /// The attempt that runs and started next after this one, and its slot.
+    /// The running attempt that started next after this one, and its slot.
     pub(crate) fn attempt_after(&self, attempt: u32) -> Option<(u32, usize)> {
         with_machine!(&self.machine, call => call.running_after(attempt))
     }
 
-    /// How many attempts have started, replacements aside.
+    /// Number of attempts started, without transparent retries.
     pub(crate) fn attempts(&self) -> u32 {
         with_machine!(&self.machine, call => call.counters().attempts)
     }
 
-    /// What remains now for the attempt in this slot, whenever the machine was last told something.
+    /// Remaining time of the attempt in this slot.
     pub(crate) fn remaining_now(&mut self, slot: usize) -> Option<Duration> {
         self.read_clock();
         self.remaining(slot)
     }
 
-    /// What remained for the attempt in this slot when the machine was last told something.
+    /// Remaining time of the attempt in this slot at the last clock reading.
     pub(crate) fn remaining(&self, slot: usize) -> Option<Duration> {
         let attempt_deadline = self.attempt_deadline(slot);
         (attempt_deadline != NEVER)
             .then(|| duration(attempt_deadline.saturating_sub(self.last_read)))
     }
 
-    /// When the attempt in this slot ends at the latest: the deadline, or its own timeout.
+    /// The earlier of the call's deadline and the attempt timeout.
     fn attempt_deadline(&self, slot: usize) -> Ns {
         with_machine!(&self.machine, call => call.deadline().min(call.times_out_at(slot)))
     }
 
-    /// A timer below that was set to what remained for the attempt in this slot has fired, perhaps:
-    /// `grpc-timeout` is rounded down, by less than one part in 50,000. If so, the time is up.
+    /// Whether a timer below this layer can have fired because of the remaining time sent to it.
+    /// `grpc-timeout` is rounded down by less than one part in 50,000, so such a timer fires slightly
+    /// before the deadline. If so, the time is treated as up.
     pub(crate) fn is_time_up(&mut self, slot: usize) -> bool {
         let (now, attempt_deadline) = (self.read_clock(), self.attempt_deadline(slot));
         let began = with_machine!(&self.machine, call => call.counters().start);
@@ -301,43 +303,43 @@ impl RunningCall {
         is_up
     }
 
-    /// Time has passed up to this moment, which is the last of the attempt in this slot.
+    /// Advances the state machine to this time, at which the attempt in this slot ends.
     fn advance_to(&mut self, slot: usize, now: Ns) {
         self.last_read = now;
-        // Another attempt's timer may come before its own.
+        // Timers of other attempts may be due before it.
         while with_machine!(&self.machine, call => call.is_running(slot))
             && with_machine!(&mut self.machine, call => call.wake_once(now, &mut self.env))
         {
         }
     }
 
-    /// After how long this attempt ran into its own timeout, if it did.
+    /// The attempt timeout, if this attempt has exceeded it.
     pub(crate) fn timed_out(&self, attempt: u32) -> Option<Duration> {
         let context = &self.env.context;
         context.method.rules().attempt_timeout.filter(|_| context.timed_out == Some(attempt))
     }
 
-    /// The backends that the call has used.
+    /// The backends used by the call.
     pub(crate) fn used(&self) -> Option<&UsedBackends> {
         self.env.context.used.as_ref()
     }
 
-    /// The same, when the call is over.
+    /// Takes the backends at the end of the call.
     pub(crate) fn take_used_backends(&mut self) -> Option<UsedBackends> {
         self.env.context.used.take()
     }
 
-    /// What the last attempt waited for, if it found no backend.
+    /// What the last attempt was waiting for, if it got no backend.
     pub(crate) fn wait_reason(&self) -> Option<String> {
         self.env.context.history.as_ref()?.wait_reason().map(ToOwned::to_owned)
     }
 
-    /// Whether messages are recorded.
+    /// Whether status messages are recorded.
     pub(crate) fn records_messages(&self) -> bool {
         self.env.context.history.is_some()
     }
 
-    /// Why the call failed, and what its attempts did; the attempts are in one report only.
+    /// The report of a failed call. It takes the history, so only one report has it.
     pub(crate) fn report(&mut self, end: End, is_answered: bool) -> CallReport {
         let (history, omitted, began) = match &mut self.env.context.history {
             Some(history) => {
@@ -361,26 +363,25 @@ impl RunningCall {
         })
     }
 
-    /// Ends the call for a reason of the application's, while no attempt runs.
+    /// Ends the call on behalf of the application while no attempt runs.
     pub(crate) fn cancel(&mut self, code: Code) {
         self.env.context.observer.set_cancel_code(code);
         let now = self.read_clock();
         with_machine!(&mut self.machine, call => call.cancel(now, &mut self.env));
     }
 
-    /// What is told of the call while it runs.
     pub(crate) fn observer(&self) -> &Observer {
         &self.env.context.observer
     }
 
-    /// The response's body brought this.
+    /// Counts received response bytes.
     pub(crate) fn received(&mut self, data: &Bytes) {
         self.env.context.observer.received(data);
     }
 
-    /// An attempt's outcome is there; false if it does not count. A failure that comes after the
-    /// deadline, or after the attempt's own timeout, was overtaken by it: a server that keeps to
-    /// `grpc-timeout` gives up in the same moment, and its answer may be seen first.
+    /// Records the outcome of an attempt; false if it does not count. A failure that arrives after the
+    /// deadline or the attempt timeout is superseded by it: a server that respects `grpc-timeout` gives up
+    /// at the same time, and its response may arrive first.
     pub(crate) fn outcome(
         &mut self,
         slot: usize,
@@ -406,21 +407,21 @@ impl RunningCall {
         true
     }
 
-    /// The outcome of the attempt that the call belongs to.
+    /// Records the outcome of the committed attempt.
     pub(crate) fn ended(
         &mut self,
         code: Code,
         message: Option<Box<str>>,
         classification: Classification,
     ) {
-        // A call that belongs to an attempt has no other.
+        // After commit no other attempt runs.
         if let Some((_, slot)) = self.attempt_after(0) {
             self.outcome(slot, code, message, classification);
         }
     }
 
-    /// Whether the deadline has passed, which ends the call. What comes in its very moment comes
-    /// before it (P4).
+    /// Whether the deadline has passed; if so, it ends the call. An outcome at exactly the deadline still
+    /// counts (P4).
     pub(crate) fn check_deadline(&mut self) -> bool {
         let deadline = with_machine!(&self.machine, call => call.deadline());
         if deadline == NEVER || self.read_clock() <= deadline {
@@ -430,7 +431,6 @@ impl RunningCall {
         true
     }
 
-    /// Whether the deadline ended the call.
     pub(crate) fn is_deadline_exceeded(&self) -> bool {
         self.end().is_some_and(|end| end.stop_reason == StopReason::Deadline)
     }
@@ -445,7 +445,7 @@ impl RunningCall {
         with_machine!(&mut self.machine, call => call.not_replayable(slot, now, &mut self.env));
     }
 
-    /// Does what is due; ready if something was.
+    /// Handles the next due timer; ready if one was due.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = with_machine!(&self.machine, call => call.wake_at()) else {
             return Poll::Pending;
@@ -457,7 +457,7 @@ impl RunningCall {
         Poll::Ready(())
     }
 
-    /// The application dropped the call; false if it had ended.
+    /// Cancels the call because the application dropped it; false if it had ended.
     pub(crate) fn cancel_if_running(&mut self) -> bool {
         let runs = self.end().is_none();
         if runs {
@@ -467,7 +467,7 @@ impl RunningCall {
         runs
     }
 
-    /// The moment, where it only matters to who reads the notes, or times the first attempt.
+    /// The time, read only if a log, an observer or the latency estimator needs it.
     fn read_clock_if_observed(&mut self) -> Ns {
         let timed = self.env.context.call_latency.as_ref().is_some_and(CallLatency::is_running);
         if self.observed || timed { self.read_clock() } else { self.last_read }

@@ -1,4 +1,4 @@
-//! The service that a layer makes of a channel: what a call is before its first attempt.
+//! The service around a channel: prepares a call and starts its first attempt.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -36,16 +36,16 @@ use crate::shared::Shared;
 use crate::sync::{Mutex, lock};
 use crate::timeout::{self, TIMEOUT};
 
-/// When a call began that has waited for its config since then: an extension of its request, whose
-/// `grpc-timeout` is what remains.
+/// Request extension of a call that had to wait for its config: its real start time. The `grpc-timeout`
+/// of the request is the remaining time.
 #[derive(Clone, Copy, Debug)]
 pub struct CallStartTime(pub tokio::time::Instant);
 
-/// A channel with retry and hedging around it.
+/// A channel with retries and hedging.
 #[derive(Debug)]
 pub struct RetryService<S, W = Tonic> {
     inner: S,
-    /// Further attempts are made on clones of this one; a call that needs none clones nothing.
+    /// Cloned for retries and hedges. A call with one attempt clones nothing.
     retry_service: Arc<Mutex<S>>,
     shared: Arc<Shared>,
     adapter: W,
@@ -70,19 +70,20 @@ impl<S, W> RetryService<S, W> {
         RetryService { retry_service: Arc::new(Mutex::new(inner.clone())), inner, shared, adapter }
     }
 
-    /// The channel below.
+    /// The wrapped channel.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// The timeout that the config in force has for a method.
+    /// The timeout of a method in the current config.
     #[must_use]
     pub fn config_timeout(&self, path: &str, retries: Retries) -> Option<Duration> {
         let method = PlanRef::new(self.shared.method(path), retries);
         method.plan().policy().rules().deadline
     }
 
-    /// What was made ready and is not called: it may keep a place until it is called or dropped.
+    /// Replaces a service that was made ready but is not called: it may hold a permit until it is called
+    /// or dropped.
     fn discard_ready_service(&mut self)
     where
         S: Clone,
@@ -90,7 +91,7 @@ impl<S, W> RetryService<S, W> {
         self.inner = lock(&self.retry_service).clone();
     }
 
-    /// What can be changed and read while calls run.
+    /// Changes and inspects the layer while calls run.
     #[must_use]
     pub fn control(&self) -> Control {
         Control::new(self.shared.clone())
@@ -136,8 +137,8 @@ where
 }
 
 impl<S, W> RetryService<S, W> {
-    /// Begins a call that somebody watches.
-    // Apart, so that one that nobody watches is handed on as it is without us.
+    /// Starts a call that needs retry state.
+    // Not inlined, so that the pass-through path stays as small as without this layer.
     #[inline(never)]
     fn start_call<B, R>(
         &mut self,
@@ -156,13 +157,13 @@ impl<S, W> RetryService<S, W> {
         let began = request.extensions_mut().remove::<CallStartTime>().map(|CallStartTime(at)| at);
         let headers = RequestHeaders::of(request.headers());
         let RequestHeaders { deadline, previous, .. } = headers;
-        // What the request says is what remains of its deadline.
+        // The header contains the remaining time, not the original deadline.
         let remaining = deadline;
         let waited = began.map_or(Duration::ZERO, |began| began.elapsed());
         let deadline = remaining.map(|remaining| remaining.saturating_add(waited));
         let default_headers = headers.are_default();
         if previous {
-            // What the application set under this name would be taken for ours (G30).
+            // A value set by the application would be mistaken for ours (G30).
             request.headers_mut().remove(PREVIOUS_ATTEMPTS);
         }
         let method = PlanRef::new(self.shared.method(request.uri().path()), retries);
@@ -182,7 +183,7 @@ impl<S, W> RetryService<S, W> {
         let began = began.map(|began| self.shared.clock.moment(began));
         let recording = Recording { call_log, observer, used, reports, began };
         let plan = method.plan();
-        // The first attempt carries the config's deadline, or its own timeout, if that is smaller.
+        // The first attempt sends the config's deadline or the attempt timeout if it is shorter.
         let rules = plan.policy().rules();
         let of_config = rules.deadline.map(|deadline| deadline.saturating_sub(waited));
         let shortest = [of_config, rules.attempt_timeout].into_iter().flatten().min();
@@ -190,11 +191,11 @@ impl<S, W> RetryService<S, W> {
             request.headers_mut().insert(TIMEOUT, timeout::format(shortest));
         }
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
-        // In gRPC the policy is the declaration that a call may run twice (P8).
+        // In gRPC, a retry or hedging policy declares the method idempotent (P8).
         let idempotent = matches!(method.policy_kind(), PolicyKind::Retry | PolicyKind::Hedging);
         let replayable = retries != Retries::Off;
         let mut size_limit = method.request_max().map(MessageSizeLimit::new);
-        // At its deadline a call lets go of its body, which a connection would go on reading.
+        // At its deadline a call must release its body, which a connection would keep on reading.
         let bounded = deadline.is_some() || shortest.is_some();
         let initial =
             if replayable || recording.observer.counts_bytes() || size_limit.is_some() || bounded {
@@ -256,7 +257,7 @@ impl<S, W> RetryService<S, W> {
                     Arc::new(ReplayBuffer::new(body, frames, reservation, size_limit));
                 request = Request::from_parts(parts, wrap(shared_buffer.open(FIRST.attempt)));
                 if !replayable {
-                    // It passes, and is heard of if it fails.
+                    // Frames pass through, and a failure of the body is still noticed.
                     shared_buffer.commit(FIRST.attempt);
                 }
                 buffer = Some(shared_buffer);

@@ -1,4 +1,4 @@
-//! What a layer, its clones and its services share.
+//! State shared by a layer, its clones and its services.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::sync::{ArcSwap, AtomicBool, AtomicU8, Mutex, Ordering, lock};
 use crate::throttle::Server;
 use crate::timer::Clock;
 
-/// What a layer, its clones and its services share.
+/// State shared by a layer, its clones and its services.
 pub(crate) struct Shared {
     pub(crate) client: ClientOptions,
     pub(crate) methods: ArcSwap<Methods>,
@@ -24,36 +24,36 @@ pub(crate) struct Shared {
     pub(crate) server: Arc<Server>,
     pub(crate) clock: Clock,
     pub(crate) observers: ObserverFactory,
-    /// Which repetitions are allowed now; publishes nothing but itself.
+    /// The current retry setting. It publishes no other data, so accesses are relaxed.
     retries: AtomicU8,
-    /// Whether config or client say something that holds without any retry. A call may see it a
-    /// moment before or after the config itself.
+    /// Whether a limit applies even without retries. A call may see it slightly before or after the
+    /// config that it belongs to.
     has_limits: AtomicBool,
     depth: bool,
-    /// Whether each attempt carries the backends that its call has used.
+    /// Whether requests carry the backends used by their call.
     pub(crate) distinct: bool,
-    /// Where the reports of failed calls go.
+    /// Destination of reports.
     pub(crate) reports: CallReports,
-    /// What logs may show of messages and errors.
+    /// Redacts and truncates messages for logs.
     pub(crate) message_filter: MessageFilter,
-    /// How many backends there are, if the channel below knows.
+    /// Counts the backends of a balanced channel.
     backends: OnceLock<Box<CountBackends>>,
-    /// Held while a config is put in force: what is then in force is one config, not parts of two.
+    /// Serializes config updates, so that throttle and methods come from the same config.
     config_lock: Mutex<()>,
 }
 
-/// How many backends a balanced channel has.
+/// Number of backends of a balanced channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackendCounts {
-    /// In the list that the name resolves to.
+    /// Backends in the resolved address list.
     pub known: usize,
-    /// With a connection that calls can use.
+    /// Backends with a usable connection.
     pub connected: usize,
 }
 
 impl BackendCounts {
-    /// So many are known, and so many of them connected.
+    /// Counts with these values.
     #[must_use]
     pub const fn new(known: usize, connected: usize) -> Self {
         BackendCounts { known, connected }
@@ -63,12 +63,12 @@ impl BackendCounts {
 type CountBackends = dyn Fn() -> Option<BackendCounts> + Send + Sync;
 
 impl Shared {
-    /// How many backends there are now; `None` without a channel that knows.
+    /// The current counts; `None` without a balanced channel.
     pub(crate) fn backends(&self) -> Option<BackendCounts> {
         self.backends.get().and_then(|count| count())
     }
 
-    /// The channel below counts its backends so; what was said first counts.
+    /// Registers the callback of the balanced channel; only the first registration counts.
     pub(crate) fn count_backends(
         &self,
         count: impl Fn() -> Option<BackendCounts> + Send + Sync + 'static,
@@ -82,7 +82,7 @@ impl Shared {
         let observers = ObserverFactory::new(&metrics_options, server.as_deref());
         let counters = Counters::new(hedge_at, server.as_deref());
         let server = server.map_or_else(Arc::default, |name| Server::named(&name));
-        // A layer that has nothing to say about it leaves alone what others with its name share.
+        // A config without `retryThrottling` does not change a throttle shared with other layers.
         if let Some(throttling) = config.retry_throttling() {
             server.configure(Some(throttling));
         }
@@ -110,7 +110,7 @@ impl Shared {
         Methods::find(&self.methods, path, &self.counters)
     }
 
-    /// Whether config or client say something that holds without any retry.
+    /// Whether a limit applies even without retries: a timeout or a message size limit.
     pub(crate) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
     }
@@ -122,7 +122,7 @@ impl Shared {
         let had_throttling = self.methods.load().config().retry_throttling().is_some();
         self.has_limits.store(methods.have_limits(), Ordering::Relaxed);
         self.methods.store(Arc::new(methods));
-        // Who had nothing to say about it and still has not leaves alone what others share.
+        // A config without `retryThrottling` before and after does not change a shared throttle.
         if had_throttling || throttling.is_some() {
             self.server.configure(throttling);
         }
@@ -132,7 +132,7 @@ impl Shared {
         self.retries.store(strictness(retries), Ordering::Relaxed);
     }
 
-    /// Which repetitions a call is allowed: the strictest word counts.
+    /// The retries that a call may make: the strictest setting applies.
     pub(crate) fn retries(&self, call: Option<Retries>, extensions: &Extensions) -> Retries {
         let mut strictest = self.retries.load(Ordering::Relaxed);
         if let Some(call) = call {
@@ -149,14 +149,14 @@ impl Shared {
     }
 }
 
-/// Short, since applications print their clients: what is in here is read through a `Control`.
+/// Short, because applications print their clients; details are available through `Control`.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
-/// A number that grows with strictness.
+/// A number that increases with strictness.
 fn strictness(retries: Retries) -> u8 {
     match retries {
         Retries::All => 0,

@@ -1,4 +1,4 @@
-//! The statistics of calls, per method (decision G31), read from the notes of the machine.
+//! Statistics per method (decision G31), counted from the events of the state machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,41 +9,41 @@ use redial_service_config::{Counted, Counters, Statistics, Tally};
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 use crate::observe::MethodLabels;
 
-/// What happened to the calls of one method so far.
+/// Statistics of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodStatistics {
-    /// What A6 counts: retries made and failed, their histogram, transparent replacements.
+    /// The statistics of A6: retries, their histogram, and transparent retries.
     pub retries: Statistics,
-    /// Calls that a throttle refused a retry or hedge.
+    /// Calls with a retry or hedge refused by the throttle.
     pub throttled: u64,
-    /// Calls that another attempt than the first won, while attempts ran at once.
+    /// Hedged calls won by another attempt than the first.
     pub hedges_won: u64,
-    /// Calls that lost their retries because what they wrote could not be kept.
+    /// Calls that could not be retried because the request exceeded the buffer limit.
     pub buffers_full: u64,
 }
 
-/// The counters of a method, which many calls add to at once.
-// Each publishes nothing but itself, so every access is relaxed.
+/// The counters of a method, shared by all its calls.
+// They publish no other data, so all accesses are relaxed.
 #[derive(Debug)]
 pub(crate) struct MethodCounters {
-    /// `/package.Service/Method`, or `*` for those that are counted together.
+    /// `/package.Service/Method`, or `*` for methods that are counted together.
     pub(crate) path: Box<str>,
-    /// The name of the server, if the layer has one.
+    /// Name of the server, if set.
     pub(crate) target: Option<Arc<str>>,
     retries: Counters,
     throttled: AtomicU64,
     hedges_won: AtomicU64,
     buffers_full: AtomicU64,
-    /// How long its attempts take, if hedges are to follow that. It is kept when a config is
-    /// swapped: the method stays what it is.
+    /// Latency estimator, if hedging follows latency. It survives config updates, which do not change
+    /// the latency of a method.
     pub(crate) estimator: Option<LatencyEstimator>,
     #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
     pub(crate) labels: MethodLabels,
 }
 
 impl MethodCounters {
-    /// Those of the method with this path, of the server with this name.
+    /// The counters of a path and server.
     pub(crate) fn named(path: &str, target: Option<Arc<str>>) -> Self {
         MethodCounters {
             path: path.into(),
@@ -58,7 +58,7 @@ impl MethodCounters {
         }
     }
 
-    /// The same with a pace.
+    /// Adds a latency estimator.
     pub(crate) fn with_estimator(mut self, at: Option<HedgeAt>) -> Self {
         self.estimator = at.map(LatencyEstimator::new);
         self
@@ -85,10 +85,10 @@ impl MethodCounters {
     }
 }
 
-/// Something that counts.
+/// An event that the statistics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatisticsEvent {
-    /// What A6 counts.
+    /// One of A6's statistics.
     Counted(Counted),
     /// The throttle refused a retry or hedge, for the first time in this call.
     Throttled,
@@ -96,19 +96,19 @@ pub(crate) enum StatisticsEvent {
     BufferFull,
 }
 
-/// What is remembered of a call so that its notes can be counted.
+/// State of a call needed to count its events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallTally {
     tally: Tally,
     throttled: bool,
-    /// The attempt that runs as number 1: the first, or what replaces it.
+    /// The attempt with number 1: the first attempt or its transparent retry.
     first: u32,
-    /// The attempt that the call belongs to.
+    /// The attempt that the call is committed to.
     committed: Option<u32>,
 }
 
 impl CallTally {
-    /// Says what a note of the call adds.
+    /// Calls `count` for each statistics event that follows from this event.
     #[inline]
     pub(crate) fn record(
         &mut self,

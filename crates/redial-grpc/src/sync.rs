@@ -1,5 +1,4 @@
-//! Locks, atomics and exchanged pointers from one place, so that the models of `loom` can stand in
-//! for them.
+//! Locks, atomics and `ArcSwap` in one place, so that loom can replace them in the models.
 
 #[cfg(loom)]
 mod swap;
@@ -22,8 +21,8 @@ pub(crate) use {
     swap::ArcSwap,
 };
 
-/// The lock, even if somebody panicked while holding it: what it guards is consistent between
-/// any two statements that can panic.
+/// Locks a mutex and ignores poisoning: the data is consistent between any two statements that can
+/// panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

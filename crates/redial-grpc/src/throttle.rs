@@ -1,6 +1,6 @@
-//! One throttle for each server name in the process (decision G15).
+//! One retry throttle per server name and process (decision G15).
 //!
-//! Calls under way follow when a config changes it: they hold the server, not its tokens.
+//! Calls refer to the server, not to its token bucket, so a config update applies to running calls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,10 +9,10 @@ use redial_core::throttle::{Bucket, TokenBucket};
 use redial_core::{Cost, Grant, Ns, Withdrawal};
 use redial_service_config::RetryThrottling;
 
-/// The servers that a layer was told the name of, as long as one of them lives.
+/// Named servers with at least one live layer or call.
 static SERVERS: Mutex<Option<HashMap<Box<str>, Weak<Server>>>> = Mutex::new(None);
 
-/// What all calls to one server share.
+/// State shared by all calls to one server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) tokens: TokenBucket,
@@ -25,7 +25,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// The server with this name.
+    /// The server with this name, created on first use.
     pub(crate) fn named(name: &str) -> Arc<Server> {
         let mut servers = SERVERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let servers = servers.get_or_insert_default();
@@ -38,19 +38,19 @@ impl Server {
         server
     }
 
-    /// Another config is in force: equal parameters keep the tokens, others scale them.
+    /// Applies a new config: equal parameters keep the tokens, other parameters scale them.
     pub(crate) fn configure(&self, throttling: Option<RetryThrottling>) {
         self.tokens
             .adopt_parameters(&throttling.map_or_else(TokenBucket::none, RetryThrottling::tokens));
     }
 
-    /// The tokens that are left; `None` without a throttle.
+    /// Tokens left; `None` without a throttle.
     pub(crate) fn tokens(&self) -> Option<f64> {
         self.tokens.tokens(0)
     }
 }
 
-/// The throttle of a call: its server's, or none where retries are off (G12).
+/// The throttle of a call: that of its server, or none if retries are off (G12).
 #[derive(Debug)]
 pub(crate) struct Throttle(pub(crate) Option<Arc<Server>>);
 
@@ -66,7 +66,7 @@ impl Bucket for Throttle {
             None => Grant::Now(Withdrawal(0)),
         }
     }
-    // What gRPC's tokens grant costs nothing: there is nothing to give back.
+    // gRPC's throttle does not charge for retries, so there is nothing to refund.
     fn refund(&self, _withdrawal: Withdrawal) {}
     fn succeeded(&self, withdrawal: Option<Withdrawal>) {
         if let Some(server) = &self.0 {

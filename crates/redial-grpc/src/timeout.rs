@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-/// The name of the header.
+/// The header name.
 pub const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The most that eight digits can say.
+/// The largest value of eight digits.
 const DIGITS_MAX: u128 = 99_999_999;
 
-/// What the header says; `None` if it says nothing that can be read.
+/// Parses the header; `None` if it is malformed.
 #[must_use]
 pub fn parse(value: &HeaderValue) -> Option<Duration> {
     let (&unit, digits) = value.as_bytes().split_last()?;
@@ -29,8 +29,8 @@ pub fn parse(value: &HeaderValue) -> Option<Duration> {
     }
 }
 
-/// The header for what remains, in the finest unit that can say it, rounded down: a server that
-/// works longer than its client waits works in vain.
+/// Formats the remaining time in the finest unit that fits, rounded down, so that the server does not
+/// work longer than the client waits.
 #[must_use]
 pub fn format(remaining: Duration) -> HeaderValue {
     let ns = remaining.as_nanos();
@@ -47,7 +47,7 @@ pub fn format(remaining: Duration) -> HeaderValue {
         Some((unit, name)) => (ns / unit, name),
         None => (DIGITS_MAX, 'H'),
     };
-    // Digits and a letter make a header value.
+    // Digits and a letter are a valid header value.
     HeaderValue::try_from(format!("{count}{name}")).unwrap_or(HeaderValue::from_static("0n"))
 }
 

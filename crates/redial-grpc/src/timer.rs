@@ -1,4 +1,4 @@
-//! The clock of a layer, and the one timer that a call has.
+//! The clock of a layer and the timer of a call.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial_core::{Ns, duration, ns};
 use tokio::time::{Instant, Sleep};
 
-/// A clock that counts from the moment at which its layer was made.
+/// A clock in nanoseconds since the creation of its layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -20,7 +20,7 @@ impl Clock {
         ns(Instant::now().saturating_duration_since(self.0))
     }
 
-    /// When this was.
+    /// Converts an instant to nanoseconds.
     pub(crate) fn moment(self, at: Instant) -> Ns {
         ns(at.saturating_duration_since(self.0))
     }
@@ -30,25 +30,25 @@ impl Clock {
     }
 }
 
-/// The end of this span; what no clock can show is as good as never.
+/// `start + span`, saturating far in the future.
 pub(crate) fn after(start: Instant, span: Duration) -> Instant {
     start.checked_add(span).unwrap_or_else(|| start + FAR)
 }
 
-/// Thirty years: what tokio takes for a time that never comes.
+/// Thirty years: the same limit that tokio uses for a time that never comes.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
-/// The one timer of a call.
+/// The timer of a call. One is enough: it is reset to the next due time.
 #[derive(Default)]
 pub(crate) struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
     at: Ns,
-    /// It fired, and the connection had a turn since.
+    /// The timer has fired and yielded once to the connection's task.
     yielded: bool,
 }
 
 impl Timer {
-    /// Ready once this moment has come.
+    /// Ready at this time.
     pub(crate) fn poll(&mut self, at: Ns, clock: Clock, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.sleep {
             Some(sleep) if self.at != at => {
@@ -61,8 +61,8 @@ impl Timer {
         self.at = at;
         let Some(sleep) = &mut self.sleep else { return Poll::Pending };
         std::task::ready!(sleep.as_mut().poll(cx));
-        // An answer of the same moment may be on its way through the connection's task: outcomes
-        // come before timers (P4), so that task gets one turn.
+        // A response with the same timestamp may still be in the connection's task. Outcomes come before
+        // timers (P4), so that task gets one turn first.
         if std::mem::replace(&mut self.yielded, true) {
             self.yielded = false;
             return Poll::Ready(());

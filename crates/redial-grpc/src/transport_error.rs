@@ -1,8 +1,8 @@
-//! What the error of a connection proves, read from its chain of sources.
+//! Classifies transport errors by their source chain: can the server have processed the request?
 //!
-//! tonic's own codes are of no use here: they depend on its features, and a server that says that
-//! it did not process a call becomes INTERNAL, UNKNOWN or CANCELLED there. The errors of hyper and
-//! h2 underneath say what happened; the tests on the wire pin that they are still found.
+//! tonic's status codes cannot be used for this: they depend on its features, and a stream that the
+//! server refused becomes INTERNAL, UNKNOWN or CANCELLED. The hyper and h2 errors in the chain contain
+//! the cause; integration tests check that they are still found.
 
 use std::error::Error;
 use std::io;
@@ -16,8 +16,7 @@ use redial_service_config::Pushback;
 use crate::BoxError;
 use crate::unreachable::{ConnectionEnded, Unreachable};
 
-/// How many links of a chain of sources are looked at: an error of somebody's own may lead back to
-/// itself.
+/// Maximum number of errors inspected in a source chain: the chain of a custom error may be cyclic.
 const CHAIN_MAX: usize = 32;
 
 /// An error and its sources.
@@ -25,23 +24,23 @@ fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn 
     std::iter::successors(Some(error), |&error| error.source()).take(CHAIN_MAX)
 }
 
-/// What is known of an attempt that ended without an answer.
+/// What a transport error says about the processing of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportFailure {
-    /// A connection handed it back before it was written (G27).
+    /// The connection returned the request before it was written (G27).
     NotSent,
-    /// The server says that it did not process it (G26).
+    /// The server declared that it has not processed the request (G26).
     Unprocessed,
-    /// There was no connection, and none could be made (G28).
+    /// There was no connection, and none could be established (G28).
     NotConnected,
-    /// A timeout below this layer, which is the caller's own doing (G5): a timer, or the deadline of
-    /// another such layer.
+    /// A timeout set on the client side below this layer (G5): a timer, or the deadline of another retry
+    /// layer.
     LocalTimeout,
-    /// Nothing: it may have run.
+    /// The server may have processed the request.
     MaybeProcessed,
 }
 
-/// The evidence of an error, and the status that it means.
+/// Classifies an error and derives its status code.
 pub fn classify(error: &(dyn Error + 'static)) -> (TransportFailure, Code) {
     let mut status = None;
     let mut transport = false;
@@ -55,7 +54,7 @@ pub fn classify(error: &(dyn Error + 'static)) -> (TransportFailure, Code) {
         transport |= connected || error.is::<io::Error>();
     }
     match status {
-        // UNKNOWN is what tonic says of a connection that was lost.
+        // tonic reports UNKNOWN for a lost connection.
         Some(code) if code != Code::Unknown || !transport => {
             (TransportFailure::MaybeProcessed, code)
         }
@@ -64,7 +63,7 @@ pub fn classify(error: &(dyn Error + 'static)) -> (TransportFailure, Code) {
     }
 }
 
-/// What one link of the chain proves; what hyper reports happened to a connection that was made.
+/// Classifies one error of the chain. `connected`: an earlier error shows that there was a connection.
 fn classify_link(
     error: &(dyn Error + 'static),
     connected: bool,
@@ -86,10 +85,10 @@ fn classify_link(
     classify_balance(error).or_else(|| classify_tonic(error))
 }
 
-/// What the balanced channel says itself.
+/// Errors of the balanced channel.
 fn classify_balance(error: &(dyn Error + 'static)) -> Option<(TransportFailure, Code)> {
     if let Some(unreachable) = error.downcast_ref::<Unreachable>() {
-        // A channel that nobody dials for stays as it is: to wait for it would be for ever.
+        // After the end of its runtime a channel never reconnects, so waiting for it would never end.
         let failure = if unreachable.ended {
             TransportFailure::MaybeProcessed
         } else {
@@ -97,27 +96,27 @@ fn classify_balance(error: &(dyn Error + 'static)) -> Option<(TransportFailure, 
         };
         return Some((failure, Code::Unavailable));
     }
-    // tonic takes it for a failure to connect.
+    // tonic reports it as a failure to connect.
     let connection_ended = chain(error).any(<dyn Error>::is::<ConnectionEnded>);
     connection_ended.then_some((TransportFailure::NotSent, Code::Unavailable))
 }
 
 fn classify_h2(error: &h2::Error) -> Option<(TransportFailure, Code)> {
-    // Why h2 itself gave up on a connection says nothing about what the server did.
+    // A local error of h2 says nothing about what the server has done.
     let remote = error.is_remote();
-    // h2 fails the streams above the last one that a GOAWAY names, and no others.
+    // After a GOAWAY, h2 fails only the streams above the last stream id that it names.
     if error.is_go_away() && remote {
         return Some((TransportFailure::Unprocessed, Code::Unavailable));
     }
-    // Without a reason it is an I/O error, which the chain names next.
+    // Without a reason it is an I/O error, which follows in the chain.
     let reason = error.reason()?;
     if reason == Reason::REFUSED_STREAM {
         let failure =
             if remote { TransportFailure::Unprocessed } else { TransportFailure::MaybeProcessed };
         return Some((failure, Code::Unavailable));
     }
-    // h2 ends a connection of its own accord when too many streams were reset on this side, as lost
-    // hedges are: the connection is lost, and no server has asked for fewer requests.
+    // h2 closes a connection itself after too many local resets, for example of hedging losers. That is
+    // a lost connection, not a server that asks for fewer requests.
     if error.is_go_away() && reason == Reason::ENHANCE_YOUR_CALM {
         return Some((TransportFailure::MaybeProcessed, Code::Unavailable));
     }
@@ -131,8 +130,8 @@ fn classify_h2(error: &h2::Error) -> Option<(TransportFailure, Code)> {
     Some((TransportFailure::MaybeProcessed, code))
 }
 
-/// Whether an error of this kind says that no connection could be made. (Some of them can also end
-/// one that was made.)
+/// Whether this error kind usually means that no connection was established. (Some of these kinds can
+/// also end an established connection.)
 fn is_connect_error(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(kind, ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
@@ -146,8 +145,8 @@ fn classify_tonic(error: &(dyn Error + 'static)) -> Option<(TransportFailure, Co
     if error.is::<tonic::TimeoutExpired>() {
         return Some((TransportFailure::LocalTimeout, Code::DeadlineExceeded));
     }
-    // No connection ends so: somebody below has said it, and what lies behind it is what that one
-    // waited for. (A server's own word is no error, but a response.)
+    // The transport never produces this code, so a layer below has set it. (A status from the server
+    // arrives as a response, not as an error.)
     if status_of(error) == Some(Code::DeadlineExceeded) {
         return Some((TransportFailure::LocalTimeout, Code::DeadlineExceeded));
     }
@@ -170,8 +169,8 @@ fn status_of(_error: &(dyn Error + 'static)) -> Option<Code> {
     None
 }
 
-/// A status that a server answered with, and its pushback, in the error of another retry layer below
-/// this one: by default that layer turns a failed response into an error with a report.
+/// The server's status and pushback inside the error of another retry layer below this one. By default
+/// that layer returns a failed response as an error with a report.
 #[cfg(feature = "tonic")]
 pub(crate) fn server_status(error: &(dyn Error + 'static)) -> Option<(Code, Pushback)> {
     let status = error.downcast_ref::<tonic::Status>()?;
@@ -186,14 +185,13 @@ pub(crate) fn server_status(_error: &(dyn Error + 'static)) -> Option<(Code, Pus
     None
 }
 
-/// The status that the application finds in an error of its own: the first in its chain. What that
-/// one was reading itself has nothing to do with our connection.
+/// The status of an error from the application's request body: the first status in its chain. Transport
+/// errors in that chain belong to another connection and are not classified.
 pub(crate) fn application_code(error: &(dyn Error + 'static)) -> Code {
     chain(error).find_map(status_of).unwrap_or(Code::Unknown)
 }
 
-/// The error of a response that had begun, as the application is to see it: the status that tonic
-/// made of it, with our code.
+/// Replaces the code of the status that tonic derived from an error of a started response.
 #[cfg(feature = "tonic")]
 pub(crate) fn with_code(error: BoxError, code: Code) -> BoxError {
     let ours = tonic::Code::from_i32(i32::from(code.number()));
@@ -213,12 +211,12 @@ pub(crate) fn with_code(error: BoxError, _code: Code) -> BoxError {
     error
 }
 
-/// The whole chain as one line.
+/// The whole chain in one line.
 pub fn chain_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for error in chain(error).skip(1) {
         let next = error.to_string();
-        // Some errors print their source themselves.
+        // Some errors include the text of their source.
         if !text.ends_with(&next) {
             text.push_str(": ");
             text.push_str(&next);
@@ -249,7 +247,7 @@ mod tests {
         assert_eq!(classify(&error), (TransportFailure::NotConnected, Code::Unavailable));
     }
 
-    /// An error around another, or around itself.
+    /// An error with a source, or with itself as its source.
     #[derive(Debug)]
     struct Link(Option<Box<dyn Error>>);
 
@@ -265,7 +263,6 @@ mod tests {
         }
     }
 
-    /// Red: leave out `take` (it does not end), or take one link less.
     #[test]
     fn transport_failure_follows_a_bounded_source_chain() {
         let refused = || Box::new(io::Error::from(io::ErrorKind::ConnectionRefused));

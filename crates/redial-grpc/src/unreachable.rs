@@ -1,11 +1,11 @@
-//! What a balancer says of an attempt that it could not send.
+//! Errors of a balancer for attempts that it could not send.
 
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The connection of a channel has ended, and what was to be sent on it was not.
+/// The connection ended before the request was sent on it.
 #[derive(Debug)]
 pub struct ConnectionEnded;
 
@@ -17,41 +17,41 @@ impl fmt::Display for ConnectionEnded {
 
 impl Error for ConnectionEnded {}
 
-/// How many backends an error names.
+/// Maximum number of backends named in an error.
 const NAMED_MAX: usize = 8;
 
-/// No backend can be reached: the source of the status UNAVAILABLE that a call ends with, or with
-/// which it is retried as its policy says. With `waitForReady` the call waits instead.
+/// No backend can be reached. It is the source of a status UNAVAILABLE, which is retried as the policy
+/// says. With `waitForReady` the call waits instead.
 #[derive(Clone, Debug)]
 pub struct Unreachable {
     backends: Vec<(SocketAddr, Arc<str>)>,
-    /// Why the list is not a newer one.
+    /// Why name resolution has no newer addresses.
     unresolved: Option<Arc<str>>,
     pub(crate) ended: bool,
 }
 
 impl Unreachable {
-    /// Each backend could not be connected for its reason, and the name has no newer addresses for
-    /// that one.
+    /// `backends`: the connection error of each backend. `unresolved`: the error of the last name
+    /// resolution.
     #[must_use]
     pub fn new(backends: Vec<(SocketAddr, Arc<str>)>, unresolved: Option<Arc<str>>) -> Self {
         Unreachable { backends, unresolved, ended: false }
     }
 
-    /// The runtime that the channel was started on has ended. A call does not wait then, whatever its
-    /// `waitForReady` says: it would be for ever.
+    /// Marks the runtime of the channel as ended. A call then fails even with `waitForReady`, because it
+    /// would wait forever.
     #[must_use]
     pub fn runtime_ended(mut self) -> Self {
         self.ended = true;
         self
     }
 
-    /// The backends, and why each of them could not be connected.
+    /// The backends with their connection errors.
     pub fn backends(&self) -> impl Iterator<Item = (SocketAddr, &str)> {
         self.backends.iter().map(|(address, cause)| (*address, &**cause))
     }
 
-    /// Why the name has no newer addresses, if resolving it failed.
+    /// The error of the last name resolution, if it failed.
     #[must_use]
     pub fn unresolved(&self) -> Option<&str> {
         self.unresolved.as_deref()

@@ -1,4 +1,4 @@
-//! The config in force: the throttle, the table of methods, and all of it together.
+//! The current config: the throttle, the method table, and both together.
 
 use std::sync::Arc;
 
@@ -21,8 +21,7 @@ fn find(methods: &ArcSwap<Methods>, path: &str, counters: &Counters) -> *const (
     Arc::as_ptr(&Methods::find(methods, path, counters).counters).cast()
 }
 
-// Breaks if `TokenBucket::change` stores what it made of what it had loaded, instead of trying again:
-// tokens would come back that a config in between had taken away.
+// A lost update would restore tokens that another config has removed in between.
 #[test]
 fn throttle_concurrent_reconfigurations_are_sequential() {
     model(|| {
@@ -42,8 +41,8 @@ fn throttle_concurrent_reconfigurations_are_sequential() {
     });
 }
 
-// Breaks if what is left and the parameters are two words: the failure could be taken from tokens
-// that were just replaced, and be forgotten.
+// Tokens and parameters change in one atomic step; otherwise the failure could be subtracted from
+// tokens that are being replaced, and be lost.
 #[test]
 fn throttle_failure_during_config_swap_is_counted_once() {
     model(|| {
@@ -65,7 +64,7 @@ fn throttle_failure_during_config_swap_is_counted_once() {
     });
 }
 
-// Breaks if `first_call` stores its copy of the table instead of trying again.
+// Both copies of the method table must be merged; storing the second would lose the first.
 #[test]
 fn config_concurrent_first_calls_register_both_methods() {
     model(|| {
@@ -81,7 +80,7 @@ fn config_concurrent_first_calls_register_both_methods() {
     });
 }
 
-// Breaks if `Counters::of` looks under one lock and inserts under the next.
+// Lookup and insertion of counters happen under one lock.
 #[test]
 fn statistics_concurrent_first_calls_share_one_set_of_counters() {
     model(|| {
@@ -97,7 +96,7 @@ fn statistics_concurrent_first_calls_share_one_set_of_counters() {
     });
 }
 
-/// A config whose parts can be told apart: a deadline and a throttle, or neither.
+/// Either a config with a deadline and a throttle, or an empty one.
 fn config(whole: bool) -> ServiceConfig {
     let text = match whole {
         true => {
@@ -113,7 +112,7 @@ fn shared() -> Arc<Shared> {
     Arc::new(Shared::new(RetryLayerBuilder::default().config(config(false))))
 }
 
-// Breaks if `set_config` does not hold its lock.
+// Config updates are serialized by a lock, so deadline and throttle belong to the same config.
 #[test]
 fn config_concurrent_updates_apply_one_whole_config() {
     model(|| {
@@ -130,7 +129,7 @@ fn config_concurrent_updates_apply_one_whole_config() {
     });
 }
 
-// Breaks if `first_call` does not look whether its own config is still in force.
+// A first call checks that its config is still current before it adds its plan to the table.
 #[test]
 fn config_first_call_does_not_leak_its_plan_into_the_next() {
     model(|| {

@@ -1,4 +1,4 @@
-//! The tape and the meter.
+//! The replay buffer and the buffer limit.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ fn call(limit: u64) -> (ScriptedBody, Arc<BufferLimit>, Arc<ReplayBuffer<Scripte
     (script, buffer_limit, buffer)
 }
 
-/// Everything that a body gives, and whether it ended well.
+/// Reads all frames of a body, and whether it ended without an error.
 fn read(mut body: Replay<ScriptedSource>) -> (Vec<Bytes>, bool) {
     let mut frames = Vec::new();
     loop {
@@ -36,7 +36,7 @@ fn read(mut body: Replay<ScriptedSource>) -> (Vec<Bytes>, bool) {
     }
 }
 
-/// A connection that reads this attempt's body.
+/// A connection that reads the body of this attempt.
 fn reader(
     buffer: &Arc<ReplayBuffer<ScriptedSource>>,
     attempt: u32,
@@ -50,7 +50,7 @@ fn write(script: &ScriptedBody, frames: &[&'static str]) {
     script.write(Item::End);
 }
 
-/// Waits until the caller must know something.
+/// Waits for the next signal to the caller.
 fn signal(buffer: &ReplayBuffer<ScriptedSource>) -> Signal {
     block_on(|cx: &mut Context<'_>| match buffer.poll_signal(cx) {
         Signal::None => Poll::Pending,
@@ -58,7 +58,7 @@ fn signal(buffer: &ReplayBuffer<ScriptedSource>) -> Signal {
     })
 }
 
-// Breaks if a reader is parked after the source was asked instead of before.
+// A reader registers its waker before it polls the source.
 #[test]
 fn replay_two_readers_and_a_writer_lose_no_wakeup() {
     model(|| {
@@ -72,8 +72,8 @@ fn replay_two_readers_and_a_writer_lose_no_wakeup() {
     });
 }
 
-// Breaks if who finds that another reader asks the source does not say that it waits (`wanted`), or
-// if the source is given the waker of who asks although others wait.
+// A reader that finds the source taken by another reader must be woken afterwards, and the source
+// must wake all waiting readers, not only the one that polled it.
 #[test]
 fn replay_stalled_or_dropped_reader_loses_no_wakeup() {
     for goes in [false, true] {
@@ -94,8 +94,8 @@ fn replay_stalled_or_dropped_reader_loses_no_wakeup() {
     }
 }
 
-// Breaks if `commit` wakes the waiting before `chosen` is written, or if `signal` leaves its waker
-// under another lock than the one under which it looked.
+// `commit` sets the committed attempt before it wakes readers, and `poll_signal` registers the
+// caller's waker under the same lock under which it checks for a signal.
 #[test]
 fn replay_overflowing_frame_waits_only_until_commit() {
     model(|| {
@@ -109,8 +109,7 @@ fn replay_overflowing_frame_waits_only_until_commit() {
     });
 }
 
-// Breaks if who pulls a frame does not wake the others: a source may be found ready before it has
-// woken anybody.
+// The reader that gets a frame wakes the others: the source may be ready before it wakes any task.
 #[test]
 fn replay_frame_found_by_one_reader_reaches_the_other() {
     model(|| {
@@ -124,8 +123,7 @@ fn replay_frame_found_by_one_reader_reaches_the_other() {
     });
 }
 
-// Breaks if `commit` looks up how much the chosen one was sent under one lock, and frees that under
-// the next.
+// `commit` reads the winner's position and frees its frames under one lock.
 #[test]
 fn commit_during_reads_loses_and_repeats_no_frame() {
     model(|| {
@@ -142,7 +140,7 @@ fn commit_during_reads_loses_and_repeats_no_frame() {
     });
 }
 
-// Breaks if `close` wakes the reader before it is off the list, or not at all.
+// `close` removes the reader before it wakes it.
 #[test]
 fn replay_closed_reader_is_woken() {
     for chosen in [false, true] {
@@ -159,8 +157,8 @@ fn replay_closed_reader_is_woken() {
     }
 }
 
-// Breaks if `end` wakes the waiting before it takes the source away, or if who asks the source puts
-// it back after the end. (Who asks it in that moment drops it, with the answer.)
+// `release` takes the source before it wakes readers. A reader that polls the source at that moment
+// drops it together with its result.
 #[test]
 fn replay_release_reaches_all_readers_and_frees_everything() {
     model(|| {
@@ -178,7 +176,7 @@ fn replay_release_reaches_all_readers_and_frees_everything() {
     });
 }
 
-// Breaks if `signal` leaves its waker under another lock than the one under which it looked.
+// `poll_signal` registers the caller's waker under the same lock under which it checks for a signal.
 #[test]
 fn request_body_failure_wakes_the_caller() {
     model(|| {
@@ -190,7 +188,7 @@ fn request_body_failure_wakes_the_caller() {
     });
 }
 
-// Breaks if `BufferLimit::add` adds with `fetch_add` after it has looked, or stores what it computed.
+// `BufferLimit::add` checks and adds in one atomic step.
 #[test]
 fn buffer_limit_holds_for_two_concurrent_calls() {
     model(|| {
@@ -212,7 +210,7 @@ fn buffer_limit_holds_for_two_concurrent_calls() {
     });
 }
 
-// Breaks if `Reservation::release` takes off what it has counted with a load and a store.
+// `Reservation::release` subtracts in one atomic step.
 #[test]
 fn buffer_limit_concurrent_release_and_reserve_are_exact() {
     model(|| {
@@ -235,7 +233,7 @@ fn buffer_limit_concurrent_release_and_reserve_are_exact() {
     });
 }
 
-// Breaks as the meter's own model does; here two tapes use it.
+// The same limit, used by two replay buffers.
 #[test]
 fn buffer_limit_two_replay_buffers_count_exactly() {
     model(|| {

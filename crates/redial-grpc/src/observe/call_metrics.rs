@@ -1,4 +1,4 @@
-//! What is measured of one call, and where the measures go.
+//! Records the metrics of one call and emits them to the configured sinks.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::observe::sent_bytes::{ByteCount, SentBytes};
 use crate::shared::Shared;
 use crate::statistics::StatisticsEvent;
 
-/// Where the measures of a layer's calls go.
+/// Destinations of a layer's metrics.
 #[derive(Debug)]
 pub(crate) struct MetricSinks {
     target: Option<Arc<str>>,
@@ -28,7 +28,7 @@ pub(crate) struct MetricSinks {
 }
 
 impl MetricSinks {
-    /// `None`: nobody asked for measures.
+    /// `None` if no sink is configured.
     pub(crate) fn new(metrics_options: &MetricsOptions, server: Option<&str>) -> Option<Arc<Self>> {
         let sinks = MetricSinks {
             target: server.map(Arc::from),
@@ -49,7 +49,7 @@ impl MetricSinks {
         None
     }
 
-    /// Sets the gauges of a layer, where the sink cannot read them itself.
+    /// Sets the gauges of sinks that cannot read them on collection.
     pub(crate) fn set_gauges(&self, shared: &Shared) {
         #[cfg(feature = "metrics")]
         if self.facade {
@@ -59,7 +59,7 @@ impl MetricSinks {
         let _ = shared;
     }
 
-    /// The labels of a method's metrics, as each sink wants them.
+    /// The labels of a method's metrics for each sink.
     pub(crate) fn labels(&self, method: &Arc<str>, status: Option<Code>) -> Labels {
         let target = self.target.as_ref();
         Labels {
@@ -88,7 +88,7 @@ impl MetricSinks {
     }
 }
 
-/// An attempt under way.
+/// A running attempt.
 #[derive(Debug)]
 struct Live {
     attempt: u32,
@@ -96,20 +96,20 @@ struct Live {
     sent: ByteCount,
 }
 
-/// What is measured of one call.
+/// The metrics of one call.
 #[derive(Debug)]
 pub(crate) struct CallMetrics {
     sinks: Arc<MetricSinks>,
     method: PlanRef,
     began: Ns,
     live: Vec<Live>,
-    /// Since when no attempt is under way, and how long that was the case before.
+    /// Start of the current period without a running attempt, and the total of earlier periods.
     idle_since: Ns,
     idle: Ns,
-    /// Retries, or hedges.
+    /// Number of retries, or hedges for a hedging policy.
     repeats: u64,
     transparent: u64,
-    /// What the one attempt received that the call belongs to.
+    /// Payload bytes received by the committed attempt.
     received: u64,
     framing: Framing,
 }
@@ -130,7 +130,7 @@ impl CallMetrics {
         }
     }
 
-    /// The count of what this attempt is sent.
+    /// The byte counter of an attempt's request.
     pub(crate) fn sent_bytes(&self, attempt: u32) -> SentBytes {
         let live = self.live.iter().find(|live| live.attempt == attempt);
         live.map_or_else(SentBytes::default, |live| SentBytes::new(live.sent.clone()))
@@ -195,7 +195,7 @@ impl CallMetrics {
 
     fn call_ended(&self, at: Ns, code: Code) {
         self.emit(Metric::CallDuration, seconds(at.saturating_sub(self.began)), Some(code));
-        // A96: what is 0 is not reported.
+        // A96: zero values are not reported.
         let repeats = match self.method.plan().is_hedged() {
             true => Metric::CallHedges,
             false => Metric::CallRetries,

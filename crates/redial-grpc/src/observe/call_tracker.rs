@@ -1,19 +1,19 @@
-//! A call as metrics and spans see it: attempts that start and end with a status, and the end of
-//! the call.
+//! Translates the events of the state machine into the view of metrics and spans: attempts that start
+//! and end with a status, and the end of the call.
 //!
-//! Rule: each note tells one thing at the most. Attempts that the end of the call cancels are told
-//! with that end, since only then it is known why they were.
+//! Each event yields at most one observation. Attempts that are cancelled by the end of the call are
+//! reported with that end, because only then is the cause known.
 
 use redial_core::{Event, StopReason};
 use redial_service_config::Code;
 
-/// Something to tell.
+/// An observation for metrics and spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
     CallBegan,
     AttemptStarted {
         attempt: u32,
-        /// As the policy counts; a replacement has that of what it replaces.
+        /// Number in the policy's count; a transparent retry has the number of the attempt it replaces.
         number: u32,
         transparent: bool,
     },
@@ -24,23 +24,23 @@ pub(crate) enum Observation {
     CallEnded {
         stop_reason: StopReason,
         code: Code,
-        /// The status of the attempts that still ran.
+        /// The status of attempts that were still running.
         running_code: Code,
-        /// How many attempts there were, replacements aside.
+        /// Number of attempts without transparent retries.
         attempts: u32,
     },
 }
 
-/// What must be known of a call so that its notes can be told.
+/// State needed to translate events.
 #[derive(Debug)]
 pub(crate) struct CallTracker {
     /// The status of the last outcome.
     code: Code,
-    /// What the application hears if the call is cancelled; by default just that.
+    /// The status that the application receives if the call is cancelled; CANCELLED by default.
     cancelled: Code,
-    /// Whether the next attempt to start replaces another.
+    /// Whether the next attempt is a transparent retry.
     transparent: bool,
-    /// The attempt that the call belongs to.
+    /// The attempt that the call is committed to.
     committed: Option<u32>,
     attempts: u32,
 }
@@ -51,22 +51,22 @@ impl CallTracker {
         CallTracker { code, cancelled, transparent: false, committed: None, attempts: 0 }
     }
 
-    /// The next outcome has this status.
+    /// Sets the status of the next outcome.
     pub(crate) fn set_outcome_code(&mut self, code: Code) {
         self.code = code;
     }
 
-    /// The call is to be cancelled, and the application hears this status.
+    /// Sets the status that the application receives when the call is cancelled.
     pub(crate) fn set_cancel_code(&mut self, code: Code) {
         self.cancelled = code;
     }
 
-    /// The next attempt to start replaces another.
+    /// Marks the next attempt as a transparent retry.
     pub(crate) fn mark_transparent(&mut self) {
         self.transparent = true;
     }
 
-    /// What a note tells.
+    /// Translates an event.
     pub(crate) fn observe(&mut self, event: &Event) -> Option<Observation> {
         let event = match *event {
             Event::CallStarted { .. } => Observation::CallBegan,
@@ -85,7 +85,7 @@ impl CallTracker {
                 self.committed = Some(attempt);
                 return None;
             }
-            // It lost. Any other that is cancelled ends with the call.
+            // A hedging loser. Other cancelled attempts end with the call.
             Event::AttemptCancelled { attempt }
                 if self.committed.is_some_and(|it| it != attempt) =>
             {

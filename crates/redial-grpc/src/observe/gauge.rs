@@ -1,7 +1,7 @@
-//! What a layer holds now, as gauges: tokens, buffered bytes, backends.
+//! Gauges of a layer: tokens, buffered bytes, backends.
 //!
-//! OpenTelemetry reads them when it collects. The `metrics` facade cannot ask, so it gets them each
-//! time a call has ended and released what it held.
+//! OpenTelemetry reads gauges on collection. The `metrics` facade has no callbacks, so its gauges are
+//! set when a call has ended and released its resources.
 
 use std::sync::{Arc, Weak};
 
@@ -23,7 +23,7 @@ pub enum Gauge {
 }
 
 impl Gauge {
-    /// All of them.
+    /// All gauges.
     pub const ALL: [Gauge; 4] = [
         Gauge::ThrottleTokens,
         Gauge::BufferedBytes,
@@ -31,7 +31,7 @@ impl Gauge {
         Gauge::BackendsConnected,
     ];
 
-    /// Its name.
+    /// Name of the gauge.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Gauge {
         }
     }
 
-    /// Its unit, as OpenTelemetry writes it.
+    /// Unit in OpenTelemetry notation.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Gauge {
         }
     }
 
-    /// What it is, in a sentence.
+    /// One-sentence description.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -63,11 +63,11 @@ impl Gauge {
         }
     }
 
-    /// What it is now; `None` without a throttle, or without a balanced channel.
+    /// Current value; `None` without a throttle or without a balanced channel.
     pub(crate) fn read(self, shared: &Shared) -> Option<f64> {
         match self {
             Gauge::ThrottleTokens => shared.server.tokens(),
-            // Beyond 2^53 a float is off by less than a chart can show.
+            // Above 2^53 the rounding error of a float is negligible in a chart.
             Gauge::BufferedBytes => Some(shared.buffer_limit.used() as f64),
             Gauge::BackendsKnown => shared.backends().map(|backends| backends.known as f64),
             Gauge::BackendsConnected => shared.backends().map(|backends| backends.connected as f64),
@@ -75,7 +75,7 @@ impl Gauge {
     }
 }
 
-/// Gives OpenTelemetry what it asks when it collects, as long as the layer lives.
+/// Registers OpenTelemetry callbacks, which hold only a weak reference to the layer.
 pub(crate) fn register(metrics_options: &MetricsOptions, shared: &Arc<Shared>) {
     #[cfg(feature = "opentelemetry")]
     if let Some(meter) = &metrics_options.meter {

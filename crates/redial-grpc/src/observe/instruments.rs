@@ -1,4 +1,4 @@
-//! Metrics for OpenTelemetry: instruments of the meter that the layer was given.
+//! OpenTelemetry instruments, created from the meter in the layer's options.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ enum Instrument {
     Seconds(Histogram<f64>),
 }
 
-/// One for each metric.
+/// One instrument per metric, indexed by [`Metric`].
 #[derive(Debug)]
 pub(crate) struct Instruments([Instrument; Metric::ALL.len()]);
 

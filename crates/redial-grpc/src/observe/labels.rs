@@ -1,4 +1,4 @@
-//! The labels of a method's metrics, made once for each status that occurs.
+//! The labels of a method's metrics, built once per status code.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use crate::methods::OTHER_METHODS;
 use crate::observe::call_metrics::MetricSinks;
 use crate::observe::metric::OTHER;
 
-/// The labels of one method and one status, or none, as each sink wants them.
+/// The labels of one method and one status (or none) for each sink.
 #[derive(Debug)]
 pub(crate) struct Labels {
     #[cfg(feature = "metrics")]
@@ -18,15 +18,14 @@ pub(crate) struct Labels {
     pub(crate) attributes: Box<[opentelemetry::KeyValue]>,
 }
 
-/// The labels of a method's metrics.
 pub(crate) struct MethodLabels {
     method: Arc<str>,
-    /// Without a status, then by the number of the status.
+    /// Index 0: without a status; then by status code.
     sets: [OnceLock<Box<Labels>>; 1 + Code::ALL.len()],
 }
 
 impl MethodLabels {
-    /// For the method with this path, or for those that are not told apart.
+    /// The labels of a path; methods beyond the limit share the label `other`.
     pub(crate) fn named(path: &str) -> Self {
         let method = match path {
             OTHER_METHODS => OTHER,
@@ -35,7 +34,7 @@ impl MethodLabels {
         MethodLabels { method: method.into(), sets: Default::default() }
     }
 
-    /// Those with this status. They are the same for all calls of a layer, as its sinks are.
+    /// The labels with this status. All calls of a layer have the same sinks, so they are cached.
     pub(crate) fn of(&self, status: Option<Code>, sinks: &MetricSinks) -> &Labels {
         let index = status.map_or(0, |code| 1 + usize::from(code.number()));
         self.sets[index].get_or_init(|| Box::new(sinks.labels(&self.method, status)))

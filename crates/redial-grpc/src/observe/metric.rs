@@ -1,32 +1,32 @@
-//! The list of metrics: names, units, labels and buckets as gRPC's A66 and A96 have them, and ours.
+//! The metrics: names, units, labels and buckets of gRPC's A66 and A96, plus three of our own.
 
-/// A metric of this crate, for whoever registers buckets or views, or reads exports.
+/// A metric of this crate, for registering buckets or views and for reading exports.
 ///
-/// | metric | type | unit | labels | what it is |
+/// | metric | type | unit | labels | meaning |
 /// | --- | --- | --- | --- | --- |
 /// | `grpc.client.attempt.started` | counter | `{attempt}` | method, target | attempts that started |
-/// | `grpc.client.attempt.duration` | histogram | `s` | method, target, status | how long an attempt took |
-/// | `grpc.client.attempt.sent_total_compressed_message_size` | histogram | `By` | method, target, status | the messages that an attempt was sent |
-/// | `grpc.client.attempt.rcvd_total_compressed_message_size` | histogram | `By` | method, target, status | the messages that an attempt received |
-/// | `grpc.client.call.duration` | histogram | `s` | method, target, status | how long a call took |
-/// | `grpc.client.call.retries` | histogram | `{retry}` | method, target | retries of a call that had any |
-/// | `grpc.client.call.transparent_retries` | histogram | `{transparent_retry}` | method, target | transparent replacements of a call that had any |
-/// | `grpc.client.call.hedges` | histogram | `{hedge}` | method, target | hedges of a call that had any |
-/// | `grpc.client.call.retry_delay` | histogram | `s` | method, target | how long a call had no attempt under way, if it ever had none |
-/// | `redial.grpc.call.throttled` | counter | `{call}` | method, target | calls that the throttle refused a retry or hedge |
-/// | `redial.grpc.call.hedge_won` | counter | `{call}` | method, target | calls that a hedge won |
-/// | `redial.grpc.call.buffer_full` | counter | `{call}` | method, target | calls that lost their retries because what they wrote could not be kept |
+/// | `grpc.client.attempt.duration` | histogram | `s` | method, target, status | duration of an attempt |
+/// | `grpc.client.attempt.sent_total_compressed_message_size` | histogram | `By` | method, target, status | message bytes sent by an attempt |
+/// | `grpc.client.attempt.rcvd_total_compressed_message_size` | histogram | `By` | method, target, status | message bytes received by an attempt |
+/// | `grpc.client.call.duration` | histogram | `s` | method, target, status | duration of a call |
+/// | `grpc.client.call.retries` | histogram | `{retry}` | method, target | retries of a call, if it had any |
+/// | `grpc.client.call.transparent_retries` | histogram | `{transparent_retry}` | method, target | transparent retries of a call, if it had any |
+/// | `grpc.client.call.hedges` | histogram | `{hedge}` | method, target | hedges of a call, if it had any |
+/// | `grpc.client.call.retry_delay` | histogram | `s` | method, target | total time without a running attempt, if there was any |
+/// | `redial.grpc.call.throttled` | counter | `{call}` | method, target | calls with a retry or hedge refused by the throttle |
+/// | `redial.grpc.call.hedge_won` | counter | `{call}` | method, target | calls won by a hedge |
+/// | `redial.grpc.call.buffer_full` | counter | `{call}` | method, target | calls that could not be retried because the request exceeded the buffer limit |
 ///
 /// The labels are `grpc.method`, `grpc.target` and `grpc.status`:
-/// - `grpc.method` is `pkg.Service/Method`. A layer tells [`METHODS_MAX`](crate::METHODS_MAX) methods
-///   apart; calls of further ones have the method `other`, so that the number of series is bounded.
-/// - `grpc.target` is the name that the layer was given with
-///   [`for_server`](crate::RetryLayerBuilder::for_server); without one the label is absent.
-/// - `grpc.status` is the name of a status code. An attempt that this side ended has `CANCELLED`
-///   (another one won, or the application dropped the call) or `DEADLINE_EXCEEDED`.
+/// - `grpc.method` is `pkg.Service/Method`. A layer distinguishes [`METHODS_MAX`](crate::METHODS_MAX)
+///   methods; further methods share the label `other`, so that the number of series is bounded.
+/// - `grpc.target` is the name set by [`for_server`](crate::RetryLayerBuilder::for_server); without a
+///   name the label is absent.
+/// - `grpc.status` is the name of a status code. An attempt that was ended by the client has
+///   `CANCELLED` (another attempt won, or the application dropped the call) or `DEADLINE_EXCEEDED`.
 ///
-/// Every attempt counts, transparent replacements too. Sizes are those of messages as they travel,
-/// compressed if they are, without the five bytes before each.
+/// Every attempt counts, including transparent retries. Sizes are those of messages on the wire, after
+/// compression, without the five-byte prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Metric {
@@ -83,11 +83,11 @@ const SIZES: &[f64] = &[
 
 /// A96: retries and hedges of a call.
 const FEW: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0];
-/// A96: transparent replacements of a call.
+/// A96: transparent retries of a call.
 const TRANSPARENT: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0];
 
 impl Metric {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Metric; 12] = [
         Metric::AttemptStarted,
         Metric::AttemptDuration,
@@ -103,7 +103,7 @@ impl Metric {
         Metric::CallBufferFull,
     ];
 
-    /// Its name.
+    /// Name of the metric.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ impl Metric {
         }
     }
 
-    /// Its unit, as OpenTelemetry writes it.
+    /// Unit in OpenTelemetry notation.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ impl Metric {
         }
     }
 
-    /// What it is, in a sentence.
+    /// One-sentence description.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -161,7 +161,7 @@ impl Metric {
         }
     }
 
-    /// The buckets that gRPC recommends for it; a counter has none.
+    /// The histogram buckets that gRPC recommends; empty for a counter.
     #[must_use]
     pub const fn buckets(self) -> &'static [f64] {
         match self {
@@ -189,13 +189,10 @@ impl Metric {
     }
 }
 
-/// The label for the method.
 pub(crate) const METHOD: &str = "grpc.method";
-/// The label for the name of the server.
 pub(crate) const TARGET: &str = "grpc.target";
-/// The label for the status.
 pub(crate) const STATUS: &str = "grpc.status";
-/// The method of calls whose method is not told apart (A66, "Attributes").
+/// The method label of calls beyond the method limit (A66, "Attributes").
 pub(crate) const OTHER: &str = "other";
 
 /// A value of a metric.

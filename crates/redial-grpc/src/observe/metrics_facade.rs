@@ -1,7 +1,7 @@
-//! Metrics for whatever recorder the process has installed behind the `metrics` facade.
+//! Metrics for the recorder behind the `metrics` facade.
 //!
-//! The recorder is asked each time: a process may install it after its layers are made, and
-//! recorders forget what was idle for long. What is asked with is made once.
+//! The recorder is looked up for each value: an application may install it after building its layers,
+//! and recorders drop idle metrics. The keys are built only once.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 static METADATA: Metadata<'_> =
     Metadata::new("redial_grpc", Level::INFO, Some("redial_grpc::observe"));
 
-/// The keys of the metrics with or without a status, in the order of [`Metric::ALL`].
+/// Keys of the metrics with or without a status, in the order of [`Metric::ALL`].
 #[derive(Debug, Default)]
 pub(crate) struct Keys(Box<[(Metric, Key)]>);
 
@@ -39,7 +39,7 @@ impl Keys {
                 recorder.register_counter(key, &METADATA).increment(number);
             }
             Value::Number(number) => {
-                // Beyond 2^53 a float is off by less than anybody can see in a histogram.
+                // Above 2^53 the rounding error of a float is negligible in a histogram.
                 recorder.register_histogram(key, &METADATA).record(number as f64);
             }
             Value::Seconds(seconds) => {
@@ -49,7 +49,7 @@ impl Keys {
     }
 }
 
-/// Sets the gauges of a layer to what it holds now.
+/// Sets the gauges of a layer to their current values.
 pub(crate) fn set_gauges(shared: &Shared) {
     for gauge in Gauge::ALL {
         let Some(value) = gauge.read(shared) else { continue };
@@ -59,7 +59,7 @@ pub(crate) fn set_gauges(shared: &Shared) {
     }
 }
 
-/// Tells the recorder of the process what there will be.
+/// Describes all metrics to the installed recorder.
 pub(crate) fn describe() {
     let described = |unit| match unit {
         "s" => Unit::Seconds,

@@ -1,6 +1,6 @@
-//! Who is told of the calls of a layer, besides those who listen to spans.
+//! Builder options for metrics.
 
-/// Who is told of the calls of a layer.
+/// The metrics sinks that the builder enables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MetricsOptions {
     #[cfg(feature = "metrics")]
@@ -11,10 +11,10 @@ pub(crate) struct MetricsOptions {
 
 #[cfg(feature = "metrics")]
 impl crate::RetryLayerBuilder {
-    /// Tells the `metrics` facade of every call; [`Metric`](crate::Measure) lists what.
+    /// Reports the metrics of every call to the `metrics` facade; [`Metric`](crate::Metric) lists them.
     ///
-    /// The recorder of the process is asked each time, so it may be installed later; what each
-    /// metric means is described to the one that is there when the layer is built.
+    /// The recorder is looked up for each value, so it may be installed later. Descriptions go only to a
+    /// recorder that is installed when the layer is built.
     pub fn metrics(mut self) -> Self {
         self.metrics_options.facade = true;
         self
@@ -23,10 +23,10 @@ impl crate::RetryLayerBuilder {
 
 #[cfg(feature = "opentelemetry")]
 impl crate::RetryLayerBuilder {
-    /// Tells OpenTelemetry of every call, with instruments of this meter;
-    /// [`Metric`](crate::Measure) lists them, with the buckets that they advise.
+    /// Reports the metrics of every call to OpenTelemetry, with instruments of this meter;
+    /// [`Metric`](crate::Metric) lists them with their recommended buckets.
     ///
-    /// There is no meter by default, and the global one is never used (A66).
+    /// There is no default: the global meter is never used (A66).
     ///
     /// ```
     /// use opentelemetry::metrics::MeterProvider;

@@ -1,4 +1,4 @@
-//! Without metrics nothing is measured: there is no value of these types.
+//! No-op metrics for builds without a metrics feature: uninhabited types.
 
 use std::sync::Arc;
 

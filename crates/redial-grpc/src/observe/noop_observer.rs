@@ -1,4 +1,4 @@
-//! Without the features nobody listens: empty types, which cost nothing.
+//! No-op observer for builds without observability features: empty types at no cost.
 
 use bytes::Bytes;
 use redial_core::{Event, Ns, StopReason};
@@ -9,7 +9,7 @@ use crate::observe::{MetricsOptions, SentBytes};
 use crate::shared::Shared;
 use crate::statistics::StatisticsEvent;
 
-/// What a layer tells of its calls.
+/// Creates no-op observers.
 #[derive(Debug)]
 pub(crate) struct ObserverFactory;
 
@@ -33,7 +33,7 @@ impl ObserverFactory {
     }
 }
 
-/// What is told of one call.
+/// A no-op observer.
 #[derive(Debug, Default)]
 pub(crate) struct Observer;
 
@@ -82,6 +82,6 @@ impl Observer {
     }
 }
 
-/// What runs while this is held runs in a span.
+/// A no-op span guard.
 #[derive(Debug)]
 pub(crate) struct SpanGuard;

@@ -1,11 +1,11 @@
-//! Without `tracing` there are no spans and no events.
+//! No-op spans and events for builds without the feature `tracing`.
 
 use redial::trace::Rpc;
 use redial_core::{Event, Ns, StopReason};
 
 use crate::observe::call_tracker::Observation;
 
-/// Spans: there is no value of this type.
+/// Uninhabited: there are no spans.
 #[derive(Debug)]
 pub(crate) enum Spans {}
 
@@ -21,7 +21,7 @@ impl Spans {
     }
 }
 
-/// Events.
+/// No-op events.
 #[derive(Debug)]
 pub(crate) struct CallEvents;
 
@@ -50,7 +50,7 @@ impl CallEvents {
     }
 }
 
-/// What runs while this is held runs in a span.
+/// A no-op span guard.
 #[derive(Debug)]
 pub(crate) struct SpanGuard;
 

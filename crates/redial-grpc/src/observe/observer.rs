@@ -1,4 +1,4 @@
-//! One call's way to those who are told of it.
+//! Forwards the events of one call to metrics, spans and log events.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::observe::{MetricsOptions, SentBytes};
 use crate::shared::Shared;
 use crate::statistics::StatisticsEvent;
 
-/// What a layer tells of its calls.
+/// Creates the observers of a layer's calls.
 #[derive(Debug)]
 pub(crate) struct ObserverFactory {
     sinks: Option<Arc<MetricSinks>>,
@@ -36,7 +36,7 @@ impl ObserverFactory {
         }
     }
 
-    /// Whether anybody wants to know of calls.
+    /// Whether calls are observed at the moment.
     pub(crate) fn is_enabled(&self) -> bool {
         self.sinks.is_some() || Spans::are_enabled() || CallEvents::are_enabled()
     }
@@ -46,14 +46,13 @@ impl ObserverFactory {
         self.sinks.is_some()
     }
 
-    /// Sets the gauges of a layer.
     pub(crate) fn set_gauges(&self, shared: &Shared) {
         if let Some(sinks) = &self.sinks {
             sinks.set_gauges(shared);
         }
     }
 
-    /// What is told of a call that begins.
+    /// Creates the observer of a new call.
     pub(crate) fn call(&self, method: &PlanRef, path: &str) -> Observer {
         let metrics = self.sinks.as_ref().map(|sinks| CallMetrics::new(sinks, method));
         let spans = Spans::begin(path, self.target.as_deref());
@@ -63,14 +62,14 @@ impl ObserverFactory {
     }
 }
 
-/// What is told of one call.
+/// The observer of one call.
 #[derive(Debug)]
 pub(crate) struct Observer {
     state: Option<Box<ObserverState>>,
     events: CallEvents,
 }
 
-/// What is kept of a call that somebody watches.
+/// State of a call with metrics or spans.
 #[derive(Debug)]
 struct ObserverState {
     tracker: CallTracker,
@@ -78,7 +77,7 @@ struct ObserverState {
     spans: Option<Spans>,
 }
 
-/// The observer of a call that is not observed.
+/// A disabled observer.
 impl Default for Observer {
     fn default() -> Self {
         Observer { state: None, events: CallEvents::disabled() }
@@ -86,36 +85,36 @@ impl Default for Observer {
 }
 
 impl Observer {
-    /// Whether anybody wants to know of this call.
+    /// Whether this call is observed.
     pub(crate) fn is_enabled(&self) -> bool {
         self.state.is_some() || self.events.enabled()
     }
 
-    /// Whether anybody wants to know how much it sends.
+    /// Whether request bytes are counted.
     pub(crate) fn counts_bytes(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.metrics.is_some())
     }
 
-    /// The notes of this call come without their moments.
+    /// The events of this call have no timestamps.
     pub(crate) fn disable_timing(&mut self) {
         self.events.disable_timing();
     }
 
-    /// The next outcome has this status.
+    /// Sets the status of the next outcome.
     pub(crate) fn set_outcome_code(&mut self, code: Code) {
         if let Some(state) = &mut self.state {
             state.tracker.set_outcome_code(code);
         }
     }
 
-    /// The call is to be cancelled, and the application hears this status.
+    /// Sets the status that the application receives when the call is cancelled.
     pub(crate) fn set_cancel_code(&mut self, code: Code) {
         if let Some(state) = &mut self.state {
             state.tracker.set_cancel_code(code);
         }
     }
 
-    /// Something that counts happened; its note comes next.
+    /// Counts a statistics event. Called before the event itself is recorded.
     pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
         let Some(state) = &mut self.state else { return };
         if counted_event == StatisticsEvent::Counted(Counted::Transparent) {
@@ -126,7 +125,7 @@ impl Observer {
         }
     }
 
-    /// Takes a note.
+    /// Records an event.
     pub(crate) fn record(&mut self, at: Ns, event: &Event) {
         self.events.record(at, event, spans_of(self.state.as_deref()));
         let Some(state) = &mut self.state else { return };
@@ -139,7 +138,7 @@ impl Observer {
         }
     }
 
-    /// The call ended with this status, and a message as logs may show it; its note comes next.
+    /// Reports the end of the call, with a message as logs may show it. Called before the event.
     pub(crate) fn ended(
         &mut self,
         at: Ns,
@@ -155,25 +154,25 @@ impl Observer {
         self.events.ended(at, stop_reason, rpc, spans_of(self.state.as_deref()));
     }
 
-    /// Counts what this attempt is sent.
+    /// The byte counter of an attempt's request.
     pub(crate) fn sent_bytes(&self, attempt: u32) -> SentBytes {
         let metrics = self.state.as_ref().and_then(|state| state.metrics.as_ref());
         metrics.map_or_else(SentBytes::default, |metrics| metrics.sent_bytes(attempt))
     }
 
-    /// The attempt that the call belongs to received this.
+    /// Counts response bytes of the committed attempt.
     pub(crate) fn received(&mut self, data: &Bytes) {
         if let Some(metrics) = self.state.as_mut().and_then(|it| it.metrics.as_mut()) {
             metrics.received(data);
         }
     }
 
-    /// What runs while this is held runs in the call's span.
+    /// Enters the span of the call until the guard is dropped.
     pub(crate) fn enter_span(&self) -> SpanGuard {
         spans::enter_span(spans_of(self.state.as_deref()))
     }
 
-    /// The same for the span of an attempt.
+    /// Enters the span of an attempt.
     pub(crate) fn enter_attempt_span(&self, attempt: u32) -> SpanGuard {
         spans::enter_attempt_span(spans_of(self.state.as_deref()), attempt)
     }

@@ -1,4 +1,4 @@
-//! How much of the request an attempt was sent, counted where its body is read.
+//! Counts the request bytes of an attempt while its body is read.
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub(crate) use on::{ByteCount, SentBytes};
@@ -8,7 +8,7 @@ pub(crate) use off::SentBytes;
 
 #[cfg(not(any(feature = "metrics", feature = "opentelemetry")))]
 mod off {
-    /// Counts nothing.
+    /// A no-op counter.
     #[derive(Debug, Default)]
     pub(crate) struct SentBytes(());
 
@@ -25,8 +25,8 @@ mod on {
 
     use crate::message_size::Framing;
 
-    /// A count of payload bytes, written by the task of a connection and read when the attempt ends.
-    // It publishes nothing but itself, so every access is relaxed.
+    /// Payload bytes, written by the task of a connection and read when the attempt ends.
+    // A counter that publishes no other data, so all accesses are relaxed.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct ByteCount(Arc<AtomicU64>);
 
@@ -36,7 +36,7 @@ mod on {
         }
     }
 
-    /// Counts what an attempt is sent, if somebody wants to know.
+    /// Counts the payload of an attempt's request, if metrics are enabled.
     #[derive(Debug, Default)]
     pub(crate) struct SentBytes(Option<(Framing, ByteCount)>);
 

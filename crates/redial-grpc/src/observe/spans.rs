@@ -1,6 +1,6 @@
-//! A span for each call, and one below it for each attempt (A45).
+//! One span per call and, below it, one span per attempt (A45).
 //!
-//! The crate's documentation lists their fields. Attempts have spans where their call has one.
+//! The crate documentation lists their fields. Attempts have spans if their call has one.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub(crate) struct Spans {
     live: Vec<(u32, Span)>,
 }
 
-/// A name as OpenTelemetry is to show it.
+/// A span name as shown by OpenTelemetry.
 struct Named<'a>(&'static str, &'a str);
 
 impl fmt::Display for Named<'_> {
@@ -32,12 +32,12 @@ impl fmt::Display for Named<'_> {
 }
 
 impl Spans {
-    /// Whether anybody wants them.
+    /// Whether a subscriber is interested in spans.
     pub(crate) fn are_enabled() -> bool {
         span_enabled!(target: "redial::grpc", Level::INFO)
     }
 
-    /// `None`: nobody wants them.
+    /// `None` if no subscriber is interested.
     pub(crate) fn begin(path: &str, target: Option<&str>) -> Option<Self> {
         let call = info_span!(
             target: "redial::grpc",
@@ -89,25 +89,25 @@ impl Spans {
     }
 }
 
-/// What runs while this is held runs in a span.
+/// Leaves the span when dropped.
 pub(crate) type SpanGuard = Option<EnteredSpan>;
 
-/// The span of the call.
+/// Enters the span of the call.
 pub(crate) fn enter_span(spans: Option<&Spans>) -> SpanGuard {
     spans.map(|spans| spans.call.clone().entered())
 }
 
-/// The span of an attempt.
+/// Enters the span of an attempt.
 pub(crate) fn enter_attempt_span(spans: Option<&Spans>, attempt: u32) -> SpanGuard {
     let (_, span) = spans?.live.iter().find(|(other, _)| *other == attempt)?;
     Some(span.clone().entered())
 }
 
-/// The events that calls of `redial` have, each within the span of its call.
+/// Emits the events of the `redial` crate within the span of the call.
 #[derive(Debug)]
 pub(crate) struct CallEvents {
     enabled: bool,
-    /// Whether notes come with their moments.
+    /// Whether events have timestamps.
     timed: bool,
     began: Ns,
     attempts: u32,
@@ -118,17 +118,17 @@ impl CallEvents {
         CallEvents { enabled: CallEvents::are_enabled(), ..CallEvents::disabled() }
     }
 
-    /// Those of a call that nobody wanted events of when it began.
+    /// Events of a call for which no subscriber was interested at its start.
     pub(crate) fn disabled() -> Self {
         CallEvents { enabled: false, timed: true, began: 0, attempts: 0 }
     }
 
-    /// Whether anybody wants them.
+    /// Whether a subscriber is interested in events.
     pub(crate) fn are_enabled() -> bool {
         redial::trace::is_wanted()
     }
 
-    /// Whether anybody wanted them when the call began.
+    /// Whether a subscriber was interested when the call started.
     pub(crate) fn enabled(&self) -> bool {
         self.enabled
     }
@@ -149,7 +149,7 @@ impl CallEvents {
         }
     }
 
-    /// The call ended.
+    /// Logs the end of the call.
     pub(crate) fn ended(
         &self,
         at: Ns,
@@ -165,7 +165,7 @@ impl CallEvents {
 
 fn ended(span: &Span, code: Code) {
     span.record("rpc.response.status_code", code.name());
-    // What this side cancelled has not failed.
+    // An attempt cancelled by the client is not an error.
     if !matches!(code, Code::Ok | Code::Cancelled) {
         span.record("otel.status_code", "ERROR");
     }

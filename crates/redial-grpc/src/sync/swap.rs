@@ -1,6 +1,6 @@
-//! What this crate uses of `arc_swap`, for loom, which cannot see into it: a pointer that is read in
-//! one step and exchanged in another. That those two are atomic is the promise of `arc_swap`; what
-//! the models check is what is built on it.
+//! A replacement for `arc_swap` under loom, which cannot see into that crate: a pointer with an atomic
+//! load and an atomic exchange. The atomicity is guaranteed by `arc_swap`; the models check the code
+//! that relies on it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(crate) type ArcSwap<T> = Swap<Arc<T>>;
 #[derive(Debug, Default)]
 pub(crate) struct Swap<P>(Mutex<P>);
 
-/// What was there when it was loaded.
+/// The value at the time of the load.
 pub(crate) struct Guard<P>(P);
 
 impl<P> Deref for Guard<P> {
@@ -45,7 +45,7 @@ impl<P: Pointer> Swap<P> {
     }
 
     pub(crate) fn store(&self, pointer: P) {
-        // What was there may have locks of its own, and is dropped under none.
+        // The previous value may have locks of its own, so it is dropped after the lock is released.
         drop(std::mem::replace(&mut *lock(&self.0), pointer));
     }
 
