@@ -186,7 +186,7 @@ fn convert<E: Into<BoxError>>(polled: Poll<Option<Result<Frame<Bytes>, E>>>) -> 
 }
 
 fn deadline_status() -> (Code, String) {
-    (Code::DeadlineExceeded, "the deadline passed while the response came".to_owned())
+    (Code::DeadlineExceeded, "the deadline passed while receiving the response".to_owned())
 }
 
 /// The status of a call whose request contains a message over the size limit (G41).

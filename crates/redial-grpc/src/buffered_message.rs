@@ -32,7 +32,7 @@ impl BufferedMessage {
     pub(crate) fn store(&mut self, bytes: &Bytes, reservation: Reservation) {
         debug_assert!(
             self.reservation.is_none() && self.copy.is_empty(),
-            "a message is kept already"
+            "a message is already buffered"
         );
         if bytes.len() > COPIED_MAX {
             self.shared = Some(Box::new(bytes.clone()));

@@ -59,9 +59,9 @@ pub(crate) struct PooledCall<R: 'static>(Option<Box<CallSlot<R>>>);
 impl<R> PooledCall<R> {
     #[inline]
     pub(crate) fn new(state: CallState) -> Self {
-        let kept = POOL.try_with(|pool| pool.try_borrow_mut().ok()?.pop()).ok().flatten();
-        let kept = kept.and_then(|slot| slot.downcast().ok());
-        let mut slot = kept.unwrap_or_else(|| Box::new(CallSlot::EMPTY));
+        let pooled = POOL.try_with(|pool| pool.try_borrow_mut().ok()?.pop()).ok().flatten();
+        let pooled = pooled.and_then(|slot| slot.downcast().ok());
+        let mut slot = pooled.unwrap_or_else(|| Box::new(CallSlot::EMPTY));
         slot.state = Some(state);
         PooledCall(Some(slot))
     }

@@ -126,12 +126,12 @@ pub(crate) fn deadline_exceeded(
     match last.map(|last| last.outcome) {
         Some(AttemptFailure::Response(head)) => {
             if let Head::Status(code, _) = response_status::head(&head) {
-                text.push_str(&format!("; the last that ended did so with {code}"));
+                text.push_str(&format!("; last failed attempt: {code}"));
             }
         }
         Some(AttemptFailure::NoResponse(CallFailure::Status(ended))) => {
             text.push_str(&format!(
-                "; the last that ended did so with {}: {}",
+                "; last failed attempt: {}: {}",
                 ended.code, ended.message
             ));
             source = ended.source;

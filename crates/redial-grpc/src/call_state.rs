@@ -156,7 +156,7 @@ impl CallState {
         }
         match &mut self.phase {
             Phase::Running(running_call) => running_call,
-            Phase::FirstAttempt { .. } => unreachable!("it has just begun"),
+            Phase::FirstAttempt { .. } => unreachable!("the fast path was left above"),
         }
     }
 

@@ -192,7 +192,7 @@ where
                 Command::End(end) => return ControlFlow::Break(end),
                 // gRPC policies have no external strategy, and the throttle answers immediately.
                 Command::Ask(_) | Command::Await(_) => {
-                    debug_assert!(false, "nobody to ask");
+                    debug_assert!(false, "gRPC policies have no external strategy");
                 }
             }
         }
@@ -206,14 +206,14 @@ where
             None => {
                 let again = self.call.message();
                 // Only plans with a single attempt leave the body unbuffered.
-                debug_assert!(again.is_some(), "a second attempt without a body");
+                debug_assert!(again.is_some(), "no body is buffered for a second attempt");
                 Replay::whole(again.unwrap_or_default())
             }
         };
         let Some(state) = self.call.state() else { return };
         let body = self.adapter.wrap(body.counted(state.sent_bytes(running.attempt)));
         let request = state.request(running, body);
-        debug_assert!(request.is_some(), "a start after the end");
+        debug_assert!(request.is_some(), "an attempt starts after the end of its call");
         let service = lock(&self.retry_service).clone();
         let attempt = Box::pin(Attempt::Readying { service, request, waited: false });
         self.retry_state().later_attempts.push((running, attempt));

@@ -336,7 +336,7 @@ impl<B> Inner<B> {
 
     /// Number of frames of the whole body, once it has ended.
     fn written(&self) -> u64 {
-        debug_assert!(self.overflow.is_none(), "the end comes after what did not fit");
+        debug_assert!(self.overflow.is_none(), "the body cannot end before its overflow frame");
         self.first + self.frames.len() as u64
     }
 
@@ -346,7 +346,7 @@ impl<B> Inner<B> {
         if self.committed.is_none() {
             return self.frames.get(index).cloned();
         }
-        debug_assert!(index == 0, "what the chosen attempt was sent is kept");
+        debug_assert!(index == 0, "frames that the committed attempt has read are freed");
         let bytes = self.frames.pop_front().or_else(|| self.overflow.take())?;
         self.first += 1;
         Some(bytes)
@@ -354,7 +354,7 @@ impl<B> Inner<B> {
 
     /// Takes the frames before `index`, which the committed attempt has read, with their capacity.
     fn take_sent(&mut self, index: u64) -> VecDeque<Bytes> {
-        debug_assert!(self.first == 0, "something was freed before the choice");
+        debug_assert!(self.first == 0, "frames were freed before commit");
         let sent = usize::try_from(index).unwrap_or(usize::MAX);
         let rest = self.frames.split_off(sent.min(self.frames.len()));
         self.first = index;
@@ -383,7 +383,10 @@ impl<B> Inner<B> {
             self.fail(Failure::TooLarge(too_large));
             return Some(bytes);
         }
-        debug_assert!(self.overflow.is_none(), "the source is asked before there is room");
+        debug_assert!(
+            self.overflow.is_none(),
+            "the source was polled while a frame waits for commit"
+        );
         // After commit frames pass through and are not counted.
         if self.committed.is_some() || self.reservation.add(bytes.len() as u64) {
             self.frames.push_back(bytes);

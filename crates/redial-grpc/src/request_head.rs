@@ -293,14 +293,14 @@ mod tests {
     }
 
     /// The stored head of a request, as in a call.
-    fn kept(head: &Request<()>, known: &OnceLock<DefaultHead>) -> RequestHead {
+    fn stored(head: &Request<()>, known: &OnceLock<DefaultHead>) -> RequestHead {
         RequestHead::of(head, RequestHeaders::of(head.headers()).are_default(), known)
     }
 
     #[test]
     fn request_head_attempts_differ_only_in_attempt_headers() {
         let known = OnceLock::new();
-        let head = kept(&custom(), &known);
+        let head = stored(&custom(), &known);
         assert!(matches!(head, RequestHead::Custom(_)));
         let request = |number, remaining| head.request(&known, number, remaining, ()).unwrap();
         let second = request(2, Some(Duration::from_secs(5)));
@@ -320,7 +320,7 @@ mod tests {
     fn request_head_default_is_rebuilt_unchanged() {
         let known = OnceLock::new();
         for _ in 0..2 {
-            let head = kept(&default_head(), &known);
+            let head = stored(&default_head(), &known);
             assert!(matches!(head, RequestHead::Default));
             let second = head.request(&known, 2, None, ()).unwrap();
             let mut expected = default_head();
@@ -347,15 +347,15 @@ mod tests {
         ];
         for (nth, change) in changes.into_iter().enumerate() {
             let known = OnceLock::new();
-            kept(&default_head(), &known);
+            stored(&default_head(), &known);
             let mut request = default_head();
             change(&mut request);
-            let head = kept(&request, &known);
+            let head = stored(&request, &known);
             assert!(matches!(head, RequestHead::Custom(_)), "change {nth}");
             let mut twice = default_head();
             twice.headers_mut().remove("content-type");
             twice.headers_mut().append("te", HeaderValue::from_static("trailers"));
-            assert!(matches!(kept(&twice, &known), RequestHead::Custom(_)));
+            assert!(matches!(stored(&twice, &known), RequestHead::Custom(_)));
         }
     }
 }

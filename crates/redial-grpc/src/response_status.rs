@@ -60,7 +60,7 @@ pub(crate) fn write_status<B>(response: &mut Response<B>, code: Code) {
     let kind =
         response.headers().get(CONTENT_TYPE).map(|it| String::from_utf8_lossy(it.as_bytes()));
     let kind = kind.map_or("no content type".to_owned(), |it| format!("content type {it}"));
-    let text = format!("the answer is not gRPC: HTTP {} with {kind}", response.status().as_u16());
+    let text = format!("not a gRPC response: HTTP {} with {kind}", response.status().as_u16());
     let headers = response.headers_mut();
     headers.insert(STATUS, HeaderValue::from(u16::from(code.number())));
     headers.insert(MESSAGE, client_adapter::encode_message(&text));
@@ -307,7 +307,7 @@ mod tests {
             assert_eq!(head(&answer), Head::NotGrpc(code, Pushback::None), "{status}");
             write_status(&mut answer, code);
             assert_eq!(head(&answer), Head::Status(code, Pushback::None), "{status}");
-            let text = format!("the answer is not gRPC: HTTP {status} with content type text/html");
+            let text = format!("not a gRPC response: HTTP {status} with content type text/html");
             assert_eq!(answer.headers()["grpc-message"], text);
         }
     }

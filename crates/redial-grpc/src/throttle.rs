@@ -94,11 +94,7 @@ mod tests {
         assert_eq!(Server::named("throttle-test-one").tokens(), Some(9.0));
         assert_eq!(Server::named("throttle-test-two").tokens(), None);
         drop(server);
-        assert_eq!(
-            Server::named("throttle-test-one").tokens(),
-            None,
-            "forgotten with its last user"
-        );
+        assert_eq!(Server::named("throttle-test-one").tokens(), None, "dropped with its last user");
     }
 
     #[test]
@@ -108,9 +104,9 @@ mod tests {
         let call = Throttle(Some(server.clone()));
         call.failed();
         server.configure(throttling(10));
-        assert_eq!(call.tokens(0), Some(9.0), "equal parameters keep it");
+        assert_eq!(call.tokens(0), Some(9.0), "equal parameters keep the tokens");
         server.configure(throttling(100));
-        assert_eq!(call.tokens(0), Some(90.0), "others scale it");
+        assert_eq!(call.tokens(0), Some(90.0), "other parameters scale the tokens");
         server.configure(None);
         assert_eq!(call.tokens(0), None);
         assert_eq!(

@@ -37,7 +37,7 @@ fn throttle_concurrent_reconfigurations_are_sequential() {
         server.configure(throttling(20));
         other.join().unwrap();
         let left = server.tokens().unwrap();
-        assert!(left == 20.0 || left == 100.0, "{left} are left of what was never there");
+        assert!(left == 20.0 || left == 100.0, "{left} tokens do not match either config");
     });
 }
 
@@ -60,7 +60,7 @@ fn throttle_failure_during_config_swap_is_counted_once() {
         assert!([9.0, 90.0, 99.0].contains(&seen), "{seen}");
         assert!([90.0, 99.0].contains(&left), "{left}");
         call.failed();
-        assert_eq!(server.tokens(), Some(left - 1.0), "from now on it counts there");
+        assert_eq!(server.tokens(), Some(left - 1.0), "failures count in the new config");
     });
 }
 
@@ -141,6 +141,6 @@ fn config_first_call_does_not_leak_its_plan_into_the_next() {
         shared.set_config(config(true));
         call.join().unwrap();
         let method = crate::methods::PlanRef::new(shared.method("/a.B/one"), Default::default());
-        assert!(method.rules().deadline.is_some(), "the call follows the config before");
+        assert!(method.rules().deadline.is_some(), "the call uses the previous config");
     });
 }

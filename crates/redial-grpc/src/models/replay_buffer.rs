@@ -76,14 +76,14 @@ fn replay_two_readers_and_a_writer_lose_no_wakeup() {
 // must wake all waiting readers, not only the one that polled it.
 #[test]
 fn replay_stalled_or_dropped_reader_loses_no_wakeup() {
-    for goes in [false, true] {
+    for dropped in [false, true] {
         model(move || {
             let (script, _, buffer) = call(LARGE_LIMIT);
             let first = reader(&buffer, 1);
             let mut body = buffer.open(2);
             let stalls = thread::spawn(move || {
                 let got = script::poll(&mut body, &Waker::from(CountingWaker::new()));
-                (!goes).then_some((body, got))
+                (!dropped).then_some((body, got))
             });
             script.data("a");
             let stalled = stalls.join().unwrap();
@@ -132,27 +132,27 @@ fn commit_during_reads_loses_and_repeats_no_frame() {
         let readers = [reader(&buffer, 1), reader(&buffer, 2)];
         buffer.commit(2);
         assert_eq!(buffer_limit.used(), 0);
-        let [loser, chosen] = readers.map(|reader| reader.join().unwrap());
+        let [loser, winner] = readers.map(|reader| reader.join().unwrap());
         let all = [Bytes::from("a"), Bytes::from("b")];
-        assert_eq!(chosen, (all.to_vec(), true));
+        assert_eq!(winner, (all.to_vec(), true));
         assert!(all.starts_with(&loser.0) && (!loser.1 || loser.0.len() == 2), "{loser:?}");
-        assert_eq!(buffer_limit.used(), 0, "nothing counts after the choice");
+        assert_eq!(buffer_limit.used(), 0, "nothing is reserved after commit");
     });
 }
 
 // `close` removes the reader before it wakes it.
 #[test]
 fn replay_closed_reader_is_woken() {
-    for chosen in [false, true] {
+    for committed in [false, true] {
         model(move || {
             let (script, _, buffer) = call(LARGE_LIMIT);
             let reader = reader(&buffer, 1);
-            if chosen {
+            if committed {
                 buffer.commit(1);
             }
             buffer.close(1);
             assert_eq!(reader.join().unwrap(), (vec![], false));
-            assert_eq!(script.is_dropped(), chosen, "others may need it, unless it was chosen");
+            assert_eq!(script.is_dropped(), committed, "kept for other attempts, unless committed");
         });
     }
 }
@@ -172,7 +172,7 @@ fn replay_release_reaches_all_readers_and_frees_everything() {
             assert!(frames.len() <= 1 && !whole);
         }
         assert!(script.is_dropped());
-        assert_eq!(buffer_limit.used(), 0, "nobody counts anything after the end");
+        assert_eq!(buffer_limit.used(), 0, "nothing is reserved after release");
     });
 }
 
@@ -204,7 +204,7 @@ fn buffer_limit_holds_for_two_concurrent_calls() {
         });
         assert!(buffer_limit.used() <= 10);
         let calls = calls.map(|call| call.join().unwrap());
-        assert_eq!(calls.iter().filter(|(fits, _)| *fits).count(), 1, "one fits, and one does");
+        assert_eq!(calls.iter().filter(|(fits, _)| *fits).count(), 1, "exactly one call fits");
         drop(calls);
         assert_eq!(buffer_limit.used(), 0);
     });
@@ -221,7 +221,7 @@ fn buffer_limit_concurrent_release_and_reserve_are_exact() {
             let buffer_limit = buffer_limit.clone();
             thread::spawn(move || {
                 let mut reservation = Reservation::new(buffer_limit, 10);
-                assert!(reservation.add(6), "it fits beside the other");
+                assert!(reservation.add(6), "both calls fit");
                 reservation
             })
         };

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(
             tracker.observe(&Event::AttemptCancelled { attempt: 2 }),
             None,
-            "the call's end tells it"
+            "reported with the end of the call"
         );
     }
 

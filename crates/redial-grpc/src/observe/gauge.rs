@@ -56,9 +56,9 @@ impl Gauge {
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
-            Gauge::ThrottleTokens => "Tokens that the server's retry throttle has left.",
-            Gauge::BufferedBytes => "Bytes of requests that are kept for further attempts.",
-            Gauge::BackendsKnown => "Backends that the balanced channel knows.",
+            Gauge::ThrottleTokens => "Tokens left in the server's retry throttle.",
+            Gauge::BufferedBytes => "Request bytes buffered for retries.",
+            Gauge::BackendsKnown => "Backends in the address list of the balanced channel.",
             Gauge::BackendsConnected => "Backends that the balanced channel is connected to.",
         }
     }

@@ -48,7 +48,7 @@ impl Instruments {
             (Instrument::Seconds(histogram), Value::Seconds(seconds)) => {
                 histogram.record(seconds, attributes);
             }
-            _ => debug_assert!(false, "a value that does not fit {metric:?}"),
+            _ => debug_assert!(false, "wrong value type for {metric:?}"),
         }
     }
 }

@@ -141,22 +141,18 @@ impl Metric {
     pub const fn description(self) -> &'static str {
         match self {
             Metric::AttemptStarted => "Attempts that started.",
-            Metric::AttemptDuration => "How long an attempt took.",
-            Metric::AttemptSent => "Bytes of the messages that an attempt was sent, compressed.",
-            Metric::AttemptReceived => {
-                "Bytes of the messages that an attempt received, compressed."
-            }
-            Metric::CallDuration => "How long a call took, all its attempts included.",
-            Metric::CallRetries => "Retries of a call that had any.",
-            Metric::CallTransparentRetries => {
-                "Attempts of a call that replaced one which provably did not run."
-            }
-            Metric::CallHedges => "Hedges of a call that had any.",
-            Metric::CallRetryDelay => "How long a call had no attempt under way.",
-            Metric::CallThrottled => "Calls that the throttle refused a retry or hedge.",
-            Metric::CallHedgeWon => "Calls that a hedge won.",
+            Metric::AttemptDuration => "Duration of an attempt.",
+            Metric::AttemptSent => "Compressed message bytes sent by an attempt.",
+            Metric::AttemptReceived => "Compressed message bytes received by an attempt.",
+            Metric::CallDuration => "Duration of a call, including all its attempts.",
+            Metric::CallRetries => "Retries of a call, if it had any.",
+            Metric::CallTransparentRetries => "Transparent retries of a call, if it had any.",
+            Metric::CallHedges => "Hedges of a call, if it had any.",
+            Metric::CallRetryDelay => "Total time of a call without a running attempt.",
+            Metric::CallThrottled => "Calls with a retry or hedge refused by the throttle.",
+            Metric::CallHedgeWon => "Calls won by a hedge.",
             Metric::CallBufferFull => {
-                "Calls that lost their retries because what they wrote could not be kept."
+                "Calls that could not be retried because the request exceeded the buffer limit."
             }
         }
     }

@@ -31,7 +31,7 @@ impl Keys {
 
     pub(crate) fn emit(&self, metric: Metric, value: Value) {
         let Some((_, key)) = self.0.iter().find(|(other, _)| *other == metric) else {
-            debug_assert!(self.0.is_empty(), "labels that do not fit the metric");
+            debug_assert!(self.0.is_empty(), "wrong label set for the metric");
             return;
         };
         with_recorder(|recorder| match value {

@@ -295,15 +295,27 @@ impl Harness {
         drop(inner);
         assert_eq!(self.buffer_limit.used(), model.buffered + model.other);
         assert_eq!(self.script.is_dropped(), model.released);
-        assert_eq!(self.script.unread_frames(), model.unread.len(), "nobody asked for more");
+        assert_eq!(
+            self.script.unread_frames(),
+            model.unread.len(),
+            "the source was polled only as needed"
+        );
         for (attempt, (task, waiting)) in &self.tasks {
             if *waiting && !task.waker.is_woken() {
                 let next = model.clone().read(*attempt);
-                assert_eq!(next, Poll::Pending, "attempt {attempt} sleeps and could go on");
+                assert_eq!(
+                    next,
+                    Poll::Pending,
+                    "attempt {attempt} sleeps although it could make progress"
+                );
             }
         }
         if self.caller_waiting && !self.caller.is_woken() {
-            assert_eq!(model.signal(), (false, None), "the caller sleeps and should not");
+            assert_eq!(
+                model.signal(),
+                (false, None),
+                "the caller sleeps although there is a signal"
+            );
         }
     }
 

@@ -206,6 +206,6 @@ impl TestReader {
 
 pub(crate) fn poll(body: &mut Replay<ScriptedSource>, waker: &Waker) -> PolledData {
     Pin::new(body).poll_frame(&mut Context::from_waker(waker)).map(|frame| {
-        frame.map(|frame| frame.map(|frame| frame.into_data().expect("trailers are passed over")))
+        frame.map(|frame| frame.map(|frame| frame.into_data().expect("trailers are skipped")))
     })
 }

@@ -94,7 +94,7 @@ fn replay_gives_all_readers_the_same_frames_in_order() {
         // Shared, not copied.
         assert!(read.iter().zip(&written).all(|(read, frame)| read.as_ptr() == frame.as_ptr()));
     }
-    assert_eq!(buffer_limit.used(), 7, "counted once, whoever read it");
+    assert_eq!(buffer_limit.used(), 7, "counted once for all readers");
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn replay_polls_the_source_only_when_a_reader_needs_a_frame() {
         script.data(bytes);
     }
     let (mut fast, mut slow) = (TestReader::open(&buffer, 1), TestReader::open(&buffer, 2));
-    assert_eq!(script.polls(), 0, "nobody has read");
+    assert_eq!(script.polls(), 0, "no reader has polled");
     assert_eq!((fast.frame(), script.polls()), ("a".into(), 1));
     assert_eq!((fast.frame(), script.polls()), ("b".into(), 2));
     assert_eq!((slow.frame(), slow.frame()), ("a".into(), "b".into()));
     assert_eq!(
         (script.polls(), script.unread_frames()),
         (2, 1),
-        "what is kept is not asked for again"
+        "buffered frames are not polled again"
     );
     assert_eq!((slow.frame(), script.polls()), ("c".into(), 3));
     assert_eq!((slow.poll(), script.polls()), (Poll::Pending, 4));
@@ -128,7 +128,7 @@ fn replay_starts_with_frames_read_before_the_call() {
     let mut reader = TestReader::open(&buffer, 1);
     assert_eq!((reader.frame(), reader.frame(), script.polls()), ("ab".into(), "c".into(), 0));
     script.data("d");
-    assert_eq!(reader.poll(), Poll::Pending, "the limit counts what was read before");
+    assert_eq!(reader.poll(), Poll::Pending, "the limit includes frames read before the call");
     buffer.commit(1);
     assert_eq!(reader.frame(), "d");
     assert_eq!(buffer_limit.used(), 0);
@@ -141,7 +141,7 @@ fn replay_repeats_the_half_close() {
     script.write(Item::End);
     let mut first = TestReader::open(&buffer, 1);
     assert_eq!(first.frame(), "a");
-    assert!(!first.body.is_end_stream(), "more could have come");
+    assert!(!first.body.is_end_stream(), "the end is not known yet");
     assert_eq!(first.poll(), END);
     assert!(first.body.is_end_stream());
     buffer.close(1);
@@ -160,7 +160,7 @@ fn replay_of_an_empty_body_is_empty() {
         let mut reader = TestReader::open(&buffer, attempt);
         assert_eq!((reader.poll(), reader.poll()), (END, END));
     }
-    assert_eq!(script.polls(), 1, "a body is not asked after its end");
+    assert_eq!(script.polls(), 1, "a body is not polled after its end");
 }
 
 #[test]
@@ -173,17 +173,17 @@ fn replay_frame_over_the_limit_wakes_the_caller_once() {
         script.data(bytes);
     }
     assert_eq!(first.frame(), "abcd");
-    assert_eq!(caller.0.take_wakes(), 0, "the limit may be reached");
+    assert_eq!(caller.0.take_wakes(), 0, "the limit is inclusive");
     assert_eq!((first.poll(), caller.0.take_wakes()), (Poll::Pending, 1));
     assert_eq!((second.frame(), second.poll()), ("abcd".into(), Poll::Pending));
     assert_eq!((first.poll(), caller.0.take_wakes()), (Poll::Pending, 0));
     assert_eq!(
         (script.unread_frames(), buffer_limit.used()),
         (1, 4),
-        "nothing is asked for beyond it"
+        "no frame is polled beyond the limit"
     );
     for _ in 0..2 {
-        assert!(matches!(caller.signal(&buffer), Signal::Full(Some(1))), "until it has chosen");
+        assert!(matches!(caller.signal(&buffer), Signal::Full(Some(1))), "until commit");
     }
     assert_eq!((first.take_wakes(), second.take_wakes()), (0, 0));
     buffer.commit(1);
@@ -242,7 +242,7 @@ fn buffer_full_ignores_the_frame_that_a_connection_holds() {
     assert_eq!(stalled.poll(), Poll::Pending);
     assert!(matches!(Caller::default().signal(&buffer), Signal::Full(Some(1))));
     buffer.commit(1);
-    assert_eq!(stalled.frame(), "x", "what it took is not sent again");
+    assert_eq!(stalled.frame(), "x", "a frame is not returned twice");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn buffer_limit_is_shared_until_calls_commit_or_end() {
     assert_eq!(readers[0].frame(), "123456");
     assert_eq!(readers[1].poll(), Poll::Pending);
     calls[0].0.commit(1);
-    assert_eq!(readers[1].poll(), Poll::Pending, "what did not fit is not tried again");
+    assert_eq!(readers[1].poll(), Poll::Pending, "a frame over the limit is not reserved again");
     assert_eq!(readers[2].frame(), "123456");
     assert_eq!(buffer_limit.used(), 6);
     calls[2].0.release();
@@ -314,7 +314,7 @@ fn commit_lets_the_winner_continue_and_cancels_other_readers() {
         assert_eq!(
             (slow.frame(), buffer.buffered().0),
             (bytes.into(), unread_frames),
-            "the rest as it is sent"
+            "the others are freed as they are read"
         );
     }
     assert_eq!((slow.poll(), buffer_limit.used()), (END, 0));
@@ -338,7 +338,7 @@ fn commit_makes_a_long_stream_use_constant_memory() {
     (0..11).for_each(|_| script.data(frame.clone()));
     while reader.poll().is_ready() {}
     buffer.commit(1);
-    assert_eq!(reader.frame(), frame, "the one that did not fit");
+    assert_eq!(reader.frame(), frame, "the frame over the limit");
     for _ in 0..100_000 {
         script.data(frame.clone());
         assert_eq!(reader.frame(), frame);
@@ -356,16 +356,12 @@ fn replay_closed_reader_is_woken_and_never_polls_the_source() {
     let mut alone = TestReader::open(&buffer, 1);
     assert_eq!(alone.poll(), Poll::Pending);
     buffer.close(1);
-    assert_eq!(alone.take_wakes(), 1, "a body that waits keeps its stream open");
+    assert_eq!(alone.take_wakes(), 1, "a waiting body would keep its stream open");
     script.data("a");
     let polls = script.polls();
     assert_eq!((alone.poll(), alone.poll()), (CANCELLED, END));
     assert_eq!((script.polls(), script.unread_frames()), (polls, 1));
-    assert_eq!(
-        TestReader::open(&buffer, 2).frame(),
-        "a",
-        "the next attempt gets what it did not take"
-    );
+    assert_eq!(TestReader::open(&buffer, 2).frame(), "a", "the next attempt gets the frame");
 }
 
 #[test]
@@ -414,7 +410,11 @@ fn replay_waiting_reader_is_woken_by_another_readers_result() {
         script.write_without_wake(item);
         let found = finds.poll();
         assert!(found.is_ready());
-        assert_eq!((waits.take_wakes(), finds.take_wakes()), (1, 0), "nobody wakes itself");
+        assert_eq!(
+            (waits.take_wakes(), finds.take_wakes()),
+            (1, 0),
+            "a reader does not wake itself"
+        );
         assert_eq!(waits.poll(), found);
     }
 }
@@ -428,7 +428,7 @@ fn replay_reader_moved_to_another_task_is_woken_there() {
     assert_eq!(moved.poll(), Poll::Pending);
     script.data("a");
     assert_eq!((before.take_wakes(), moved.take_wakes(), other.take_wakes()), (0, 1, 1));
-    assert_eq!(Arc::strong_count(&before), 1, "nobody keeps the task that it left");
+    assert_eq!(Arc::strong_count(&before), 1, "the waker of the previous task is dropped");
 }
 
 #[test]
@@ -438,7 +438,7 @@ fn replay_caller_moved_to_another_task_is_woken_there() {
     before.assert_no_signal(&buffer);
     before.assert_no_signal(&buffer);
     after.assert_no_signal(&buffer);
-    assert_eq!(Arc::strong_count(&before.0), 1, "nobody keeps the task that it left");
+    assert_eq!(Arc::strong_count(&before.0), 1, "the waker of the previous task is dropped");
     script.data("a");
     assert_eq!(TestReader::open(&buffer, 1).poll(), Poll::Pending);
     assert_eq!((before.0.take_wakes(), after.0.take_wakes()), (0, 1));
@@ -463,9 +463,9 @@ fn request_body_failure_reaches_all_readers_and_caller_once() {
     }
     caller.assert_no_signal(&buffer);
     assert_eq!((second.poll(), second.poll()), (FAILED, END));
-    assert_eq!((slow.frame(), slow.poll()), ("a".into(), FAILED), "after what came before it");
+    assert_eq!((slow.frame(), slow.poll()), ("a".into(), FAILED), "after the buffered frames");
     assert_eq!(TestReader::open(&buffer, 4).frame(), "a");
-    assert_eq!((caller.0.take_wakes(), script.polls()), (0, 4), "once, and asked no more");
+    assert_eq!((caller.0.take_wakes(), script.polls()), (0, 4), "woken once, and not polled again");
     buffer.release();
     assert_eq!(buffer_limit.used(), 0);
 }
@@ -523,7 +523,7 @@ fn message_size_over_the_limit_fails_the_request_body() {
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(script.unread_frames(), 1, "it is asked no more");
+        assert_eq!(script.unread_frames(), 1, "not polled again");
         assert_eq!(
             buffer_limit.used(),
             if committed { 0 } else { 9 },
@@ -554,7 +554,7 @@ fn replay_yields_after_a_limited_run_of_empty_frames() {
         script.data("a");
         let mut reader = TestReader::open(&buffer, 1);
         assert_eq!(reader.poll().is_ready(), ready, "{empty}");
-        assert_eq!(reader.take_wakes(), usize::from(!ready), "it has to be asked again");
+        assert_eq!(reader.take_wakes(), usize::from(!ready), "it has to be polled again");
         if !ready {
             assert_eq!(reader.frame(), "a");
         }
@@ -630,7 +630,11 @@ fn replay_after_release_cancels_readers_and_frees_memory() {
             (true, 0, (0, 0))
         );
         assert_eq!((first.poll(), second.poll()), (CANCELLED, CANCELLED));
-        assert_eq!(TestReader::open(&buffer, 3).poll(), CANCELLED, "an attempt that comes late");
+        assert_eq!(
+            TestReader::open(&buffer, 3).poll(),
+            CANCELLED,
+            "an attempt opened after release"
+        );
         buffer.commit(2);
         assert_eq!(TestReader::open(&buffer, 2).poll(), CANCELLED);
         Caller::default().assert_no_signal(&buffer);
@@ -649,7 +653,7 @@ fn replay_release_wakes_waiting_readers() {
     assert_eq!(
         (caller.0.take_wakes(), Arc::strong_count(&caller.0)),
         (0, 1),
-        "nobody keeps its task"
+        "its waker is dropped"
     );
 }
 
@@ -667,12 +671,12 @@ fn replay_reader_opened_after_commit_is_cancelled() {
 #[test]
 fn replay_frees_everything_when_the_committed_reader_goes() {
     #[derive(Clone, Copy, PartialEq)]
-    enum Goes {
-        BeforeTheChoice,
+    enum Closing {
+        BeforeCommit,
         Closed,
         Dropped,
     }
-    for goes in [Goes::BeforeTheChoice, Goes::Closed, Goes::Dropped] {
+    for closing in [Closing::BeforeCommit, Closing::Closed, Closing::Dropped] {
         let (script, buffer_limit, buffer) = limited(1);
         script.data("a");
         script.data("beyond");
@@ -681,15 +685,19 @@ fn replay_frees_everything_when_the_committed_reader_goes() {
         while other.poll().is_ready() {}
         assert_eq!(committed.frame(), "a");
         let mut committed = Some(committed);
-        if goes == Goes::BeforeTheChoice {
+        if closing == Closing::BeforeCommit {
             committed = None;
         }
-        assert_eq!((script.is_dropped(), buffer.buffered().0), (false, 1), "others may need it");
+        assert_eq!(
+            (script.is_dropped(), buffer.buffered().0),
+            (false, 1),
+            "other attempts may need it"
+        );
         buffer.commit(1);
-        match goes {
-            Goes::BeforeTheChoice => {}
-            Goes::Closed => buffer.close(1),
-            Goes::Dropped => drop(committed.take()),
+        match closing {
+            Closing::BeforeCommit => {}
+            Closing::Closed => buffer.close(1),
+            Closing::Dropped => drop(committed.take()),
         }
         assert_eq!(
             (script.is_dropped(), buffer.buffered(), buffer_limit.used()),
@@ -763,7 +771,7 @@ struct LockProbe(Weak<ReplayBuffer<ScriptedSource>>, Arc<CountingWaker>);
 impl LockProbe {
     fn look(&self) {
         if let Some(buffer) = self.0.upgrade() {
-            assert!(buffer.inner.try_lock().is_ok(), "this happens under the lock");
+            assert!(buffer.inner.try_lock().is_ok(), "the lock is held");
             std::task::Wake::wake_by_ref(&self.1);
         }
     }
@@ -906,7 +914,6 @@ fn replay_source_may_release_its_buffer_while_polled() {
         let over = matches!(read, Poll::Ready(Some(Err(ReplayError(EarlyEnd::Cancelled)))));
         done.send((over, lock(&buffer.inner).source.is_none())).unwrap();
     });
-    let is_woken =
-        is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for itself");
+    let is_woken = is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("deadlock");
     assert_eq!(is_woken, (true, true));
 }

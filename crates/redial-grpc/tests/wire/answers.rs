@@ -126,7 +126,7 @@ async fn an_answer_that_is_not_grpc_is_the_status_that_it_is_judged_by() {
         let told = rig.call().await;
         assert_eq!((told.code(), told.end().0), (code, StopReason::NotRetryable), "{answer:?}");
         let text = told.status().message();
-        assert!(text.starts_with("the answer is not gRPC: HTTP "), "{text}");
+        assert!(text.starts_with("not a gRPC response: HTTP "), "{text}");
         assert_eq!((rig.tokens(), told.starts()), (10_000, vec![0]), "{answer:?}");
 
         let listed = listing(&format!(r#"["{name}"]"#));
@@ -150,7 +150,7 @@ async fn the_headers_of_an_answer_that_is_not_grpc_are_the_metadata_of_its_statu
     let mut rig = Rig::new("", [answer]);
     let told = rig.call().await;
     assert_eq!(told.status().metadata().get("server").unwrap(), "proxy/1.0");
-    let text = "the answer is not gRPC: HTTP 503 with no content type";
+    let text = "not a gRPC response: HTTP 503 with no content type";
     assert_eq!(told.status().message(), text);
 }
 

@@ -175,7 +175,7 @@ async fn attempt_timeout_and_deadline_the_smaller_travels() {
     assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (StopReason::Deadline, 200)));
     assert_eq!(timeouts(&rig), [Some(ms(100)), Some(ms(50))]);
     let text = "the deadline passed (2 attempts); \
-                the last that ended did so with DEADLINE_EXCEEDED: the attempt timed out after 100ms";
+                last failed attempt: DEADLINE_EXCEEDED: the attempt timed out after 100ms";
     assert_eq!(told.status().message(), text);
     assert_eq!(rig.tokens(), 9_000, "the deadline is no failure");
 }

@@ -135,7 +135,7 @@ async fn waiting_for_a_connection_ends_at_the_deadline_and_says_what_was_refused
     assert_eq!((told.code(), told.end()), (Code::DeadlineExceeded, (StopReason::Deadline, 100)));
     assert_eq!(told.starts(), [0, 0, 10, 30, 70]);
     assert_eq!(told.chain(), REFUSED, "the last failure is the source");
-    let text = "the deadline passed (1 attempt); the last that ended did so with UNAVAILABLE: ";
+    let text = "the deadline passed (1 attempt); last failed attempt: UNAVAILABLE: ";
     assert!(told.status().message().starts_with(text), "{}", told.status().message());
 }
 

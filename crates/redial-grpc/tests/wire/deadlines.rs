@@ -161,7 +161,7 @@ async fn the_deadline_ends_every_phase_at_its_moment() {
 async fn a_call_that_ran_out_of_time_says_what_happened_last() {
     let mut rig = Rig::new(RETRY, [busy(), busy().pushback("60000")]);
     let told = rig.call_with(within(ms(200))).await;
-    let text = "the deadline passed (2 attempts); the last that ended did so with UNAVAILABLE";
+    let text = "the deadline passed (2 attempts); last failed attempt: UNAVAILABLE";
     assert_eq!(told.status().message(), text);
     assert_eq!(told.previous_told().as_deref(), Some("1"));
 
@@ -226,7 +226,7 @@ async fn a_stream_that_is_read_past_the_deadline_ends_with_it() {
     assert!(stream.message().await.unwrap().is_some());
     let status = stream.message().await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, ms(100)));
-    assert_eq!(status.message(), "the deadline passed while the response came");
+    assert_eq!(status.message(), "the deadline passed while receiving the response");
     rig.server.idle().await;
     assert_eq!(rig.server.record().streams[0].reset.unwrap().at, ms(100));
     assert_eq!(rig.tokens(), 10_000);
@@ -313,7 +313,7 @@ async fn deadline_message_names_the_last_failure_before_the_deadline() {
         // The connection is polled meanwhile, the call is not.
         tokio::time::sleep(ms(70)).await;
         let status = call.await.unwrap_err();
-        let text = "the deadline passed (2 attempts); the last that ended did so with UNAVAILABLE";
+        let text = "the deadline passed (2 attempts); last failed attempt: UNAVAILABLE";
         assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, text), "{what}");
     }
 }
