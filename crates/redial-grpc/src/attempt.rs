@@ -10,20 +10,20 @@ use tower_service::Service;
 
 /// Identifies a running attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningAttempt {
     pub(crate) slot: usize,
     pub(crate) attempt: u32,
     pub(crate) number: u32,
 }
 
-impl From<Start> for Running {
+impl From<Start> for RunningAttempt {
     fn from(Start { slot, attempt, number }: Start) -> Self {
-        Running { slot, attempt, number }
+        RunningAttempt { slot, attempt, number }
     }
 }
 
 /// The first attempt of every call.
-pub(crate) const FIRST: Running = Running { slot: 0, attempt: 1, number: 1 };
+pub(crate) const FIRST: RunningAttempt = RunningAttempt { slot: 0, attempt: 1, number: 1 };
 
 pin_project! {
     /// A retry or hedge: waits until the service is ready, then runs.
@@ -55,7 +55,7 @@ where
                         return Poll::Pending;
                     };
                     ready?;
-                    // The request is taken once; from then on the attempt is `Running`.
+                    // The request is taken once; from then on the attempt is `Attempt::Running`.
                     let Some(mut request) = request.take() else { return Poll::Pending };
                     if *waited && !update_request(&mut request) {
                         // The caller handles the deadline or the attempt timeout next.

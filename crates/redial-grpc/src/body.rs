@@ -28,7 +28,7 @@ use crate::{BoxError, response_status, transport_error};
 #[derive(Debug)]
 pub struct ResponseBody<B: 'static>(Kind<B>);
 
-// Kept small: clients box the body, and a larger size class would cost them an allocation class.
+// Kept small: clients box the body, and the box should stay in the allocator's size class for theirs.
 #[derive(Debug)]
 enum Kind<B: 'static> {
     /// Pass-through: no retry state attached.
@@ -199,9 +199,13 @@ fn response_too_large(too_large: TooLarge) -> (Code, String) {
     too_large_text("response", "maxResponseMessageBytes", too_large)
 }
 
-fn too_large_text(what: &str, field: &str, TooLarge { size, limit }: TooLarge) -> (Code, String) {
+fn too_large_text(
+    direction: &str,
+    field: &str,
+    TooLarge { size, limit }: TooLarge,
+) -> (Code, String) {
     let text = format!(
-        "the {what} has a message of {size} bytes, and {field} of the service config is {limit}"
+        "the {direction} has a message of {size} bytes, and {field} of the service config is {limit}"
     );
     (Code::ResourceExhausted, text)
 }
@@ -231,11 +235,10 @@ fn inspect_frame(call: &mut CallState, frame: &Frame<Bytes>) -> FrameEffect {
             _ => FrameEffect::Continue,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
-        let headers_found =
-            response_status::trailers_with_default(trailers, call.missing_status_code);
-        let classification = call.plan().judge(headers_found.code, headers_found.pushback);
-        call.ended(headers_found.code, classification, || response_status::message(trailers));
-        FrameEffect::End { code: headers_found.code, details: headers_found.details }
+        let status = response_status::trailers_with_default(trailers, call.missing_status_code);
+        let classification = call.plan().judge(status.code, status.pushback);
+        call.ended(status.code, classification, || response_status::message(trailers));
+        FrameEffect::End { code: status.code, details: status.details }
     } else {
         FrameEffect::Continue
     }
@@ -351,7 +354,7 @@ fn pass_through_error(error: BoxError) -> BoxError {
 
 /// Ready if the deadline ended the call.
 fn poll_deadline(call: &mut CallState, cx: &mut Context<'_>) -> Poll<FrameEffect> {
-    if call.is_first() {
+    if call.is_fast_path() {
         return Poll::Pending;
     }
     let running_call = call.running_call();

@@ -78,9 +78,9 @@ impl<R> PooledCall<R> {
 
     /// Whether the call is still in its first attempt, with no state machine attached.
     #[inline]
-    pub(crate) fn is_first(&self) -> bool {
+    pub(crate) fn is_fast_path(&self) -> bool {
         let state = self.0.as_ref().and_then(|slot| slot.state.as_ref());
-        state.is_some_and(CallState::is_first)
+        state.is_some_and(CallState::is_fast_path)
     }
 
     #[inline]

@@ -130,10 +130,7 @@ pub(crate) fn deadline_exceeded(
             }
         }
         Some(AttemptFailure::NoResponse(CallFailure::Status(ended))) => {
-            text.push_str(&format!(
-                "; last failed attempt: {}: {}",
-                ended.code, ended.message
-            ));
+            text.push_str(&format!("; last failed attempt: {}: {}", ended.code, ended.message));
             source = ended.source;
         }
         Some(AttemptFailure::NoResponse(CallFailure::Error(error, _))) => source = Some(error),

@@ -17,7 +17,7 @@ use redial_core::{
 use redial_service_config::Code;
 use redial_service_config::{Plan, Retries};
 
-use crate::attempt::Running;
+use crate::attempt::RunningAttempt;
 use crate::backends::UsedBackends;
 use crate::message_size::MessageSizeLimit;
 use crate::methods::PlanRef;
@@ -134,7 +134,7 @@ impl CallState {
 
     /// Whether the call is on the fast path.
     #[inline]
-    pub(crate) fn is_first(&self) -> bool {
+    pub(crate) fn is_fast_path(&self) -> bool {
         matches!(self.phase, Phase::FirstAttempt { .. })
     }
 
@@ -185,7 +185,7 @@ impl CallState {
     }
 
     /// The request of a retry or hedge.
-    pub(crate) fn request<B>(&mut self, running: Running, body: B) -> Option<Request<B>> {
+    pub(crate) fn request<B>(&mut self, running: RunningAttempt, body: B) -> Option<Request<B>> {
         let remaining = self.running_call().remaining(running.slot);
         let default_head = self.method.default_head();
         let mut request = self.head.request(default_head, running.number, remaining, body)?;

@@ -99,7 +99,7 @@ where
     fn poll_call(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult<R>> {
         let mut this = self.project();
         match this.kind {
-            Kind::Call(call) if call.is_first() => {
+            Kind::Call(call) if call.is_fast_path() => {
                 let Some(first) = this.first.as_mut().as_pin_mut() else { return Poll::Pending };
                 match first.poll(cx) {
                     Poll::Ready(Ok(response))

@@ -100,8 +100,8 @@ pub struct RetryLayerBuilder {
     pub(crate) config: ServiceConfig,
     pub(crate) client: ClientOptions,
     pub(crate) server: Option<Box<str>>,
-    pub(crate) depth: bool,
-    pub(crate) distinct: bool,
+    pub(crate) depth_control: bool,
+    pub(crate) distinct_backends: bool,
     pub(crate) hedge_at: Option<HedgeAt>,
     pub(crate) metrics_options: MetricsOptions,
     pub(crate) reports: CallReports,
@@ -220,7 +220,7 @@ impl RetryLayerBuilder {
     /// chained services do not multiply. Off by default; see `inbound_attempt::InboundAttempt` (feature
     /// `tonic`).
     pub const fn depth_control(mut self) -> Self {
-        self.depth = true;
+        self.depth_control = true;
         self
     }
 
@@ -231,7 +231,7 @@ impl RetryLayerBuilder {
     ///
     /// [`UsedBackends`]: crate::UsedBackends
     pub const fn distinct_backends(mut self) -> Self {
-        self.distinct = true;
+        self.distinct_backends = true;
         self
     }
 

@@ -17,7 +17,7 @@ use redial_service_config::Pushback;
 use tower_service::Service;
 
 use crate::BoxError;
-use crate::attempt::{Attempt, FIRST, Running};
+use crate::attempt::{Attempt, FIRST, RunningAttempt};
 use crate::body::ResponseBody;
 use crate::call_pool::PooledCall;
 use crate::call_result::{
@@ -63,7 +63,8 @@ where
 }
 
 /// A retry or hedge.
-type LaterAttempt<S, B> = (Running, Pin<Box<Attempt<S, <S as Service<Request<B>>>::Future, B>>>);
+type LaterAttempt<S, B> =
+    (RunningAttempt, Pin<Box<Attempt<S, <S as Service<Request<B>>>::Future, B>>>);
 
 /// The first attempt; `None` when it has ended.
 type FirstFuture<'f, S, B> = Pin<&'f mut Option<<S as Service<Request<B>>>::Future>>;
@@ -94,8 +95,8 @@ where
 
     /// Whether the call is on the fast path of its first attempt.
     #[inline]
-    pub(crate) fn is_first(&self) -> bool {
-        self.call.is_first()
+    pub(crate) fn is_fast_path(&self) -> bool {
+        self.call.is_fast_path()
     }
 
     fn retry_state(&mut self) -> &mut RetryState<S, B> {
@@ -200,14 +201,14 @@ where
         ControlFlow::Continue(started)
     }
 
-    fn start(&mut self, running: Running) {
+    fn start(&mut self, running: RunningAttempt) {
         let body = match &self.buffer {
             Some(buffer) => buffer.open(running.attempt),
             None => {
-                let again = self.call.message();
+                let message = self.call.message();
                 // Only plans with a single attempt leave the body unbuffered.
-                debug_assert!(again.is_some(), "no body is buffered for a second attempt");
-                Replay::whole(again.unwrap_or_default())
+                debug_assert!(message.is_some(), "no body is buffered for a second attempt");
+                Replay::complete(message.unwrap_or_default())
             }
         };
         let Some(state) = self.call.state() else { return };
@@ -220,7 +221,11 @@ where
     }
 
     /// Drops the attempt in this slot.
-    fn drop_attempt(&mut self, slot: usize, mut first: FirstFuture<'_, S, B>) -> Option<Running> {
+    fn drop_attempt(
+        &mut self,
+        slot: usize,
+        mut first: FirstFuture<'_, S, B>,
+    ) -> Option<RunningAttempt> {
         let running = if slot == FIRST.slot && first.is_some() {
             first.set(None);
             FIRST
@@ -237,8 +242,9 @@ where
     }
 
     /// An attempt that was cancelled by the attempt timeout counts as a failed attempt.
-    fn record_timeout(&mut self, cancelled: Option<Running>) {
-        if let (Some(Running { attempt, number, .. }), Some(state)) = (cancelled, self.call.state())
+    fn record_timeout(&mut self, cancelled: Option<RunningAttempt>) {
+        if let (Some(RunningAttempt { attempt, number, .. }), Some(state)) =
+            (cancelled, self.call.state())
             && let Some(after) = state.running_call().timed_out(attempt)
         {
             let outcome = AttemptFailure::NoResponse(attempt_timed_out(after, number));
@@ -300,7 +306,7 @@ where
     /// Reports the outcome of an attempt to the state machine; returns a response on commit.
     fn outcome(
         &mut self,
-        running: Running,
+        running: RunningAttempt,
         result: Result<Response<R>, BoxError>,
         first: FirstFuture<'_, S, B>,
     ) -> Option<Response<ResponseBody<R>>> {

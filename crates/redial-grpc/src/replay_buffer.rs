@@ -216,40 +216,40 @@ where
     }
 
     fn read(&self, attempt: u32, next: &mut u64, cx: &mut Context<'_>) -> (Poll<Read>, Deferred) {
-        let mut after = Deferred::default();
+        let mut deferred = Deferred::default();
         let mut guard = lock(&self.inner);
         // A frame with data takes two iterations: one to poll the source, one to return it.
         for _ in 0..EMPTY_FRAMES_MAX + 2 {
             let inner = &mut *guard;
             let Some(index) = inner.open.iter().position(|it| it.attempt == attempt) else {
-                return (Poll::Ready(Read::EndedEarly(EarlyEnd::Cancelled)), after);
+                return (Poll::Ready(Read::EndedEarly(EarlyEnd::Cancelled)), deferred);
             };
             inner.open[index].written = *next;
             if let Some(bytes) = inner.frame(*next) {
                 *next += 1;
                 inner.open[index].next = *next;
                 let last = inner.end == Some(End::HalfClosed) && *next == inner.written();
-                return (Poll::Ready(Read::Frame(bytes, last)), after);
+                return (Poll::Ready(Read::Frame(bytes, last)), deferred);
             }
             match inner.end {
-                Some(End::HalfClosed) => return (Poll::Ready(Read::End), after),
+                Some(End::HalfClosed) => return (Poll::Ready(Read::End), deferred),
                 Some(End::Failed) => {
-                    return (Poll::Ready(Read::EndedEarly(EarlyEnd::Failed)), after);
+                    return (Poll::Ready(Read::EndedEarly(EarlyEnd::Failed)), deferred);
                 }
                 Some(End::Released) => {
-                    return (Poll::Ready(Read::EndedEarly(EarlyEnd::Cancelled)), after);
+                    return (Poll::Ready(Read::EndedEarly(EarlyEnd::Cancelled)), deferred);
                 }
                 None => {}
             }
             // Registered before polling: otherwise the source could become ready before there is a waker.
-            after.drop(self.reader_wakers.register(attempt, cx.waker()));
+            deferred.drop(self.reader_wakers.register(attempt, cx.waker()));
             if inner.overflow.is_some() {
-                return (Poll::Pending, after);
+                return (Poll::Pending, deferred);
             }
             let Some(mut source) = inner.source.take() else {
                 // The reader that polls the source wakes this one afterwards.
                 inner.reader_waiting = true;
-                return (Poll::Pending, after);
+                return (Poll::Pending, deferred);
             };
             let sole_reader = inner.open.len() == 1;
             drop(guard);
@@ -265,21 +265,21 @@ where
             };
             guard = lock(&self.inner);
             let inner = &mut *guard;
-            let handled = inner.handle_polled(source, polled, &mut after);
+            let handled = inner.handle_polled(source, polled, &mut deferred);
             let others = !sole_reader || inner.open.len() > 1;
             if std::mem::take(&mut inner.reader_waiting) || handled.is_ready() && others {
-                after.wake(self.reader_wakers.take_others(attempt));
+                deferred.wake(self.reader_wakers.take_others(attempt));
             }
             if handled.is_pending() {
-                return (Poll::Pending, after);
+                return (Poll::Pending, deferred);
             }
             if inner.failure.is_some() || inner.is_full() {
-                after.wake(inner.caller_waker.take());
+                deferred.wake(inner.caller_waker.take());
             }
         }
         drop(guard);
-        after.wake([cx.waker().clone()]);
-        (Poll::Pending, after)
+        deferred.wake([cx.waker().clone()]);
+        (Poll::Pending, deferred)
     }
 }
 
@@ -413,21 +413,26 @@ where
 
 impl<B: Send + 'static> Inner<B> {
     /// Puts the source back and handles its result.
-    fn handle_polled(&mut self, source: B, polled: PolledSource, after: &mut Deferred) -> Poll<()> {
+    fn handle_polled(
+        &mut self,
+        source: B,
+        polled: PolledSource,
+        deferred: &mut Deferred,
+    ) -> Poll<()> {
         if self.end == Some(End::Released) {
             // The buffer was released while the source was polled, possibly by the source itself.
-            after.drop(Some((source, polled)));
+            deferred.drop(Some((source, polled)));
             return Poll::Ready(());
         }
         self.source = Some(source);
         match polled {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(Some(Ok(frame)))) => after.drop(self.accept_frame(frame)),
+            Ok(Poll::Ready(Some(Ok(frame)))) => deferred.drop(self.accept_frame(frame)),
             Ok(Poll::Ready(Some(Err(error)))) => self.fail(Failure::Body(error)),
             Ok(Poll::Ready(None)) => self.end = Some(End::HalfClosed),
             Err(panic) => {
                 self.fail(Failure::Body(panicked(&*panic)));
-                after.drop(Some(panic));
+                deferred.drop(Some(panic));
             }
         }
         Poll::Ready(())

@@ -33,15 +33,14 @@ impl Head {
 
 /// Classifies a response by its headers.
 pub fn head<B>(response: &Response<B>) -> Head {
-    let headers_found = StatusHeaders::from_headers(response.headers());
+    let found = StatusHeaders::of(response.headers());
     // A status in the headers means Trailers-Only, with or without END_STREAM.
-    match headers_found.status {
-        Some(code) => Head::Status(code, headers_found.pushback(response.headers())),
-        None if response.status() == StatusCode::OK && headers_found.grpc => Head::Headers,
-        None => Head::NotGrpc(
-            code_from_http(response.status()),
-            headers_found.pushback(response.headers()),
-        ),
+    match found.status {
+        Some(code) => Head::Status(code, found.pushback(response.headers())),
+        None if response.status() == StatusCode::OK && found.grpc => Head::Headers,
+        None => {
+            Head::NotGrpc(code_from_http(response.status()), found.pushback(response.headers()))
+        }
     }
 }
 
@@ -108,10 +107,10 @@ pub(crate) struct Trailers {
 
 /// Reads trailers, with a default for a missing status.
 #[inline]
-pub(crate) fn trailers_with_default(trailers: &HeaderMap, missing: Code) -> Trailers {
-    let headers_found = StatusHeaders::from_headers(trailers);
-    let code = headers_found.status.unwrap_or(missing);
-    Trailers { code, pushback: headers_found.pushback(trailers), details: headers_found.details }
+pub(crate) fn trailers_with_default(trailers: &HeaderMap, default: Code) -> Trailers {
+    let found = StatusHeaders::of(trailers);
+    let code = found.status.unwrap_or(default);
+    Trailers { code, pushback: found.pushback(trailers), details: found.details }
 }
 
 /// Reads trailers; a missing status is UNKNOWN.
@@ -169,21 +168,20 @@ struct StatusHeaders {
 
 impl StatusHeaders {
     #[inline]
-    fn from_headers(headers: &HeaderMap) -> Self {
-        let mut headers_found = StatusHeaders::default();
+    fn of(headers: &HeaderMap) -> Self {
+        let mut found = StatusHeaders::default();
         for (name, value) in headers {
             match *name {
-                CONTENT_TYPE => headers_found.grpc |= is_grpc(value.as_bytes()),
+                CONTENT_TYPE => found.grpc |= is_grpc(value.as_bytes()),
                 ref name if *name == STATUS_NAME => {
-                    headers_found.status =
-                        headers_found.status.or_else(|| Some(status(value.as_bytes())));
+                    found.status = found.status.or_else(|| Some(status(value.as_bytes())));
                 }
-                ref name if *name == PUSHBACK_NAME => headers_found.pushback = true,
-                ref name if *name == DETAILS_NAME => headers_found.details = true,
+                ref name if *name == PUSHBACK_NAME => found.pushback = true,
+                ref name if *name == DETAILS_NAME => found.details = true,
                 _ => {}
             }
         }
-        headers_found
+        found
     }
 
     #[inline]
@@ -241,24 +239,24 @@ mod tests {
 
     #[test]
     fn pushback_malformed_is_named_in_the_message() {
-        let from_headers =
+        let of =
             |headers: &[(&'static str, &'static str)]| message(response(200, headers).headers());
-        assert_eq!(from_headers(&[]), None);
-        assert_eq!(from_headers(&[("grpc-message", "100%25 busy")]).as_deref(), Some("100% busy"));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("grpc-message", "100%25 busy")]).as_deref(), Some("100% busy"));
         for value in ["-1", "-2147483648", "0", "250"] {
-            assert_eq!(from_headers(&[("grpc-retry-pushback-ms", value)]), None, "{value}");
+            assert_eq!(of(&[("grpc-retry-pushback-ms", value)]), None, "{value}");
         }
         let busy = ("grpc-message", "busy");
         assert_eq!(
-            from_headers(&[busy, ("grpc-retry-pushback-ms", "soon")]).as_deref(),
+            of(&[busy, ("grpc-retry-pushback-ms", "soon")]).as_deref(),
             Some("busy (malformed grpc-retry-pushback-ms \"soon\": not retried)")
         );
         for value in ["-0", "-2147483649", "050", ""] {
-            assert!(from_headers(&[("grpc-retry-pushback-ms", value)]).is_some(), "{value}");
+            assert!(of(&[("grpc-retry-pushback-ms", value)]).is_some(), "{value}");
         }
         let twice = [("grpc-retry-pushback-ms", "1"), ("grpc-retry-pushback-ms", "1")];
         let text = "2 values of grpc-retry-pushback-ms: not retried";
-        assert_eq!(from_headers(&twice).as_deref(), Some(text));
+        assert_eq!(of(&twice).as_deref(), Some(text));
     }
 
     #[test]

@@ -174,8 +174,8 @@ impl<S, W> RetryService<S, W> {
         let observer = self.shared.observers.call(&method, request.uri().path());
         let head = RequestHead::of(&request, default_headers, method.default_head());
         // With retries disabled there is one attempt, so there is no backend to exclude.
-        let distinct = self.shared.distinct && retries != Retries::Off;
-        let used = distinct.then(|| UsedBackends::of(request.extensions()));
+        let distinct_backends = self.shared.distinct_backends && retries != Retries::Off;
+        let used = distinct_backends.then(|| UsedBackends::of(request.extensions()));
         if let Some(used) = &used {
             request.extensions_mut().insert(used.for_attempt(FIRST.attempt));
         }
@@ -185,42 +185,45 @@ impl<S, W> RetryService<S, W> {
         let plan = method.plan();
         // The first attempt sends the config's deadline or the attempt timeout if it is shorter.
         let rules = plan.policy().rules();
-        let of_config = rules.deadline.map(|deadline| deadline.saturating_sub(waited));
-        let shortest = [of_config, rules.attempt_timeout].into_iter().flatten().min();
+        let config_deadline = rules.deadline.map(|deadline| deadline.saturating_sub(waited));
+        let shortest = [config_deadline, rules.attempt_timeout].into_iter().flatten().min();
         if let Some(shortest) = shortest.filter(|it| remaining.is_none_or(|own| *it < own)) {
             request.headers_mut().insert(TIMEOUT, timeout::format(shortest));
         }
         let wait_for_ready = wait_for_ready.unwrap_or(plan.waits_for_ready());
         // In gRPC, a retry or hedging policy declares the method idempotent (P8).
         let idempotent = matches!(method.policy_kind(), PolicyKind::Retry | PolicyKind::Hedging);
-        let replayable = retries != Retries::Off;
+        let retries_enabled = retries != Retries::Off;
         let mut size_limit = method.request_max().map(MessageSizeLimit::new);
         // At its deadline a call must release its body, which a connection would keep on reading.
         let bounded = deadline.is_some() || shortest.is_some();
-        let initial =
-            if replayable || recording.observer.counts_bytes() || size_limit.is_some() || bounded {
-                match InitialBody::read(request.body_mut(), &mut size_limit) {
-                    Ok(initial) => Some(initial),
-                    Err(failure) => {
-                        self.discard_ready_service();
-                        let (params, clock) = (
-                            CallParams { deadline, idempotent, ..CallParams::default() },
-                            self.shared.clock,
-                        );
-                        RunningCall::unstarted(method, params, recording, clock, failure.code());
-                        let call_failure = Some(Box::new(request_body_failed(failure, 0)));
-                        return ResponseFuture::new(
-                            None,
-                            Kind::Ended(call_failure, self.adapter.clone()),
-                        );
-                    }
+        let initial = if retries_enabled
+            || recording.observer.counts_bytes()
+            || size_limit.is_some()
+            || bounded
+        {
+            match InitialBody::read(request.body_mut(), &mut size_limit) {
+                Ok(initial) => Some(initial),
+                Err(failure) => {
+                    self.discard_ready_service();
+                    let (params, clock) = (
+                        CallParams { deadline, idempotent, ..CallParams::default() },
+                        self.shared.clock,
+                    );
+                    RunningCall::unstarted(method, params, recording, clock, failure.code());
+                    let call_failure = Some(Box::new(request_body_failed(failure, 0)));
+                    return ResponseFuture::new(
+                        None,
+                        Kind::Ended(call_failure, self.adapter.clone()),
+                    );
                 }
-            } else {
-                None
-            };
+            }
+        } else {
+            None
+        };
         let limit = self.shared.client.per_rpc_buffer_limit_in_bytes;
         let mut reservation = Reservation::new(self.shared.buffer_limit.clone(), limit);
-        let not_replayable =
+        let over_limit =
             initial.as_ref().is_some_and(|initial| !reservation.add(initial.len() as u64));
         let mut state = CallState::new(CallSetup {
             method,
@@ -229,7 +232,7 @@ impl<S, W> RetryService<S, W> {
             params: CallParams {
                 deadline,
                 idempotent,
-                not_replayable: replayable && not_replayable,
+                not_replayable: retries_enabled && over_limit,
                 ..CallParams::default()
             },
             wait_for_ready,
@@ -245,22 +248,22 @@ impl<S, W> RetryService<S, W> {
         match initial {
             None => {}
             Some(InitialBody::Complete(bytes)) => {
-                if replayable && !not_replayable {
+                if retries_enabled && !over_limit {
                     call.store_message(&bytes, reservation);
                 }
-                *request.body_mut() = wrap(Replay::whole(bytes));
+                *request.body_mut() = wrap(Replay::complete(bytes));
             }
             Some(InitialBody::Partial(frames)) => {
                 let (parts, body) = request.into_parts();
                 let frames = frames.into_iter().flatten().collect();
-                let shared_buffer =
+                let replay_buffer =
                     Arc::new(ReplayBuffer::new(body, frames, reservation, size_limit));
-                request = Request::from_parts(parts, wrap(shared_buffer.open(FIRST.attempt)));
-                if !replayable {
+                request = Request::from_parts(parts, wrap(replay_buffer.open(FIRST.attempt)));
+                if !retries_enabled {
                     // Frames pass through, and a failure of the body is still noticed.
-                    shared_buffer.commit(FIRST.attempt);
+                    replay_buffer.commit(FIRST.attempt);
                 }
-                buffer = Some(shared_buffer);
+                buffer = Some(replay_buffer);
             }
         }
         let future = if starts_first {
@@ -273,7 +276,7 @@ impl<S, W> RetryService<S, W> {
         let (retry_service, adapter) = (self.retry_service.clone(), self.adapter.clone());
         ResponseFuture::new(
             future,
-            Kind::Call(PendingCall::new(call, retry_service, adapter, buffer, not_replayable)),
+            Kind::Call(PendingCall::new(call, retry_service, adapter, buffer, over_limit)),
         )
     }
 }

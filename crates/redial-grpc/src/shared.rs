@@ -29,9 +29,9 @@ pub(crate) struct Shared {
     /// Whether a limit applies even without retries. A call may see it slightly before or after the
     /// config that it belongs to.
     has_limits: AtomicBool,
-    depth: bool,
+    depth_control: bool,
     /// Whether requests carry the backends used by their call.
-    pub(crate) distinct: bool,
+    pub(crate) distinct_backends: bool,
     /// Destination of reports.
     pub(crate) reports: CallReports,
     /// Redacts and truncates messages for logs.
@@ -77,7 +77,15 @@ impl Shared {
     }
 
     pub(crate) fn new(builder: RetryLayerBuilder) -> Self {
-        let RetryLayerBuilder { config, client, server, depth, distinct, hedge_at, .. } = builder;
+        let RetryLayerBuilder {
+            config,
+            client,
+            server,
+            depth_control,
+            distinct_backends,
+            hedge_at,
+            ..
+        } = builder;
         let RetryLayerBuilder { metrics_options, reports, message_filter, .. } = builder;
         let observers = ObserverFactory::new(&metrics_options, server.as_deref());
         let counters = Counters::new(hedge_at, server.as_deref());
@@ -96,8 +104,8 @@ impl Shared {
             clock: Clock::new(),
             observers,
             retries: AtomicU8::new(strictness(client.retries)),
-            depth,
-            distinct,
+            depth_control,
+            distinct_backends,
             reports,
             message_filter,
             backends: OnceLock::new(),
@@ -138,7 +146,7 @@ impl Shared {
         if let Some(call) = call {
             strictest = strictest.max(strictness(call));
         }
-        if self.depth && is_serving_retry(extensions) {
+        if self.depth_control && is_serving_retry(extensions) {
             strictest = strictest.max(strictness(Retries::Transparent));
         }
         match strictest {

@@ -271,8 +271,8 @@ impl Harness {
     }
 
     fn signal(&mut self) {
-        let take_wakes = self.caller.take_wakes();
-        assert!(take_wakes <= 1, "the caller was woken {take_wakes} times");
+        let wakes = self.caller.take_wakes();
+        assert!(wakes <= 1, "the caller was woken {wakes} times");
         let signal =
             self.buffer.poll_signal(&Context::from_waker(&Waker::from(self.caller.clone())));
         let observed = match signal {

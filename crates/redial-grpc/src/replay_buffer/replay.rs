@@ -16,7 +16,7 @@ use crate::BoxError;
 use crate::observe::SentBytes;
 
 /// The request body of one attempt: replays the application's frames from the start.
-// Aligned to 48 bytes instead of 40: a call through tonic already has nine allocations between 25 and
+// Padded from 40 to 48 bytes: a call through tonic already has nine allocations between 25 and
 // 40 bytes, more than glibc's thread cache holds per size class. A tenth one would cost about half as
 // much as the rest of this layer.
 #[repr(align(16))]
@@ -27,7 +27,7 @@ pub struct Replay<B> {
 
 enum Kind<B> {
     /// The complete body was available when the call started.
-    Whole(Option<Bytes>),
+    Complete(Option<Bytes>),
     Buffered(Reader<B>),
 }
 
@@ -41,8 +41,8 @@ struct Reader<B> {
 
 impl<B> Replay<B> {
     /// A body of at most one frame.
-    pub(crate) fn whole(bytes: Bytes) -> Self {
-        let kind = Kind::Whole((!bytes.is_empty()).then_some(bytes));
+    pub(crate) fn complete(bytes: Bytes) -> Self {
+        let kind = Kind::Complete((!bytes.is_empty()).then_some(bytes));
         Replay { kind, sent: SentBytes::default() }
     }
 
@@ -71,7 +71,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ReplayError>>> {
         let polled = match &mut self.kind {
-            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Complete(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Buffered(reader) => reader.poll(cx),
         };
         if let Poll::Ready(Some(Ok(frame))) = &polled
@@ -84,7 +84,7 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Whole(bytes) => bytes.is_none(),
+            Kind::Complete(bytes) => bytes.is_none(),
             Kind::Buffered(reader) => reader.done,
         }
     }
@@ -151,8 +151,8 @@ where
         if self.done {
             return Poll::Ready(None);
         }
-        let (read, after) = self.buffer.read(self.attempt, &mut self.next, cx);
-        after.run();
+        let (read, deferred) = self.buffer.read(self.attempt, &mut self.next, cx);
+        deferred.run();
         read.map(|read| match read {
             Read::Frame(bytes, last) => {
                 self.done = last;

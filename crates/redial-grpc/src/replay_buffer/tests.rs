@@ -865,12 +865,12 @@ fn cancelled_attempt_resets_its_stream_with_cancel() {
 
 #[test]
 fn replay_of_a_complete_body_is_at_most_one_frame() {
-    let mut whole = Replay::<ScriptedSource>::whole(Bytes::from("a"));
+    let mut whole = Replay::<ScriptedSource>::complete(Bytes::from("a"));
     assert!(!whole.is_end_stream());
     assert_eq!(super::scripted_body::poll(&mut whole, Waker::noop()), data(b"a"));
     assert!(whole.is_end_stream());
     assert_eq!(super::scripted_body::poll(&mut whole, Waker::noop()), END);
-    assert!(Replay::<ScriptedSource>::whole(Bytes::new()).is_end_stream());
+    assert!(Replay::<ScriptedSource>::complete(Bytes::new()).is_end_stream());
     assert_eq!(whole.size_hint().exact(), None, "hyper would send a content-length");
 }
 
