@@ -74,7 +74,7 @@ enum Phase {
 
 impl std::fmt::Debug for CallState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("CallState").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
