@@ -208,10 +208,10 @@ impl fmt::Display for CallReport {
                 f.write_str("the request did not fit into the retry buffer")?;
             }
             (StopReason::NotRetryable, PolicyKind::None) => {
-                f.write_str("no retry policy for this method")?
+                f.write_str("no retry policy for this method")?;
             }
             (StopReason::NotRetryable, PolicyKind::Disabled) => {
-                f.write_str("retries are disabled")?
+                f.write_str("retries are disabled")?;
             }
             (StopReason::NotRetryable, PolicyKind::Retry | PolicyKind::Hedging) => {
                 f.write_str("the status is not retryable under the method's policy")?;

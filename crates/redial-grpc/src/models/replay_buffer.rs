@@ -82,7 +82,7 @@ fn replay_stalled_or_dropped_reader_loses_no_wakeup() {
             let first = reader(&buffer, 1);
             let mut body = buffer.open(2);
             let stalls = thread::spawn(move || {
-                let got = script::poll(&mut body, &Waker::from(CountingWaker::new()));
+                let got = scripted_body::poll(&mut body, &Waker::from(CountingWaker::new()));
                 (!dropped).then_some((body, got))
             });
             script.data("a");
@@ -247,7 +247,7 @@ fn buffer_limit_two_replay_buffers_count_exactly() {
                     Arc::new(ReplayBuffer::new(script.body(), VecDeque::new(), reservation, None));
                 script.data("ab");
                 let mut body = buffer.open(1);
-                let fits = script::poll(&mut body, Waker::noop()).is_ready();
+                let fits = scripted_body::poll(&mut body, Waker::noop()).is_ready();
                 assert!(buffer_limit.used() <= 3);
                 (fits, buffer, body)
             })
