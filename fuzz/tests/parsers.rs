@@ -8,7 +8,7 @@ use redial::testing::{hangs, meets};
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
 use redial_service_config::{
-    Chooser, ClientOptions, Code, Jitter, Plan, Problems, Pushback, Retries, ServiceConfig,
+    ChoiceSelector, ClientOptions, Code, Jitter, Plan, Problems, Pushback, Retries, ServiceConfig,
     Severity,
 };
 
@@ -123,9 +123,9 @@ fn clients() -> impl Iterator<Item = ClientOptions> {
 /// A plan classifies every status, and calls run without a panic.
 fn check_plan(plan: &Plan, policy: &redial::AnyPolicy) {
     for code in Code::ALL {
-        let _ = plan.judge(code, Pushback::Stop);
+        let _ = plan.classify(code, Pushback::Stop);
     }
-    let busy = meets(plan.judge(Code::Unavailable, Pushback::After(Duration::from_millis(3))));
+    let busy = meets(plan.classify(Code::Unavailable, Pushback::After(Duration::from_millis(3))));
     let calls = [vec![busy; 40], vec![hangs(); 40], vec![meets(plan.unsent()); 5]];
     for attempts in calls {
         // A script that runs out of outcomes is reported; either result is fine here.
@@ -149,7 +149,7 @@ fn service_config_parses_or_reports_positions() {
                 for entry in config.entries().iter().map(Some).chain(methods) {
                     let plan = client.plan(entry);
                     let tokens = config.retry_throttling().map(|it| it.tokens().into());
-                    check_plan(&plan, &plan.playable(tokens));
+                    is_sound(&plan, &plan.to_policy(tokens));
                 }
             }
             assert!(config.warnings().iter().all(|it| it.severity() == Severity::Warning));
@@ -178,21 +178,21 @@ fn service_config_choice_parses_or_reports_positions() {
         r#"[{"percentage":1e1,"colour":"red","serviceConfig":{"retryThrottling":{}}},{"clientHostname":[],"serviceConfig":{"retryThrottling":{"maxTokens":5,"tokenRatio":1}}},{}]"#,
     ];
     fuzz(SAMPLES, |text| {
-        let chooser = Chooser::new(20).hostname("höst");
-        let chosen = chooser.choose(text);
-        match &chosen {
-            Ok(chosen) => {
-                assert_eq!(chosen.config.is_some(), chosen.index.is_some());
-                assert!(chosen.warnings.iter().all(|it| it.severity() == Severity::Warning));
+        let selector = ChoiceSelector::new(20).hostname("höst");
+        let selected = selector.select(text);
+        match &selected {
+            Ok(selected) => {
+                assert_eq!(selected.config.is_some(), selected.index.is_some());
+                assert!(selected.warnings.iter().all(|it| it.severity() == Severity::Warning));
             }
             Err(problems) => check_positions(problems, text),
         }
         // The split of a record into strings does not matter.
         let record = format!("grpc_config={text}").into_bytes();
-        let from_record = chooser.choose_from_records([record.chunks(5)]);
-        let error_text = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
-        assert_eq!(error_text(&chosen.map(drop)), error_text(&from_record.map(drop)));
-        let _ = chooser.choose_from_records([[text], [text]]);
+        let from_record = selector.select_from_records([record.chunks(5)]);
+        let told = |it: &Result<_, Problems>| it.as_ref().err().map(ToString::to_string);
+        assert_eq!(told(&selected.map(drop)), told(&from_record.map(drop)));
+        let _ = selector.select_from_records([[text], [text]]);
     });
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use redial::throttle::RetryBudget;
 use redial::{CallLog, Failure, Hedged, Kind, Policy, Reason, Stage, Throttle, ms, s};
-use redial_couchbase::{Cause, Orchestrator, Response, operation};
+use redial_couchbase::{AttemptError, Orchestrator, Response, operation};
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_grpc::{CallOptions, RetryLayer, SharedCallLog};
-use redial_milvus::{Message, Status, classify};
+use redial_milvus::{GrpcStatus, MessageValidity, classify};
 use tower::Layer;
 
 use crate::presets::Preset;
@@ -43,7 +43,7 @@ impl Flaky {
 #[derive(Debug)]
 struct Unavailable(String);
 
-impl Status for Unavailable {
+impl GrpcStatus for Unavailable {
     fn code(&self) -> redial_service_config::Code {
         redial_service_config::Code::Unavailable
     }
@@ -151,7 +151,7 @@ async fn couchbase(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let (flaky, mut call_log) = (Flaky::new(6, ms(4)), CallLog::new());
     let orchestrator = Orchestrator::new();
     let request = orchestrator.request(operation::KV_GET_AND_LOCK, s(2)).call_log(&mut call_log);
-    let _ = request.run(|_| flaky.answer(|| Cause::from(Response::kv(LOCKED)))).await;
+    let _ = request.run(|_| flaky.answer(|| AttemptError::from(Response::kv(LOCKED)))).await;
     page.show("couchbase", "best effort: 1, 2, 4, 8 ms ... until the timeout", &call_log)
 }
 
@@ -159,8 +159,8 @@ async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let interceptor = redial_milvus::Options::default().interceptor().map_err(io::Error::other)?;
     let (flaky, mut call_log) = (Flaky::new(9, ms(15)), CallLog::new());
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
-    let judge = |error: &Unavailable| classify(Status::code(error), Message::Valid);
-    let _ = call.when(judge).call_log(&mut call_log).await;
+    let classify = |error: &Unavailable| classify(GrpcStatus::code(error), MessageValidity::Valid);
+    let _ = call.when(classify).call_log(&mut call_log).await;
     page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &call_log)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redial::presets::Preset as Generic;
 use redial::{Policy, PolicyError};
 use redial_milvus::Options;
-use redial_smithy::Standard;
+use redial_smithy::StandardRetryStrategy;
 
 /// A policy that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +139,6 @@ impl Preset {
                 };
             }
         };
-        Standard { time_max: deadline, ..standard }.policy()
+        StandardRetryStrategy { time_max: deadline, ..standard }.policy()
     }
 }

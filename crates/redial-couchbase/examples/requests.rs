@@ -10,8 +10,8 @@ use redial::{
     strategy::{Decision, Request, Strategy},
 };
 use redial_couchbase::{
-    Attempt, BestEffort, Cause, CollectionMap, Error, Operation, Orchestrator, Reason, Response,
-    Target, TerminalState, operation, reason,
+    AttemptError, BestEffort, CollectionMap, Error, Orchestrator, Reason, RequestAttempt,
+    RequestOperation, RequestTarget, Response, TerminalState, operation, reason,
 };
 
 /// Why the application wants a replace that finds nothing to be retried: nothing was changed, and the
@@ -19,27 +19,27 @@ use redial_couchbase::{
 const NOT_THERE_YET: Reason = Reason::new("NOT_THERE_YET").allow_non_idempotent();
 
 /// The double: it answers with what its script says, each after 2 ms.
-struct Double(Mutex<Vec<Result<&'static str, Cause>>>);
+struct Double(Mutex<Vec<Result<&'static str, AttemptError>>>);
 
 impl Double {
-    fn new(script: impl IntoIterator<Item = Result<&'static str, Cause>>) -> Self {
+    fn new(script: impl IntoIterator<Item = Result<&'static str, AttemptError>>) -> Self {
         let mut script: Vec<_> = script.into_iter().collect();
         script.reverse();
         Double(Mutex::new(script))
     }
 
-    async fn answer(&self, _attempt: Attempt) -> Result<&'static str, Cause> {
+    async fn answer(&self, _attempt: RequestAttempt) -> Result<&'static str, AttemptError> {
         tokio::time::sleep(ms(2)).await;
         let answer = self.0.lock().map(|mut script| script.pop()).unwrap_or_default();
         answer.unwrap_or_else(|| Err(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT.into()))
     }
 }
 
-fn status(status: u16) -> Result<&'static str, Cause> {
+fn status(status: u16) -> Result<&'static str, AttemptError> {
     Err(Response::kv(status).into())
 }
 
-fn tell(result: Result<&'static str, Error<Cause>>) {
+fn tell(result: Result<&'static str, Error<AttemptError>>) {
     match result {
         Ok(value) => println!("  => {value}"),
         Err(error) => println!("  => error: {error}"),
@@ -52,7 +52,7 @@ async fn main() {
         Some(delay) => println!("  {context}: {line}, attempt {} again in {delay:?}", line.attempt),
         None => println!("  {context}: {line}, attempt {}", line.attempt),
     });
-    let request = |operation: Operation, timeout: Duration| {
+    let request = |operation: RequestOperation, timeout: Duration| {
         orchestrator.request(operation, timeout).about("airline_10")
     };
 
@@ -72,8 +72,10 @@ async fn main() {
     let state = TerminalState::new();
     state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["hotel"]));
     let send = |_| async {
-        let target = Target::collection("travel", "inventory", "airlines");
-        state.terminal_for(target).map_or(Ok("sent"), |terminal| Err(Cause::from(terminal)))
+        let target = RequestTarget::collection("travel", "inventory", "airlines");
+        state
+            .terminal_reason_for(target)
+            .map_or(Ok("sent"), |terminal| Err(AttemptError::from(terminal)))
     };
     tell(request(operation::KV_INSERT, ms(2500)).run(send).await);
 
@@ -83,9 +85,9 @@ async fn main() {
 
     println!("The document to replace is about to be written: only the application knows that.");
     let double = Double::new([status(0x01), status(0x01), Ok("replaced")]);
-    let replace = |attempt: Attempt| async {
+    let replace = |attempt: RequestAttempt| async {
         double.answer(attempt).await.map_err(|cause| match cause {
-            Cause::Response(Response::Kv { status: 0x01, .. }) => NOT_THERE_YET.into(),
+            AttemptError::Response(Response::Kv { status: 0x01, .. }) => NOT_THERE_YET.into(),
             cause => cause,
         })
     };

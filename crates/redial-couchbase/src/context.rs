@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use redial::{Failure, strategy::Request};
 
-use crate::operation::Operation;
+use crate::operation::RequestOperation;
 use crate::response::Response;
 
 /// A request: what it does, what it is about, and what came of it so far.
 ///
-/// A strategy finds it with [`Context::of`]; the user's own data is beside it, as
+/// A strategy finds it with [`RequestContext::of`]; the user's own data is beside it, as
 /// [`Request::data`](redial::strategy::Request::data).
 #[derive(Debug)]
-pub struct Context {
-    operation: Operation,
+pub struct RequestContext {
+    operation: RequestOperation,
     about: Cow<'static, str>,
     timeout: Duration,
     /// Whether the attempt that runs may have been sent. Written by the attempt, read when the
@@ -27,9 +27,19 @@ pub struct Context {
     last: Mutex<Option<Response>>,
 }
 
-impl Context {
-    pub(crate) fn new(operation: Operation, about: Cow<'static, str>, timeout: Duration) -> Self {
-        Context { operation, about, timeout, sent: AtomicBool::new(true), last: Mutex::new(None) }
+impl RequestContext {
+    pub(crate) fn new(
+        operation: RequestOperation,
+        about: Cow<'static, str>,
+        timeout: Duration,
+    ) -> Self {
+        RequestContext {
+            operation,
+            about,
+            timeout,
+            sent: AtomicBool::new(true),
+            last: Mutex::new(None),
+        }
     }
 
     /// The context of the request that a strategy is asked about; `None` if no orchestrator runs
@@ -37,22 +47,22 @@ impl Context {
     ///
     /// ```
     /// use redial::{ms, strategy::{Decision, Request}};
-    /// use redial_couchbase::{Context, operation};
+    /// use redial_couchbase::{RequestContext, operation};
     ///
-    /// let strategy = |request: &Request<'_>| match Context::of(request) {
+    /// let strategy = |request: &Request<'_>| match RequestContext::of(request) {
     ///     Some(context) if context.operation() == operation::KV_NOOP => Decision::Decline,
     ///     _ => Decision::Retry(ms(10)),
     /// };
     /// # let _: &dyn redial::strategy::Strategy = &strategy;
     /// ```
     #[must_use]
-    pub fn of<'a>(request: &'a Request<'_>) -> Option<&'a Context> {
-        request.data::<Arc<Context>>().map(|context| &**context)
+    pub fn of<'a>(request: &'a Request<'_>) -> Option<&'a RequestContext> {
+        request.data::<Arc<RequestContext>>().map(|context| &**context)
     }
 
     /// What it does.
     #[must_use]
-    pub const fn operation(&self) -> Operation {
+    pub const fn operation(&self) -> RequestOperation {
         self.operation
     }
 
@@ -88,7 +98,7 @@ impl Context {
     }
 }
 
-impl fmt::Display for Context {
+impl fmt::Display for RequestContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.operation.fmt(f)?;
         if self.about.is_empty() { Ok(()) } else { write!(f, " {}", self.about) }
@@ -97,14 +107,14 @@ impl fmt::Display for Context {
 
 /// What an attempt at a request knows of itself.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct RequestAttempt {
     inner: redial::Attempt,
-    context: Arc<Context>,
+    context: Arc<RequestContext>,
 }
 
-impl Attempt {
-    pub(crate) fn new(inner: redial::Attempt, context: Arc<Context>) -> Self {
-        Attempt { inner, context }
+impl RequestAttempt {
+    pub(crate) fn new(inner: redial::Attempt, context: Arc<RequestContext>) -> Self {
+        RequestAttempt { inner, context }
     }
 
     /// Its number, from 1.
@@ -127,18 +137,18 @@ impl Attempt {
 
     /// The request.
     #[must_use]
-    pub fn context(&self) -> &Context {
+    pub fn context(&self) -> &RequestContext {
         &self.context
     }
 
     /// Says that nothing has been sent yet: if the timeout comes now, it is not ambiguous. Without
     /// a word an attempt counts as sent from its start.
-    pub fn unsent(&self) {
+    pub fn mark_unsent(&self) {
         self.context.set_sent(false);
     }
 
     /// Says that the request is being sent now.
-    pub fn sent(&self) {
+    pub fn mark_sent(&self) {
         self.context.set_sent(true);
     }
 }

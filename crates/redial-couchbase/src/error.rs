@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redial::{Reason, Report, StopReason};
 
-use crate::context::Context;
+use crate::context::RequestContext;
 use crate::response::Response;
 use crate::retryable_error::RetryableError;
 use crate::strategy::TerminalError;
@@ -17,7 +17,7 @@ use crate::strategy::TerminalError;
 /// what the server answered with proof that nothing changed, and what may run twice anyway is
 /// unambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timeout {
+pub enum TimeoutKind {
     /// It must not run twice, and it may have run.
     Ambiguous,
     /// It did not run, or may run again.
@@ -32,10 +32,10 @@ pub struct Error<E>(Box<Inner<E>>);
 
 struct Inner<E> {
     call: redial::Error<E>,
-    context: Arc<Context>,
+    context: Arc<RequestContext>,
     reasons: Vec<Reason>,
     last: Option<Reason>,
-    timeout: Option<Timeout>,
+    timeout: Option<TimeoutKind>,
     cas_mismatch: Option<CasMismatch>,
 }
 
@@ -62,11 +62,11 @@ pub(crate) struct Seen {
 }
 
 impl<E> Error<E> {
-    pub(crate) fn new(call: redial::Error<E>, context: Arc<Context>, seen: Seen) -> Self {
+    pub(crate) fn new(call: redial::Error<E>, context: Arc<RequestContext>, seen: Seen) -> Self {
         let Seen { reasons, last, may_have_run } = seen;
         let timeout = call.is_timeout().then(|| {
             let ambiguous = may_have_run && !context.operation().is_idempotent();
-            if ambiguous { Timeout::Ambiguous } else { Timeout::Unambiguous }
+            if ambiguous { TimeoutKind::Ambiguous } else { TimeoutKind::Unambiguous }
         });
         let mismatch = context.last_response().is_some_and(|response| response.is_cas_mismatch());
         let cas_mismatch =
@@ -103,11 +103,11 @@ impl<E> Error<E> {
     ///
     /// ```
     /// use redial::s;
-    /// use redial_couchbase::{Cause, Orchestrator, Response, operation};
+    /// use redial_couchbase::{AttemptError, Orchestrator, Response, operation};
     ///
     /// let request = Orchestrator::new();
     /// let request = request.request(operation::KV_UNLOCK, s(2)).about("airline_10");
-    /// let error = request.call(|_| Err::<(), _>(Cause::from(Response::kv(0x09)))).unwrap_err();
+    /// let error = request.call(|_| Err::<(), _>(AttemptError::from(Response::kv(0x09)))).unwrap_err();
     /// assert!(error.cas_mismatch().is_some());
     /// assert_eq!(error.attempts(), 1);
     /// ```
@@ -148,13 +148,13 @@ impl<E> Error<E> {
 
     /// The request.
     #[must_use]
-    pub fn context(&self) -> &Context {
+    pub fn context(&self) -> &RequestContext {
         &self.0.context
     }
 
     /// Whether the request timed out, and if it did, whether it may have run.
     #[must_use]
-    pub fn timeout(&self) -> Option<Timeout> {
+    pub fn timeout(&self) -> Option<TimeoutKind> {
         self.0.timeout
     }
 
@@ -167,7 +167,7 @@ impl<E> Error<E> {
     /// Whether the request timed out, must not run twice, and may have run.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
-        self.0.timeout == Some(Timeout::Ambiguous)
+        self.0.timeout == Some(TimeoutKind::Ambiguous)
     }
 }
 
@@ -183,8 +183,8 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.0.context)?;
         match self.0.timeout {
-            Some(Timeout::Ambiguous) => f.write_str("ambiguous timeout, ")?,
-            Some(Timeout::Unambiguous) => f.write_str("unambiguous timeout, ")?,
+            Some(TimeoutKind::Ambiguous) => f.write_str("ambiguous timeout, ")?,
+            Some(TimeoutKind::Unambiguous) => f.write_str("unambiguous timeout, ")?,
             None => {}
         }
         if let (Some(_), Some(reason)) = (self.terminal(), self.reason()) {

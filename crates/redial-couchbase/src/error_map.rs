@@ -17,12 +17,12 @@ pub const RETRY_ATTRIBUTES: [&str; 3] = ["retry-now", "retry-later", "auto-retry
 pub struct ErrorMap {
     version: u32,
     revision: u32,
-    entries: BTreeMap<u16, Arc<MapEntry>>,
+    entries: BTreeMap<u16, Arc<ErrorMapEntry>>,
 }
 
 /// What the error map says about a status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MapEntry {
+pub struct ErrorMapEntry {
     name: String,
     description: String,
     attributes: Vec<String>,
@@ -34,7 +34,7 @@ pub struct MapEntry {
 #[non_exhaustive]
 pub struct RetrySpec {
     /// How the intervals grow.
-    pub growth: Growth,
+    pub strategy: RetrySpecStrategy,
     /// The base interval.
     pub interval: Duration,
     /// The wait before the first retry.
@@ -47,7 +47,7 @@ pub struct RetrySpec {
 
 /// How the intervals of a [`RetrySpec`] grow with the retries that were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
+pub enum RetrySpecStrategy {
     /// They do not.
     Constant,
     /// The interval times the retries.
@@ -65,7 +65,7 @@ impl ErrorMap {
 
     /// The same map with this entry for this status.
     #[must_use]
-    pub fn with(mut self, status: u16, entry: impl Into<Arc<MapEntry>>) -> Self {
+    pub fn with(mut self, status: u16, entry: impl Into<Arc<ErrorMapEntry>>) -> Self {
         self.entries.insert(status, entry.into());
         self
     }
@@ -84,22 +84,22 @@ impl ErrorMap {
 
     /// What it says about this status.
     #[must_use]
-    pub fn entry(&self, status: u16) -> Option<&Arc<MapEntry>> {
+    pub fn entry(&self, status: u16) -> Option<&Arc<ErrorMapEntry>> {
         self.entries.get(&status)
     }
 
     /// The statuses that it knows, with what it says about them.
-    pub fn entries(&self) -> impl Iterator<Item = (u16, &Arc<MapEntry>)> {
+    pub fn entries(&self) -> impl Iterator<Item = (u16, &Arc<ErrorMapEntry>)> {
         self.entries.iter().map(|(status, entry)| (*status, entry))
     }
 }
 
-impl MapEntry {
+impl ErrorMapEntry {
     /// An entry with these attributes alone.
     #[must_use]
     pub fn of<A: Into<String>>(attributes: impl IntoIterator<Item = A>) -> Self {
         let attributes = attributes.into_iter().map(Into::into).collect();
-        MapEntry { attributes, ..MapEntry::default() }
+        ErrorMapEntry { attributes, ..ErrorMapEntry::default() }
     }
 
     /// The same entry with the server's proposal for intervals.
@@ -143,8 +143,8 @@ impl MapEntry {
 impl RetrySpec {
     /// Intervals that grow like this from this one; the first retry follows at once.
     #[must_use]
-    pub const fn new(growth: Growth, interval: Duration) -> Self {
-        RetrySpec { growth, interval, after: Duration::ZERO, ceil: None, duration_max: None }
+    pub const fn new(strategy: RetrySpecStrategy, interval: Duration) -> Self {
+        RetrySpec { strategy, interval, after: Duration::ZERO, ceil: None, duration_max: None }
     }
 
     /// The delay that the server proposes after so many retries: `after` before the first, then by
@@ -154,10 +154,10 @@ impl RetrySpec {
         if retries == 0 {
             return self.after;
         }
-        let delay = match self.growth {
-            Growth::Constant => self.interval,
-            Growth::Linear => self.interval.saturating_mul(retries),
-            Growth::Exponential => {
+        let delay = match self.strategy {
+            RetrySpecStrategy::Constant => self.interval,
+            RetrySpecStrategy::Linear => self.interval.saturating_mul(retries),
+            RetrySpecStrategy::Exponential => {
                 let millis = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
                 Duration::from_millis(millis.saturating_pow(retries))
             }
@@ -175,7 +175,7 @@ mod json {
 
     use serde::Deserialize;
 
-    use super::{ErrorMap, Growth, MapEntry, RetrySpec};
+    use super::{ErrorMap, ErrorMapEntry, RetrySpec, RetrySpecStrategy};
 
     /// The longest text that is read as an error map; a server's has some 30 KB.
     pub const ERROR_MAP_BYTES_MAX: usize = 1 << 20;
@@ -269,7 +269,7 @@ mod json {
             let mut entries = BTreeMap::new();
             for (key, entry) in errors {
                 let status = parse_status(&key).ok_or(ErrorMapError::Status(key))?;
-                entries.insert(status, Arc::new(MapEntry::from(entry)));
+                entries.insert(status, Arc::new(ErrorMapEntry::from(entry)));
             }
             Ok(ErrorMap { version, revision, entries })
         }
@@ -281,24 +281,24 @@ mod json {
         digits.then(|| u16::from_str_radix(key, 16).ok()).flatten()
     }
 
-    impl From<Entry> for MapEntry {
+    impl From<Entry> for ErrorMapEntry {
         fn from(entry: Entry) -> Self {
             let Entry { name, desc, attrs, retry } = entry;
             let retry = retry.and_then(Spec::read);
-            MapEntry { name, description: desc, attributes: attrs, retry }
+            ErrorMapEntry { name, description: desc, attributes: attrs, retry }
         }
     }
 
     impl Spec {
         fn read(self) -> Option<RetrySpec> {
-            let growth = match self.strategy.as_str() {
-                "constant" => Growth::Constant,
-                "linear" => Growth::Linear,
-                "exponential" => Growth::Exponential,
+            let strategy = match self.strategy.as_str() {
+                "constant" => RetrySpecStrategy::Constant,
+                "linear" => RetrySpecStrategy::Linear,
+                "exponential" => RetrySpecStrategy::Exponential,
                 _ => return None,
             };
             Some(RetrySpec {
-                growth,
+                strategy,
                 interval: Duration::from_millis(self.interval),
                 after: Duration::from_millis(self.after),
                 ceil: self.ceil.map(Duration::from_millis),

@@ -3,13 +3,13 @@
 //!
 //! ```
 //! use redial::s;
-//! use redial_couchbase::{Cause, Orchestrator, Response, operation};
+//! use redial_couchbase::{AttemptError, Orchestrator, Response, operation};
 //!
 //! # #[cfg(not(feature = "tokio"))] fn main() {}
 //! # #[cfg(feature = "tokio")]
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() -> Result<(), redial_couchbase::Error<Cause>> {
-//! # let mut answers = vec![Ok("{}"), Err(Cause::from(Response::kv(0x86)))];
+//! # async fn main() -> Result<(), redial_couchbase::Error<AttemptError>> {
+//! # let mut answers = vec![Ok("{}"), Err(AttemptError::from(Response::kv(0x86)))];
 //! # let mut get = |_key| { let answer = answers.pop().unwrap(); async move { answer } };
 //! let orchestrator = Orchestrator::new();
 //! let document = orchestrator
@@ -23,18 +23,18 @@
 //! ```
 //!
 //! - [`reason`] is the table of reasons, [`operation`] says which operations may run twice,
-//!   [`Response::judge`] what a response means, [`ErrorMap`] what the server says about statuses that
+//!   [`Response::classify`] what a response means, [`ErrorMap`] what the server says about statuses that
 //!   are not known.
 //! - [`BestEffort`] retries until the timeout, [`FastFailOnTerminalError`] fails at once where that
 //!   would not help; a closure is a strategy, too. [`TerminalState`] knows what is terminal.
 //! - [`Orchestrator`] runs requests with them. Its [`Error`] says why a request ended and whether it
-//!   may have run; [`LogLine`] is what it logs.
+//!   may have run; [`RetryLogLine`] is what it logs.
 //!
 //! # A strategy of your own
 //!
 //! A strategy decides about each failure, at once or later ([`Decision::Later`](redial::strategy::Decision)).
 //! It sees whether the request is idempotent, its retries and reasons so far, the time, the last
-//! failure, your own data, and the [`Context`]. Fail fast, which never retries, is three lines:
+//! failure, your own data, and the [`RequestContext`]. Fail fast, which never retries, is three lines:
 //!
 //! ```
 //! use redial::strategy::{Decision, Request};
@@ -73,14 +73,14 @@
 //! ```
 //! use redial::s;
 //! use redial_couchbase::response::status;
-//! use redial_couchbase::{Cause, Orchestrator, Reason, Response, operation};
+//! use redial_couchbase::{AttemptError, Orchestrator, Reason, Response, operation};
 //!
 //! const NOT_THERE_YET: Reason = Reason::new("NOT_THERE_YET").allow_non_idempotent();
 //!
 //! # #[cfg(not(feature = "tokio"))] fn main() {}
 //! # #[cfg(feature = "tokio")]
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() -> Result<(), redial_couchbase::Error<Cause>> {
+//! # async fn main() -> Result<(), redial_couchbase::Error<AttemptError>> {
 //! # let mut answers = vec![Ok(7), Err(Response::kv(0x01)), Err(Response::kv(0x01))];
 //! # let mut replace = |_key| { let answer = answers.pop().unwrap(); async move { answer } };
 //! let orchestrator = Orchestrator::new();
@@ -90,8 +90,8 @@
 //!         let replaced = replace("airline_10");
 //!         async move {
 //!             replaced.await.map_err(|response| match response {
-//!                 Response::Kv { status: status::NOT_FOUND, .. } => Cause::Reason(NOT_THERE_YET),
-//!                 response => Cause::Response(response),
+//!                 Response::Kv { status: status::NOT_FOUND, .. } => AttemptError::Reason(NOT_THERE_YET),
+//!                 response => AttemptError::Response(response),
 //!             })
 //!         }
 //!     })
@@ -112,7 +112,7 @@
 //!
 //! | feature | what it adds | default |
 //! | --- | --- | --- |
-//! | `tokio` | requests wait on tokio's timer; without it, name a sleeper with [`Dispatch::sleeping_on`] | yes |
+//! | `tokio` | requests wait on tokio's timer; without it, name a sleeper with [`RequestBuilder::sleeping_on`] | yes |
 //! | `serde` | the server's error map is read from its JSON | no |
 //! | `tracing` | log lines as events under the target `redial::couchbase` | no |
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -134,21 +134,25 @@ mod terminal;
 #[cfg(feature = "tracing")]
 mod trace;
 
-pub use context::{Attempt, Context};
-pub use error::{CasMismatch, Error, Timeout};
+pub use context::{RequestAttempt, RequestContext};
+pub use error::{CasMismatch, Error, TimeoutKind};
 #[cfg(feature = "serde")]
 pub use error_map::{ERROR_MAP_BYTES_MAX, ErrorMapError};
-pub use error_map::{ErrorMap, Growth, MapEntry, RETRY_ATTRIBUTES, RetrySpec};
-pub use log::{Log, LogEvent, LogLine, log_lines};
+pub use error_map::{ErrorMap, ErrorMapEntry, RETRY_ATTRIBUTES, RetrySpec, RetrySpecStrategy};
+pub use log::{RetryLogEvent, RetryLogLine, RetryLogger, retry_log_lines};
 pub use names::UnknownName;
-pub use operation::Operation;
-pub use orchestrator::{Dispatch, Orchestrator};
-pub use response::{Judged, Response};
-pub use retryable_error::{Cause, RetryableError};
+pub use operation::RequestOperation;
+pub use orchestrator::{Orchestrator, RequestBuilder};
+pub use response::{Response, ResponseOutcome};
+pub use retryable_error::{AttemptError, RetryableError};
 #[doc(hidden)]
 pub use strategy::FailFast;
-pub use strategy::{BestEffort, Delays, FastFailOnTerminalError, StrategyName, TerminalError};
-pub use terminal::{CollectionMap, Target, Terminal, TerminalState, TopologyConnection};
+pub use strategy::{
+    BackoffCalculator, BestEffort, FastFailOnTerminalError, StrategyName, TerminalError,
+};
+pub use terminal::{
+    CollectionMap, RequestTarget, TerminalReason, TerminalState, TopologyConnection,
+};
 
 /// A reason, open for clients to add their own.
 pub use redial_core::Reason;

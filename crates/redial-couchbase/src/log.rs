@@ -14,7 +14,7 @@ use crate::reason;
 
 /// What became of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogEvent {
+pub enum RetryLogEvent {
     /// The request is retried after this long; what would pass the timeout is capped there (decision
     /// C6).
     Retry {
@@ -31,11 +31,11 @@ pub enum LogEvent {
 /// A line of the log. It prints as `retry KV_LOCKED` or `not-retried KV_LOCKED`; the rest is data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LogLine {
+pub struct RetryLogLine {
     /// When, on the clock of the notes.
     pub at: Ns,
     /// What was decided.
-    pub event: LogEvent,
+    pub event: RetryLogEvent,
     /// Why the attempt failed.
     pub reason: Reason,
     /// The attempt that failed, from 1. For a retry that is also its number among the retries: it
@@ -43,22 +43,22 @@ pub struct LogLine {
     pub attempt: u32,
 }
 
-impl LogLine {
+impl RetryLogLine {
     /// The delay before the retry, if there is one.
     #[must_use]
     pub const fn delay(&self) -> Option<Duration> {
         match self.event {
-            LogEvent::Retry { after } => Some(after),
-            LogEvent::NotRetried { .. } => None,
+            RetryLogEvent::Retry { after } => Some(after),
+            RetryLogEvent::NotRetried { .. } => None,
         }
     }
 }
 
-impl fmt::Display for LogLine {
+impl fmt::Display for RetryLogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event = match self.event {
-            LogEvent::Retry { .. } => "retry",
-            LogEvent::NotRetried { .. } => "not-retried",
+            RetryLogEvent::Retry { .. } => "retry",
+            RetryLogEvent::NotRetried { .. } => "not-retried",
         };
         write!(f, "{event} {}", self.reason)
     }
@@ -66,23 +66,23 @@ impl fmt::Display for LogLine {
 
 /// Derives the lines of one request from the notes of its call, one by one.
 #[derive(Clone, Debug, Default)]
-pub struct Log {
+pub struct RetryLogger {
     deadline: Option<Ns>,
     attempt: u32,
     /// The failure about which nothing is decided yet.
     open: Option<Failure>,
 }
 
-impl Log {
+impl RetryLogger {
     /// Of a request that begins.
     #[must_use]
     pub const fn new() -> Self {
-        Log { deadline: None, attempt: 0, open: None }
+        RetryLogger { deadline: None, attempt: 0, open: None }
     }
 
     /// The line that this note makes, if it makes one.
     #[must_use]
-    pub fn line(&mut self, at: Ns, event: &Event) -> Option<LogLine> {
+    pub fn line(&mut self, at: Ns, event: &Event) -> Option<RetryLogLine> {
         let (event, failure) = match *event {
             Event::CallStarted { deadline, .. } => {
                 self.deadline = deadline;
@@ -102,17 +102,17 @@ impl Log {
             Event::RetryScheduled { after, failure } => {
                 self.open = None;
                 let left = self.deadline.map_or(Ns::MAX, |deadline| deadline.saturating_sub(at));
-                (LogEvent::Retry { after: duration(after.min(left)) }, failure)
+                (RetryLogEvent::Retry { after: duration(after.min(left)) }, failure)
             }
             // A request that the application dropped was not refused anything.
             Event::CallEnded { stop_reason: StopReason::Cancelled, .. } => return None,
             Event::CallEnded { stop_reason, .. } => {
-                (LogEvent::NotRetried { stop_reason }, self.open.take()?)
+                (RetryLogEvent::NotRetried { stop_reason }, self.open.take()?)
             }
             _ => return None,
         };
         let reason = failure.reason.unwrap_or(reason::UNKNOWN);
-        Some(LogLine { at, event, reason, attempt: self.attempt })
+        Some(RetryLogLine { at, event, reason, attempt: self.attempt })
     }
 }
 
@@ -121,11 +121,11 @@ impl Log {
 /// ```
 /// # use redial::Event;
 /// # let events: Vec<(redial::time::Ns, Event)> = Vec::new();
-/// let lines = redial_couchbase::log_lines(&events);
+/// let lines = redial_couchbase::retry_log_lines(&events);
 /// let texts: Vec<String> = lines.iter().map(ToString::to_string).collect();
 /// ```
 #[must_use]
-pub fn log_lines<'n>(events: impl IntoIterator<Item = &'n (Ns, Event)>) -> Vec<LogLine> {
-    let mut log = Log::new();
+pub fn retry_log_lines<'n>(events: impl IntoIterator<Item = &'n (Ns, Event)>) -> Vec<RetryLogLine> {
+    let mut log = RetryLogger::new();
     events.into_iter().filter_map(|(at, event)| log.line(*at, event)).collect()
 }

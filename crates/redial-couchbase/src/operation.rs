@@ -9,24 +9,24 @@ use crate::names::{self, UnknownName};
 /// What a request does: a name, and whether it may run twice.
 ///
 /// Those of the document are the constants of this module; a client adds its own with
-/// [`Operation::new`].
+/// [`RequestOperation::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Operation {
+pub struct RequestOperation {
     name: &'static str,
     idempotent: bool,
 }
 
-impl Operation {
+impl RequestOperation {
     /// An operation that must not run twice, as everything that the document does not list.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Operation { name, idempotent: false }
+        RequestOperation { name, idempotent: false }
     }
 
     /// An operation of your own of which you declare that it may run twice.
     #[must_use]
     pub const fn declared_idempotent(name: &'static str) -> Self {
-        Operation { name, idempotent: true }
+        RequestOperation { name, idempotent: true }
     }
 
     /// The operation of this name.
@@ -35,15 +35,15 @@ impl Operation {
     /// There is none; the error has the nearest name.
     ///
     /// ```
-    /// use redial_couchbase::Operation;
+    /// use redial_couchbase::RequestOperation;
     ///
-    /// assert!(Operation::parse("kv.get")?.is_idempotent());
-    /// assert!(!Operation::parse("kv.get_and_lock")?.is_idempotent());
-    /// assert_eq!(Operation::parse("kv.upset").unwrap_err().nearest(), Some("kv.upsert"));
+    /// assert!(RequestOperation::parse("kv.get")?.is_idempotent());
+    /// assert!(!RequestOperation::parse("kv.get_and_lock")?.is_idempotent());
+    /// assert_eq!(RequestOperation::parse("kv.upset").unwrap_err().nearest(), Some("kv.upsert"));
     /// # Ok::<(), redial_couchbase::UnknownName>(())
     /// ```
     pub fn parse(name: &str) -> Result<Self, UnknownName> {
-        names::find("operation", name, ALL, Operation::name)
+        names::find("operation", name, ALL, RequestOperation::name)
     }
 
     /// Its name.
@@ -59,7 +59,7 @@ impl Operation {
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for RequestOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -68,10 +68,10 @@ impl fmt::Display for Operation {
 /// Makes a constant of each operation, and the list of all.
 macro_rules! operations {
     ($($constructor:ident { $($(#[doc = $doc:literal])* $constant:ident = $name:literal;)* })*) => {
-        $($($(#[doc = $doc])* pub const $constant: Operation = Operation::$constructor($name);)*)*
+        $($($(#[doc = $doc])* pub const $constant: RequestOperation = RequestOperation::$constructor($name);)*)*
 
         /// All operations that are known by name.
-        pub const ALL: &[Operation] = &[$($($constant),*),*];
+        pub const ALL: &[RequestOperation] = &[$($($constant),*),*];
     };
 }
 

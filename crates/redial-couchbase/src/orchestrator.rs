@@ -24,13 +24,13 @@ use redial::{
     time::{DefaultSleeper, Ns},
 };
 
-use crate::context::{Attempt, Context};
+use crate::context::{RequestAttempt, RequestContext};
 use crate::error::{Error, Seen};
-use crate::log::{Log, LogLine};
-use crate::operation::Operation;
+use crate::log::{RetryLogLine, RetryLogger};
+use crate::operation::RequestOperation;
 use crate::presets;
 use crate::reason;
-use crate::response::Judged;
+use crate::response::ResponseOutcome;
 use crate::retryable_error::RetryableError;
 use crate::strategy::FastFailOnTerminalError;
 
@@ -44,7 +44,7 @@ pub const fn policy(timeout: Duration) -> Policy {
 }
 
 /// A hook that gets each line of the log, with its request.
-type LogHook = dyn Fn(&Context, &LogLine) + Send + Sync;
+type LogHook = dyn Fn(&RequestContext, &RetryLogLine) + Send + Sync;
 
 /// What a client's requests have in common: the strategy, who reads the log, a throttle if any.
 /// Cheap to clone.
@@ -87,15 +87,18 @@ impl Orchestrator {
 
     /// The same, with a hook that gets each line of the log. It must not block.
     #[must_use]
-    pub fn on_log(mut self, hook: impl Fn(&Context, &LogLine) + Send + Sync + 'static) -> Self {
+    pub fn on_log(
+        mut self,
+        hook: impl Fn(&RequestContext, &RetryLogLine) + Send + Sync + 'static,
+    ) -> Self {
         self.log = Some(Arc::new(hook));
         self
     }
 
     /// A request that must end within the timeout: every request has one, since nothing else bounds
     /// what is always retried (decision C10).
-    pub fn request(&self, operation: Operation, timeout: Duration) -> Dispatch<'_> {
-        Dispatch {
+    pub fn request(&self, operation: RequestOperation, timeout: Duration) -> RequestBuilder<'_> {
+        RequestBuilder {
             orchestrator: self,
             operation,
             timeout,
@@ -126,9 +129,9 @@ impl std::fmt::Debug for Orchestrator {
 /// A request that is being written. [`run`](Dispatch::run) it on an async executor, or
 /// [`call`](Dispatch::call) it in this thread.
 #[must_use = "a request does nothing until it is run or called"]
-pub struct Dispatch<'a, S = DefaultSleeper, D = ()> {
+pub struct RequestBuilder<'a, S = DefaultSleeper, D = ()> {
     orchestrator: &'a Orchestrator,
-    operation: Operation,
+    operation: RequestOperation,
     timeout: Duration,
     about: Cow<'static, str>,
     strategy: Option<Arc<dyn Strategy>>,
@@ -137,7 +140,7 @@ pub struct Dispatch<'a, S = DefaultSleeper, D = ()> {
     sleeper: S,
 }
 
-impl<'a, S, D> Dispatch<'a, S, D> {
+impl<'a, S, D> RequestBuilder<'a, S, D> {
     /// What the request is about, for the log and the error: for instance the document's key.
     pub fn about(mut self, about: impl Into<Cow<'static, str>>) -> Self {
         self.about = about.into();
@@ -156,11 +159,27 @@ impl<'a, S, D> Dispatch<'a, S, D> {
     }
 
     /// Data of your own that a strategy can see ([`Request::data`]).
-    pub fn data<T: Any + Send + Sync>(self, data: T) -> Dispatch<'a, S, T> {
-        let Dispatch {
-            orchestrator, operation, timeout, about, strategy, call_log, sleeper, ..
+    pub fn data<T: Any + Send + Sync>(self, data: T) -> RequestBuilder<'a, S, T> {
+        let RequestBuilder {
+            orchestrator,
+            operation,
+            timeout,
+            about,
+            strategy,
+            call_log,
+            sleeper,
+            ..
         } = self;
-        Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, sleeper }
+        RequestBuilder {
+            orchestrator,
+            operation,
+            timeout,
+            about,
+            strategy,
+            data,
+            call_log,
+            sleeper,
+        }
     }
 
     /// Writes the request's diary.
@@ -170,28 +189,53 @@ impl<'a, S, D> Dispatch<'a, S, D> {
     }
 
     /// Waits on this sleeper in place of tokio.
-    pub fn sleeping_on<Z>(self, sleeper: Z) -> Dispatch<'a, Z, D> {
-        let Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, .. } =
-            self;
-        Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, sleeper }
+    pub fn sleeping_on<Z>(self, sleeper: Z) -> RequestBuilder<'a, Z, D> {
+        let RequestBuilder {
+            orchestrator,
+            operation,
+            timeout,
+            about,
+            strategy,
+            data,
+            call_log,
+            ..
+        } = self;
+        RequestBuilder {
+            orchestrator,
+            operation,
+            timeout,
+            about,
+            strategy,
+            data,
+            call_log,
+            sleeper,
+        }
     }
 
     /// Splits what the call borrows from what it takes.
     fn prepare(self) -> (Prepared, Extra<'a, D>, S) {
-        let Dispatch { orchestrator, operation, timeout, about, strategy, data, call_log, sleeper } =
-            self;
+        let RequestBuilder {
+            orchestrator,
+            operation,
+            timeout,
+            about,
+            strategy,
+            data,
+            call_log,
+            sleeper,
+        } = self;
         let mut policy = policy(timeout);
         if let Some(throttle) = &orchestrator.throttle {
             policy = policy.sharing(throttle.clone());
         }
-        let context = Arc::new(Context::new(operation, about, timeout));
+        let context = Arc::new(RequestContext::new(operation, about, timeout));
         let strategy = strategy.unwrap_or_else(|| orchestrator.strategy.clone());
         let record = Record::new(context.clone(), orchestrator.log.clone());
         (Prepared { policy, context, record }, Extra { strategy, data, call_log }, sleeper)
     }
 }
 
-impl<S, D: Any + Send + Sync> Dispatch<'_, S, D> {
+impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
     /// Runs the request on an async executor: the operation is started for each attempt.
     ///
     /// # Errors
@@ -201,7 +245,7 @@ impl<S, D: Any + Send + Sync> Dispatch<'_, S, D> {
     /// Dropping the future drops the attempt that runs. Nothing is logged then.
     pub async fn run<F, R, T, E>(self, mut operation: F) -> Result<T, Error<E>>
     where
-        F: FnMut(Attempt) -> R,
+        F: FnMut(RequestAttempt) -> R,
         R: Future<Output = Result<T, E>>,
         E: RetryableError,
         S: Sleeper,
@@ -209,8 +253,8 @@ impl<S, D: Any + Send + Sync> Dispatch<'_, S, D> {
         let (prepared, extra, sleeper) = self.prepare();
         let Prepared { policy, context, mut record } = prepared;
         let call = policy
-            .retry_with(|attempt| operation(Attempt::new(attempt, context.clone())))
-            .when(|error: &E| judge(error, &context));
+            .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
+            .when(|error: &E| classify(error, &context));
         let result = extra.give(call, &context, &mut record).sleeping_on(sleeper).await;
         result.map_err(|error| Error::new(error, context, record.seen()))
     }
@@ -224,20 +268,20 @@ impl<S, D: Any + Send + Sync> Dispatch<'_, S, D> {
     /// The request did not get what it asked for.
     pub fn call<F, T, E>(self, mut operation: F) -> Result<T, Error<E>>
     where
-        F: FnMut(Attempt) -> Result<T, E>,
+        F: FnMut(RequestAttempt) -> Result<T, E>,
         E: RetryableError,
     {
         let (prepared, extra, _) = self.prepare();
         let Prepared { policy, context, mut record } = prepared;
         let call = policy
-            .retry_with(|attempt| operation(Attempt::new(attempt, context.clone())))
-            .when(|error: &E| judge(error, &context));
+            .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
+            .when(|error: &E| classify(error, &context));
         let result = extra.give(call, &context, &mut record).call();
         result.map_err(|error| Error::new(error, context, record.seen()))
     }
 }
 
-impl<S, D> std::fmt::Debug for Dispatch<'_, S, D> {
+impl<S, D> std::fmt::Debug for RequestBuilder<'_, S, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dispatch")
             .field("operation", &self.operation)
@@ -252,25 +296,25 @@ impl<S, D> std::fmt::Debug for Dispatch<'_, S, D> {
 /// A response that names no command answers the request's operation. Where that makes a difference
 /// (LOCKED on unlock, 0x88 on get-collection-id, DCP), it decides, whatever the error says (decision
 /// C5); otherwise the error does, which may know more than its response.
-fn judge<E: RetryableError>(error: &E, context: &Context) -> Option<Failure> {
+fn classify<E: RetryableError>(error: &E, context: &RequestContext) -> Option<Failure> {
     let Some(response) = error.response() else {
         context.set_last_response(None);
         return error.failure();
     };
-    let answer = response.clone().answering(context.operation().name());
-    let judged = answer.judge();
+    let answer = response.clone().for_operation(context.operation().name());
+    let outcome = answer.classify();
     context.set_last_response(Some(answer));
-    match judged {
-        _ if judged == response.judge() => error.failure(),
-        Judged::Retry(reason) => Some(reason::failure(reason)),
-        Judged::Ok | Judged::Failed => None,
+    match outcome {
+        _ if outcome == response.classify() => error.failure(),
+        ResponseOutcome::Retry(reason) => Some(reason::failure(reason)),
+        ResponseOutcome::Ok | ResponseOutcome::Failed => None,
     }
 }
 
 /// What the call borrows.
 struct Prepared {
     policy: Policy,
-    context: Arc<Context>,
+    context: Arc<RequestContext>,
     record: Record,
 }
 
@@ -286,7 +330,7 @@ impl<D: Any + Send + Sync> Extra<'_, D> {
     fn give<'p, G, O, K, C>(
         self,
         call: Retry<'p, G, O, K, C>,
-        context: &Arc<Context>,
+        context: &Arc<RequestContext>,
         record: &'p mut Record,
     ) -> Retry<'p, G, O, K, C>
     where
@@ -307,16 +351,16 @@ impl<D: Any + Send + Sync> Extra<'_, D> {
 
 /// What the orchestrator keeps of the notes of a call.
 struct Record {
-    context: Arc<Context>,
+    context: Arc<RequestContext>,
     hook: Option<Arc<LogHook>>,
-    log: Log,
+    log: RetryLogger,
     seen: Seen,
 }
 
 impl Record {
-    fn new(context: Arc<Context>, hook: Option<Arc<LogHook>>) -> Self {
+    fn new(context: Arc<RequestContext>, hook: Option<Arc<LogHook>>) -> Self {
         let seen = Seen { reasons: Vec::new(), last: None, may_have_run: false };
-        Record { context, hook, log: Log::new(), seen }
+        Record { context, hook, log: RetryLogger::new(), seen }
     }
 
     fn seen(self) -> Seen {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use redial_core::{Directive, Reason};
 
-use crate::error_map::{ErrorMap, MapEntry};
+use crate::error_map::{ErrorMap, ErrorMapEntry};
 use crate::reason;
 
 /// Statuses of the KV protocol that decide something here.
@@ -52,10 +52,10 @@ pub enum Response {
         /// The status in the header.
         status: u16,
         /// The command that was sent, in lower case: `get`, `unlock`, `dcp_open`; empty: that of the
-        /// request's operation ([`Response::answering`]).
+        /// request's operation ([`Response::for_operation`]).
         command: Cow<'static, str>,
         /// What the server's error map says about the status.
-        error_map: Option<Arc<MapEntry>>,
+        error_map: Option<Arc<ErrorMapEntry>>,
     },
     /// The query service.
     Query {
@@ -85,7 +85,7 @@ pub enum Response {
 
 /// How a response is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum ResponseOutcome {
     /// It is what was asked for.
     Ok,
     /// It is final, and never reaches the orchestrator.
@@ -94,14 +94,14 @@ pub enum Judged {
     Retry(Reason),
 }
 
-impl Judged {
+impl ResponseOutcome {
     /// The same as a directive of the decision core.
     #[must_use]
     pub fn directive(self) -> Directive {
         match self {
-            Judged::Ok => Directive::Succeed,
-            Judged::Failed => Directive::Fail,
-            Judged::Retry(reason) => Directive::Retry(reason::failure(reason)),
+            ResponseOutcome::Ok => Directive::Succeed,
+            ResponseOutcome::Failed => Directive::Fail,
+            ResponseOutcome::Retry(reason) => Directive::Retry(reason::failure(reason)),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Response {
 
     /// The same response of the KV service, to this command; others are left as they are.
     #[must_use]
-    pub fn to(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn to_command(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         if let Response::Kv { command, .. } = &mut self {
             *command = name.into();
         }
@@ -151,17 +151,17 @@ impl Response {
     /// [`Orchestrator`](crate::Orchestrator) does this by itself.
     ///
     /// ```
-    /// use redial_couchbase::{Judged, Response, operation, reason};
+    /// use redial_couchbase::{ResponseOutcome, Response, operation, reason};
     ///
     /// let locked = Response::kv(0x09);
-    /// let get = locked.clone().answering(operation::KV_GET_AND_LOCK.name());
-    /// assert_eq!(get.judge(), Judged::Retry(reason::KV_LOCKED));
-    /// let unlock = locked.answering(operation::KV_UNLOCK.name());
-    /// assert_eq!(unlock.judge(), Judged::Failed);
+    /// let get = locked.clone().for_operation(operation::KV_GET_AND_LOCK.name());
+    /// assert_eq!(get.classify(), ResponseOutcome::Retry(reason::KV_LOCKED));
+    /// let unlock = locked.for_operation(operation::KV_UNLOCK.name());
+    /// assert_eq!(unlock.classify(), ResponseOutcome::Failed);
     /// assert!(unlock.is_cas_mismatch());
     /// ```
     #[must_use]
-    pub fn answering(mut self, operation: &str) -> Self {
+    pub fn for_operation(mut self, operation: &str) -> Self {
         if let Response::Kv { command, .. } = &mut self
             && command.is_empty()
             && let Some(name) = operation.strip_prefix("kv.")
@@ -181,7 +181,7 @@ impl Response {
     /// The same response of the KV service, with what the error map says about it; others are left
     /// as they are.
     #[must_use]
-    pub fn mapped(mut self, entry: impl Into<Arc<MapEntry>>) -> Self {
+    pub fn with_error_map_entry(mut self, entry: impl Into<Arc<ErrorMapEntry>>) -> Self {
         if let Response::Kv { error_map, .. } = &mut self {
             *error_map = Some(entry.into());
         }
@@ -190,46 +190,46 @@ impl Response {
 
     /// The same response of the KV service, looked up in the server's error map.
     #[must_use]
-    pub fn looked_up(self, map: &ErrorMap) -> Self {
+    pub fn with_error_map(self, map: &ErrorMap) -> Self {
         let entry = match &self {
             Response::Kv { status, .. } => map.entry(*status).cloned(),
             _ => None,
         };
         match entry {
-            Some(entry) => self.mapped(entry),
+            Some(entry) => self.with_error_map_entry(entry),
             None => self,
         }
     }
 
     /// What it means for the request.
     #[must_use]
-    pub fn judge(&self) -> Judged {
+    pub fn classify(&self) -> ResponseOutcome {
         match self {
             Response::Kv { status, command, error_map } => {
-                judge_kv(*status, command, error_map.as_deref())
+                classify_kv(*status, command, error_map.as_deref())
             }
-            Response::Query { code, text } => judge_query(*code, text),
-            Response::Analytics { code } => judge_analytics(*code),
-            Response::Search { http } => judge_search(*http),
-            Response::Views { http, text } => judge_views(*http, text),
+            Response::Query { code, text } => classify_query(*code, text),
+            Response::Analytics { code } => classify_analytics(*code),
+            Response::Search { http } => classify_search(*http),
+            Response::Views { http, text } => classify_views(*http, text),
         }
     }
 
     /// The reason for which the orchestrator is asked, if it is.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
-        match self.judge() {
-            Judged::Retry(reason) => Some(reason),
-            Judged::Ok | Judged::Failed => None,
+        match self.classify() {
+            ResponseOutcome::Retry(reason) => Some(reason),
+            ResponseOutcome::Ok | ResponseOutcome::Failed => None,
         }
     }
 }
 
-fn judge_kv(status: u16, command: &str, error_map: Option<&MapEntry>) -> Judged {
+fn classify_kv(status: u16, command: &str, error_map: Option<&ErrorMapEntry>) -> ResponseOutcome {
     let reason = match (status, command) {
-        (status::SUCCESS, _) => return Judged::Ok,
+        (status::SUCCESS, _) => return ResponseOutcome::Ok,
         // The list does not hold for DCP, neither its statuses nor the error map.
-        (_, command) if command.starts_with("dcp_") => return Judged::Failed,
+        (_, command) if command.starts_with("dcp_") => return ResponseOutcome::Failed,
         // What a connection meets while it is set up, for the requests that wait for it (C1).
         (status::AUTH_ERROR, "sasl_auth" | "sasl_step") => reason::AUTHENTICATION_ERROR,
         (status::NO_ACCESS, "select_bucket") => reason::BUCKET_ACCESS_ERROR,
@@ -237,23 +237,23 @@ fn judge_kv(status: u16, command: &str, error_map: Option<&MapEntry>) -> Judged 
 
         (status::NOT_MY_VBUCKET, _) => reason::KV_NOT_MY_VBUCKET,
         // It says there that the collection does not exist.
-        (status::COLLECTION_OUTDATED, "get_collection_id") => return Judged::Failed,
+        (status::COLLECTION_OUTDATED, "get_collection_id") => return ResponseOutcome::Failed,
         (status::COLLECTION_OUTDATED, _) => reason::KV_COLLECTION_OUTDATED,
         // It is a CAS mismatch there, which the user has to see.
-        (status::LOCKED, "unlock") => return Judged::Failed,
+        (status::LOCKED, "unlock") => return ResponseOutcome::Failed,
         (status::LOCKED, _) => reason::KV_LOCKED,
         (status::TEMPORARY_FAILURE | status::BUSY, _) => reason::KV_TEMPORARY_FAILURE,
         (status::SYNC_WRITE_IN_PROGRESS, _) => reason::KV_SYNC_WRITE_IN_PROGRESS,
         (status::SYNC_WRITE_RE_COMMIT_IN_PROGRESS, _) => {
             reason::KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS
         }
-        _ if is_known(status) => return Judged::Failed,
-        _ if error_map.is_some_and(MapEntry::indicates_retry) => {
+        _ if is_known(status) => return ResponseOutcome::Failed,
+        _ if error_map.is_some_and(ErrorMapEntry::indicates_retry) => {
             reason::KV_ERROR_MAP_RETRY_INDICATED
         }
-        _ => return Judged::Failed,
+        _ => return ResponseOutcome::Failed,
     };
-    Judged::Retry(reason)
+    ResponseOutcome::Retry(reason)
 }
 
 /// Whether this KV status is known, so that the error map is not asked about it.
@@ -262,50 +262,50 @@ pub fn is_known(status: u16) -> bool {
     KNOWN_STATUSES.iter().any(|range| range.contains(&status))
 }
 
-fn judge_query(code: u32, text: &str) -> Judged {
+fn classify_query(code: u32, text: &str) -> ResponseOutcome {
     match code {
-        0 => Judged::Ok,
-        4040 | 4050 | 4070 => Judged::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE),
+        0 => ResponseOutcome::Ok,
+        4040 | 4050 | 4070 => ResponseOutcome::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE),
         5000 if text.contains("queryport.indexNotFound") => {
-            Judged::Retry(reason::QUERY_INDEX_NOT_FOUND)
+            ResponseOutcome::Retry(reason::QUERY_INDEX_NOT_FOUND)
         }
-        _ => Judged::Failed,
+        _ => ResponseOutcome::Failed,
     }
 }
 
-const fn judge_analytics(code: u32) -> Judged {
+const fn classify_analytics(code: u32) -> ResponseOutcome {
     match code {
-        0 => Judged::Ok,
-        23000 | 23003 | 23007 => Judged::Retry(reason::ANALYTICS_TEMPORARY_FAILURE),
-        _ => Judged::Failed,
+        0 => ResponseOutcome::Ok,
+        23000 | 23003 | 23007 => ResponseOutcome::Retry(reason::ANALYTICS_TEMPORARY_FAILURE),
+        _ => ResponseOutcome::Failed,
     }
 }
 
-const fn judge_search(http: u16) -> Judged {
+const fn classify_search(http: u16) -> ResponseOutcome {
     match http {
-        200..=299 => Judged::Ok,
-        429 => Judged::Retry(reason::SEARCH_TOO_MANY_REQUESTS),
-        _ => Judged::Failed,
+        200..=299 => ResponseOutcome::Ok,
+        429 => ResponseOutcome::Retry(reason::SEARCH_TOO_MANY_REQUESTS),
+        _ => ResponseOutcome::Failed,
     }
 }
 
-fn judge_views(http: u16, text: &str) -> Judged {
+fn classify_views(http: u16, text: &str) -> ResponseOutcome {
     let final_500 = || {
         text.contains("error")
             && (text.contains("{not_found, missing_named_view}") || text.contains("\"badarg\""))
     };
     match http {
-        200..=299 => Judged::Ok,
+        200..=299 => ResponseOutcome::Ok,
         // The document lists 302 a second time among the temporary ones; the specific line counts.
-        302 => Judged::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
+        302 => ResponseOutcome::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
         300 | 301 | 303 | 307 | 401 | 408 | 409 | 412 | 416 | 417 | 501..=504 => {
-            Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE)
+            ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE)
         }
         404 if text.contains("\"reason\":\"missing\"") => {
-            Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE)
+            ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE)
         }
-        500 if !final_500() => Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE),
-        _ => Judged::Failed,
+        500 if !final_500() => ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE),
+        _ => ResponseOutcome::Failed,
     }
 }
 

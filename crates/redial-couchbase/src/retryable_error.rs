@@ -6,7 +6,7 @@ use redial_core::{Failure, Reason};
 
 use crate::reason;
 use crate::response::Response;
-use crate::terminal::Terminal;
+use crate::terminal::TerminalReason;
 
 /// An error of an attempt that the orchestrator can judge. Implement it for your client's error.
 ///
@@ -36,7 +36,7 @@ pub trait RetryableError {
     fn failure(&self) -> Option<Failure>;
 
     /// The response that it came with, for strategies to read
-    /// ([`Context::last_response`](crate::Context::last_response)). A response of the KV service that
+    /// ([`RequestContext::last_response`](crate::Context::last_response)). A response of the KV service that
     /// names no command is the answer to the request's operation, and what is never retried for that
     /// operation is final, whatever [`failure`](Setback::failure) says (decision C5).
     fn response(&self) -> Option<&Response> {
@@ -58,65 +58,65 @@ impl RetryableError for Response {
 /// clients that have no error of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum AttemptError {
     /// The server's response.
     Response(Response),
     /// What the client found.
     Reason(Reason),
     /// What cannot be sent now.
-    Terminal(Terminal),
+    Terminal(TerminalReason),
 }
 
-impl RetryableError for Cause {
+impl RetryableError for AttemptError {
     fn failure(&self) -> Option<Failure> {
         match self {
-            Cause::Response(response) => response.failure(),
-            Cause::Reason(reason) => Some(reason::failure(*reason)),
-            Cause::Terminal(terminal) => terminal.failure(),
+            AttemptError::Response(response) => response.failure(),
+            AttemptError::Reason(reason) => Some(reason::failure(*reason)),
+            AttemptError::Terminal(terminal) => terminal.failure(),
         }
     }
 
     fn response(&self) -> Option<&Response> {
         match self {
-            Cause::Response(response) => Some(response),
-            Cause::Reason(_) | Cause::Terminal(_) => None,
+            AttemptError::Response(response) => Some(response),
+            AttemptError::Reason(_) | AttemptError::Terminal(_) => None,
         }
     }
 }
 
-impl From<Response> for Cause {
+impl From<Response> for AttemptError {
     fn from(response: Response) -> Self {
-        Cause::Response(response)
+        AttemptError::Response(response)
     }
 }
 
-impl From<Terminal> for Cause {
-    fn from(terminal: Terminal) -> Self {
-        Cause::Terminal(terminal)
+impl From<TerminalReason> for AttemptError {
+    fn from(terminal: TerminalReason) -> Self {
+        AttemptError::Terminal(terminal)
     }
 }
 
-impl From<Reason> for Cause {
+impl From<Reason> for AttemptError {
     fn from(reason: Reason) -> Self {
-        Cause::Reason(reason)
+        AttemptError::Reason(reason)
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for AttemptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Response(response) => response.fmt(f),
-            Cause::Reason(reason) => reason.fmt(f),
-            Cause::Terminal(terminal) => terminal.fmt(f),
+            AttemptError::Response(response) => response.fmt(f),
+            AttemptError::Reason(reason) => reason.fmt(f),
+            AttemptError::Terminal(terminal) => terminal.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Cause {
+impl std::error::Error for AttemptError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Cause::Terminal(terminal) => std::error::Error::source(terminal),
-            Cause::Response(_) | Cause::Reason(_) => None,
+            AttemptError::Terminal(terminal) => std::error::Error::source(terminal),
+            AttemptError::Response(_) | AttemptError::Reason(_) => None,
         }
     }
 }

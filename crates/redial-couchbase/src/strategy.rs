@@ -28,7 +28,7 @@ pub(crate) const BEST_EFFORT: Backoff =
 ///
 /// None of them has jitter, as the document has it.
 #[derive(Clone)]
-pub struct Delays(Series);
+pub struct BackoffCalculator(Series);
 
 #[derive(Clone)]
 enum Series {
@@ -37,25 +37,25 @@ enum Series {
     Function(Arc<dyn Fn(&Request<'_>) -> Duration + Send + Sync>),
 }
 
-impl Delays {
+impl BackoffCalculator {
     /// 1 ms, doubled up to 500 ms: the default.
-    pub const BEST_EFFORT: Delays = Delays(Series::Backoff(BEST_EFFORT));
+    pub const BEST_EFFORT: BackoffCalculator = BackoffCalculator(Series::Backoff(BEST_EFFORT));
 
     /// 1, 10, 50, 100, 500 ms, then 1 s: the controlled backoff of reasons that are always retried.
-    pub const CONTROLLED: Delays = Delays(Series::Backoff(CONTROLLED));
+    pub const CONTROLLED: BackoffCalculator = BackoffCalculator(Series::Backoff(CONTROLLED));
 
     /// The delays of this series.
     ///
     /// # Errors
-    /// The series makes no sense. [`Backoff::Own`] is nobody's here: use [`Delays::table`] or
-    /// [`Delays::function`].
-    pub fn series(backoff: Backoff) -> Result<Self, PolicyError> {
+    /// The series makes no sense. [`Backoff::Own`] is nobody's here: use [`BackoffCalculator::from_table`] or
+    /// [`BackoffCalculator::from_fn`].
+    pub fn from_backoff(backoff: Backoff) -> Result<Self, PolicyError> {
         if backoff == Backoff::Own {
             return Err(PolicyError::EmptyTable);
         }
         match (Rules { backoff, ..Rules::DEFAULT }).problem() {
             Some(problem) => Err(problem),
-            None => Ok(Delays(Series::Backoff(backoff))),
+            None => Ok(BackoffCalculator(Series::Backoff(backoff))),
         }
     }
 
@@ -63,17 +63,17 @@ impl Delays {
     ///
     /// # Errors
     /// The list is empty.
-    pub fn table(table: impl Into<Arc<[Duration]>>) -> Result<Self, PolicyError> {
+    pub fn from_table(table: impl Into<Arc<[Duration]>>) -> Result<Self, PolicyError> {
         let table: Arc<[Duration]> = table.into();
         if table.is_empty() {
             return Err(PolicyError::EmptyTable);
         }
-        Ok(Delays(Series::Table(table)))
+        Ok(BackoffCalculator(Series::Table(table)))
     }
 
     /// What this function says.
-    pub fn function(function: impl Fn(&Request<'_>) -> Duration + Send + Sync + 'static) -> Self {
-        Delays(Series::Function(Arc::new(function)))
+    pub fn from_fn(function: impl Fn(&Request<'_>) -> Duration + Send + Sync + 'static) -> Self {
+        BackoffCalculator(Series::Function(Arc::new(function)))
     }
 
     /// The delay before the next retry of this request.
@@ -92,13 +92,13 @@ impl Delays {
     }
 }
 
-impl Default for Delays {
+impl Default for BackoffCalculator {
     fn default() -> Self {
-        Delays::BEST_EFFORT
+        BackoffCalculator::BEST_EFFORT
     }
 }
 
-impl fmt::Debug for Delays {
+impl fmt::Debug for BackoffCalculator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Series::Backoff(backoff) => backoff.fmt(f),
@@ -114,29 +114,29 @@ impl fmt::Debug for Delays {
 ///
 /// ```
 /// use redial::{ms, rules::Backoff};
-/// use redial_couchbase::{BestEffort, Delays};
+/// use redial_couchbase::{BestEffort, BackoffCalculator};
 ///
 /// let usual = BestEffort::new();
-/// let controlled = BestEffort::with(Delays::CONTROLLED);
-/// let constant = BestEffort::with(Delays::series(Backoff::Constant(ms(20)))?);
-/// let own = BestEffort::with(Delays::function(|request| ms(5) * (request.retry_attempts() + 1)));
+/// let controlled = BestEffort::with(BackoffCalculator::CONTROLLED);
+/// let constant = BestEffort::with(BackoffCalculator::from_backoff(Backoff::Constant(ms(20)))?);
+/// let own = BestEffort::with(BackoffCalculator::from_fn(|request| ms(5) * (request.retry_attempts() + 1)));
 /// # Ok::<(), redial::PolicyError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct BestEffort {
-    delays: Delays,
+    delays: BackoffCalculator,
 }
 
 impl BestEffort {
     /// With its usual delays.
     #[must_use]
     pub const fn new() -> Self {
-        BestEffort { delays: Delays::BEST_EFFORT }
+        BestEffort { delays: BackoffCalculator::BEST_EFFORT }
     }
 
     /// With other delays.
     #[must_use]
-    pub const fn with(delays: Delays) -> Self {
+    pub const fn with(delays: BackoffCalculator) -> Self {
         BestEffort { delays }
     }
 }
@@ -177,7 +177,7 @@ impl FastFailOnTerminalError {
 
     /// With other delays for what is not terminal.
     #[must_use]
-    pub const fn with(delays: Delays) -> Self {
+    pub const fn with(delays: BackoffCalculator) -> Self {
         FastFailOnTerminalError { otherwise: BestEffort::with(delays) }
     }
 }
@@ -300,7 +300,7 @@ impl StrategyName {
 
     /// The strategy, with these delays where it has any.
     #[must_use]
-    pub fn strategy(self, delays: Delays) -> impl Strategy + Clone + fmt::Debug + use<> {
+    pub fn strategy(self, delays: BackoffCalculator) -> impl Strategy + Clone + fmt::Debug + use<> {
         match self {
             StrategyName::BestEffort => Named::BestEffort(BestEffort::with(delays)),
             StrategyName::FailFast => Named::FailFast(FailFast),

@@ -24,7 +24,7 @@ use arc_swap::ArcSwap;
 use redial_core::{Failure, Reason};
 
 use crate::reason;
-use crate::response::{Judged, Response, status};
+use crate::response::{Response, ResponseOutcome, status};
 use crate::retryable_error::RetryableError;
 
 /// What is known of connections, buckets and collections. Clones share it.
@@ -32,17 +32,17 @@ use crate::retryable_error::RetryableError;
 /// A client reports what its connections meet, and asks before it sends a request.
 ///
 /// ```
-/// use redial_couchbase::{CollectionMap, Target, TerminalState, reason};
+/// use redial_couchbase::{CollectionMap, RequestTarget, TerminalState, reason};
 ///
 /// let state = TerminalState::new();
 /// let connection = state.connect();
 /// connection.sasl_answered(0x20);
-/// assert_eq!(state.reason_for(Target::Http), Some(reason::AUTHENTICATION_ERROR));
+/// assert_eq!(state.reason_for(RequestTarget::Http), Some(reason::AUTHENTICATION_ERROR));
 /// connection.sasl_answered(0x00);
-/// assert_eq!(state.reason_for(Target::Http), None);
+/// assert_eq!(state.reason_for(RequestTarget::Http), None);
 ///
 /// state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["hotel"]));
-/// let target = Target::collection("travel", "inventory", "airport");
+/// let target = RequestTarget::collection("travel", "inventory", "airport");
 /// assert_eq!(state.reason_for(target), Some(reason::COLLECTION_NOT_FOUND));
 /// ```
 #[derive(Clone, Default)]
@@ -76,7 +76,7 @@ struct Bucket {
 
 /// What a request is about to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
+pub enum RequestTarget<'a> {
     /// A service over HTTP, which has errors of its own for everything but the connection.
     Http,
     /// The KV service.
@@ -88,17 +88,17 @@ pub enum Target<'a> {
     },
 }
 
-impl<'a> Target<'a> {
+impl<'a> RequestTarget<'a> {
     /// A KV request that needs this bucket.
     #[must_use]
     pub const fn bucket(bucket: &'a str) -> Self {
-        Target::Kv { bucket: Some(bucket), collection: None }
+        RequestTarget::Kv { bucket: Some(bucket), collection: None }
     }
 
     /// A KV request that needs this collection.
     #[must_use]
     pub const fn collection(bucket: &'a str, scope: &'a str, collection: &'a str) -> Self {
-        Target::Kv { bucket: Some(bucket), collection: Some((scope, collection)) }
+        RequestTarget::Kv { bucket: Some(bucket), collection: Some((scope, collection)) }
     }
 }
 
@@ -161,7 +161,7 @@ impl TerminalState {
     /// error and success clears it; anything else changes nothing.
     ///
     /// Returns what that means for a request that waits for the bucket.
-    pub fn bucket_selected(&self, bucket: &str, status: u16) -> Judged {
+    pub fn bucket_selected(&self, bucket: &str, status: u16) -> ResponseOutcome {
         let refused = match status {
             status::NO_ACCESS => Some(true),
             status::SUCCESS => Some(false),
@@ -172,7 +172,7 @@ impl TerminalState {
         {
             self.shared.change(|facts| facts.bucket_mut(bucket).refused = refused);
         }
-        Response::kv(status).to("select_bucket").judge()
+        Response::kv(status).to_command("select_bucket").classify()
     }
 
     /// The bucket's collection map was fetched. One that could not be fetched is not reported: the
@@ -193,28 +193,28 @@ impl TerminalState {
     /// A client asks where it cannot send the request (no connection, no bucket, no collection
     /// number), and uses the answer in place of its own reason.
     #[must_use]
-    pub fn reason_for(&self, target: Target<'_>) -> Option<Reason> {
-        self.terminal_for(target).map(|terminal| terminal.reason)
+    pub fn reason_for(&self, target: RequestTarget<'_>) -> Option<Reason> {
+        self.terminal_reason_for(target).map(|terminal| terminal.reason)
     }
 
     /// The same with what raised it.
     #[must_use]
-    pub fn terminal_for(&self, target: Target<'_>) -> Option<Terminal> {
+    pub fn terminal_reason_for(&self, target: RequestTarget<'_>) -> Option<TerminalReason> {
         let facts = self.shared.facts.load();
         let connections = facts.connections.values();
         if connections.clone().any(|connection| connection.refused) {
-            return Some(Terminal::new(reason::AUTHENTICATION_ERROR));
+            return Some(TerminalReason::new(reason::AUTHENTICATION_ERROR));
         }
         if let Some(cause) = connections.clone().find_map(|connection| connection.tls.clone()) {
-            return Some(Terminal { reason: reason::TLS_ERROR, cause: Some(cause) });
+            return Some(TerminalReason { reason: reason::TLS_ERROR, cause: Some(cause) });
         }
-        let Target::Kv { bucket: Some(bucket), collection } = target else { return None };
+        let RequestTarget::Kv { bucket: Some(bucket), collection } = target else { return None };
         let bucket = facts.bucket(bucket)?;
         if bucket.refused {
-            return Some(Terminal::new(reason::BUCKET_ACCESS_ERROR));
+            return Some(TerminalReason::new(reason::BUCKET_ACCESS_ERROR));
         }
         let ((scope, collection), map) = (collection?, bucket.map.as_ref()?);
-        map.missing(scope, collection).map(Terminal::new)
+        map.missing(scope, collection).map(TerminalReason::new)
     }
 }
 
@@ -309,14 +309,14 @@ impl fmt::Debug for TopologyConnection {
 ///
 /// Two are equal if their reasons are.
 #[derive(Clone, Debug)]
-pub struct Terminal {
+pub struct TerminalReason {
     reason: Reason,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-impl Terminal {
+impl TerminalReason {
     const fn new(reason: Reason) -> Self {
-        Terminal { reason, cause: None }
+        TerminalReason { reason, cause: None }
     }
 
     /// The reason.
@@ -326,27 +326,27 @@ impl Terminal {
     }
 }
 
-impl PartialEq for Terminal {
+impl PartialEq for TerminalReason {
     fn eq(&self, other: &Self) -> bool {
         self.reason == other.reason
     }
 }
 
-impl Eq for Terminal {}
+impl Eq for TerminalReason {}
 
-impl RetryableError for Terminal {
+impl RetryableError for TerminalReason {
     fn failure(&self) -> Option<Failure> {
         Some(reason::failure(self.reason))
     }
 }
 
-impl fmt::Display for Terminal {
+impl fmt::Display for TerminalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.reason.fmt(f)
     }
 }
 
-impl Error for Terminal {
+impl Error for TerminalReason {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }

@@ -1,13 +1,13 @@
 //! The lines of the log as events for `tracing`, under the target `redial::couchbase`.
 
-use crate::context::Context;
-use crate::log::{LogEvent, LogLine};
+use crate::context::RequestContext;
+use crate::log::{RetryLogEvent, RetryLogLine};
 
 /// Hands a line to whoever listens: a retry at the level debug, what is not retried at info.
-pub(crate) fn event(context: &Context, line: &LogLine) {
+pub(crate) fn event(context: &RequestContext, line: &RetryLogLine) {
     let (request, reason, attempt) = (context, line.reason.name(), line.attempt);
     match line.event {
-        LogEvent::Retry { after } => tracing::debug!(
+        RetryLogEvent::Retry { after } => tracing::debug!(
             target: "redial::couchbase",
             %request,
             reason,
@@ -15,7 +15,7 @@ pub(crate) fn event(context: &Context, line: &LogLine) {
             delay = ?after,
             "{line}"
         ),
-        LogEvent::NotRetried { stop_reason } => tracing::info!(
+        RetryLogEvent::NotRetried { stop_reason } => tracing::info!(
             target: "redial::couchbase",
             %request,
             reason,

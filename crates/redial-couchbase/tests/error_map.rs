@@ -3,8 +3,8 @@
 
 use redial::ms;
 use redial_couchbase::{
-    ERROR_MAP_BYTES_MAX, ErrorMap, ErrorMapError, Growth, Judged, MapEntry, Response, RetrySpec,
-    reason,
+    ERROR_MAP_BYTES_MAX, ErrorMap, ErrorMapEntry, ErrorMapError, Response, ResponseOutcome,
+    RetrySpec, RetrySpecStrategy, reason,
 };
 
 const FIRST: &str = r#"{ "version": 1, "revision": 4, "errors": {
@@ -34,22 +34,22 @@ fn a_map_of_version_1_is_read_with_its_intervals() {
     assert_eq!((entry.name(), entry.description()), ("DUMMY_RETRY_CONSTANT", "constant"));
     assert_eq!(entry.attributes(), ["auto-retry", "temp"]);
     let spec = entry.retry().expect("intervals");
-    let mut expected = RetrySpec::new(Growth::Constant, ms(10));
+    let mut expected = RetrySpec::new(RetrySpecStrategy::Constant, ms(10));
     expected.after = ms(50);
     expected.duration_max = Some(ms(500));
     assert_eq!(*spec, expected);
     // Keys are hexadecimal in any case; a longest duration of 0 leaves it to the client.
     let spec = map.entry(0x7ff2).and_then(|entry| entry.retry().copied()).expect("intervals");
-    assert_eq!((spec.growth, spec.duration_max), (Growth::Exponential, None));
+    assert_eq!((spec.strategy, spec.duration_max), (RetrySpecStrategy::Exponential, None));
 }
 
 #[test]
 fn a_map_of_version_2_may_say_what_we_do_not_know() {
     let map = ErrorMap::from_json(SECOND).expect("a map");
     assert_eq!((map.version(), map.revision()), (2, 9));
-    let judged = |status| Response::kv(status).looked_up(&map).judge();
-    assert_eq!(judged(0x32), Judged::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED));
-    assert_eq!(judged(0x1234), Judged::Failed);
+    let outcome = |status| Response::kv(status).with_error_map(&map).classify();
+    assert_eq!(outcome(0x32), ResponseOutcome::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED));
+    assert_eq!(outcome(0x1234), ResponseOutcome::Failed);
     let entry = map.entry(0x1234).expect("an entry");
     assert_eq!((entry.attributes(), entry.retry()), (&["something-new".to_owned()][..], None));
 }
@@ -64,7 +64,7 @@ fn the_intervals_of_a_map_follow_their_growth_and_never_overflow() {
     assert_eq!(delays(0x7ff0), [50, 10, 10, 10, 10]);
     assert_eq!(delays(0x7ff1), [500, 100, 200, 250, 250]);
     assert_eq!(delays(0x7ff2), [10, 2, 4, 8, 500]);
-    let unbounded = RetrySpec::new(Growth::Exponential, std::time::Duration::MAX);
+    let unbounded = RetrySpec::new(RetrySpecStrategy::Exponential, std::time::Duration::MAX);
     assert!(unbounded.delay(u32::MAX) > ms(1));
 }
 
@@ -110,7 +110,7 @@ fn a_map_may_be_as_long_as_its_limit_and_no_longer() {
 
 #[test]
 fn a_map_can_be_made_by_hand() {
-    let map = ErrorMap::new().with(0x42, MapEntry::of(["retry-now"]));
+    let map = ErrorMap::new().with(0x42, ErrorMapEntry::of(["retry-now"]));
     assert_eq!(map.entry(0x42).map(|entry| entry.indicates_retry()), Some(true));
     assert_eq!(map.entry(0x43), None);
 }

@@ -14,12 +14,13 @@ use redial::{
     strategy::{Decision, Request},
 };
 use redial_couchbase::{
-    BestEffort, FailFast, Log, LogEvent, LogLine, Orchestrator, log_lines, operation, reason,
+    BestEffort, FailFast, Orchestrator, RetryLogEvent, RetryLogLine, RetryLogger, operation,
+    reason, retry_log_lines,
 };
 
 #[tokio::test(start_paused = true)]
 async fn each_line_has_its_request_attempt_delay_and_reason() {
-    type Kept = Vec<(String, String, u32, LogEvent)>;
+    type Kept = Vec<(String, String, u32, RetryLogEvent)>;
     let lines: Arc<Mutex<Kept>> = Arc::default();
     let kept = lines.clone();
     let orchestrator = Orchestrator::with(BestEffort::new()).on_log(move |context, line| {
@@ -37,12 +38,12 @@ async fn each_line_has_its_request_attempt_delay_and_reason() {
         ("kv.upsert airline_10".to_owned(), text.to_owned(), attempt, event)
     };
     let expected = [
-        line("retry KV_LOCKED", 1, LogEvent::Retry { after: ms(1) }),
-        line("retry KV_NOT_MY_VBUCKET", 2, LogEvent::Retry { after: ms(10) }),
+        line("retry KV_LOCKED", 1, RetryLogEvent::Retry { after: ms(1) }),
+        line("retry KV_NOT_MY_VBUCKET", 2, RetryLogEvent::Retry { after: ms(10) }),
         line(
             "not-retried SOCKET_CLOSED_WHILE_IN_FLIGHT",
             3,
-            LogEvent::NotRetried { stop_reason: StopReason::NotIdempotent },
+            RetryLogEvent::NotRetried { stop_reason: StopReason::NotIdempotent },
         ),
     ];
     assert_eq!(*lines.lock().expect("no panic"), expected);
@@ -58,14 +59,14 @@ async fn a_diary_tells_the_same_lines_as_the_hook() {
         vec![status(0x09), Meets::Nothing],
     ];
     for script in scripts {
-        let heard: Arc<Mutex<Vec<LogLine>>> = Arc::default();
+        let heard: Arc<Mutex<Vec<RetryLogLine>>> = Arc::default();
         let kept = heard.clone();
         let orchestrator =
             Orchestrator::new().on_log(move |_, line| kept.lock().expect("no panic").push(*line));
         let (server, mut call_log) = (Server::new(script), CallLog::new());
         let request = orchestrator.request(operation::KV_GET, s(2)).call_log(&mut call_log);
         let _ = request.run(|attempt| server.answer(attempt)).await;
-        assert_eq!(log_lines(call_log.events()), *heard.lock().expect("no panic"));
+        assert_eq!(retry_log_lines(call_log.events()), *heard.lock().expect("no panic"));
     }
 }
 
@@ -94,13 +95,13 @@ async fn declining_and_failing_strategies_are_logged_as_not_retried() {
         let (server, mut call_log) = (Server::new([status(0x09)]), CallLog::new());
         let request = orchestrator.request(operation::KV_GET, s(2)).call_log(&mut call_log);
         assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
-        let lines = log_lines(call_log.events());
+        let lines = retry_log_lines(call_log.events());
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].to_string(), "not-retried KV_LOCKED");
         assert_eq!((lines[0].attempt, lines[0].delay()), (1, None));
         assert_eq!(
             lines[0].event,
-            LogEvent::NotRetried { stop_reason: StopReason::StrategyDeclined }
+            RetryLogEvent::NotRetried { stop_reason: StopReason::StrategyDeclined }
         );
     }
 }
@@ -114,7 +115,7 @@ fn a_failure_without_a_reason_is_logged_as_unknown() {
         (5, Event::AttemptOutcome { attempt: 1, classification: Classification::from(failed) }),
         (5, Event::CallEnded { stop_reason: StopReason::StrategyDeclined, attempt: Some(1) }),
     ];
-    let lines = log_lines(&events);
+    let lines = retry_log_lines(&events);
     assert_eq!(lines.iter().map(ToString::to_string).collect::<Vec<_>>(), ["not-retried UNKNOWN"]);
 }
 
@@ -125,7 +126,7 @@ fn a_final_outcome_and_a_dropped_call_make_no_line() {
         (Directive::Fail, StopReason::NotRetryable),
         (Directive::Retry(Failure::server()), StopReason::Cancelled),
     ] {
-        let mut log = Log::new();
+        let mut log = RetryLogger::new();
         let classification = Classification::from(directive);
         assert_eq!(log.line(0, &Event::AttemptStarted { attempt: 1, number: 1 }), None);
         assert_eq!(log.line(0, &Event::AttemptOutcome { attempt: 1, classification }), None);

@@ -1,7 +1,7 @@
 //! Goal: exactly the operations of the document's list may run twice. Method: decision C16's two lists
 //! as data.
 
-use redial_couchbase::{Operation, operation};
+use redial_couchbase::{RequestOperation, operation};
 
 const IDEMPOTENT: [&str; 16] = [
     "kv.cluster_config",
@@ -49,10 +49,10 @@ const NOT_IDEMPOTENT: [&str; 21] = [
 #[test]
 fn exactly_the_listed_operations_are_idempotent() {
     for name in IDEMPOTENT {
-        assert!(Operation::parse(name).expect("a known name").is_idempotent(), "{name}");
+        assert!(RequestOperation::parse(name).expect("a known name").is_idempotent(), "{name}");
     }
     for name in NOT_IDEMPOTENT {
-        assert!(!Operation::parse(name).expect("a known name").is_idempotent(), "{name}");
+        assert!(!RequestOperation::parse(name).expect("a known name").is_idempotent(), "{name}");
     }
     assert_eq!(operation::ALL.len(), IDEMPOTENT.len() + NOT_IDEMPOTENT.len());
 }
@@ -68,7 +68,7 @@ fn an_unknown_operation_is_an_error_with_the_nearest_name() {
         ("", None),
     ];
     for (name, nearest) in cases {
-        let error = Operation::parse(name).expect_err("an unknown name");
+        let error = RequestOperation::parse(name).expect_err("an unknown name");
         assert_eq!(error.nearest(), nearest, "{name}");
         assert!(error.to_string().starts_with("unknown operation"), "{error}");
     }
@@ -76,6 +76,6 @@ fn an_unknown_operation_is_an_error_with_the_nearest_name() {
 
 #[test]
 fn an_operation_of_ones_own_is_not_idempotent_unless_declared() {
-    assert!(!Operation::new("kv.get_meta").is_idempotent());
-    assert!(Operation::declared_idempotent("kv.get_meta").is_idempotent());
+    assert!(!RequestOperation::new("kv.get_meta").is_idempotent());
+    assert!(RequestOperation::declared_idempotent("kv.get_meta").is_idempotent());
 }

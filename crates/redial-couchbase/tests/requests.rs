@@ -17,8 +17,9 @@ use redial::{
 };
 use redial_core::{CONTROLLED, Numbering};
 use redial_couchbase::{
-    Attempt, BestEffort, Cause, CollectionMap, Delays, Error, Operation, Orchestrator, Response,
-    Target, TerminalError, TerminalState, Timeout, operation, orchestrator, reason,
+    AttemptError, BackoffCalculator, BestEffort, CollectionMap, Error, Orchestrator,
+    RequestAttempt, RequestOperation, RequestTarget, Response, TerminalError, TerminalState,
+    TimeoutKind, operation, orchestrator, reason,
 };
 
 fn best_effort() -> Orchestrator {
@@ -27,7 +28,7 @@ fn best_effort() -> Orchestrator {
 
 fn every(delay: Duration) -> Orchestrator {
     Orchestrator::with(BestEffort::with(
-        Delays::series(Backoff::Constant(delay)).expect("a series"),
+        BackoffCalculator::from_backoff(Backoff::Constant(delay)).expect("a series"),
     ))
 }
 
@@ -127,11 +128,11 @@ async fn an_outcome_at_the_moment_of_the_timeout_counts_and_nothing_starts_then(
 async fn a_timeout_of_zero_still_makes_one_attempt() {
     let orchestrator = best_effort();
     let request = || orchestrator.request(operation::KV_UPSERT, Duration::ZERO);
-    let result: Result<(), Error<Cause>> = request().run(|_| async { Ok(()) }).await;
+    let result: Result<(), Error<AttemptError>> = request().run(|_| async { Ok(()) }).await;
     assert!(result.is_ok());
     let server = Server::new([Meets::Nothing]);
     let error = error(request().run(|attempt| server.answer(attempt)).await);
-    assert_eq!((error.timeout(), server.now()), (Some(Timeout::Ambiguous), 0));
+    assert_eq!((error.timeout(), server.now()), (Some(TimeoutKind::Ambiguous), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,13 +143,13 @@ async fn only_the_timeout_bounds_what_is_always_retried() {
     let error = error(request.run(|attempt| server.answer(attempt)).await);
     // Six within 661 ms, then one each second.
     assert_eq!((error.attempts(), server.now()), (6 + 59, 60_000));
-    assert_eq!(error.timeout(), Some(Timeout::Unambiguous));
+    assert_eq!(error.timeout(), Some(TimeoutKind::Unambiguous));
 }
 
-async fn timeout_of<F: Future<Output = Result<(), Cause>>>(
-    operation: Operation,
-    attempt: impl FnMut(Attempt) -> F,
-) -> Option<Timeout> {
+async fn timeout_of<F: Future<Output = Result<(), AttemptError>>>(
+    operation: RequestOperation,
+    attempt: impl FnMut(RequestAttempt) -> F,
+) -> Option<TimeoutKind> {
     let orchestrator = every_second();
     let error = error(orchestrator.request(operation, ms(1500)).run(attempt).await);
     error.timeout()
@@ -157,34 +158,34 @@ async fn timeout_of<F: Future<Output = Result<(), Cause>>>(
 #[tokio::test(start_paused = true)]
 async fn a_timeout_is_ambiguous_only_if_a_write_may_have_run() {
     let hangs = || async { std::future::pending().await };
-    let (ambiguous, unambiguous) = (Some(Timeout::Ambiguous), Some(Timeout::Unambiguous));
+    let (ambiguous, unambiguous) = (Some(TimeoutKind::Ambiguous), Some(TimeoutKind::Unambiguous));
     let write = operation::KV_UPSERT;
     assert_eq!(timeout_of(operation::KV_GET, |_| hangs()).await, unambiguous);
     assert_eq!(timeout_of(write, |_| hangs()).await, ambiguous);
     // Never dispatched, because the attempt says so, or because its reason does.
-    let queued = |attempt: Attempt| {
-        attempt.unsent();
+    let queued = |attempt: RequestAttempt| {
+        attempt.mark_unsent();
         hangs()
     };
     assert_eq!(timeout_of(write, queued).await, unambiguous);
-    let refused = |_| async { Err(Cause::from(reason::SOCKET_NOT_AVAILABLE)) };
+    let refused = |_| async { Err(AttemptError::from(reason::SOCKET_NOT_AVAILABLE)) };
     assert_eq!(timeout_of(write, refused).await, unambiguous);
-    let dispatched = |attempt: Attempt| {
-        attempt.unsent();
-        attempt.sent();
+    let dispatched = |attempt: RequestAttempt| {
+        attempt.mark_unsent();
+        attempt.mark_sent();
         hangs()
     };
     assert_eq!(timeout_of(write, dispatched).await, ambiguous);
     // The server said with confidence that nothing changed.
-    let locked = |_| async { Err(Cause::from(reason::KV_LOCKED)) };
+    let locked = |_| async { Err(AttemptError::from(reason::KV_LOCKED)) };
     assert_eq!(timeout_of(write, locked).await, unambiguous);
     // What the first attempt said does not hold for the second.
-    let then_hangs = |attempt: Attempt| async move {
+    let then_hangs = |attempt: RequestAttempt| async move {
         if attempt.number() > 1 {
             return std::future::pending().await;
         }
-        attempt.unsent();
-        Err(Cause::from(reason::SOCKET_NOT_AVAILABLE))
+        attempt.mark_unsent();
+        Err(AttemptError::from(reason::SOCKET_NOT_AVAILABLE))
     };
     assert_eq!(timeout_of(write, then_hangs).await, ambiguous);
 }
@@ -193,8 +194,8 @@ async fn a_timeout_is_ambiguous_only_if_a_write_may_have_run() {
 async fn an_error_has_everything_as_data_and_in_words() {
     let server = Server::new([
         after(1, Response::kv(0x07)),
-        after(1, Response::kv(0x86).to("get")),
-        after(1, Response::kv(0x09).to("get")),
+        after(1, Response::kv(0x86).to_command("get")),
+        after(1, Response::kv(0x09).to_command("get")),
         Meets::Nothing,
     ]);
     let orchestrator = best_effort();
@@ -206,7 +207,7 @@ async fn an_error_has_everything_as_data_and_in_words() {
     );
     let reasons = [reason::KV_NOT_MY_VBUCKET, reason::KV_TEMPORARY_FAILURE, reason::KV_LOCKED];
     assert_eq!((error.reasons(), error.reason()), (&reasons[..], Some(reason::KV_LOCKED)));
-    assert_eq!(error.response(), Some(&Response::kv(0x09).to("get")));
+    assert_eq!(error.response(), Some(&Response::kv(0x09).to_command("get")));
     assert_eq!(error.context().operation(), operation::KV_GET);
     assert_eq!(error.context().about(), "airline_10");
     assert!(error.is_timeout() && !error.is_ambiguous());
@@ -215,7 +216,7 @@ async fn an_error_has_everything_as_data_and_in_words() {
     assert_eq!(error.to_string().replace("in 2 s", "in 2.0 s"), text);
     let source = error.source().map(ToString::to_string);
     assert_eq!(source.as_deref(), Some("kv status 0x09 to get"));
-    assert_eq!(error.into_last(), Some(Cause::from(Response::kv(0x09).to("get"))));
+    assert_eq!(error.into_last(), Some(AttemptError::from(Response::kv(0x09).to_command("get"))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,8 +225,8 @@ async fn a_terminal_state_ends_a_request_before_it_is_sent_and_its_cause_is_kept
     let connection = state.connect();
     connection.tls_failed("certificate not trusted");
     let send = || async {
-        match state.terminal_for(Target::collection("travel", "inventory", "hotel")) {
-            Some(terminal) => Err(Cause::from(terminal)),
+        match state.terminal_reason_for(RequestTarget::collection("travel", "inventory", "hotel")) {
+            Some(terminal) => Err(AttemptError::from(terminal)),
             None => Ok(()),
         }
     };
@@ -336,7 +337,7 @@ fn a_blocking_request_is_retried_in_this_thread() {
     let result = orchestrator.request(operation::KV_GET, s(10)).call(|attempt| {
         attempts.push((attempt.number(), attempt.last_failure().and_then(|it| it.reason)));
         assert!(attempt.remaining() <= s(10));
-        if attempt.number() < 4 { Err(Cause::from(Response::kv(0x09))) } else { Ok("value") }
+        if attempt.number() < 4 { Err(AttemptError::from(Response::kv(0x09))) } else { Ok("value") }
     });
     assert_eq!(result.ok(), Some("value"));
     let locked = Some(reason::KV_LOCKED);
@@ -352,9 +353,9 @@ fn a_blocking_request_ends_at_its_timeout() {
     let begin = Instant::now();
     let failed = orchestrator
         .request(operation::KV_UPSERT, s(1))
-        .call(|_| Err::<(), _>(Cause::from(Response::kv(0x09))));
+        .call(|_| Err::<(), _>(AttemptError::from(Response::kv(0x09))));
     let failed = error(failed);
-    assert_eq!((failed.attempts(), failed.timeout()), (1, Some(Timeout::Unambiguous)));
+    assert_eq!((failed.attempts(), failed.timeout()), (1, Some(TimeoutKind::Unambiguous)));
     assert!(begin.elapsed() >= s(1) && begin.elapsed() < s(600));
     assert_eq!(texts(&lines), ["retry KV_LOCKED"]);
 }

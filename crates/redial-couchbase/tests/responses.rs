@@ -4,8 +4,8 @@
 use redial::{Directive, StopReason};
 use redial_couchbase::response::{KNOWN_STATUSES, is_known};
 use redial_couchbase::{
-    Cause, ErrorMap, Judged, MapEntry, Operation, Orchestrator, Reason, Response, RetryableError,
-    operation, reason,
+    AttemptError, ErrorMap, ErrorMapEntry, Orchestrator, Reason, RequestOperation, Response,
+    ResponseOutcome, RetryableError, operation, reason,
 };
 
 /// The statuses that are retried for every command but those that are excluded.
@@ -20,8 +20,8 @@ const KV: [(u16, Reason); 7] = [
 ];
 
 #[track_caller]
-fn check(response: &Response, expected: Judged) {
-    assert_eq!(response.judge(), expected, "{response:?}");
+fn check(response: &Response, expected: ResponseOutcome) {
+    assert_eq!(response.classify(), expected, "{response:?}");
 }
 
 #[test]
@@ -29,24 +29,33 @@ fn kv_statuses_are_retried_for_the_reasons_of_the_list_and_no_other() {
     for status in 0..=u16::MAX {
         let listed = KV.iter().find(|(listed, _)| *listed == status);
         let expected = match listed {
-            Some((_, reason)) => Judged::Retry(*reason),
-            None if status == 0 => Judged::Ok,
-            None => Judged::Failed,
+            Some((_, reason)) => ResponseOutcome::Retry(*reason),
+            None if status == 0 => ResponseOutcome::Ok,
+            None => ResponseOutcome::Failed,
         };
         for command in ["", "get", "upsert"] {
-            check(&Response::kv(status).to(command), expected);
+            check(&Response::kv(status).to_command(command), expected);
         }
     }
 }
 
 #[test]
 fn locked_on_unlock_and_outdated_on_get_collection_id_never_reach_the_orchestrator() {
-    check(&Response::kv(0x09).to("unlock"), Judged::Failed);
-    check(&Response::kv(0x88).to("get_collection_id"), Judged::Failed);
+    check(&Response::kv(0x09).to_command("unlock"), ResponseOutcome::Failed);
+    check(&Response::kv(0x88).to_command("get_collection_id"), ResponseOutcome::Failed);
     // Each exclusion is for its own status alone.
-    check(&Response::kv(0x88).to("unlock"), Judged::Retry(reason::KV_COLLECTION_OUTDATED));
-    check(&Response::kv(0x09).to("get_collection_id"), Judged::Retry(reason::KV_LOCKED));
-    check(&Response::kv(0x09).to("get_and_lock"), Judged::Retry(reason::KV_LOCKED));
+    check(
+        &Response::kv(0x88).to_command("unlock"),
+        ResponseOutcome::Retry(reason::KV_COLLECTION_OUTDATED),
+    );
+    check(
+        &Response::kv(0x09).to_command("get_collection_id"),
+        ResponseOutcome::Retry(reason::KV_LOCKED),
+    );
+    check(
+        &Response::kv(0x09).to_command("get_and_lock"),
+        ResponseOutcome::Retry(reason::KV_LOCKED),
+    );
 }
 
 /// A client's own error, which judges its response without knowing the operation.
@@ -63,12 +72,13 @@ impl RetryableError for Own {
 }
 
 /// How often a request of this operation is sent, and how it ends, if the server always says this.
-async fn ask(operation: Operation, status: u16) -> (u32, StopReason, bool) {
+async fn ask(operation: RequestOperation, status: u16) -> (u32, StopReason, bool) {
     let orchestrator = Orchestrator::new();
     let request = || orchestrator.request(operation, redial::ms(500));
     let response = || Response::kv(status);
     let error = request().run(async |_| Err::<(), _>(response())).await.unwrap_err();
-    let cause = request().run(async |_| Err::<(), _>(Cause::from(response()))).await.unwrap_err();
+    let cause =
+        request().run(async |_| Err::<(), _>(AttemptError::from(response()))).await.unwrap_err();
     let own = request().run(async |_| Err::<(), _>(Own(response()))).await.unwrap_err();
     let both =
         [(cause.stop_reason(), cause.attempts() > 1), (own.stop_reason(), own.attempts() > 1)];
@@ -89,7 +99,7 @@ async fn response_without_command_answers_the_requests_operation() {
     );
     for (status, _) in KV {
         assert_eq!(
-            ask(Operation::new("kv.dcp_open"), status).await,
+            ask(RequestOperation::new("kv.dcp_open"), status).await,
             (1, StopReason::NotRetryable, false),
             "{status}"
         );
@@ -105,19 +115,19 @@ async fn response_without_command_answers_the_requests_operation() {
         assert_eq!((stop_reason, mismatch), (StopReason::Deadline, false));
     }
     // An operation that sets a connection up means what its command means.
-    let bucket = ask(Operation::new("kv.select_bucket"), 0x24).await;
+    let bucket = ask(RequestOperation::new("kv.select_bucket"), 0x24).await;
     assert_eq!(bucket, (1, StopReason::StrategyDeclined, false), "BUCKET_ACCESS_ERROR is terminal");
 }
 
 #[test]
 fn response_that_names_its_command_keeps_it() {
-    let named = Response::kv(0x09).to("get").answering("kv.unlock");
-    check(&named, Judged::Retry(reason::KV_LOCKED));
+    let named = Response::kv(0x09).to_command("get").for_operation("kv.unlock");
+    check(&named, ResponseOutcome::Retry(reason::KV_LOCKED));
     assert!(!named.is_cas_mismatch());
     // Only operations of the KV service have a command.
-    check(&Response::kv(0x09).answering("query"), Judged::Retry(reason::KV_LOCKED));
+    check(&Response::kv(0x09).for_operation("query"), ResponseOutcome::Retry(reason::KV_LOCKED));
     let query = Response::query(4040, "");
-    assert_eq!(query.clone().answering("kv.unlock"), query);
+    assert_eq!(query.clone().for_operation("kv.unlock"), query);
 }
 
 #[test]
@@ -146,7 +156,7 @@ fn response_that_the_application_judges_itself_is_retried() {
 fn cas_mismatch_is_named_in_the_error() {
     let orchestrator = Orchestrator::new();
     let request = orchestrator.request(operation::KV_UNLOCK, redial::s(2)).about("airline_10");
-    let error = request.call(|_| Err::<(), _>(Cause::from(Response::kv(0x09)))).unwrap_err();
+    let error = request.call(|_| Err::<(), _>(AttemptError::from(Response::kv(0x09)))).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("kv.unlock airline_10: CAS mismatch, kv status 0x09"), "{text}");
     assert_eq!(error.cas_mismatch().map(|it| it.to_string()).as_deref(), Some("CAS mismatch"));
@@ -154,29 +164,38 @@ fn cas_mismatch_is_named_in_the_error() {
 
 #[test]
 fn dcp_commands_never_reach_the_orchestrator() {
-    let retry = MapEntry::of(["retry-now"]);
+    let retry = ErrorMapEntry::of(["retry-now"]);
     for command in ["dcp_open", "dcp_stream_request", "dcp_noop"] {
         for (status, _) in KV {
-            check(&Response::kv(status).to(command), Judged::Failed);
+            check(&Response::kv(status).to_command(command), ResponseOutcome::Failed);
         }
-        check(&Response::kv(0x7ff0).to(command).mapped(retry.clone()), Judged::Failed);
-        check(&Response::kv(0).to(command), Judged::Ok);
+        check(
+            &Response::kv(0x7ff0).to_command(command).with_error_map_entry(retry.clone()),
+            ResponseOutcome::Failed,
+        );
+        check(&Response::kv(0).to_command(command), ResponseOutcome::Ok);
     }
 }
 
 #[test]
 fn refused_credentials_are_0x20_and_a_refused_bucket_is_0x24() {
-    let authentication = Judged::Retry(reason::AUTHENTICATION_ERROR);
-    check(&Response::kv(0x20).to("sasl_auth"), authentication);
-    check(&Response::kv(0x20).to("sasl_step"), authentication);
-    check(&Response::kv(0x02).to("sasl_auth"), Judged::Failed);
-    check(&Response::kv(0x24).to("sasl_auth"), Judged::Failed);
-    check(&Response::kv(0x24).to("select_bucket"), Judged::Retry(reason::BUCKET_ACCESS_ERROR));
-    check(&Response::kv(0x01).to("select_bucket"), Judged::Retry(reason::SERVICE_NOT_AVAILABLE));
+    let authentication = ResponseOutcome::Retry(reason::AUTHENTICATION_ERROR);
+    check(&Response::kv(0x20).to_command("sasl_auth"), authentication);
+    check(&Response::kv(0x20).to_command("sasl_step"), authentication);
+    check(&Response::kv(0x02).to_command("sasl_auth"), ResponseOutcome::Failed);
+    check(&Response::kv(0x24).to_command("sasl_auth"), ResponseOutcome::Failed);
+    check(
+        &Response::kv(0x24).to_command("select_bucket"),
+        ResponseOutcome::Retry(reason::BUCKET_ACCESS_ERROR),
+    );
+    check(
+        &Response::kv(0x01).to_command("select_bucket"),
+        ResponseOutcome::Retry(reason::SERVICE_NOT_AVAILABLE),
+    );
     // Elsewhere they are final.
-    check(&Response::kv(0x20).to("get"), Judged::Failed);
-    check(&Response::kv(0x24).to("get"), Judged::Failed);
-    check(&Response::kv(0x01).to("get"), Judged::Failed);
+    check(&Response::kv(0x20).to_command("get"), ResponseOutcome::Failed);
+    check(&Response::kv(0x24).to_command("get"), ResponseOutcome::Failed);
+    check(&Response::kv(0x01).to_command("get"), ResponseOutcome::Failed);
 }
 
 #[test]
@@ -184,12 +203,12 @@ fn the_error_map_is_asked_only_about_statuses_that_are_not_known() {
     let known = [0x00..=0x09, 0x1f..=0x24, 0x80..=0x8c, 0xa0..=0xa4, 0xc0..=0xd6];
     assert_eq!(KNOWN_STATUSES, known);
     for status in 0..=u16::MAX {
-        let response = Response::kv(status).mapped(MapEntry::of(["retry-now"]));
+        let response = Response::kv(status).with_error_map_entry(ErrorMapEntry::of(["retry-now"]));
         if known.iter().any(|range| range.contains(&status)) {
             assert!(is_known(status));
-            check(&response, Response::kv(status).judge());
+            check(&response, Response::kv(status).classify());
         } else {
-            check(&response, Judged::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED));
+            check(&response, ResponseOutcome::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED));
         }
     }
 }
@@ -207,53 +226,56 @@ fn the_error_map_forwards_what_has_a_retry_attribute_and_nothing_else() {
         (&[], false),
     ];
     for (attributes, retried) in cases {
-        let entry = MapEntry::of(attributes.iter().copied());
+        let entry = ErrorMapEntry::of(attributes.iter().copied());
         let expected = match retried {
-            true => Judged::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED),
-            false => Judged::Failed,
+            true => ResponseOutcome::Retry(reason::KV_ERROR_MAP_RETRY_INDICATED),
+            false => ResponseOutcome::Failed,
         };
-        check(&Response::kv(0x7ff0).mapped(entry.clone()), expected);
+        check(&Response::kv(0x7ff0).with_error_map_entry(entry.clone()), expected);
         let map = ErrorMap::new().with(0x7ff0, entry);
-        check(&Response::kv(0x7ff0).looked_up(&map), expected);
-        check(&Response::kv(0x7ff1).looked_up(&map), Judged::Failed);
+        check(&Response::kv(0x7ff0).with_error_map(&map), expected);
+        check(&Response::kv(0x7ff1).with_error_map(&map), ResponseOutcome::Failed);
     }
 }
 
 #[test]
 fn query_codes_follow_the_list() {
     for code in [4040, 4050, 4070] {
-        let expected = Judged::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE);
+        let expected = ResponseOutcome::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE);
         check(&Response::query(code, "any"), expected);
     }
     let text = "an error: queryport.indexNotFound, and more";
-    check(&Response::query(5000, text), Judged::Retry(reason::QUERY_INDEX_NOT_FOUND));
-    check(&Response::query(5000, "queryport.indexnotfound"), Judged::Failed);
-    check(&Response::query(5000, ""), Judged::Failed);
-    check(&Response::query(5001, text), Judged::Failed);
+    check(&Response::query(5000, text), ResponseOutcome::Retry(reason::QUERY_INDEX_NOT_FOUND));
+    check(&Response::query(5000, "queryport.indexnotfound"), ResponseOutcome::Failed);
+    check(&Response::query(5000, ""), ResponseOutcome::Failed);
+    check(&Response::query(5001, text), ResponseOutcome::Failed);
     for code in [1, 4041, 4060, 4080, 12016] {
-        check(&Response::query(code, ""), Judged::Failed);
+        check(&Response::query(code, ""), ResponseOutcome::Failed);
     }
-    check(&Response::query(0, ""), Judged::Ok);
+    check(&Response::query(0, ""), ResponseOutcome::Ok);
 }
 
 #[test]
 fn analytics_codes_follow_the_list() {
     for code in [23000, 23003, 23007] {
-        check(&Response::analytics(code), Judged::Retry(reason::ANALYTICS_TEMPORARY_FAILURE));
+        check(
+            &Response::analytics(code),
+            ResponseOutcome::Retry(reason::ANALYTICS_TEMPORARY_FAILURE),
+        );
     }
     for code in [1, 22999, 23001, 23002, 23004, 23005, 23006, 23008, 24000] {
-        check(&Response::analytics(code), Judged::Failed);
+        check(&Response::analytics(code), ResponseOutcome::Failed);
     }
-    check(&Response::analytics(0), Judged::Ok);
+    check(&Response::analytics(0), ResponseOutcome::Ok);
 }
 
 #[test]
 fn search_statuses_follow_the_list() {
     for http in 100..600 {
         let expected = match http {
-            200..300 => Judged::Ok,
-            429 => Judged::Retry(reason::SEARCH_TOO_MANY_REQUESTS),
-            _ => Judged::Failed,
+            200..300 => ResponseOutcome::Ok,
+            429 => ResponseOutcome::Retry(reason::SEARCH_TOO_MANY_REQUESTS),
+            _ => ResponseOutcome::Failed,
         };
         check(&Response::search(http), expected);
     }
@@ -264,13 +286,15 @@ fn views_statuses_follow_the_list_and_302_is_no_active_partition_only() {
     let temporary = [300, 301, 303, 307, 401, 408, 409, 412, 416, 417, 501, 502, 503, 504];
     for http in 100..600 {
         let expected = match http {
-            200..300 => Judged::Ok,
-            302 => Judged::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
+            200..300 => ResponseOutcome::Ok,
+            302 => ResponseOutcome::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
             // Their text decides, and it is empty here.
-            404 => Judged::Failed,
-            500 => Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE),
-            _ if temporary.contains(&http) => Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE),
-            _ => Judged::Failed,
+            404 => ResponseOutcome::Failed,
+            500 => ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE),
+            _ if temporary.contains(&http) => {
+                ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE)
+            }
+            _ => ResponseOutcome::Failed,
         };
         check(&Response::views(http, ""), expected);
     }
@@ -278,16 +302,20 @@ fn views_statuses_follow_the_list_and_302_is_no_active_partition_only() {
 
 #[test]
 fn the_texts_of_views_404_and_500_are_looked_for_as_the_document_writes_them() {
-    let retry = Judged::Retry(reason::VIEWS_TEMPORARY_FAILURE);
+    let retry = ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE);
     let cases = [
         (404, r#"{"error":"not_found","reason":"missing"}"#, retry),
-        (404, r#"{"error":"not_found","reason": "missing"}"#, Judged::Failed),
-        (404, r#"{"error":"not_found","reason":"deleted"}"#, Judged::Failed),
-        (404, "missing", Judged::Failed),
-        (500, r#"{"error":"x","reason":"{not_found, missing_named_view}"}"#, Judged::Failed),
+        (404, r#"{"error":"not_found","reason": "missing"}"#, ResponseOutcome::Failed),
+        (404, r#"{"error":"not_found","reason":"deleted"}"#, ResponseOutcome::Failed),
+        (404, "missing", ResponseOutcome::Failed),
+        (
+            500,
+            r#"{"error":"x","reason":"{not_found, missing_named_view}"}"#,
+            ResponseOutcome::Failed,
+        ),
         (500, r#"{"reason":"{not_found, missing_named_view}"}"#, retry),
-        (500, r#"{"error":"case_clause","reason":"badarg"}"#, Judged::Failed),
-        (500, r#"{"error":"badarg"}"#, Judged::Failed),
+        (500, r#"{"error":"case_clause","reason":"badarg"}"#, ResponseOutcome::Failed),
+        (500, r#"{"error":"badarg"}"#, ResponseOutcome::Failed),
         (500, r#"{"reason":"badarg"}"#, retry),
         (500, r#"{"error":"x","reason":"{badarg, y}"}"#, retry),
         (500, r#"{"error":"timeout"}"#, retry),
@@ -299,10 +327,10 @@ fn the_texts_of_views_404_and_500_are_looked_for_as_the_document_writes_them() {
 
 #[test]
 fn a_judgement_is_a_directive_with_the_stage_and_kind_of_its_reason() {
-    assert_eq!(Judged::Ok.directive(), Directive::Succeed);
-    assert_eq!(Judged::Failed.directive(), Directive::Fail);
+    assert_eq!(ResponseOutcome::Ok.directive(), Directive::Succeed);
+    assert_eq!(ResponseOutcome::Failed.directive(), Directive::Fail);
     let failure = reason::failure(reason::KV_LOCKED);
-    assert_eq!(Judged::Retry(reason::KV_LOCKED).directive(), Directive::Retry(failure));
+    assert_eq!(ResponseOutcome::Retry(reason::KV_LOCKED).directive(), Directive::Retry(failure));
     assert_eq!(Response::kv(0x09).failure(), Some(failure));
     assert_eq!(Response::kv(0x01).failure(), None);
 }
@@ -313,10 +341,10 @@ fn a_final_response_is_handed_on_without_a_word_in_the_log() {
     let lines = log.clone();
     let orchestrator = Orchestrator::new()
         .on_log(move |_, line| lines.lock().expect("no panic").push(line.to_string()));
-    let unlock = || Response::kv(0x09).to("unlock");
+    let unlock = || Response::kv(0x09).to_command("unlock");
     let error = orchestrator
         .request(operation::KV_UNLOCK, redial::s(2))
-        .call(|_| Err::<(), _>(Cause::from(unlock())))
+        .call(|_| Err::<(), _>(AttemptError::from(unlock())))
         .expect_err("a CAS mismatch");
     assert_eq!(
         (error.stop_reason(), error.attempts(), error.reason()),

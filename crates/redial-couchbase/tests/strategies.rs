@@ -16,9 +16,9 @@ use redial::{
     strategy::{Decision, Request, Strategy},
 };
 use redial_couchbase::{
-    BestEffort, Cause, Context, Delays, ErrorMap, FailFast, FastFailOnTerminalError, Growth,
-    MapEntry, Operation, Orchestrator, Response, RetrySpec, StrategyName, TerminalError, operation,
-    reason,
+    AttemptError, BackoffCalculator, BestEffort, ErrorMap, ErrorMapEntry, FailFast,
+    FastFailOnTerminalError, Orchestrator, RequestContext, RequestOperation, Response, RetrySpec,
+    RetrySpecStrategy, StrategyName, TerminalError, operation, reason,
 };
 
 const TIMEOUT: std::time::Duration = ms(2500);
@@ -46,26 +46,29 @@ async fn best_effort_doubles_from_1_ms_and_never_waits_longer_than_500_ms() {
 #[tokio::test(start_paused = true)]
 async fn best_effort_takes_the_controlled_backoff_by_name() {
     let expected = [0, 1, 11, 61, 161, 661, 1661, 2661];
-    assert_eq!(starts(BestEffort::with(Delays::CONTROLLED), locked(7)).await, expected);
+    assert_eq!(starts(BestEffort::with(BackoffCalculator::CONTROLLED), locked(7)).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn best_effort_takes_any_backoff_and_a_users_own_function() {
-    let series = Delays::series(Backoff::Constant(ms(20))).expect("a series");
+    let series = BackoffCalculator::from_backoff(Backoff::Constant(ms(20))).expect("a series");
     assert_eq!(starts(BestEffort::with(series), locked(3)).await, [0, 20, 40, 60]);
-    let table = Delays::table([ms(5), ms(7)]).expect("a table");
+    let table = BackoffCalculator::from_table([ms(5), ms(7)]).expect("a table");
     assert_eq!(starts(BestEffort::with(table), locked(3)).await, [0, 5, 12, 19]);
-    let function = Delays::function(|request| ms(u64::from(request.retry_attempts())));
+    let function = BackoffCalculator::from_fn(|request| ms(u64::from(request.retry_attempts())));
     assert_eq!(starts(BestEffort::with(function), locked(3)).await, [0, 0, 1, 3]);
 }
 
 #[test]
 fn delays_that_make_no_sense_are_refused() {
     let factor = Backoff::Exponential { first: ms(1), factor: -1.0, cap: None };
-    assert_eq!(Delays::series(factor).err(), Some(PolicyError::Factor));
-    assert_eq!(Delays::series(Backoff::Table(&[])).err(), Some(PolicyError::EmptyTable));
-    assert_eq!(Delays::series(Backoff::Own).err(), Some(PolicyError::EmptyTable));
-    assert_eq!(Delays::table(Vec::new()).err(), Some(PolicyError::EmptyTable));
+    assert_eq!(BackoffCalculator::from_backoff(factor).err(), Some(PolicyError::Factor));
+    assert_eq!(
+        BackoffCalculator::from_backoff(Backoff::Table(&[])).err(),
+        Some(PolicyError::EmptyTable)
+    );
+    assert_eq!(BackoffCalculator::from_backoff(Backoff::Own).err(), Some(PolicyError::EmptyTable));
+    assert_eq!(BackoffCalculator::from_table(Vec::new()).err(), Some(PolicyError::EmptyTable));
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +76,7 @@ async fn unknown_is_never_retried_idempotent_or_not() {
     for strategy in [StrategyName::BestEffort, StrategyName::FastFailOnTerminalError] {
         for operation in [operation::KV_GET, operation::KV_UPSERT] {
             let server = Server::new([fails(reason::UNKNOWN)]);
-            let orchestrator = Orchestrator::with(strategy.strategy(Delays::default()));
+            let orchestrator = Orchestrator::with(strategy.strategy(BackoffCalculator::default()));
             let (orchestrator, lines) = logged(orchestrator);
             let request = orchestrator.request(operation, TIMEOUT);
             let error = error(request.run(|attempt| server.answer(attempt)).await);
@@ -138,7 +141,7 @@ async fn a_terminal_reason_fails_at_once_with_the_error_of_the_table() {
         );
         assert_eq!(error.terminal().map(TerminalError::name), Some(name));
         // The error keeps its cause, as data and as its source.
-        assert_eq!(error.last(), Some(&Cause::Reason(reason)));
+        assert_eq!(error.last(), Some(&AttemptError::Reason(reason)));
         assert_eq!(error.source().map(ToString::to_string), Some(reason.to_string()));
         let begin = format!("kv.upsert key: {reason}, {text} (1 attempt in 0");
         assert!(error.to_string().starts_with(&begin), "{error}");
@@ -153,7 +156,7 @@ async fn a_terminal_reason_fails_at_once_with_the_error_of_the_table() {
 #[tokio::test(start_paused = true)]
 async fn what_is_not_terminal_is_left_to_best_effort() {
     assert_eq!(starts(FastFailOnTerminalError::new(), locked(4)).await, [0, 1, 3, 7, 15]);
-    let delays = Delays::table([ms(3)]).expect("a table");
+    let delays = BackoffCalculator::from_table([ms(3)]).expect("a table");
     assert_eq!(starts(FastFailOnTerminalError::with(delays), locked(2)).await, [0, 3, 6]);
 }
 
@@ -222,7 +225,7 @@ async fn a_strategy_sees_everything_that_is_promised() {
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
     let kept = seen.clone();
     let strategy = move |request: &Request<'_>| {
-        let context = Context::of(request).expect("an orchestrator runs it");
+        let context = RequestContext::of(request).expect("an orchestrator runs it");
         kept.lock().expect("no panic").push((
             request.is_idempotent(),
             request.retry_attempts(),
@@ -325,7 +328,7 @@ async fn a_strategy_that_fails_is_the_source_of_the_requests_error() {
         assert_eq!((error.stop_reason(), error.terminal()), (StopReason::StrategyDeclined, None));
         let source = error.source().map(ToString::to_string);
         assert_eq!(source.as_deref(), Some("no connection to the oracle"));
-        assert_eq!(error.last(), Some(&Cause::Reason(reason::KV_LOCKED)));
+        assert_eq!(error.last(), Some(&AttemptError::Reason(reason::KV_LOCKED)));
         assert_eq!(texts(&lines), ["not-retried KV_LOCKED"]);
     }
 }
@@ -348,15 +351,16 @@ async fn a_requests_own_strategy_beats_the_clients() {
 
 #[tokio::test(start_paused = true)]
 async fn a_strategy_can_read_the_servers_intervals_and_ours_ignore_them() {
-    let mut spec = RetrySpec::new(Growth::Constant, ms(25));
+    let mut spec = RetrySpec::new(RetrySpecStrategy::Constant, ms(25));
     spec.after = ms(10);
-    let map = ErrorMap::new().with(0x7ff0, MapEntry::of(["auto-retry", "temp"]).with_retry(spec));
+    let map =
+        ErrorMap::new().with(0x7ff0, ErrorMapEntry::of(["auto-retry", "temp"]).with_retry(spec));
     let script = || {
-        let response = Response::kv(0x7ff0).looked_up(&map);
+        let response = Response::kv(0x7ff0).with_error_map(&map);
         vec![fails(response.clone()), fails(response.clone()), fails(response), ok()]
     };
     let as_the_server_wishes = |request: &Request<'_>| {
-        let response = Context::of(request).and_then(Context::last_response);
+        let response = RequestContext::of(request).and_then(RequestContext::last_response);
         let Some(Response::Kv { error_map: Some(entry), .. }) = response else {
             return BestEffort::new().retry_after(request);
         };
@@ -368,7 +372,7 @@ async fn a_strategy_can_read_the_servers_intervals_and_ours_ignore_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_builds_its_strategy() {
-    let table = || Delays::table([ms(5), ms(7)]).expect("a table");
+    let table = || BackoffCalculator::from_table([ms(5), ms(7)]).expect("a table");
     for name in StrategyName::ALL {
         assert_eq!(StrategyName::parse(name.name()), Ok(name));
     }
@@ -376,7 +380,7 @@ async fn a_name_builds_its_strategy() {
         let strategy = StrategyName::parse(name).expect("a known name").strategy(table());
         let orchestrator = Orchestrator::with(strategy);
         let server = Server::new(locked(3));
-        let request = orchestrator.request(Operation::new("mine"), TIMEOUT);
+        let request = orchestrator.request(RequestOperation::new("mine"), TIMEOUT);
         assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
         assert_eq!(server.starts(), [0, 5, 12, 19], "{name}");
     }

@@ -5,14 +5,16 @@ use std::error::Error as _;
 use std::thread;
 
 use redial_couchbase::response::status::{AUTH_ERROR, NO_ACCESS, NOT_FOUND, SUCCESS};
-use redial_couchbase::{CollectionMap, Judged, Reason, Target, TerminalState, reason};
+use redial_couchbase::{
+    CollectionMap, Reason, RequestTarget, ResponseOutcome, TerminalState, reason,
+};
 
-const HOTEL: Target<'_> = Target::collection("travel", "inventory", "hotel");
-const NO_BUCKET: Target<'_> = Target::Kv { bucket: None, collection: None };
+const HOTEL: RequestTarget<'_> = RequestTarget::collection("travel", "inventory", "hotel");
+const NO_BUCKET: RequestTarget<'_> = RequestTarget::Kv { bucket: None, collection: None };
 
 /// What HTTP, KV without a bucket, and KV to a collection get.
 fn seen(state: &TerminalState) -> [Option<Reason>; 3] {
-    [Target::Http, NO_BUCKET, HOTEL].map(|target| state.reason_for(target))
+    [RequestTarget::Http, NO_BUCKET, HOTEL].map(|target| state.reason_for(target))
 }
 
 fn inventory(collections: &[&str]) -> CollectionMap {
@@ -47,9 +49,9 @@ fn any_topology_connection_is_enough_for_an_authentication_error() {
     one.sasl_answered(AUTH_ERROR);
     other.sasl_answered(AUTH_ERROR);
     one.sasl_answered(SUCCESS);
-    assert_eq!(state.reason_for(Target::Http), Some(reason::AUTHENTICATION_ERROR));
+    assert_eq!(state.reason_for(RequestTarget::Http), Some(reason::AUTHENTICATION_ERROR));
     other.sasl_answered(SUCCESS);
-    assert_eq!(state.reason_for(Target::Http), None);
+    assert_eq!(state.reason_for(RequestTarget::Http), None);
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn a_tls_failure_ends_everything_until_that_connections_handshake_passes() {
     assert_eq!(seen(&state), [Some(reason::TLS_ERROR); 3]);
     other.tls_passed();
     assert_eq!(seen(&state), [Some(reason::TLS_ERROR); 3]);
-    let cause = state.terminal_for(Target::Http).expect("it is raised");
+    let cause = state.terminal_reason_for(RequestTarget::Http).expect("it is raised");
     assert_eq!(cause.reason(), reason::TLS_ERROR);
     let source = cause.source().map(ToString::to_string);
     assert_eq!(source.as_deref(), Some("certificate not trusted"));
@@ -100,22 +102,25 @@ fn a_tls_failure_ends_everything_until_that_connections_handshake_passes() {
 #[test]
 fn a_refused_bucket_ends_kv_requests_to_it_until_it_is_selected() {
     let state = TerminalState::new();
-    let judged = state.bucket_selected("travel", NO_ACCESS);
-    assert_eq!(judged, Judged::Retry(reason::BUCKET_ACCESS_ERROR));
+    let outcome = state.bucket_selected("travel", NO_ACCESS);
+    assert_eq!(outcome, ResponseOutcome::Retry(reason::BUCKET_ACCESS_ERROR));
     assert_eq!(seen(&state), [None, None, Some(reason::BUCKET_ACCESS_ERROR)]);
-    assert_eq!(state.reason_for(Target::bucket("travel")), Some(reason::BUCKET_ACCESS_ERROR));
-    assert_eq!(state.reason_for(Target::bucket("other")), None);
+    assert_eq!(
+        state.reason_for(RequestTarget::bucket("travel")),
+        Some(reason::BUCKET_ACCESS_ERROR)
+    );
+    assert_eq!(state.reason_for(RequestTarget::bucket("other")), None);
     // The state is the bucket's: another one's success does not clear it.
-    assert_eq!(state.bucket_selected("other", SUCCESS), Judged::Ok);
+    assert_eq!(state.bucket_selected("other", SUCCESS), ResponseOutcome::Ok);
     assert_eq!(state.reason_for(HOTEL), Some(reason::BUCKET_ACCESS_ERROR));
-    assert_eq!(state.bucket_selected("travel", SUCCESS), Judged::Ok);
+    assert_eq!(state.bucket_selected("travel", SUCCESS), ResponseOutcome::Ok);
     assert_eq!(seen(&state), [None; 3]);
 }
 
 #[test]
 fn a_bucket_that_is_not_found_is_warming_up_and_not_terminal() {
     let state = TerminalState::new();
-    let warming_up = Judged::Retry(reason::SERVICE_NOT_AVAILABLE);
+    let warming_up = ResponseOutcome::Retry(reason::SERVICE_NOT_AVAILABLE);
     assert_eq!(state.bucket_selected("travel", NOT_FOUND), warming_up);
     assert_eq!(seen(&state), [None; 3]);
     // Nor does it, or any other answer, clear what was raised.
@@ -146,8 +151,8 @@ fn a_collection_is_missing_only_once_a_map_was_fetched() {
 fn a_map_concerns_its_bucket_and_requests_that_need_it() {
     let state = TerminalState::new();
     state.collections_fetched("travel", inventory(&[]));
-    assert_eq!(state.reason_for(Target::bucket("travel")), None);
-    assert_eq!(state.reason_for(Target::collection("other", "inventory", "hotel")), None);
+    assert_eq!(state.reason_for(RequestTarget::bucket("travel")), None);
+    assert_eq!(state.reason_for(RequestTarget::collection("other", "inventory", "hotel")), None);
 }
 
 #[test]
@@ -191,7 +196,7 @@ fn connections_that_come_and_go_at_once_leave_nothing_behind() {
                 for _ in 0..200 {
                     let connection = state.connect();
                     connection.sasl_answered(AUTH_ERROR);
-                    let raised = state.reason_for(Target::Http);
+                    let raised = state.reason_for(RequestTarget::Http);
                     assert_eq!(raised, Some(reason::AUTHENTICATION_ERROR));
                     connection.tls_failed("alert");
                     state.bucket_selected(&bucket, NO_ACCESS);

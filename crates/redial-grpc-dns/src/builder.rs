@@ -14,7 +14,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
 use redial_grpc_balance::target::{Location, Target};
 use redial_grpc_balance::{BoxError, Resolve, ResolverBuilder, ResolverOptions};
-use redial_service_config::{Chooser, ClientOptions, RECORD_NAME_PREFIX};
+use redial_service_config::{ChoiceSelector, ClientOptions, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, Wrong};
 use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
@@ -82,14 +82,14 @@ impl DnsResolverBuilder {
         self
     }
 
-    /// The draw, from 0 to 99, that each `percentage` is compared with (see [`Chooser::new`]); by
+    /// The draw, from 0 to 99, that each `percentage` is compared with (see [`ChoiceSelector::new`]); by
     /// default a random one.
     pub const fn draw(mut self, draw: u8) -> Self {
         self.draw = Some(draw);
         self
     }
 
-    /// The options of the client whose config it is, as [`Chooser::client`] wants them: they decide
+    /// The options of the client whose config it is, as [`ChoiceSelector::client`] wants them: they decide
     /// about warnings. A channel tells its own.
     pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
@@ -159,13 +159,13 @@ impl DnsResolverBuilder {
 
     fn txt(&self, name: Name) -> Txt {
         let draw = self.draw.unwrap_or_else(|| (redial::parts::draw() * 100.0) as u8);
-        let chooser = Chooser::new(draw).client_options(self.client);
+        let selector = ChoiceSelector::new(draw).client_options(self.client);
         let system = || hostname::get().ok()?.into_string().ok().map(Into::into);
-        let chooser = match self.hostname.clone().or_else(system) {
-            Some(name) => chooser.hostname(name),
-            None => chooser,
+        let selector = match self.hostname.clone().or_else(system) {
+            Some(name) => selector.hostname(name),
+            None => selector,
         };
-        Txt { name, chooser, refresh_min: self.kept_min().min(DAY), last: Mutex::new(None) }
+        Txt { name, selector, refresh_min: self.kept_min().min(DAY), last: Mutex::new(None) }
     }
 
     fn resolver(

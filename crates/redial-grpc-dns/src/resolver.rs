@@ -9,7 +9,7 @@ use hickory_resolver::net::{DnsError as Answer, NetError};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{MAX_TTL, TokioResolver};
 use redial_grpc_balance::{ConfigError, Resolution, Resolve, Resolving};
-use redial_service_config::{Chooser, Chosen, Problem, ServiceConfig};
+use redial_service_config::{ChoiceSelector, Problem, SelectedChoice, ServiceConfig};
 
 use super::builder::DnsResolverBuilder;
 use super::error::{DnsError, Wrong};
@@ -154,10 +154,10 @@ impl Asks {
 /// What it takes to get a service config.
 pub(super) struct Txt {
     pub(super) name: Name,
-    pub(super) chooser: Chooser,
+    pub(super) selector: ChoiceSelector,
     pub(super) refresh_min: Duration,
     /// What was last taken, and from which records: while they stay, so does the very same config.
-    pub(super) last: Mutex<Option<(Records, Chosen)>>,
+    pub(super) last: Mutex<Option<(Records, SelectedChoice)>>,
 }
 
 /// TXT records as their character-strings.
@@ -236,7 +236,7 @@ impl Txt {
     /// What is surely not meant in the list that was last read.
     fn warnings(&self) -> Vec<Problem> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map(|(_, chosen)| chosen.warnings.clone()).unwrap_or_default()
+        last.as_ref().map(|(_, selected)| selected.warnings.clone()).unwrap_or_default()
     }
 
     /// The config that DNS has for us, and how long that is good.
@@ -276,15 +276,15 @@ impl Txt {
         // Records have no order, and name servers like to turn them round.
         records.sort_unstable();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, chosen)) = &*last
+        if let Some((known, selected)) = &*last
             && *known == records
         {
-            return Ok(chosen.config.clone());
+            return Ok(selected.config.clone());
         }
-        let chosen =
-            self.chooser.choose_from_records(records.iter().map(|record| record.iter()))?;
-        let config = chosen.config.clone();
-        *last = Some((records, chosen));
+        let selected =
+            self.selector.select_from_records(records.iter().map(|record| record.iter()))?;
+        let config = selected.config.clone();
+        *last = Some((records, selected));
         Ok(config)
     }
 }

@@ -235,10 +235,10 @@ fn inspect_frame(call: &mut CallState, frame: &Frame<Bytes>) -> FrameEffect {
             _ => FrameEffect::Continue,
         }
     } else if let Some(trailers) = frame.trailers_ref() {
-        let status = response_status::trailers_with_default(trailers, call.missing_status_code);
-        let classification = call.plan().judge(status.code, status.pushback);
-        call.ended(status.code, classification, || response_status::message(trailers));
-        FrameEffect::End { code: status.code, details: status.details }
+        let said = answer::trailers_or(trailers, call.unsaid_status);
+        let classification = call.plan().classify(said.code, said.pushback);
+        call.ended(said.code, classification, || answer::message(trailers));
+        Seen::End { code: said.code, details: said.details }
     } else {
         FrameEffect::Continue
     }
@@ -254,9 +254,9 @@ fn reject_response(call: &mut CallState, too_large: TooLarge) -> (Code, String) 
 
 /// The response ended without trailers.
 #[cold]
-fn missing_trailers(call: &mut CallState) -> FrameEffect {
-    let code = call.missing_status_code;
-    let classification = call.plan().judge(code, Pushback::None);
+fn cut_off(call: &mut State) -> Seen {
+    let code = call.unsaid_status;
+    let classification = call.plan().classify(code, Pushback::None);
     call.ended(code, classification, || Some("the response ended without trailers".into()));
     FrameEffect::End { code, details: false }
 }
@@ -331,8 +331,8 @@ fn handle_stream_error(call: &mut CallState, error: BoxError) -> StreamError {
     let (code, classification) = match &failure {
         Some(failure) => (failure.code(), Classification::from(Directive::Fail)),
         None => {
-            let (_, code) = transport_error::classify(&*error);
-            (code, call.plan().judge(code, Pushback::None))
+            let (_, code) = evidence::of(&*error);
+            (code, call.plan().classify(code, Pushback::None))
         }
     };
     call.ended(code, classification, || {

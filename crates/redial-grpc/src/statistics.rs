@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redial_core::{Event, Grant, HedgeAt, LatencyEstimator, StopReason};
-use redial_service_config::{Counted, Counters, Statistics, Tally};
+use redial_service_config::{CountedRetry, Statistics, StatisticsCounters, StatisticsRecorder};
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 use crate::observe::MethodLabels;
@@ -31,7 +31,7 @@ pub(crate) struct MethodCounters {
     pub(crate) path: Box<str>,
     /// Name of the server, if set.
     pub(crate) target: Option<Arc<str>>,
-    retries: Counters,
+    retries: StatisticsCounters,
     throttled: AtomicU64,
     hedges_won: AtomicU64,
     buffers_full: AtomicU64,
@@ -48,7 +48,7 @@ impl MethodCounters {
         MethodCounters {
             path: path.into(),
             target,
-            retries: Counters::default(),
+            retries: StatisticsCounters::default(),
             throttled: AtomicU64::new(0),
             hedges_won: AtomicU64::new(0),
             buffers_full: AtomicU64::new(0),
@@ -87,9 +87,9 @@ impl MethodCounters {
 
 /// An event that the statistics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatisticsEvent {
-    /// One of A6's statistics.
-    Counted(Counted),
+pub(crate) enum Happened {
+    /// What A6 counts.
+    Counted(CountedRetry),
     /// The throttle refused a retry or hedge, for the first time in this call.
     Throttled,
     HedgeWon,
@@ -99,7 +99,7 @@ pub(crate) enum StatisticsEvent {
 /// State of a call needed to count its events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallTally {
-    tally: Tally,
+    recorder: StatisticsRecorder,
     throttled: bool,
     /// The attempt with number 1: the first attempt or its transparent retry.
     first: u32,
@@ -110,13 +110,8 @@ pub(crate) struct CallTally {
 impl CallTally {
     /// Calls `count` for each statistics event that follows from this event.
     #[inline]
-    pub(crate) fn record(
-        &mut self,
-        event: &Event,
-        hedged: bool,
-        mut count: impl FnMut(StatisticsEvent),
-    ) {
-        self.tally.record(event, |counted| count(StatisticsEvent::Counted(counted)));
+    pub(crate) fn record(&mut self, event: &Event, hedged: bool, mut count: impl FnMut(Happened)) {
+        self.recorder.record(event, |counted| count(Happened::Counted(counted)));
         match *event {
             Event::ThrottleAnswered(Grant::Refused) if !self.throttled => {
                 self.throttled = true;

@@ -8,10 +8,10 @@ use redial::{Last, Policy, Sleeper, time::DefaultSleeper};
 use redial_core::throttle::Bucket;
 use redial_core::{Directive, Event, Failure, PolicyError, Stage};
 
-use crate::error::{Cause, Ending, Error};
-use crate::log::{Line, Logger};
-use crate::options::{Options, Writes, is_write};
-use crate::status::{Message, Status, classify, inner_status, invalid_message};
+use crate::error::{Error, ErrorCause, ErrorText};
+use crate::log::{LogFormatter, LogLine};
+use crate::options::{Options, WriteRetries, is_write};
+use crate::status::{GrpcStatus, MessageValidity, classify, inner_status, invalid_message};
 
 /// Runs calls with the client's options; cheap to clone.
 #[derive(Clone, Debug)]
@@ -59,13 +59,14 @@ impl Interceptor {
 
     /// A unary call of this method (`Search`, or with its service before it). The operation sends
     /// the same request each time (decision M9).
-    pub fn call<'a, F>(&'a self, method: &'a str, operation: F) -> Call<'a, F> {
-        let must_not_run_twice = self.options.writes == Writes::OnlyIfNotRun && is_write(method);
-        Call {
+    pub fn call<'a, F>(&'a self, method: &'a str, operation: F) -> InterceptedCall<'a, F> {
+        let must_not_run_twice =
+            self.options.write_retries == WriteRetries::OnlyIfNotRun && is_write(method);
+        InterceptedCall {
             interceptor: self,
             method,
             operation,
-            validity: Valid,
+            validity: AcceptAll,
             sleeper: DefaultSleeper::default(),
             log: None,
             must_not_run_twice,
@@ -74,44 +75,44 @@ impl Interceptor {
 }
 
 /// Says whether an answer is a valid message.
-pub trait Validity<T> {
+pub trait ResponseCheck<T> {
     /// What is wrong with the answer; `codes` is the interceptor's list.
-    fn invalid(&mut self, answer: &T, codes: &[i32]) -> Option<Failure>;
+    fn check(&mut self, response: &T, codes: &[i32]) -> Option<Failure>;
 }
 
 /// Every answer is valid.
 #[derive(Clone, Copy, Debug)]
-pub struct Valid;
+pub struct AcceptAll;
 
-impl<T> Validity<T> for Valid {
-    fn invalid(&mut self, _answer: &T, _codes: &[i32]) -> Option<Failure> {
+impl<T> ResponseCheck<T> for AcceptAll {
+    fn check(&mut self, _answer: &T, _codes: &[i32]) -> Option<Failure> {
         None
     }
 }
 
-/// A predicate says which answers are invalid; made by [`Call::invalid_when`].
+/// A predicate says which answers are invalid; made by [`InterceptedCall::invalid_when`].
 #[derive(Clone, Copy, Debug)]
 pub struct InvalidWhen<P>(P);
 
-impl<T, P: FnMut(&T) -> bool> Validity<T> for InvalidWhen<P> {
-    fn invalid(&mut self, answer: &T, _codes: &[i32]) -> Option<Failure> {
-        (self.0)(answer).then(invalid_message)
+impl<T, P: FnMut(&T) -> bool> ResponseCheck<T> for InvalidWhen<P> {
+    fn check(&mut self, response: &T, _codes: &[i32]) -> Option<Failure> {
+        (self.0)(response).then(invalid_message)
     }
 }
 
-/// The code of a status inside the answer says it; made by [`Call::inner_code`].
+/// The code of a status inside the answer says it; made by [`InterceptedCall::inner_code`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerCode<P>(P);
 
-impl<T, P: FnMut(&T) -> Option<i32>> Validity<T> for InnerCode<P> {
-    fn invalid(&mut self, answer: &T, codes: &[i32]) -> Option<Failure> {
-        (self.0)(answer).filter(|code| codes.contains(code)).map(inner_status)
+impl<T, P: FnMut(&T) -> Option<i32>> ResponseCheck<T> for InnerCode<P> {
+    fn check(&mut self, response: &T, codes: &[i32]) -> Option<Failure> {
+        (self.0)(response).filter(|code| codes.contains(code)).map(inner_status)
     }
 }
 
 /// A call that is being written; [`send`](Call::send) runs it.
 #[must_use = "a call does nothing until it is sent"]
-pub struct Call<'a, F, V = Valid, Z = DefaultSleeper> {
+pub struct InterceptedCall<'a, F, V = AcceptAll, Z = DefaultSleeper> {
     interceptor: &'a Interceptor,
     method: &'a str,
     operation: F,
@@ -122,14 +123,14 @@ pub struct Call<'a, F, V = Valid, Z = DefaultSleeper> {
 }
 
 /// Where the lines go.
-type Log<'a> = Box<dyn FnMut(&Line) + Send + 'a>;
+type Log<'a> = Box<dyn FnMut(&LogLine) + Send + 'a>;
 
-impl<'a, F, V, Z> Call<'a, F, V, Z> {
+impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
     /// Which answers are not valid messages.
     pub fn invalid_when<T, P: FnMut(&T) -> bool>(
         self,
         is_invalid: P,
-    ) -> Call<'a, F, InvalidWhen<P>, Z> {
+    ) -> InterceptedCall<'a, F, InvalidWhen<P>, Z> {
         self.with_validity(InvalidWhen(is_invalid))
     }
 
@@ -138,25 +139,57 @@ impl<'a, F, V, Z> Call<'a, F, V, Z> {
     pub fn inner_code<T, P: FnMut(&T) -> Option<i32>>(
         self,
         code: P,
-    ) -> Call<'a, F, InnerCode<P>, Z> {
+    ) -> InterceptedCall<'a, F, InnerCode<P>, Z> {
         self.with_validity(InnerCode(code))
     }
 
     /// Who says which answers are valid.
-    fn with_validity<W>(self, validity: W) -> Call<'a, F, W, Z> {
-        let Call { interceptor, method, operation, sleeper, log, must_not_run_twice, .. } = self;
-        Call { interceptor, method, operation, validity, sleeper, log, must_not_run_twice }
+    fn with_validity<W>(self, validity: W) -> InterceptedCall<'a, F, W, Z> {
+        let InterceptedCall {
+            interceptor,
+            method,
+            operation,
+            sleeper,
+            log,
+            must_not_run_twice,
+            ..
+        } = self;
+        InterceptedCall {
+            interceptor,
+            method,
+            operation,
+            validity,
+            sleeper,
+            log,
+            must_not_run_twice,
+        }
     }
 
     /// Waits on this sleeper in place of tokio.
-    pub fn sleeping_on<Y>(self, sleeper: Y) -> Call<'a, F, V, Y> {
-        let Call { interceptor, method, operation, validity, log, must_not_run_twice, .. } = self;
-        Call { interceptor, method, operation, validity, sleeper, log, must_not_run_twice }
+    pub fn sleeping_on<Y>(self, sleeper: Y) -> InterceptedCall<'a, F, V, Y> {
+        let InterceptedCall {
+            interceptor,
+            method,
+            operation,
+            validity,
+            log,
+            must_not_run_twice,
+            ..
+        } = self;
+        InterceptedCall {
+            interceptor,
+            method,
+            operation,
+            validity,
+            sleeper,
+            log,
+            must_not_run_twice,
+        }
     }
 
     /// Where the log lines go, for the debug level. Without it they are debug events of `tracing`
     /// under the target `redial::milvus`, if that feature is on.
-    pub fn log(mut self, log: impl FnMut(&Line) + Send + 'a) -> Self {
+    pub fn log(mut self, log: impl FnMut(&LogLine) + Send + 'a) -> Self {
         self.log = Some(Box::new(log));
         self
     }
@@ -178,13 +211,14 @@ impl<'a, F, V, Z> Call<'a, F, V, Z> {
     where
         F: FnMut() -> R,
         R: Future<Output = Result<T, S>>,
-        S: Status,
-        V: Validity<T>,
+        S: GrpcStatus,
+        V: ResponseCheck<T>,
         Z: Sleeper,
     {
-        let Call { interceptor, method, operation, mut validity, sleeper, log, .. } = self;
+        let InterceptedCall { interceptor, method, operation, mut validity, sleeper, log, .. } =
+            self;
         let mut log = log.or_else(traced);
-        let mut logger = log.as_ref().map(|_| Logger::new(method, &interceptor.options));
+        let mut logger = log.as_ref().map(|_| LogFormatter::new(method, &interceptor.options));
         let mut handed_on = None;
         let mut call = interceptor
             .policy
@@ -205,11 +239,11 @@ impl<'a, F, V, Z> Call<'a, F, V, Z> {
             call = call.not_idempotent();
         }
         let error = match call.await {
-            Ok(answer) => return Ok(answer),
+            Ok(response) => return Ok(response),
             Err(error) => error,
         };
         let (last, report) = error.into_parts();
-        let ending = |message, invalid| Ending {
+        let ending = |message, invalid| ErrorText {
             stop_reason: report.stop_reason,
             retries: report.attempts.saturating_sub(1),
             elapsed: report.elapsed,
@@ -218,15 +252,15 @@ impl<'a, F, V, Z> Call<'a, F, V, Z> {
         };
         let cause = match (handed_on, last) {
             (Some(_), Some(Last::Error(status))) => {
-                let text = ending(status.message(), false).text();
+                let text = ending(status.message(), false).render();
                 let same = text == status.message();
-                Cause::Status(if same { status } else { status.with_message(text) })
+                ErrorCause::Status(if same { status } else { status.with_message(text) })
             }
-            (Some(_), Some(Last::Value(answer))) => {
-                Cause::Invalid { text: ending("", true).text(), answer }
+            (Some(_), Some(Last::Value(response))) => {
+                ErrorCause::Invalid { text: ending("", true).render(), response }
             }
-            (_, Some(Last::Error(before))) => Cause::TooLate { before: Some(before) },
-            _ => Cause::TooLate { before: None },
+            (_, Some(Last::Error(before))) => ErrorCause::TooLate { before: Some(before) },
+            _ => ErrorCause::TooLate { before: None },
         };
         Err(Error::new(cause, report))
     }
@@ -246,14 +280,14 @@ const fn traced<'a>() -> Option<Log<'a>> {
 }
 
 /// How a result is judged (decisions M3 and M7).
-fn judge<T, S: Status>(
+fn judge<T, S: GrpcStatus>(
     result: &Result<T, S>,
-    validity: &mut impl Validity<T>,
+    validity: &mut impl ResponseCheck<T>,
     codes: &[i32],
 ) -> Directive {
     let status = match result {
-        Ok(answer) => {
-            let invalid = validity.invalid(answer, codes);
+        Ok(response) => {
+            let invalid = validity.check(response, codes);
             return invalid.map_or(Directive::Succeed, Directive::Retry);
         }
         Err(status) => status,
@@ -261,7 +295,7 @@ fn judge<T, S: Status>(
     if status.is_cancelled_by_caller() {
         return Directive::Fail;
     }
-    match classify(status.code(), Message::Valid) {
+    match classify(status.code(), MessageValidity::Valid) {
         Directive::Retry(failure) if status.is_unsent() => {
             Directive::Retry(failure.at(Stage::Unsent))
         }
@@ -271,7 +305,7 @@ fn judge<T, S: Status>(
     }
 }
 
-impl<F, V, Z> fmt::Debug for Call<'_, F, V, Z> {
+impl<F, V, Z> fmt::Debug for InterceptedCall<'_, F, V, Z> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("method", &self.method)

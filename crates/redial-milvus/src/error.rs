@@ -8,11 +8,11 @@ use redial::Report;
 use redial_core::StopReason;
 use redial_service_config::Code;
 
-use crate::status::Status;
+use crate::status::GrpcStatus;
 
 /// What the text of an error depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending<'a> {
+pub struct ErrorText<'a> {
     /// Why the call ended.
     pub stop_reason: StopReason,
     /// How many retries were made.
@@ -25,21 +25,21 @@ pub struct Ending<'a> {
     pub invalid: bool,
 }
 
-impl Ending<'_> {
+impl ErrorText<'_> {
     /// The error's text: the server's, or `invalid message`, and ` (retried N times, Mms)` where
     /// retries ran out.
     ///
     /// ```
-    /// use redial_milvus::Ending;
+    /// use redial_milvus::ErrorText;
     /// use redial::{StopReason, ms};
     ///
     /// let stop_reason = StopReason::AttemptsExhausted;
-    /// let ending = Ending { stop_reason, retries: 3, elapsed: ms(180), message: "boom", invalid: false };
-    /// assert_eq!(ending.text(), "boom (retried 3 times, 180ms)");
+    /// let text = ErrorText { stop_reason, retries: 3, elapsed: ms(180), message: "boom", invalid: false };
+    /// assert_eq!(text.render(), "boom (retried 3 times, 180ms)");
     /// ```
     #[must_use]
-    pub fn text(&self) -> String {
-        let Ending { stop_reason, retries, elapsed, message, invalid } = *self;
+    pub fn render(&self) -> String {
+        let ErrorText { stop_reason, retries, elapsed, message, invalid } = *self;
         let message = if invalid { INVALID } else { message };
         if stop_reason == StopReason::AttemptsExhausted && retries > 0 {
             format!("{message} (retried {retries} times, {}ms)", elapsed.as_millis())
@@ -57,22 +57,22 @@ pub(crate) const TOO_LATE: &str = "deadline exceeded";
 pub struct Error<S, T>(Box<Inner<S, T>>);
 
 struct Inner<S, T> {
-    cause: Cause<S, T>,
+    cause: ErrorCause<S, T>,
     report: Report,
 }
 
 /// What a call failed with.
-pub(crate) enum Cause<S, T> {
+pub(crate) enum ErrorCause<S, T> {
     /// A status, whose text says what needs saying.
     Status(S),
     /// An answer that is not a valid message.
-    Invalid { text: String, answer: T },
+    Invalid { text: String, response: T },
     /// The timeout passed; the last status before, if there was one.
     TooLate { before: Option<S> },
 }
 
-impl<S: Status, T> Error<S, T> {
-    pub(crate) fn new(cause: Cause<S, T>, report: Report) -> Self {
+impl<S: GrpcStatus, T> Error<S, T> {
+    pub(crate) fn new(cause: ErrorCause<S, T>, report: Report) -> Self {
         Error(Box::new(Inner { cause, report }))
     }
 
@@ -81,9 +81,9 @@ impl<S: Status, T> Error<S, T> {
     #[must_use]
     pub fn code(&self) -> Code {
         match &self.0.cause {
-            Cause::Status(status) => status.code(),
-            Cause::Invalid { .. } => Code::Ok,
-            Cause::TooLate { .. } => Code::DeadlineExceeded,
+            ErrorCause::Status(status) => status.code(),
+            ErrorCause::Invalid { .. } => Code::Ok,
+            ErrorCause::TooLate { .. } => Code::DeadlineExceeded,
         }
     }
 
@@ -91,9 +91,9 @@ impl<S: Status, T> Error<S, T> {
     #[must_use]
     pub fn message(&self) -> &str {
         match &self.0.cause {
-            Cause::Status(status) => status.message(),
-            Cause::Invalid { text, .. } => text,
-            Cause::TooLate { .. } => TOO_LATE,
+            ErrorCause::Status(status) => status.message(),
+            ErrorCause::Invalid { text, .. } => text,
+            ErrorCause::TooLate { .. } => TOO_LATE,
         }
     }
 }
@@ -104,9 +104,9 @@ impl<S, T> Error<S, T> {
     #[must_use]
     pub fn status(&self) -> Option<&S> {
         match &self.0.cause {
-            Cause::Status(status) => Some(status),
-            Cause::Invalid { .. } => None,
-            Cause::TooLate { before } => before.as_ref(),
+            ErrorCause::Status(status) => Some(status),
+            ErrorCause::Invalid { .. } => None,
+            ErrorCause::TooLate { before } => before.as_ref(),
         }
     }
 
@@ -114,26 +114,26 @@ impl<S, T> Error<S, T> {
     #[must_use]
     pub fn into_status(self) -> Option<S> {
         match self.0.cause {
-            Cause::Status(status) => Some(status),
-            Cause::Invalid { .. } => None,
-            Cause::TooLate { before } => before,
+            ErrorCause::Status(status) => Some(status),
+            ErrorCause::Invalid { .. } => None,
+            ErrorCause::TooLate { before } => before,
         }
     }
 
     /// The last answer, where that is not a valid message.
     #[must_use]
-    pub fn answer(&self) -> Option<&T> {
+    pub fn response(&self) -> Option<&T> {
         match &self.0.cause {
-            Cause::Invalid { answer, .. } => Some(answer),
+            ErrorCause::Invalid { response, .. } => Some(response),
             _ => None,
         }
     }
 
     /// The last answer, where that is not a valid message.
     #[must_use]
-    pub fn into_answer(self) -> Option<T> {
+    pub fn into_response(self) -> Option<T> {
         match self.0.cause {
-            Cause::Invalid { answer, .. } => Some(answer),
+            ErrorCause::Invalid { response, .. } => Some(response),
             _ => None,
         }
     }
@@ -157,13 +157,13 @@ impl<S, T> Error<S, T> {
     }
 }
 
-impl<S: Status, T> fmt::Display for Error<S, T> {
+impl<S: GrpcStatus, T> fmt::Display for Error<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code(), self.message())
     }
 }
 
-impl<S: Status, T> fmt::Debug for Error<S, T> {
+impl<S: GrpcStatus, T> fmt::Debug for Error<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error")
             .field("code", &self.code())
@@ -173,7 +173,7 @@ impl<S: Status, T> fmt::Debug for Error<S, T> {
     }
 }
 
-impl<S: Status + std::error::Error + 'static, T> std::error::Error for Error<S, T> {
+impl<S: GrpcStatus + std::error::Error + 'static, T> std::error::Error for Error<S, T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.status().map(|status| status as &(dyn std::error::Error + 'static))
     }

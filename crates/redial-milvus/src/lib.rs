@@ -2,15 +2,15 @@
 //! 80 ms, each attempt with its whole timeout (section M of the decisions).
 //!
 //! [`Interceptor`] runs any async operation that
-//! returns a [`Status`] as its error.
+//! returns a [`GrpcStatus`] as its error.
 //!
 //! ```
-//! use redial_milvus::{Code, Options, Status};
+//! use redial_milvus::{Code, Options, GrpcStatus};
 //!
 //! #[derive(Debug)]
 //! struct MyStatus(Code, String);
 //!
-//! impl Status for MyStatus {
+//! impl GrpcStatus for MyStatus {
 //!     fn code(&self) -> Code { self.0 }
 //!     fn message(&self) -> &str { &self.1 }
 //!     fn with_message(self, message: String) -> Self { MyStatus(self.0, message) }
@@ -34,11 +34,10 @@
 //! | --- | --- |
 //! | `getRetryInterceptor` | [`Interceptor`] |
 //! | `maxRetries`, `retryDelay`, `timeout` | [`Options`]: `max_retries`, `retry_delay`, `timeout` |
-//! | `isInvalidMessage` | [`Call::invalid_when`], [`Call::inner_code`] with [`Interceptor::invalid_codes`] |
-//! | the ignore list | [`IGNORED`], [`classify`] |
-//! | `(retried N times, Mms)` | [`Ending::text`] |
-//! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`Line`], [`LineKind`], [`lines`] |
-#![cfg_attr(docsrs, feature(doc_cfg))]
+//! | `isInvalidMessage` | [`InterceptedCall::invalid_when`], [`InterceptedCall::inner_code`] with [`Interceptor::invalid_codes`] |
+//! | the ignore list | [`IGNORED_CODES`], [`classify`] |
+//! | `(retried N times, Mms)` | [`ErrorText::render`] |
+//! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`LogLine`], [`LogLineKind`], [`log_lines`] |
 #![forbid(unsafe_code)]
 
 mod call;
@@ -48,9 +47,9 @@ mod options;
 pub mod presets;
 mod status;
 
-pub use call::{Call, InnerCode, Interceptor, InvalidWhen, Valid, Validity};
-pub use error::{Ending, Error};
-pub use log::{Line, LineKind, Logger, Paint, lines};
-pub use options::{Options, Writes, is_write};
+pub use call::{AcceptAll, InnerCode, InterceptedCall, Interceptor, InvalidWhen, ResponseCheck};
+pub use error::{Error, ErrorText};
+pub use log::{LogColor, LogFormatter, LogLine, LogLineKind, log_lines};
+pub use options::{Options, WriteRetries, is_write};
 pub use redial_service_config::Code;
-pub use status::{IGNORED, Message, RATE_LIMIT, Status, classify};
+pub use status::{GrpcStatus, IGNORED_CODES, MessageValidity, RATE_LIMIT, classify};

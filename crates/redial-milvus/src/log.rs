@@ -9,7 +9,7 @@ use crate::options::Options;
 
 /// What a line tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LineKind {
+pub enum LogLineKind {
     /// The call began.
     Request,
     /// An attempt's answer came, or its time was over.
@@ -24,61 +24,61 @@ pub enum LineKind {
     FailedAfterRetries,
 }
 
-impl LineKind {
+impl LogLineKind {
     /// Its name in scenarios.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            LineKind::Request => "request",
-            LineKind::Response => "response",
-            LineKind::RetryDelay => "retry-delay",
-            LineKind::RetryAttempt => "retry-attempt",
-            LineKind::RetryExecuting => "retry-executing",
-            LineKind::FailedAfterRetries => "failed-after-retries",
+            LogLineKind::Request => "request",
+            LogLineKind::Response => "response",
+            LogLineKind::RetryDelay => "retry-delay",
+            LogLineKind::RetryAttempt => "retry-attempt",
+            LogLineKind::RetryExecuting => "retry-executing",
+            LogLineKind::FailedAfterRetries => "failed-after-retries",
         }
     }
 }
 
 /// Whether a line may be coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Paint {
+pub enum LogColor {
     /// Plain text.
     #[default]
     Plain,
     /// Responses in green and red.
-    Colour,
+    Ansi,
 }
 
-impl Paint {
+impl LogColor {
     /// Colour if this is a terminal.
     #[must_use]
-    pub fn on(stream: &impl IsTerminal) -> Self {
-        if stream.is_terminal() { Paint::Colour } else { Paint::Plain }
+    pub fn for_stream(stream: &impl IsTerminal) -> Self {
+        if stream.is_terminal() { LogColor::Ansi } else { LogColor::Plain }
     }
 }
 
 /// A line of the log, for the debug level. It prints without colour.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// What it tells.
-    pub kind: LineKind,
+    pub kind: LogLineKind,
     /// When.
     pub at: Ns,
     /// Its text, brackets first.
     pub text: String,
     /// Whether it tells of something bad.
-    pub is_bad: bool,
+    pub is_failure: bool,
 }
 
-impl Line {
+impl LogLine {
     /// Its text, in colour where that is allowed.
     #[must_use]
-    pub fn painted(&self, paint: Paint) -> String {
-        match (paint, self.kind, self.is_bad) {
-            (Paint::Colour, LineKind::Response, true) => {
+    pub fn colored(&self, paint: LogColor) -> String {
+        match (paint, self.kind, self.is_failure) {
+            (LogColor::Ansi, LogLineKind::Response, true) => {
                 format!("\u{1b}[31m{}\u{1b}[0m", self.text)
             }
-            (Paint::Colour, LineKind::Response, false) => {
+            (LogColor::Ansi, LogLineKind::Response, false) => {
                 format!("\u{1b}[32m{}\u{1b}[0m", self.text)
             }
             _ => self.text.clone(),
@@ -86,7 +86,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -96,7 +96,7 @@ impl fmt::Display for Line {
 ///
 /// ```
 /// use redial::CallLog;
-/// use redial_milvus::{Options, lines};
+/// use redial_milvus::{Options, log_lines};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), redial::PolicyError> {
@@ -106,15 +106,15 @@ impl fmt::Display for Line {
 /// let done = options.policy()?.retry(search).when(|_| true).call_log(&mut call_log).await;
 /// # assert!(done.is_ok());
 /// let lines: Vec<String> =
-///     lines("Search", &options, call_log.events()).iter().map(|line| line.to_string()).collect();
+///     log_lines("Search", &options, call_log.events()).iter().map(|line| line.to_string()).collect();
 /// assert_eq!(lines[0], "[Request] Search (timeout 15000ms)");
 /// assert_eq!(lines[3], "[Retry Attempt 1/3] Search: will be sent again in 20ms");
 /// # Ok(())
 /// # }
 /// ```
 #[must_use]
-pub fn lines(method: &str, options: &Options, events: &[(Ns, Event)]) -> Vec<Line> {
-    let mut logger = Logger::new(method, options);
+pub fn log_lines(method: &str, options: &Options, events: &[(Ns, Event)]) -> Vec<LogLine> {
+    let mut logger = LogFormatter::new(method, options);
     let mut lines = Vec::new();
     for (at, event) in events {
         logger.event(*at, event, |line| lines.push(line));
@@ -124,7 +124,7 @@ pub fn lines(method: &str, options: &Options, events: &[(Ns, Event)]) -> Vec<Lin
 
 /// Turns notes into lines while they come.
 #[derive(Clone, Debug)]
-pub struct Logger {
+pub struct LogFormatter {
     method: String,
     retries_max: u32,
     timeout_ms: u128,
@@ -138,11 +138,11 @@ pub struct Logger {
     runs: bool,
 }
 
-impl Logger {
+impl LogFormatter {
     /// A logger for one call of this method.
     #[must_use]
     pub fn new(method: &str, options: &Options) -> Self {
-        Logger {
+        LogFormatter {
             method: method.to_owned(),
             retries_max: options.max_retries,
             timeout_ms: options.timeout.as_millis(),
@@ -154,14 +154,14 @@ impl Logger {
     }
 
     /// Gives `emit` the lines that this note makes.
-    pub fn event(&mut self, at: Ns, event: &Event, mut emit: impl FnMut(Line)) {
-        let Logger { method, retries_max, .. } = self;
-        let line = |kind, text| Line { kind, at, text, is_bad: false };
+    pub fn event(&mut self, at: Ns, event: &Event, mut emit: impl FnMut(LogLine)) {
+        let LogFormatter { method, retries_max, .. } = self;
+        let line = |kind, text| LogLine { kind, at, text, is_failure: false };
         match event {
             Event::CallStarted { .. } => {
                 self.began = at;
                 let text = format!("[Request] {method} (timeout {}ms)", self.timeout_ms);
-                emit(line(LineKind::Request, text));
+                emit(line(LogLineKind::Request, text));
             }
             Event::AttemptStarted { number, .. } => {
                 (self.started, self.runs) = (at, true);
@@ -169,7 +169,7 @@ impl Logger {
                 if self.retries > 0 {
                     let n = self.retries;
                     let text = format!("[Retry Executing {n}/{retries_max}] {method}: sent again");
-                    emit(line(LineKind::RetryExecuting, text));
+                    emit(line(LogLineKind::RetryExecuting, text));
                 }
             }
             Event::AttemptOutcome { classification, .. } => {
@@ -187,12 +187,12 @@ impl Logger {
                 let ms = whole_ms(*after);
                 let stop_reason = failure.reason.map_or("a failure", |reason| reason.name());
                 let text = format!("[Retry Delay {ms}ms] {method}: after {stop_reason}");
-                emit(line(LineKind::RetryDelay, text));
+                emit(line(LogLineKind::RetryDelay, text));
                 let n = self.retries.saturating_add(1);
                 let text = format!(
                     "[Retry Attempt {n}/{retries_max}] {method}: will be sent again in {ms}ms"
                 );
-                emit(line(LineKind::RetryAttempt, text));
+                emit(line(LogLineKind::RetryAttempt, text));
             }
             // A total deadline cancels an attempt as its own timeout does; the application's
             // dropping it is no answer.
@@ -205,17 +205,17 @@ impl Logger {
                 let ms = whole_ms(at.saturating_sub(self.began));
                 let n = self.retries;
                 let text = format!("[Failed after retries({ms}ms)] {method}: {n} retries made");
-                emit(Line { is_bad: true, ..line(LineKind::FailedAfterRetries, text) });
+                emit(LogLine { is_failure: true, ..line(LogLineKind::FailedAfterRetries, text) });
             }
             _ => {}
         }
     }
 
-    fn response(&mut self, at: Ns, what: &str, is_bad: bool) -> Line {
+    fn response(&mut self, at: Ns, what: &str, is_failure: bool) -> LogLine {
         self.runs = false;
         let ms = whole_ms(at.saturating_sub(self.started));
         let text = format!("[Response({ms}ms)] {}: {what}", self.method);
-        Line { kind: LineKind::Response, at, text, is_bad }
+        LogLine { kind: LogLineKind::Response, at, text, is_failure }
     }
 }
 

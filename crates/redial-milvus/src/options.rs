@@ -16,7 +16,7 @@ use crate::call::Interceptor;
 /// | `retry_delay` | 10 ms | retry n waits 2ⁿ times as long: 20, 40, 80 ms |
 /// | `timeout` | 15 s | given to each attempt anew; when it passes, the call ends |
 /// | `jitter`, `delay_max`, `deadline` | none | not in the design, for those who ask |
-/// | `writes` | repeated | as the design has it |
+/// | `write_retries` | repeated | as the design has it |
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "camelCase"))]
@@ -40,15 +40,15 @@ pub struct Options {
     pub deadline: Option<Duration>,
     /// Whether inserts, upserts and deletes are repeated although they may have run.
     #[cfg_attr(feature = "serde", serde(skip))]
-    pub writes: Writes,
+    pub write_retries: WriteRetries,
 }
 
 /// What becomes of a failed insert, upsert or delete (decision M3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Writes {
+pub enum WriteRetries {
     /// It is repeated like everything else: rows may be there twice.
     #[default]
-    Repeated,
+    Always,
     /// It is repeated only with proof that it did not run.
     OnlyIfNotRun,
 }
@@ -62,7 +62,7 @@ impl Options {
         jitter: Jitter::None,
         delay_max: None,
         deadline: None,
-        writes: Writes::Repeated,
+        write_retries: WriteRetries::Always,
     };
 
     /// How many retries; the attempts are one more.
@@ -109,8 +109,8 @@ impl Options {
 
     /// Whether inserts, upserts and deletes are repeated although they may have run.
     #[must_use]
-    pub const fn writes(mut self, writes: Writes) -> Self {
-        self.writes = writes;
+    pub const fn write_retries(mut self, write_retries: WriteRetries) -> Self {
+        self.write_retries = write_retries;
         self
     }
 

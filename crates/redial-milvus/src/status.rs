@@ -4,7 +4,7 @@ use redial_core::{Directive, Failure, Reason};
 use redial_service_config::Code;
 
 /// The codes that are never retried, as the design lists them.
-pub const IGNORED: [Code; 8] = [
+pub const IGNORED_CODES: [Code; 8] = [
     Code::Ok,
     Code::DeadlineExceeded,
     Code::PermissionDenied,
@@ -20,7 +20,7 @@ pub const IGNORED: [Code; 8] = [
 pub const RATE_LIMIT: i32 = 8;
 
 /// An error of gRPC, as an interceptor sees it. `tonic::Status` has all of it.
-pub trait Status {
+pub trait GrpcStatus {
     /// Its code.
     fn code(&self) -> Code;
 
@@ -44,7 +44,7 @@ pub trait Status {
 
 /// Whether an answer's message is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Message {
+pub enum MessageValidity {
     /// It is what it should be, or there is none.
     Valid,
     /// It is not: it is asked for again.
@@ -52,24 +52,24 @@ pub enum Message {
 }
 
 /// How an answer is judged: an invalid message is retried, and so is every code outside
-/// [`IGNORED`]; OK succeeds, and the others fail.
+/// [`IGNORED_CODES`]; OK succeeds, and the others fail.
 ///
 /// ```
 /// use redial::Directive;
-/// use redial_milvus::{Code, Message, classify};
+/// use redial_milvus::{Code, MessageValidity, classify};
 ///
-/// assert_eq!(classify(Code::Ok, Message::Valid), Directive::Succeed);
-/// assert_eq!(classify(Code::PermissionDenied, Message::Valid), Directive::Fail);
-/// assert!(matches!(classify(Code::Unavailable, Message::Valid), Directive::Retry(_)));
-/// assert!(matches!(classify(Code::Ok, Message::Invalid), Directive::Retry(_)));
+/// assert_eq!(classify(Code::Ok, MessageValidity::Valid), Directive::Succeed);
+/// assert_eq!(classify(Code::PermissionDenied, MessageValidity::Valid), Directive::Fail);
+/// assert!(matches!(classify(Code::Unavailable, MessageValidity::Valid), Directive::Retry(_)));
+/// assert!(matches!(classify(Code::Ok, MessageValidity::Invalid), Directive::Retry(_)));
 /// ```
 #[must_use]
-pub fn classify(code: Code, message: Message) -> Directive {
+pub fn classify(code: Code, message: MessageValidity) -> Directive {
     match (message, code) {
-        (Message::Invalid, _) => Directive::Retry(invalid_message()),
-        (Message::Valid, Code::Ok) => Directive::Succeed,
-        (Message::Valid, code) if IGNORED.contains(&code) => Directive::Fail,
-        (Message::Valid, code) => {
+        (MessageValidity::Invalid, _) => Directive::Retry(invalid_message()),
+        (MessageValidity::Valid, Code::Ok) => Directive::Succeed,
+        (MessageValidity::Valid, code) if IGNORED_CODES.contains(&code) => Directive::Fail,
+        (MessageValidity::Valid, code) => {
             Directive::Retry(Failure::server().because(Reason::new(code.name())))
         }
     }

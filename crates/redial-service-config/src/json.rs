@@ -30,7 +30,7 @@ const STRICT: ParseOptions = ParseOptions {
 
 /// Why a text has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct JsonError {
     /// Where, in bytes.
     pub range: Range<usize>,
     /// Whether it may be JSON, and is nested too deep to be looked at.
@@ -41,14 +41,14 @@ pub struct Malformed {
     pub hint: Option<&'static str>,
 }
 
-impl Malformed {
+impl JsonError {
     fn new(range: Range<usize>, what: impl Into<String>, hint: Option<&'static str>) -> Self {
-        Malformed { range, too_deep: false, what: what.into(), hint }
+        JsonError { range, too_deep: false, what: what.into(), hint }
     }
 
     fn too_deep(range: Range<usize>) -> Self {
         let what = format!("values are nested deeper than {DEPTH_MAX}");
-        Malformed { too_deep: true, ..Malformed::new(range, what, None) }
+        JsonError { too_deep: true, ..JsonError::new(range, what, None) }
     }
 }
 
@@ -56,20 +56,20 @@ impl Malformed {
 ///
 /// # Errors
 /// It is not JSON, or nested too deep.
-pub fn parse(text: &str) -> Result<Value<'_>, Malformed> {
+pub fn parse(text: &str) -> Result<Value<'_>, JsonError> {
     // A byte order mark is the first thing that is wrong, and the one that is invisible.
     if text.starts_with('\u{feff}') {
         let hint = "save the text without it";
-        return Err(Malformed::new(0..3, "a byte order mark before the JSON", Some(hint)));
+        return Err(JsonError::new(0..3, "a byte order mark before the JSON", Some(hint)));
     }
     check_depth(text)?;
     let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT).map_err(|error| {
         let range = error.range().start..error.range().end;
         let (what, hint) = words(error.kind());
         let yaml = "this looks like YAML, and JSON is needed: convert it to JSON";
-        Malformed::new(range, what, if is_yaml(text) { Some(yaml) } else { hint })
+        JsonError::new(range, what, if is_yaml(text) { Some(yaml) } else { hint })
     });
-    let value = parsed?.value.ok_or_else(|| Malformed::new(0..0, "the text is empty", None))?;
+    let value = parsed?.value.ok_or_else(|| JsonError::new(0..0, "the text is empty", None))?;
     look(text)?;
     Ok(value)
 }
@@ -79,7 +79,7 @@ pub fn parse(text: &str) -> Result<Value<'_>, Malformed> {
 ///
 /// As far as a text is JSON, the brackets that are counted are those that nest. Beyond that the
 /// parser does not descend.
-fn check_depth(text: &str) -> Result<(), Malformed> {
+fn check_depth(text: &str) -> Result<(), JsonError> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -89,7 +89,7 @@ fn check_depth(text: &str) -> Result<(), Malformed> {
             b'{' | b'[' if !in_string => {
                 depth += 1;
                 if depth > DEPTH_MAX {
-                    return Err(Malformed::too_deep(at..at + 1));
+                    return Err(JsonError::too_deep(at..at + 1));
                 }
             }
             b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
@@ -115,14 +115,14 @@ fn is_yaml(text: &str) -> bool {
 }
 
 /// Looks for what the parser's switches do not cover, in a text that it has accepted.
-fn look(text: &str) -> Result<(), Malformed> {
+fn look(text: &str) -> Result<(), JsonError> {
     let (mut in_string, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             0..0x20 if in_string => {
                 let hint = "write it as an escape, like \\n or \\u0007";
                 let what = "a control character in a string";
-                return Err(Malformed::new(at..at + 1, what, Some(hint)));
+                return Err(JsonError::new(at..at + 1, what, Some(hint)));
             }
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
@@ -132,7 +132,7 @@ fn look(text: &str) -> Result<(), Malformed> {
             0..0x20 | 0x80.. => {
                 let end = (at + 1..).find(|&end| text.is_char_boundary(end)).unwrap_or(text.len());
                 let hint = "only spaces, tabs and line ends may stand between values";
-                return Err(Malformed::new(at..end, "a character that is no JSON", Some(hint)));
+                return Err(JsonError::new(at..end, "a character that is no JSON", Some(hint)));
             }
             _ => {}
         }
@@ -180,14 +180,14 @@ pub struct Position {
 
 /// Where the lines of a text begin.
 #[derive(Clone, Debug)]
-pub struct Lines(Vec<usize>);
+pub struct LineIndex(Vec<usize>);
 
-impl Lines {
+impl LineIndex {
     /// The lines of this text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        Lines(std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect())
+        LineIndex(std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect())
     }
 
     /// The line of a byte, from 1. Its column costs more: all of the line before it is looked at.
@@ -204,7 +204,7 @@ impl Lines {
 
     /// The place of a byte of the text.
     #[must_use]
-    pub fn place(&self, text: &str, offset: usize) -> Position {
+    pub fn position(&self, text: &str, offset: usize) -> Position {
         let offset = offset.min(text.len());
         let line = self.line(offset);
         let before = &text.as_bytes()[self.start(line)..offset];

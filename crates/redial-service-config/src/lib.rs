@@ -18,11 +18,11 @@
 //!
 //! - [`ServiceConfig`] is a config that was checked; [`ServiceConfig::lookup`] finds a method's
 //!   entry without allocating.
-//! - [`Chooser`] takes one config from a list of choices, as DNS has it (A2).
+//! - [`ChoiceSelector`] takes one config from a list of choices, as DNS has it (A2).
 //! - [`ClientOptions`] is what the client says besides; together they make a [`Plan`]: rules for the core,
 //!   and how statuses are judged.
 //! - [`Pushback`] reads what a server says about the next attempt.
-//! - [`Tally`] and [`Counters`] are the statistics of A6.
+//! - [`StatisticsRecorder`] and [`StatisticsCounters`] are the statistics of A6.
 //!
 //! `decision G15` and the like name entries of [`docs/decisions.md`][decisions]: what A6 leaves open, how
 //! it is decided, and which test shows it.
@@ -51,7 +51,8 @@ mod throttling;
 pub mod json;
 
 pub use choice::{
-    ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, LANGUAGE, RECORD_NAME_PREFIX,
+    CHOICES_MAX, CHOICES_TEXT_MAX, CLIENT_LANGUAGE, ChoiceSelector, RECORD_ATTRIBUTE,
+    RECORD_NAME_PREFIX, SelectedChoice,
 };
 pub use client_options::{
     ATTEMPTS_CAP, AttemptTimeout, ClientOptions, ClientOptionsBuilder, PER_RPC_BUFFER_LIMIT,
@@ -67,5 +68,5 @@ pub use problem::{Problem, Problems, Rule, Severity};
 pub use pushback::{PUSHBACK_HEADER, Pushback};
 pub use read::{ENTRIES_MAX, PROBLEMS_MAX, TEXT_MAX};
 pub use redial_core::{DeadlineAction, Jitter};
-pub use statistics::{BUCKETS, Counted, Counters, Statistics, Tally};
+pub use statistics::{BUCKETS, CountedRetry, Statistics, StatisticsCounters, StatisticsRecorder};
 pub use throttling::RetryThrottling;

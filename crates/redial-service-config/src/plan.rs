@@ -27,12 +27,12 @@ use crate::{
 ///     "retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s",
 ///                      "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#)?;
 /// let plan = ClientOptions::default().plan(config.method("/echo.Echo/Get"));
-/// assert_eq!(plan.judge(Code::Ok, Pushback::None).directive, Directive::Succeed);
-/// assert_eq!(plan.judge(Code::Internal, Pushback::None).directive, Directive::Fail);
+/// assert_eq!(plan.classify(Code::Ok, Pushback::None).directive, Directive::Succeed);
+/// assert_eq!(plan.classify(Code::Internal, Pushback::None).directive, Directive::Fail);
 ///
 /// // On virtual time, every draw being 0.5:
-/// let busy = redial::testing::meets(plan.judge(Code::Unavailable, Pushback::None));
-/// let played = redial::testing::play(&plan.playable(None), [busy, busy, busy, busy]);
+/// let busy = redial::testing::meets(plan.classify(Code::Unavailable, Pushback::None));
+/// let played = redial::testing::play(&plan.to_policy(None), [busy, busy, busy, busy]);
 /// assert_eq!(played.starts(), [ms(0), ms(50), ms(150), ms(350)]);
 /// assert_eq!(played.stop_reason(), Some(StopReason::AttemptsExhausted));
 /// # Ok::<(), redial_service_config::Problems>(())
@@ -86,7 +86,7 @@ impl ClientOptions {
             ..Rules::DEFAULT
         };
         let Some(policy) = policy else { return rules };
-        let attempts = Some(self.attempts_of(&policy));
+        let attempts = Some(self.max_attempts_for(&policy));
         match policy {
             MethodPolicy::Retry(policy) => Rules {
                 attempts,
@@ -105,7 +105,7 @@ impl ClientOptions {
 
     /// How many attempts a call under this policy makes at the most (decision G2).
     #[must_use]
-    pub fn attempts_of(&self, policy: &MethodPolicy) -> u32 {
+    pub fn max_attempts_for(&self, policy: &MethodPolicy) -> u32 {
         let cap = match policy {
             MethodPolicy::Retry(_) => self.attempts_cap,
             MethodPolicy::Hedging(_) => self.attempts_cap.min(LIVE_MAX as u32),
@@ -174,7 +174,7 @@ impl Plan {
     /// that is listed may be retried as the server says, and any other fails; "do not retry" drains
     /// the throttle whatever the status.
     #[must_use]
-    pub const fn judge(&self, code: Code, pushback: Pushback) -> Classification {
+    pub const fn classify(&self, code: Code, pushback: Pushback) -> Classification {
         let directive = match code {
             Code::Ok => Directive::Succeed,
             code if self.codes.contains(code) => {
@@ -210,7 +210,7 @@ impl Plan {
     /// UNAVAILABLE, with what is known of how far it got.
     const fn lost(&self, stage: Stage, proof: Option<Proof>) -> Classification {
         let Classification { directive, drains, .. } =
-            self.judge(Code::Unavailable, Pushback::None);
+            self.classify(Code::Unavailable, Pushback::None);
         let directive = match directive {
             Directive::Retry(failure) => Directive::Retry(failure.at(stage)),
             other => other,
@@ -221,7 +221,7 @@ impl Plan {
     /// The same as a policy of the library, for [`redial::testing`] and for drivers of your own: with
     /// the throttle of the config, which all plans of a server share.
     #[must_use]
-    pub fn playable(&self, throttle: Option<Arc<TokenBucket>>) -> redial::AnyPolicy {
+    pub fn to_policy(&self, throttle: Option<Arc<TokenBucket>>) -> redial::AnyPolicy {
         let policy = redial::AnyPolicy::from_core(self.policy.clone());
         match throttle {
             None => policy,

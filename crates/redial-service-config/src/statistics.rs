@@ -1,6 +1,6 @@
 //! The statistics of A6 per method (decision G31), derived from the notes of calls.
 //!
-//! Invariant: what counts is decided in [`Tally::event`] alone. Whoever keeps the numbers (atomics in
+//! Invariant: what counts is decided in [`StatisticsRecorder::event`] alone. Whoever keeps the numbers (atomics in
 //! a layer, plain ones in a test) only adds what it says.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ pub const BUCKETS: [u32; 8] = [1, 2, 3, 4, 5, 10, 100, 1000];
 
 /// Something that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountedRetry {
     /// A retry or hedge started: which of the call's it is, from 1.
     Retry(u32),
     /// A retry or hedge ended with a status that is not OK.
@@ -24,18 +24,18 @@ pub enum Counted {
 /// What is remembered of a call so that its notes can be counted: 16 bytes.
 ///
 /// ```
-/// use redial_service_config::{Counters, Tally};
+/// use redial_service_config::{StatisticsCounters, StatisticsRecorder};
 /// # use redial_core::Event;
 /// # let events = [Event::AttemptStarted { attempt: 1, number: 1 }, Event::AttemptStarted { attempt: 2, number: 2 }];
-/// let counters = Counters::default();
-/// let mut tally = Tally::default();
+/// let counters = StatisticsCounters::default();
+/// let mut recorder = StatisticsRecorder::default();
 /// for event in &events {
-///     tally.record(event, |counted| counters.add(counted));
+///     recorder.record(event, |counted| counters.add(counted));
 /// }
 /// assert_eq!(counters.read().retries, 1);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct StatisticsRecorder {
     /// The attempt that runs as number 1, by its place in the order of starts.
     first: u32,
     /// The highest number so far: what starts with a lower one or the same is a replacement.
@@ -44,15 +44,15 @@ pub struct Tally {
     failed: Option<u32>,
 }
 
-impl Tally {
+impl StatisticsRecorder {
     /// Says what this note of the call adds. The failure of an attempt is known to be one when the
     /// next note is not its replacement, so it is counted then; a call's last note is its end.
     #[inline]
-    pub fn record(&mut self, event: &Event, mut count: impl FnMut(Counted)) {
+    pub fn record(&mut self, event: &Event, mut count: impl FnMut(CountedRetry)) {
         if let Some(failed) = self.failed.take() {
             let replaced = matches!(event, Event::TransparentRetryScheduled { attempt, .. } if *attempt == failed);
             if !replaced {
-                count(Counted::Failed);
+                count(CountedRetry::Failed);
             }
         }
         match *event {
@@ -61,11 +61,11 @@ impl Tally {
                     self.first = attempt;
                 }
                 if number <= self.highest {
-                    count(Counted::Transparent);
+                    count(CountedRetry::Transparent);
                 } else {
                     self.highest = number;
                     if number > 1 {
-                        count(Counted::Retry(number - 1));
+                        count(CountedRetry::Retry(number - 1));
                     }
                 }
             }
@@ -99,24 +99,24 @@ pub struct Statistics {
 /// The counters of a method, which many calls add to at once.
 // Each counter publishes nothing but itself, so every access is relaxed.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct StatisticsCounters {
     retries: AtomicU64,
     failed: AtomicU64,
     histogram: [AtomicU64; BUCKETS.len()],
     transparent: AtomicU64,
 }
 
-impl Counters {
+impl StatisticsCounters {
     /// Counts.
-    pub fn add(&self, counted: Counted) {
+    pub fn add(&self, counted: CountedRetry) {
         let counter = match counted {
-            Counted::Retry(nth) => {
+            CountedRetry::Retry(nth) => {
                 let bucket = BUCKETS.partition_point(|least| *least <= nth).saturating_sub(1);
                 self.histogram[bucket].fetch_add(1, Ordering::Relaxed);
                 &self.retries
             }
-            Counted::Failed => &self.failed,
-            Counted::Transparent => &self.transparent,
+            CountedRetry::Failed => &self.failed,
+            CountedRetry::Transparent => &self.transparent,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

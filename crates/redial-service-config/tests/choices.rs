@@ -3,8 +3,8 @@
 //! before every place that a problem or warning is about.
 
 use redial_service_config::{
-    ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, DEPTH_MAX, Problem, Problems, Rule,
-    ServiceConfig,
+    CHOICES_MAX, CHOICES_TEXT_MAX, ChoiceSelector, DEPTH_MAX, Problem, Problems, RECORD_ATTRIBUTE,
+    Rule, SelectedChoice, ServiceConfig,
 };
 
 /// A list whose choices have these conditions.
@@ -17,10 +17,11 @@ fn list(conditions: &[&str]) -> String {
 }
 
 /// Which choice of a list is taken.
-fn index(chooser: &Chooser, conditions: &[&str]) -> Option<usize> {
-    let chosen = chooser.choose(&list(conditions)).unwrap_or_else(|problems| panic!("{problems}"));
-    assert_eq!(chosen.config.is_some(), chosen.index.is_some());
-    chosen.index
+fn index(selector: &ChoiceSelector, conditions: &[&str]) -> Option<usize> {
+    let selected =
+        selector.select(&list(conditions)).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(selected.config.is_some(), selected.index.is_some());
+    selected.index
 }
 
 /// The rule and path of what is told, which must be exactly at the marks.
@@ -37,15 +38,15 @@ fn at_marks<'p>(marked: &str, told: impl IntoIterator<Item = &'p Problem>) -> Ve
 }
 
 fn problems(marked: &str) -> Vec<(Rule, String)> {
-    let problems = Chooser::new(0).choose(&marked.replace('@', "")).expect_err(marked);
+    let problems = ChoiceSelector::new(0).select(&marked.replace('@', "")).expect_err(marked);
     at_marks(marked, &problems)
 }
 
-fn warnings(marked: &str) -> (Chosen, Vec<(Rule, String)>) {
-    let chosen = Chooser::new(0).choose(&marked.replace('@', ""));
-    let chosen = chosen.unwrap_or_else(|problems| panic!("{marked}\n{problems}"));
-    let told = at_marks(marked, &chosen.warnings);
-    (chosen, told)
+fn warnings(marked: &str) -> (SelectedChoice, Vec<(Rule, String)>) {
+    let selected = ChoiceSelector::new(0).select(&marked.replace('@', ""));
+    let selected = selected.unwrap_or_else(|problems| panic!("{marked}\n{problems}"));
+    let told = at_marks(marked, &selected.warnings);
+    (selected, told)
 }
 
 fn told(rule: Rule, path: &str) -> Vec<(Rule, String)> {
@@ -54,7 +55,7 @@ fn told(rule: Rule, path: &str) -> Vec<(Rule, String)> {
 
 #[test]
 fn the_first_choice_that_is_for_a_client_is_taken() {
-    let here = Chooser::new(50).hostname("web-1");
+    let here = ChoiceSelector::new(50).hostname("web-1");
     assert_eq!(index(&here, &["", ""]), Some(0));
     assert_eq!(index(&here, &[]), None);
     let java = r#""clientLanguage": ["java", "go"], "#;
@@ -67,7 +68,7 @@ fn the_first_choice_that_is_for_a_client_is_taken() {
 
 #[test]
 fn languages_are_compared_in_any_case_and_names_of_machines_exactly() {
-    let here = Chooser::new(0).hostname("web-1");
+    let here = ChoiceSelector::new(0).hostname("web-1");
     for language in ["rust", "Rust", "RUST"] {
         let condition = format!("\"clientLanguage\": [\"c++\", \"{language}\"], ");
         assert_eq!(index(&here, &[&condition]), Some(0), "{language}");
@@ -79,14 +80,18 @@ fn languages_are_compared_in_any_case_and_names_of_machines_exactly() {
     let named = r#""clientHostname": ["web-0", "web-1"], "#;
     assert_eq!(index(&here, &[named]), Some(0));
     for other in ["WEB-1", "web-1.example.com", "web", ""] {
-        assert_eq!(index(&Chooser::new(0).hostname(other), &[named]), None, "{other}");
+        assert_eq!(index(&ChoiceSelector::new(0).hostname(other), &[named]), None, "{other}");
     }
-    assert_eq!(index(&Chooser::new(0), &[named]), None, "a machine without a name is none of them");
+    assert_eq!(
+        index(&ChoiceSelector::new(0), &[named]),
+        None,
+        "a machine without a name is none of them"
+    );
 }
 
 #[test]
 fn a_condition_that_is_absent_null_or_empty_is_met_by_all() {
-    let nobody = Chooser::new(99);
+    let nobody = ChoiceSelector::new(99);
     for conditions in [
         "",
         "\"clientLanguage\": [], ",
@@ -103,18 +108,20 @@ fn of_a_hundred_draws_as_many_meet_a_percentage_as_it_says() {
     for (written, meant) in [("0", 0), ("1", 1), ("99", 99), ("100", 100), ("5.0", 5), ("1e1", 10)]
     {
         let condition = format!("\"percentage\": {written}, ");
-        let met = (0..100).filter(|draw| index(&Chooser::new(*draw), &[&condition]).is_some());
+        let met =
+            (0..100).filter(|draw| index(&ChoiceSelector::new(*draw), &[&condition]).is_some());
         assert_eq!(met.count(), meant, "{written}");
     }
-    assert_eq!(index(&Chooser::new(255), &["\"percentage\": 99, "]), None, "it is 99");
-    assert_eq!(index(&Chooser::new(255), &["\"percentage\": 100, "]), Some(0));
+    assert_eq!(index(&ChoiceSelector::new(255), &["\"percentage\": 99, "]), None, "it is 99");
+    assert_eq!(index(&ChoiceSelector::new(255), &["\"percentage\": 100, "]), Some(0));
 }
 
 #[test]
 fn all_choices_are_compared_with_the_same_draw() {
     let list = ["\"percentage\": 10, ", "\"percentage\": 50, ", ""];
-    let count =
-        |wanted| (0..100).filter(|draw| index(&Chooser::new(*draw), &list) == Some(wanted)).count();
+    let count = |wanted| {
+        (0..100).filter(|draw| index(&ChoiceSelector::new(*draw), &list) == Some(wanted)).count()
+    };
     assert_eq!([count(0), count(1), count(2)], [10, 40, 50]);
 }
 
@@ -123,7 +130,7 @@ fn a_choice_whose_percentage_is_raised_only_gains_clients() {
     for draw in 0..100 {
         let takes = |percentage: u8| {
             let canary = format!("\"percentage\": {percentage}, ");
-            index(&Chooser::new(draw), &[&canary, ""]) == Some(0)
+            index(&ChoiceSelector::new(draw), &[&canary, ""]) == Some(0)
         };
         let taken: Vec<_> = (0..=100).map(takes).collect();
         assert!(taken.is_sorted(), "{draw}: {taken:?}");
@@ -164,7 +171,7 @@ fn what_is_wrong_with_a_choice_is_told_at_its_place() {
 
 #[test]
 fn a_config_that_is_no_list_is_told_what_to_write() {
-    let problems = Chooser::new(0).choose("{\"methodConfig\": []}").unwrap_err();
+    let problems = ChoiceSelector::new(0).select("{\"methodConfig\": []}").unwrap_err();
     assert_eq!(
         problems.to_string(),
         "1:1: error[type]: expected a list of choices, found an object; write [{\"serviceConfig\": ...}] around a config"
@@ -176,44 +183,44 @@ fn the_config_that_is_taken_is_as_strict_as_one_in_a_file() {
     let config = r#"{"methodConfig": [{"name": [{"service": "a.B"}, {"service": "a.B"}], "timeout": "5m", "retryPolicy": {"maxAttempts": 1}}], "retryThrottling": {"maxTokens": 1}}"#;
     let alone = ServiceConfig::parse(config).unwrap_err();
     let (before, text) = ("[{\"serviceConfig\": ", format!("[{{\"serviceConfig\": {config}}}]"));
-    let chosen = Chooser::new(0).choose(&text).unwrap_err();
-    assert_eq!(alone.as_slice().len(), chosen.as_slice().len());
-    for (alone, chosen) in alone.iter().zip(&chosen) {
-        assert_eq!(chosen.rule, alone.rule);
-        assert_eq!(chosen.path, format!("[0].serviceConfig.{}", alone.path));
+    let selected = ChoiceSelector::new(0).select(&text).unwrap_err();
+    assert_eq!(alone.as_slice().len(), selected.as_slice().len());
+    for (alone, selected) in alone.iter().zip(&selected) {
+        assert_eq!(selected.rule, alone.rule);
+        assert_eq!(selected.path, format!("[0].serviceConfig.{}", alone.path));
         let (from, to) = (alone.range.start + before.len(), alone.range.end + before.len());
-        assert_eq!(chosen.range, from..to);
-        assert_eq!((chosen.line, chosen.column), (1, alone.column + before.len()));
-        assert_eq!(chosen.hint, alone.hint);
+        assert_eq!(selected.range, from..to);
+        assert_eq!((selected.line, selected.column), (1, alone.column + before.len()));
+        assert_eq!(selected.hint, alone.hint);
     }
-    assert!(chosen.iter().any(|problem| problem.rule == Rule::DuplicateName));
+    assert!(selected.iter().any(|problem| problem.rule == Rule::DuplicateName));
 }
 
 #[test]
 fn a_bad_config_for_others_is_theirs_and_a_warning_here() {
     let text = "[{\"percentage\": 0, \"serviceConfig\": @{\"retryThrottling\": {}}},\n {\"serviceConfig\": {\"loadBalancingPolicy\": \"round_robin\"}}]";
-    let (chosen, warned) = warnings(text);
-    assert_eq!(chosen.index, Some(1));
+    let (selected, warned) = warnings(text);
+    assert_eq!(selected.index, Some(1));
     assert_eq!(warned, told(Rule::InvalidElsewhere, "[0].serviceConfig"));
     assert_eq!(
-        chosen.warnings[0].to_string(),
+        selected.warnings[0].to_string(),
         "1:37: warning[invalid-elsewhere]: [0].serviceConfig: not taken here, and has 2 problems; the first is 1:57: error[max-tokens]: [0].serviceConfig.retryThrottling.maxTokens: is required: a whole number from 1 to 1000"
     );
     // The same config is a problem for those who take it.
     let taken = text.replace("0, ", "100, ").replace('@', "");
-    assert_eq!(Chooser::new(0).choose(&taken).unwrap_err().as_slice().len(), 2);
+    assert_eq!(ChoiceSelector::new(0).select(&taken).unwrap_err().as_slice().len(), 2);
 }
 
 #[test]
 fn a_choice_with_a_condition_that_is_not_known_is_passed_over() {
     let text = r#"[@{@"percentge": 1, "serviceConfig": {}}, {"serviceConfig": {}}]"#;
-    let (chosen, warned) = warnings(text);
-    assert_eq!(chosen.index, Some(1), "a canary for few must not become one for all");
+    let (selected, warned) = warnings(text);
+    assert_eq!(selected.index, Some(1), "a canary for few must not become one for all");
     let expected = [(Rule::PassedOver, "[0]"), (Rule::UnknownField, "[0].percentge")];
     assert_eq!(warned, expected.map(|(rule, path)| (rule, path.to_owned())));
-    assert_eq!(chosen.warnings[1].hint.as_deref(), Some("did you mean \"percentage\"?"));
-    let (chosen, warned) = warnings(r#"[@{@"methodConfig": [], "serviceConfig": {}}]"#);
-    assert_eq!((chosen.index, warned[1].0), (None, Rule::MisplacedField));
+    assert_eq!(selected.warnings[1].hint.as_deref(), Some("did you mean \"percentage\"?"));
+    let (selected, warned) = warnings(r#"[@{@"methodConfig": [], "serviceConfig": {}}]"#);
+    assert_eq!((selected.index, warned[1].0), (None, Rule::MisplacedField));
 }
 
 #[test]
@@ -230,18 +237,18 @@ fn what_stands_after_a_choice_for_all_is_warned_about_once() {
 #[test]
 fn warnings_of_the_config_are_told_with_those_of_the_list() {
     let text = r#"[{"clientLanguage": ["go"], "serviceConfig": {"unread": 1}}, {"serviceConfig": {@"colour": 1, "methodConfig": [{"name": [{}], "timeout": @"0s"}]}}]"#;
-    let (chosen, warned) = warnings(text);
+    let (selected, warned) = warnings(text);
     let expected = [
         (Rule::UnknownField, "[1].serviceConfig.colour"),
         (Rule::ZeroTimeout, "[1].serviceConfig.methodConfig[0].timeout"),
     ];
     assert_eq!(warned, expected.map(|(rule, path)| (rule, path.to_owned())));
-    assert_eq!(chosen.config.unwrap().warnings(), chosen.warnings);
+    assert_eq!(selected.config.unwrap().warnings(), selected.warnings);
 }
 
 /// What is taken from records that are one string each.
-fn from_records(records: &[&[u8]]) -> Result<Chosen, Problems> {
-    Chooser::new(0).choose_from_records(records.iter().map(|record| [record]))
+fn from_records(records: &[&[u8]]) -> Result<SelectedChoice, Problems> {
+    ChoiceSelector::new(0).select_from_records(records.iter().map(|record| [record]))
 }
 
 #[test]
@@ -251,8 +258,8 @@ fn the_one_record_with_the_attribute_counts_and_its_strings_are_joined() {
     assert_eq!(from_records(&[b"v=spf1 -all", b""]).unwrap().index, None);
     assert_eq!(from_records(&[b"v=spf1 -all", record, b"\xff"]).unwrap().index, Some(0));
     for size in 1..=record.len() {
-        let chosen = Chooser::new(0).choose_from_records([record.chunks(size)]).unwrap();
-        assert_eq!(chosen.index, Some(0), "{size}");
+        let selected = ChoiceSelector::new(0).select_from_records([record.chunks(size)]).unwrap();
+        assert_eq!(selected.index, Some(0), "{size}");
     }
     // Exactly so, as all peers have it.
     for other in ["GRPC_CONFIG=", " grpc_config=", "grpc_config =", "_grpc_config="] {
@@ -278,30 +285,30 @@ fn what_is_not_utf_8_is_told_where_it_stops_to_be() {
     assert_eq!((problem.rule, problem.line, problem.column), (Rule::Json, 2, 3));
     // A character may stand in two strings.
     let record = "grpc_config=[{\"clientHostname\": [\"ü\"], \"serviceConfig\": {}}]";
-    let chooser = Chooser::new(0).hostname("ü");
-    let chosen = chooser.choose_from_records([record.as_bytes().chunks(1)]).unwrap();
-    assert_eq!(chosen.index, Some(0));
+    let selector = ChoiceSelector::new(0).hostname("ü");
+    let selected = selector.select_from_records([record.as_bytes().chunks(1)]).unwrap();
+    assert_eq!(selected.index, Some(0));
 }
 
 #[test]
 fn a_list_is_at_most_as_long_as_a_record_of_dns() {
     assert_eq!(CHOICES_TEXT_MAX, 65_535);
     let padded = |length: usize| format!("[{}]", " ".repeat(length - 2));
-    let rules = |told: Result<Chosen, Problems>| {
+    let rules = |told: Result<SelectedChoice, Problems>| {
         told.map(drop).map_err(|problems| problems.as_slice()[0].rule)
     };
     let (fits, large) = (padded(CHOICES_TEXT_MAX), padded(CHOICES_TEXT_MAX + 1));
-    assert_eq!(rules(Chooser::new(0).choose(&fits)), Ok(()));
-    assert_eq!(rules(Chooser::new(0).choose(&large)), Err(Rule::Limit));
+    assert_eq!(rules(ChoiceSelector::new(0).select(&fits)), Ok(()));
+    assert_eq!(rules(ChoiceSelector::new(0).select(&large)), Err(Rule::Limit));
     for (list, expected) in [(&fits, Ok(())), (&large, Err(Rule::Limit))] {
         let record = format!("{ATTRIBUTE}{list}");
         let strings = record.as_bytes().chunks(255);
-        assert_eq!(rules(Chooser::new(0).choose_from_records([strings])), expected);
+        assert_eq!(rules(ChoiceSelector::new(0).select_from_records([strings])), expected);
     }
     // A longer one is not looked at, even where it would be cut within a character.
     let umlauts = format!("{ATTRIBUTE}{}", "ü".repeat(CHOICES_TEXT_MAX));
     let strings = umlauts.as_bytes().chunks(255);
-    assert_eq!(rules(Chooser::new(0).choose_from_records([strings])), Err(Rule::Limit));
+    assert_eq!(rules(ChoiceSelector::new(0).select_from_records([strings])), Err(Rule::Limit));
 }
 
 #[test]
@@ -309,13 +316,13 @@ fn a_list_has_at_most_a_thousand_choices() {
     assert_eq!(CHOICES_MAX, 1_000);
     let never = "\"percentage\": 0, ";
     let lists = |count: usize| list(&vec![never; count]);
-    assert_eq!(Chooser::new(0).choose(&lists(CHOICES_MAX)).unwrap().index, None);
-    let problems = Chooser::new(0).choose(&lists(CHOICES_MAX + 1)).unwrap_err();
+    assert_eq!(ChoiceSelector::new(0).select(&lists(CHOICES_MAX)).unwrap().index, None);
+    let problems = ChoiceSelector::new(0).select(&lists(CHOICES_MAX + 1)).unwrap_err();
     assert_eq!(problems.as_slice()[0].rule, Rule::Limit);
     // As many as fit, each with problems: each is told.
     let bad = r#"{"percentage": 0, "serviceConfig": {"retryThrottling": 5}}"#;
     let text = format!("[{}]", vec![bad; CHOICES_MAX].join(","));
-    assert_eq!(Chooser::new(0).choose(&text).unwrap().warnings.len(), CHOICES_MAX);
+    assert_eq!(ChoiceSelector::new(0).select(&text).unwrap().warnings.len(), CHOICES_MAX);
 }
 
 #[test]
@@ -325,7 +332,7 @@ fn a_list_is_nested_no_deeper_than_a_config() {
         let (open, close) = ("[".repeat(inner), "]".repeat(inner));
         format!("[{{\"serviceConfig\": {{\"x\": {open}{close}}}}}]")
     };
-    assert!(Chooser::new(0).choose(&nested(DEPTH_MAX)).is_ok());
-    let problems = Chooser::new(0).choose(&nested(DEPTH_MAX + 1)).unwrap_err();
+    assert!(ChoiceSelector::new(0).select(&nested(DEPTH_MAX)).is_ok());
+    let problems = ChoiceSelector::new(0).select(&nested(DEPTH_MAX + 1)).unwrap_err();
     assert_eq!(problems.as_slice()[0].rule, Rule::Limit);
 }

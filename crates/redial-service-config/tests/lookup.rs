@@ -50,8 +50,8 @@ fn a_lookup_and_a_judgement_allocate_nothing() {
     let found = allocations(|| {
         for path in ["/a.B/C", "/a.B/D", "/nobody/knows", "", "/a.B/x/y"] {
             let plan = config.lookup(path).map(|entry| &plans[entry]);
-            let judged = plan.map(|plan| plan.judge(Code::Unavailable, Pushback::None));
-            assert!(judged.is_some());
+            let classified = plan.map(|plan| plan.classify(Code::Unavailable, Pushback::None));
+            assert!(classified.is_some());
         }
     });
     assert_eq!(found, 0);

@@ -116,7 +116,7 @@ fn retries_that_are_switched_off_leave_the_deadline() {
         assert_eq!(*plan.policy().rules(), expected);
         assert!(plan.codes().is_empty() && !plan.is_hedged());
         assert_eq!(plan.retries(), retries);
-        assert_eq!(plan.judge(Code::Unavailable, Pushback::None).directive, Directive::Fail);
+        assert_eq!(plan.classify(Code::Unavailable, Pushback::None).directive, Directive::Fail);
     }
 }
 
@@ -161,9 +161,9 @@ fn each_status_is_judged_by_the_list() {
             Code::DeadlineExceeded => retry(Kind::Timeout),
             _ => Directive::Fail,
         };
-        assert_eq!(plan.judge(code, Pushback::None), Classification::from(directive), "{code}");
-        let stopped = plan.judge(code, Pushback::Stop);
-        let after = plan.judge(code, Pushback::After(ms(7)));
+        assert_eq!(plan.classify(code, Pushback::None), Classification::from(directive), "{code}");
+        let stopped = plan.classify(code, Pushback::Stop);
+        let after = plan.classify(code, Pushback::After(ms(7)));
         match directive {
             Directive::Retry(failure) => {
                 assert_eq!(stopped, Directive::Retry(failure.hint(Hint::Stop)).into());
@@ -210,7 +210,7 @@ fn only_the_config_says_that_calls_wait_for_a_connection() {
 #[test]
 fn what_was_never_sent_is_replaced_a_thousand_times_and_then_fails() {
     let plan = ClientOptions::default().plan(None);
-    let policy = plan.playable(None);
+    let policy = plan.to_policy(None);
     let attempts = |unsent: usize| vec![meets(plan.unsent()); unsent];
     let played = play(&policy, attempts(1001));
     assert_eq!(
@@ -218,28 +218,28 @@ fn what_was_never_sent_is_replaced_a_thousand_times_and_then_fails() {
         (1001, Some(StopReason::NotRetryable))
     );
     let mut enough = attempts(1000);
-    enough.push(meets(plan.judge(Code::Ok, Pushback::None)));
+    enough.push(meets(plan.classify(Code::Ok, Pushback::None)));
     assert_eq!(play(&policy, enough).stop_reason(), Some(StopReason::Succeeded));
 }
 
 #[test]
 fn a_plan_plays_with_the_throttle_that_it_is_given() {
-    let busy = |plan: &Plan| meets(plan.judge(Code::Unavailable, Pushback::None));
+    let busy = |plan: &Plan| meets(plan.classify(Code::Unavailable, Pushback::None));
     let tokens = Arc::new(RetryThrottling::new(4, 500).unwrap().tokens());
     let retry = plan(&ClientOptions::default(), "retry");
-    let played = play(&retry.playable(Some(tokens.clone())), [busy(&retry), busy(&retry)]);
+    let played = play(&retry.to_policy(Some(tokens.clone())), [busy(&retry), busy(&retry)]);
     assert_eq!((played.stop_reason(), played.tokens()), (Some(StopReason::Throttled), Some(2.0)));
     // With retries switched off it is seen, and left alone.
     let off = ClientOptions::builder().retries(Retries::Off).build();
     let off = plan(&off, "retry");
-    let stop = meets(off.judge(Code::Unavailable, Pushback::Stop));
-    let played = play(&off.playable(Some(tokens.clone())), [stop]);
+    let stop = meets(off.classify(Code::Unavailable, Pushback::Stop));
+    let played = play(&off.to_policy(Some(tokens.clone())), [stop]);
     assert_eq!(
         (played.stop_reason(), played.tokens()),
         (Some(StopReason::NotRetryable), Some(2.0))
     );
-    let ok = meets(off.judge(Code::Ok, Pushback::None));
-    assert_eq!(play(&off.playable(Some(tokens.clone())), [ok]).tokens(), Some(2.0));
+    let ok = meets(off.classify(Code::Ok, Pushback::None));
+    assert_eq!(play(&off.to_policy(Some(tokens.clone())), [ok]).tokens(), Some(2.0));
     assert_eq!(tokens.tokens(0), Some(2.0));
 }
 
@@ -255,8 +255,8 @@ fn every_duration_of_a_config_plans() {
         let entry: &MethodConfig = &config.entries()[0];
         assert!(entry.timeout > Some(Duration::ZERO));
         let plan = ClientOptions::default().plan(Some(entry));
-        let busy = meets(plan.judge(Code::Unavailable, Pushback::None));
-        let played = play(&plan.playable(None), vec![busy; 5]);
+        let busy = meets(plan.classify(Code::Unavailable, Pushback::None));
+        let played = play(&plan.to_policy(None), vec![busy; 5]);
         // What is longer than 584 years never comes.
         let ends = span != "315576000000s";
         assert_eq!(played.stop_reason().is_some(), ends, "{span}");

@@ -6,8 +6,8 @@ use std::thread;
 use redial::testing::{Meets, Played, Script, hangs, meets, play};
 use redial::{classify::Classification, ms};
 use redial_service_config::{
-    AttemptTimeout, BUCKETS, ClientOptions, Code, Counted, Counters, Plan, Pushback, ServiceConfig,
-    Statistics, Tally,
+    AttemptTimeout, BUCKETS, ClientOptions, Code, CountedRetry, Plan, Pushback, ServiceConfig,
+    Statistics, StatisticsCounters, StatisticsRecorder,
 };
 
 fn plan(policy: &str) -> Plan {
@@ -29,10 +29,10 @@ fn hedge() -> Plan {
 }
 
 fn count(played: &Played) -> Statistics {
-    let counters = Counters::default();
-    let mut tally = Tally::default();
+    let counters = StatisticsCounters::default();
+    let mut recorder = StatisticsRecorder::default();
     for (_, event) in played.call_log().events() {
-        tally.record(event, |counted| counters.add(counted));
+        recorder.record(event, |counted| counters.add(counted));
     }
     counters.read()
 }
@@ -45,14 +45,14 @@ fn told(played: &Played) -> (u64, u64, [u64; 3], u64) {
 }
 
 fn status(plan: &Plan, code: Code) -> Meets {
-    meets(plan.judge(code, Pushback::None))
+    meets(plan.classify(code, Pushback::None))
 }
 
 #[test]
 fn attempt_timeout_of_a_retry_counts_as_its_failure() {
     let timeout = AttemptTimeout::after(ms(5));
     let plan = retry().with_attempt_timeout(timeout);
-    let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
+    let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
     let busy = status(&plan, Code::Unavailable);
     assert_eq!(of(vec![hangs()]), (0, 0, [0, 0, 0], 0), "the first is no retry");
     assert_eq!(of(vec![busy, hangs()]), (1, 1, [1, 0, 0], 0));
@@ -63,7 +63,7 @@ fn retries_are_counted_when_they_start_and_failures_when_they_end() {
     let plan = retry();
     let (ok, busy, bad) =
         (status(&plan, Code::Ok), status(&plan, Code::Unavailable), status(&plan, Code::Internal));
-    let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
+    let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
     assert_eq!(of(vec![ok]), (0, 0, [0, 0, 0], 0));
     assert_eq!(of(vec![bad]), (0, 0, [0, 0, 0], 0), "the first is no retry");
     assert_eq!(of(vec![busy, ok]), (1, 0, [1, 0, 0], 0));
@@ -78,7 +78,7 @@ fn retries_are_counted_when_they_start_and_failures_when_they_end() {
 fn what_is_cancelled_has_not_failed() {
     let plan = hedge();
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
-    let policy = plan.playable(None);
+    let policy = plan.to_policy(None);
     let won = play(&policy, [hangs(), ok.after(ms(5)), hangs()]);
     assert_eq!(told(&won), (2, 0, [1, 1, 0], 0));
     let one_failed = play(&policy, [ok.after(ms(9)), busy.after(ms(5)), hangs()]);
@@ -95,7 +95,7 @@ fn what_is_replaced_has_not_failed_and_its_replacement_counts_for_it() {
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
     let lost = |classification: Classification| meets(classification);
     let (unprocessed, unsent) = (lost(plan.unprocessed()), lost(plan.unsent()));
-    let of = |attempts: Vec<Meets>| told(&play(&plan.playable(None), attempts));
+    let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
     assert_eq!(of(vec![unprocessed, ok]), (0, 0, [0, 0, 0], 1));
     assert_eq!(of(vec![unprocessed, busy, ok]), (1, 0, [1, 0, 0], 1), "number 1 failed");
     assert_eq!(of(vec![busy, unprocessed, ok]), (1, 0, [1, 0, 0], 1));
@@ -105,15 +105,15 @@ fn what_is_replaced_has_not_failed_and_its_replacement_counts_for_it() {
     assert_eq!(of(vec![busy, unprocessed, unprocessed, ok]), (2, 1, [1, 1, 0], 1));
     let hedged = hedge();
     let (ok, unprocessed) = (status(&hedged, Code::Ok), lost(hedged.unprocessed()));
-    let both = play(&hedged.playable(None), [unprocessed, unprocessed, hangs(), ok.after(ms(5))]);
+    let both = play(&hedged.to_policy(None), [unprocessed, unprocessed, hangs(), ok.after(ms(5))]);
     assert_eq!(told(&both), (2, 1, [1, 1, 0], 1));
 }
 
 #[test]
 fn each_number_is_in_the_last_bucket_that_it_reaches() {
     let bucket = |nth: u32| {
-        let counters = Counters::default();
-        counters.add(Counted::Retry(nth));
+        let counters = StatisticsCounters::default();
+        counters.add(CountedRetry::Retry(nth));
         let Statistics { retries, histogram, .. } = counters.read();
         assert_eq!((retries, histogram.iter().sum::<u64>()), (1, 1), "{nth}");
         BUCKETS[histogram.iter().position(|count| *count == 1).expect("it is somewhere")]
@@ -127,14 +127,14 @@ fn each_number_is_in_the_last_bucket_that_it_reaches() {
 
 #[test]
 fn calls_of_many_threads_are_all_counted() {
-    let counters = Counters::default();
+    let counters = StatisticsCounters::default();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for nth in 1..=1000 {
-                    counters.add(Counted::Retry(nth));
-                    counters.add(Counted::Failed);
-                    counters.add(Counted::Transparent);
+                    counters.add(CountedRetry::Retry(nth));
+                    counters.add(CountedRetry::Failed);
+                    counters.add(CountedRetry::Transparent);
                 }
             });
         }

@@ -19,7 +19,7 @@ use crate::io::io_failure;
 
 /// Whose fault a service says it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum Fault {
     /// The server's.
     Server,
     /// The caller's.
@@ -30,7 +30,7 @@ pub enum Side {
 ///
 /// ```
 /// use std::fmt;
-/// use redial_smithy::{ServiceError, Side};
+/// use redial_smithy::{ServiceError, Fault};
 ///
 /// #[derive(Debug)]
 /// enum StoreError { SlowDown, Internal, NoSuchKey }
@@ -42,8 +42,8 @@ pub enum Side {
 ///     fn is_retryable(&self) -> bool {
 ///         !matches!(self, StoreError::NoSuchKey)
 ///     }
-///     fn side(&self) -> Option<Side> {
-///         Some(if matches!(self, StoreError::NoSuchKey) { Side::Client } else { Side::Server })
+///     fn fault(&self) -> Option<Fault> {
+///         Some(if matches!(self, StoreError::NoSuchKey) { Fault::Client } else { Fault::Server })
 ///     }
 /// }
 /// # impl fmt::Display for StoreError { fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str("store") } }
@@ -61,7 +61,7 @@ pub trait ServiceError {
     }
 
     /// Whose fault the service says it was; `None` if no service said anything.
-    fn side(&self) -> Option<Side> {
+    fn fault(&self) -> Option<Fault> {
         None
     }
 
@@ -72,7 +72,7 @@ pub trait ServiceError {
 
     /// How far the attempt got. What a service said was answered; of the rest nothing is known.
     fn stage(&self) -> Stage {
-        if self.is_throttling() || self.side().is_some() {
+        if self.is_throttling() || self.fault().is_some() {
             Stage::Answered
         } else {
             Stage::InFlight
@@ -111,12 +111,12 @@ pub enum ClientErrors {
 /// after it:
 /// ```
 /// use std::io;
-/// use redial_smithy::{Standard, classifier};
+/// use redial_smithy::{StandardRetryStrategy, classifier};
 /// use redial::{Directive, Failure, classify::ClassifyRule};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let policy = Standard::standard().policy()?;
+/// let policy = StandardRetryStrategy::standard().policy()?;
 /// # let mut progress = 0;
 /// let state = policy
 ///     .retry(|| { progress += 50; std::future::ready(io::Result::Ok(progress)) })
@@ -163,8 +163,8 @@ impl Classifier {
     /// # assert!(redial::classify::ClassifyRule::judge(&mut rules, &result).is_some());
     /// ```
     #[must_use]
-    pub const fn hook<F>(self, hook: F) -> Hooked<Self, F> {
-        Hooked { rule: self, hook }
+    pub const fn hook<F>(self, hook: F) -> WithHook<Self, F> {
+        WithHook { rule: self, hook }
     }
 
     /// What steps 1 to 4 know of an error; `None` if they know nothing.
@@ -172,10 +172,10 @@ impl Classifier {
     pub fn failure<E: ServiceError + Error + 'static>(&self, error: &E) -> Option<Failure> {
         let kind = if error.is_throttling() {
             Kind::Throttling
-        } else if let (true, Some(side)) = (error.is_retryable(), error.side()) {
-            match side {
-                Side::Server => Kind::Server,
-                Side::Client => Kind::Client,
+        } else if let (true, Some(fault)) = (error.is_retryable(), error.fault()) {
+            match fault {
+                Fault::Server => Kind::Server,
+                Fault::Client => Kind::Client,
             }
         } else if error.is_client_error() && self.repeats_client_error(error.is_retryable()) {
             Kind::Client
@@ -200,12 +200,12 @@ impl<T, E: ServiceError + Error + 'static> ClassifyRule<T, E> for Classifier {
 /// A rule with a hook of your own after it, for errors alone: made by [`Classifier::hook`] and
 /// [`IoErrors::hook`](crate::IoErrors::hook).
 #[derive(Clone, Copy, Debug)]
-pub struct Hooked<C, F> {
+pub struct WithHook<C, F> {
     pub(crate) rule: C,
     pub(crate) hook: F,
 }
 
-impl<T, E, C, F> ClassifyRule<T, E> for Hooked<C, F>
+impl<T, E, C, F> ClassifyRule<T, E> for WithHook<C, F>
 where
     C: ClassifyRule<T, E>,
     F: FnMut(&E) -> Option<Directive>,

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use redial::classify::ClassifyRule;
 use redial_core::{Directive, Failure, Kind, Stage};
 
-use crate::classifier::Hooked;
+use crate::classifier::WithHook;
 
 /// How many errors of a chain are looked at; a longer one is cut there.
 pub const CHAIN_MAX: usize = 32;
@@ -81,8 +81,8 @@ pub const fn io_errors() -> IoErrors {
 impl IoErrors {
     /// The same, with a hook of your own for other errors.
     #[must_use]
-    pub const fn hook<F>(self, hook: F) -> Hooked<Self, F> {
-        Hooked { rule: self, hook }
+    pub const fn hook<F>(self, hook: F) -> WithHook<Self, F> {
+        WithHook { rule: self, hook }
     }
 }
 

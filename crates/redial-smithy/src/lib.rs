@@ -3,12 +3,12 @@
 //!
 //! ```
 //! use std::io;
-//! use redial_smithy::{Standard, classifier};
+//! use redial_smithy::{StandardRetryStrategy, classifier};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Made once and cloned: the clones share the bucket.
-//! let policy = Standard::aws_2026().attempts(5).policy()?;
+//! let policy = StandardRetryStrategy::aws_2026().attempts(5).policy()?;
 //! # let mut tries = 0;
 //! # let mut get = || { tries += 1; let n = tries; async move { if n < 3 { Err(io::ErrorKind::ConnectionReset.into()) } else { io::Result::Ok("object") } } };
 //! let object = policy.retry(|| get()).classify(classifier()).await?;
@@ -26,7 +26,7 @@
 //! | the design | here |
 //! | --- | --- |
 //! | `RetryStrategy.retry(policy, block)` | `policy.retry(block).classify(rules).await` |
-//! | `StandardRetryStrategy`, its options (`maxAttempts`, `maxTimeMs`) | [`Standard`] (`attempts`, `time_max`) |
+//! | `StandardRetryStrategy`, its options (`maxAttempts`, `maxTimeMs`) | [`StandardRetryStrategy`] (`attempts`, `time_max`) |
 //! | `RetryPolicy.evaluate(result)` | [`ClassifyRule::judge`](redial::Judge::judge) |
 //! | `StandardRetryPolicy` | [`Classifier`] |
 //! | `evaluateOtherExceptions` | [`Classifier::hook`] |
@@ -36,10 +36,9 @@
 //! | `RetryError(reason)` | [`Directive::Retry`](redial::Directive::Retry) with a [`Failure`](redial::Failure) |
 //! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](redial::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
 //! | `RetryTokenBucket`, one of your own | [`Bucket`](redial::throttle::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
-//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`Token::acquire`] on a [`CostBucket`](redial::throttle::Costs) |
-//! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`Token`]: `success`, `failure`, `retry` |
-//! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`Standard::policy_with`] |
-#![cfg_attr(docsrs, feature(doc_cfg))]
+//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`RetryToken::acquire`] on a [`CostBucket`](redial::throttle::Costs) |
+//! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`RetryToken`]: `success`, `failure`, `retry` |
+//! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`StandardRetryStrategy::policy_with`] |
 #![forbid(unsafe_code)]
 
 mod classifier;
@@ -52,12 +51,12 @@ pub mod presets;
 mod standard;
 mod token;
 
-pub use classifier::{Classifier, ClientErrors, Hooked, ServiceError, Side, classifier};
+pub use classifier::{Classifier, ClientErrors, Fault, ServiceError, WithHook, classifier};
 pub use io::{CHAIN_MAX, IoErrors, io_errors, io_failure};
-pub use options::{Attempts, HintKept, Order};
+pub use options::{MaxAttempts, RetryAfterRule, TokenOrder};
 pub use preset::Preset;
-pub use standard::Standard;
-pub use token::{Scheduled, Token};
+pub use standard::StandardRetryStrategy;
+pub use token::{RetryToken, ScheduledRetry};
 
 /// The options of the bucket.
 pub use redial::throttle::{BucketOptions, CostOptions};

@@ -2,9 +2,9 @@
 
 /// How many attempts, the first included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Attempts {
+pub enum MaxAttempts {
     /// So many.
-    AtMost(u32),
+    Limited(u32),
     /// As many as fit into `time_max`.
     Unlimited,
 }
@@ -13,7 +13,7 @@ pub enum Attempts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum Order {
+pub enum TokenOrder {
     /// Backoff, then the bucket: the design's.
     BackoffFirst,
     /// The bucket, whose debt is waited for, then the backoff: today's SDKs'.
@@ -23,7 +23,7 @@ pub enum Order {
 /// What a server's wish for a delay does (decision S6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum HintKept {
+pub enum RetryAfterRule {
     /// It replaces the delay.
     #[cfg_attr(feature = "serde", serde(rename = "exact"))]
     Exact,

@@ -22,23 +22,23 @@
 //! # Ok::<(), redial::PolicyError>(())
 //! ```
 
-use crate::standard::Standard;
+use crate::standard::StandardRetryStrategy;
 
 /// Smithy's standard strategy (decision S1). It keeps its own bucket, which waits when empty.
 #[must_use]
-pub const fn smithy_standard() -> Standard {
-    Standard::standard()
+pub const fn smithy_standard() -> StandardRetryStrategy {
+    StandardRetryStrategy::standard()
 }
 
 /// The AWS SDKs' rules of 2026 (decision S6). It keeps its own bucket, which refuses when empty.
 #[must_use]
-pub const fn aws_2026() -> Standard {
-    Standard::aws_2026()
+pub const fn aws_2026() -> StandardRetryStrategy {
+    StandardRetryStrategy::aws_2026()
 }
 
 /// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (decision S6). It keeps its own bucket,
 /// which refuses when empty.
 #[must_use]
-pub const fn aws_2026_dynamodb() -> Standard {
-    Standard::aws_2026_dynamodb()
+pub const fn aws_2026_dynamodb() -> StandardRetryStrategy {
+    StandardRetryStrategy::aws_2026_dynamodb()
 }

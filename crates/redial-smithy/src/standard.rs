@@ -9,17 +9,17 @@ use redial::{Policy, Throttle};
 use redial_core::throttle::{CostBucket, WhenEmpty};
 use redial_core::{Backoff, ChargeAt, HintRule, Jitter, Kind, PolicyError, Rules, Step};
 
-use crate::options::{Attempts, HintKept, Order};
+use crate::options::{MaxAttempts, RetryAfterRule, TokenOrder};
 use crate::preset::{HINT_ROOM, Preset};
 
 /// The standard strategy: a [`Preset`], and what is given in place of its values. A value that is
 /// given replaces only itself, inside the bucket and its costs too.
 ///
 /// ```
-/// use redial_smithy::Standard;
+/// use redial_smithy::StandardRetryStrategy;
 /// use redial::{Kind, ms, s};
 ///
-/// let policy = Standard::standard()
+/// let policy = StandardRetryStrategy::standard()
 ///     .attempts(5)
 ///     .time_max(s(30))
 ///     .backoff_first(ms(20))
@@ -31,12 +31,12 @@ use crate::preset::{HINT_ROOM, Preset};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
-pub struct Standard {
+pub struct StandardRetryStrategy {
     /// Where the values come from that are not given.
     pub preset: Preset,
     /// How many attempts, the first included.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub attempts: Option<Attempts>,
+    pub attempts: Option<MaxAttempts>,
     /// After how long the call must end: attempts, backoff and waiting for the bucket together.
     #[cfg_attr(
         feature = "serde",
@@ -72,39 +72,39 @@ pub struct Standard {
     pub throttling_first: Option<Duration>,
     /// Whether a retry waits for its backoff first or asks the bucket first.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub order: Option<Order>,
+    pub order: Option<TokenOrder>,
     /// What a server's wish for a delay does.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub hint: Option<HintKept>,
+    pub hint: Option<RetryAfterRule>,
     /// The bucket.
     pub bucket: BucketOptions,
 }
 
-impl Standard {
+impl StandardRetryStrategy {
     /// The design's numbers (decision S1).
     // The preset's own name, beside `aws_2026`.
     #[allow(clippy::self_named_constructors)]
     #[must_use]
     pub const fn standard() -> Self {
-        Standard::of(Preset::Standard)
+        StandardRetryStrategy::of(Preset::Standard)
     }
 
     /// The AWS SDKs' rules of 2026 (decision S6).
     #[must_use]
     pub const fn aws_2026() -> Self {
-        Standard::of(Preset::Aws2026)
+        StandardRetryStrategy::of(Preset::Aws2026)
     }
 
     /// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (decision S6).
     #[must_use]
     pub const fn aws_2026_dynamodb() -> Self {
-        Standard::of(Preset::Aws2026Dynamodb)
+        StandardRetryStrategy::of(Preset::Aws2026Dynamodb)
     }
 
     /// All values of a preset.
     #[must_use]
     pub const fn of(preset: Preset) -> Self {
-        Standard {
+        StandardRetryStrategy {
             preset,
             attempts: None,
             time_max: None,
@@ -128,14 +128,14 @@ impl Standard {
     /// How many attempts, the first included.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
-        self.attempts = Some(Attempts::AtMost(attempts));
+        self.attempts = Some(MaxAttempts::Limited(attempts));
         self
     }
 
     /// As many attempts as fit into `time_max`, which must be given then.
     #[must_use]
     pub const fn unlimited(mut self) -> Self {
-        self.attempts = Some(Attempts::Unlimited);
+        self.attempts = Some(MaxAttempts::Unlimited);
         self
     }
 
@@ -183,14 +183,14 @@ impl Standard {
 
     /// Whether a retry waits for its backoff first or asks the bucket first.
     #[must_use]
-    pub const fn order(mut self, order: Order) -> Self {
+    pub const fn order(mut self, order: TokenOrder) -> Self {
         self.order = Some(order);
         self
     }
 
     /// What a server's wish for a delay does.
     #[must_use]
-    pub const fn hint(mut self, hint: HintKept) -> Self {
+    pub const fn hint(mut self, hint: RetryAfterRule) -> Self {
         self.hint = Some(hint);
         self
     }
@@ -247,36 +247,36 @@ impl Standard {
         }
         match self.attempts {
             None => {}
-            Some(Attempts::AtMost(attempts)) => rules.attempts = Some(attempts),
-            Some(Attempts::Unlimited) => rules.attempts = None,
+            Some(MaxAttempts::Limited(attempts)) => rules.attempts = Some(attempts),
+            Some(MaxAttempts::Unlimited) => rules.attempts = None,
         }
         rules.deadline = self.time_max;
         rules.jitter = self.jitter.unwrap_or(rules.jitter);
         rules.throttling_first = self.throttling_first.or(rules.throttling_first);
         match self.order {
             None => {}
-            Some(Order::BackoffFirst) => rules.charge_at = ChargeAt::AfterBackoff,
-            Some(Order::TokenFirst) => rules.charge_at = ChargeAt::Decision,
+            Some(TokenOrder::BackoffFirst) => rules.charge_at = ChargeAt::AfterBackoff,
+            Some(TokenOrder::TokenFirst) => rules.charge_at = ChargeAt::Decision,
         }
         match self.hint {
             None => {}
-            Some(HintKept::Exact) => rules.hint = HintRule::Exact(None),
-            Some(HintKept::Within5s) => rules.hint = HintRule::Within(HINT_ROOM),
+            Some(RetryAfterRule::Exact) => rules.hint = HintRule::Exact(None),
+            Some(RetryAfterRule::Within5s) => rules.hint = HintRule::Within(HINT_ROOM),
         }
         rules
     }
 
     /// A full bucket, to be shared by several policies ([`Policy::sharing`]) or used by hand
-    /// ([`Token`](crate::Token)). With a refill, all who share it run on the same clock
+    /// ([`RetryToken`](crate::Token)). With a refill, all who share it run on the same clock
     /// ([`Sleeper`](redial::Sleeper)).
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use redial_smithy::Standard;
+    /// use redial_smithy::StandardRetryStrategy;
     ///
-    /// let bucket = Arc::new(Standard::aws_2026().costs()?);
-    /// let tables = Standard::aws_2026_dynamodb().policy()?.sharing(bucket.clone());
-    /// let objects = Standard::aws_2026().policy()?.sharing(bucket);
+    /// let bucket = Arc::new(StandardRetryStrategy::aws_2026().costs()?);
+    /// let tables = StandardRetryStrategy::aws_2026_dynamodb().policy()?.sharing(bucket.clone());
+    /// let objects = StandardRetryStrategy::aws_2026().policy()?.sharing(bucket);
     /// assert_eq!(tables.tokens(0), objects.tokens(0));
     /// # Ok::<(), redial::PolicyError>(())
     /// ```

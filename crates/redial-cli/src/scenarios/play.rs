@@ -12,7 +12,7 @@ use redial::testing::{Meets, Play, Played, Script, hangs, meets};
 use redial::{CallLog, Event, StopReason, time::Ns};
 use redial_service_config::Code;
 
-use redial_service_config::{Counters, Statistics, Tally};
+use redial_service_config::{Statistics, StatisticsCounters, StatisticsRecorder};
 
 use super::designs::{Extras, Refusal};
 use super::model::{Attempt, Call, GrpcCall, Outcome, Scenario};
@@ -115,13 +115,13 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
 fn statistics<'c>(
     calls: impl Iterator<Item = (&'c Call, &'c Played)>,
 ) -> BTreeMap<String, Statistics> {
-    let mut methods: BTreeMap<String, Counters> = BTreeMap::new();
+    let mut methods: BTreeMap<String, StatisticsCounters> = BTreeMap::new();
     for (call, played) in calls {
         let Some(GrpcCall { method, .. }) = &call.grpc else { continue };
         let counters = methods.entry(method.clone()).or_default();
-        let mut tally = Tally::default();
+        let mut recorder = StatisticsRecorder::default();
         for (_, event) in played.call_log().events() {
-            tally.record(event, |counted| counters.add(counted));
+            recorder.record(event, |counted| counters.add(counted));
         }
     }
     methods.into_iter().map(|(method, counters)| (method, counters.read())).collect()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 
-use redial_service_config::json::Lines;
+use redial_service_config::json::LineIndex;
 
 pub use redial_service_config::json::Position;
 
@@ -13,7 +13,7 @@ pub use redial_service_config::json::Position;
 pub struct Source {
     name: String,
     text: String,
-    lines: Lines,
+    lines: LineIndex,
 }
 
 /// Something in a file that is not as it must be.
@@ -32,7 +32,7 @@ impl Source {
     #[must_use]
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
-        let lines = Lines::new(&text);
+        let lines = LineIndex::new(&text);
         Source { name: name.into(), text, lines }
     }
 
@@ -76,7 +76,7 @@ impl Source {
     /// The place of a byte.
     #[must_use]
     pub fn place(&self, offset: usize) -> Position {
-        self.lines.place(&self.text, offset)
+        self.lines.position(&self.text, offset)
     }
 
     /// The line of a byte. Its column costs more: all of the line before it is looked at.

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redial::ms;
-use redial_couchbase::{Attempt, Cause, Error, Orchestrator, Response};
+use redial_couchbase::{AttemptError, Error, Orchestrator, RequestAttempt, Response};
 
 /// What an attempt meets, and after how long.
 #[derive(Clone)]
 pub(crate) enum Meets {
-    Answer(u64, Result<(), Cause>),
+    Answer(u64, Result<(), AttemptError>),
     Nothing,
 }
 
@@ -21,12 +21,12 @@ pub(crate) fn ok() -> Meets {
 }
 
 /// That failure at once.
-pub(crate) fn fails(cause: impl Into<Cause>) -> Meets {
+pub(crate) fn fails(cause: impl Into<AttemptError>) -> Meets {
     after(0, cause)
 }
 
 /// That failure after so many milliseconds.
-pub(crate) fn after(millis: u64, cause: impl Into<Cause>) -> Meets {
+pub(crate) fn after(millis: u64, cause: impl Into<AttemptError>) -> Meets {
     Meets::Answer(millis, Err(cause.into()))
 }
 
@@ -56,7 +56,7 @@ impl Server {
         self.state.lock().expect("no panic").1.clone()
     }
 
-    pub(crate) async fn answer(&self, _attempt: Attempt) -> Result<(), Cause> {
+    pub(crate) async fn answer(&self, _attempt: RequestAttempt) -> Result<(), AttemptError> {
         let meets = {
             let (script, starts) = &mut *self.state.lock().expect("no panic");
             starts.push(self.now());
@@ -95,6 +95,8 @@ pub(crate) fn delays(lines: &Lines) -> Vec<Option<u64>> {
 }
 
 /// The error of a request that must have one.
-pub(crate) fn error<T: std::fmt::Debug>(result: Result<T, Error<Cause>>) -> Error<Cause> {
+pub(crate) fn error<T: std::fmt::Debug>(
+    result: Result<T, Error<AttemptError>>,
+) -> Error<AttemptError> {
     result.expect_err("the request fails")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redial_core::{Ns, duration};
 use redial_service_config::Code;
-use redial_service_config::Counted;
+use redial_service_config::CountedRetry;
 
 use crate::message_size::Framing;
 use crate::methods::PlanRef;
@@ -140,14 +140,14 @@ impl CallMetrics {
         self.received += self.framing.payload(data);
     }
 
-    pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
-        let metric = match counted_event {
-            StatisticsEvent::Counted(Counted::Retry(_)) => return self.repeats += 1,
-            StatisticsEvent::Counted(Counted::Transparent) => return self.transparent += 1,
-            StatisticsEvent::Counted(Counted::Failed) => return,
-            StatisticsEvent::Throttled => Metric::CallThrottled,
-            StatisticsEvent::HedgeWon => Metric::CallHedgeWon,
-            StatisticsEvent::BufferFull => Metric::CallBufferFull,
+    pub(crate) fn happened(&mut self, happened: Happened) {
+        let measure = match happened {
+            Happened::Counted(CountedRetry::Retry(_)) => return self.repeats += 1,
+            Happened::Counted(CountedRetry::Transparent) => return self.transparent += 1,
+            Happened::Counted(CountedRetry::Failed) => return,
+            Happened::Throttled => Metric::CallThrottled,
+            Happened::HedgeWon => Metric::CallHedgeWon,
+            Happened::BufferFull => Metric::CallBufferFull,
         };
         self.emit(metric, Value::Number(1), None);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redial_core::{Event, Ns, StopReason};
 use redial_service_config::Code;
-use redial_service_config::Counted;
+use redial_service_config::CountedRetry;
 
 use crate::methods::PlanRef;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
@@ -114,11 +114,11 @@ impl Observer {
         }
     }
 
-    /// Counts a statistics event. Called before the event itself is recorded.
-    pub(crate) fn count(&mut self, counted_event: StatisticsEvent) {
-        let Some(state) = &mut self.state else { return };
-        if counted_event == StatisticsEvent::Counted(Counted::Transparent) {
-            state.tracker.mark_transparent();
+    /// Something that counts happened; its note comes next.
+    pub(crate) fn happened(&mut self, happened: Happened) {
+        let Some(watched) = &mut self.watched else { return };
+        if happened == Happened::Counted(CountedRetry::Transparent) {
+            watched.story.replaces();
         }
         if let Some(metrics) = &mut state.metrics {
             metrics.count(counted_event);

@@ -1,7 +1,7 @@
 //! What is retried: codes, invalid messages, writes, the caller's own cancelling (M3, M7).
 
 use redial::Directive;
-use redial_milvus::{IGNORED, Message, RATE_LIMIT, Writes, classify, is_write};
+use redial_milvus::{IGNORED_CODES, MessageValidity, RATE_LIMIT, WriteRetries, classify, is_write};
 
 use super::*;
 
@@ -28,13 +28,13 @@ fn every_code_outside_the_designs_list_is_retried() {
     ];
     assert_eq!(rows.map(|(code, _)| code), Code::ALL);
     for (code, expected) in rows {
-        let directive = match classify(code, Message::Valid) {
+        let directive = match classify(code, MessageValidity::Valid) {
             Directive::Succeed => "succeed",
             Directive::Fail => "fail",
             Directive::Retry(_) => "retry",
         };
         assert_eq!(directive, expected, "{code}");
-        assert_eq!(IGNORED.contains(&code), expected != "retry", "{code}");
+        assert_eq!(IGNORED_CODES.contains(&code), expected != "retry", "{code}");
         if code != Code::Ok {
             let played = play(Options::default(), &[(0, boom(code)), (0, OK)]);
             let expected =
@@ -53,7 +53,7 @@ fn an_error_whose_code_is_ok_is_still_an_error() {
 #[test]
 fn an_invalid_message_is_retried_whatever_the_code() {
     for code in Code::ALL {
-        assert!(matches!(classify(code, Message::Invalid), Directive::Retry(_)), "{code}");
+        assert!(matches!(classify(code, MessageValidity::Invalid), Directive::Retry(_)), "{code}");
     }
 }
 
@@ -105,7 +105,8 @@ fn every_method_is_retried_by_default() {
 
 #[test]
 fn writes_can_be_kept_from_being_repeated_in_flight() {
-    let strict = Options::default().writes(Writes::OnlyIfNotRun).interceptor().expect("valid");
+    let strict =
+        Options::default().write_retries(WriteRetries::OnlyIfNotRun).interceptor().expect("valid");
     let strict = strict.invalid_codes([RATE_LIMIT, 2200]);
     let unsent = boom(Code::Unavailable).map_err(|status| TestStatus { unsent: true, ..status });
     let rows = [

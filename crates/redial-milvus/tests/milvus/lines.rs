@@ -1,7 +1,7 @@
 //! The log: which lines, in which order, with which texts (M8).
 
 use redial::CallLog;
-use redial_milvus::{Line, Paint, lines};
+use redial_milvus::{LogColor, LogLine, log_lines};
 
 use super::*;
 
@@ -64,12 +64,12 @@ fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
     let mut call_log = CallLog::new();
     let call = interceptor.policy().retry(|| script.attempt());
     let call = call.when(|status: &TestStatus| {
-        redial_milvus::classify(status.code, redial_milvus::Message::Valid)
+        redial_milvus::classify(status.code, redial_milvus::MessageValidity::Valid)
     });
     let call = call.sleeping_on(clock).call_log(&mut call_log).into_future();
     assert!(clock.run(call).is_ok());
-    let lines = lines("Search", &options, call_log.events());
-    let bad: Vec<_> = lines.iter().filter(|line| line.is_bad).map(|line| &*line.text).collect();
+    let lines = log_lines("Search", &options, call_log.events());
+    let bad: Vec<_> = lines.iter().filter(|line| line.is_failure).map(|line| &*line.text).collect();
     let failed = ["[Response(12ms)] Search: UNAVAILABLE", "[Response(3ms)] Search: ABORTED"];
     assert_eq!(bad, failed);
     let from_diary: Vec<_> = lines.into_iter().map(|line| (line.kind, line.text)).collect();
@@ -78,19 +78,23 @@ fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
 
 #[test]
 fn responses_are_red_or_green_where_colour_is_allowed_and_nowhere_else() {
-    let line = |kind, is_bad| Line { kind, at: 0, text: "[..] Search".into(), is_bad };
-    let good = line(LineKind::Response, false);
-    let bad = line(LineKind::Response, true);
-    assert_eq!(good.painted(Paint::Colour), "\u{1b}[32m[..] Search\u{1b}[0m");
-    assert_eq!(bad.painted(Paint::Colour), "\u{1b}[31m[..] Search\u{1b}[0m");
+    let line = |kind, is_failure| LogLine { kind, at: 0, text: "[..] Search".into(), is_failure };
+    let good = line(LogLineKind::Response, false);
+    let bad = line(LogLineKind::Response, true);
+    assert_eq!(good.colored(LogColor::Ansi), "\u{1b}[32m[..] Search\u{1b}[0m");
+    assert_eq!(bad.colored(LogColor::Ansi), "\u{1b}[31m[..] Search\u{1b}[0m");
     for line in [&good, &bad] {
-        assert_eq!(line.painted(Paint::Plain), line.text);
+        assert_eq!(line.colored(LogColor::Plain), line.text);
         assert_eq!(line.to_string(), line.text);
     }
-    let request = line(LineKind::Request, false);
-    assert_eq!(request.painted(Paint::Colour), request.text);
+    let request = line(LogLineKind::Request, false);
+    assert_eq!(request.colored(LogColor::Ansi), request.text);
     let file = std::fs::File::open(file!()).or_else(|_| std::fs::File::open("Cargo.toml"));
-    assert_eq!(Paint::on(&file.expect("a file")), Paint::Plain, "a file is no terminal");
+    assert_eq!(
+        LogColor::for_stream(&file.expect("a file")),
+        LogColor::Plain,
+        "a file is no terminal"
+    );
 }
 
 #[cfg(feature = "tracing")]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use designs::{Clock, HANG, Script, close};
 use redial::throttle::RetryBudget;
 use redial::{Jitter, StopReason, ms, s};
-use redial_milvus::{Code, Error, Interceptor, LineKind, Options, Status};
+use redial_milvus::{Code, Error, GrpcStatus, Interceptor, LogLineKind, Options};
 
 /// A status of some client.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ struct TestStatus {
     unsent: bool,
 }
 
-impl Status for TestStatus {
+impl GrpcStatus for TestStatus {
     fn code(&self) -> Code {
         self.code
     }
@@ -71,7 +71,7 @@ struct Played {
     starts: Vec<f64>,
     cancels: Vec<f64>,
     ended: f64,
-    log: Vec<(LineKind, String)>,
+    log: Vec<(LogLineKind, String)>,
 }
 
 impl Played {
@@ -245,8 +245,8 @@ fn retries_that_ran_out_on_an_invalid_message_hold_the_last_answer() {
     assert_eq!(played.text(), "invalid message (retried 2 times, 63ms)");
     assert_eq!(played.kinds().last(), Some(&"failed-after-retries"));
     let error = played.result.expect_err("invalid");
-    assert_eq!((error.code(), error.answer()), (Code::Ok, reply.as_ref().ok()));
-    assert_eq!(error.into_answer(), reply.ok());
+    assert_eq!((error.code(), error.response()), (Code::Ok, reply.as_ref().ok()));
+    assert_eq!(error.into_response(), reply.ok());
 }
 
 #[test]
@@ -260,11 +260,11 @@ fn an_invalid_message_without_any_retry_says_so_alone_and_logs_nothing_more() {
 
 #[test]
 fn whole_milliseconds_are_counted_rounded_down() {
-    use redial_milvus::Ending;
+    use redial_milvus::ErrorText;
     let text = |micros| {
         let elapsed = std::time::Duration::from_micros(micros);
         let (stop_reason, retries, message) = (StopReason::AttemptsExhausted, 3, "boom");
-        Ending { stop_reason, retries, elapsed, message, invalid: false }.text()
+        ErrorText { stop_reason, retries, elapsed, message, invalid: false }.text()
     };
     assert_eq!(text(250_999), "boom (retried 3 times, 250ms)");
     assert_eq!(text(999), "boom (retried 3 times, 0ms)");
@@ -272,16 +272,16 @@ fn whole_milliseconds_are_counted_rounded_down() {
 
 #[test]
 fn only_retries_that_ran_out_are_told_of_whatever_else_ended_the_call() {
-    use redial_milvus::Ending;
+    use redial_milvus::ErrorText;
     for stop_reason in StopReason::ALL {
         for (invalid, base) in [(false, "boom"), (true, "invalid message")] {
             let ending =
-                Ending { stop_reason, retries: 2, elapsed: ms(7), message: "boom", invalid };
+                ErrorText { stop_reason, retries: 2, elapsed: ms(7), message: "boom", invalid };
             let ran_out = format!("{base} (retried 2 times, 7ms)");
             let expected =
                 if stop_reason == StopReason::AttemptsExhausted { &ran_out } else { base };
             assert_eq!(ending.text(), expected, "{stop_reason:?}");
-            assert_eq!(Ending { retries: 0, ..ending }.text(), base, "{stop_reason:?}");
+            assert_eq!(ErrorText { retries: 0, ..ending }.text(), base, "{stop_reason:?}");
         }
     }
 }

@@ -118,7 +118,7 @@ impl Advice<'_, '_> {
     }
 
     fn policy(&mut self, policy: &MethodPolicy) {
-        let attempts = self.client.attempts_of(policy);
+        let attempts = self.client.max_attempts_for(policy);
         if policy.max_attempts() > attempts {
             let what = format!("{attempts} attempts are made at the most");
             let hint = "lower it, or raise the client's attempts cap";

@@ -12,8 +12,8 @@ use super::reader::{CHOICE, Fields, Path, Reader, range};
 use crate::config::Inner;
 use crate::json::Decimal;
 use crate::{
-    ATTRIBUTE, CHOICES_MAX, CHOICES_TEXT_MAX, Chooser, Chosen, LANGUAGE, Problems, Rule,
-    ServiceConfig,
+    CHOICES_MAX, CHOICES_TEXT_MAX, CLIENT_LANGUAGE, ChoiceSelector, Problems, RECORD_ATTRIBUTE,
+    Rule, SelectedChoice, ServiceConfig,
 };
 
 /// The list that one of these TXT records has, if one has.
@@ -25,7 +25,8 @@ where
     let Some(first) = lists.next() else { return Ok(None) };
     let more = lists.count();
     if more > 0 {
-        let what = format!("{} records begin with {ATTRIBUTE:?}, and have no order", more + 1);
+        let what =
+            format!("{} records begin with {RECORD_ATTRIBUTE:?}, and have no order", more + 1);
         let hint = Some("write one record, whose strings are joined".to_owned());
         return Err(alone(Rule::Records, "", 0, what, hint));
     }
@@ -55,16 +56,16 @@ fn list(record: impl IntoIterator<Item: AsRef<[u8]>>) -> Option<Vec<u8>> {
     let mut joined = Vec::new();
     for part in record {
         joined.extend_from_slice(part.as_ref());
-        if joined.len() > ATTRIBUTE.len() + CHOICES_TEXT_MAX {
+        if joined.len() > RECORD_ATTRIBUTE.len() + CHOICES_TEXT_MAX {
             break;
         }
     }
-    let list = joined.strip_prefix(ATTRIBUTE.as_bytes())?;
+    let list = joined.strip_prefix(RECORD_ATTRIBUTE.as_bytes())?;
     Some(list.to_vec())
 }
 
 /// Takes a choice.
-pub(crate) fn choose(text: &str, by: &Chooser) -> Result<Chosen, Problems> {
+pub(crate) fn select(text: &str, by: &ChoiceSelector) -> Result<SelectedChoice, Problems> {
     let mut reader = Reader::new(text);
     let taken = look(&mut reader, text, by);
     match taken {
@@ -74,14 +75,18 @@ pub(crate) fn choose(text: &str, by: &Chooser) -> Result<Chosen, Problems> {
             let config = inner.map(|inner| {
                 ServiceConfig(Arc::new(Inner { warnings: warnings.clone(), ..inner }))
             });
-            Ok(Chosen { config, index, warnings })
+            Ok(SelectedChoice { config, index, warnings })
         }
         _ => Err(reader.into_problems()),
     }
 }
 
 /// Looks at all choices; outer `None`: there is a problem; inner: none of them is taken.
-fn look(reader: &mut Reader<'_>, text: &str, by: &Chooser) -> Option<Option<(usize, Inner)>> {
+fn look(
+    reader: &mut Reader<'_>,
+    text: &str,
+    by: &ChoiceSelector,
+) -> Option<Option<(usize, Inner)>> {
     let path = Path::Root;
     if text.len() > CHOICES_TEXT_MAX {
         return reader.problem(Rule::Limit, 0..0, &path, too_long(), None);
@@ -148,9 +153,9 @@ impl<'v> Choice<'v> {
     }
 
     /// Whether a client meets its conditions; no name means every name.
-    fn is_for(&self, by: &Chooser) -> bool {
+    fn is_for(&self, by: &ChoiceSelector) -> bool {
         let speaks = self.languages.is_empty()
-            || self.languages.iter().any(|language| language.eq_ignore_ascii_case(LANGUAGE));
+            || self.languages.iter().any(|language| language.eq_ignore_ascii_case(CLIENT_LANGUAGE));
         let lives = self.hostnames.is_empty()
             || by.hostname.as_deref().is_some_and(|name| self.hostnames.contains(&name));
         !self.strange && speaks && lives && by.draw < self.percentage
@@ -212,7 +217,7 @@ fn elsewhere(
     text: &str,
     value: &Value<'_>,
     path: &Path<'_>,
-    by: &Chooser,
+    by: &ChoiceSelector,
 ) {
     let mut other = Reader::new(text);
     let _ = super::config(&mut other, value, path, &by.client);

@@ -41,46 +41,52 @@ fn a_failure_gives_nothing_back() {
 fn a_token_is_resolved_once_by_success_failure_or_the_next_retry() {
     let bucket = STILL.costs().expect("valid");
     let left = || bucket.tokens(0).expect("a bucket");
-    let token = Token::acquire(&bucket).retry(Kind::Timeout, 0).expect("paid").start();
-    let token = token.retry(Kind::Server, 0).expect("paid").start();
+    let token =
+        RetryToken::acquire(&bucket).schedule_retry(Kind::Timeout, 0).expect("paid").start();
+    let token = token.schedule_retry(Kind::Server, 0).expect("paid").start();
     assert_eq!(left(), 485.0);
-    token.success();
+    token.notify_success();
     assert_eq!(left(), 490.0, "only what the last retry took");
 
-    Token::acquire(&bucket).retry(Kind::Server, 0).expect("paid").start().failure();
+    RetryToken::acquire(&bucket)
+        .schedule_retry(Kind::Server, 0)
+        .expect("paid")
+        .start()
+        .notify_failure();
     assert_eq!(left(), 485.0);
-    Token::acquire(&bucket).success();
+    RetryToken::acquire(&bucket).notify_success();
     assert_eq!(left(), 486.0);
 }
 
 #[test]
 fn a_token_that_is_dropped_counts_as_failure_once_its_retry_has_started() {
     let bucket = STILL.costs().expect("valid");
-    let scheduled = Token::acquire(&bucket).retry(Kind::Server, 0).expect("paid");
+    let scheduled = RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid");
     assert_eq!((scheduled.after(), bucket.tokens(0)), (ms(0), Some(495.0)));
     drop(scheduled);
     assert_eq!(bucket.tokens(0), Some(500.0), "a retry that never starts gives back (P6)");
-    drop(Token::acquire(&bucket).retry(Kind::Server, 0).expect("paid").start());
+    drop(RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid").start());
     assert_eq!(bucket.tokens(0), Some(495.0));
 }
 
 #[test]
 fn a_token_of_an_empty_bucket_is_refused_or_says_how_long_to_wait() {
     let breaker = STILL.capacity(5.0).costs().expect("valid");
-    let token = Token::acquire(&breaker).retry(Kind::Server, 0).expect("paid").start();
-    assert!(token.retry(Kind::Server, 0).is_none());
+    let token =
+        RetryToken::acquire(&breaker).schedule_retry(Kind::Server, 0).expect("paid").start();
+    assert!(token.schedule_retry(Kind::Server, 0).is_none());
     assert_eq!(breaker.tokens(0), Some(0.0));
 
     let lender = PLAIN.capacity(5.0).costs().expect("valid");
-    let token = Token::acquire(&lender).retry(Kind::Server, 0).expect("paid").start();
-    let retry = token.retry(Kind::Server, 0).expect("lent");
+    let token = RetryToken::acquire(&lender).schedule_retry(Kind::Server, 0).expect("paid").start();
+    let retry = token.schedule_retry(Kind::Server, 0).expect("lent");
     assert_eq!((retry.after(), lender.tokens(0)), (ms(500), Some(-5.0)));
 }
 
 #[test]
 fn a_dropped_call_gives_back_what_it_took_for_a_retry_that_never_started() {
     let clock = Clock::default();
-    let policy = policy(STILL.order(Order::TokenFirst));
+    let policy = policy(STILL.order(TokenOrder::TokenFirst));
     let script = Script::new(&clock, [(0, SERVER)]);
     let call = policy.retry(|| script.attempt()).when(is_retryable).sleeping_on(clock);
     let mut call = Box::pin(call.into_future());
@@ -148,9 +154,9 @@ fn less_than_the_cost_is_empty_and_exactly_the_cost_is_not() {
 
 #[test]
 fn waiting_without_a_refill_is_refused_when_built() {
-    let refused = Standard::standard().refill_per_second(0.0).policy().map(|_| ());
+    let refused = StandardRetryStrategy::standard().refill_per_second(0.0).policy().map(|_| ());
     assert_eq!(refused, Err(PolicyError::WaitWithoutRefill));
-    let waits = Standard::aws_2026().empty(WhenEmpty::Wait).policy().map(|_| ());
+    let waits = StandardRetryStrategy::aws_2026().empty(WhenEmpty::Wait).policy().map(|_| ());
     assert_eq!(waits, Err(PolicyError::WaitWithoutRefill));
 }
 

@@ -9,7 +9,7 @@ use redial::{
     Directive, Failure, Hint, Kind, Last, Policy, Stage, StopReason, classify::ClassifyRule, ms,
 };
 use redial_smithy::{
-    CHAIN_MAX, ClientErrors, ServiceError, Side, classifier, io_errors, io_failure,
+    CHAIN_MAX, ClientErrors, Fault, ServiceError, classifier, io_errors, io_failure,
 };
 
 /// An error of an SDK.
@@ -17,7 +17,7 @@ use redial_smithy::{
 struct SdkError {
     throttling: bool,
     retryable: bool,
-    side: Option<Side>,
+    fault: Option<Fault>,
     client: bool,
     hint: Hint,
     source: Option<io::Error>,
@@ -42,8 +42,8 @@ impl ServiceError for SdkError {
     fn is_retryable(&self) -> bool {
         self.retryable
     }
-    fn side(&self) -> Option<Side> {
-        self.side
+    fn fault(&self) -> Option<Fault> {
+        self.fault
     }
     fn is_client_error(&self) -> bool {
         self.client
@@ -66,22 +66,22 @@ fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<Kind> {
 fn errors_are_judged_in_the_documented_order() {
     let all = ClientErrors::All;
     let none = SdkError::default;
-    let (server, client) = (Some(Side::Server), Some(Side::Client));
+    let (server, client) = (Some(Fault::Server), Some(Fault::Client));
     let rows = [
         // 1: throttling, whatever else it is
         (SdkError { throttling: true, ..none() }, Some(Kind::Throttling)),
         (
-            SdkError { throttling: true, retryable: true, side: server, ..none() },
+            SdkError { throttling: true, retryable: true, fault: server, ..none() },
             Some(Kind::Throttling),
         ),
         (SdkError { throttling: true, client: true, ..none() }, Some(Kind::Throttling)),
         (SdkError { throttling: true, source: Some(reset()), ..none() }, Some(Kind::Throttling)),
         // 2: a retryable service error, by its side
-        (SdkError { retryable: true, side: server, ..none() }, Some(Kind::Server)),
-        (SdkError { retryable: true, side: client, ..none() }, Some(Kind::Client)),
-        (SdkError { retryable: true, side: server, client: true, ..none() }, Some(Kind::Server)),
-        (SdkError { side: server, ..none() }, None),
-        (SdkError { side: client, ..none() }, None),
+        (SdkError { retryable: true, fault: server, ..none() }, Some(Kind::Server)),
+        (SdkError { retryable: true, fault: client, ..none() }, Some(Kind::Client)),
+        (SdkError { retryable: true, fault: server, client: true, ..none() }, Some(Kind::Server)),
+        (SdkError { fault: server, ..none() }, None),
+        (SdkError { fault: client, ..none() }, None),
         // 3: client errors, all of them
         (SdkError { client: true, ..none() }, Some(Kind::Client)),
         (
@@ -90,7 +90,7 @@ fn errors_are_judged_in_the_documented_order() {
         ),
         // 4: what is known of I/O errors
         (SdkError { source: Some(ErrorKind::TimedOut.into()), ..none() }, Some(Kind::Timeout)),
-        (SdkError { side: server, source: Some(reset()), ..none() }, Some(Kind::Client)),
+        (SdkError { fault: server, source: Some(reset()), ..none() }, Some(Kind::Client)),
         // 6: else it fails
         (SdkError { retryable: true, ..none() }, None),
         (none(), None),

@@ -1,11 +1,11 @@
 //! The written form: the fields of S9, each of which replaces only itself.
 
 use redial::{ms, s};
-use redial_smithy::{Attempts, BucketOptions, CostOptions};
+use redial_smithy::{BucketOptions, CostOptions, MaxAttempts};
 
 use super::*;
 
-fn read(text: &str) -> Result<Standard, String> {
+fn read(text: &str) -> Result<StandardRetryStrategy, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
@@ -23,17 +23,17 @@ fn every_field_can_be_written_and_is_read_back() {
         throttling: Some(3.0),
         timeout: Some(4.0),
     };
-    let expected = Standard {
+    let expected = StandardRetryStrategy {
         preset: Preset::Aws2026,
-        attempts: Some(Attempts::AtMost(4)),
+        attempts: Some(MaxAttempts::Limited(4)),
         time_max: Some(ms(1500)),
         backoff_first: Some(ms(20)),
         backoff_factor: Some(3.0),
         backoff_cap: Some(s(10)),
         jitter: Some(Jitter::Proportional(0.2)),
         throttling_first: Some(s(2)),
-        order: Some(Order::BackoffFirst),
-        hint: Some(HintKept::Exact),
+        order: Some(TokenOrder::BackoffFirst),
+        hint: Some(RetryAfterRule::Exact),
         bucket: BucketOptions {
             capacity: Some(100.0),
             costs,
@@ -49,18 +49,21 @@ fn every_field_can_be_written_and_is_read_back() {
 
 #[test]
 fn what_is_not_written_comes_from_the_preset() {
-    assert_eq!(read("{}"), Ok(Standard::standard()));
+    assert_eq!(read("{}"), Ok(StandardRetryStrategy::standard()));
     for preset in Preset::ALL {
         let text = format!(r#"{{"preset": "{}"}}"#, preset.name());
-        assert_eq!(read(&text), Ok(Standard::of(preset)));
+        assert_eq!(read(&text), Ok(StandardRetryStrategy::of(preset)));
     }
     let text = r#"{"preset": "aws-2026", "bucket": {"costs": {"server": 20}}}"#;
-    assert_eq!(read(text), Ok(Standard::aws_2026().cost(Kind::Server, 20.0)));
+    assert_eq!(read(text), Ok(StandardRetryStrategy::aws_2026().cost(Kind::Server, 20.0)));
     let text = r#"{"attempts": "unlimited", "time_max": "1m", "hint": "within-5s"}"#;
-    let expected = Standard::standard().unlimited().time_max(s(60)).hint(HintKept::Within5s);
+    let expected = StandardRetryStrategy::standard()
+        .unlimited()
+        .time_max(s(60))
+        .hint(RetryAfterRule::Within5s);
     assert_eq!(read(text), Ok(expected));
     let text = r#"{"order": "token-first", "jitter": "none", "bucket": {"empty": "fail"}}"#;
-    assert_eq!(read(text), Ok(PLAIN.order(Order::TokenFirst).empty(WhenEmpty::Fail)));
+    assert_eq!(read(text), Ok(PLAIN.order(TokenOrder::TokenFirst).empty(WhenEmpty::Fail)));
 }
 
 #[test]

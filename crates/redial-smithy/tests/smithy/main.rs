@@ -17,7 +17,7 @@ use redial::{
     CallLog, Error, Event, Failure, Hint, Jitter, Kind, Policy, PolicyError, Stage, StopReason, ms,
     s,
 };
-use redial_smithy::{HintKept, Order, Preset, Standard, Token};
+use redial_smithy::{Preset, RetryAfterRule, RetryToken, StandardRetryStrategy, TokenOrder};
 
 /// What an attempt may end with.
 type Outcome = Result<&'static str, Fault>;
@@ -94,12 +94,12 @@ fn now(clock: &Clock) -> u64 {
 }
 
 /// The standard strategy without randomness.
-const PLAIN: Standard = Standard::standard().jitter(Jitter::None);
+const PLAIN: StandardRetryStrategy = StandardRetryStrategy::standard().jitter(Jitter::None);
 /// The rules of 2026 without randomness.
-const AWS: Standard = Standard::aws_2026().jitter(Jitter::None);
+const AWS: StandardRetryStrategy = StandardRetryStrategy::aws_2026().jitter(Jitter::None);
 /// The standard strategy with a bucket that time does not change.
-const STILL: Standard = PLAIN.refill_per_second(0.0).empty(WhenEmpty::Fail);
+const STILL: StandardRetryStrategy = PLAIN.refill_per_second(0.0).empty(WhenEmpty::Fail);
 
-fn policy(standard: Standard) -> Policy {
+fn policy(standard: StandardRetryStrategy) -> Policy {
     standard.policy().expect("valid")
 }

@@ -29,7 +29,7 @@ fn the_block_always_runs_at_least_once() {
 
 #[test]
 fn the_standards_jitter_is_the_whole_interval() {
-    let played = play(&Clock::default(), &policy(Standard::standard()), &[SERVER]);
+    let played = play(&Clock::default(), &policy(StandardRetryStrategy::standard()), &[SERVER]);
     let mut random = redial_core::Random::new(7);
     let first = random.draw() * 10.0;
     let second = first + random.draw() * 15.0;
@@ -54,7 +54,7 @@ fn each_kind_costs_what_its_preset_says() {
         (Preset::Aws2026, [14.0, 14.0, 5.0, 14.0]),
         (Preset::Aws2026Dynamodb, [14.0, 14.0, 5.0, 14.0]),
     ] {
-        let still = Standard::of(preset).refill_per_second(0.0).empty(WhenEmpty::Fail);
+        let still = StandardRetryStrategy::of(preset).refill_per_second(0.0).empty(WhenEmpty::Fail);
         for (kind, cost) in kinds.into_iter().zip(costs) {
             let outcomes = [failing(Failure::new(kind)), FATAL];
             let played = play(&Clock::default(), &policy(still), &outcomes);
@@ -86,7 +86,7 @@ fn backoff_first_asks_the_bucket_after_the_backoff() {
 
 #[test]
 fn token_first_asks_the_bucket_before_the_backoff() {
-    let standard = STILL.capacity(5.0).order(Order::TokenFirst);
+    let standard = STILL.capacity(5.0).order(TokenOrder::TokenFirst);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0]);
     assert_eq!((played.ended, played.stop_reason()), (10.0, StopReason::Throttled));
@@ -94,7 +94,7 @@ fn token_first_asks_the_bucket_before_the_backoff() {
 
 #[test]
 fn token_first_waits_for_a_debt_and_then_for_the_backoff() {
-    let standard = PLAIN.capacity(5.0).order(Order::TokenFirst);
+    let standard = PLAIN.capacity(5.0).order(TokenOrder::TokenFirst);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     // The second retry's debt at 10 ms: 5 tokens less the 0.1 that came back meanwhile.
     assert_eq!(played.starts, [0.0, 10.0, 10.0 + 490.0 + 15.0]);
@@ -126,7 +126,7 @@ fn the_rules_of_2026_ask_the_bucket_first_and_fail_when_it_is_empty() {
 
 #[test]
 fn dynamodb_has_25_ms_and_four_attempts() {
-    let standard = Standard::aws_2026_dynamodb().jitter(Jitter::None);
+    let standard = StandardRetryStrategy::aws_2026_dynamodb().jitter(Jitter::None);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     assert_eq!(played.starts, [0.0, 25.0, 75.0, 175.0]);
 }
@@ -142,15 +142,15 @@ fn a_hint_is_kept_within_the_delay_and_five_seconds_more() {
 
 #[test]
 fn what_a_preset_does_not_name_is_as_in_the_standard() {
-    let standard = Standard::standard();
-    for preset in [Standard::aws_2026(), Standard::aws_2026_dynamodb()] {
+    let standard = StandardRetryStrategy::standard();
+    for preset in [StandardRetryStrategy::aws_2026(), StandardRetryStrategy::aws_2026_dynamodb()] {
         assert_eq!(preset.rules().jitter, standard.rules().jitter);
         assert_eq!(preset.rules().backoff.cap(), standard.rules().backoff.cap());
         let specs = [preset, standard].map(|one| *one.costs().expect("valid").spec());
         assert_eq!(specs[0].capacity, specs[1].capacity);
         assert_eq!(specs[0].success, specs[1].success);
     }
-    assert_eq!(Standard::aws_2026().rules().attempts, standard.rules().attempts);
+    assert_eq!(StandardRetryStrategy::aws_2026().rules().attempts, standard.rules().attempts);
 }
 
 // S7
@@ -180,13 +180,13 @@ fn the_total_time_bounds_a_running_attempt() {
 
 #[test]
 fn the_total_time_bounds_waiting_for_the_bucket_and_gives_back_what_was_taken() {
-    for order in [Order::BackoffFirst, Order::TokenFirst] {
+    for order in [TokenOrder::BackoffFirst, TokenOrder::TokenFirst] {
         let standard = PLAIN.capacity(5.0).time_max(ms(100)).order(order);
         let played = play(&Clock::default(), &policy(standard), &[SERVER]);
         assert_eq!((played.starts, played.ended), (vec![0.0, 10.0], 100.0), "{order:?}");
         assert_eq!(played.result.map_err(|error| error.stop_reason()), Err(StopReason::Deadline));
         // Only the first retry's 5 are gone: 0.9 or 1.0 have come back since it paid.
-        let back = if order == Order::BackoffFirst { 0.9 } else { 1.0 };
+        let back = if order == TokenOrder::BackoffFirst { 0.9 } else { 1.0 };
         assert!(close(played.tokens, back), "{order:?}: {}", played.tokens);
     }
 }
@@ -196,7 +196,7 @@ fn the_total_time_bounds_waiting_for_the_bucket_and_gives_back_what_was_taken() 
 #[test]
 fn an_exact_hint_replaces_the_delay_uses_no_draw_and_does_not_stop_the_count() {
     let hinted = failing(Failure::server().retry_after(ms(77)));
-    let standard = Standard { jitter: None, ..PLAIN };
+    let standard = StandardRetryStrategy { jitter: None, ..PLAIN };
     let played = play(&Clock::default(), &policy(standard), &[hinted, OK]);
     assert_eq!((played.starts, played.draws), (vec![0.0, 77.0], 0));
     // Delays are numbered by attempt: the one after the hint is the second of the series.
@@ -219,7 +219,7 @@ fn a_value_that_is_given_replaces_only_itself() {
     let spec = *changed.costs().expect("valid").spec();
     assert_eq!((spec.server, spec.client, spec.throttling, spec.timeout), (20.0, 14.0, 5.0, 14.0));
     assert_eq!((spec.capacity, spec.success, spec.refill_per_second), (100.0, 1.0, 0.0));
-    let rules = AWS.backoff_factor(3.0).hint(HintKept::Exact).rules();
+    let rules = AWS.backoff_factor(3.0).hint(RetryAfterRule::Exact).rules();
     let base = |n| rules.backoff.base(n) / MS;
     assert_eq!([base(1), base(2), base(3)], [50, 150, 450]);
     assert_eq!(rules.throttling_first, Some(s(1)));
@@ -232,7 +232,8 @@ fn a_value_that_is_given_replaces_only_itself() {
 
 #[test]
 fn values_that_contradict_each_other_are_refused() {
-    let problem = |standard: Standard| standard.policy().map(|_| ()).expect_err("refused");
+    let problem =
+        |standard: StandardRetryStrategy| standard.policy().map(|_| ()).expect_err("refused");
     assert_eq!(problem(PLAIN.attempts(0)), PolicyError::NoAttempt);
     assert_eq!(problem(PLAIN.unlimited()), PolicyError::Unlimited);
     assert_eq!(problem(PLAIN.backoff_factor(0.0)), PolicyError::Factor);

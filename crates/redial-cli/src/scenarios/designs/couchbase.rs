@@ -7,8 +7,8 @@ use jsonc_parser::common::Ranged;
 use redial::config::{AnyPolicy, Backoff};
 use redial::testing::Played;
 use redial_couchbase::{
-    Delays, Judged, MapEntry, Operation, Response, StrategyName, TerminalError, UnknownName,
-    log_lines, orchestrator, reason,
+    BackoffCalculator, ErrorMapEntry, RequestOperation, Response, ResponseOutcome, StrategyName,
+    TerminalError, UnknownName, orchestrator, reason, retry_log_lines,
 };
 use serde::Deserialize;
 
@@ -73,11 +73,11 @@ impl Plan {
             .collect()
     }
 
-    fn delays(&self) -> Result<Delays, redial::PolicyError> {
+    fn delays(&self) -> Result<BackoffCalculator, redial::PolicyError> {
         use redial::rules::Backoff as Series;
         let series = match self.backoff.as_ref() {
-            None => return Ok(Delays::BEST_EFFORT),
-            Some(Backoff::Table(table)) => return Delays::table(table.as_slice()),
+            None => return Ok(BackoffCalculator::BEST_EFFORT),
+            Some(Backoff::Table(table)) => return BackoffCalculator::from_table(table.as_slice()),
             Some(Backoff::Constant(delay)) => Series::Constant(*delay),
             Some(&Backoff::Arithmetic { first, step, cap }) => {
                 Series::Arithmetic { first, step, cap }
@@ -86,7 +86,7 @@ impl Plan {
                 Series::Exponential { first, factor, cap }
             }
         };
-        Delays::series(series)
+        BackoffCalculator::from_backoff(series)
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<b
                 return reader.mistake(value.start(), "operation: expected a name like \"kv.get\"");
             }
             // All that the document does not list are not idempotent, whatever they are.
-            Some(Operation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
+            Some(RequestOperation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
         }
         (Some(_), Some(value)) => {
             reader.mistake(value.start(), "a call has \"idempotent\" or \"operation\", not both")
@@ -117,13 +117,13 @@ pub(super) fn outcome<'t>(
     call: &Fields<'t>,
 ) -> Option<Outcome> {
     let value = reader.needs(attempt, "outcome", "an attempt")?;
-    let judged = match value {
-        Value::Object(_) => response(reader, value)?.answering(operation(call)).judge(),
+    let outcome = match value {
+        Value::Object(_) => response(reader, value)?.for_operation(operation(call)).classify(),
         value => match reader.string(value, "outcome (a reason, or an object for a response)")? {
-            "ok" => Judged::Ok,
+            "ok" => ResponseOutcome::Ok,
             "hang" => return Some(Outcome::Hang),
             name => match reason::parse(name) {
-                Ok(reason) => Judged::Retry(reason),
+                Ok(reason) => ResponseOutcome::Retry(reason),
                 Err(unknown) => {
                     let expected = "\"ok\", \"hang\", one like \"KV_LOCKED\", or a response";
                     return reader.mistake(value.start(), mistaken("outcome", &unknown, expected));
@@ -131,12 +131,12 @@ pub(super) fn outcome<'t>(
             },
         },
     };
-    let name = match judged {
-        Judged::Ok => "ok",
-        Judged::Failed => "failed",
-        Judged::Retry(reason) => reason.name(),
+    let name = match outcome {
+        ResponseOutcome::Ok => "ok",
+        ResponseOutcome::Failed => "failed",
+        ResponseOutcome::Retry(reason) => reason.name(),
     };
-    Some(comes(name, judged.directive()))
+    Some(comes(name, outcome.directive()))
 }
 
 /// A name that is not known, with what was expected where it is near to none that is.
@@ -186,10 +186,12 @@ fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {
     };
     Some(match name {
         "kv" => {
-            let response = Response::kv(small).to(text("command")?);
+            let response = Response::kv(small).to_command(text("command")?);
             match fields.get("error_map") {
                 None => response,
-                Some(value) => response.mapped(MapEntry::of(attributes(reader, value)?)),
+                Some(value) => {
+                    response.with_error_map_entry(ErrorMapEntry::of(attributes(reader, value)?))
+                }
             }
         }
         "query" => Response::query(code, text("text")?),
@@ -211,6 +213,6 @@ pub(super) fn knows(outcome: &str) -> bool {
 
 pub(super) fn extras(played: &Played) -> Extras {
     let error = played.strategy_error().and_then(|error| error.downcast_ref::<TerminalError>());
-    let log = log_lines(played.call_log().events()).iter().map(ToString::to_string).collect();
+    let log = retry_log_lines(played.call_log().events()).iter().map(ToString::to_string).collect();
     Extras { error: error.map(|error| error.name().to_owned()), text: None, log: Some(log) }
 }

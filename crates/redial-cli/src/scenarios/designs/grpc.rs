@@ -80,7 +80,7 @@ impl Plan {
         let (Ok(config), []) = (&self.config, refusals.as_slice()) else { return Err(refusals) };
         let throttle = config.retry_throttling().map(|throttling| Arc::new(throttling.tokens()));
         let plans = calls.iter().filter_map(|call| call.grpc.as_ref()).map(|call| &call.plan);
-        Ok(plans.map(|plan| plan.playable(throttle.clone())).collect())
+        Ok(plans.map(|plan| plan.to_policy(throttle.clone())).collect())
     }
 
     fn refusal(&self, problem: &redial_service_config::Problem) -> Refusal {
@@ -248,7 +248,9 @@ pub(super) fn outcome<'t>(
         let (_, seen) = SEEN.into_iter().find(|(known, _)| *known == name)?;
         let classification = match seen {
             // A response has begun: the proof comes too late.
-            _ if attempt.get("headers").is_some() => plan.judge(Code::Unavailable, Pushback::None),
+            _ if attempt.get("headers").is_some() => {
+                plan.classify(Code::Unavailable, Pushback::None)
+            }
             Seen::Unsent => plan.unsent(),
             Seen::Unprocessed => plan.unprocessed(),
             Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),
@@ -268,7 +270,7 @@ pub(super) fn outcome<'t>(
         Some(code) => {
             let texts = texts?;
             let classification =
-                plan.judge(code, Pushback::parse(texts.iter().map(String::as_bytes)));
+                plan.classify(code, Pushback::parse(texts.iter().map(String::as_bytes)));
             Some((status(code, classification), GrpcAttempt { pushback: texts, seen: None }))
         }
         None => {

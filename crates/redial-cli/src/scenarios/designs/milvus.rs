@@ -5,7 +5,7 @@ use jsonc_parser::common::Ranged;
 use redial::StopReason;
 use redial::config::AnyPolicy;
 use redial::testing::Played;
-use redial_milvus::{Code, Ending, Message, Options, classify, lines};
+use redial_milvus::{Code, ErrorText, MessageValidity, Options, classify, log_lines};
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::model::Outcome;
@@ -45,20 +45,21 @@ impl Plan {
 
     pub(super) fn extras(&self, played: &Played, handed_on: Option<&str>) -> Extras {
         let events = played.call_log().events();
-        let log =
-            lines("Search", &self.0, events).into_iter().map(|line| line.kind.name().to_owned());
+        let log = log_lines("Search", &self.0, events)
+            .into_iter()
+            .map(|line| line.kind.name().to_owned());
         let failed = played.end().filter(|end| end.stop_reason != StopReason::Succeeded);
         let text = failed.map(|end| {
             let retries = played.numbers().last().map_or(0, |number| number - 1);
             let invalid = handed_on == Some(INVALID);
-            Ending {
+            ErrorText {
                 stop_reason: end.stop_reason,
                 retries,
                 elapsed: end.at,
                 message: MESSAGE,
                 invalid,
             }
-            .text()
+            .render()
         });
         Extras { error: None, text, log: Some(log.collect()) }
     }
@@ -69,8 +70,8 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
     let name = reader.string(value, "outcome")?;
     match (name, status(name)) {
         ("hang", _) => Some(Outcome::Hang),
-        (INVALID, _) => Some(comes(INVALID, classify(Code::Ok, Message::Invalid))),
-        (_, Some(code)) => Some(comes(code.name(), classify(code, Message::Valid))),
+        (INVALID, _) => Some(comes(INVALID, classify(Code::Ok, MessageValidity::Invalid))),
+        (_, Some(code)) => Some(comes(code.name(), classify(code, MessageValidity::Valid))),
         (_, None) => {
             let names: Vec<_> = Code::ALL.into_iter().map(Code::name).collect();
             let expected = quoted(&names);

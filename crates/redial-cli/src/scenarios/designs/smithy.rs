@@ -3,14 +3,14 @@
 use jsonc_parser::ast::Value;
 use redial::PolicyError;
 use redial::config::AnyPolicy;
-use redial_smithy::Standard;
+use redial_smithy::StandardRetryStrategy;
 
 use super::super::json::Reader;
 use super::Refusal;
 
 /// The standard strategy, with what is given in place of its values.
 #[derive(Debug)]
-pub(in super::super) struct Plan(Standard);
+pub(in super::super) struct Plan(StandardRetryStrategy);
 
 impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {

@@ -14,7 +14,7 @@ mod reader;
 
 use jsonc_parser::ast::Value;
 
-pub(crate) use self::choices::{choose, records};
+pub(crate) use self::choices::{records, select};
 use self::nearest::nearest;
 use self::reader::{Path, ROOT, Reader, THROTTLING, did_you_mean, range};
 use crate::config::{Inner, LoadBalancing};
