@@ -27,7 +27,7 @@ const SECOND: &str = r#"{ "version": 2, "revision": 9, "errors": {
               "retry": { "strategy": "fibonacci", "interval": 1 } } } }"#;
 
 #[test]
-fn a_map_of_version_1_is_read_with_its_intervals() {
+fn error_map_version_1_is_parsed_with_intervals() {
     let map = ErrorMap::from_json(FIRST).expect("a map");
     assert_eq!((map.version(), map.revision(), map.entries().count()), (1, 4, 5));
     let entry = map.entry(0x7ff0).expect("an entry");
@@ -44,7 +44,7 @@ fn a_map_of_version_1_is_read_with_its_intervals() {
 }
 
 #[test]
-fn a_map_of_version_2_may_say_what_we_do_not_know() {
+fn error_map_version_2_ignores_unknown_fields() {
     let map = ErrorMap::from_json(SECOND).expect("a map");
     assert_eq!((map.version(), map.revision()), (2, 9));
     let outcome = |status| Response::kv(status).with_error_map(&map).classify();
@@ -55,7 +55,7 @@ fn a_map_of_version_2_may_say_what_we_do_not_know() {
 }
 
 #[test]
-fn the_intervals_of_a_map_follow_their_growth_and_never_overflow() {
+fn error_map_intervals_follow_strategy_without_overflow() {
     let map = ErrorMap::from_json(FIRST).expect("a map");
     let delays = |status: u16| {
         let spec = *map.entry(status).and_then(|entry| entry.retry()).expect("intervals");
@@ -69,7 +69,7 @@ fn the_intervals_of_a_map_follow_their_growth_and_never_overflow() {
 }
 
 #[test]
-fn a_broken_map_is_refused() {
+fn error_map_with_invalid_json_is_rejected() {
     let broken = [
         ("", "json"),
         ("[]", "json"),
@@ -97,7 +97,7 @@ fn a_broken_map_is_refused() {
 }
 
 #[test]
-fn a_map_may_be_as_long_as_its_limit_and_no_longer() {
+fn error_map_length_is_limited() {
     let text = |length: usize| {
         let map = r#"{"version": 1, "revision": 1, "errors": {}}"#;
         format!("{map}{}", " ".repeat(length - map.len()))
@@ -109,7 +109,7 @@ fn a_map_may_be_as_long_as_its_limit_and_no_longer() {
 }
 
 #[test]
-fn a_map_can_be_made_by_hand() {
+fn error_map_can_be_built_in_code() {
     let map = ErrorMap::new().with(0x42, ErrorMapEntry::of(["retry-now"]));
     assert_eq!(map.entry(0x42).map(|entry| entry.indicates_retry()), Some(true));
     assert_eq!(map.entry(0x43), None);

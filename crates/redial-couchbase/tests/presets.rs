@@ -26,7 +26,7 @@ fn delays(starts: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn best_effort_waits_1_ms_doubled_up_to_500_ms_until_its_deadline() {
+fn preset_best_effort_doubles_1_ms_up_to_500_ms() {
     let policy = presets::couchbase_best_effort(ms(2600)).build();
     let (starts, ended, stop_reason) = play(&policy, SERVER, 1);
     let expected: Vec<f64> = (0..9).map(|n| f64::powi(2.0, n)).chain([500.0; 4]).collect();
@@ -37,7 +37,7 @@ fn best_effort_waits_1_ms_doubled_up_to_500_ms_until_its_deadline() {
 }
 
 #[test]
-fn best_effort_gives_reasons_that_are_always_retried_the_controlled_backoff() {
+fn preset_best_effort_uses_controlled_backoff_for_always_reasons() {
     let always = Reason::new("KV_NOT_MY_VBUCKET").allow_non_idempotent().always();
     let policy = presets::couchbase_best_effort(ms(3000)).build();
     let (starts, ..) = play(&policy, Err(Failure::server().because(always)), 1);
@@ -45,7 +45,7 @@ fn best_effort_gives_reasons_that_are_always_retried_the_controlled_backoff() {
 }
 
 #[test]
-fn best_effort_numbers_its_delays_by_attempt_also_after_a_hint() {
+fn preset_best_effort_counts_attempts_after_hint() {
     let clock = Clock::default();
     let policy = presets::couchbase_best_effort(ms(100)).attempts(3).build();
     let hinted = Err(Failure::server().retry_after(ms(7)));

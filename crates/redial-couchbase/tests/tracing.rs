@@ -43,7 +43,7 @@ impl Subscriber for Keeps {
 }
 
 #[tokio::test(start_paused = true)]
-async fn log_lines_are_events_with_their_fields() {
+async fn tracing_events_carry_log_line_fields() {
     let heard = Keeps::default();
     let _guard = tracing::subscriber::set_default(heard.clone());
     let server = Server::new([status(0x86), fails(reason::UNKNOWN)]);

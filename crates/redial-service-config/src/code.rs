@@ -121,7 +121,7 @@ mod tests {
     use super::Code;
 
     #[test]
-    fn every_code_is_found_by_its_number_and_by_its_name_in_any_case() {
+    fn code_parses_from_number_and_case_insensitive_name() {
         for (number, code) in (0..).zip(Code::ALL) {
             assert_eq!(i64::from(code.number()), number);
             assert_eq!(Code::from_number(number), Some(code));

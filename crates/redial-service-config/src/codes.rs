@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_each_code_once_and_in_order() {
+    fn codes_hold_each_code_once_in_numeric_order() {
         let all: Codes = Code::ALL.into_iter().rev().chain(Code::ALL).collect();
         assert_eq!(all.iter().collect::<Vec<_>>(), Code::ALL);
         assert_eq!(all.len(), 17);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_printed_by_names() {
+    fn codes_display_lists_names() {
         let codes = Codes::NONE.with(Code::Unavailable).with(Code::Ok);
         assert_eq!(
             (codes.to_string(), Codes::NONE.to_string()),

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_exact_in_every_unit() {
+    fn decimal_scaling_is_exact() {
         for (text, decimals, value, exact) in [
             ("0", 0, 0, true),
             ("14", 0, 14, true),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_told_from_others_whatever_their_size() {
+    fn decimal_detects_whole_numbers_of_any_size() {
         for (text, whole) in [
             ("4", Some(4)),
             ("4.000", Some(4)),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sign_is_that_of_the_number() {
+    fn decimal_sign_of_zero_is_neither() {
         let signs = |text| {
             let number = Decimal::new(text);
             (number.is_negative(), number.is_zero(), number.is_positive())

@@ -327,7 +327,7 @@ mod tests {
     use crate::ServiceConfig;
 
     #[test]
-    fn where_main_returns_problems_each_is_a_line() {
+    fn problems_debug_prints_one_line_each() {
         let text = r#"{ "retryThrottling": { "maxTokens": 0, "tokenRatio": 0 } }"#;
         let problems = ServiceConfig::parse(text).unwrap_err();
         let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();

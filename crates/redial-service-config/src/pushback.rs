@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_milliseconds_is_waited_for() {
+    fn pushback_parses_milliseconds() {
         let after = |ms| Pushback::After(Duration::from_millis(ms));
         for (text, ms) in
             [("0", 0), ("1", 1), ("9", 9), ("10", 10), ("777", 777), ("2147483647", 2_147_483_647)]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_means_do_not_retry() {
+    fn pushback_with_invalid_value_means_do_not_retry() {
         for text in [
             "-1",
             "-2147483648",
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_twice_means_do_not_retry_whatever_it_says() {
+    fn pushback_sent_twice_means_do_not_retry() {
         for values in [&["5", "5"], &["5", ""], &["", "5"], &["-1", "5"]] {
             assert_eq!(parse(values), Pushback::Stop, "{values:?}");
         }

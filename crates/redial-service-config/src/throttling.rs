@@ -51,7 +51,7 @@ mod tests {
     use redial_core::Bucket;
 
     #[test]
-    fn only_what_a_config_can_say_is_made() {
+    fn retry_throttling_rejects_values_outside_a6_bounds() {
         assert_eq!(RetryThrottling::new(0, 1), None);
         assert_eq!(RetryThrottling::new(1001, 1), None);
         assert_eq!(RetryThrottling::new(10, 0), None);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thousandth_is_what_a_success_adds() {
+    fn retry_throttling_success_adds_exact_token_ratio() {
         for ratio in (1..=1000).chain([1001, 546, 999_999, 1_000_000, u32::MAX]) {
             let tokens = RetryThrottling::new(1000, ratio).unwrap().tokens();
             (0..1000).for_each(|_| tokens.failed());

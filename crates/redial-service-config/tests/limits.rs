@@ -14,7 +14,7 @@ fn rules(text: &str) -> Vec<Rule> {
 }
 
 #[test]
-fn a_text_is_at_most_a_mebibyte() {
+fn limits_config_text_to_one_mebibyte() {
     let padded = |length: usize| format!("{{{}}}", " ".repeat(length - 2));
     assert_eq!(TEXT_MAX, 1 << 20);
     assert_eq!(rules(&padded(TEXT_MAX)), []);
@@ -27,7 +27,7 @@ fn a_text_is_at_most_a_mebibyte() {
 }
 
 #[test]
-fn values_are_nested_at_most_a_hundred_deep() {
+fn limits_nesting_depth_to_a_hundred() {
     let lists =
         |depth: usize| format!("{{\"x\": {}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
     let objects = |depth: usize| format!("{}1{}", "{\"x\":".repeat(depth), "}".repeat(depth));
@@ -48,7 +48,7 @@ fn values_are_nested_at_most_a_hundred_deep() {
 const SMALL_STACK: usize = 512 << 10;
 
 #[test]
-fn depth_limit_holds_on_a_small_stack() {
+fn limits_nesting_depth_on_a_small_stack() {
     let read = || {
         for open in ["[", "{\"x\":"] {
             for depth in [DEPTH_MAX, DEPTH_MAX + 1, 511, 512, 513, 1_000, 100_000] {
@@ -65,7 +65,7 @@ fn depth_limit_holds_on_a_small_stack() {
 }
 
 #[test]
-fn a_config_has_at_most_ten_thousand_entries() {
+fn limits_entries_to_ten_thousand() {
     let entries = |count: usize| format!("{{\"methodConfig\": [{}]}}", vec!["{}"; count].join(","));
     let config = ServiceConfig::parse(&entries(ENTRIES_MAX)).expect("as many as are allowed");
     assert_eq!(config.entries().len(), 10_000);
@@ -73,7 +73,7 @@ fn a_config_has_at_most_ten_thousand_entries() {
 }
 
 #[test]
-fn problems_and_warnings_are_kept_up_to_a_thousand() {
+fn limits_problems_and_warnings_to_a_thousand() {
     let entries = |count: usize| format!("{{\"methodConfig\": [{}]}}", vec!["5"; count].join(","));
     let kept = ServiceConfig::parse(&entries(PROBLEMS_MAX)).unwrap_err();
     assert_eq!((kept.iter().count(), kept.left_out()), (1_000, 0));
@@ -85,7 +85,7 @@ fn problems_and_warnings_are_kept_up_to_a_thousand() {
 }
 
 #[test]
-fn long_names_and_values_are_cut_in_messages() {
+fn limits_length_of_values_in_messages() {
     let long = "ü".repeat(10_000);
     let text = format!("{{\"{long}\": {{\"{long}\": [{{\"a\": 1, \"a\": 2}}]}}}}");
     let problems = ServiceConfig::parse(&text).unwrap_err();
@@ -103,7 +103,7 @@ fn long_names_and_values_are_cut_in_messages() {
 }
 
 #[test]
-fn no_text_of_the_largest_size_takes_long() {
+fn limits_parse_time_at_the_largest_size() {
     let fill = |unit: &str| unit.repeat((TEXT_MAX - 200) / unit.len());
     let list = |unit: &str| {
         let mut list = fill(&format!("{unit},"));

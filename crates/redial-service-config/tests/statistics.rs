@@ -49,7 +49,7 @@ fn status(plan: &Plan, code: Code) -> Meets {
 }
 
 #[test]
-fn attempt_timeout_of_a_retry_counts_as_its_failure() {
+fn statistics_attempt_timeout_of_retry_counts_as_failure() {
     let timeout = AttemptTimeout::after(ms(5));
     let plan = retry().with_attempt_timeout(timeout);
     let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
@@ -59,7 +59,7 @@ fn attempt_timeout_of_a_retry_counts_as_its_failure() {
 }
 
 #[test]
-fn retries_are_counted_when_they_start_and_failures_when_they_end() {
+fn statistics_count_retries_at_start_and_failures_at_end() {
     let plan = retry();
     let (ok, busy, bad) =
         (status(&plan, Code::Ok), status(&plan, Code::Unavailable), status(&plan, Code::Internal));
@@ -75,7 +75,7 @@ fn retries_are_counted_when_they_start_and_failures_when_they_end() {
 }
 
 #[test]
-fn what_is_cancelled_has_not_failed() {
+fn statistics_do_not_count_cancelled_attempts_as_failed() {
     let plan = hedge();
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
     let policy = plan.to_policy(None);
@@ -90,7 +90,7 @@ fn what_is_cancelled_has_not_failed() {
 }
 
 #[test]
-fn what_is_replaced_has_not_failed_and_its_replacement_counts_for_it() {
+fn statistics_count_transparent_retries_separately() {
     let plan = retry();
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
     let lost = |classification: Classification| meets(classification);
@@ -110,7 +110,7 @@ fn what_is_replaced_has_not_failed_and_its_replacement_counts_for_it() {
 }
 
 #[test]
-fn each_number_is_in_the_last_bucket_that_it_reaches() {
+fn statistics_histogram_uses_last_reached_bucket() {
     let bucket = |nth: u32| {
         let counters = StatisticsCounters::default();
         counters.add(CountedRetry::Retry(nth));
@@ -126,7 +126,7 @@ fn each_number_is_in_the_last_bucket_that_it_reaches() {
 }
 
 #[test]
-fn calls_of_many_threads_are_all_counted() {
+fn statistics_count_calls_of_many_threads() {
     let counters = StatisticsCounters::default();
     thread::scope(|scope| {
         for _ in 0..4 {

@@ -142,7 +142,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
 ];
 
 #[test]
-fn each_thing_that_is_surely_not_meant_is_told_once() {
+fn warnings_report_each_likely_mistake_once() {
     for (marked, rule, path, what, hint) in TABLE {
         let found = warnings(marked, &ClientOptions::default());
         let [warning] = found.as_slice() else { panic!("{marked}\n{found:#?}") };
@@ -153,13 +153,13 @@ fn each_thing_that_is_surely_not_meant_is_told_once() {
 }
 
 #[test]
-fn every_kind_of_warning_is_in_the_table() {
+fn warnings_table_covers_every_warning_rule() {
     let rules: std::collections::BTreeSet<_> = TABLE.iter().map(|row| row.1).collect();
     assert_eq!(rules.len(), 16, "{rules:?}");
 }
 
 #[test]
-fn what_is_meant_is_not_warned_about() {
+fn warnings_are_absent_for_sound_configs() {
     for text in [
         "{}",
         r#"{"loadBalancingPolicy": "pick_first"}"#,
@@ -179,7 +179,7 @@ fn what_is_meant_is_not_warned_about() {
 }
 
 #[test]
-fn the_client_decides_what_is_above_its_cap_and_beyond_its_timeout() {
+fn warnings_use_client_cap_and_jitter() {
     let six = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 6, "nonFatalStatusCodes": [4]}}], THROTTLING}"#;
     let raised = ClientOptions::builder().attempts_cap(6).build();
     assert_eq!(warnings(six, &raised), []);
@@ -199,7 +199,7 @@ fn the_client_decides_what_is_above_its_cap_and_beyond_its_timeout() {
 }
 
 #[test]
-fn a_list_with_a_mistake_is_not_warned_about_as_if_it_were_all() {
+fn warnings_ignore_lists_with_errors() {
     let text = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "nonFatalStatusCodes": [14, "DEADLINE_EXCEEDD"]}}]}"#;
     let problems = ServiceConfig::parse(text).unwrap_err();
     assert_eq!(problems.as_slice()[0].hint.as_deref(), Some("did you mean \"DEADLINE_EXCEEDED\"?"));
@@ -207,7 +207,7 @@ fn a_list_with_a_mistake_is_not_warned_about_as_if_it_were_all() {
 }
 
 #[test]
-fn warnings_are_told_beside_problems_too() {
+fn warnings_are_reported_beside_problems() {
     let text = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempt": 2}}]}"#;
     let problems = ServiceConfig::parse(text).unwrap_err();
     assert_eq!(

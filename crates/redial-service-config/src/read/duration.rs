@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_to_the_nanosecond() {
+    fn duration_parses_to_the_nanosecond() {
         let positive = |seconds, nanos| Some(Span::Positive(Duration::new(seconds, nanos)));
         for (text, span) in [
             ("1s", positive(1, 0)),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_duration() {
+    fn duration_rejects_other_formats() {
         for text in [
             "",
             "s",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_is_told_in_seconds() {
+    fn duration_suggestion_is_in_seconds() {
         for (text, meant_text) in [
             ("100ms", Some("0.1s")),
             ("100 ms", Some("0.1s")),

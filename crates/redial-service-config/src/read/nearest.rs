@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_name_is_found_and_a_strange_one_is_not() {
+    fn suggestion_finds_mistyped_names_only() {
         let known = ["maxAttempts", "initialBackoff", "maxBackoff", "UNAVAILABLE", "OK"];
         let nearest = |name: &str| nearest(name, known);
         assert_eq!(nearest("maxAttempt"), Some("maxAttempts"));

@@ -22,7 +22,7 @@ fn inventory(collections: &[&str]) -> CollectionMap {
 }
 
 #[test]
-fn nothing_is_terminal_at_first() {
+fn terminal_state_is_initially_clear() {
     let state = TerminalState::new();
     assert_eq!(seen(&state), [None; 3]);
     let _connection = state.connect();
@@ -30,7 +30,7 @@ fn nothing_is_terminal_at_first() {
 }
 
 #[test]
-fn refused_credentials_end_everything_until_that_connection_authenticates() {
+fn terminal_state_authentication_error_clears_on_success() {
     let state = TerminalState::new();
     let (one, other) = (state.connect(), state.connect());
     one.sasl_answered(AUTH_ERROR);
@@ -43,7 +43,7 @@ fn refused_credentials_end_everything_until_that_connection_authenticates() {
 }
 
 #[test]
-fn any_topology_connection_is_enough_for_an_authentication_error() {
+fn terminal_state_authentication_error_from_any_connection() {
     let state = TerminalState::new();
     let (one, other) = (state.connect(), state.connect());
     one.sasl_answered(AUTH_ERROR);
@@ -55,7 +55,7 @@ fn any_topology_connection_is_enough_for_an_authentication_error() {
 }
 
 #[test]
-fn other_trouble_with_sasl_neither_raises_nor_clears_an_authentication_error() {
+fn terminal_state_ignores_other_sasl_errors() {
     let state = TerminalState::new();
     let connection = state.connect();
     // 0x02 is what the document writes; continue, stale, no access, unknown command, busy.
@@ -72,7 +72,7 @@ fn other_trouble_with_sasl_neither_raises_nor_clears_an_authentication_error() {
 }
 
 #[test]
-fn a_connection_that_is_gone_does_not_count_any_more() {
+fn terminal_state_forgets_dropped_connection() {
     let state = TerminalState::new();
     let (refused, insecure) = (state.connect(), state.connect());
     refused.sasl_answered(AUTH_ERROR);
@@ -84,7 +84,7 @@ fn a_connection_that_is_gone_does_not_count_any_more() {
 }
 
 #[test]
-fn a_tls_failure_ends_everything_until_that_connections_handshake_passes() {
+fn terminal_state_tls_error_clears_on_handshake() {
     let state = TerminalState::new();
     let (one, other) = (state.connect(), state.connect());
     one.tls_failed("certificate not trusted");
@@ -100,7 +100,7 @@ fn a_tls_failure_ends_everything_until_that_connections_handshake_passes() {
 }
 
 #[test]
-fn a_refused_bucket_ends_kv_requests_to_it_until_it_is_selected() {
+fn terminal_state_bucket_access_error_clears_on_select() {
     let state = TerminalState::new();
     let outcome = state.bucket_selected("travel", NO_ACCESS);
     assert_eq!(outcome, ResponseOutcome::Retry(reason::BUCKET_ACCESS_ERROR));
@@ -118,7 +118,7 @@ fn a_refused_bucket_ends_kv_requests_to_it_until_it_is_selected() {
 }
 
 #[test]
-fn a_bucket_that_is_not_found_is_warming_up_and_not_terminal() {
+fn terminal_state_bucket_not_found_is_not_terminal() {
     let state = TerminalState::new();
     let warming_up = ResponseOutcome::Retry(reason::SERVICE_NOT_AVAILABLE);
     assert_eq!(state.bucket_selected("travel", NOT_FOUND), warming_up);
@@ -132,7 +132,7 @@ fn a_bucket_that_is_not_found_is_warming_up_and_not_terminal() {
 }
 
 #[test]
-fn a_collection_is_missing_only_once_a_map_was_fetched() {
+fn terminal_state_collection_not_found_needs_fetched_map() {
     let state = TerminalState::new();
     assert_eq!(state.reason_for(HOTEL), None);
     state.collections_fetched("travel", CollectionMap::new().scope("other", ["hotel"]));
@@ -148,7 +148,7 @@ fn a_collection_is_missing_only_once_a_map_was_fetched() {
 }
 
 #[test]
-fn a_map_concerns_its_bucket_and_requests_that_need_it() {
+fn terminal_state_collection_map_applies_to_its_bucket() {
     let state = TerminalState::new();
     state.collections_fetched("travel", inventory(&[]));
     assert_eq!(state.reason_for(RequestTarget::bucket("travel")), None);
@@ -156,7 +156,7 @@ fn a_map_concerns_its_bucket_and_requests_that_need_it() {
 }
 
 #[test]
-fn a_bucket_that_is_closed_is_forgotten() {
+fn terminal_state_forgets_closed_bucket() {
     let state = TerminalState::new();
     state.bucket_selected("travel", NO_ACCESS);
     state.collections_fetched("travel", inventory(&[]));
@@ -165,7 +165,7 @@ fn a_bucket_that_is_closed_is_forgotten() {
 }
 
 #[test]
-fn of_several_terminal_reasons_the_first_of_the_document_is_named() {
+fn terminal_state_reports_first_reason_in_rfc_order() {
     let state = TerminalState::new();
     let connection = state.connect();
     connection.sasl_answered(AUTH_ERROR);
@@ -186,7 +186,7 @@ fn of_several_terminal_reasons_the_first_of_the_document_is_named() {
 }
 
 #[test]
-fn connections_that_come_and_go_at_once_leave_nothing_behind() {
+fn terminal_state_concurrent_connections_leave_nothing_behind() {
     let state = TerminalState::new();
     thread::scope(|scope| {
         for thread in 0..8 {

@@ -6,7 +6,7 @@ use redial_milvus::{IGNORED_CODES, MessageValidity, RATE_LIMIT, WriteRetries, cl
 use super::*;
 
 #[test]
-fn every_code_outside_the_designs_list_is_retried() {
+fn status_codes_outside_ignore_list_are_retried() {
     let rows = [
         (Code::Ok, "succeed"),
         (Code::Cancelled, "retry"),
@@ -45,20 +45,20 @@ fn every_code_outside_the_designs_list_is_retried() {
 }
 
 #[test]
-fn an_error_whose_code_is_ok_is_still_an_error() {
+fn status_code_ok_in_error_is_not_retried() {
     let played = play(Options::default(), &[(0, boom(Code::Ok))]);
     assert_eq!((played.starts.len(), played.stop_reason()), (1, StopReason::NotRetryable));
 }
 
 #[test]
-fn an_invalid_message_is_retried_whatever_the_code() {
+fn invalid_message_is_retried_for_every_code() {
     for code in Code::ALL {
         assert!(matches!(classify(code, MessageValidity::Invalid), Directive::Retry(_)), "{code}");
     }
 }
 
 #[test]
-fn no_inner_code_makes_a_message_invalid_by_default() {
+fn invalid_message_needs_configured_inner_codes() {
     for code in [RATE_LIMIT, 2200, 65535] {
         let played = play(Options::default(), &[(0, Ok(Reply { code }))]);
         assert_eq!((played.starts.len(), played.stop_reason()), (1, StopReason::Succeeded));
@@ -66,7 +66,7 @@ fn no_inner_code_makes_a_message_invalid_by_default() {
 }
 
 #[test]
-fn listed_inner_codes_are_asked_for_again() {
+fn invalid_message_with_listed_inner_code_is_retried() {
     let interceptor = Options::default().interceptor().expect("valid");
     let interceptor = interceptor.invalid_codes([RATE_LIMIT, 2200]);
     for (code, starts) in [(RATE_LIMIT, 2), (2200, 2), (9, 1)] {
@@ -80,7 +80,7 @@ fn listed_inner_codes_are_asked_for_again() {
 }
 
 #[test]
-fn any_predicate_can_say_that_a_message_is_invalid() {
+fn invalid_message_is_decided_by_predicate() {
     let clock = Clock::default();
     let interceptor = Options::default().interceptor().expect("valid");
     let script = Script::new(&clock, [(0, Ok(Reply { code: -1 })), (0, OK)]);
@@ -91,7 +91,7 @@ fn any_predicate_can_say_that_a_message_is_invalid() {
 }
 
 #[test]
-fn every_method_is_retried_by_default() {
+fn writes_are_retried_by_default() {
     let interceptor = Options::default().interceptor().expect("valid");
     for method in ["Search", "Insert", "Upsert", "Delete"] {
         let steps = [(0, boom(Code::Unavailable)), (0, OK)];
@@ -104,7 +104,7 @@ fn every_method_is_retried_by_default() {
 }
 
 #[test]
-fn writes_can_be_kept_from_being_repeated_in_flight() {
+fn writes_in_flight_can_be_excluded_from_retries() {
     let strict =
         Options::default().write_retries(WriteRetries::OnlyIfNotRun).interceptor().expect("valid");
     let strict = strict.invalid_codes([RATE_LIMIT, 2200]);
@@ -133,7 +133,7 @@ fn writes_can_be_kept_from_being_repeated_in_flight() {
 }
 
 #[test]
-fn a_call_can_be_declared_as_one_that_must_not_run_twice() {
+fn not_idempotent_call_is_not_retried_in_flight() {
     let clock = Clock::default();
     let interceptor = Options::default().interceptor().expect("valid");
     let script = Script::new(&clock, [(0, boom(Code::Unavailable)), (0, OK)]);
@@ -143,7 +143,7 @@ fn a_call_can_be_declared_as_one_that_must_not_run_twice() {
 }
 
 #[test]
-fn the_callers_own_cancelling_is_never_retried() {
+fn cancellation_by_caller_is_not_retried() {
     let here =
         boom(Code::Cancelled).map_err(|status| TestStatus { cancelled_by_caller: true, ..status });
     let played = play(Options::default(), &[(5, here), (0, OK)]);

@@ -63,7 +63,7 @@ fn plain(value: &Value) -> Value {
 }
 
 #[test]
-fn the_shared_cases_are_judged_as_they_say() {
+fn validation_agrees_with_shared_cases() {
     let file = include_str!("../../../scenarios/grpc-config.json");
     let file: Value = serde_json::from_str(file).expect("it is JSON");
     let cases = file["configs"].as_array().expect("it has cases");
@@ -121,7 +121,7 @@ fn entry_with(fields: &str) -> String {
 
 /// G32: right types, and null is absent.
 #[test]
-fn null_is_absent_and_null_in_a_list_is_not() {
+fn validation_null_counts_as_absent_except_in_lists() {
     for valid in [
         r#"{"methodConfig": null, "retryThrottling": null, "loadBalancingPolicy": null}"#,
         r#"{"methodConfig": [{"name": null}]}"#,
@@ -159,7 +159,7 @@ fn null_is_absent_and_null_in_a_list_is_not() {
 
 /// G32: `type` at the value.
 #[test]
-fn a_value_of_another_type_is_told_where_it_stands() {
+fn validation_reports_wrong_type_at_its_path() {
     for (text, path) in [
         ("5", ""),
         ("\"{}\"", ""),
@@ -185,7 +185,7 @@ fn a_value_of_another_type_is_told_where_it_stands() {
 
 /// G32, G41: the two message sizes.
 #[test]
-fn message_sizes_are_whole_numbers_or_strings_of_them() {
+fn validation_message_sizes_are_whole_numbers_or_strings() {
     for name in ["maxRequestMessageBytes", "maxResponseMessageBytes"] {
         let size = |value: &str| {
             let config = ServiceConfig::parse(&entry_with(&format!("\"{name}\": {value}"))).ok()?;
@@ -231,7 +231,7 @@ fn message_sizes_are_whole_numbers_or_strings_of_them() {
 
 /// G33: `maxAttempts`.
 #[test]
-fn attempts_are_whole_numbers_above_one_of_any_size() {
+fn validation_max_attempts_accepts_whole_numbers_above_one() {
     for (value, attempts) in [
         ("2", 2),
         ("14.0", 14),
@@ -257,7 +257,7 @@ fn attempts_are_whole_numbers_above_one_of_any_size() {
 
 /// G33: `backoffMultiplier`.
 #[test]
-fn a_multiplier_is_any_number_above_zero_however_small_or_large() {
+fn validation_multiplier_accepts_any_positive_number() {
     for (value, factor) in [
         ("2", 2.0),
         ("0.1", 0.1),
@@ -279,7 +279,7 @@ fn a_multiplier_is_any_number_above_zero_however_small_or_large() {
 
 /// G33: codes; G37: a status listed twice counts once, OK may be listed.
 #[test]
-fn codes_are_names_in_any_case_or_numbers_up_to_sixteen() {
+fn validation_codes_accept_names_and_numbers() {
     let codes = |value: &str| {
         let config = ServiceConfig::parse(&retry_with("retryableStatusCodes", value)).ok()?;
         Some(config.entries()[0].policy?.codes().to_string())
@@ -320,7 +320,7 @@ fn codes_are_names_in_any_case_or_numbers_up_to_sixteen() {
 
 /// G33, G34: durations, each under the rule of its field.
 #[test]
-fn each_duration_is_told_under_its_own_rule() {
+fn validation_reports_each_duration_under_its_rule() {
     for bad in ["\"1\"", "1", "\"-1s\"", "\"1m\"", "[]", "{}", "true", "\"315576000001s\""] {
         for name in ["initialBackoff", "maxBackoff"] {
             let path = format!("methodConfig[0].retryPolicy.{name}");
@@ -338,7 +338,7 @@ fn each_duration_is_told_under_its_own_rule() {
 
 /// G35: names; both policies.
 #[test]
-fn every_name_is_there_once_in_the_whole_config() {
+fn validation_rejects_duplicate_method_names() {
     let text = r#"{"methodConfig": [
         {"name": [{}, {"service": "a.B"}, {"service": "a.B", "method": "C"}]},
         {"name": [{"service": "", "method": ""}, {"service": "a.B", "method": ""}, {"service": "x.Y", "method": "C"}]},
@@ -355,7 +355,7 @@ fn every_name_is_there_once_in_the_whole_config() {
 }
 
 #[test]
-fn both_policies_are_checked_even_if_only_one_may_stand() {
+fn validation_checks_both_policies_of_an_entry() {
     let text = entry_with("\"retryPolicy\": {}, \"hedgingPolicy\": {\"maxAttempts\": 1}");
     let retry = |name: &str| format!("methodConfig[0].retryPolicy.{name}");
     let expected = [
@@ -372,7 +372,7 @@ fn both_policies_are_checked_even_if_only_one_may_stand() {
 
 /// G36: tokens, and what is cut off.
 #[test]
-fn tokens_and_ratio_are_exact_in_their_decimals() {
+fn validation_tokens_and_ratio_are_exact_decimals() {
     let read = |max: &str, ratio: &str| {
         let text =
             format!("{{\"retryThrottling\": {{\"maxTokens\": {max}, \"tokenRatio\": {ratio}}}}}");
@@ -404,7 +404,7 @@ fn tokens_and_ratio_are_exact_in_their_decimals() {
 
 /// G32: strict JSON, one problem at "".
 #[test]
-fn what_is_no_json_has_one_problem() {
+fn validation_invalid_json_is_one_problem() {
     for text in [
         "",
         " ",
@@ -480,7 +480,7 @@ fn what_is_no_json_has_one_problem() {
 }
 
 #[test]
-fn every_escape_and_every_character_of_a_string_is_read() {
+fn validation_reads_every_string_escape() {
     let text = "\t\r\n {\"methodConfig\": [{\"name\": [{\"service\": \
         \"\\u0061\\ud83d\\ude00\\/\\b\\f\\n\\r\\t\\\\\\\"\u{7f}\u{2028}ü😀\"}]}]} \n";
     let config = ServiceConfig::parse(text).expect("it is JSON");
@@ -490,7 +490,7 @@ fn every_escape_and_every_character_of_a_string_is_read() {
 
 /// G32: every key that is there twice, wherever it is.
 #[test]
-fn a_key_twice_is_found_at_every_depth_and_in_every_writing() {
+fn validation_finds_duplicate_keys_at_every_depth() {
     let text = r#"{"methodConfig": [{"name": [], "n\u0061me": []}], "other": {"x": [{"a": 1, "b": 2, "a": 3, "a": 4}]}}"#;
     let Err(found) = ServiceConfig::parse(text) else { panic!("it is refused") };
     let found: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.rule.name())).collect();

@@ -47,7 +47,7 @@ const NOT_IDEMPOTENT: [&str; 21] = [
 ];
 
 #[test]
-fn exactly_the_listed_operations_are_idempotent() {
+fn operation_idempotency_matches_rfc_list() {
     for name in IDEMPOTENT {
         assert!(RequestOperation::parse(name).expect("a known name").is_idempotent(), "{name}");
     }
@@ -58,7 +58,7 @@ fn exactly_the_listed_operations_are_idempotent() {
 }
 
 #[test]
-fn an_unknown_operation_is_an_error_with_the_nearest_name() {
+fn operation_parse_suggests_nearest_name() {
     let cases = [
         ("kv.gett", Some("kv.get")),
         ("kv.Get", Some("kv.get")),
@@ -75,7 +75,7 @@ fn an_unknown_operation_is_an_error_with_the_nearest_name() {
 }
 
 #[test]
-fn an_operation_of_ones_own_is_not_idempotent_unless_declared() {
+fn operation_custom_is_not_idempotent_by_default() {
     assert!(!RequestOperation::new("kv.get_meta").is_idempotent());
     assert!(RequestOperation::declared_idempotent("kv.get_meta").is_idempotent());
 }

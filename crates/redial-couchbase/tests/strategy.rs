@@ -38,19 +38,19 @@ async fn starts(strategy: impl Strategy + 'static, script: Vec<Meets>) -> Vec<u6
 }
 
 #[tokio::test(start_paused = true)]
-async fn best_effort_doubles_from_1_ms_and_never_waits_longer_than_500_ms() {
+async fn best_effort_doubles_from_1_ms_up_to_500_ms() {
     let expected = [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1011, 1511];
     assert_eq!(starts(BestEffort::new(), locked(11)).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn best_effort_takes_the_controlled_backoff_by_name() {
+async fn best_effort_accepts_controlled_backoff() {
     let expected = [0, 1, 11, 61, 161, 661, 1661, 2661];
     assert_eq!(starts(BestEffort::with(BackoffCalculator::CONTROLLED), locked(7)).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn best_effort_takes_any_backoff_and_a_users_own_function() {
+async fn best_effort_accepts_any_backoff_calculator() {
     let series = BackoffCalculator::from_backoff(Backoff::Constant(ms(20))).expect("a series");
     assert_eq!(starts(BestEffort::with(series), locked(3)).await, [0, 20, 40, 60]);
     let table = BackoffCalculator::from_table([ms(5), ms(7)]).expect("a table");
@@ -60,7 +60,7 @@ async fn best_effort_takes_any_backoff_and_a_users_own_function() {
 }
 
 #[test]
-fn delays_that_make_no_sense_are_refused() {
+fn backoff_calculator_rejects_invalid_delays() {
     let factor = Backoff::Exponential { first: ms(1), factor: -1.0, cap: None };
     assert_eq!(BackoffCalculator::from_backoff(factor).err(), Some(PolicyError::Factor));
     assert_eq!(
@@ -72,7 +72,7 @@ fn delays_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_is_never_retried_idempotent_or_not() {
+async fn best_effort_never_retries_unknown_reason() {
     for strategy in [StrategyName::BestEffort, StrategyName::FastFailOnTerminalError] {
         for operation in [operation::KV_GET, operation::KV_UPSERT] {
             let server = Server::new([fails(reason::UNKNOWN)]);
@@ -92,7 +92,7 @@ async fn unknown_is_never_retried_idempotent_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_write_is_not_repeated_and_a_lost_read_is() {
+async fn idempotency_lost_write_is_not_retried() {
     let lost = || after(7, reason::SOCKET_CLOSED_WHILE_IN_FLIGHT);
     let (orchestrator, lines) = logged(Orchestrator::with(BestEffort::new()));
     let server = Server::new([lost()]);
@@ -110,7 +110,7 @@ async fn a_lost_write_is_not_repeated_and_a_lost_read_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_sent_is_repeated_even_if_it_is_not_idempotent() {
+async fn idempotency_unsent_write_is_retried() {
     for reason in reason::ALL.into_iter().filter(Reason::allows_non_idempotent_retry) {
         let server = Server::new([fails(reason), ok()]);
         let orchestrator = Orchestrator::with(BestEffort::new());
@@ -121,7 +121,7 @@ async fn what_was_never_sent_is_repeated_even_if_it_is_not_idempotent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_reason_fails_at_once_with_the_error_of_the_table() {
+async fn fast_fail_terminal_reason_fails_with_listed_error() {
     let table = [
         (reason::AUTHENTICATION_ERROR, "AuthenticationFailure", "authentication failure"),
         (reason::TLS_ERROR, "Couchbase", "couchbase error"),
@@ -154,20 +154,20 @@ async fn a_terminal_reason_fails_at_once_with_the_error_of_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_terminal_is_left_to_best_effort() {
+async fn fast_fail_leaves_other_reasons_to_best_effort() {
     assert_eq!(starts(FastFailOnTerminalError::new(), locked(4)).await, [0, 1, 3, 7, 15]);
     let delays = BackoffCalculator::from_table([ms(3)]).expect("a table");
     assert_eq!(starts(FastFailOnTerminalError::with(delays), locked(2)).await, [0, 3, 6]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn best_effort_keeps_trying_on_terminal_reasons() {
+async fn best_effort_retries_terminal_reasons() {
     let script = vec![fails(reason::AUTHENTICATION_ERROR), fails(reason::TLS_ERROR), ok()];
     assert_eq!(starts(BestEffort::new(), script).await, [0, 1, 3]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_orchestrator_fails_fast_on_terminal_errors() {
+async fn orchestrator_default_strategy_is_fast_fail_on_terminal_error() {
     let server = Server::new([fails(reason::AUTHENTICATION_ERROR)]);
     let orchestrator = Orchestrator::new();
     let request = orchestrator.request(operation::SEARCH, s(75));
@@ -176,7 +176,7 @@ async fn a_new_orchestrator_fails_fast_on_terminal_errors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_fast_retries_nothing_but_what_is_always_retried() {
+async fn fail_fast_retries_only_always_retried_reasons() {
     let server = Server::new([fails(reason::KV_LOCKED)]);
     let orchestrator = Orchestrator::with(FailFast);
     let request = orchestrator.request(operation::KV_GET, TIMEOUT);
@@ -188,7 +188,7 @@ async fn fail_fast_retries_nothing_but_what_is_always_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_users_own_fail_fast_is_a_function() {
+async fn strategy_can_be_a_function() {
     fn fail_fast(_: &Request<'_>) -> Decision {
         Decision::Decline
     }
@@ -200,7 +200,7 @@ async fn a_users_own_fail_fast_is_a_function() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_retried_reasons_never_reach_the_strategy() {
+async fn strategy_is_not_called_for_always_retried_reasons() {
     let asked = Arc::new(AtomicU32::new(0));
     let counted = asked.clone();
     let strategy = move |_: &Request<'_>| {
@@ -219,7 +219,7 @@ async fn always_retried_reasons_never_reach_the_strategy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_sees_everything_that_is_promised() {
+async fn strategy_sees_the_documented_context() {
     struct Robot(u32);
     type Seen = (bool, u32, Vec<Reason>, Option<Reason>, u128, Option<u128>, u32, String);
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
@@ -262,7 +262,7 @@ async fn a_strategy_sees_everything_that_is_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_can_decline_by_the_users_own_data() {
+async fn strategy_can_decline_by_user_data() {
     struct IsRobot;
     let strategy = |request: &Request<'_>| match request.data::<IsRobot>() {
         Some(IsRobot) => Decision::Decline,
@@ -278,7 +278,7 @@ async fn a_strategy_can_decline_by_the_users_own_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_can_answer_later() {
+async fn strategy_can_answer_later() {
     // Another system is asked, which takes 5 ms; its answer counts from then.
     let strategy = |_: &Request<'_>| {
         Decision::later(async {
@@ -296,7 +296,7 @@ async fn a_strategy_can_answer_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_that_never_answers_does_not_outlive_the_timeout() {
+async fn strategy_that_never_answers_ends_at_timeout() {
     let strategy = |_: &Request<'_>| Decision::later(std::future::pending::<Decision>());
     let server = Server::new([fails(reason::KV_LOCKED)]);
     let (orchestrator, lines) = logged(Orchestrator::with(strategy));
@@ -307,13 +307,13 @@ async fn a_strategy_that_never_answers_does_not_outlive_the_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_delay_means_at_once() {
+async fn strategy_zero_delay_retries_immediately() {
     let strategy = |_: &Request<'_>| Decision::Retry(ms(0));
     assert_eq!(starts(strategy, locked(3)).await, [0, 0, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_that_fails_is_the_source_of_the_requests_error() {
+async fn strategy_error_is_source_of_request_error() {
     fn broken(_: &Request<'_>) -> Decision {
         Decision::Fail("no connection to the oracle".into())
     }
@@ -334,7 +334,7 @@ async fn a_strategy_that_fails_is_the_source_of_the_requests_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_requests_own_strategy_beats_the_clients() {
+async fn strategy_of_request_overrides_client() {
     let server = Server::new(locked(2));
     let orchestrator = Orchestrator::with(FailFast);
     let request = orchestrator.request(operation::KV_GET, TIMEOUT).strategy(BestEffort::new());
@@ -350,7 +350,7 @@ async fn a_requests_own_strategy_beats_the_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_can_read_the_servers_intervals_and_ours_ignore_them() {
+async fn strategy_can_read_error_map_intervals() {
     let mut spec = RetrySpec::new(RetrySpecStrategy::Constant, ms(25));
     spec.after = ms(10);
     let map =
@@ -371,7 +371,7 @@ async fn a_strategy_can_read_the_servers_intervals_and_ours_ignore_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_builds_its_strategy() {
+async fn strategy_name_builds_its_strategy() {
     let table = || BackoffCalculator::from_table([ms(5), ms(7)]).expect("a table");
     for name in StrategyName::ALL {
         assert_eq!(StrategyName::parse(name.name()), Ok(name));

@@ -54,7 +54,7 @@ fn told(rule: Rule, path: &str) -> Vec<(Rule, String)> {
 }
 
 #[test]
-fn the_first_choice_that_is_for_a_client_is_taken() {
+fn choice_selection_takes_first_matching_choice() {
     let here = ChoiceSelector::new(50).hostname("web-1");
     assert_eq!(index(&here, &["", ""]), Some(0));
     assert_eq!(index(&here, &[]), None);
@@ -67,7 +67,7 @@ fn the_first_choice_that_is_for_a_client_is_taken() {
 }
 
 #[test]
-fn languages_are_compared_in_any_case_and_names_of_machines_exactly() {
+fn choice_selection_ignores_language_case_but_not_hostname_case() {
     let here = ChoiceSelector::new(0).hostname("web-1");
     for language in ["rust", "Rust", "RUST"] {
         let condition = format!("\"clientLanguage\": [\"c++\", \"{language}\"], ");
@@ -90,7 +90,7 @@ fn languages_are_compared_in_any_case_and_names_of_machines_exactly() {
 }
 
 #[test]
-fn a_condition_that_is_absent_null_or_empty_is_met_by_all() {
+fn choice_without_condition_matches_every_client() {
     let nobody = ChoiceSelector::new(99);
     for conditions in [
         "",
@@ -104,7 +104,7 @@ fn a_condition_that_is_absent_null_or_empty_is_met_by_all() {
 }
 
 #[test]
-fn of_a_hundred_draws_as_many_meet_a_percentage_as_it_says() {
+fn choice_percentage_matches_that_many_of_hundred_draws() {
     for (written, meant) in [("0", 0), ("1", 1), ("99", 99), ("100", 100), ("5.0", 5), ("1e1", 10)]
     {
         let condition = format!("\"percentage\": {written}, ");
@@ -117,7 +117,7 @@ fn of_a_hundred_draws_as_many_meet_a_percentage_as_it_says() {
 }
 
 #[test]
-fn all_choices_are_compared_with_the_same_draw() {
+fn choice_selection_uses_one_draw_for_all_choices() {
     let list = ["\"percentage\": 10, ", "\"percentage\": 50, ", ""];
     let count = |wanted| {
         (0..100).filter(|draw| index(&ChoiceSelector::new(*draw), &list) == Some(wanted)).count()
@@ -126,7 +126,7 @@ fn all_choices_are_compared_with_the_same_draw() {
 }
 
 #[test]
-fn a_choice_whose_percentage_is_raised_only_gains_clients() {
+fn choice_with_raised_percentage_only_gains_clients() {
     for draw in 0..100 {
         let takes = |percentage: u8| {
             let canary = format!("\"percentage\": {percentage}, ");
@@ -138,7 +138,7 @@ fn a_choice_whose_percentage_is_raised_only_gains_clients() {
 }
 
 #[test]
-fn what_is_wrong_with_a_choice_is_told_at_its_place() {
+fn choice_problems_point_at_the_value() {
     let field = |name: &str| format!("[0].{name}");
     for wrong in ["101", "-1", "0.5", "1e3", "\"50\"", "[]", "true"] {
         let text = format!("[{{\"percentage\": @{wrong}, \"serviceConfig\": {{}}}}]");
@@ -170,7 +170,7 @@ fn what_is_wrong_with_a_choice_is_told_at_its_place() {
 }
 
 #[test]
-fn a_config_that_is_no_list_is_told_what_to_write() {
+fn choice_list_hint_for_bare_service_config() {
     let problems = ChoiceSelector::new(0).select("{\"methodConfig\": []}").unwrap_err();
     assert_eq!(
         problems.to_string(),
@@ -179,7 +179,7 @@ fn a_config_that_is_no_list_is_told_what_to_write() {
 }
 
 #[test]
-fn the_config_that_is_taken_is_as_strict_as_one_in_a_file() {
+fn choice_selected_config_is_fully_validated() {
     let config = r#"{"methodConfig": [{"name": [{"service": "a.B"}, {"service": "a.B"}], "timeout": "5m", "retryPolicy": {"maxAttempts": 1}}], "retryThrottling": {"maxTokens": 1}}"#;
     let alone = ServiceConfig::parse(config).unwrap_err();
     let (before, text) = ("[{\"serviceConfig\": ", format!("[{{\"serviceConfig\": {config}}}]"));
@@ -197,7 +197,7 @@ fn the_config_that_is_taken_is_as_strict_as_one_in_a_file() {
 }
 
 #[test]
-fn a_bad_config_for_others_is_theirs_and_a_warning_here() {
+fn choice_not_selected_with_bad_config_is_a_warning() {
     let text = "[{\"percentage\": 0, \"serviceConfig\": @{\"retryThrottling\": {}}},\n {\"serviceConfig\": {\"loadBalancingPolicy\": \"round_robin\"}}]";
     let (selected, warned) = warnings(text);
     assert_eq!(selected.index, Some(1));
@@ -212,7 +212,7 @@ fn a_bad_config_for_others_is_theirs_and_a_warning_here() {
 }
 
 #[test]
-fn a_choice_with_a_condition_that_is_not_known_is_passed_over() {
+fn choice_with_unknown_condition_is_skipped() {
     let text = r#"[@{@"percentge": 1, "serviceConfig": {}}, {"serviceConfig": {}}]"#;
     let (selected, warned) = warnings(text);
     assert_eq!(selected.index, Some(1), "a canary for few must not become one for all");
@@ -224,7 +224,7 @@ fn a_choice_with_a_condition_that_is_not_known_is_passed_over() {
 }
 
 #[test]
-fn what_stands_after_a_choice_for_all_is_warned_about_once() {
+fn choice_after_catch_all_is_warned_about_once() {
     let (_, warned) = warnings(&list(&["", "\"percentage\": 5, ", ""]).replacen(", {", ", @{", 1));
     assert_eq!(warned, told(Rule::Unreachable, "[1]"));
     for reachable in
@@ -235,7 +235,7 @@ fn what_stands_after_a_choice_for_all_is_warned_about_once() {
 }
 
 #[test]
-fn warnings_of_the_config_are_told_with_those_of_the_list() {
+fn choice_warnings_include_selected_config_warnings() {
     let text = r#"[{"clientLanguage": ["go"], "serviceConfig": {"unread": 1}}, {"serviceConfig": {@"colour": 1, "methodConfig": [{"name": [{}], "timeout": @"0s"}]}}]"#;
     let (selected, warned) = warnings(text);
     let expected = [
@@ -252,7 +252,7 @@ fn from_records(records: &[&[u8]]) -> Result<SelectedChoice, Problems> {
 }
 
 #[test]
-fn the_one_record_with_the_attribute_counts_and_its_strings_are_joined() {
+fn choice_record_with_attribute_is_joined_and_used() {
     let record = b"grpc_config=[{\"serviceConfig\": {}}]";
     assert_eq!(from_records(&[]).unwrap().index, None);
     assert_eq!(from_records(&[b"v=spf1 -all", b""]).unwrap().index, None);
@@ -269,7 +269,7 @@ fn the_one_record_with_the_attribute_counts_and_its_strings_are_joined() {
 }
 
 #[test]
-fn records_have_no_order_so_two_lists_are_a_problem() {
+fn choice_records_with_two_lists_are_rejected() {
     let problems = from_records(&[b"grpc_config=[]", b"other", b"grpc_config=[5]"]).unwrap_err();
     assert_eq!(
         problems.to_string(),
@@ -278,7 +278,7 @@ fn records_have_no_order_so_two_lists_are_a_problem() {
 }
 
 #[test]
-fn what_is_not_utf_8_is_told_where_it_stops_to_be() {
+fn choice_record_with_invalid_utf8_reports_first_bad_byte() {
     let text = "grpc_config=[{\n\"ü";
     let problems = from_records(&[&[text.as_bytes(), b"\xff\xff\"]"].concat()]).unwrap_err();
     let [problem] = problems.as_slice() else { panic!("{problems}") };
@@ -291,7 +291,7 @@ fn what_is_not_utf_8_is_told_where_it_stops_to_be() {
 }
 
 #[test]
-fn a_list_is_at_most_as_long_as_a_record_of_dns() {
+fn choice_list_length_is_limited_to_dns_record() {
     assert_eq!(CHOICES_TEXT_MAX, 65_535);
     let padded = |length: usize| format!("[{}]", " ".repeat(length - 2));
     let rules = |told: Result<SelectedChoice, Problems>| {
@@ -312,7 +312,7 @@ fn a_list_is_at_most_as_long_as_a_record_of_dns() {
 }
 
 #[test]
-fn a_list_has_at_most_a_thousand_choices() {
+fn choice_list_is_limited_to_a_thousand_choices() {
     assert_eq!(CHOICES_MAX, 1_000);
     let never = "\"percentage\": 0, ";
     let lists = |count: usize| list(&vec![never; count]);
@@ -326,7 +326,7 @@ fn a_list_has_at_most_a_thousand_choices() {
 }
 
 #[test]
-fn a_list_is_nested_no_deeper_than_a_config() {
+fn choice_list_has_config_depth_limit() {
     let nested = |depth: usize| {
         let inner = depth - 3;
         let (open, close) = ("[".repeat(inner), "]".repeat(inner));

@@ -37,7 +37,7 @@ fn every_second() -> Orchestrator {
 }
 
 #[test]
-fn the_policy_of_a_request_is_the_documents() {
+fn orchestrator_policy_matches_rfc_49() {
     let policy = orchestrator::policy(ms(2500));
     let rules = policy.rules();
     assert_eq!((rules.attempts, rules.deadline), (None, Some(ms(2500))));
@@ -54,7 +54,7 @@ fn the_policy_of_a_request_is_the_documents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_retried_reasons_follow_the_controlled_backoff() {
+async fn controlled_backoff_applies_to_always_retried_reasons() {
     let server = Server::new(vec![status(0x07); 7].into_iter().chain([ok()]));
     let (orchestrator, lines) = logged(best_effort());
     let request = orchestrator.request(operation::KV_UPSERT, s(5));
@@ -65,7 +65,7 @@ async fn always_retried_reasons_follow_the_controlled_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_branches_share_a_counter_that_is_read_before_it_is_incremented() {
+async fn retry_attempts_counter_is_read_before_increment() {
     let (locked, vbucket) = (|| status(0x09), || status(0x07));
     let server = Server::new([locked(), vbucket(), locked(), vbucket(), ok()]);
     let (orchestrator, lines) = logged(best_effort());
@@ -77,7 +77,7 @@ async fn both_branches_share_a_counter_that_is_read_before_it_is_incremented() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_would_pass_the_timeout_is_capped_and_sends_nothing_more() {
+async fn timeout_caps_delay_without_another_attempt() {
     let server = Server::new([after(2000, reason::KV_LOCKED)]);
     let (orchestrator, lines) = logged(every_second());
     let request = orchestrator.request(operation::KV_GET, ms(2500));
@@ -88,7 +88,7 @@ async fn a_delay_that_would_pass_the_timeout_is_capped_and_sends_nothing_more() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_reaches_the_timeout_exactly_sends_nothing_more() {
+async fn timeout_reached_exactly_starts_no_attempt() {
     let server = Server::new([after(1500, reason::KV_LOCKED)]);
     let (orchestrator, lines) = logged(every_second());
     let request = orchestrator.request(operation::KV_GET, ms(2500));
@@ -98,7 +98,7 @@ async fn a_delay_that_reaches_the_timeout_exactly_sends_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_controlled_backoff_is_capped_at_the_timeout_too() {
+async fn timeout_caps_controlled_backoff() {
     let server = Server::new(vec![status(0x07); 6]);
     let (orchestrator, lines) = logged(best_effort());
     let request = orchestrator.request(operation::KV_UPSERT, ms(700));
@@ -112,7 +112,7 @@ async fn the_controlled_backoff_is_capped_at_the_timeout_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outcome_at_the_moment_of_the_timeout_counts_and_nothing_starts_then() {
+async fn timeout_accepts_outcome_at_same_instant() {
     let server = Server::new([Meets::Answer(2500, Ok(()))]);
     let orchestrator = best_effort();
     let request = orchestrator.request(operation::KV_GET, ms(2500));
@@ -125,7 +125,7 @@ async fn an_outcome_at_the_moment_of_the_timeout_counts_and_nothing_starts_then(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_of_zero_still_makes_one_attempt() {
+async fn timeout_of_zero_makes_one_attempt() {
     let orchestrator = best_effort();
     let request = || orchestrator.request(operation::KV_UPSERT, Duration::ZERO);
     let result: Result<(), Error<AttemptError>> = request().run(|_| async { Ok(()) }).await;
@@ -136,7 +136,7 @@ async fn a_timeout_of_zero_still_makes_one_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_timeout_bounds_what_is_always_retried() {
+async fn timeout_alone_bounds_always_retried_reasons() {
     let server = Server::new(vec![status(0x07); 65]);
     let orchestrator = best_effort();
     let request = orchestrator.request(operation::KV_GET, s(60));
@@ -156,7 +156,7 @@ async fn timeout_of<F: Future<Output = Result<(), AttemptError>>>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_is_ambiguous_only_if_a_write_may_have_run() {
+async fn timeout_is_ambiguous_only_for_possibly_executed_writes() {
     let hangs = || async { std::future::pending().await };
     let (ambiguous, unambiguous) = (Some(TimeoutKind::Ambiguous), Some(TimeoutKind::Unambiguous));
     let write = operation::KV_UPSERT;
@@ -191,7 +191,7 @@ async fn a_timeout_is_ambiguous_only_if_a_write_may_have_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_has_everything_as_data_and_in_words() {
+async fn error_exposes_data_and_display_text() {
     let server = Server::new([
         after(1, Response::kv(0x07)),
         after(1, Response::kv(0x86).to_command("get")),
@@ -220,7 +220,7 @@ async fn an_error_has_everything_as_data_and_in_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_state_ends_a_request_before_it_is_sent_and_its_cause_is_kept() {
+async fn terminal_state_ends_request_and_keeps_cause() {
     let state = TerminalState::new();
     let connection = state.connect();
     connection.tls_failed("certificate not trusted");
@@ -256,7 +256,7 @@ async fn a_terminal_state_ends_a_request_before_it_is_sent_and_its_cause_is_kept
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_can_be_added_and_holds_the_retries_of_all_requests_back() {
+async fn throttle_limits_retries_of_all_requests() {
     let budget = Arc::new(RetryBudget::try_new(1.0, 0.0).expect("a budget"));
     let (orchestrator, lines) = logged(best_effort().throttled(budget));
     let server = Server::new([status(0x86), status(0x86), status(0x86)]);
@@ -270,7 +270,7 @@ async fn a_throttle_can_be_added_and_holds_the_retries_of_all_requests_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retried_write_ends_after_a_later_one() {
+async fn orchestrator_does_not_order_requests() {
     let orchestrator = best_effort();
     let moved = Server::new([status(0x07), status(0x07), ok()]);
     let direct = Server::new([ok()]);
@@ -294,7 +294,7 @@ async fn a_retried_write_ends_after_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_can_be_spawned_and_sleeps_on_any_sleeper() {
+async fn orchestrator_request_is_send_and_accepts_any_sleeper() {
     #[derive(Clone, Copy)]
     struct Slower;
     impl Sleeper for Slower {
@@ -317,7 +317,7 @@ async fn a_request_can_be_spawned_and_sleeps_on_any_sleeper() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_request_is_not_a_failure() {
+async fn cancellation_of_request_is_not_a_failure() {
     let server = Server::new([status(0x86), status(0x86), Meets::Nothing]);
     let (orchestrator, lines) = logged(best_effort());
     let mut call_log = CallLog::new();
@@ -330,7 +330,7 @@ async fn a_dropped_request_is_not_a_failure() {
 }
 
 #[test]
-fn a_blocking_request_is_retried_in_this_thread() {
+fn blocking_request_is_retried_in_this_thread() {
     let orchestrator = best_effort();
     let mut attempts = Vec::new();
     let begin = Instant::now();
@@ -348,7 +348,7 @@ fn a_blocking_request_is_retried_in_this_thread() {
 /// In real time: the timeout leaves a busy machine a second for the first attempt, and the delay would be
 /// an hour.
 #[test]
-fn a_blocking_request_ends_at_its_timeout() {
+fn blocking_request_ends_at_timeout() {
     let (orchestrator, lines) = logged(every(s(3600)));
     let begin = Instant::now();
     let failed = orchestrator

@@ -45,7 +45,7 @@ const BASE: Rules = Rules {
 };
 
 #[test]
-fn the_rules_are_the_configs_and_the_clients() {
+fn plan_rules_combine_config_and_client_options() {
     let client = ClientOptions::default();
     let backoff = Backoff::Exponential { first: ms(100), factor: 1.6, cap: Some(s(1)) };
     let retry = Rules { attempts: Some(5), backoff, deadline: Some(s(9)), ..BASE };
@@ -78,7 +78,7 @@ fn the_rules_are_the_configs_and_the_clients() {
 }
 
 #[test]
-fn attempt_timeout_is_in_the_rules_with_what_it_means() {
+fn plan_attempt_timeout_sets_timeout_action() {
     let after = AttemptTimeout::after(ms(250));
     let timed_out = |timeout, service: &str| {
         let client = ClientOptions::builder().attempt_timeout(timeout).build();
@@ -108,8 +108,8 @@ fn attempt_timeout_is_in_the_rules_with_what_it_means() {
 }
 
 #[test]
-fn retries_that_are_switched_off_leave_the_deadline() {
-    for (retries, transparent_retries) in [(Retries::Transparent, true), (Retries::Off, false)] {
+fn plan_with_retries_off_keeps_deadline() {
+    for (retries, replaces) in [(Retries::Transparent, true), (Retries::Off, false)] {
         let client = ClientOptions::builder().retries(retries).build();
         let plan = plan(&client, "retry");
         let expected = Rules { deadline: Some(s(9)), transparent_retries, ..BASE };
@@ -121,7 +121,7 @@ fn retries_that_are_switched_off_leave_the_deadline() {
 }
 
 #[test]
-fn a_client_that_could_do_nothing_is_refused() {
+fn client_options_reject_zero_attempts_and_bad_jitter() {
     let build = |builder: redial_service_config::ClientOptionsBuilder| builder.try_build().err();
     assert_eq!(build(ClientOptions::builder().attempts_cap(0)), Some(PolicyError::NoAttempt));
     for share in [-0.1, 1.1, f64::NAN] {
@@ -137,7 +137,7 @@ fn a_client_that_could_do_nothing_is_refused() {
 }
 
 #[test]
-fn a_client_whose_open_fields_were_set_to_nonsense_still_plans() {
+fn plan_tolerates_out_of_range_client_fields() {
     for share in [-7.0, 7.0, f64::NAN, f64::INFINITY] {
         let mut client = ClientOptions::default();
         client.attempts_cap = 0;
@@ -149,7 +149,7 @@ fn a_client_whose_open_fields_were_set_to_nonsense_still_plans() {
 }
 
 #[test]
-fn each_status_is_judged_by_the_list() {
+fn plan_classifies_each_status_by_listed_codes() {
     let plan = plan(&ClientOptions::default(), "retry");
     let listed = |code: Code, kind: Kind| Failure::new(kind).because(Reason::new(code.name()));
     for code in Code::ALL {
@@ -182,7 +182,7 @@ fn each_status_is_judged_by_the_list() {
 }
 
 #[test]
-fn what_was_lost_on_the_way_is_unavailable_with_its_proof() {
+fn plan_classifies_lost_attempts_as_unavailable_with_proof() {
     let plan = plan(&ClientOptions::default(), "retry");
     let failure = Failure::server().because(Reason::new("UNAVAILABLE"));
     let lost = |stage: Stage, proof: Option<Proof>| Classification {
@@ -201,14 +201,14 @@ fn what_was_lost_on_the_way_is_unavailable_with_its_proof() {
 }
 
 #[test]
-fn only_the_config_says_that_calls_wait_for_a_connection() {
+fn plan_wait_for_ready_comes_from_config() {
     assert!(plan(&ClientOptions::default(), "hedge").waits_for_ready());
     assert!(!plan(&ClientOptions::default(), "retry").waits_for_ready());
     assert!(!ClientOptions::default().plan(None).waits_for_ready());
 }
 
 #[test]
-fn what_was_never_sent_is_replaced_a_thousand_times_and_then_fails() {
+fn plan_transparent_retries_are_limited_to_a_thousand() {
     let plan = ClientOptions::default().plan(None);
     let policy = plan.to_policy(None);
     let attempts = |unsent: usize| vec![meets(plan.unsent()); unsent];
@@ -223,7 +223,7 @@ fn what_was_never_sent_is_replaced_a_thousand_times_and_then_fails() {
 }
 
 #[test]
-fn a_plan_plays_with_the_throttle_that_it_is_given() {
+fn plan_uses_the_given_throttle() {
     let busy = |plan: &Plan| meets(plan.classify(Code::Unavailable, Pushback::None));
     let tokens = Arc::new(RetryThrottling::new(4, 500).unwrap().tokens());
     let retry = plan(&ClientOptions::default(), "retry");
@@ -244,7 +244,7 @@ fn a_plan_plays_with_the_throttle_that_it_is_given() {
 }
 
 #[test]
-fn every_duration_of_a_config_plans() {
+fn plan_accepts_every_valid_duration() {
     let text = |span: &str| {
         format!(
             r#"{{"methodConfig": [{{"name": [{{}}], "timeout": "{span}", "retryPolicy": {{"maxAttempts": 1e9, "initialBackoff": "{span}", "maxBackoff": "{span}", "backoffMultiplier": 1e400, "retryableStatusCodes": [14]}}}}]}}"#

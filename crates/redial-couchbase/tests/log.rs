@@ -19,7 +19,7 @@ use redial_couchbase::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn each_line_has_its_request_attempt_delay_and_reason() {
+async fn log_line_has_request_attempt_delay_and_reason() {
     type Kept = Vec<(String, String, u32, RetryLogEvent)>;
     let lines: Arc<Mutex<Kept>> = Arc::default();
     let kept = lines.clone();
@@ -50,7 +50,7 @@ async fn each_line_has_its_request_attempt_delay_and_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_diary_tells_the_same_lines_as_the_hook() {
+async fn log_lines_from_call_log_equal_hook_lines() {
     let scripts: [Vec<Meets>; 5] = [
         vec![ok()],
         vec![status(0x86), status(0x07), ok()],
@@ -71,7 +71,7 @@ async fn a_diary_tells_the_same_lines_as_the_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_retry_is_logged_before_it_is_sent() {
+async fn log_retry_is_written_before_the_attempt() {
     let order: Arc<Mutex<Vec<String>>> = Arc::default();
     let (kept, sent) = (order.clone(), order.clone());
     let orchestrator = Orchestrator::with(BestEffort::new())
@@ -87,7 +87,7 @@ async fn the_retry_is_logged_before_it_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn declining_and_failing_strategies_are_logged_as_not_retried() {
+async fn log_declined_retry_as_not_retried() {
     fn fails_itself(_: &Request<'_>) -> Decision {
         Decision::Fail("broken".into())
     }
@@ -107,7 +107,7 @@ async fn declining_and_failing_strategies_are_logged_as_not_retried() {
 }
 
 #[test]
-fn a_failure_without_a_reason_is_logged_as_unknown() {
+fn log_failure_without_reason_as_unknown() {
     let failed = Directive::Retry(Failure::server());
     let events = [
         (0, Event::CallStarted { deadline: Some(100), idempotent: true }),
@@ -120,7 +120,7 @@ fn a_failure_without_a_reason_is_logged_as_unknown() {
 }
 
 #[test]
-fn a_final_outcome_and_a_dropped_call_make_no_line() {
+fn log_has_no_line_for_final_or_dropped_call() {
     for (directive, stop_reason) in [
         (Directive::Succeed, StopReason::Succeeded),
         (Directive::Fail, StopReason::NotRetryable),

@@ -63,7 +63,7 @@ fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<Kind> {
 }
 
 #[test]
-fn errors_are_judged_in_the_documented_order() {
+fn classifier_follows_the_documented_order() {
     let all = ClientErrors::All;
     let none = SdkError::default;
     let (server, client) = (Some(Fault::Server), Some(Fault::Client));
@@ -101,7 +101,7 @@ fn errors_are_judged_in_the_documented_order() {
 }
 
 #[test]
-fn client_errors_can_be_kept_to_those_marked_retryable() {
+fn classifier_can_retry_only_retryable_client_errors() {
     let only = ClientErrors::RetryableOnly;
     let marked = SdkError { client: true, retryable: true, ..SdkError::default() };
     assert_eq!(kind(&marked, only), Some(Kind::Client));
@@ -114,7 +114,7 @@ fn client_errors_can_be_kept_to_those_marked_retryable() {
 }
 
 #[test]
-fn a_service_error_was_answered_and_a_client_error_may_be_in_flight() {
+fn classifier_sets_stage_by_error_origin() {
     let wait = Hint::After(ms(7));
     let throttled = SdkError { throttling: true, hint: wait, ..SdkError::default() };
     let expected = Failure::throttling().retry_after(ms(7));
@@ -125,7 +125,7 @@ fn a_service_error_was_answered_and_a_client_error_may_be_in_flight() {
 }
 
 #[test]
-fn timeouts_refusals_and_resets_are_known_with_their_kind_and_stage() {
+fn io_errors_map_to_kind_and_stage() {
     use ErrorKind as K;
     let in_flight = Some(Failure::client().at(Stage::InFlight));
     let unsent = Some(Failure::client().at(Stage::Unsent));
@@ -173,7 +173,7 @@ impl std::error::Error for Wrapped {
 }
 
 #[test]
-fn an_io_error_is_found_anywhere_in_the_chain_also_inside_another_io_error() {
+fn io_errors_are_found_anywhere_in_source_chain() {
     let known = io_failure(&reset());
     assert!(known.is_some());
     let wrapped = Wrapped(Box::new(Wrapped(Box::new(reset()))));
@@ -187,7 +187,7 @@ fn an_io_error_is_found_anywhere_in_the_chain_also_inside_another_io_error() {
 }
 
 #[test]
-fn a_chain_is_looked_at_up_to_its_limit() {
+fn io_errors_source_chain_is_limited() {
     let chain = |wraps: usize| {
         (0..wraps).fold(Wrapped(Box::new(reset())), |inner, _| Wrapped(Box::new(inner)))
     };
@@ -197,7 +197,7 @@ fn a_chain_is_looked_at_up_to_its_limit() {
 }
 
 #[test]
-fn the_users_hook_is_asked_last_and_about_errors_alone() {
+fn classifier_hook_runs_last_and_for_errors_only() {
     let mut asked = 0;
     let retry = Some(Directive::Retry(Failure::server()));
     let mut rules = classifier().hook(|error: &io::Error| {
@@ -228,7 +228,7 @@ fn play<J: ClassifyRule<u8, io::Error>>(
 }
 
 #[test]
-fn what_nobody_knows_fails_and_a_value_succeeds() {
+fn classifier_fails_unknown_errors_and_accepts_values() {
     let unknown = play(classifier(), || Err(ErrorKind::InvalidData.into()));
     let error = unknown.expect_err("nobody knows it");
     assert_eq!((error.stop_reason(), error.attempts()), (StopReason::NotRetryable, 1));
@@ -236,7 +236,7 @@ fn what_nobody_knows_fails_and_a_value_succeeds() {
 }
 
 #[test]
-fn a_rule_for_values_makes_it_a_waiter() {
+fn classifier_with_value_rule_acts_as_waiter() {
     // Before the classifier or after it: it has nothing to say about values.
     let pending = |state: &io::Result<u8>| match state {
         Ok(3) => Some(Directive::Fail),

@@ -34,7 +34,7 @@ const TABLE: [(&str, bool, bool, Stage, Kind); 25] = [
 ];
 
 #[test]
-fn every_reason_has_the_flags_of_the_table() {
+fn retry_reason_flags_match_rfc_table() {
     assert_eq!(reason::ALL.len(), TABLE.len());
     for (reason, (name, non_idempotent, always, ..)) in reason::ALL.iter().zip(TABLE) {
         assert_eq!(reason.name(), name);
@@ -44,7 +44,7 @@ fn every_reason_has_the_flags_of_the_table() {
 }
 
 #[test]
-fn every_reason_has_its_stage_and_its_kind() {
+fn retry_reason_stage_and_kind_match_table() {
     for (name, non_idempotent, _, stage, kind) in TABLE {
         let reason = reason::parse(name).expect("a known name");
         let failure = reason::failure(reason);
@@ -56,7 +56,7 @@ fn every_reason_has_its_stage_and_its_kind() {
 }
 
 #[test]
-fn the_reasons_that_the_document_leaves_open_are_safe_and_never_always() {
+fn retry_reason_todo_cells_allow_non_idempotent_retry() {
     let open = [
         reason::AUTHENTICATION_ERROR,
         reason::TLS_ERROR,
@@ -70,7 +70,7 @@ fn the_reasons_that_the_document_leaves_open_are_safe_and_never_always() {
 }
 
 #[test]
-fn a_reason_is_found_by_its_name_and_a_slip_gets_the_nearest() {
+fn retry_reason_parse_suggests_nearest_name() {
     for reason in reason::ALL {
         assert_eq!(reason::parse(reason.name()), Ok(reason));
     }
@@ -85,7 +85,7 @@ fn a_reason_is_found_by_its_name_and_a_slip_gets_the_nearest() {
 }
 
 #[test]
-fn a_reason_of_ones_own_proves_only_what_its_flag_says() {
+fn retry_reason_custom_follows_its_own_flags() {
     const MINE: Reason = Reason::new("ENDPOINT_NOT_WRITABLE");
     assert!(!reason::failure(MINE).proves_not_run());
     assert!(reason::failure(MINE.allow_non_idempotent()).proves_not_run());

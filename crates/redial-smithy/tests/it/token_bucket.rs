@@ -9,13 +9,13 @@ use super::*;
 // S3
 
 #[test]
-fn a_success_gives_back_what_the_last_retry_took() {
+fn token_bucket_success_refunds_last_retry() {
     let played = play(&Clock::default(), &policy(STILL), &[TIMEOUT, SERVER, OK]);
     assert_eq!((played.tokens, played.ended), (490.0, 25.0));
 }
 
 #[test]
-fn a_success_at_the_first_try_adds_one_and_never_fills_above_the_capacity() {
+fn token_bucket_first_attempt_success_adds_one_up_to_capacity() {
     let (clock, policy) = (Clock::default(), policy(STILL.capacity(20.0)));
     assert_eq!(play(&clock, &policy, &[SERVER, FATAL]).tokens, 15.0);
     assert_eq!(play(&clock, &policy, &[OK]).tokens, 16.0);
@@ -26,7 +26,7 @@ fn a_success_at_the_first_try_adds_one_and_never_fills_above_the_capacity() {
 }
 
 #[test]
-fn a_failure_gives_nothing_back() {
+fn token_bucket_failure_refunds_nothing() {
     let clock = Clock::default();
     for (outcomes, tokens) in
         [(vec![SERVER, FATAL], 495.0), (vec![SERVER], 490.0), (vec![THROTTLING, FATAL], 490.0)]
@@ -38,7 +38,7 @@ fn a_failure_gives_nothing_back() {
 // S4
 
 #[test]
-fn a_token_is_resolved_once_by_success_failure_or_the_next_retry() {
+fn retry_token_is_resolved_once() {
     let bucket = STILL.costs().expect("valid");
     let left = || bucket.tokens(0).expect("a bucket");
     let token =
@@ -59,7 +59,7 @@ fn a_token_is_resolved_once_by_success_failure_or_the_next_retry() {
 }
 
 #[test]
-fn a_token_that_is_dropped_counts_as_failure_once_its_retry_has_started() {
+fn retry_token_dropped_after_start_counts_as_failure() {
     let bucket = STILL.costs().expect("valid");
     let scheduled = RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid");
     assert_eq!((scheduled.after(), bucket.tokens(0)), (ms(0), Some(495.0)));
@@ -70,7 +70,7 @@ fn a_token_that_is_dropped_counts_as_failure_once_its_retry_has_started() {
 }
 
 #[test]
-fn a_token_of_an_empty_bucket_is_refused_or_says_how_long_to_wait() {
+fn retry_token_of_empty_bucket_is_refused_or_delayed() {
     let breaker = STILL.capacity(5.0).costs().expect("valid");
     let token =
         RetryToken::acquire(&breaker).schedule_retry(Kind::Server, 0).expect("paid").start();
@@ -84,7 +84,7 @@ fn a_token_of_an_empty_bucket_is_refused_or_says_how_long_to_wait() {
 }
 
 #[test]
-fn a_dropped_call_gives_back_what_it_took_for_a_retry_that_never_started() {
+fn token_bucket_refunds_retry_that_never_started() {
     let clock = Clock::default();
     let policy = policy(STILL.order(TokenOrder::TokenFirst));
     let script = Script::new(&clock, [(0, SERVER)]);
@@ -102,14 +102,14 @@ fn a_dropped_call_gives_back_what_it_took_for_a_retry_that_never_started() {
 // S5
 
 #[test]
-fn an_empty_bucket_waits_until_the_refill_has_paid_the_debt() {
+fn token_bucket_empty_waits_for_refill() {
     let played = play(&Clock::default(), &policy(PLAIN.capacity(5.0)), &[SERVER, SERVER, OK]);
     assert_eq!(played.starts, [0.0, 10.0, 510.0]);
     assert!(close(played.tokens, 5.0), "{}", played.tokens);
 }
 
 #[test]
-fn those_who_wait_for_the_bucket_are_served_first_come_first() {
+fn token_bucket_serves_waiting_retries_in_order() {
     let (clock, policy) = (Clock::default(), policy(PLAIN.capacity(5.0).attempts(2)));
     let scripts: Vec<_> = (0..4).map(|_| Script::new(&clock, [(0, SERVER), (0, FATAL)])).collect();
     let calls = scripts.iter().map(|script| {
@@ -122,7 +122,7 @@ fn those_who_wait_for_the_bucket_are_served_first_come_first() {
 }
 
 #[test]
-fn what_others_give_back_does_not_shorten_a_wait_that_has_begun() {
+fn token_bucket_refund_does_not_shorten_running_wait() {
     let (clock, policy) = (Clock::default(), policy(PLAIN.capacity(5.0).attempts(2)));
     let lucky = Script::new(&clock, [(0, SERVER), (100, OK)]);
     let waiting = Script::new(&clock, [(0, SERVER), (0, OK)]);
@@ -137,7 +137,7 @@ fn what_others_give_back_does_not_shorten_a_wait_that_has_begun() {
 }
 
 #[test]
-fn an_empty_bucket_that_fails_ends_the_call_with_its_last_failure() {
+fn token_bucket_empty_without_wait_ends_the_call() {
     let played = play(&Clock::default(), &policy(STILL.capacity(10.0)), &[THROTTLING, SERVER]);
     let error = played.result.expect_err("throttled");
     assert!(error.is_throttled());
@@ -145,7 +145,7 @@ fn an_empty_bucket_that_fails_ends_the_call_with_its_last_failure() {
 }
 
 #[test]
-fn less_than_the_cost_is_empty_and_exactly_the_cost_is_not() {
+fn token_bucket_exact_cost_is_enough() {
     for (capacity, starts) in [(10.0, 3), (9.999, 2), (5.0, 2)] {
         let played = play(&Clock::default(), &policy(STILL.capacity(capacity)), &[SERVER]);
         assert_eq!(played.starts.len(), starts, "{capacity}");
@@ -153,7 +153,7 @@ fn less_than_the_cost_is_empty_and_exactly_the_cost_is_not() {
 }
 
 #[test]
-fn waiting_without_a_refill_is_refused_when_built() {
+fn token_bucket_wait_without_refill_is_rejected() {
     let refused = StandardRetryStrategy::standard().refill_per_second(0.0).policy().map(|_| ());
     assert_eq!(refused, Err(PolicyError::WaitWithoutRefill));
     let waits = StandardRetryStrategy::aws_2026().empty(WhenEmpty::Wait).policy().map(|_| ());
@@ -163,7 +163,7 @@ fn waiting_without_a_refill_is_refused_when_built() {
 // S10
 
 #[test]
-fn stopped_by_an_empty_bucket_the_error_says_so_with_attempt_n_of_m_and_what_it_held() {
+fn token_bucket_empty_error_reports_attempts_and_tokens() {
     let policy = policy(AWS.capacity(17.0));
     let error = play(&Clock::default(), &policy, &[SERVER]).result.expect_err("throttled");
     let text = "boom (2 attempts in 50 ms; gave up: the retry budget is spent, \
@@ -178,7 +178,7 @@ fn stopped_by_an_empty_bucket_the_error_says_so_with_attempt_n_of_m_and_what_it_
 // B
 
 #[test]
-fn clones_share_the_bucket_and_policies_share_one_that_is_given() {
+fn token_bucket_is_shared_by_clones_and_sharing_policies() {
     let clock = Clock::default();
     let original = policy(STILL);
     play(&clock, &original.clone(), &[SERVER, FATAL]);
@@ -191,7 +191,7 @@ fn clones_share_the_bucket_and_policies_share_one_that_is_given() {
 }
 
 #[test]
-fn a_budget_beside_the_bucket_holds_retries_back_too() {
+fn token_bucket_with_budget_limits_retries_by_both() {
     let clock = Clock::default();
     let bucket = Arc::new(STILL.costs().expect("valid"));
     let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).expect("valid"));
@@ -207,7 +207,7 @@ fn a_budget_beside_the_bucket_holds_retries_back_too() {
 }
 
 #[test]
-fn what_the_budget_gave_goes_back_if_the_bucket_refuses() {
+fn token_bucket_refusal_refunds_the_budget() {
     let clock = Clock::default();
     let bucket = Arc::new(STILL.capacity(5.0).costs().expect("valid"));
     let budget = Arc::new(RetryBudget::standard());
@@ -218,7 +218,7 @@ fn what_the_budget_gave_goes_back_if_the_bucket_refuses() {
 }
 
 #[test]
-fn a_retry_that_never_starts_goes_back_to_both() {
+fn token_bucket_and_budget_refund_unstarted_retry() {
     let bucket = Arc::new(STILL.costs().expect("valid"));
     let budget = Arc::new(RetryBudget::standard());
     let funded = WithBudget::new(bucket.clone(), budget.clone());
@@ -230,7 +230,7 @@ fn a_retry_that_never_starts_goes_back_to_both() {
 }
 
 #[test]
-fn a_bucket_that_failures_drain_is_drained_beside_a_budget_too() {
+fn token_bucket_with_budget_is_drained_by_failures() {
     let tokens = Arc::new(TokenBucket::new(10.0, 0.1).expect("valid"));
     let funded = WithBudget::new(tokens.clone(), Arc::new(RetryBudget::standard()));
     funded.failed();
@@ -238,7 +238,7 @@ fn a_bucket_that_failures_drain_is_drained_beside_a_budget_too() {
 }
 
 #[test]
-fn what_is_left_is_the_budgets_only_once_that_is_spent() {
+fn token_bucket_with_budget_reports_spent_budget() {
     let budget = Arc::new(RetryBudget::try_new(2.0, 0.1).expect("valid"));
     let funded = WithBudget::new(Arc::new(STILL.costs().expect("valid")), budget);
     let left = [0, 1, 2].map(|_| {
@@ -250,7 +250,7 @@ fn what_is_left_is_the_budgets_only_once_that_is_spent() {
 }
 
 #[test]
-fn a_bucket_that_answers_later_keeps_the_budgets_retry_until_then() {
+fn token_bucket_pending_answer_holds_budget_withdrawal() {
     /// Answers later, as it is told.
     struct Slow(Grant);
     impl redial::throttle::Bucket for Slow {
@@ -348,7 +348,7 @@ fn drive(driver: &str, policy: &Policy, bucket: &Watching, outcomes: &[Outcome])
 }
 
 #[test]
-fn bucket_is_told_of_the_first_try_and_of_the_end() {
+fn custom_bucket_observes_call_start_and_end() {
     let cases: [(&[Outcome], &[&str]); 5] = [
         (&[OK], &["acquire", "run", "success None"]),
         (&[FATAL], &["acquire", "run", "failure None"]),
@@ -382,7 +382,7 @@ fn bucket_is_told_of_the_first_try_and_of_the_end() {
 }
 
 #[test]
-fn bucket_is_told_of_a_call_that_is_dropped() {
+fn custom_bucket_observes_dropped_call() {
     let bucket = Arc::new(Watching::default());
     let policy = policy(STILL).sharing(bucket.clone());
     let clock = Clock::default();
@@ -411,7 +411,7 @@ fn bucket_is_told_of_a_call_that_is_dropped() {
 }
 
 #[test]
-fn bucket_that_asks_not_to_watch_calls_is_not_told() {
+fn custom_bucket_can_opt_out_of_call_observation() {
     /// Counts what it is told beside the retries.
     #[derive(Default)]
     struct Blind(Watching);

@@ -10,7 +10,7 @@ fn read(text: &str) -> Result<StandardRetryStrategy, String> {
 }
 
 #[test]
-fn every_field_can_be_written_and_is_read_back() {
+fn config_round_trips_every_field() {
     let text = r#"{
         "preset": "aws-2026", "attempts": 4, "time_max": "1.5s", "backoff_first": "20ms",
         "backoff_factor": 3, "backoff_cap": "10s", "jitter": {"proportional": 0.2},
@@ -48,7 +48,7 @@ fn every_field_can_be_written_and_is_read_back() {
 }
 
 #[test]
-fn what_is_not_written_comes_from_the_preset() {
+fn config_missing_fields_come_from_preset() {
     assert_eq!(read("{}"), Ok(StandardRetryStrategy::standard()));
     for preset in Preset::ALL {
         let text = format!(r#"{{"preset": "{}"}}"#, preset.name());
@@ -67,7 +67,7 @@ fn what_is_not_written_comes_from_the_preset() {
 }
 
 #[test]
-fn a_mistake_is_found_with_its_place() {
+fn config_error_reports_position() {
     for (text, part) in [
         (r#"{"attempt": 3}"#, "unknown field `attempt`"),
         (r#"{"bucket": {"cost": 3}}"#, "unknown field `cost`"),
@@ -85,7 +85,7 @@ fn a_mistake_is_found_with_its_place() {
 }
 
 #[test]
-fn a_written_policy_that_cannot_work_is_refused_when_built() {
+fn config_with_invalid_policy_fails_to_build() {
     for (text, problem) in [
         (
             r#"{"bucket": {"refill_per_second": 0, "empty": "wait"}}"#,

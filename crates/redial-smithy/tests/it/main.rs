@@ -1,13 +1,13 @@
 //! Goal: section S of the decisions, each by name. Method: policies made from the standard strategy
 //! run through the async driver on virtual time; the classification is a table.
 
-mod bucket;
 mod classifier;
 #[cfg(feature = "serde")]
 mod config;
 #[path = "../../../redial/tests/designs/mod.rs"]
 mod designs;
-mod strategy;
+mod standard_strategy;
+mod token_bucket;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use super::*;
 // S1
 
 #[test]
-fn the_standard_makes_three_attempts_10_and_15_ms_apart() {
+fn standard_strategy_makes_three_attempts_10_and_15_ms_apart() {
     let played = play(&Clock::default(), &policy(PLAIN), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0, 25.0]);
     assert_eq!((played.ended, played.stop_reason()), (25.0, StopReason::AttemptsExhausted));
@@ -14,7 +14,7 @@ fn the_standard_makes_three_attempts_10_and_15_ms_apart() {
 }
 
 #[test]
-fn the_block_always_runs_at_least_once() {
+fn standard_strategy_always_makes_one_attempt() {
     let never_retried = policy(STILL.attempts(1));
     for (outcome, stop_reason) in [
         (OK, StopReason::Succeeded),
@@ -28,7 +28,7 @@ fn the_block_always_runs_at_least_once() {
 }
 
 #[test]
-fn the_standards_jitter_is_the_whole_interval() {
+fn standard_strategy_uses_full_jitter() {
     let played = play(&Clock::default(), &policy(StandardRetryStrategy::standard()), &[SERVER]);
     let mut random = redial_core::Random::new(7);
     let first = random.draw() * 10.0;
@@ -38,7 +38,7 @@ fn the_standards_jitter_is_the_whole_interval() {
 }
 
 #[test]
-fn no_delay_of_the_standard_passes_20_seconds() {
+fn standard_strategy_caps_delays_at_20_seconds() {
     let played = play(&Clock::default(), &policy(STILL.attempts(25)), &[SERVER]);
     let delays: Vec<f64> = played.starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
     // 10 ms × 1.5^18 = 14.8 s is the last below the cap.
@@ -47,7 +47,7 @@ fn no_delay_of_the_standard_passes_20_seconds() {
 }
 
 #[test]
-fn each_kind_costs_what_its_preset_says() {
+fn presets_set_retry_cost_per_error_kind() {
     let kinds = [Kind::Server, Kind::Client, Kind::Throttling, Kind::Timeout];
     for (preset, costs) in [
         (Preset::Standard, [5.0, 5.0, 10.0, 10.0]),
@@ -64,7 +64,7 @@ fn each_kind_costs_what_its_preset_says() {
 }
 
 #[test]
-fn a_bucket_starts_full_and_time_never_fills_it_above_its_capacity() {
+fn token_bucket_starts_full_and_refills_up_to_capacity() {
     let (clock, policy) = (Clock::default(), policy(PLAIN));
     assert_eq!(policy.tokens(now(&clock)), Some(500.0));
     play(&clock, &policy, &[SERVER, FATAL]);
@@ -77,7 +77,7 @@ fn a_bucket_starts_full_and_time_never_fills_it_above_its_capacity() {
 // S2
 
 #[test]
-fn backoff_first_asks_the_bucket_after_the_backoff() {
+fn token_order_backoff_first_withdraws_after_backoff() {
     let played = play(&Clock::default(), &policy(STILL.capacity(5.0)), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0]);
     assert_eq!((played.ended, played.stop_reason()), (25.0, StopReason::Throttled));
@@ -85,7 +85,7 @@ fn backoff_first_asks_the_bucket_after_the_backoff() {
 }
 
 #[test]
-fn token_first_asks_the_bucket_before_the_backoff() {
+fn token_order_token_first_withdraws_before_backoff() {
     let standard = STILL.capacity(5.0).order(TokenOrder::TokenFirst);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0]);
@@ -93,7 +93,7 @@ fn token_first_asks_the_bucket_before_the_backoff() {
 }
 
 #[test]
-fn token_first_waits_for_a_debt_and_then_for_the_backoff() {
+fn token_order_token_first_waits_for_debt_then_backoff() {
     let standard = PLAIN.capacity(5.0).order(TokenOrder::TokenFirst);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     // The second retry's debt at 10 ms: 5 tokens less the 0.1 that came back meanwhile.
@@ -103,14 +103,14 @@ fn token_first_waits_for_a_debt_and_then_for_the_backoff() {
 // S6
 
 #[test]
-fn the_rules_of_2026_wait_50_ms_doubled_and_give_back_14() {
+fn aws_2026_doubles_50_ms_and_refunds_14() {
     let played = play(&Clock::default(), &policy(AWS), &[SERVER, SERVER, OK]);
     assert_eq!(played.starts, [0.0, 50.0, 150.0]);
     assert_eq!(played.tokens, 486.0);
 }
 
 #[test]
-fn the_rules_of_2026_wait_a_second_after_throttling_doubled_by_attempt() {
+fn aws_2026_doubles_one_second_after_throttling() {
     let played = play(&Clock::default(), &policy(AWS), &[THROTTLING, OK]);
     assert_eq!((played.starts, played.tokens), (vec![0.0, 1000.0], 500.0));
     let played = play(&Clock::default(), &policy(AWS), &[SERVER, THROTTLING, OK]);
@@ -118,21 +118,21 @@ fn the_rules_of_2026_wait_a_second_after_throttling_doubled_by_attempt() {
 }
 
 #[test]
-fn the_rules_of_2026_ask_the_bucket_first_and_fail_when_it_is_empty() {
+fn aws_2026_fails_when_bucket_is_empty() {
     let played = play(&Clock::default(), &policy(AWS.capacity(14.0)), &[SERVER]);
     assert_eq!((played.starts, played.ended), (vec![0.0, 50.0], 50.0));
     assert_eq!(played.result.map_err(|error| error.stop_reason()), Err(StopReason::Throttled));
 }
 
 #[test]
-fn dynamodb_has_25_ms_and_four_attempts() {
+fn aws_2026_dynamodb_has_25_ms_and_four_attempts() {
     let standard = StandardRetryStrategy::aws_2026_dynamodb().jitter(Jitter::None);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
     assert_eq!(played.starts, [0.0, 25.0, 75.0, 175.0]);
 }
 
 #[test]
-fn a_hint_is_kept_within_the_delay_and_five_seconds_more() {
+fn aws_2026_limits_retry_after_to_delay_plus_5_seconds() {
     for (hint, start) in [(ms(10), 50.0), (ms(50), 50.0), (s(3), 3000.0), (s(60), 5050.0)] {
         let outcomes = [failing(Failure::server().retry_after(hint)), OK];
         let played = play(&Clock::default(), &policy(AWS), &outcomes);
@@ -141,7 +141,7 @@ fn a_hint_is_kept_within_the_delay_and_five_seconds_more() {
 }
 
 #[test]
-fn what_a_preset_does_not_name_is_as_in_the_standard() {
+fn presets_inherit_other_values_from_standard() {
     let standard = StandardRetryStrategy::standard();
     for preset in [StandardRetryStrategy::aws_2026(), StandardRetryStrategy::aws_2026_dynamodb()] {
         assert_eq!(preset.rules().jitter, standard.rules().jitter);
@@ -156,7 +156,7 @@ fn what_a_preset_does_not_name_is_as_in_the_standard() {
 // S7
 
 #[test]
-fn the_total_time_bounds_the_backoff() {
+fn deadline_bounds_the_backoff() {
     let played = play(&Clock::default(), &policy(PLAIN.time_max(ms(20))), &[SERVER]);
     assert_eq!((&*played.starts, played.ended), (&[0.0, 10.0][..], 20.0));
     assert!(close(played.tokens, 495.1), "{}", played.tokens);
@@ -167,7 +167,7 @@ fn the_total_time_bounds_the_backoff() {
 }
 
 #[test]
-fn the_total_time_bounds_a_running_attempt() {
+fn deadline_bounds_a_running_attempt() {
     let policy = policy(PLAIN.time_max(ms(100)));
     let played = play_steps(&Clock::default(), &policy, &[(0, SERVER), (HANG, OK)]);
     assert_eq!((played.starts, played.cancels), (vec![0.0, 10.0], vec![100.0]));
@@ -179,7 +179,7 @@ fn the_total_time_bounds_a_running_attempt() {
 }
 
 #[test]
-fn the_total_time_bounds_waiting_for_the_bucket_and_gives_back_what_was_taken() {
+fn deadline_bounds_bucket_wait_and_refunds_tokens() {
     for order in [TokenOrder::BackoffFirst, TokenOrder::TokenFirst] {
         let standard = PLAIN.capacity(5.0).time_max(ms(100)).order(order);
         let played = play(&Clock::default(), &policy(standard), &[SERVER]);
@@ -194,7 +194,7 @@ fn the_total_time_bounds_waiting_for_the_bucket_and_gives_back_what_was_taken() 
 // S9
 
 #[test]
-fn an_exact_hint_replaces_the_delay_uses_no_draw_and_does_not_stop_the_count() {
+fn retry_after_exact_replaces_delay_without_random_draw() {
     let hinted = failing(Failure::server().retry_after(ms(77)));
     let standard = StandardRetryStrategy { jitter: None, ..PLAIN };
     let played = play(&Clock::default(), &policy(standard), &[hinted, OK]);
@@ -205,7 +205,7 @@ fn an_exact_hint_replaces_the_delay_uses_no_draw_and_does_not_stop_the_count() {
 }
 
 #[test]
-fn a_hint_to_stop_ends_the_call() {
+fn retry_after_stop_ends_the_call() {
     let stop = failing(Failure::server().stop());
     for standard in [PLAIN, AWS] {
         let played = play(&Clock::default(), &policy(standard), &[stop]);
@@ -214,7 +214,7 @@ fn a_hint_to_stop_ends_the_call() {
 }
 
 #[test]
-fn a_value_that_is_given_replaces_only_itself() {
+fn options_override_only_their_own_value() {
     let changed = AWS.cost(Kind::Server, 20.0).capacity(100.0);
     let spec = *changed.costs().expect("valid").spec();
     assert_eq!((spec.server, spec.client, spec.throttling, spec.timeout), (20.0, 14.0, 5.0, 14.0));
@@ -231,7 +231,7 @@ fn a_value_that_is_given_replaces_only_itself() {
 }
 
 #[test]
-fn values_that_contradict_each_other_are_refused() {
+fn options_that_contradict_are_rejected() {
     let problem =
         |standard: StandardRetryStrategy| standard.policy().map(|_| ()).expect_err("refused");
     assert_eq!(problem(PLAIN.attempts(0)), PolicyError::NoAttempt);
@@ -252,7 +252,7 @@ fn values_that_contradict_each_other_are_refused() {
 // P8, and the design's delayer
 
 #[test]
-fn a_delayer_of_your_own_sees_the_failure_and_its_number() {
+fn custom_backoff_sees_failure_and_attempt_number() {
     let standard = STILL.attempts(4);
     let policy = standard.policy_with(|step| match step.failure.kind {
         Kind::Throttling => ms(100),
@@ -264,7 +264,7 @@ fn a_delayer_of_your_own_sees_the_failure_and_its_number() {
 }
 
 #[test]
-fn a_call_that_must_not_run_twice_is_repeated_only_if_it_was_not_sent() {
+fn not_idempotent_call_is_retried_only_when_unsent() {
     let clock = Clock::default();
     for (stage, stop_reason) in [
         (Stage::Unsent, StopReason::Succeeded),

@@ -23,7 +23,7 @@ fn at_marks(marked: &str) -> Vec<Problem> {
 }
 
 #[test]
-fn lines_and_columns_are_counted_in_characters_from_one() {
+fn diagnostics_count_lines_and_columns_in_characters() {
     let problems = at_marks(
         "{ \"größe\": \"😀\",\r\n  \"methodConfig\": [\n    { \"name\": [{\"service\": \"ä.Ö\", \"méthode\": \"\"}], \"timeout\": @\"5 µs\" },\n\n    @7 ] }",
     );
@@ -32,7 +32,7 @@ fn lines_and_columns_are_counted_in_characters_from_one() {
 }
 
 #[test]
-fn the_bytes_are_those_of_the_value() {
+fn diagnostics_range_covers_the_value() {
     let text = "{\"methodConfig\": [{\"name\": [{}, {\"method\": \"ü\"}], \"timeout\": \"5m\"}]}";
     let problems = ServiceConfig::parse(text).unwrap_err();
     let parts: Vec<_> = problems.iter().map(|problem| &text[problem.range.clone()]).collect();
@@ -40,19 +40,19 @@ fn the_bytes_are_those_of_the_value() {
 }
 
 #[test]
-fn what_is_missing_is_told_at_its_object_and_null_at_itself() {
+fn diagnostics_point_at_object_for_missing_field() {
     at_marks(r#"{"retryThrottling": {"maxTokens": @null, "tokenRatio": 1}}"#);
     let problems = at_marks(r#"{"retryThrottling": @{"tokenRatio": 1}}"#);
     assert_eq!(problems[0].path, "retryThrottling.maxTokens");
 }
 
 #[test]
-fn a_key_is_told_where_it_is_there_the_second_time() {
+fn diagnostics_point_at_second_duplicate_key() {
     at_marks(r#"{"a": {"b": 1, @"b": 2}, "c": [], @"a": 5, @"a": 6}"#);
 }
 
 #[test]
-fn both_policies_are_told_at_the_entry_and_names_at_themselves() {
+fn diagnostics_point_at_entry_for_both_policies() {
     let policy = r#"{"maxAttempts": 2, "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1, "retryableStatusCodes": [14]}"#;
     at_marks(&format!(
         "{{\"methodConfig\": [{{\"name\": [{{}}]}}, @{{\"retryPolicy\": {policy}, \"hedgingPolicy\": {{\"maxAttempts\": 2}}}}]}}"
@@ -63,7 +63,7 @@ fn both_policies_are_told_at_the_entry_and_names_at_themselves() {
 }
 
 #[test]
-fn what_is_no_json_is_told_where_it_stops_to_be() {
+fn diagnostics_point_at_json_syntax_error() {
     at_marks("@");
     at_marks("{\"a\": 1@,}");
     at_marks("{\"a\": @'b'}");
@@ -81,7 +81,7 @@ fn what_is_no_json_is_told_where_it_stops_to_be() {
 }
 
 #[test]
-fn a_message_reads_like_a_compilers() {
+fn diagnostics_read_like_compiler_messages() {
     let text = r#"{"methodConfig": [{"name": [{"service": "a.B"}],
   "retryPolicy": {"maxAttempts": "4", "initialBackoff": "100ms", "maxBackoff": 5,
     "backoffMultiplier": -1, "retryableStatusCodes": ["UNAVAILABEL", 99, {}]},
@@ -129,7 +129,7 @@ fn with_field(name: &str, value: &str) -> String {
 }
 
 #[test]
-fn hint_for_a_number_in_quotes_says_to_leave_them_out() {
+fn diagnostics_hint_removes_quotes_around_numbers() {
     let throttling = |max: &str, ratio: &str| {
         format!("{{\"retryThrottling\": {{\"maxTokens\": {max}, \"tokenRatio\": {ratio}}}}}")
     };
@@ -160,7 +160,7 @@ fn hint_for_a_number_in_quotes_says_to_leave_them_out() {
 }
 
 #[test]
-fn duration_beyond_the_bound_is_not_called_too_small() {
+fn diagnostics_duration_too_long_is_not_called_too_small() {
     for value in ["\"315576000001s\"", "\"99999999999999999999s\"", "\"-315576000001s\""] {
         let printed = only(&with_field("maxBackoff", value));
         let expected = format!(
@@ -173,7 +173,7 @@ fn duration_beyond_the_bound_is_not_called_too_small() {
 }
 
 #[test]
-fn duration_with_a_leading_zero_is_refused_with_what_to_write() {
+fn diagnostics_duration_with_leading_zero_suggests_correction() {
     for (written, meant) in [("00.1s", "0.1s"), ("01s", "1s"), ("010s", "10s")] {
         let printed = only(&with_field("maxBackoff", &format!("{written:?}")));
         assert!(printed.ends_with(&format!("; write {meant:?}")), "{printed}");
@@ -182,7 +182,7 @@ fn duration_with_a_leading_zero_is_refused_with_what_to_write() {
 }
 
 #[test]
-fn hint_for_yaml_says_that_json_is_needed() {
+fn diagnostics_hint_for_yaml_asks_for_json() {
     for text in [
         "methodConfig:\n  - name:\n      - service: a.B\n",
         "# retries\n\nmethodConfig: []\n",

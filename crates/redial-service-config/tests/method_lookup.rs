@@ -16,7 +16,7 @@ const CONFIG: &str = r#"{"methodConfig": [
     {"name": [{"service": "a.B", "method": "x/y"}, {"service": "a/b"}], "timeout": "5s"}]}"#;
 
 #[test]
-fn the_method_then_its_service_then_the_default() {
+fn lookup_prefers_method_then_service_then_default() {
     let config = ServiceConfig::parse(CONFIG).expect("it is valid");
     for (path, entry) in [
         ("/a.B/C", 1),
@@ -43,7 +43,7 @@ fn the_method_then_its_service_then_the_default() {
 }
 
 #[test]
-fn a_lookup_and_a_judgement_allocate_nothing() {
+fn lookup_and_classification_do_not_allocate() {
     let config = ServiceConfig::parse(CONFIG).expect("it is valid");
     let plans: Vec<_> =
         config.entries().iter().map(|entry| ClientOptions::default().plan(Some(entry))).collect();
@@ -61,7 +61,7 @@ fn a_lookup_and_a_judgement_allocate_nothing() {
 }
 
 #[test]
-fn the_empty_config_says_nothing() {
+fn lookup_in_empty_config_finds_no_entry() {
     for config in [ServiceConfig::default(), ServiceConfig::parse("{}").expect("it is valid")] {
         assert!(config.entries().is_empty() && config.warnings().is_empty());
         assert_eq!((config.lookup("/a.B/C"), config.retry_throttling()), (None, None));
@@ -72,7 +72,7 @@ fn the_empty_config_says_nothing() {
 }
 
 #[test]
-fn a_config_is_its_clone_and_no_other() {
+fn service_config_identity_is_shared_by_clones_only() {
     let config = ServiceConfig::parse("{}").unwrap();
     assert!(config.is(&config.clone()));
     assert!(!config.is(&ServiceConfig::parse("{}").unwrap()));

@@ -17,7 +17,7 @@ fn kinds(attempts: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_lines_come_in_the_designs_order() {
+fn log_lines_follow_documented_order() {
     let unavailable = (10, boom(Code::Unavailable));
     let played = play(Options::default(), &[(5, OK)]);
     assert_eq!(played.kinds(), kinds(1));
@@ -30,7 +30,7 @@ fn the_lines_come_in_the_designs_order() {
 }
 
 #[test]
-fn the_texts_begin_with_the_designs_brackets() {
+fn log_lines_start_with_documented_brackets() {
     let played = play(
         Options::default().max_retries(1).timeout(ms(2500)),
         &[(12, boom(Code::Unavailable)), (7, boom(Code::Internal))],
@@ -55,7 +55,7 @@ fn the_texts_begin_with_the_designs_brackets() {
 }
 
 #[test]
-fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
+fn log_lines_from_call_log_equal_live_lines() {
     let clock = Clock::default();
     let options = Options::default();
     let interceptor = options.interceptor().expect("valid");
@@ -77,7 +77,7 @@ fn a_diary_gives_the_same_lines_as_the_call_gave_while_it_ran() {
 }
 
 #[test]
-fn responses_are_red_or_green_where_colour_is_allowed_and_nowhere_else() {
+fn log_lines_color_only_responses() {
     let line = |kind, is_failure| LogLine { kind, at: 0, text: "[..] Search".into(), is_failure };
     let good = line(LogLineKind::Response, false);
     let bad = line(LogLineKind::Response, true);
@@ -99,7 +99,7 @@ fn responses_are_red_or_green_where_colour_is_allowed_and_nowhere_else() {
 
 #[cfg(feature = "tracing")]
 #[test]
-fn without_a_hook_the_lines_are_debug_events() {
+fn log_lines_without_hook_are_debug_events() {
     use std::sync::Mutex;
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};

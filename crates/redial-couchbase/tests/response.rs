@@ -25,7 +25,7 @@ fn check(response: &Response, expected: ResponseOutcome) {
 }
 
 #[test]
-fn kv_statuses_are_retried_for_the_reasons_of_the_list_and_no_other() {
+fn response_kv_status_maps_to_listed_reason() {
     for status in 0..=u16::MAX {
         let listed = KV.iter().find(|(listed, _)| *listed == status);
         let expected = match listed {
@@ -40,7 +40,7 @@ fn kv_statuses_are_retried_for_the_reasons_of_the_list_and_no_other() {
 }
 
 #[test]
-fn locked_on_unlock_and_outdated_on_get_collection_id_never_reach_the_orchestrator() {
+fn response_locked_on_unlock_is_final() {
     check(&Response::kv(0x09).to_command("unlock"), ResponseOutcome::Failed);
     check(&Response::kv(0x88).to_command("get_collection_id"), ResponseOutcome::Failed);
     // Each exclusion is for its own status alone.
@@ -90,7 +90,7 @@ async fn ask(operation: RequestOperation, status: u16) -> (u32, StopReason, bool
 }
 
 #[tokio::test(start_paused = true)]
-async fn response_without_command_answers_the_requests_operation() {
+async fn response_without_command_uses_request_operation() {
     // C5: neither is retried, and LOCKED on unlock is a CAS mismatch.
     assert_eq!(ask(operation::KV_UNLOCK, 0x09).await, (1, StopReason::NotRetryable, true));
     assert_eq!(
@@ -120,7 +120,7 @@ async fn response_without_command_answers_the_requests_operation() {
 }
 
 #[test]
-fn response_that_names_its_command_keeps_it() {
+fn response_with_command_keeps_it() {
     let named = Response::kv(0x09).to_command("get").for_operation("kv.unlock");
     check(&named, ResponseOutcome::Retry(reason::KV_LOCKED));
     assert!(!named.is_cas_mismatch());
@@ -131,7 +131,7 @@ fn response_that_names_its_command_keeps_it() {
 }
 
 #[test]
-fn response_that_the_application_judges_itself_is_retried() {
+fn response_with_application_reason_is_retried() {
     /// A replace that finds nothing, of which the application knows that it soon will.
     #[derive(Debug)]
     struct NotThereYet(Response);
@@ -163,7 +163,7 @@ fn cas_mismatch_is_named_in_the_error() {
 }
 
 #[test]
-fn dcp_commands_never_reach_the_orchestrator() {
+fn response_to_dcp_command_is_final() {
     let retry = ErrorMapEntry::of(["retry-now"]);
     for command in ["dcp_open", "dcp_stream_request", "dcp_noop"] {
         for (status, _) in KV {
@@ -178,7 +178,7 @@ fn dcp_commands_never_reach_the_orchestrator() {
 }
 
 #[test]
-fn refused_credentials_are_0x20_and_a_refused_bucket_is_0x24() {
+fn response_auth_error_is_0x20_and_no_access_0x24() {
     let authentication = ResponseOutcome::Retry(reason::AUTHENTICATION_ERROR);
     check(&Response::kv(0x20).to_command("sasl_auth"), authentication);
     check(&Response::kv(0x20).to_command("sasl_step"), authentication);
@@ -199,7 +199,7 @@ fn refused_credentials_are_0x20_and_a_refused_bucket_is_0x24() {
 }
 
 #[test]
-fn the_error_map_is_asked_only_about_statuses_that_are_not_known() {
+fn error_map_applies_only_to_unknown_statuses() {
     let known = [0x00..=0x09, 0x1f..=0x24, 0x80..=0x8c, 0xa0..=0xa4, 0xc0..=0xd6];
     assert_eq!(KNOWN_STATUSES, known);
     for status in 0..=u16::MAX {
@@ -214,7 +214,7 @@ fn the_error_map_is_asked_only_about_statuses_that_are_not_known() {
 }
 
 #[test]
-fn the_error_map_forwards_what_has_a_retry_attribute_and_nothing_else() {
+fn error_map_retries_only_with_retry_attribute() {
     let cases: [(&[&str], bool); 8] = [
         (&["retry-now"], true),
         (&["retry-later"], true),
@@ -239,7 +239,7 @@ fn the_error_map_forwards_what_has_a_retry_attribute_and_nothing_else() {
 }
 
 #[test]
-fn query_codes_follow_the_list() {
+fn response_query_codes_follow_rfc_list() {
     for code in [4040, 4050, 4070] {
         let expected = ResponseOutcome::Retry(reason::QUERY_PREPARED_STATEMENT_FAILURE);
         check(&Response::query(code, "any"), expected);
@@ -256,7 +256,7 @@ fn query_codes_follow_the_list() {
 }
 
 #[test]
-fn analytics_codes_follow_the_list() {
+fn response_analytics_codes_follow_rfc_list() {
     for code in [23000, 23003, 23007] {
         check(
             &Response::analytics(code),
@@ -270,7 +270,7 @@ fn analytics_codes_follow_the_list() {
 }
 
 #[test]
-fn search_statuses_follow_the_list() {
+fn response_search_statuses_follow_rfc_list() {
     for http in 100..600 {
         let expected = match http {
             200..300 => ResponseOutcome::Ok,
@@ -282,7 +282,7 @@ fn search_statuses_follow_the_list() {
 }
 
 #[test]
-fn views_statuses_follow_the_list_and_302_is_no_active_partition_only() {
+fn response_views_statuses_follow_rfc_list() {
     let temporary = [300, 301, 303, 307, 401, 408, 409, 412, 416, 417, 501, 502, 503, 504];
     for http in 100..600 {
         let expected = match http {
@@ -301,7 +301,7 @@ fn views_statuses_follow_the_list_and_302_is_no_active_partition_only() {
 }
 
 #[test]
-fn the_texts_of_views_404_and_500_are_looked_for_as_the_document_writes_them() {
+fn response_views_404_and_500_depend_on_text() {
     let retry = ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE);
     let cases = [
         (404, r#"{"error":"not_found","reason":"missing"}"#, retry),
@@ -326,7 +326,7 @@ fn the_texts_of_views_404_and_500_are_looked_for_as_the_document_writes_them() {
 }
 
 #[test]
-fn a_judgement_is_a_directive_with_the_stage_and_kind_of_its_reason() {
+fn response_outcome_converts_to_directive() {
     assert_eq!(ResponseOutcome::Ok.directive(), Directive::Succeed);
     assert_eq!(ResponseOutcome::Failed.directive(), Directive::Fail);
     let failure = reason::failure(reason::KV_LOCKED);
@@ -336,7 +336,7 @@ fn a_judgement_is_a_directive_with_the_stage_and_kind_of_its_reason() {
 }
 
 #[test]
-fn a_final_response_is_handed_on_without_a_word_in_the_log() {
+fn response_final_is_returned_without_log_line() {
     let log = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let lines = log.clone();
     let orchestrator = Orchestrator::new()

@@ -1,10 +1,10 @@
 //! Goal: section M of the decisions, each by name. Method: calls go through the interceptor on virtual
 //! time; codes, texts and log lines are tables.
 
-mod codes;
 #[path = "../../../redial/tests/designs/mod.rs"]
 mod designs;
-mod lines;
+mod log;
+mod status_codes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ const UNTIL_GONE: [&str; 3] = ["retry-delay", "retry-attempt", "retry-executing"
 // M1, M2
 
 #[test]
-fn retries_wait_20_40_and_80_ms_and_then_the_error_says_so() {
+fn retries_wait_20_40_80_ms_and_extend_error_text() {
     let played = play(Options::default(), &[(10, boom(Code::Unavailable))]);
     assert_eq!(played.starts, [0.0, 30.0, 80.0, 170.0]);
     assert_eq!((played.ended, played.stop_reason()), (180.0, StopReason::AttemptsExhausted));
@@ -118,7 +118,7 @@ fn retries_wait_20_40_and_80_ms_and_then_the_error_says_so() {
 }
 
 #[test]
-fn the_defaults_are_3_retries_10_ms_and_15_s() {
+fn options_default_to_3_retries_10_ms_15_s() {
     let Options { max_retries, retry_delay, timeout, .. } = Options::default();
     assert_eq!((max_retries, retry_delay, timeout), (3, ms(10), s(15)));
     let rules = Options::DEFAULT.rules();
@@ -127,7 +127,7 @@ fn the_defaults_are_3_retries_10_ms_and_15_s() {
 }
 
 #[test]
-fn delays_have_no_cap_and_no_jitter_unless_asked_for() {
+fn backoff_has_no_cap_and_no_jitter_by_default() {
     let many = Options::default().max_retries(20);
     let played = play(many, &[(0, boom(Code::Unavailable))]);
     let delays: Vec<f64> = played.starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -142,7 +142,7 @@ fn delays_have_no_cap_and_no_jitter_unless_asked_for() {
 }
 
 #[test]
-fn no_retries_make_one_attempt() {
+fn retries_of_zero_make_one_attempt() {
     let played = play(Options::default().max_retries(0), &[(5, boom(Code::Unavailable))]);
     assert_eq!(
         (&*played.starts, played.stop_reason()),
@@ -152,7 +152,7 @@ fn no_retries_make_one_attempt() {
 }
 
 #[test]
-fn the_largest_numbers_overflow_nothing() {
+fn options_with_largest_numbers_do_not_overflow() {
     let huge = std::time::Duration::MAX;
     let options = Options::default().max_retries(u32::MAX).retry_delay(huge).timeout(huge);
     assert_eq!(options.rules().attempts, Some(u32::MAX));
@@ -162,7 +162,7 @@ fn the_largest_numbers_overflow_nothing() {
 // M4
 
 #[test]
-fn each_attempt_has_the_whole_timeout() {
+fn attempt_timeout_restarts_for_each_attempt() {
     let late = |code| (90, boom(code));
     let steps = [late(Code::Unavailable), late(Code::Unavailable), (90, OK)];
     let played = play(Options::default().timeout(ms(100)), &steps);
@@ -171,7 +171,7 @@ fn each_attempt_has_the_whole_timeout() {
 }
 
 #[test]
-fn a_local_timeout_is_final_cancels_the_attempt_and_leaves_the_text_alone() {
+fn attempt_timeout_ends_call_with_unchanged_text() {
     let options = Options::default().timeout(ms(100));
     let played = play(options, &[(HANG, OK)]);
     assert_eq!((&*played.starts, &*played.cancels), (&[0.0][..], &[100.0][..]));
@@ -191,13 +191,13 @@ fn a_local_timeout_is_final_cancels_the_attempt_and_leaves_the_text_alone() {
 }
 
 #[test]
-fn an_answer_in_the_very_moment_of_the_timeout_counts() {
+fn attempt_timeout_accepts_response_at_same_instant() {
     let played = play(Options::default().timeout(ms(100)), &[(100, OK)]);
     assert_eq!((played.ended, played.stop_reason()), (100.0, StopReason::Succeeded));
 }
 
 #[test]
-fn a_total_deadline_can_be_added() {
+fn deadline_bounds_the_whole_call() {
     let options = Options::default().timeout(ms(100)).deadline(ms(250));
     // Three attempts would take until 240 ms, and the next delay of 80 ms would pass the deadline.
     let played = play(options, &[(60, boom(Code::Unavailable))]);
@@ -216,13 +216,13 @@ fn a_total_deadline_can_be_added() {
 // M5, M6
 
 #[test]
-fn an_error_without_any_retry_keeps_its_text() {
+fn error_text_without_retries_is_unchanged() {
     let played = play(Options::default(), &[(3, boom(Code::PermissionDenied))]);
     assert_eq!((played.stop_reason(), played.text()), (StopReason::NotRetryable, "boom"));
 }
 
 #[test]
-fn the_suffix_is_added_only_when_retries_ran_out() {
+fn error_text_suffix_only_when_retries_are_exhausted() {
     // A retry that ends with a code that is not retried.
     let steps = [(0, boom(Code::Unavailable)), (0, boom(Code::NotFound)), (0, boom(Code::Ok))];
     let gone = [steps[0].clone(), (0, boom(Code::InvalidArgument))];
@@ -237,7 +237,7 @@ fn the_suffix_is_added_only_when_retries_ran_out() {
 }
 
 #[test]
-fn retries_that_ran_out_on_an_invalid_message_hold_the_last_answer() {
+fn error_after_invalid_message_holds_last_response() {
     let interceptor =
         Options::default().max_retries(2).interceptor().expect("valid").invalid_codes([2200]);
     let reply = Ok(Reply { code: 2200 });
@@ -250,7 +250,7 @@ fn retries_that_ran_out_on_an_invalid_message_hold_the_last_answer() {
 }
 
 #[test]
-fn an_invalid_message_without_any_retry_says_so_alone_and_logs_nothing_more() {
+fn error_text_of_invalid_message_without_retries() {
     let interceptor =
         Options::default().max_retries(0).interceptor().expect("valid").invalid_codes([2200]);
     let played = play_method(&interceptor, "Search", &[(1, Ok(Reply { code: 2200 }))]);
@@ -259,7 +259,7 @@ fn an_invalid_message_without_any_retry_says_so_alone_and_logs_nothing_more() {
 }
 
 #[test]
-fn whole_milliseconds_are_counted_rounded_down() {
+fn error_text_rounds_milliseconds_down() {
     use redial_milvus::ErrorText;
     let text = |micros| {
         let elapsed = std::time::Duration::from_micros(micros);
@@ -271,7 +271,7 @@ fn whole_milliseconds_are_counted_rounded_down() {
 }
 
 #[test]
-fn only_retries_that_ran_out_are_told_of_whatever_else_ended_the_call() {
+fn error_text_suffix_depends_on_stop_reason() {
     use redial_milvus::ErrorText;
     for stop_reason in StopReason::ALL {
         for (invalid, base) in [(false, "boom"), (true, "invalid message")] {
@@ -287,7 +287,7 @@ fn only_retries_that_ran_out_are_told_of_whatever_else_ended_the_call() {
 }
 
 #[test]
-fn a_call_can_be_spawned_if_its_operation_can() {
+fn interceptor_call_future_is_send() {
     fn is_send(_: &impl Send) {}
     let clock = Clock::default();
     let interceptor = Options::default().interceptor().expect("valid");
@@ -298,7 +298,7 @@ fn a_call_can_be_spawned_if_its_operation_can() {
 // B
 
 #[test]
-fn there_is_no_throttle_until_a_budget_is_added() {
+fn throttle_is_off_until_a_budget_is_added() {
     let interceptor = Options::default().interceptor().expect("valid");
     assert_eq!(interceptor.policy().tokens(0), None);
     let budget = Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
@@ -313,7 +313,7 @@ fn there_is_no_throttle_until_a_budget_is_added() {
 
 #[cfg(feature = "serde")]
 #[test]
-fn the_options_are_read_as_the_client_writes_them() {
+fn options_deserialize_from_client_json() {
     let read = |text: &str| serde_json::from_str::<Options>(text).map_err(|e| e.to_string());
     assert_eq!(read("{}"), Ok(Options::default()));
     let text = r#"{"maxRetries": 5, "retryDelay": 2.5, "timeout": 100}"#;
