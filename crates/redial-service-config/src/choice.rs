@@ -1,26 +1,26 @@
-//! Which service config of a list of choices is this client's (A2, "Canarying Changes").
+//! Selection of a client's service config from a list of choices (gRFC A2, "Canarying Changes").
 //!
-//! Rule: nothing here is random. Who the client is, its draw included, comes in, so that the same
-//! client takes the same choice whenever it asks.
+//! Invariant: the selection is deterministic. The caller supplies the client's identity and its random
+//! draw, so a client that re-resolves selects the same choice again.
 
 use crate::{ClientOptions, Problem, Problems, ServiceConfig, read};
 
-/// What is written before a server's name to get the name of its TXT record (A2).
+/// The prefix of a server's name that makes the name of its TXT record (A2).
 pub const RECORD_NAME_PREFIX: &str = "_grpc_config.";
-/// What a TXT record begins with that has a list of choices (A2).
+/// The prefix of a TXT record that contains a list of choices (A2).
 pub const RECORD_ATTRIBUTE: &str = "grpc_config=";
-/// The name of our language in `clientLanguage`, in any case.
+/// This client's language in `clientLanguage`; compared case-insensitively.
 pub const CLIENT_LANGUAGE: &str = "rust";
-/// The longest list in bytes: no record of DNS is longer (RFC 1035, 3.2.1: 16 bits for its length).
+/// The maximum length of a list in bytes: DNS limits records to this length (RFC 1035, 3.2.1).
 pub const CHOICES_TEXT_MAX: usize = 65_535;
-/// The most choices of a list.
+/// The maximum number of choices in a list.
 pub const CHOICES_MAX: usize = 1_000;
 
 /// The largest draw.
 const DRAW_MAX: u8 = 99;
 
-/// Who a client is, as far as a list of choices asks; it takes the first choice whose conditions it
-/// meets.
+/// A client's identity for service config choices: language, hostname and a percentage draw. Selects
+/// the first choice whose conditions all match.
 ///
 /// ```
 /// use redial_service_config::{ChoiceSelector, LoadBalancing};
@@ -39,7 +39,7 @@ const DRAW_MAX: u8 = 99;
 /// # Ok::<(), redial_service_config::Problems>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a chooser does nothing until it is asked"]
+#[must_use = "a selector does nothing until `select` is called"]
 pub struct ChoiceSelector {
     pub(crate) draw: u8,
     pub(crate) hostname: Option<Box<str>>,
@@ -47,11 +47,12 @@ pub struct ChoiceSelector {
 }
 
 impl ChoiceSelector {
-    /// A client with this draw, a number from 0 to 99; a larger one is 99. It meets every
-    /// `percentage` above its draw: of clients that draw evenly, that many in a hundred.
+    /// A client with this draw, a number from 0 to 99; larger numbers count as 99. The client matches
+    /// every `percentage` above its draw, so with uniform draws a choice matches that percentage of
+    /// clients.
     ///
-    /// All choices of a list are compared with the same draw. A client that draws once in its life
-    /// keeps its choice when it asks again, and one whose percentage is raised only gains clients.
+    /// All choices of a list are compared with the same draw. A client that keeps its draw keeps its
+    /// choice when it re-resolves, and raising the percentage of a choice only adds clients to it.
     pub fn new(draw: u8) -> Self {
         ChoiceSelector {
             draw: draw.min(DRAW_MAX),
@@ -60,31 +61,30 @@ impl ChoiceSelector {
         }
     }
 
-    /// The name of the machine, for `clientHostname`. Without it no choice for certain machines is
-    /// met.
+    /// The hostname for `clientHostname`. Without it, choices with that condition do not match.
     pub fn hostname(mut self, name: impl Into<Box<str>>) -> Self {
         self.hostname = Some(name.into());
         self
     }
 
-    /// The options of the client: they decide about warnings, never about problems.
+    /// The client's options. They affect warnings only, never errors.
     pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
 
-    /// Takes a choice from a list.
+    /// Selects a choice from a list.
     ///
     /// # Errors
-    /// Every problem of the list, and of the config that would be taken. What is wrong with a config
-    /// that is not taken is a warning: a bad config for others is theirs.
+    /// All problems of the list and of the selected config. Problems of other configs are warnings, so
+    /// that a bad canary config affects only the clients it is for.
     pub fn select(&self, list: &str) -> Result<SelectedChoice, Problems> {
         read::select(list, self)
     }
 
-    /// Takes a choice from the list that is in one of these TXT records, each of which is given as
-    /// its character-strings: they are joined. Records that do not begin with [`RECORD_ATTRIBUTE`] are not
-    /// looked at; places are those of the text after it.
+    /// Selects a choice from the list in a set of TXT records. A record is given as its
+    /// character-strings, which are joined. Records without the prefix [`RECORD_ATTRIBUTE`] are ignored;
+    /// positions of problems count from the end of the prefix.
     ///
     /// ```
     /// use redial_service_config::ChoiceSelector;
@@ -98,8 +98,8 @@ impl ChoiceSelector {
     /// ```
     ///
     /// # Errors
-    /// As [`select`](Self::choose); and more than one of the records has a list: records have no
-    /// order, so which one counts would be chance.
+    /// As [`select`](Self::select), and if more than one record has a list: DNS records are unordered,
+    /// so the choice between them would be arbitrary.
     pub fn select_from_records<R>(
         &self,
         records: impl IntoIterator<Item = R>,
@@ -114,15 +114,14 @@ impl ChoiceSelector {
     }
 }
 
-/// What a client takes from a list of choices.
+/// The result of selecting from a list of choices.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SelectedChoice {
-    /// The config; `None`: no choice is for this client, or there is no list.
+    /// The config; `None` if no choice matches the client, or there is no list.
     pub config: Option<ServiceConfig>,
-    /// Which choice of the list it is of, from 0.
+    /// The index of the selected choice in the list.
     pub index: Option<usize>,
-    /// What is legal in the list and surely not meant, that of the config included, in the order of
-    /// the text.
+    /// Likely mistakes in the list and in the selected config, in the order of the text.
     pub warnings: Vec<Problem>,
 }

@@ -1,35 +1,33 @@
-//! What a client says about retries, beside the service config.
+//! The client's own retry settings, which the service config does not contain.
 
 use std::time::Duration;
 
 use redial_core::{DeadlineAction, Jitter, PolicyError};
 
-/// The most attempts that a client makes unless it says otherwise (A6, "Validation of retryPolicy").
+/// The default cap on attempts per call (A6, "Validation of retryPolicy").
 pub const ATTEMPTS_CAP: u32 = 5;
-/// How many bytes one call may keep for a repetition unless the client says otherwise (decision G25).
+/// The default replay buffer limit per call, in bytes (decision G25).
 pub const PER_RPC_BUFFER_LIMIT: u64 = 1 << 20;
-/// How many bytes all calls of a channel may keep unless the client says otherwise (decision G25).
+/// The default replay buffer limit of all calls of a channel together, in bytes (decision G25).
 pub const RETRY_BUFFER_SIZE: u64 = 16 << 20;
 
-/// Which repetitions a client allows (decisions G12 and G29).
+/// The kinds of retries that a client enables (decisions G12 and G29).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Retries {
-    /// All: those of the config, and transparent ones.
+    /// Retries and hedging by the config, and transparent retries.
     #[default]
     All,
-    /// Transparent ones only: what provably did not run.
+    /// Transparent retries only: attempts that the server provably did not process.
     Transparent,
-    /// None: nothing is repeated, nothing is kept, and nothing is counted.
+    /// No retries: nothing is buffered for replay, and calls do not count for throttling.
     Off,
 }
 
-/// A timeout for each attempt of a call: an extension of gRPC, which the service config does not
-/// have (decision G42). It cancels an attempt that has no response headers by then, with
-/// `DEADLINE_EXCEEDED`.
+/// A timeout for each attempt of a call: an extension that gRPC service configs do not have (decision
+/// G42). An attempt without response headers by then is cancelled with `DEADLINE_EXCEEDED`.
 ///
-/// An attempt that timed out may have run, so the call ends with that status, unless
-/// [`retryable`](AttemptTimeout::retryable) says otherwise and the policy lists
-/// `DEADLINE_EXCEEDED`.
+/// The server may have processed an attempt that timed out, so the call ends with that status, unless
+/// the timeout is [`retryable`](AttemptTimeout::retryable) and the policy lists `DEADLINE_EXCEEDED`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,14 +46,14 @@ pub struct AttemptTimeout {
 }
 
 impl AttemptTimeout {
-    /// Cancels an attempt that has no response headers after this long, which ends the call.
+    /// Cancels an attempt without response headers after this duration and ends the call.
     #[must_use]
     pub const fn after(after: Duration) -> Self {
         AttemptTimeout { after, retryable: false }
     }
 
-    /// The same, where an attempt that timed out may be retried like one that failed with
-    /// `DEADLINE_EXCEEDED`: only use it for methods that are idempotent.
+    /// Retries an attempt that timed out like one that failed with `DEADLINE_EXCEEDED`. Only for
+    /// idempotent methods.
     #[must_use]
     pub const fn retryable(mut self) -> Self {
         self.retryable = true;
@@ -63,17 +61,17 @@ impl AttemptTimeout {
     }
 }
 
-/// What a client says about retries. The config is the service owner's word, this the client's.
+/// A client's retry settings. The service owner publishes the service config; the client sets these.
 ///
-/// | option | default | why |
+/// | option | default | reason |
 /// | --- | --- | --- |
-/// | `attempts_cap` | 5 | A6: a larger number in a config means this |
-/// | `jitter` | [`Jitter::Full`] | as A6 has it; `Proportional(0.2)` is what gRPC's own libraries do today |
-/// | `late` | [`DeadlineAction::WaitForDeadline`] | gRPC ends at the deadline, not before it |
-/// | `per_rpc_buffer_limit_in_bytes` | 1 MiB | one large call does not take the room of all others |
-/// | `retry_buffer_size_in_bytes` | 16 MiB | what a channel's calls keep together |
+/// | `attempts_cap` | 5 | A6: larger numbers in a config are capped |
+/// | `jitter` | [`Jitter::Full`] | as A6 specifies; `Proportional(0.2)` is the behaviour of today's gRPC libraries |
+/// | `deadline_action` | [`DeadlineAction::WaitForDeadline`] | gRPC ends a call at its deadline, not before |
+/// | `per_rpc_buffer_limit_in_bytes` | 1 MiB | one large call cannot use up the channel's buffer |
+/// | `retry_buffer_size_in_bytes` | 16 MiB | bounds the memory of a channel |
 /// | `retries` | [`Retries::All`] | |
-/// | `pushback_max` | none | a server is believed |
+/// | `pushback_max` | none | the server's pushback is trusted |
 /// | `attempt_timeout` | none | gRPC has no such timeout |
 ///
 /// ```
@@ -87,20 +85,20 @@ impl AttemptTimeout {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// The most attempts of a call, the first included, whatever the config says; hedged calls make
-    /// 32 at most (decision G2).
+    /// The cap on attempts per call, including the first, over the config's `maxAttempts`; hedged calls
+    /// make at most 32 (decision G2).
     pub attempts_cap: u32,
-    /// The randomness in a delay. A proportional one may pass the config's `maxBackoff` (decision G1).
+    /// The jitter of delays. Proportional jitter may exceed the config's `maxBackoff` (decision G1).
     pub jitter: Jitter,
-    /// What happens when the next retry cannot start before the deadline (decision G4).
+    /// The action when the next retry could not start before the deadline (decision G4).
     pub deadline_action: DeadlineAction,
-    /// How many bytes one call may keep for a repetition.
+    /// The replay buffer limit of one call, in bytes.
     pub per_rpc_buffer_limit_in_bytes: u64,
-    /// How many bytes all calls of a channel may keep.
+    /// The replay buffer limit of all calls of a channel together, in bytes.
     pub retry_buffer_size_in_bytes: u64,
-    /// Which repetitions are allowed.
+    /// The kinds of retries that are enabled.
     pub retries: Retries,
-    /// The longest delay that a server may ask for; a longer one becomes this (decision G9).
+    /// The maximum pushback delay of a server; longer ones are truncated (decision G9).
     pub pushback_max: Option<Duration>,
     /// The timeout of each attempt (decision G42).
     pub attempt_timeout: Option<AttemptTimeout>,
@@ -118,12 +116,12 @@ impl ClientOptions {
         attempt_timeout: None,
     };
 
-    /// A client of your own.
+    /// A builder with the default options.
     pub const fn builder() -> ClientOptionsBuilder {
         ClientOptionsBuilder(ClientOptions::DEFAULT)
     }
 
-    /// The same client, to be changed.
+    /// A builder with these options.
     pub const fn to_builder(self) -> ClientOptionsBuilder {
         ClientOptionsBuilder(self)
     }
@@ -135,49 +133,49 @@ impl Default for ClientOptions {
     }
 }
 
-/// A [`ClientOptions`] that is being written.
+/// Builds [`ClientOptions`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientOptionsBuilder(ClientOptions);
 
 impl ClientOptionsBuilder {
-    /// The most attempts of a call, whatever the config says.
+    /// The cap on attempts per call, over the config's `maxAttempts`.
     pub const fn attempts_cap(mut self, attempts: u32) -> Self {
         self.0.attempts_cap = attempts;
         self
     }
 
-    /// The randomness in a delay.
+    /// The jitter of delays.
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.0.jitter = jitter;
         self
     }
 
-    /// What happens when the next retry cannot start before the deadline.
+    /// The action when the next retry could not start before the deadline.
     pub const fn deadline_action(mut self, deadline_action: DeadlineAction) -> Self {
         self.0.deadline_action = deadline_action;
         self
     }
 
-    /// How many bytes one call may keep for a repetition.
+    /// The replay buffer limit of one call, in bytes.
     pub const fn per_rpc_buffer_limit_in_bytes(mut self, bytes: u64) -> Self {
         self.0.per_rpc_buffer_limit_in_bytes = bytes;
         self
     }
 
-    /// How many bytes all calls of a channel may keep.
+    /// The replay buffer limit of all calls of a channel together, in bytes.
     pub const fn retry_buffer_size_in_bytes(mut self, bytes: u64) -> Self {
         self.0.retry_buffer_size_in_bytes = bytes;
         self
     }
 
-    /// Which repetitions are allowed.
+    /// The kinds of retries that are enabled.
     pub const fn retries(mut self, retries: Retries) -> Self {
         self.0.retries = retries;
         self
     }
 
-    /// The longest delay that a server may ask for.
+    /// The maximum pushback delay of a server.
     pub const fn pushback_max(mut self, most: Duration) -> Self {
         self.0.pushback_max = Some(most);
         self
@@ -189,11 +187,11 @@ impl ClientOptionsBuilder {
         self
     }
 
-    /// The options.
+    /// Builds the options.
     ///
     /// # Panics
-    /// They contradict themselves; in a constant that is a compile error. Options that come from
-    /// outside the program are built with [`try_build`](Self::try_build).
+    /// The options are invalid; in a constant this is a compile error. For run-time values use
+    /// [`try_build`](Self::try_build).
     #[track_caller]
     pub const fn build(self) -> ClientOptions {
         match self.try_build() {
@@ -202,11 +200,11 @@ impl ClientOptionsBuilder {
         }
     }
 
-    /// The options.
+    /// Builds the options from run-time values.
     ///
     /// # Errors
-    /// [`PolicyError::NoAttempt`]: a cap of 0. [`PolicyError::Proportion`]: a proportion of jitter outside
-    /// `[0, 1]`.
+    /// [`PolicyError::NoAttempt`] for a cap of 0; [`PolicyError::Proportion`] for proportional jitter
+    /// outside of `[0, 1]`.
     pub const fn try_build(self) -> Result<ClientOptions, PolicyError> {
         match self.0.jitter {
             _ if self.0.attempts_cap == 0 => Err(PolicyError::NoAttempt),

@@ -1,51 +1,51 @@
-//! The status codes of gRPC, by name and number (its `status.proto`).
+//! gRPC status codes by name and number.
 //!
-//! The gRPC crates share them: service configs, the layer, the fault servers and Milvus.
+//! Shared by all gRPC crates: service configs, the layer, the fault servers and Milvus.
 
 use std::fmt;
 
-/// A status code of gRPC.
+/// A gRPC status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Code {
-    /// It worked.
+    /// Success.
     Ok = 0,
-    /// Somebody cancelled it.
+    /// The call was cancelled, typically by the caller.
     Cancelled = 1,
-    /// Nothing better is known.
+    /// An unknown error, or a status code outside of this list.
     Unknown = 2,
-    /// The request is wrong, whatever the state of the server.
+    /// The request is invalid regardless of the server's state.
     InvalidArgument = 3,
-    /// It did not end in time.
+    /// The deadline expired before the call completed.
     DeadlineExceeded = 4,
-    /// What was asked for is not there.
+    /// A requested entity does not exist.
     NotFound = 5,
-    /// What was to be made is there already.
+    /// The entity to create already exists.
     AlreadyExists = 6,
-    /// The caller may not do this.
+    /// The caller lacks permission.
     PermissionDenied = 7,
-    /// A quota, or the room for it, is used up.
+    /// A quota or another resource is exhausted.
     ResourceExhausted = 8,
-    /// The server is not in the state that this needs.
+    /// The system is not in the state that the operation requires.
     FailedPrecondition = 9,
-    /// It was given up, often because of a conflict.
+    /// The operation was aborted, typically by a concurrency conflict.
     Aborted = 10,
-    /// Beyond the end.
+    /// The operation went past the valid range.
     OutOfRange = 11,
-    /// The server does not know this method.
+    /// The server does not implement the method.
     Unimplemented = 12,
-    /// The server broke.
+    /// An internal error of the server.
     Internal = 13,
-    /// The server cannot be reached, or not now.
+    /// The service is currently unavailable; usually a transient condition.
     Unavailable = 14,
-    /// Data is lost for good.
+    /// Unrecoverable data loss or corruption.
     DataLoss = 15,
-    /// The caller has not said who they are.
+    /// The call has no valid credentials.
     Unauthenticated = 16,
 }
 
 impl Code {
-    /// All of them, in the order of their numbers.
+    /// All codes in numeric order.
     pub const ALL: [Code; 17] = [
         Code::Ok,
         Code::Cancelled,
@@ -66,20 +66,20 @@ impl Code {
         Code::Unauthenticated,
     ];
 
-    /// Its number.
+    /// The numeric value.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The code with this number; other numbers have none (a client reads them as
-    /// [`Code::Unknown`]).
+    /// The code with this number; `None` for other numbers, which clients treat as
+    /// [`Code::Unknown`].
     #[must_use]
     pub fn from_number(number: i64) -> Option<Code> {
         usize::try_from(number).ok().and_then(|number| Code::ALL.get(number)).copied()
     }
 
-    /// Its name, as configurations and logs write it.
+    /// The name as used in configs and logs, like `UNAVAILABLE`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ impl Code {
         }
     }
 
-    /// The code with this name, in any case (decision G33).
+    /// The code with this name, case-insensitively (decision G33).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Code> {
         Code::ALL.into_iter().find(|code| code.name().eq_ignore_ascii_case(name))

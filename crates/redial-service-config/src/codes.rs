@@ -1,10 +1,10 @@
-//! A set of status codes.
+//! A set of gRPC status codes.
 
 use std::fmt;
 
 use crate::code::Code;
 
-/// A set of gRPC's status codes.
+/// A set of gRPC status codes, stored as a bit mask.
 ///
 /// ```
 /// use redial_service_config::{Code, Codes};
@@ -17,10 +17,10 @@ use crate::code::Code;
 pub struct Codes(u32);
 
 impl Codes {
-    /// No code at all.
+    /// The empty set.
     pub const NONE: Codes = Codes(0);
 
-    /// The same set with this code.
+    /// Adds a code to the set.
     #[must_use]
     pub const fn with(self, code: Code) -> Codes {
         Codes(self.0 | 1 << code.number())
@@ -33,19 +33,19 @@ impl Codes {
         self.0 & 1 << code.number() != 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// The number of codes in the set.
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// The codes, in the order of their numbers.
+    /// The codes in numeric order.
     pub fn iter(self) -> impl Iterator<Item = Code> {
         Code::ALL.into_iter().filter(move |code| self.contains(*code))
     }

@@ -1,11 +1,11 @@
-//! A service config that was checked, and what it says about a method (decision G37).
+//! A validated service config and the lookup of method entries (decision G37).
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use crate::{ClientOptions, MethodConfig, Problem, Problems, RetryThrottling, read};
 
-/// A service config: always valid, cheap to clone.
+/// A validated service config; cheap to clone.
 ///
 /// ```
 /// use redial_service_config::{MethodPolicy, ServiceConfig};
@@ -31,31 +31,31 @@ pub(crate) struct Inner {
     pub(crate) warnings: Vec<Problem>,
 }
 
-/// Which entry each name belongs to.
+/// The entry of each name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// By service and method, with a slash between them.
+    /// Keyed by `service/method`.
     pub(crate) methods: HashMap<Box<str>, usize>,
     pub(crate) services: HashMap<Box<str>, usize>,
     pub(crate) default: Option<usize>,
 }
 
-/// How a channel spreads its calls over the servers.
+/// The load balancing policy of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LoadBalancing {
-    /// All to the first that can be reached.
+    /// All calls to the first reachable address.
     #[default]
     PickFirst,
-    /// To one after the other.
+    /// Calls rotate over all connected addresses.
     RoundRobin,
 }
 
 impl LoadBalancing {
-    /// All of them.
+    /// All policies.
     pub const ALL: [LoadBalancing; 2] = [LoadBalancing::PickFirst, LoadBalancing::RoundRobin];
 
-    /// Its name in a config.
+    /// The name in a config.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,45 +66,45 @@ impl LoadBalancing {
 }
 
 impl ServiceConfig {
-    /// Reads a config, for a client that leaves its options as they are.
+    /// Parses and validates a config for a client with default options.
     ///
     /// # Errors
-    /// Every problem of the text at once.
+    /// All problems of the text.
     pub fn parse(text: &str) -> Result<ServiceConfig, Problems> {
         ServiceConfig::parse_for(text, &ClientOptions::default())
     }
 
-    /// Reads a config, for a client with these options: they decide about warnings, never about
-    /// problems.
+    /// Parses and validates a config for a client with these options. The options affect warnings only,
+    /// never errors.
     ///
     /// # Errors
-    /// Every problem of the text at once.
+    /// All problems of the text.
     pub fn parse_for(text: &str, client: &ClientOptions) -> Result<ServiceConfig, Problems> {
         read::read(text, client).map(|inner| ServiceConfig(Arc::new(inner)))
     }
 
-    /// Whether the other one is a clone of this one. Two that were read are never the same, even
-    /// from one text.
+    /// Whether both are clones of the same parsed config. Parsing the same text twice yields two
+    /// different configs.
     #[must_use]
     pub fn is(&self, other: &ServiceConfig) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What is legal and surely not meant, in the order of the text.
+    /// Likely mistakes, in the order of the text.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.0.warnings
     }
 
-    /// The entries, in the order of the text.
+    /// The entries of `methodConfig`, in the order of the text.
     #[must_use]
     pub fn entries(&self) -> &[MethodConfig] {
         &self.0.entries
     }
 
-    /// The entry for a method like `/package.Service/Method`, by its place in
-    /// [`entries`](Self::entries): that of the method, else that of its service, else the default.
-    /// Two lookups in a table at the most, and nothing is allocated.
+    /// The index in [`entries`](Self::entries) of the entry for a method like
+    /// `/package.Service/Method`: the entry of the method, else of its service, else the default entry.
+    /// At most two hash lookups, without allocation.
     #[must_use]
     pub fn lookup(&self, path: &str) -> Option<usize> {
         let Index { methods, services, default } = &self.0.index;
@@ -119,13 +119,13 @@ impl ServiceConfig {
         self.lookup(path).and_then(|entry| self.entries().get(entry))
     }
 
-    /// What holds retries back, if anything does.
+    /// The `retryThrottling` section, if the config has one.
     #[must_use]
     pub fn retry_throttling(&self) -> Option<RetryThrottling> {
         self.0.retry_throttling
     }
 
-    /// How a channel spreads its calls over the servers.
+    /// The load balancing policy; `pick_first` by default.
     #[must_use]
     pub fn load_balancing(&self) -> LoadBalancing {
         self.0.load_balancing

@@ -1,4 +1,4 @@
-//! Numbers of a JSON text as they are written: exact, whatever their size.
+//! Exact decimal numbers of a JSON text, of any size and precision.
 
 /// A JSON number.
 #[derive(Clone, Copy, Debug)]
@@ -9,20 +9,20 @@ pub struct Decimal<'t> {
     exponent: i64,
 }
 
-/// What is left of a number in a unit.
+/// A number converted to a unit of `10^-n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaled {
-    /// How many of the unit, without the sign, rounded down; the largest number if it does not fit.
+    /// The absolute value in that unit, rounded down; `u64::MAX` if it does not fit.
     pub value: u64,
-    /// Whether nothing was rounded.
+    /// Whether the conversion was exact.
     pub exact: bool,
 }
 
 impl<'t> Decimal<'t> {
-    /// Far beyond every bound, and small enough to be added to the length of a text.
+    /// Larger than every valid exponent, and small enough that adding a text's length cannot overflow.
     const EXPONENT_MAX: i64 = 1 << 40;
 
-    /// The number that this text of the JSON grammar is.
+    /// Parses a number of the JSON grammar.
     #[must_use]
     pub fn new(text: &'t str) -> Self {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -30,7 +30,7 @@ impl<'t> Decimal<'t> {
             Some((mantissa, exponent)) => {
                 let most = Decimal::EXPONENT_MAX;
                 let far = if exponent.starts_with('-') { -most } else { most };
-                // What does not fit is far beyond every bound.
+                // An exponent that does not fit into 64 bits is clamped.
                 (mantissa, exponent.parse().unwrap_or(far).clamp(-most, most))
             }
         };
@@ -44,29 +44,29 @@ impl<'t> Decimal<'t> {
         self.whole.bytes().chain(self.fraction.bytes())
     }
 
-    /// Whether it is 0.
+    /// Whether the number is 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.digits().all(|digit| digit == b'0')
     }
 
-    /// Whether it is below 0.
+    /// Whether the number is below 0.
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.minus && !self.is_zero()
     }
 
-    /// Whether it is above 0.
+    /// Whether the number is above 0.
     #[must_use]
     pub fn is_positive(&self) -> bool {
         !self.minus && !self.is_zero()
     }
 
-    /// How many units of `10^-decimals` it is, without its sign.
+    /// Converts the number to units of `10^-decimals`, without its sign.
     #[must_use]
     pub fn scaled(&self, decimals: u8) -> Scaled {
         let length = self.whole.len() + self.fraction.len();
-        // How many digits stand before the point; zeros are added where there are none.
+        // The number of digits before the decimal point, after padding with zeros.
         let point = self.whole.len() as i64 + self.exponent + i64::from(decimals);
         let mut digits = self.digits();
         let mut value: u64 = 0;
@@ -83,8 +83,7 @@ impl<'t> Decimal<'t> {
         Scaled { value, exact: digits.all(|digit| digit == b'0') }
     }
 
-    /// The whole number that it is, if it is one and not negative; one that is too large is the
-    /// largest.
+    /// The number as an integer, if it is whole and not negative; `u64::MAX` if it is larger.
     #[must_use]
     pub fn whole(&self) -> Option<u64> {
         let Scaled { value, exact } = self.scaled(0);
@@ -92,7 +91,7 @@ impl<'t> Decimal<'t> {
         (whole && !self.is_negative()).then_some(value)
     }
 
-    /// Whether nothing stands after the point; for numbers that are too large to be counted.
+    /// Whether all digits after the decimal point are 0, also for numbers that do not fit into 64 bits.
     fn is_whole(&self) -> bool {
         let point = self.whole.len() as i64 + self.exponent;
         let rest = self.digits().skip(usize::try_from(point).unwrap_or(0));
@@ -144,7 +143,7 @@ mod tests {
         ] {
             assert_eq!(Decimal::new(text).whole(), whole, "{text}");
         }
-        // A text of many digits and an exponent that takes them back.
+        // Many leading zeros, offset by the exponent.
         let long = format!("0.{}1e{}", "0".repeat(5000), 5001);
         assert_eq!(Decimal::new(&long).whole(), Some(1));
     }

@@ -1,8 +1,9 @@
-//! Strict JSON whose values know their place: for this crate, and for the project's own tools.
+//! A strict JSON parser whose values carry their position in the text, for this crate and for the
+//! project's own tools.
 //!
-//! Rule: what parses is JSON as RFC 8259 has it, nested at most [`DEPTH_MAX`] deep. The parser is
-//! made for a lenient dialect; its leniencies are switched off, and what no switch covers (control
-//! characters, other blanks) is looked for here.
+//! Invariant: a text that parses is JSON as RFC 8259 defines it, nested at most [`DEPTH_MAX`] deep. The
+//! underlying parser accepts a lenient dialect (JSONC); all of its extensions are switched off, and
+//! this module checks the two that have no switch: control characters and non-JSON whitespace.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 pub use crate::decimal::{Decimal, Scaled};
 
-/// How deep values may be nested.
+/// The maximum nesting depth of values.
 pub const DEPTH_MAX: usize = 100;
 
 const STRICT: ParseOptions = ParseOptions {
@@ -28,16 +29,16 @@ const STRICT: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Why a text has no value.
+/// The error of a text that is not valid JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonError {
-    /// Where, in bytes.
+    /// The byte range of the error.
     pub range: Range<usize>,
-    /// Whether it may be JSON, and is nested too deep to be looked at.
+    /// Whether the text was rejected for its nesting depth. It may be valid JSON otherwise.
     pub too_deep: bool,
-    /// What is wrong.
+    /// The description of the error.
     pub what: String,
-    /// What to do about it.
+    /// A suggested correction.
     pub hint: Option<&'static str>,
 }
 
@@ -52,12 +53,12 @@ impl JsonError {
     }
 }
 
-/// The value of a text.
+/// Parses a text.
 ///
 /// # Errors
-/// It is not JSON, or nested too deep.
+/// The text is not JSON, or is nested too deep.
 pub fn parse(text: &str) -> Result<Value<'_>, JsonError> {
-    // A byte order mark is the first thing that is wrong, and the one that is invisible.
+    // A byte order mark is checked first: it is invisible, so it needs a message of its own.
     if text.starts_with('\u{feff}') {
         let hint = "save the text without it";
         return Err(JsonError::new(0..3, "a byte order mark before the JSON", Some(hint)));
@@ -65,20 +66,20 @@ pub fn parse(text: &str) -> Result<Value<'_>, JsonError> {
     check_depth(text)?;
     let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT).map_err(|error| {
         let range = error.range().start..error.range().end;
-        let (what, hint) = words(error.kind());
+        let (what, hint) = error_text(error.kind());
         let yaml = "this looks like YAML, and JSON is needed: convert it to JSON";
         JsonError::new(range, what, if is_yaml(text) { Some(yaml) } else { hint })
     });
     let value = parsed?.value.ok_or_else(|| JsonError::new(0..0, "the text is empty", None))?;
-    look(text)?;
+    check_characters(text)?;
     Ok(value)
 }
 
-/// Refuses what is nested too deep before the parser descends into it: the parser recurses, and has a
-/// limit that is too high for small stacks.
+/// Rejects a text that is nested too deep before the recursive parser descends into it: the parser's
+/// own limit is too high for small stacks.
 ///
-/// As far as a text is JSON, the brackets that are counted are those that nest. Beyond that the
-/// parser does not descend.
+/// Up to the first syntax error the counted brackets are exactly the nested ones, and the parser does
+/// not descend further than that error.
 fn check_depth(text: &str) -> Result<(), JsonError> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -99,8 +100,8 @@ fn check_depth(text: &str) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Whether a text that is not JSON looks like YAML: its first line of content is a key without quotes,
-/// an item of a list or the start of a document.
+/// Whether a text that is not JSON looks like YAML: its first line of content is an unquoted key, a
+/// list item or a document start.
 fn is_yaml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some(line) = lines.find(|line| !line.starts_with('#')) else { return false };
@@ -114,8 +115,9 @@ fn is_yaml(text: &str) -> bool {
     has_key || line == "---" || line.starts_with("- ")
 }
 
-/// Looks for what the parser's switches do not cover, in a text that it has accepted.
-fn look(text: &str) -> Result<(), JsonError> {
+/// Finds control characters and non-JSON whitespace in a text that the parser has accepted: the two
+/// extensions that the parser cannot switch off.
+fn check_characters(text: &str) -> Result<(), JsonError> {
     let (mut in_string, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -140,8 +142,8 @@ fn look(text: &str) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// What the parser complains about, in our words.
-fn words(kind: &ParseErrorKind) -> (String, Option<&'static str>) {
+/// The description and hint for an error of the underlying parser.
+fn error_text(kind: &ParseErrorKind) -> (String, Option<&'static str>) {
     let (what, hint) = match kind {
         ParseErrorKind::CommentsNotAllowed | ParseErrorKind::UnterminatedCommentBlock => {
             ("comments are not JSON", Some("remove the comment"))
@@ -169,46 +171,47 @@ fn words(kind: &ParseErrorKind) -> (String, Option<&'static str>) {
     (what.to_owned(), hint)
 }
 
-/// A line and a column, both from 1; columns are characters.
+/// A line and a column, both from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The line.
+    /// The line, from 1.
     pub line: usize,
-    /// The column.
+    /// The column, from 1.
     pub column: usize,
 }
 
-/// Where the lines of a text begin.
+/// The byte offsets at which the lines of a text begin.
 #[derive(Clone, Debug)]
 pub struct LineIndex(Vec<usize>);
 
 impl LineIndex {
-    /// The lines of this text.
+    /// Indexes the lines of a text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         LineIndex(std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect())
     }
 
-    /// The line of a byte, from 1. Its column costs more: all of the line before it is looked at.
+    /// The line of a byte offset, from 1. Cheaper than [`position`](Self::position), which scans the
+    /// line to find the column.
     #[must_use]
     pub fn line(&self, offset: usize) -> usize {
         self.0.partition_point(|start| *start <= offset)
     }
 
-    /// The byte at which a line begins, counted from 1.
+    /// The byte offset at which a line (from 1) begins.
     #[must_use]
     pub fn start(&self, line: usize) -> usize {
         self.0[line.clamp(1, self.0.len()) - 1]
     }
 
-    /// The place of a byte of the text.
+    /// The line and column of a byte offset.
     #[must_use]
     pub fn position(&self, text: &str, offset: usize) -> Position {
         let offset = offset.min(text.len());
         let line = self.line(offset);
         let before = &text.as_bytes()[self.start(line)..offset];
-        // A character's first byte is the one that is not a continuation.
+        // Counts characters: every byte that is not a UTF-8 continuation byte starts one.
         let column = before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
         Position { line, column }
     }

@@ -1,4 +1,5 @@
-//! gRPC service configs (A6): text to checked policies, or every problem with its place.
+//! Parses and validates gRPC service configs (gRFC A6): retry and hedging policies per method, retry
+//! throttling, or every problem of the config with line, column and a suggested correction.
 //!
 //! ```
 //! use redial_service_config::ServiceConfig;
@@ -11,23 +12,24 @@
 //!   }]
 //! }"#;
 //! let problems = ServiceConfig::parse(text).unwrap_err();
-//! let told: Vec<_> = problems.iter().map(|it| (it.line, it.column, it.rule.name())).collect();
-//! assert_eq!(told, [(4, 37, "max-attempts"), (4, 58, "backoff"), (5, 71, "code")]);
+//! let found: Vec<_> = problems.iter().map(|it| (it.line, it.column, it.rule.name())).collect();
+//! assert_eq!(found, [(4, 37, "max-attempts"), (4, 58, "backoff"), (5, 71, "code")]);
 //! assert_eq!(problems.as_slice()[2].hint.as_deref(), Some("did you mean \"UNAVAILABLE\"?"));
 //! ```
 //!
-//! - [`ServiceConfig`] is a config that was checked; [`ServiceConfig::lookup`] finds a method's
-//!   entry without allocating.
-//! - [`ChoiceSelector`] takes one config from a list of choices, as DNS has it (A2).
-//! - [`ClientOptions`] is what the client says besides; together they make a [`Plan`]: rules for the core,
-//!   and how statuses are judged.
-//! - [`Pushback`] reads what a server says about the next attempt.
-//! - [`StatisticsRecorder`] and [`StatisticsCounters`] are the statistics of A6.
+//! - [`ServiceConfig`] is a validated config; [`ServiceConfig::lookup`] finds a method's entry without
+//!   allocating.
+//! - [`ChoiceSelector`] selects a client's config from a list of service config choices, as DNS TXT
+//!   records publish it (gRFC A2, canarying).
+//! - [`ClientOptions`] are the client's own settings. Config and options together make a [`Plan`]: the
+//!   rules of a method's calls and the classification of their statuses.
+//! - [`Pushback`] parses the server pushback header `grpc-retry-pushback-ms`.
+//! - [`StatisticsRecorder`] and [`StatisticsCounters`] collect A6's retry statistics.
 //!
-//! `decision G15` and the like name entries of [`docs/decisions.md`][decisions]: what A6 leaves open, how
-//! it is decided, and which test shows it.
+//! References such as `decision G15` point to [`docs/decisions.md`][decisions], which lists the open
+//! points of A6, the decision for each and the test that covers it.
 //!
-//! Invariant: nothing here retries or decides about a retry; that is `redial-core`.
+//! Invariant: this crate performs no retries and makes no retry decisions; `redial-core` does.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,4 +1,4 @@
-//! What a service config says about methods.
+//! The entries of a service config's `methodConfig`.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use crate::Codes;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct MethodConfig {
-    /// The methods that it is for; an entry without names is for none.
+    /// The methods that the entry applies to; an entry without names applies to none.
     pub names: Vec<MethodName>,
-    /// After how long a call must end; the smaller of this and the call's own counts.
+    /// The deadline of a call; a shorter deadline of the call itself takes precedence.
     pub timeout: Option<Duration>,
-    /// Whether calls wait until there is a connection; a call's own word beats it.
+    /// Whether calls wait for a connection; the call's own option takes precedence.
     pub wait_for_ready: Option<bool>,
-    /// The largest request message; the smaller of this and the client's counts.
+    /// The maximum size of a request message; a smaller limit of the client takes precedence.
     pub max_request_message_bytes: Option<u32>,
-    /// The largest response message; the smaller of this and the client's counts.
+    /// The maximum size of a response message; a smaller limit of the client takes precedence.
     pub max_response_message_bytes: Option<u32>,
-    /// What is done about calls that fail or are slow.
+    /// The retry or hedging policy.
     pub policy: Option<MethodPolicy>,
 }
 
-/// What an entry is for: everything, a service, or one method of it.
+/// A name of an entry: all methods, the methods of a service, or one method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MethodName {
-    /// The service with its package; `None`: every service, the default.
+    /// The service with its package; `None` for all services (the default entry).
     pub service: Option<Box<str>>,
-    /// The method; `None`: every method of the service.
+    /// The method; `None` for all methods of the service.
     pub method: Option<Box<str>>,
 }
 
@@ -43,17 +43,17 @@ impl fmt::Display for MethodName {
     }
 }
 
-/// What is done about calls that fail or are slow: one of the two.
+/// The policy of an entry: retries or hedging, never both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MethodPolicy {
-    /// `retryPolicy`: what fails is tried again.
+    /// `retryPolicy`: a failed attempt is retried after a backoff.
     Retry(RetryPolicy),
-    /// `hedgingPolicy`: the same call is sent several times.
+    /// `hedgingPolicy`: several attempts of the same call run concurrently.
     Hedging(HedgingPolicy),
 }
 
 impl MethodPolicy {
-    /// How many attempts, the first included, before the client's cap.
+    /// The maximum number of attempts, including the first, before the client's cap.
     #[must_use]
     pub const fn max_attempts(&self) -> u32 {
         match self {
@@ -62,7 +62,7 @@ impl MethodPolicy {
         }
     }
 
-    /// The codes after which another attempt may succeed.
+    /// The retryable or non-fatal status codes.
     #[must_use]
     pub const fn codes(&self) -> Codes {
         match self {
@@ -72,30 +72,30 @@ impl MethodPolicy {
     }
 }
 
-/// `retryPolicy`, checked.
+/// A validated `retryPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// How many attempts, the first included; at least 2. What does not fit is the largest number.
+    /// The maximum number of attempts, including the first; at least 2. Saturates at `u32::MAX`.
     pub max_attempts: u32,
     /// The delay before the first retry, before jitter; above 0.
     pub initial_backoff: Duration,
-    /// No delay is longer than this before jitter; above 0.
+    /// The maximum delay before jitter; above 0.
     pub max_backoff: Duration,
-    /// What each further delay is multiplied by; above 0 and finite.
+    /// The factor between consecutive delays; above 0 and finite.
     pub backoff_multiplier: f64,
-    /// The codes that are retried; at least one.
+    /// The status codes that are retried; at least one.
     pub retryable_status_codes: Codes,
 }
 
-/// `hedgingPolicy`, checked.
+/// A validated `hedgingPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HedgingPolicy {
-    /// How many attempts, the first included; at least 2. What does not fit is the largest number.
+    /// The maximum number of attempts, including the first; at least 2. Saturates at `u32::MAX`.
     pub max_attempts: u32,
-    /// How long after the one before it each is sent; zero: all at once.
+    /// The delay between consecutive attempts; zero sends all of them at once.
     pub hedging_delay: Duration,
-    /// The codes after which others may still succeed.
+    /// The status codes after which the other attempts continue.
     pub non_fatal_status_codes: Codes,
 }

@@ -1,7 +1,8 @@
-//! What a call of a method does: the config's word and the client's, in the words of the core.
+//! The plan of a method's calls: service config and client options, translated into the rules of
+//! `redial-core`.
 //!
-//! Invariant: nothing is decided here. A [`Plan`] is rules for the core and a translation of
-//! outcomes into judgements; what follows from them is the core's.
+//! Invariant: a [`Plan`] makes no retry decisions. It supplies the core's rules and classifies the
+//! outcomes of attempts; the core decides.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::{
     AttemptTimeout, ClientOptions, Code, Codes, MethodConfig, MethodPolicy, Pushback, Retries,
 };
 
-/// What a call of a method does: made once for an entry of a config, used by every call.
+/// The retry rules of a method's calls: built once per config entry, shared by all calls.
 ///
 /// ```
 /// use redial::{Directive, StopReason, ms};
@@ -30,7 +31,7 @@ use crate::{
 /// assert_eq!(plan.classify(Code::Ok, Pushback::None).directive, Directive::Succeed);
 /// assert_eq!(plan.classify(Code::Internal, Pushback::None).directive, Directive::Fail);
 ///
-/// // On virtual time, every draw being 0.5:
+/// // On virtual time, with every random draw being 0.5:
 /// let busy = redial::testing::meets(plan.classify(Code::Unavailable, Pushback::None));
 /// let played = redial::testing::play(&plan.to_policy(None), [busy, busy, busy, busy]);
 /// assert_eq!(played.starts(), [ms(0), ms(50), ms(150), ms(350)]);
@@ -46,7 +47,7 @@ pub struct Plan {
 }
 
 impl ClientOptions {
-    /// What a call of a method does, given what the config says about it.
+    /// Builds the plan of a method from its config entry, or without an entry.
     #[must_use]
     pub fn plan(&self, method: Option<&MethodConfig>) -> Plan {
         let policy = match self.retries {
@@ -67,7 +68,7 @@ impl ClientOptions {
 
     fn rules(&self, method: Option<&MethodConfig>, policy: Option<MethodPolicy>) -> Rules {
         let jitter = match self.jitter {
-            // The fields of a client are open: what its builder refuses is played as the nearest.
+            // The fields are public, so a value that the builder rejects can arrive here: clamp it.
             Jitter::Proportional(share) if !(0.0..=1.0).contains(&share) => {
                 Jitter::Proportional(if share > 1.0 { 1.0 } else { 0.0 })
             }
@@ -103,7 +104,7 @@ impl ClientOptions {
         }
     }
 
-    /// How many attempts a call under this policy makes at the most (decision G2).
+    /// The maximum number of attempts under this policy, after the client's cap (decision G2).
     #[must_use]
     pub fn max_attempts_for(&self, policy: &MethodPolicy) -> u32 {
         let cap = match policy {
@@ -114,16 +115,16 @@ impl ClientOptions {
     }
 }
 
-/// Rules that have no contradiction, since the config and the client have none.
+/// Builds a policy from rules that are consistent because config and client options were validated.
 fn checked(rules: Rules) -> Policy {
     Policy::try_new(rules).unwrap_or_else(|problem| {
-        debug_assert!(false, "rules of a checked config and client: {problem}");
+        debug_assert!(false, "rules of a validated config and client: {problem}");
         Policy::new(Rules { attempts: Some(1), ..Rules::DEFAULT })
     })
 }
 
 impl Plan {
-    /// The same plan, where each attempt has this timeout (decision G42).
+    /// Adds a timeout for each attempt (decision G42).
     #[must_use]
     pub fn with_attempt_timeout(self, timeout: AttemptTimeout) -> Plan {
         let listed = self.codes.contains(Code::DeadlineExceeded);
@@ -132,7 +133,7 @@ impl Plan {
             false => AttemptTimeoutAction::Fail { drains: listed },
         };
         let rules = *self.policy.rules();
-        // A deadline that is not later ends the call before the attempt.
+        // A deadline at or before the attempt timeout ends the call first.
         let is_reached = rules.deadline.is_none_or(|deadline| timeout.after < deadline);
         let attempt_timeout = is_reached.then_some(timeout.after);
         Plan { policy: checked(Rules { attempt_timeout, attempt_timeout_action, ..rules }), ..self }
@@ -144,35 +145,34 @@ impl Plan {
         &self.policy
     }
 
-    /// The codes after which another attempt may succeed; none without a policy.
+    /// The retryable or non-fatal status codes; empty without a policy.
     #[must_use]
     pub const fn codes(&self) -> Codes {
         self.codes
     }
 
-    /// Which repetitions are allowed. [`Retries::Off`]: the throttle is left alone (decision G12) and
-    /// nothing is kept (decision G25).
+    /// The kinds of retries that are enabled. With [`Retries::Off`] calls do not change the throttle
+    /// (decision G12) and buffer nothing for replay (decision G25).
     #[must_use]
     pub const fn retries(&self) -> Retries {
         self.retries
     }
 
-    /// Whether attempts run at once.
+    /// Whether attempts run concurrently (hedging).
     #[must_use]
     pub const fn is_hedged(&self) -> bool {
         self.policy.rules().hedge.is_some()
     }
 
-    /// Whether calls wait until there is a connection, as the config has it; a call's own word beats
-    /// it (decision G41).
+    /// The config's `waitForReady`; the call's own option takes precedence (decision G41).
     #[must_use]
     pub const fn waits_for_ready(&self) -> bool {
         self.wait_for_ready
     }
 
-    /// How the status of an attempt is judged (decisions G8 to G13, G19 and G20): OK succeeds, a code
-    /// that is listed may be retried as the server says, and any other fails; "do not retry" drains
-    /// the throttle whatever the status.
+    /// Classifies the status of an attempt (decisions G8 to G13, G19 and G20): OK succeeds, a listed
+    /// code is retryable subject to the server's pushback, and any other code fails. A pushback of "do
+    /// not retry" drains the throttle for every code but OK.
     #[must_use]
     pub const fn classify(&self, code: Code, pushback: Pushback) -> Classification {
         let directive = match code {
@@ -182,32 +182,32 @@ impl Plan {
             }
             _ => Directive::Fail,
         };
-        // A listed failure drains by itself.
+        // A listed failure already drains the throttle.
         let drains = matches!((directive, pushback), (Directive::Fail, Pushback::Stop));
         Classification { directive, proof: None, drains }
     }
 
-    /// How an attempt is judged that a connection handed back before it was written (decision G27).
+    /// Classifies an attempt that the connection returned before writing it (decision G27).
     #[must_use]
     pub const fn unsent(&self) -> Classification {
         self.lost(Stage::Unsent, Some(Proof::Unsent))
     }
 
-    /// How an attempt is judged that the server says it did not process (decision G26).
+    /// Classifies an attempt that the server reports as not processed (decision G26).
     #[must_use]
     pub const fn unprocessed(&self) -> Classification {
         self.lost(Stage::InFlight, Some(Proof::Unprocessed))
     }
 
-    /// How an attempt is judged that found no connection (decision G28): UNAVAILABLE, unless the call
-    /// waits for one.
+    /// Classifies an attempt that found no connection (decision G28): UNAVAILABLE, unless the call is
+    /// `wait_for_ready`.
     #[must_use]
     pub const fn unconnected(&self, wait_for_ready: bool) -> Classification {
         let proof = if wait_for_ready { Some(Proof::Unsent) } else { None };
         self.lost(Stage::Unsent, proof)
     }
 
-    /// UNAVAILABLE, with what is known of how far it got.
+    /// UNAVAILABLE at this stage, with a proof that the server did not process the attempt, if any.
     const fn lost(&self, stage: Stage, proof: Option<Proof>) -> Classification {
         let Classification { directive, drains, .. } =
             self.classify(Code::Unavailable, Pushback::None);
@@ -218,20 +218,22 @@ impl Plan {
         Classification { directive, proof, drains }
     }
 
-    /// The same as a policy of the library, for [`redial::testing`] and for drivers of your own: with
-    /// the throttle of the config, which all plans of a server share.
+    /// Converts the plan to a policy of `redial`, for [`redial::testing`] and for custom drivers. The
+    /// throttle is the config's token bucket, shared by all plans of a server.
     #[must_use]
     pub fn to_policy(&self, throttle: Option<Arc<TokenBucket>>) -> redial::AnyPolicy {
         let policy = redial::AnyPolicy::from_core(self.policy.clone());
         match throttle {
             None => policy,
-            Some(tokens) if self.retries == Retries::Off => policy.sharing(Arc::new(Idle(tokens))),
+            Some(tokens) if self.retries == Retries::Off => {
+                policy.sharing(Arc::new(ReadOnly(tokens)))
+            }
             Some(tokens) => policy.sharing(tokens),
         }
     }
 }
 
-/// What the core knows of a failure with this code.
+/// The core's failure for a status code.
 const fn failure(code: Code) -> Failure {
     let kind = match code {
         Code::ResourceExhausted => Kind::Throttling,
@@ -241,15 +243,16 @@ const fn failure(code: Code) -> Failure {
     Failure::new(kind).because(Reason::new(code.name()))
 }
 
-/// A throttle that is left alone: what it holds can be seen, and nothing changes it (decision G12).
-struct Idle(Arc<TokenBucket>);
+/// A read-only view of a throttle, for calls with retries off: they show the tokens but do not change
+/// them (decision G12).
+struct ReadOnly(Arc<TokenBucket>);
 
-impl Bucket for Idle {
+impl Bucket for ReadOnly {
     fn withdraw(&self, _cost: Cost, _now: Ns) -> Grant {
         Grant::Now(Withdrawal(0))
     }
-    fn refund(&self, _taken: Withdrawal) {}
-    fn succeeded(&self, _taken: Option<Withdrawal>) {}
+    fn refund(&self, _withdrawal: Withdrawal) {}
+    fn succeeded(&self, _withdrawal: Option<Withdrawal>) {}
     fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)
     }

@@ -1,19 +1,20 @@
-//! What is wrong with a config, where, and what to write instead.
+//! Problems of a config: errors and warnings, with position and a suggested correction.
 
 use std::fmt;
 use std::ops::Range;
 
-/// What a problem is about. The names of those that make a config invalid are those of the decisions.
+/// The validation rule that a problem violates. Rules up to [`Rule::ServiceConfig`] are errors and are
+/// documented under the same names in the decisions; the rest are warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The text is JSON.
+    /// The text is valid JSON.
     Json,
-    /// No object has a key twice.
+    /// No object has a duplicate key.
     DuplicateKey,
     /// Values have the right type.
     Type,
-    /// The text, its depth and its entries stay within their limits.
+    /// Text length, nesting depth and number of entries stay within their limits.
     Limit,
     /// `maxAttempts` is a whole number above 1.
     MaxAttempts,
@@ -21,73 +22,73 @@ pub enum Rule {
     Backoff,
     /// `backoffMultiplier` is a number above 0.
     Multiplier,
-    /// `retryableStatusCodes` is a list that is not empty, `nonFatalStatusCodes` a list.
+    /// `retryableStatusCodes` is a non-empty list, `nonFatalStatusCodes` is a list.
     Codes,
-    /// Each of them is the name or number of a status code.
+    /// Each element of these lists is the name or number of a status code.
     Code,
-    /// `hedgingDelay` is a duration that is not negative.
+    /// `hedgingDelay` is a non-negative duration.
     HedgingDelay,
-    /// `timeout` is a duration that is not negative.
+    /// `timeout` is a non-negative duration.
     Timeout,
-    /// An entry has one policy.
+    /// An entry has at most one policy.
     BothPolicies,
-    /// No name is there twice in the whole config.
+    /// No name occurs twice in the whole config.
     DuplicateName,
-    /// A method is one of a service.
+    /// A name with a method also has a service.
     Name,
     /// `maxTokens` is a whole number from 1 to 1000.
     MaxTokens,
     /// `tokenRatio` is a number of at least 0.001.
     TokenRatio,
-    /// One TXT record has the list of choices.
+    /// Exactly one TXT record has a list of choices.
     Records,
     /// `percentage` of a choice is a whole number from 0 to 100.
     Percentage,
     /// `serviceConfig` of a choice is an object.
     ServiceConfig,
 
-    /// A field that nobody reads.
+    /// An unknown field, which is ignored.
     UnknownField,
-    /// A field that is read elsewhere in the config.
+    /// A known field in an object where it is ignored.
     MisplacedField,
-    /// More attempts than the client makes.
+    /// `maxAttempts` exceeds the client's cap.
     AttemptsAboveCap,
-    /// A policy, and nothing that holds retries back.
+    /// The config has a policy but no `retryThrottling`.
     NoThrottling,
-    /// So few tokens that the first failure stops all retries.
+    /// `maxTokens` is so small that the first failure disables all retries.
     NothingRetried,
-    /// Delays that the timeout does not leave time for.
+    /// The delays do not fit into the timeout.
     BackoffBeyondTimeout,
-    /// A timeout that no call can meet.
+    /// A timeout of zero, which no call can meet.
     ZeroTimeout,
-    /// A name that hides what another entry says.
+    /// A more specific name hides settings of an entry with a wider name.
     Shadowed,
-    /// Hedges that hang never drain the tokens.
+    /// Hedged attempts that time out do not count as failures for throttling.
     HangsUncounted,
-    /// OK is listed as a failure.
+    /// OK is listed as a failure code.
     OkListed,
     /// A code is listed twice.
     ListedTwice,
-    /// A first delay above the longest one.
+    /// `initialBackoff` exceeds `maxBackoff`.
     BackoffClamped,
-    /// Delays that get shorter.
+    /// The delays decrease with each retry.
     BackoffShrinks,
-    /// An entry that is for no method.
+    /// An entry applies to no method.
     NoNames,
-    /// A name that no method has.
+    /// A name that cannot match any method.
     UnmatchableName,
-    /// A load balancing policy that is not known.
+    /// An unknown load balancing policy.
     UnknownBalancing,
-    /// A choice with a condition that is not known is passed over.
+    /// A choice with an unknown condition, which is skipped.
     PassedOver,
-    /// A choice that is not taken here, with a config that is not valid.
+    /// The config of another choice, not selected for this client, is invalid.
     InvalidElsewhere,
-    /// A choice after one that every client takes.
+    /// A choice after one that matches every client.
     Unreachable,
 }
 
 impl Rule {
-    /// Its name, as tools print it.
+    /// The name as printed in diagnostics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -132,7 +133,7 @@ impl Rule {
         }
     }
 
-    /// Whether breaking it makes the config invalid, or is only surely not meant (decision G38).
+    /// Whether a violation makes the config invalid or is a likely mistake only (decision G38).
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
@@ -166,17 +167,17 @@ impl fmt::Display for Rule {
     }
 }
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The config is valid, and surely says something that was not meant.
+    /// The config is valid but likely contains a mistake.
     Warning,
-    /// The config is not valid.
+    /// The config is invalid.
     Error,
 }
 
 impl Severity {
-    /// Its name, as tools print it.
+    /// The name as printed in diagnostics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -186,7 +187,7 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong with a config. Printed, it reads like a compiler's message:
+/// A problem of a config. It prints like a compiler diagnostic:
 ///
 /// ```
 /// let text = r#"{ "retryThrottling": { "maxTokens": 0, "tokenRatio": 0.1 } }"#;
@@ -199,24 +200,24 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// What it is about.
+    /// The violated rule.
     pub rule: Rule,
     /// The line, from 1.
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
-    /// The bytes of the text that it is about.
+    /// The byte range of the value in the text.
     pub range: Range<usize>,
-    /// The value that it is about, like `methodConfig[0].retryPolicy.maxAttempts`; empty: all of it.
+    /// The path of the value, like `methodConfig[0].retryPolicy.maxAttempts`; empty for the whole text.
     pub path: String,
-    /// What was expected, and what was found.
+    /// The expected and the actual value.
     pub what: String,
-    /// What to write instead, if that can be told.
+    /// A suggested correction, where there is one.
     pub hint: Option<String>,
 }
 
 impl Problem {
-    /// How bad it is.
+    /// The severity of the violated rule.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         self.rule.severity()
@@ -240,9 +241,9 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Everything that makes a config invalid, in the order of the text; never empty.
+/// All errors of an invalid config, in the order of the text; never empty.
 ///
-/// Printed with `{:?}`, as `main` and `unwrap` do it, each is a line for people; `{:#?}` has all fields.
+/// `{:?}`, which `main` and `unwrap` use, prints one readable line per error; `{:#?}` prints all fields.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Problems {
     pub(crate) list: Vec<Problem>,
@@ -251,24 +252,25 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// The problems.
+    /// Iterates over the errors.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.list.iter()
     }
 
-    /// The problems.
+    /// The errors as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[Problem] {
         &self.list
     }
 
-    /// How many more there are than are kept ([`PROBLEMS_MAX`](crate::PROBLEMS_MAX)).
+    /// The number of errors beyond the limit [`PROBLEMS_MAX`](crate::PROBLEMS_MAX), which are not
+    /// listed.
     #[must_use]
     pub const fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// What is surely not meant besides.
+    /// Likely mistakes besides the errors.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
@@ -309,7 +311,7 @@ impl fmt::Display for Problems {
 impl fmt::Debug for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
-            // What prints it has begun a line of its own, like `Error: `.
+            // The caller has already printed a prefix like `Error: `.
             return write!(f, "\n{self}");
         }
         f.debug_struct("Problems")

@@ -1,28 +1,28 @@
-//! What a server says about the next attempt: `grpc-retry-pushback-ms` (decision G8).
+//! Server pushback: the header `grpc-retry-pushback-ms` (decision G8).
 
 use std::time::Duration;
 
 use redial_core::Hint;
 
-/// The name of the header.
+/// The name of the pushback header.
 pub const PUSHBACK_HEADER: &str = "grpc-retry-pushback-ms";
 
-/// What a server says about the next attempt.
+/// A server's pushback: when, or whether, the client may retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pushback {
-    /// Nothing.
+    /// No pushback: the policy's backoff applies.
     #[default]
     None,
-    /// Try again after exactly this long.
+    /// Retry after exactly this delay.
     After(Duration),
-    /// Do not try again.
+    /// Do not retry.
     Stop,
 }
 
 impl Pushback {
-    /// Reads the values of the header: none is [`Pushback::None`]; one of the grammar
-    /// `0|-?[1-9][0-9]*` within 32 bits is a number of milliseconds, or [`Pushback::Stop`] if it is
-    /// negative; anything else is [`Pushback::Stop`] too, and so is the header twice.
+    /// Parses the values of the header. Without a value the result is [`Pushback::None`]. A value of the
+    /// grammar `0|-?[1-9][0-9]*` within 32 bits is a number of milliseconds, and [`Pushback::Stop`] if
+    /// negative. Any other value, or more than one value, is [`Pushback::Stop`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -39,13 +39,13 @@ impl Pushback {
         let mut values = values.into_iter();
         match (values.next(), values.next()) {
             (None, _) => Pushback::None,
-            (Some(value), None) => Pushback::one(value),
+            (Some(value), None) => Pushback::parse_one(value),
             (Some(_), Some(_)) => Pushback::Stop,
         }
     }
 
-    fn one(value: &[u8]) -> Pushback {
-        // A leading zero, a sign that is not needed and a negative number all mean the same.
+    fn parse_one(value: &[u8]) -> Pushback {
+        // A leading zero, a plus sign and a negative number all mean "do not retry".
         let digits = matches!(value, [b'0'] | [b'1'..=b'9', ..]);
         let text = std::str::from_utf8(value).unwrap_or_default();
         match text.parse::<i32>() {
@@ -56,7 +56,7 @@ impl Pushback {
         }
     }
 
-    /// The same in the core's words.
+    /// The pushback as the core's [`Hint`].
     #[must_use]
     pub const fn hint(self) -> Hint {
         match self {

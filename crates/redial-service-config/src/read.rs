@@ -1,9 +1,8 @@
-//! From a text to a config, or to every problem that the text has (decisions G32 to G39).
+//! Parses a text into a service config, or into all of its problems (decisions G32 to G39).
 //!
-//! Rule: a value that is wrong is told and left out, and the rest is looked at all the same. Only a
-//! text that is no JSON, or whose keys contradict each other, is not looked at further.
+//! An invalid value is reported and skipped, and validation continues with the rest. Validation stops
+//! early only if the text is not JSON or has duplicate keys.
 
-mod advice;
 mod choices;
 mod duration;
 mod entry;
@@ -11,6 +10,7 @@ mod fields;
 mod nearest;
 mod policy;
 mod reader;
+mod warnings;
 
 use jsonc_parser::ast::Value;
 
@@ -21,14 +21,14 @@ use crate::config::{Inner, LoadBalancing};
 use crate::json::{self, Decimal};
 use crate::{ClientOptions, Problems, RetryThrottling, Rule};
 
-/// The longest text in bytes.
+/// The maximum length of a config in bytes.
 pub const TEXT_MAX: usize = 1 << 20;
-/// The most entries of `methodConfig`.
+/// The maximum number of entries in `methodConfig`.
 pub const ENTRIES_MAX: usize = 10_000;
-/// The most problems that are kept of one text, and the most warnings.
+/// The maximum number of errors, and of warnings, that are reported for one text.
 pub const PROBLEMS_MAX: usize = 1_000;
 
-/// Reads a config.
+/// Parses and validates a config.
 pub(crate) fn read(text: &str, client: &ClientOptions) -> Result<Inner, Problems> {
     let mut reader = Reader::new(text);
     let inner = root(&mut reader, text, client);
@@ -43,11 +43,11 @@ fn root(reader: &mut Reader<'_>, text: &str, client: &ClientOptions) -> Option<I
         let what = format!("a config has at most {TEXT_MAX} bytes, this one has {}", text.len());
         return reader.problem(Rule::Limit, 0..0, &Path::Root, what, None);
     }
-    let value = value(reader, text, "write {} for a config that says nothing")?;
+    let value = value(reader, text, "write {} for an empty config")?;
     config(reader, &value, &Path::Root, client)
 }
 
-/// The value of a text whose keys do not contradict each other.
+/// Parses a text as JSON without duplicate keys.
 fn value<'t>(reader: &mut Reader<'_>, text: &'t str, if_empty: &'static str) -> Option<Value<'t>> {
     let path = Path::Root;
     let value = match json::parse(text) {
@@ -63,7 +63,7 @@ fn value<'t>(reader: &mut Reader<'_>, text: &'t str, if_empty: &'static str) -> 
     reader.is_valid().then_some(value)
 }
 
-/// The config that stands at this place of a text.
+/// Validates the config at this path of the text.
 fn config(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
@@ -89,7 +89,7 @@ fn config(
     });
     let entries = entries.unwrap_or_default();
     let path = path.field("methodConfig");
-    advice::advise(reader, &entries, &path, throttling.is_some(), client);
+    warnings::warn_about_entries(reader, &entries, &path, throttling.is_some(), client);
     let (entries, index) = entry::index(entries);
     Some(Inner { entries, index, retry_throttling, load_balancing, warnings: Vec::new() })
 }
@@ -140,12 +140,12 @@ fn retry_throttling(
     throttling
 }
 
-/// A ratio in thousandths; further decimals are cut off. `None` if nothing is left.
+/// A ratio in thousandths, truncated; `None` if the result is 0.
 fn thousandths(value: &Value<'_>) -> Option<u32> {
     let Value::NumberLit(number) = value else { return None };
     let number = Decimal::new(number.value);
     let ratio = number.scaled(3).value;
-    // A ratio beyond every bucket fills it just as well.
+    // A ratio above the capacity of every bucket can be clamped: it fills the bucket either way.
     (number.is_positive() && ratio > 0).then(|| u32::try_from(ratio).unwrap_or(u32::MAX))
 }
 
@@ -157,14 +157,16 @@ fn load_balancing(
     let name = fields::string(reader, value, path)?;
     let known = LoadBalancing::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(name));
     known.or_else(|| {
-        let meant = nearest(name, LoadBalancing::ALL.map(LoadBalancing::name));
+        let suggested = nearest(name, LoadBalancing::ALL.map(LoadBalancing::name));
         let what = format!("{:?} is not known; pick_first is used", reader::shown(name));
         reader.problem(
             Rule::UnknownBalancing,
             range(value),
             path,
             what,
-            meant.map(did_you_mean).or_else(|| Some("write round_robin or pick_first".to_owned())),
+            suggested
+                .map(did_you_mean)
+                .or_else(|| Some("write round_robin or pick_first".to_owned())),
         )
     })
 }

@@ -1,27 +1,28 @@
-//! The statistics of A6 per method (decision G31), derived from the notes of calls.
+//! A6's retry statistics per method (decision G31), derived from the events of calls.
 //!
-//! Invariant: what counts is decided in [`StatisticsRecorder::event`] alone. Whoever keeps the numbers (atomics in
-//! a layer, plain ones in a test) only adds what it says.
+//! Invariant: [`StatisticsRecorder::record`] alone decides which events count. Storage (atomics in a
+//! layer, plain integers in a test) only adds the increments that it reports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redial_core::{Directive, Event};
 
-/// The buckets of the histogram: each retry adds one to the last bucket that it reaches.
+/// Lower bounds of the histogram's buckets: the n-th retry of a call counts in the last bucket whose
+/// bound is at most n.
 pub const BUCKETS: [u32; 8] = [1, 2, 3, 4, 5, 10, 100, 1000];
 
-/// Something that counts.
+/// An increment of a method's [`Statistics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedRetry {
-    /// A retry or hedge started: which of the call's it is, from 1.
+    /// A retry or hedge started; its number among the call's retries, from 1.
     Retry(u32),
-    /// A retry or hedge ended with a status that is not OK.
+    /// A retry or hedge ended with a status other than OK.
     Failed,
-    /// A transparent replacement started.
+    /// A transparent retry started.
     Transparent,
 }
 
-/// What is remembered of a call so that its notes can be counted: 16 bytes.
+/// Turns the events of one call into increments of [`Statistics`]. Its state is 16 bytes per call.
 ///
 /// ```
 /// use redial_service_config::{StatisticsCounters, StatisticsRecorder};
@@ -36,17 +37,19 @@ pub enum CountedRetry {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatisticsRecorder {
-    /// The attempt that runs as number 1, by its place in the order of starts.
+    /// The attempt that currently runs as number 1, as an index in the order of starts.
     first: u32,
-    /// The highest number so far: what starts with a lower one or the same is a replacement.
+    /// The highest attempt number so far: an attempt with the same or a lower number is a transparent
+    /// retry.
     highest: u32,
-    /// A retry that failed, unless the next note says that it is replaced.
+    /// A retry that failed, unless the next event schedules its transparent retry.
     failed: Option<u32>,
 }
 
 impl StatisticsRecorder {
-    /// Says what this note of the call adds. The failure of an attempt is known to be one when the
-    /// next note is not its replacement, so it is counted then; a call's last note is its end.
+    /// Reports the increments of this event to `count`. A failed attempt counts as failed only if the
+    /// next event is not its transparent retry, so it is counted one event later; the last event of a
+    /// call is its end.
     #[inline]
     pub fn record(&mut self, event: &Event, mut count: impl FnMut(CountedRetry)) {
         if let Some(failed) = self.failed.take() {
@@ -82,22 +85,22 @@ impl StatisticsRecorder {
     }
 }
 
-/// The statistics of a method at one moment.
+/// A snapshot of a method's retry statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Retries and hedges that started.
     pub retries: u64,
-    /// Those of them that ended with a status that is not OK.
+    /// Retries and hedges that ended with a status other than OK.
     pub failed: u64,
-    /// How many of them were the first, second, ... of their call, by [`BUCKETS`].
+    /// How many retries were the first, second, ... of their call, by [`BUCKETS`].
     pub histogram: [u64; BUCKETS.len()],
-    /// Transparent replacements that started.
+    /// Transparent retries that started.
     pub transparent: u64,
 }
 
-/// The counters of a method, which many calls add to at once.
-// Each counter publishes nothing but itself, so every access is relaxed.
+/// The atomic counters of a method, shared by concurrent calls.
+// No other data is published through a counter, so every access is relaxed.
 #[derive(Debug, Default)]
 pub struct StatisticsCounters {
     retries: AtomicU64,
@@ -107,7 +110,7 @@ pub struct StatisticsCounters {
 }
 
 impl StatisticsCounters {
-    /// Counts.
+    /// Adds one increment.
     pub fn add(&self, counted: CountedRetry) {
         let counter = match counted {
             CountedRetry::Retry(nth) => {
@@ -121,8 +124,8 @@ impl StatisticsCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The numbers as they are now. They are read one by one: while calls run, one may be ahead of
-    /// another.
+    /// A snapshot. Counters are read one after the other, so while calls run the fields may be
+    /// slightly out of step with each other.
     #[must_use]
     pub fn read(&self) -> Statistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

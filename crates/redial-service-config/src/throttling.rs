@@ -1,21 +1,22 @@
-//! `retryThrottling`, and the bucket that it describes (decisions G11 and G36).
+//! `retryThrottling` of a service config and the token bucket that it configures (decisions G11 and
+//! G36).
 
 use redial_core::throttle::TokenBucket;
 
-/// `retryThrottling`, checked.
+/// A validated `retryThrottling` section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryThrottling {
     max_tokens: u32,
-    /// In thousandths.
+    /// In thousandths of a token.
     token_ratio: u32,
 }
 
 impl RetryThrottling {
-    /// The most tokens that a config may name.
+    /// The largest `maxTokens` that A6 allows.
     pub const MAX_TOKENS: u32 = 1000;
 
-    /// A throttle that starts with `max_tokens`; each success adds `token_ratio` thousandths.
-    /// `None` if no config could say it: `max_tokens` is not in 1 to 1000, or the ratio is 0.
+    /// A token bucket that starts with `max_tokens`; each success adds `token_ratio` thousandths.
+    /// `None` if A6 does not allow the values: `max_tokens` is not in 1 to 1000, or the ratio is 0.
     #[must_use]
     pub const fn new(max_tokens: u32, token_ratio: u32) -> Option<RetryThrottling> {
         if max_tokens == 0 || max_tokens > RetryThrottling::MAX_TOKENS || token_ratio == 0 {
@@ -24,24 +25,24 @@ impl RetryThrottling {
         Some(RetryThrottling { max_tokens, token_ratio })
     }
 
-    /// What it starts with: 1 to 1000.
+    /// The capacity, which is also the initial number of tokens: 1 to 1000.
     #[must_use]
     pub const fn max_tokens(self) -> u32 {
         self.max_tokens
     }
 
-    /// What a success adds, in thousandths of a token; at least 1.
+    /// The tokens that a success adds, in thousandths; at least 1.
     #[must_use]
     pub const fn token_ratio(self) -> u32 {
         self.token_ratio
     }
 
-    /// A full bucket.
+    /// A full token bucket with these parameters.
     #[must_use]
     pub fn tokens(self) -> TokenBucket {
         let max = f64::from(self.max_tokens);
         let ratio = f64::from(self.token_ratio) / 1000.0;
-        TokenBucket::new(max, ratio).expect("both numbers were checked")
+        TokenBucket::new(max, ratio).expect("both values were validated")
     }
 }
 

@@ -204,7 +204,7 @@ fn choice_not_selected_with_bad_config_is_a_warning() {
     assert_eq!(warned, told(Rule::InvalidElsewhere, "[0].serviceConfig"));
     assert_eq!(
         selected.warnings[0].to_string(),
-        "1:37: warning[invalid-elsewhere]: [0].serviceConfig: not taken here, and has 2 problems; the first is 1:57: error[max-tokens]: [0].serviceConfig.retryThrottling.maxTokens: is required: a whole number from 1 to 1000"
+        "1:37: warning[invalid-elsewhere]: [0].serviceConfig: not selected for this client, and has 2 problems; the first is 1:57: error[max-tokens]: [0].serviceConfig.retryThrottling.maxTokens: is required: a whole number from 1 to 1000"
     );
     // The same config is a problem for those who take it.
     let taken = text.replace("0, ", "100, ").replace('@', "");
@@ -301,12 +301,12 @@ fn choice_list_length_is_limited_to_dns_record() {
     assert_eq!(rules(ChoiceSelector::new(0).select(&fits)), Ok(()));
     assert_eq!(rules(ChoiceSelector::new(0).select(&large)), Err(Rule::Limit));
     for (list, expected) in [(&fits, Ok(())), (&large, Err(Rule::Limit))] {
-        let record = format!("{ATTRIBUTE}{list}");
+        let record = format!("{RECORD_ATTRIBUTE}{list}");
         let strings = record.as_bytes().chunks(255);
         assert_eq!(rules(ChoiceSelector::new(0).select_from_records([strings])), expected);
     }
     // A longer one is not looked at, even where it would be cut within a character.
-    let umlauts = format!("{ATTRIBUTE}{}", "ü".repeat(CHOICES_TEXT_MAX));
+    let umlauts = format!("{RECORD_ATTRIBUTE}{}", "ü".repeat(CHOICES_TEXT_MAX));
     let strings = umlauts.as_bytes().chunks(255);
     assert_eq!(rules(ChoiceSelector::new(0).select_from_records([strings])), Err(Rule::Limit));
 }

@@ -36,7 +36,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
      "is no field of the top of the config", "did you mean \"methodConfig\"?"),
     (r#"{@"colour": "red"}"#, "unknown-field", "colour", "is no field of the top of the config", ""),
     (r#"{@"loadBalancingConfig": []}"#, "unknown-field", "loadBalancingConfig",
-     "has no effect here, though gRPC knows it", ""),
+     "is a gRPC field that has no effect here", ""),
     (r#"{"methodConfig": [{"name": [{}], @"timeOut": 5}]}"#, "unknown-field", "methodConfig[0].timeOut",
      "is no field of an entry of methodConfig", "did you mean \"timeout\"?"),
     (r#"{"methodConfig": [{"name": [{"service": "a.B", @"methods": "C"}]}]}"#, "unknown-field",
@@ -46,7 +46,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
      "did you mean \"hedgingDelay\"?"),
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "nonFatalStatusCodes": [4], @"perAttemptRecvTimeout": "1s"}}], THROTTLING}"#,
      "unknown-field", "methodConfig[0].hedgingPolicy.perAttemptRecvTimeout",
-     "has no effect here, though gRPC knows it", ""),
+     "is a gRPC field that has no effect here", ""),
     (r#"{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1, @"tokenRation": 0.1}}"#, "unknown-field",
      "retryThrottling.tokenRation", "is no field of retryThrottling", "did you mean \"tokenRatio\"?"),
     // Fields in the wrong place.
@@ -67,14 +67,14 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
      "it belongs in an entry of methodConfig"),
     // Attempts above the cap.
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": @6, "nonFatalStatusCodes": [4]}}], THROTTLING}"#,
-     "attempts-above-cap", "methodConfig[0].hedgingPolicy.maxAttempts", "5 attempts are made at the most",
+     "attempts-above-cap", "methodConfig[0].hedgingPolicy.maxAttempts", "5 attempts are made at most",
      "lower it, or raise the client's attempts cap"),
     (r#"{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": @50, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}}], THROTTLING}"#,
-     "attempts-above-cap", "methodConfig[0].retryPolicy.maxAttempts", "5 attempts are made at the most",
+     "attempts-above-cap", "methodConfig[0].retryPolicy.maxAttempts", "5 attempts are made at most",
      "lower it, or raise the client's attempts cap"),
     // Nothing that holds retries back, or everything.
     (r#"{"methodConfig": [{"name": [{"service": "a.B"}], "retryPolicy": @{"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}}, {"name": [{}], HEDGING}]}"#,
-     "no-throttling", "methodConfig[0].retryPolicy", "nothing holds retries back when the server is down",
+     "no-throttling", "methodConfig[0].retryPolicy", "nothing limits retries when the server is down",
      "add \"retryThrottling\": {\"maxTokens\": 10, \"tokenRatio\": 0.1} beside methodConfig"),
     (r#"{"retryThrottling": {"maxTokens": @2, "tokenRatio": 1}}"#, "nothing-retried", "retryThrottling.maxTokens",
      "after one failure no more than half is left, so nothing is ever retried", "write 3 or more"),
@@ -91,7 +91,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
      "methodConfig[0].timeout", "on average 1 of 2 hedges start before 1s",
      "raise it, or lower the delays or maxAttempts"),
     (r#"{"methodConfig": [{"name": [{}], "timeout": @"0.0s"}]}"#, "zero-timeout", "methodConfig[0].timeout",
-     "no call can end before it has begun", "leave it out for no timeout"),
+     "no call can complete within zero time", "leave it out for no timeout"),
     (r#"{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": @"5s", "maxBackoff": "1.5s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}}], THROTTLING}"#,
      "backoff-clamped", "methodConfig[0].retryPolicy.initialBackoff", "is above maxBackoff, so every delay is 1.5s",
      "swap them, or raise maxBackoff"),
@@ -100,9 +100,9 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
      "below 1 the delays get shorter with each retry", "write 2 to double them, 1 to keep them"),
     // Names.
     (r#"{"methodConfig": [@{"timeout": "1s"}]}"#, "no-names", "methodConfig[0].name",
-     "an entry without a name is for no method", "write [{}] if it is for all methods"),
+     "an entry without a name applies to no method", "write [{}] to apply it to all methods"),
     (r#"{"methodConfig": [{"name": @[], "timeout": "1s"}]}"#, "no-names", "methodConfig[0].name",
-     "an entry without a name is for no method", "write [{}] if it is for all methods"),
+     "an entry without a name applies to no method", "write [{}] to apply it to all methods"),
     (r#"{"methodConfig": [{"name": [{"service": "x.Y"}, @{"service": "/a.B"}]}]}"#, "unmatchable-name",
      "methodConfig[0].name[1]", "no service and no method has a slash in its name",
      "write {\"service\": \"package.Service\", \"method\": \"Method\"}"),
@@ -126,10 +126,10 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
     // Codes.
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "nonFatalStatusCodes": @["UNAVAILABLE"]}}], THROTTLING}"#,
      "hangs-uncounted", "methodConfig[0].hedgingPolicy.nonFatalStatusCodes",
-     "without DEADLINE_EXCEEDED a server that gives up on slow calls never drains the tokens", "add \"DEADLINE_EXCEEDED\""),
+     "without DEADLINE_EXCEEDED, attempts that time out never drain the tokens", "add \"DEADLINE_EXCEEDED\""),
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": @{"maxAttempts": 2}}], THROTTLING}"#,
      "hangs-uncounted", "methodConfig[0].hedgingPolicy.nonFatalStatusCodes",
-     "without DEADLINE_EXCEEDED a server that gives up on slow calls never drains the tokens", "add \"DEADLINE_EXCEEDED\""),
+     "without DEADLINE_EXCEEDED, attempts that time out never drain the tokens", "add \"DEADLINE_EXCEEDED\""),
     (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "nonFatalStatusCodes": [4, @"ok"]}}], THROTTLING}"#,
      "ok-listed", "methodConfig[0].hedgingPolicy.nonFatalStatusCodes[1]",
      "OK is no failure, and has no effect here", "remove it"),
@@ -185,7 +185,7 @@ fn warnings_use_client_cap_and_jitter() {
     assert_eq!(warnings(six, &raised), []);
     let many = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": @33, "nonFatalStatusCodes": [4]}}], THROTTLING}"#;
     let raised = ClientOptions::builder().attempts_cap(u32::MAX).build();
-    assert_eq!(warnings(many, &raised)[0].what, "32 attempts are made at the most");
+    assert_eq!(warnings(many, &raised)[0].what, "32 attempts are made at most");
     // On average 50, 150, 350 ms with full jitter, 100, 300, 700 ms with today's.
     let slow = r#"{"methodConfig": [{"name": [{}], RETRY, "timeout": @"0.25s"}], THROTTLING}"#;
     let today = ClientOptions::builder().jitter(Jitter::Proportional(0.2)).build();

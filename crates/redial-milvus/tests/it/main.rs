@@ -264,7 +264,7 @@ fn error_text_rounds_milliseconds_down() {
     let text = |micros| {
         let elapsed = std::time::Duration::from_micros(micros);
         let (stop_reason, retries, message) = (StopReason::AttemptsExhausted, 3, "boom");
-        ErrorText { stop_reason, retries, elapsed, message, invalid: false }.text()
+        ErrorText { stop_reason, retries, elapsed, message, invalid: false }.render()
     };
     assert_eq!(text(250_999), "boom (retried 3 times, 250ms)");
     assert_eq!(text(999), "boom (retried 3 times, 0ms)");
@@ -280,8 +280,8 @@ fn error_text_suffix_depends_on_stop_reason() {
             let ran_out = format!("{base} (retried 2 times, 7ms)");
             let expected =
                 if stop_reason == StopReason::AttemptsExhausted { &ran_out } else { base };
-            assert_eq!(ending.text(), expected, "{stop_reason:?}");
-            assert_eq!(ErrorText { retries: 0, ..ending }.text(), base, "{stop_reason:?}");
+            assert_eq!(error_text.render(), expected, "{stop_reason:?}");
+            assert_eq!(ErrorText { retries: 0, ..error_text }.render(), base, "{stop_reason:?}");
         }
     }
 }

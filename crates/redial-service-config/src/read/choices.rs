@@ -1,7 +1,7 @@
-//! A list of choices (A2): which of them is for a client, and what is wrong with them.
+//! Parses a list of service config choices (gRFC A2) and selects the client's choice.
 //!
-//! Rule: the conditions of every choice are looked at, and its config if it is taken. Somebody who
-//! tries a config on few clients keeps its mistakes to those few.
+//! The conditions of every choice are validated, but only the selected config can fail: an invalid
+//! canary config must not affect the clients that do not select it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     Rule, SelectedChoice, ServiceConfig,
 };
 
-/// The list that one of these TXT records has, if one has.
+/// The list of choices in these TXT records, if one of them has a list.
 pub(crate) fn records<R>(records: impl IntoIterator<Item = R>) -> Result<Option<String>, Problems>
 where
     R: IntoIterator<Item: AsRef<[u8]>>,
@@ -28,20 +28,26 @@ where
         let what =
             format!("{} records begin with {RECORD_ATTRIBUTE:?}, and have no order", more + 1);
         let hint = Some("write one record, whose strings are joined".to_owned());
-        return Err(alone(Rule::Records, "", 0, what, hint));
+        return Err(single_problem(Rule::Records, "", 0, what, hint));
     }
     if first.len() > CHOICES_TEXT_MAX {
-        return Err(alone(Rule::Limit, "", 0, too_long(), None));
+        return Err(single_problem(Rule::Limit, "", 0, too_long(), None));
     }
     String::from_utf8(first).map(Some).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes());
-        alone(Rule::Json, &text, at, "the text is not UTF-8 from here on".to_owned(), None)
+        single_problem(Rule::Json, &text, at, "the text is not UTF-8 from here on".to_owned(), None)
     })
 }
 
-/// The one problem of a text that is not looked at further.
-fn alone(rule: Rule, text: &str, at: usize, what: String, hint: Option<String>) -> Problems {
+/// The problems of a text that is rejected as a whole.
+fn single_problem(
+    rule: Rule,
+    text: &str,
+    at: usize,
+    what: String,
+    hint: Option<String>,
+) -> Problems {
     let mut reader = Reader::new(text);
     reader.problem::<()>(rule, at..at, &Path::Root, what, hint);
     reader.into_problems()
@@ -51,7 +57,8 @@ fn too_long() -> String {
     format!("a list of choices has at most {CHOICES_TEXT_MAX} bytes")
 }
 
-/// What follows the attribute in a record; of one that is too long, enough to see that it is.
+/// The text after the attribute prefix of a record. A record that is too long is truncated just past
+/// the limit, which is enough to reject it.
 fn list(record: impl IntoIterator<Item: AsRef<[u8]>>) -> Option<Vec<u8>> {
     let mut joined = Vec::new();
     for part in record {
@@ -64,14 +71,14 @@ fn list(record: impl IntoIterator<Item: AsRef<[u8]>>) -> Option<Vec<u8>> {
     Some(list.to_vec())
 }
 
-/// Takes a choice.
+/// Selects a choice.
 pub(crate) fn select(text: &str, by: &ChoiceSelector) -> Result<SelectedChoice, Problems> {
     let mut reader = Reader::new(text);
-    let taken = look(&mut reader, text, by);
-    match taken {
-        Some(taken) if reader.is_valid() => {
+    let selected = select_choice(&mut reader, text, by);
+    match selected {
+        Some(selected) if reader.is_valid() => {
             let warnings = reader.into_warnings();
-            let (index, inner) = taken.unzip();
+            let (index, inner) = selected.unzip();
             let config = inner.map(|inner| {
                 ServiceConfig(Arc::new(Inner { warnings: warnings.clone(), ..inner }))
             });
@@ -81,8 +88,9 @@ pub(crate) fn select(text: &str, by: &ChoiceSelector) -> Result<SelectedChoice, 
     }
 }
 
-/// Looks at all choices; outer `None`: there is a problem; inner: none of them is taken.
-fn look(
+/// Validates all choices and selects one. Outer `None`: the list is invalid; inner `None`: no choice
+/// matches.
+fn select_choice(
     reader: &mut Reader<'_>,
     text: &str,
     by: &ChoiceSelector,
@@ -106,41 +114,41 @@ fn look(
         .enumerate()
         .map(|(index, value)| Choice::read(reader, value, &path.index(index)))
         .collect();
-    unreachable(reader, list, &choices);
-    let meets = |choice: &Option<Choice<'_>>| choice.as_ref().is_some_and(|it| it.is_for(by));
-    let taken = choices.iter().position(meets);
+    warn_about_unreachable_choice(reader, list, &choices);
+    let meets = |choice: &Option<Choice<'_>>| choice.as_ref().is_some_and(|it| it.matches(by));
+    let selected = choices.iter().position(meets);
     let mut config = None;
     for (index, choice) in choices.iter().enumerate() {
         let Some(value) = choice.as_ref().and_then(|choice| choice.config) else { continue };
         let path = path.index(index);
         let path = path.field("serviceConfig");
-        if taken == Some(index) {
+        if selected == Some(index) {
             config = super::config(reader, value, &path, &by.client).map(|inner| (index, inner));
         } else {
-            elsewhere(reader, text, value, &path, by);
+            warn_about_invalid_config(reader, text, value, &path, by);
         }
     }
     Some(config)
 }
 
-/// A choice whose form is right, or was told to be wrong.
+/// A parsed choice; its problems have been reported.
 struct Choice<'v> {
     languages: Vec<&'v str>,
     hostnames: Vec<&'v str>,
     percentage: u8,
     config: Option<&'v Value<'v>>,
-    /// Whether it has a condition that is not known.
-    strange: bool,
+    /// Whether the choice has a field that may be an unknown condition.
+    has_unknown_condition: bool,
 }
 
 impl<'v> Choice<'v> {
     fn read(reader: &mut Reader<'_>, value: &'v Value<'v>, path: &Path<'_>) -> Option<Self> {
         let fields = reader.object(value, path, &CHOICE)?;
-        let strange = fields.unknown().next().is_some();
-        if strange {
-            // A2 has the choice invalid. To ignore the field would hand a config that is for some
-            // clients to all of them, for the want of a letter in "percentage".
-            let what = "a field that is not known may be a condition: the choice is passed over";
+        let has_unknown_condition = fields.unknown().next().is_some();
+        if has_unknown_condition {
+            // By A2 the choice is invalid. Ignoring the field would give a canary config to all clients
+            // because of a typo in "percentage".
+            let what = "an unknown field may be a condition, so the choice is skipped";
             reader.problem::<()>(Rule::PassedOver, range(value), path, what, None);
         }
         Some(Choice {
@@ -148,23 +156,26 @@ impl<'v> Choice<'v> {
             hostnames: names(reader, &fields, path, "clientHostname"),
             percentage: percentage(reader, &fields, path),
             config: config(reader, &fields, path),
-            strange,
+            has_unknown_condition,
         })
     }
 
-    /// Whether a client meets its conditions; no name means every name.
-    fn is_for(&self, by: &ChoiceSelector) -> bool {
-        let speaks = self.languages.is_empty()
+    /// Whether the client meets all conditions; an empty list of names matches every client.
+    fn matches(&self, by: &ChoiceSelector) -> bool {
+        let language_matches = self.languages.is_empty()
             || self.languages.iter().any(|language| language.eq_ignore_ascii_case(CLIENT_LANGUAGE));
-        let lives = self.hostnames.is_empty()
+        let hostname_matches = self.hostnames.is_empty()
             || by.hostname.as_deref().is_some_and(|name| self.hostnames.contains(&name));
-        !self.strange && speaks && lives && by.draw < self.percentage
+        !self.has_unknown_condition
+            && language_matches
+            && hostname_matches
+            && by.draw < self.percentage
     }
 
-    /// Whether every client meets its conditions.
-    fn is_for_all(&self) -> bool {
-        let anyone = self.languages.is_empty() && self.hostnames.is_empty();
-        !self.strange && anyone && self.percentage == 100
+    /// Whether the choice matches every client.
+    fn matches_every_client(&self) -> bool {
+        let unconditional = self.languages.is_empty() && self.hostnames.is_empty();
+        !self.has_unknown_condition && unconditional && self.percentage == 100
     }
 }
 
@@ -211,8 +222,8 @@ fn config<'v>(
     }
 }
 
-/// Warns about a config that is not taken and is not valid.
-fn elsewhere(
+/// Warns about an invalid config of a choice that is not selected.
+fn warn_about_invalid_config(
     reader: &mut Reader<'_>,
     text: &str,
     value: &Value<'_>,
@@ -228,16 +239,20 @@ fn elsewhere(
     let count = problems.as_slice().len() + problems.left_out();
     let Some(first) = problems.as_slice().first() else { return };
     let plural = if count == 1 { "" } else { "s" };
-    let what = format!("not taken here, and has {count} problem{plural}");
+    let what = format!("not selected for this client, and has {count} problem{plural}");
     let hint = Some(format!("the first is {first}"));
     reader.problem::<()>(Rule::InvalidElsewhere, range(value), path, what, hint);
 }
 
-/// Warns about the first choice that nobody can take, since an earlier one is for all.
-fn unreachable(reader: &mut Reader<'_>, list: &[Value<'_>], choices: &[Option<Choice<'_>>]) {
-    let all = choices.iter().position(|it| it.as_ref().is_some_and(Choice::is_for_all));
+/// Warns about the first choice that is unreachable because an earlier one matches every client.
+fn warn_about_unreachable_choice(
+    reader: &mut Reader<'_>,
+    list: &[Value<'_>],
+    choices: &[Option<Choice<'_>>],
+) {
+    let all = choices.iter().position(|it| it.as_ref().is_some_and(Choice::matches_every_client));
     let Some((all, after)) = all.and_then(|all| Some((all, list.get(all + 1)?))) else { return };
-    let what = format!("every client takes [{all}], so nobody comes this far");
+    let what = format!("unreachable: every client selects [{all}]");
     let hint = Some("put the choice for all clients last".to_owned());
     reader.problem::<()>(Rule::Unreachable, range(after), &Path::Root.index(all + 1), what, hint);
 }

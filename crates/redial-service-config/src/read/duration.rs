@@ -1,23 +1,22 @@
-//! Durations as proto3 JSON writes them (decision G34).
+//! Durations in proto3 JSON format (decision G34).
 
 use std::time::Duration;
 
-/// The longest duration in seconds: some 10,000 years.
+/// The maximum duration in seconds: about 10,000 years.
 pub(super) const SECONDS_MAX: u64 = 315_576_000_000;
 
-/// A duration with its sign; zero has none.
+/// A parsed duration by its sign and range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Span {
+pub(super) enum ParsedDuration {
     Positive(Duration),
     Zero,
     Negative,
-    /// Beyond the bound, in either direction.
+    /// Beyond [`SECONDS_MAX`] in either direction.
     TooLong,
 }
 
-/// The duration that a text of the form `-?digits(.1 to 9 digits)s` is, whose number has no leading
-/// zeros, as in JSON.
-pub(super) fn parse(text: &str) -> Option<Span> {
+/// Parses a text of the form `-?digits(.1 to 9 digits)s`. As in JSON, the number has no leading zeros.
+pub(super) fn parse(text: &str) -> Option<ParsedDuration> {
     let number = text.strip_suffix('s')?;
     let (minus, number) = match number.strip_prefix('-') {
         Some(number) => (true, number),
@@ -34,22 +33,22 @@ pub(super) fn parse(text: &str) -> Option<Span> {
     if !in_form || !digits(whole) || !digits(fraction) {
         return None;
     }
-    // What does not fit is above the bound.
+    // A number that does not fit into 64 bits is above the limit.
     let seconds = whole.parse().unwrap_or(u64::MAX);
     let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
     if seconds > SECONDS_MAX || seconds == SECONDS_MAX && nanos > 0 {
-        return Some(Span::TooLong);
+        return Some(ParsedDuration::TooLong);
     }
-    let span = Duration::new(seconds, nanos);
+    let duration = Duration::new(seconds, nanos);
     Some(match minus {
-        _ if span.is_zero() => Span::Zero,
-        true => Span::Negative,
-        false => Span::Positive(span),
+        _ if duration.is_zero() => ParsedDuration::Zero,
+        true => ParsedDuration::Negative,
+        false => ParsedDuration::Positive(duration),
     })
 }
 
-/// What the author of this text meant, as a duration should be written.
-pub(super) fn meant(text: &str) -> Option<String> {
+/// The correctly formatted duration that the author of an invalid text probably meant.
+pub(super) fn suggestion(text: &str) -> Option<String> {
     const UNITS: [(&str, f64); 10] = [
         ("ms", 1e-3),
         ("us", 1e-6),
@@ -68,13 +67,14 @@ pub(super) fn meant(text: &str) -> Option<String> {
         let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         plain.then(|| number.parse::<f64>().ok()).flatten().map(|number| (number, unit))
     })?;
-    let span = Duration::try_from_secs_f64(number * unit).ok()?;
-    Some(written(span)).filter(|written| parse(written) != Some(Span::TooLong))
+    let duration = Duration::try_from_secs_f64(number * unit).ok()?;
+    Some(format_duration(duration))
+        .filter(|written| parse(written) != Some(ParsedDuration::TooLong))
 }
 
-/// The duration as a config writes it.
-pub(super) fn written(span: Duration) -> String {
-    let (seconds, nanos) = (span.as_secs(), span.subsec_nanos());
+/// Formats a duration for a config.
+pub(super) fn format_duration(duration: Duration) -> String {
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
     if nanos == 0 {
         return format!("{seconds}s");
     }
@@ -88,8 +88,9 @@ mod tests {
 
     #[test]
     fn duration_parses_to_the_nanosecond() {
-        let positive = |seconds, nanos| Some(Span::Positive(Duration::new(seconds, nanos)));
-        for (text, span) in [
+        let positive =
+            |seconds, nanos| Some(ParsedDuration::Positive(Duration::new(seconds, nanos)));
+        for (text, duration) in [
             ("1s", positive(1, 0)),
             ("0.1s", positive(0, 100_000_000)),
             ("1.5s", positive(1, 500_000_000)),
@@ -98,16 +99,16 @@ mod tests {
             ("10.050s", positive(10, 50_000_000)),
             ("315576000000s", positive(SECONDS_MAX, 0)),
             ("315575999999.999999999s", positive(SECONDS_MAX - 1, 999_999_999)),
-            ("0s", Some(Span::Zero)),
-            ("-0.000000000s", Some(Span::Zero)),
-            ("-0.000000001s", Some(Span::Negative)),
-            ("-315576000000s", Some(Span::Negative)),
-            ("315576000001s", Some(Span::TooLong)),
-            ("315576000000.000000001s", Some(Span::TooLong)),
-            ("99999999999999999999999999s", Some(Span::TooLong)),
-            ("-315576000001s", Some(Span::TooLong)),
+            ("0s", Some(ParsedDuration::Zero)),
+            ("-0.000000000s", Some(ParsedDuration::Zero)),
+            ("-0.000000001s", Some(ParsedDuration::Negative)),
+            ("-315576000000s", Some(ParsedDuration::Negative)),
+            ("315576000001s", Some(ParsedDuration::TooLong)),
+            ("315576000000.000000001s", Some(ParsedDuration::TooLong)),
+            ("99999999999999999999999999s", Some(ParsedDuration::TooLong)),
+            ("-315576000001s", Some(ParsedDuration::TooLong)),
         ] {
-            assert_eq!(parse(text), span, "{text:?}");
+            assert_eq!(parse(text), duration, "{text:?}");
         }
     }
 
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn duration_suggestion_is_in_seconds() {
-        for (text, meant_text) in [
+        for (text, suggested_text) in [
             ("100ms", Some("0.1s")),
             ("100 ms", Some("0.1s")),
             ("1500us", Some("0.0015s")),
@@ -169,7 +170,7 @@ mod tests {
             ("1e999", None),
             ("99999999999999999999", None),
         ] {
-            assert_eq!(meant(text).as_deref(), meant_text, "{text:?}");
+            assert_eq!(suggestion(text).as_deref(), suggested_text, "{text:?}");
         }
     }
 }

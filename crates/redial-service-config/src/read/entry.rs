@@ -1,20 +1,20 @@
-//! The entries of `methodConfig`, and which names they have (decisions G35 and G37).
+//! Parses the entries of `methodConfig` and indexes them by name (decisions G35 and G37).
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use jsonc_parser::ast::Value;
 
-use super::fields::{self, Least};
+use super::fields::{self, LowerBound};
 use super::policy;
 use super::reader::{ENTRY, Fields, NAME, Path, Reader, range, shown};
 use crate::config::Index;
 use crate::{MethodConfig, MethodName, MethodPolicy, Rule};
 
-/// An entry and where it stands.
+/// A parsed entry with the positions of its parts.
 pub(super) struct Entry<'v> {
     pub(super) config: MethodConfig,
-    /// Where its names stand in the text, and in its list.
+    /// The index in the `name` list and the byte range of each valid name.
     pub(super) names: Vec<(usize, Range<usize>)>,
     pub(super) fields: Option<Fields<'v>>,
     pub(super) range: Range<usize>,
@@ -25,7 +25,7 @@ pub(super) fn entries<'v>(
     list: &'v [Value<'v>],
     path: &Path<'_>,
 ) -> Vec<Entry<'v>> {
-    // The names so far, so that none is there twice in the whole config.
+    // The names so far and their paths, to reject duplicates across the whole config.
     let mut known = HashMap::new();
     let mut entries = Vec::with_capacity(list.len());
     for (index, value) in list.iter().enumerate() {
@@ -43,7 +43,7 @@ pub(super) fn entries<'v>(
     entries
 }
 
-/// Everything but the names.
+/// Parses all fields but `name`.
 fn settings(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
@@ -51,7 +51,7 @@ fn settings(
     config: &mut MethodConfig,
 ) {
     config.timeout = fields.get("timeout").and_then(|value| {
-        fields::span(reader, Rule::Timeout, value, &path.field("timeout"), Least::Zero)
+        fields::duration(reader, Rule::Timeout, value, &path.field("timeout"), LowerBound::Zero)
     });
     config.wait_for_ready = fields
         .get("waitForReady")
@@ -103,7 +103,7 @@ fn name(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<M
         None => Some(None),
         Some(value) => {
             let text = fields::string(reader, value, &path.field(part))?;
-            // Empty counts as absent.
+            // An empty string counts as absent.
             Some((!text.is_empty()).then(|| Box::from(text)))
         }
     };
@@ -116,14 +116,14 @@ fn name(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<M
     Some(name)
 }
 
-/// The entries without their places, and which name belongs to which of them.
+/// The entries without their positions, and the index from names to entries.
 pub(super) fn index(entries: Vec<Entry<'_>>) -> (Vec<MethodConfig>, Index) {
     let mut index = Index::default();
     let mut configs = Vec::with_capacity(entries.len());
     for (number, entry) in entries.into_iter().enumerate() {
         for MethodName { service, method } in &entry.config.names {
             match (service, method) {
-                // A path is split at its last slash, so that no method can have one.
+                // A path is split at its last slash, so a method name with a slash never matches.
                 (Some(_), Some(method)) if method.contains('/') => {}
                 (Some(service), Some(method)) => {
                     index.methods.insert(format!("{service}/{method}").into(), number);

@@ -1,10 +1,10 @@
-//! Values of the types that several objects have.
+//! Readers for values whose types occur in several objects.
 
 use std::time::Duration;
 
 use jsonc_parser::ast::Value;
 
-use super::duration::{self, Span};
+use super::duration::{self, ParsedDuration};
 use super::reader::{Path, Reader, shown};
 use crate::Rule;
 use crate::json::{self, Decimal};
@@ -45,7 +45,7 @@ pub(super) fn boolean(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_
     }
 }
 
-/// What to write in place of a number in quotes, if that number is accepted.
+/// The hint for a number in quotes, if the number without quotes would be valid.
 pub(super) fn unquoted(
     value: &Value<'_>,
     accepts: impl FnOnce(&Value<'_>) -> bool,
@@ -60,7 +60,7 @@ fn without_quotes(text: &str) -> String {
     format!("write {} without quotes", shown(text))
 }
 
-/// A message size: a whole number, or one in a string as proto3 JSON has it.
+/// A message size: a whole number, or a string with one as proto3 JSON allows.
 pub(super) fn size(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<u32> {
     let size = match value {
         Value::NumberLit(number) => Decimal::new(number.value).whole(),
@@ -73,51 +73,51 @@ pub(super) fn size(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) 
     })
 }
 
-/// A whole number in its shortest writing.
+/// Parses a whole number without sign and leading zeros.
 fn whole(text: &str) -> Option<u64> {
     let plain = text == "0" || !text.starts_with('0');
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| plain && digits)
 }
 
-/// A duration.
-pub(super) fn span(
+/// Reads a duration field.
+pub(super) fn duration(
     reader: &mut Reader<'_>,
     rule: Rule,
     value: &Value<'_>,
     path: &Path<'_>,
-    least: Least,
+    lower_bound: LowerBound,
 ) -> Option<Duration> {
-    let (span, meant) = match value {
-        Value::StringLit(text) => (duration::parse(&text.value), duration::meant(&text.value)),
-        Value::NumberLit(number) => (None, duration::meant(number.value)),
+    let (span, suggested) = match value {
+        Value::StringLit(text) => (duration::parse(&text.value), duration::suggestion(&text.value)),
+        Value::NumberLit(number) => (None, duration::suggestion(number.value)),
         _ => (None, None),
     };
-    match (span, least) {
-        (Some(Span::Positive(span)), _) => return Some(span),
-        (Some(Span::Zero), Least::Zero) => return Some(Duration::ZERO),
-        (Some(Span::TooLong), _) => {
+    match (span, lower_bound) {
+        (Some(ParsedDuration::Positive(span)), _) => return Some(span),
+        (Some(ParsedDuration::Zero), LowerBound::Zero) => return Some(Duration::ZERO),
+        (Some(ParsedDuration::TooLong), _) => {
             let expected = format!("a duration of at most \"{}s\"", duration::SECONDS_MAX);
             return reader.unexpected(rule, value, path, &expected, None);
         }
         _ => {}
     }
-    let hint = meant.filter(|_| span.is_none()).map(|meant| format!("write {meant:?}"));
-    reader.unexpected(rule, value, path, least.expected(), hint)
+    let hint = suggested.filter(|_| span.is_none()).map(|suggested| format!("write {suggested:?}"));
+    reader.unexpected(rule, value, path, lower_bound.expected(), hint)
 }
 
-/// What a duration must be.
+/// The lower bound of a duration.
 #[derive(Clone, Copy)]
-pub(super) enum Least {
+pub(super) enum LowerBound {
     AboveZero,
     Zero,
 }
 
-impl Least {
+impl LowerBound {
     pub(super) const fn expected(self) -> &'static str {
         match self {
-            Least::AboveZero => "a duration above 0 like \"0.1s\"",
-            Least::Zero => "a duration like \"0.1s\" that is not negative",
+            LowerBound::AboveZero => "a duration above 0 like \"0.1s\"",
+            LowerBound::Zero => "a duration like \"0.1s\" that is not negative",
         }
     }
 }

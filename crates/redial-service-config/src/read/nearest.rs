@@ -1,10 +1,10 @@
-//! The known name that somebody who mistyped one probably meant.
+//! "Did you mean": finds the known name that is closest to a mistyped one.
 
-/// Longer names are no typing mistakes, and comparing them would take long.
+/// Names longer than this are not compared: they are unlikely to be typos, and comparing is quadratic.
 const LENGTH_MAX: usize = 64;
 
-/// The known name that is nearest to this one, if one is near: names that differ in case,
-/// underscores or a third of their letters at the most.
+/// The known name closest to this one, if they differ in case, separators or at most a third of the
+/// letters.
 pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if name.is_empty() || name.len() > LENGTH_MAX {
         return None;
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(nearest("UNAVAILABEL"), Some("UNAVAILABLE"));
         assert_eq!(nearest("healthCheckConfig"), None);
         assert_eq!(nearest(""), None);
-        assert_eq!(nearest("KO"), None, "of two letters not one may differ");
+        assert_eq!(nearest("KO"), None, "in a name of two letters none may differ");
         assert_eq!(nearest(&"maxAttempts".repeat(100)), None);
     }
 }

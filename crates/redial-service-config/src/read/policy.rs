@@ -1,11 +1,11 @@
-//! `retryPolicy` and `hedgingPolicy` (decision G33).
+//! Parses `retryPolicy` and `hedgingPolicy` (decision G33).
 
 use std::time::Duration;
 
 use crate::code::Code;
 use jsonc_parser::ast::Value;
 
-use super::fields::{self, Least};
+use super::fields::{self, LowerBound};
 use super::nearest::nearest;
 use super::reader::{Fields, HEDGING, Path, RETRY, Reader, did_you_mean, range, shown};
 use crate::json::Decimal;
@@ -42,7 +42,7 @@ pub(super) fn hedging(
         None => Some(Duration::ZERO),
         Some(value) => {
             let path = path.field("hedgingDelay");
-            fields::span(reader, Rule::HedgingDelay, value, &path, Least::Zero)
+            fields::duration(reader, Rule::HedgingDelay, value, &path, LowerBound::Zero)
         }
     };
     let non_fatal_status_codes = match fields.get("nonFatalStatusCodes") {
@@ -84,10 +84,10 @@ fn backoff(
     path: &Path<'_>,
     name: &'static str,
 ) -> Option<Duration> {
-    let (path, least) = (path.field(name), Least::AboveZero);
+    let (path, lower_bound) = (path.field(name), LowerBound::AboveZero);
     match fields.get(name) {
-        None => reader.missing(Rule::Backoff, fields, name, &path, least.expected()),
-        Some(value) => fields::span(reader, Rule::Backoff, value, &path, least),
+        None => reader.missing(Rule::Backoff, fields, name, &path, lower_bound.expected()),
+        Some(value) => fields::duration(reader, Rule::Backoff, value, &path, lower_bound),
     }
 }
 
@@ -97,7 +97,7 @@ fn multiplier(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Path<'_>) -> 
     let path = path.field(name);
     let positive = |value: &Value<'_>| match value {
         Value::NumberLit(number) if Decimal::new(number.value).is_positive() => {
-            // What is too large or too small for a float is the largest or smallest one.
+            // A number outside of the range of f64 is clamped.
             let number: f64 = number.value.parse().unwrap_or(f64::MAX);
             Some(number.clamp(f64::MIN_POSITIVE, f64::MAX))
         }
@@ -169,10 +169,10 @@ fn code(reader: &mut Reader<'_>, value: &Value<'_>, path: &Path<'_>) -> Option<C
     let (code, hint) = match value {
         Value::StringLit(text) => {
             let code = Code::from_name(&text.value);
-            let wanted = code.is_none() && reader.keeps(Severity::Error);
-            let meant = || nearest(&text.value, Code::ALL.map(Code::name)).map(did_you_mean);
+            let wanted = code.is_none() && reader.has_room(Severity::Error);
+            let suggested = || nearest(&text.value, Code::ALL.map(Code::name)).map(did_you_mean);
             let number = || fields::unquoted(value, |number| numbered(number).is_some());
-            (code, wanted.then(|| meant().or_else(number)).flatten())
+            (code, wanted.then(|| suggested().or_else(number)).flatten())
         }
         value => (numbered(value), None),
     };

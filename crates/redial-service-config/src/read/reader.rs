@@ -1,4 +1,4 @@
-//! Looks at values, and keeps what is wrong with them.
+//! Reads JSON values and collects their problems.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,12 +12,12 @@ use super::nearest::nearest;
 use crate::json::Position;
 use crate::{Problem, Problems, Rule, Severity};
 
-/// Longer names and values are cut in messages.
+/// Longer names and values are truncated in messages.
 const SHOWN_MAX: usize = 60;
-/// How many of an object's other keys are looked at for one that was meant to be a missing one.
+/// The maximum number of unknown keys that are compared with the name of a missing field.
 const OTHERS_MAX: usize = 100;
 
-/// Where a value stands.
+/// The path of a value in the config.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'p> {
     Root,
@@ -46,7 +46,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A text as a message shows it.
+/// A text, truncated for use in a message.
 pub(super) fn shown(text: &str) -> String {
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -54,44 +54,44 @@ pub(super) fn shown(text: &str) -> String {
     }
 }
 
-/// What is wrong, kept up to a limit.
+/// Problems up to the limit [`PROBLEMS_MAX`]; further ones are counted only.
 #[derive(Default)]
-struct Kept {
+struct ProblemList {
     list: Vec<Problem>,
     left_out: usize,
 }
 
-impl Kept {
-    /// The problems in the order of the text, with their places: found in one walk over it, since a
-    /// text may be one long line.
-    fn placed(mut self, text: &str) -> Vec<Problem> {
+impl ProblemList {
+    /// The problems in the order of the text, with lines and columns. One pass over the text computes
+    /// all of them: per-problem scans would be quadratic for a text that is one long line.
+    fn with_positions(mut self, text: &str) -> Vec<Problem> {
         self.list.sort_by_key(|problem| problem.range.start);
-        let (mut seen, mut place) = (0, Position { line: 1, column: 1 });
+        let (mut seen, mut position) = (0, Position { line: 1, column: 1 });
         for problem in &mut self.list {
             let between = &text[seen..problem.range.start];
             seen = problem.range.start;
-            place.line += between.bytes().filter(|byte| *byte == b'\n').count();
+            position.line += between.bytes().filter(|byte| *byte == b'\n').count();
             let (since_line_end, column) = match between.rsplit_once('\n') {
                 Some((_, last)) => (last, 1),
-                None => (between, place.column),
+                None => (between, position.column),
             };
-            place.column = column + since_line_end.chars().count();
-            (problem.line, problem.column) = (place.line, place.column);
+            position.column = column + since_line_end.chars().count();
+            (problem.line, problem.column) = (position.line, position.column);
         }
         self.list
     }
 }
 
-/// Looks at the values of a text.
+/// Reads the values of a text.
 pub(super) struct Reader<'t> {
     text: &'t str,
-    errors: Kept,
-    warnings: Kept,
+    errors: ProblemList,
+    warnings: ProblemList,
 }
 
 impl<'t> Reader<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Reader { text, errors: Kept::default(), warnings: Kept::default() }
+        Reader { text, errors: ProblemList::default(), warnings: ProblemList::default() }
     }
 
     pub(super) const fn is_valid(&self) -> bool {
@@ -100,24 +100,26 @@ impl<'t> Reader<'t> {
 
     pub(super) fn into_problems(self) -> Problems {
         let left_out = self.errors.left_out;
-        let (list, warnings) = (self.errors.placed(self.text), self.warnings.placed(self.text));
+        let (list, warnings) =
+            (self.errors.with_positions(self.text), self.warnings.with_positions(self.text));
         Problems { list, left_out, warnings }
     }
 
     pub(super) fn into_warnings(self) -> Vec<Problem> {
-        self.warnings.placed(self.text)
+        self.warnings.with_positions(self.text)
     }
 
-    /// Whether one more problem would be kept, so that its hint is worth looking for.
-    pub(super) const fn keeps(&self, severity: Severity) -> bool {
-        let kept = match severity {
+    /// Whether one more problem of this severity would be reported. If not, callers skip the search for
+    /// a hint.
+    pub(super) const fn has_room(&self, severity: Severity) -> bool {
+        let problems = match severity {
             Severity::Error => &self.errors,
             Severity::Warning => &self.warnings,
         };
-        kept.list.len() < PROBLEMS_MAX
+        problems.list.len() < PROBLEMS_MAX
     }
 
-    /// Keeps a problem, and has nothing to give instead.
+    /// Reports a problem. Always returns `None`, so callers can return it in place of the value.
     pub(super) fn problem<T>(
         &mut self,
         rule: Rule,
@@ -127,21 +129,21 @@ impl<'t> Reader<'t> {
         hint: Option<String>,
     ) -> Option<T> {
         let severity = rule.severity();
-        let keeps = self.keeps(severity);
-        let kept = match severity {
+        let has_room = self.has_room(severity);
+        let problems = match severity {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
         };
-        if !keeps {
-            kept.left_out += 1;
+        if !has_room {
+            problems.left_out += 1;
             return None;
         }
         let (path, what) = (path.to_string(), what.into());
-        kept.list.push(Problem { rule, line: 0, column: 0, range, path, what, hint });
+        problems.list.push(Problem { rule, line: 0, column: 0, range, path, what, hint });
         None
     }
 
-    /// A value that is not what was expected.
+    /// Reports a value of an unexpected type or range.
     pub(super) fn unexpected<T>(
         &mut self,
         rule: Rule,
@@ -163,7 +165,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A required field that is not there, or null: told at the object.
+    /// Reports a missing required field at its object, or at the value if it is null.
     pub(super) fn missing<T>(
         &mut self,
         rule: Rule,
@@ -173,8 +175,8 @@ impl<'t> Reader<'t> {
         expected: &str,
     ) -> Option<T> {
         let mut others = fields.unknown().take(OTHERS_MAX);
-        let meant = others.find(|key| nearest(key, [name]).is_some());
-        let hint = meant.map(|key| format!("is {:?} meant to be it?", shown(key)));
+        let suggested = others.find(|key| nearest(key, [name]).is_some());
+        let hint = suggested.map(|key| format!("is {:?} meant to be it?", shown(key)));
         let at = match fields.find(name) {
             Some(value) => range(value),
             None => range(fields.object),
@@ -182,50 +184,56 @@ impl<'t> Reader<'t> {
         self.problem(rule, at, path, format!("is required: {expected}"), hint)
     }
 
-    /// The fields of an object. Those that nobody reads are warned about.
+    /// The fields of an object. Unknown fields are reported as warnings.
     pub(super) fn object<'v>(
         &mut self,
         value: &'v Value<'v>,
         path: &Path<'_>,
-        kind: &'static Kind,
+        schema: &'static ObjectSchema,
     ) -> Option<Fields<'v>> {
         let Value::Object(object) = value else {
             return self.unexpected(Rule::Type, value, path, "an object", None);
         };
-        let fields = Fields { object, kind };
+        let fields = Fields { object, schema };
         for property in &object.properties {
-            self.known(property, path, kind);
+            self.warn_if_unknown(property, path, schema);
         }
         Some(fields)
     }
 
-    /// Warns about a field that is not read.
-    fn known(&mut self, property: &ObjectProp<'_>, path: &Path<'_>, kind: &'static Kind) {
+    /// Warns about a field that this object does not have.
+    fn warn_if_unknown(
+        &mut self,
+        property: &ObjectProp<'_>,
+        path: &Path<'_>,
+        schema: &'static ObjectSchema,
+    ) {
         let name = property.name.as_str();
-        if kind.fields.contains(&name) || !self.keeps(Severity::Warning) {
+        if schema.fields.contains(&name) || !self.has_room(Severity::Warning) {
             return;
         }
         let (path, range) = (path.field(name), range(&property.name));
-        let homes: Vec<_> = kind.others().filter(|other| other.fields.contains(&name)).collect();
+        let homes: Vec<_> = schema.others().filter(|other| other.fields.contains(&name)).collect();
         if let [home, more @ ..] = &*homes {
-            let or = more.iter().map(|home| format!(" or {}", home.place)).collect::<String>();
-            let what = format!("is not read in {}", kind.place);
-            let hint = Some(format!("it belongs in {}{or}", home.place));
+            let or =
+                more.iter().map(|home| format!(" or {}", home.description)).collect::<String>();
+            let what = format!("is not read in {}", schema.description);
+            let hint = Some(format!("it belongs in {}{or}", home.description));
             self.problem::<()>(Rule::MisplacedField, range, &path, what, hint);
             return;
         }
-        let (what, hint) = match kind.unused.contains(&name) {
-            true => ("has no effect here, though gRPC knows it".to_owned(), None),
+        let (what, hint) = match schema.unused.contains(&name) {
+            true => ("is a gRPC field that has no effect here".to_owned(), None),
             false => {
-                let meant = nearest(name, kind.fields.iter().copied());
-                let what = format!("is no field of {}", kind.place);
-                (what, meant.map(did_you_mean))
+                let suggested = nearest(name, schema.fields.iter().copied());
+                let what = format!("is no field of {}", schema.description);
+                (what, suggested.map(did_you_mean))
             }
         };
         self.problem::<()>(Rule::UnknownField, range, &path, what, hint);
     }
 
-    /// Looks for keys that an object has twice, in all of a value.
+    /// Reports duplicate keys of all objects in a value.
     pub(super) fn duplicate_keys(&mut self, value: &Value<'_>, path: &Path<'_>) {
         match value {
             Value::Object(object) => {
@@ -257,24 +265,24 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What an object of a config can say.
+/// The known fields of an object of the config.
 #[derive(Debug)]
-pub(super) struct Kind {
-    /// What it is called in messages.
-    pub(super) place: &'static str,
-    /// The fields that are read.
+pub(super) struct ObjectSchema {
+    /// The object's name in messages.
+    pub(super) description: &'static str,
+    /// The fields that have an effect.
     pub(super) fields: &'static [&'static str],
-    /// Fields that other implementations read.
+    /// Fields that have an effect in other gRPC implementations only.
     unused: &'static [&'static str],
 }
 
-pub(super) static ROOT: Kind = Kind {
-    place: "the top of the config",
+pub(super) static ROOT: ObjectSchema = ObjectSchema {
+    description: "the top of the config",
     fields: &["methodConfig", "retryThrottling", "loadBalancingPolicy"],
     unused: &["loadBalancingConfig", "healthCheckConfig"],
 };
-pub(super) static ENTRY: Kind = Kind {
-    place: "an entry of methodConfig",
+pub(super) static ENTRY: ObjectSchema = ObjectSchema {
+    description: "an entry of methodConfig",
     fields: &[
         "name",
         "retryPolicy",
@@ -286,10 +294,10 @@ pub(super) static ENTRY: Kind = Kind {
     ],
     unused: &[],
 };
-pub(super) static NAME: Kind =
-    Kind { place: "a name of an entry", fields: &["service", "method"], unused: &[] };
-pub(super) static RETRY: Kind = Kind {
-    place: "a retryPolicy",
+pub(super) static NAME: ObjectSchema =
+    ObjectSchema { description: "a name of an entry", fields: &["service", "method"], unused: &[] };
+pub(super) static RETRY: ObjectSchema = ObjectSchema {
+    description: "a retryPolicy",
     fields: &[
         "maxAttempts",
         "initialBackoff",
@@ -299,32 +307,35 @@ pub(super) static RETRY: Kind = Kind {
     ],
     unused: &["perAttemptRecvTimeout"],
 };
-pub(super) static HEDGING: Kind = Kind {
-    place: "a hedgingPolicy",
+pub(super) static HEDGING: ObjectSchema = ObjectSchema {
+    description: "a hedgingPolicy",
     fields: &["maxAttempts", "hedgingDelay", "nonFatalStatusCodes"],
     unused: &["perAttemptRecvTimeout"],
 };
-pub(super) static THROTTLING: Kind =
-    Kind { place: "retryThrottling", fields: &["maxTokens", "tokenRatio"], unused: &[] };
-pub(super) static CHOICE: Kind = Kind {
-    place: "a choice",
+pub(super) static THROTTLING: ObjectSchema = ObjectSchema {
+    description: "retryThrottling",
+    fields: &["maxTokens", "tokenRatio"],
+    unused: &[],
+};
+pub(super) static CHOICE: ObjectSchema = ObjectSchema {
+    description: "a choice",
     fields: &["clientLanguage", "percentage", "clientHostname", "serviceConfig"],
     unused: &[],
 };
 
-impl Kind {
-    /// All other kinds.
-    fn others(&'static self) -> impl Iterator<Item = &'static Kind> {
+impl ObjectSchema {
+    /// The schemas of all other objects.
+    fn others(&'static self) -> impl Iterator<Item = &'static ObjectSchema> {
         let all = [&ROOT, &ENTRY, &NAME, &RETRY, &HEDGING, &THROTTLING];
-        all.into_iter().filter(move |kind| !std::ptr::eq(*kind, self))
+        all.into_iter().filter(move |schema| !std::ptr::eq(*schema, self))
     }
 }
 
-/// The fields of an object; null is absent (decision G32).
+/// The fields of an object; null counts as absent (decision G32).
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'v> {
     pub(super) object: &'v Object<'v>,
-    kind: &'static Kind,
+    schema: &'static ObjectSchema,
 }
 
 impl<'v> Fields<'v> {
@@ -337,14 +348,14 @@ impl<'v> Fields<'v> {
         properties.find(|property| property.name.as_str() == name).map(|property| &property.value)
     }
 
-    /// The keys that are not read.
+    /// The unknown keys of the object.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &'v str> {
         let keys = self.object.properties.iter().map(|property| property.name.as_str());
-        keys.filter(|key| !self.kind.fields.contains(key))
+        keys.filter(|key| !self.schema.fields.contains(key))
     }
 }
 
-/// The bytes of a value or name.
+/// The byte range of a value or name.
 pub(super) fn range(of: &impl Ranged) -> Range<usize> {
     of.start()..of.end()
 }

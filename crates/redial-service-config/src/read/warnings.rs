@@ -1,4 +1,4 @@
-//! What is legal and surely not meant, in a config as a whole (decision G38).
+//! Warnings about likely mistakes in a valid config (decision G38).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,48 +6,48 @@ use std::time::Duration;
 use jsonc_parser::ast::Value;
 use redial_core::{Backoff, NEVER, Ns, ns};
 
-use super::duration::written;
+use super::duration::format_duration;
 use super::entry::Entry;
 use super::reader::{Path, Reader, range, shown};
 use crate::{
     ClientOptions, Code, HedgingPolicy, MethodConfig, MethodName, MethodPolicy, RetryPolicy, Rule,
 };
 
-/// How many retries are looked at to see whether their delays fit the timeout.
+/// The maximum number of retries whose delays are compared with the timeout.
 const RETRIES_MAX: u32 = 1_000;
 
-/// Warns about entries.
-pub(super) fn advise(
+/// Warns about likely mistakes in all entries.
+pub(super) fn warn_about_entries(
     reader: &mut Reader<'_>,
     entries: &[Entry<'_>],
     path: &Path<'_>,
     throttled: bool,
     client: &ClientOptions,
 ) {
-    let mut advised = throttled;
+    let mut throttling_checked = throttled;
     for (index, entry) in entries.iter().enumerate() {
-        let mut advice = Advice { reader, entry, path: path.index(index), client };
-        advice.names();
-        advice.timeout();
+        let mut warnings = EntryWarnings { reader, entry, path: path.index(index), client };
+        warnings.names();
+        warnings.timeout();
         if let Some(policy) = entry.config.policy {
-            if !std::mem::replace(&mut advised, true) {
-                advice.no_throttling(&policy);
+            if !std::mem::replace(&mut throttling_checked, true) {
+                warnings.no_throttling(&policy);
             }
-            advice.policy(&policy);
+            warnings.policy(&policy);
         }
     }
-    shadowed(reader, entries, path);
+    warn_about_shadowed_names(reader, entries, path);
 }
 
-/// Advice about one entry.
-struct Advice<'a, 't> {
+/// Collects the warnings of one entry.
+struct EntryWarnings<'a, 't> {
     reader: &'a mut Reader<'t>,
     entry: &'a Entry<'a>,
     path: Path<'a>,
     client: &'a ClientOptions,
 }
 
-impl Advice<'_, '_> {
+impl EntryWarnings<'_, '_> {
     /// Warns about a field of the entry.
     fn warn(&mut self, rule: Rule, name: &str, what: impl Into<String>, hint: &str) {
         let found = self.entry.fields.and_then(|fields| fields.get(name));
@@ -88,8 +88,8 @@ impl Advice<'_, '_> {
             Some(_) => false,
         };
         if none {
-            let what = "an entry without a name is for no method";
-            self.warn(Rule::NoNames, "name", what, "write [{}] if it is for all methods");
+            let what = "an entry without a name applies to no method";
+            self.warn(Rule::NoNames, "name", what, "write [{}] to apply it to all methods");
         }
         let path = self.path.field("name");
         for (name, (index, at)) in self.entry.config.names.iter().zip(&self.entry.names) {
@@ -105,13 +105,13 @@ impl Advice<'_, '_> {
 
     fn timeout(&mut self) {
         if self.entry.config.timeout == Some(Duration::ZERO) {
-            let what = "no call can end before it has begun";
+            let what = "no call can complete within zero time";
             self.warn(Rule::ZeroTimeout, "timeout", what, "leave it out for no timeout");
         }
     }
 
     fn no_throttling(&mut self, policy: &MethodPolicy) {
-        let what = "nothing holds retries back when the server is down";
+        let what = "nothing limits retries when the server is down";
         let hint =
             "add \"retryThrottling\": {\"maxTokens\": 10, \"tokenRatio\": 0.1} beside methodConfig";
         self.warn(Rule::NoThrottling, field(policy), what, hint);
@@ -120,7 +120,7 @@ impl Advice<'_, '_> {
     fn policy(&mut self, policy: &MethodPolicy) {
         let attempts = self.client.max_attempts_for(policy);
         if policy.max_attempts() > attempts {
-            let what = format!("{attempts} attempts are made at the most");
+            let what = format!("{attempts} attempts are made at most");
             let hint = "lower it, or raise the client's attempts cap";
             self.warn_inside(field(policy), Rule::AttemptsAboveCap, "maxAttempts", what, hint);
         }
@@ -133,7 +133,8 @@ impl Advice<'_, '_> {
     fn retry(&mut self, policy: &RetryPolicy, retries: u32) {
         let RetryPolicy { initial_backoff, max_backoff, backoff_multiplier, .. } = *policy;
         if initial_backoff > max_backoff {
-            let what = format!("is above maxBackoff, so every delay is {}", written(max_backoff));
+            let what =
+                format!("is above maxBackoff, so every delay is {}", format_duration(max_backoff));
             let hint = "swap them, or raise maxBackoff";
             self.warn_inside("retryPolicy", Rule::BackoffClamped, "initialBackoff", what, hint);
         }
@@ -147,7 +148,7 @@ impl Advice<'_, '_> {
             factor: backoff_multiplier,
             cap: Some(max_backoff),
         };
-        // What a delay is on average is what the middle of all draws makes of it.
+        // The average delay is the delay of the median random draw.
         let average = |number| {
             let base = backoff.base(number);
             self.client.jitter.apply(base, 0.5, base, base)
@@ -158,7 +159,7 @@ impl Advice<'_, '_> {
 
     fn hedging(&mut self, policy: &HedgingPolicy, hedges: u32) {
         if !policy.non_fatal_status_codes.contains(Code::DeadlineExceeded) {
-            let what = "without DEADLINE_EXCEEDED a server that gives up on slow calls never drains the tokens";
+            let what = "without DEADLINE_EXCEEDED, attempts that time out never drain the tokens";
             let (rule, name) = (Rule::HangsUncounted, "nonFatalStatusCodes");
             self.warn_inside("hedgingPolicy", rule, name, what, "add \"DEADLINE_EXCEEDED\"");
         }
@@ -166,7 +167,7 @@ impl Advice<'_, '_> {
         self.fits(hedges, "hedges", (1..=hedges).map(|_| delay));
     }
 
-    /// Warns if not all retries or hedges can be expected to start within the timeout.
+    /// Warns if on average not all retries or hedges start within the timeout.
     fn fits(&mut self, all: u32, what: &str, delays: impl Iterator<Item = Ns>) {
         let Some(timeout) = self.entry.config.timeout.filter(|timeout| !timeout.is_zero()) else {
             return;
@@ -177,8 +178,10 @@ impl Advice<'_, '_> {
         });
         let fit = starts.take_while(|start| *start < ns(timeout) && *start < NEVER).count();
         if fit < all as usize {
-            let text =
-                format!("on average {fit} of {all} {what} start before {}", written(timeout));
+            let text = format!(
+                "on average {fit} of {all} {what} start before {}",
+                format_duration(timeout)
+            );
             let hint = "raise it, or lower the delays or maxAttempts";
             self.warn(Rule::BackoffBeyondTimeout, "timeout", text, hint);
         }
@@ -192,8 +195,8 @@ const fn field(policy: &MethodPolicy) -> &'static str {
     }
 }
 
-/// Warns about names that hide what an entry with a wider name says: nothing is merged (G37).
-fn shadowed(reader: &mut Reader<'_>, entries: &[Entry<'_>], path: &Path<'_>) {
+/// Warns about names that hide settings of an entry with a wider name: entries are not merged (G37).
+fn warn_about_shadowed_names(reader: &mut Reader<'_>, entries: &[Entry<'_>], path: &Path<'_>) {
     let all = || entries.iter().enumerate();
     let mut widest = None;
     let mut services: HashMap<&str, usize> = HashMap::new();
@@ -214,7 +217,7 @@ fn shadowed(reader: &mut Reader<'_>, entries: &[Entry<'_>], path: &Path<'_>) {
     for (index, entry) in all() {
         let entry_path = path.index(index);
         let path = entry_path.field("name");
-        for (name, (place, at)) in entry.config.names.iter().zip(&entry.names) {
+        for (name, (position, at)) in entry.config.names.iter().zip(&entry.names) {
             let Some(wide) = wider(name) else { continue };
             let name = shown(&name.to_string());
             let (what, hint) = if wide == index {
@@ -231,15 +234,15 @@ fn shadowed(reader: &mut Reader<'_>, entries: &[Entry<'_>], path: &Path<'_>) {
                 (what, "repeat here what should apply")
             };
             let hint = Some(hint.to_owned());
-            reader.problem::<()>(Rule::Shadowed, at.clone(), &path.index(*place), what, hint);
+            reader.problem::<()>(Rule::Shadowed, at.clone(), &path.index(*position), what, hint);
         }
     }
 }
 
-/// What the wider entry says and the narrower one does not; nothing if that one says nothing at all,
-/// which is how a method is left alone on purpose.
+/// The settings of the wider entry that the narrower entry lacks. Empty if the narrower entry has no
+/// settings at all: that is the way to exclude a method on purpose.
 fn hidden(wide: &MethodConfig, narrow: &MethodConfig) -> Vec<&'static str> {
-    let says = |config: &MethodConfig| {
+    let settings = |config: &MethodConfig| {
         [
             (config.policy.is_some(), "the policy"),
             (config.timeout.is_some(), "timeout"),
@@ -248,8 +251,8 @@ fn hidden(wide: &MethodConfig, narrow: &MethodConfig) -> Vec<&'static str> {
             (config.max_response_message_bytes.is_some(), "maxResponseMessageBytes"),
         ]
     };
-    let (wide, narrow) = (says(wide), says(narrow));
-    if narrow.iter().all(|(said, _)| !said) {
+    let (wide, narrow) = (settings(wide), settings(narrow));
+    if narrow.iter().all(|(is_set, _)| !is_set) {
         return Vec::new();
     }
     let both = wide.into_iter().zip(narrow);
