@@ -1,4 +1,4 @@
-//! Calls through the interceptor: this crate's own driver, with Milvus's rules.
+//! The interceptor: runs calls through `redial`'s driver with the rules of the Milvus client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::log::{LogFormatter, LogLine};
 use crate::options::{Options, WriteRetries, is_write};
 use crate::status::{GrpcStatus, MessageValidity, classify, inner_status, invalid_message};
 
-/// Runs calls with the client's options; cheap to clone.
+/// The retry interceptor: runs unary calls with the client's retry options. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Interceptor {
     policy: Policy,
@@ -22,7 +22,7 @@ pub struct Interceptor {
 }
 
 impl Interceptor {
-    /// What runs calls with these options.
+    /// An interceptor with these options.
     ///
     /// # Errors
     /// The options contradict each other.
@@ -30,37 +30,37 @@ impl Interceptor {
         Ok(Interceptor { policy: options.policy()?, options, invalid_codes: Arc::new([]) })
     }
 
-    /// Which codes of a status inside a message make it invalid, so that it is asked for again; none
-    /// by default. [`RATE_LIMIT`](crate::RATE_LIMIT) is one that you may want.
+    /// The codes of a status inside a response message that make it invalid and therefore retried; none
+    /// by default. [`RATE_LIMIT`](crate::RATE_LIMIT) is a useful one.
     #[must_use]
     pub fn invalid_codes(mut self, codes: impl Into<Arc<[i32]>>) -> Self {
         self.invalid_codes = codes.into();
         self
     }
 
-    /// The same, with a throttle: a budget, or one that is shared.
+    /// Adds a throttle: a retry budget, or a bucket that several interceptors share.
     #[must_use]
     pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         self.policy = self.policy.sharing(bucket);
         self
     }
 
-    /// Its options.
+    /// The retry options.
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Its policy.
+    /// The policy that the options describe.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// A unary call of this method (`Search`, or with its service before it). The operation sends
-    /// the same request each time (decision M9).
+    /// A unary call of this method (`Search`, or with the service as a prefix). `operation` sends the
+    /// same request in each attempt (decision M9).
     pub fn call<'a, F>(&'a self, method: &'a str, operation: F) -> InterceptedCall<'a, F> {
-        let must_not_run_twice =
+        let not_idempotent =
             self.options.write_retries == WriteRetries::OnlyIfNotRun && is_write(method);
         InterceptedCall {
             interceptor: self,
@@ -69,28 +69,29 @@ impl Interceptor {
             validity: AcceptAll,
             sleeper: DefaultSleeper::default(),
             log: None,
-            must_not_run_twice,
+            not_idempotent,
         }
     }
 }
 
-/// Says whether an answer is a valid message.
+/// Decides whether a response is a valid message.
 pub trait ResponseCheck<T> {
-    /// What is wrong with the answer; `codes` is the interceptor's list.
+    /// The failure of an invalid response; `None` if it is valid. `codes` is the interceptor's list of
+    /// invalid codes.
     fn check(&mut self, response: &T, codes: &[i32]) -> Option<Failure>;
 }
 
-/// Every answer is valid.
+/// Accepts every response as valid.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptAll;
 
 impl<T> ResponseCheck<T> for AcceptAll {
-    fn check(&mut self, _answer: &T, _codes: &[i32]) -> Option<Failure> {
+    fn check(&mut self, _response: &T, _codes: &[i32]) -> Option<Failure> {
         None
     }
 }
 
-/// A predicate says which answers are invalid; made by [`InterceptedCall::invalid_when`].
+/// Finds invalid responses with a predicate; made by [`InterceptedCall::invalid_when`].
 #[derive(Clone, Copy, Debug)]
 pub struct InvalidWhen<P>(P);
 
@@ -100,7 +101,8 @@ impl<T, P: FnMut(&T) -> bool> ResponseCheck<T> for InvalidWhen<P> {
     }
 }
 
-/// The code of a status inside the answer says it; made by [`InterceptedCall::inner_code`].
+/// Finds invalid responses by the status code inside the message; made by
+/// [`InterceptedCall::inner_code`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerCode<P>(P);
 
@@ -110,7 +112,7 @@ impl<T, P: FnMut(&T) -> Option<i32>> ResponseCheck<T> for InnerCode<P> {
     }
 }
 
-/// A call that is being written; [`send`](Call::send) runs it.
+/// A call before it is sent; [`send`](InterceptedCall::send) runs it.
 #[must_use = "a call does nothing until it is sent"]
 pub struct InterceptedCall<'a, F, V = AcceptAll, Z = DefaultSleeper> {
     interceptor: &'a Interceptor,
@@ -118,15 +120,15 @@ pub struct InterceptedCall<'a, F, V = AcceptAll, Z = DefaultSleeper> {
     operation: F,
     validity: V,
     sleeper: Z,
-    log: Option<Log<'a>>,
-    must_not_run_twice: bool,
+    log: Option<LogSink<'a>>,
+    not_idempotent: bool,
 }
 
-/// Where the lines go.
-type Log<'a> = Box<dyn FnMut(&LogLine) + Send + 'a>;
+/// The receiver of log lines.
+type LogSink<'a> = Box<dyn FnMut(&LogLine) + Send + 'a>;
 
 impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
-    /// Which answers are not valid messages.
+    /// Treats responses for which the predicate is true as invalid messages.
     pub fn invalid_when<T, P: FnMut(&T) -> bool>(
         self,
         is_invalid: P,
@@ -134,8 +136,8 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
         self.with_validity(InvalidWhen(is_invalid))
     }
 
-    /// Where the code of a status inside the answer is found; one of
-    /// [`Interceptor::invalid_codes`] makes the answer invalid.
+    /// Extracts the status code inside a response; a code of [`Interceptor::invalid_codes`] makes the
+    /// response invalid.
     pub fn inner_code<T, P: FnMut(&T) -> Option<i32>>(
         self,
         code: P,
@@ -143,70 +145,41 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
         self.with_validity(InnerCode(code))
     }
 
-    /// Who says which answers are valid.
     fn with_validity<W>(self, validity: W) -> InterceptedCall<'a, F, W, Z> {
         let InterceptedCall {
-            interceptor,
-            method,
-            operation,
-            sleeper,
-            log,
-            must_not_run_twice,
-            ..
+            interceptor, method, operation, sleeper, log, not_idempotent, ..
         } = self;
-        InterceptedCall {
-            interceptor,
-            method,
-            operation,
-            validity,
-            sleeper,
-            log,
-            must_not_run_twice,
-        }
+        InterceptedCall { interceptor, method, operation, validity, sleeper, log, not_idempotent }
     }
 
-    /// Waits on this sleeper in place of tokio.
+    /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Y>(self, sleeper: Y) -> InterceptedCall<'a, F, V, Y> {
         let InterceptedCall {
-            interceptor,
-            method,
-            operation,
-            validity,
-            log,
-            must_not_run_twice,
-            ..
+            interceptor, method, operation, validity, log, not_idempotent, ..
         } = self;
-        InterceptedCall {
-            interceptor,
-            method,
-            operation,
-            validity,
-            sleeper,
-            log,
-            must_not_run_twice,
-        }
+        InterceptedCall { interceptor, method, operation, validity, sleeper, log, not_idempotent }
     }
 
-    /// Where the log lines go, for the debug level. Without it they are debug events of `tracing`
-    /// under the target `redial::milvus`, if that feature is on.
+    /// Receives the log lines, which are of debug level. Without a receiver they become `tracing` debug
+    /// events under the target `redial::milvus`, if the feature `tracing` is on.
     pub fn log(mut self, log: impl FnMut(&LogLine) + Send + 'a) -> Self {
         self.log = Some(Box::new(log));
         self
     }
 
-    /// Declares that the call must not run twice, whatever its method.
+    /// Declares the call as not idempotent, regardless of its method.
     pub fn not_idempotent(mut self) -> Self {
-        self.must_not_run_twice = true;
+        self.not_idempotent = true;
         self
     }
 
-    /// Runs the call.
+    /// Sends the call.
     ///
     /// # Errors
-    /// The status, invalid message or timeout that it ended with.
+    /// The status, invalid message or timeout that ended the call.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the attempt that runs; nothing is retried.
+    /// Dropping the future cancels the running attempt; nothing is retried.
     pub async fn send<R, T, S>(self) -> Result<T, Error<S, T>>
     where
         F: FnMut() -> R,
@@ -218,24 +191,24 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
         let InterceptedCall { interceptor, method, operation, mut validity, sleeper, log, .. } =
             self;
         let mut log = log.or_else(traced);
-        let mut logger = log.as_ref().map(|_| LogFormatter::new(method, &interceptor.options));
-        let mut handed_on = None;
+        let mut formatter = log.as_ref().map(|_| LogFormatter::new(method, &interceptor.options));
+        let mut last_attempt = None;
         let mut call = interceptor
             .policy
             .retry::<F, Async>(operation)
             .classify(|result: &Result<T, S>| {
-                Some(judge(result, &mut validity, &interceptor.invalid_codes))
+                Some(classify_result(result, &mut validity, &interceptor.invalid_codes))
             })
             .sleeping_on(sleeper)
             .on_event(|at, event| {
                 if let Event::CallEnded { attempt, .. } = event {
-                    handed_on = *attempt;
+                    last_attempt = *attempt;
                 }
-                if let (Some(logger), Some(log)) = (&mut logger, &mut log) {
-                    logger.event(at, event, |line| log(&line));
+                if let (Some(formatter), Some(log)) = (&mut formatter, &mut log) {
+                    formatter.format(at, event, |line| log(&line));
                 }
             });
-        if self.must_not_run_twice {
+        if self.not_idempotent {
             call = call.not_idempotent();
         }
         let error = match call.await {
@@ -243,44 +216,46 @@ impl<'a, F, V, Z> InterceptedCall<'a, F, V, Z> {
             Err(error) => error,
         };
         let (last, report) = error.into_parts();
-        let ending = |message, invalid| ErrorText {
+        let error_text = |message, invalid| ErrorText {
             stop_reason: report.stop_reason,
             retries: report.attempts.saturating_sub(1),
             elapsed: report.elapsed,
             message,
             invalid,
         };
-        let cause = match (handed_on, last) {
+        let cause = match (last_attempt, last) {
             (Some(_), Some(Last::Error(status))) => {
-                let text = ending(status.message(), false).render();
+                let text = error_text(status.message(), false).render();
                 let same = text == status.message();
                 ErrorCause::Status(if same { status } else { status.with_message(text) })
             }
             (Some(_), Some(Last::Value(response))) => {
-                ErrorCause::Invalid { text: ending("", true).render(), response }
+                ErrorCause::Invalid { text: error_text("", true).render(), response }
             }
-            (_, Some(Last::Error(before))) => ErrorCause::TooLate { before: Some(before) },
-            _ => ErrorCause::TooLate { before: None },
+            (_, Some(Last::Error(last_status))) => {
+                ErrorCause::Timeout { last_status: Some(last_status) }
+            }
+            _ => ErrorCause::Timeout { last_status: None },
         };
         Err(Error::new(cause, report))
     }
 }
 
-/// Events for those who listen to this target at the debug level.
+/// Emits log lines as `tracing` events if a subscriber has this target enabled at debug level.
 #[cfg(feature = "tracing")]
-fn traced<'a>() -> Option<Log<'a>> {
-    tracing::enabled!(target: "redial::milvus", tracing::Level::DEBUG).then(|| -> Log<'a> {
+fn traced<'a>() -> Option<LogSink<'a>> {
+    tracing::enabled!(target: "redial::milvus", tracing::Level::DEBUG).then(|| -> LogSink<'a> {
         Box::new(|line| tracing::debug!(target: "redial::milvus", "{line}"))
     })
 }
 
 #[cfg(not(feature = "tracing"))]
-const fn traced<'a>() -> Option<Log<'a>> {
+const fn traced<'a>() -> Option<LogSink<'a>> {
     None
 }
 
-/// How a result is judged (decisions M3 and M7).
-fn judge<T, S: GrpcStatus>(
+/// Classifies the result of an attempt (decisions M3 and M7).
+fn classify_result<T, S: GrpcStatus>(
     result: &Result<T, S>,
     validity: &mut impl ResponseCheck<T>,
     codes: &[i32],
@@ -299,7 +274,7 @@ fn judge<T, S: GrpcStatus>(
         Directive::Retry(failure) if status.is_unsent() => {
             Directive::Retry(failure.at(Stage::Unsent))
         }
-        // An error whose code is OK is a client's mistake; it is still an error.
+        // An error with the code OK is a bug of the client library, but still an error.
         Directive::Succeed => Directive::Fail,
         directive => directive,
     }
@@ -309,7 +284,7 @@ impl<F, V, Z> fmt::Debug for InterceptedCall<'_, F, V, Z> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("method", &self.method)
-            .field("must_not_run_twice", &self.must_not_run_twice)
+            .field("not_idempotent", &self.not_idempotent)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The error of a call, and its text (decisions M4 to M6).
+//! The error of a call and its message (decisions M4 to M6).
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use redial_service_config::Code;
 
 use crate::status::GrpcStatus;
 
-/// What the text of an error depends on.
+/// The inputs of an error's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorText<'a> {
-    /// Why the call ended.
+    /// The reason why the call ended.
     pub stop_reason: StopReason,
-    /// How many retries were made.
+    /// The number of retries that were made.
     pub retries: u32,
-    /// How long the call took.
+    /// The duration of the call.
     pub elapsed: Duration,
-    /// The server's text.
+    /// The server's error message.
     pub message: &'a str,
-    /// Whether the last answer was an invalid message.
+    /// Whether the last response was an invalid message.
     pub invalid: bool,
 }
 
 impl ErrorText<'_> {
-    /// The error's text: the server's, or `invalid message`, and ` (retried N times, Mms)` where
-    /// retries ran out.
+    /// The message: the server's, or `invalid message`, with the suffix ` (retried N times, Mms)` if the
+    /// retries were exhausted.
     ///
     /// ```
     /// use redial_milvus::ErrorText;
@@ -40,7 +40,7 @@ impl ErrorText<'_> {
     #[must_use]
     pub fn render(&self) -> String {
         let ErrorText { stop_reason, retries, elapsed, message, invalid } = *self;
-        let message = if invalid { INVALID } else { message };
+        let message = if invalid { INVALID_MESSAGE } else { message };
         if stop_reason == StopReason::AttemptsExhausted && retries > 0 {
             format!("{message} (retried {retries} times, {}ms)", elapsed.as_millis())
         } else {
@@ -49,11 +49,11 @@ impl ErrorText<'_> {
     }
 }
 
-const INVALID: &str = "invalid message";
-/// The text of a timeout that this side found.
-pub(crate) const TOO_LATE: &str = "deadline exceeded";
+const INVALID_MESSAGE: &str = "invalid message";
+/// The message of a timeout on the client side.
+pub(crate) const DEADLINE_EXCEEDED: &str = "deadline exceeded";
 
-/// A call that failed. `S` is the status of the client, `T` its answers.
+/// The error of a failed call. `S` is the client library's status type, `T` the response type.
 pub struct Error<S, T>(Box<Inner<S, T>>);
 
 struct Inner<S, T> {
@@ -61,14 +61,14 @@ struct Inner<S, T> {
     report: Report,
 }
 
-/// What a call failed with.
+/// The outcome that ended the call.
 pub(crate) enum ErrorCause<S, T> {
-    /// A status, whose text says what needs saying.
+    /// A status; its message already has the suffix.
     Status(S),
-    /// An answer that is not a valid message.
+    /// An invalid message.
     Invalid { text: String, response: T },
-    /// The timeout passed; the last status before, if there was one.
-    TooLate { before: Option<S> },
+    /// The timeout expired; the last status before it, if any.
+    Timeout { last_status: Option<S> },
 }
 
 impl<S: GrpcStatus, T> Error<S, T> {
@@ -76,51 +76,50 @@ impl<S: GrpcStatus, T> Error<S, T> {
         Error(Box::new(Inner { cause, report }))
     }
 
-    /// Its code: the server's, `DEADLINE_EXCEEDED` if the timeout passed here, and OK for an answer
-    /// that is not a valid message.
+    /// The status code: the server's, `DEADLINE_EXCEEDED` for a timeout on the client side, and OK for an
+    /// invalid message.
     #[must_use]
     pub fn code(&self) -> Code {
         match &self.0.cause {
             ErrorCause::Status(status) => status.code(),
             ErrorCause::Invalid { .. } => Code::Ok,
-            ErrorCause::TooLate { .. } => Code::DeadlineExceeded,
+            ErrorCause::Timeout { .. } => Code::DeadlineExceeded,
         }
     }
 
-    /// Its text.
+    /// The error message.
     #[must_use]
     pub fn message(&self) -> &str {
         match &self.0.cause {
             ErrorCause::Status(status) => status.message(),
             ErrorCause::Invalid { text, .. } => text,
-            ErrorCause::TooLate { .. } => TOO_LATE,
+            ErrorCause::Timeout { .. } => DEADLINE_EXCEEDED,
         }
     }
 }
 
 impl<S, T> Error<S, T> {
-    /// The last status: what the call failed with, or what came before the timeout. There may be
-    /// none.
+    /// The last status: of the failure, or before the timeout, if any.
     #[must_use]
     pub fn status(&self) -> Option<&S> {
         match &self.0.cause {
             ErrorCause::Status(status) => Some(status),
             ErrorCause::Invalid { .. } => None,
-            ErrorCause::TooLate { before } => before.as_ref(),
+            ErrorCause::Timeout { last_status } => last_status.as_ref(),
         }
     }
 
-    /// The last status, as [`Error::status`] says.
+    /// The last status, as [`Error::status`] returns it.
     #[must_use]
     pub fn into_status(self) -> Option<S> {
         match self.0.cause {
             ErrorCause::Status(status) => Some(status),
             ErrorCause::Invalid { .. } => None,
-            ErrorCause::TooLate { before } => before,
+            ErrorCause::Timeout { last_status } => last_status,
         }
     }
 
-    /// The last answer, where that is not a valid message.
+    /// The last response, if the call ended with an invalid message.
     #[must_use]
     pub fn response(&self) -> Option<&T> {
         match &self.0.cause {
@@ -129,7 +128,7 @@ impl<S, T> Error<S, T> {
         }
     }
 
-    /// The last answer, where that is not a valid message.
+    /// The last response, if the call ended with an invalid message.
     #[must_use]
     pub fn into_response(self) -> Option<T> {
         match self.0.cause {
@@ -138,19 +137,19 @@ impl<S, T> Error<S, T> {
         }
     }
 
-    /// Why the call ended.
+    /// The reason why the call ended.
     #[must_use]
     pub fn stop_reason(&self) -> StopReason {
         self.0.report.stop_reason
     }
 
-    /// How often, how long and why.
+    /// Attempts, elapsed time and stop reason.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.0.report
     }
 
-    /// Whether time ended it here.
+    /// Whether a timeout or deadline on the client side ended the call.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.stop_reason() == StopReason::Deadline

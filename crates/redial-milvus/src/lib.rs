@@ -1,8 +1,7 @@
-//! The Milvus client's retry interceptor: statuses outside a list are retried after 20, 40 and
-//! 80 ms, each attempt with its whole timeout (section M of the decisions).
+//! The retry interceptor of the Milvus client: status codes outside of an ignore list are retried after
+//! 20, 40 and 80 ms, and each attempt has the full timeout (section M of the decisions).
 //!
-//! [`Interceptor`] runs any async operation that
-//! returns a [`GrpcStatus`] as its error.
+//! [`Interceptor`] runs any async operation whose error implements [`GrpcStatus`].
 //!
 //! ```
 //! use redial_milvus::{Code, Options, GrpcStatus};
@@ -27,15 +26,15 @@
 //! ```
 //!
 //! # Throttle
-//! None, as in the client that the design describes; [`Interceptor::sharing`] adds a budget.
+//! None by default, as in the Milvus client; [`Interceptor::sharing`] adds a retry budget.
 //!
-//! # Words
-//! | the design | here |
+//! # Coming from the Milvus client
+//! | Milvus client | this crate |
 //! | --- | --- |
 //! | `getRetryInterceptor` | [`Interceptor`] |
 //! | `maxRetries`, `retryDelay`, `timeout` | [`Options`]: `max_retries`, `retry_delay`, `timeout` |
 //! | `isInvalidMessage` | [`InterceptedCall::invalid_when`], [`InterceptedCall::inner_code`] with [`Interceptor::invalid_codes`] |
-//! | the ignore list | [`IGNORED_CODES`], [`classify`] |
+//! | list of ignored status codes | [`IGNORED_CODES`], [`classify`] |
 //! | `(retried N times, Mms)` | [`ErrorText::render`] |
 //! | `[Request]`, `[Response]`, `[Retry Delay]`, ... | [`LogLine`], [`LogLineKind`], [`log_lines`] |
 #![forbid(unsafe_code)]

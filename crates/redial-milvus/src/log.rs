@@ -1,4 +1,4 @@
-//! The interceptor's log lines, derived from the notes of a call (decision M8).
+//! The interceptor's log lines, derived from the events of a call (decision M8).
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -7,25 +7,25 @@ use redial_core::{Directive, Event, Ns, StopReason};
 
 use crate::options::Options;
 
-/// What a line tells.
+/// The kind of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogLineKind {
-    /// The call began.
+    /// The call started.
     Request,
-    /// An attempt's answer came, or its time was over.
+    /// An attempt got a response or timed out.
     Response,
-    /// A retry will wait.
+    /// The delay before the next retry.
     RetryDelay,
-    /// Which retry it will be.
+    /// The number of the next retry.
     RetryAttempt,
-    /// The retry is sent.
+    /// The retry was sent.
     RetryExecuting,
-    /// Retries were made and ran out.
+    /// The call failed with its retries exhausted.
     FailedAfterRetries,
 }
 
 impl LogLineKind {
-    /// Its name in scenarios.
+    /// The name in scenario files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,39 +39,39 @@ impl LogLineKind {
     }
 }
 
-/// Whether a line may be coloured.
+/// Whether log lines use ANSI colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LogColor {
     /// Plain text.
     #[default]
     Plain,
-    /// Responses in green and red.
+    /// Successful responses in green, failed ones in red.
     Ansi,
 }
 
 impl LogColor {
-    /// Colour if this is a terminal.
+    /// ANSI colors if the stream is a terminal.
     #[must_use]
     pub fn for_stream(stream: &impl IsTerminal) -> Self {
         if stream.is_terminal() { LogColor::Ansi } else { LogColor::Plain }
     }
 }
 
-/// A line of the log, for the debug level. It prints without colour.
+/// A log line of debug level. Its `Display` form has no colors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// What it tells.
+    /// The kind of line.
     pub kind: LogLineKind,
-    /// When.
+    /// The time of the event, on the call's clock.
     pub at: Ns,
-    /// Its text, brackets first.
+    /// The text, which starts with the bracketed prefix.
     pub text: String,
-    /// Whether it tells of something bad.
+    /// Whether the line reports a failure.
     pub is_failure: bool,
 }
 
 impl LogLine {
-    /// Its text, in colour where that is allowed.
+    /// The text, with ANSI colors if enabled.
     #[must_use]
     pub fn colored(&self, paint: LogColor) -> String {
         match (paint, self.kind, self.is_failure) {
@@ -92,7 +92,7 @@ impl fmt::Display for LogLine {
     }
 }
 
-/// The lines of a call that these notes tell of.
+/// The log lines of a call, from its events.
 ///
 /// ```
 /// use redial::CallLog;
@@ -114,57 +114,57 @@ impl fmt::Display for LogLine {
 /// ```
 #[must_use]
 pub fn log_lines(method: &str, options: &Options, events: &[(Ns, Event)]) -> Vec<LogLine> {
-    let mut logger = LogFormatter::new(method, options);
+    let mut formatter = LogFormatter::new(method, options);
     let mut lines = Vec::new();
     for (at, event) in events {
-        logger.event(*at, event, |line| lines.push(line));
+        formatter.format(*at, event, |line| lines.push(line));
     }
     lines
 }
 
-/// Turns notes into lines while they come.
+/// Formats the events of one call as log lines while the call runs.
 #[derive(Clone, Debug)]
 pub struct LogFormatter {
     method: String,
     retries_max: u32,
     timeout_ms: u128,
-    /// When the call began.
-    began: Ns,
-    /// When the attempt that runs started.
-    started: Ns,
+    /// The start time of the call.
+    call_start: Ns,
+    /// The start time of the running attempt.
+    attempt_start: Ns,
     /// Retries sent so far.
     retries: u32,
-    /// Whether an attempt runs whose answer has not been logged.
-    runs: bool,
+    /// Whether an attempt runs whose response has not been logged.
+    attempt_running: bool,
 }
 
 impl LogFormatter {
-    /// A logger for one call of this method.
+    /// A formatter for one call of this method.
     #[must_use]
     pub fn new(method: &str, options: &Options) -> Self {
         LogFormatter {
             method: method.to_owned(),
             retries_max: options.max_retries,
             timeout_ms: options.timeout.as_millis(),
-            began: 0,
-            started: 0,
+            call_start: 0,
+            attempt_start: 0,
             retries: 0,
-            runs: false,
+            attempt_running: false,
         }
     }
 
-    /// Gives `emit` the lines that this note makes.
-    pub fn event(&mut self, at: Ns, event: &Event, mut emit: impl FnMut(LogLine)) {
+    /// Passes the log lines of this event to `emit`.
+    pub fn format(&mut self, at: Ns, event: &Event, mut emit: impl FnMut(LogLine)) {
         let LogFormatter { method, retries_max, .. } = self;
         let line = |kind, text| LogLine { kind, at, text, is_failure: false };
         match event {
             Event::CallStarted { .. } => {
-                self.began = at;
+                self.call_start = at;
                 let text = format!("[Request] {method} (timeout {}ms)", self.timeout_ms);
                 emit(line(LogLineKind::Request, text));
             }
             Event::AttemptStarted { number, .. } => {
-                (self.started, self.runs) = (at, true);
+                (self.attempt_start, self.attempt_running) = (at, true);
                 self.retries = number.saturating_sub(1);
                 if self.retries > 0 {
                     let n = self.retries;
@@ -185,8 +185,8 @@ impl LogFormatter {
             Event::AttemptTimedOut { .. } => emit(self.response(at, "no answer in time", true)),
             Event::RetryScheduled { after, failure } => {
                 let ms = whole_ms(*after);
-                let stop_reason = failure.reason.map_or("a failure", |reason| reason.name());
-                let text = format!("[Retry Delay {ms}ms] {method}: after {stop_reason}");
+                let reason = failure.reason.map_or("a failure", |reason| reason.name());
+                let text = format!("[Retry Delay {ms}ms] {method}: after {reason}");
                 emit(line(LogLineKind::RetryDelay, text));
                 let n = self.retries.saturating_add(1);
                 let text = format!(
@@ -194,15 +194,15 @@ impl LogFormatter {
                 );
                 emit(line(LogLineKind::RetryAttempt, text));
             }
-            // A total deadline cancels an attempt as its own timeout does; the application's
-            // dropping it is no answer.
-            Event::CallEnded { stop_reason: StopReason::Deadline, .. } if self.runs => {
+            // A call deadline cancels the attempt like the attempt's own timeout, so it is logged as a
+            // response. A call that the application drops is not.
+            Event::CallEnded { stop_reason: StopReason::Deadline, .. } if self.attempt_running => {
                 emit(self.response(at, "no answer in time", true));
             }
             Event::CallEnded { stop_reason: StopReason::AttemptsExhausted, .. }
                 if self.retries > 0 =>
             {
-                let ms = whole_ms(at.saturating_sub(self.began));
+                let ms = whole_ms(at.saturating_sub(self.call_start));
                 let n = self.retries;
                 let text = format!("[Failed after retries({ms}ms)] {method}: {n} retries made");
                 emit(LogLine { is_failure: true, ..line(LogLineKind::FailedAfterRetries, text) });
@@ -212,8 +212,8 @@ impl LogFormatter {
     }
 
     fn response(&mut self, at: Ns, what: &str, is_failure: bool) -> LogLine {
-        self.runs = false;
-        let ms = whole_ms(at.saturating_sub(self.started));
+        self.attempt_running = false;
+        let ms = whole_ms(at.saturating_sub(self.attempt_start));
         let text = format!("[Response({ms}ms)] {}: {what}", self.method);
         LogLine { kind: LogLineKind::Response, at, text, is_failure }
     }

@@ -1,4 +1,4 @@
-//! What the client can be told, and the policy that it makes (decisions M1 to M4).
+//! The retry options of the client and the policy that they describe (decisions M1 to M4).
 
 use std::time::Duration;
 
@@ -7,49 +7,49 @@ use redial_core::{AttemptTimeoutAction, Backoff, Jitter, PolicyError, Rules, ms,
 
 use crate::call::Interceptor;
 
-/// The client's options. With the feature `serde` the first three are read as the client writes
-/// them: `{"maxRetries": 3, "retryDelay": 10, "timeout": 15000}`, in milliseconds.
+/// The client's retry options. With the feature `serde` the first three deserialize from the client's
+/// JSON: `{"maxRetries": 3, "retryDelay": 10, "timeout": 15000}`, in milliseconds.
 ///
-/// | what | default | |
+/// | option | default | meaning |
 /// | --- | --- | --- |
-/// | `max_retries` | 3 | |
-/// | `retry_delay` | 10 ms | retry n waits 2ⁿ times as long: 20, 40, 80 ms |
-/// | `timeout` | 15 s | given to each attempt anew; when it passes, the call ends |
-/// | `jitter`, `delay_max`, `deadline` | none | not in the design, for those who ask |
-/// | `write_retries` | repeated | as the design has it |
+/// | `max_retries` | 3 | retries after the first attempt |
+/// | `retry_delay` | 10 ms | retry n waits 2ⁿ × `retry_delay`: 20, 40, 80 ms |
+/// | `timeout` | 15 s | applies to each attempt; an attempt that times out ends the call |
+/// | `jitter`, `delay_max`, `deadline` | none | extensions of this crate |
+/// | `write_retries` | `Always` | as in the Milvus client |
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "camelCase"))]
 pub struct Options {
-    /// How many retries; the attempts are one more.
+    /// The maximum number of retries after the first attempt.
     pub max_retries: u32,
-    /// The delay that is doubled before each retry, the first included.
+    /// The base delay, which is doubled before each retry including the first.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "millis"))]
     pub retry_delay: Duration,
-    /// How long each attempt may take.
+    /// The timeout of each attempt.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "millis"))]
     pub timeout: Duration,
-    /// The randomness in a delay.
+    /// The jitter of delays.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub jitter: Jitter,
-    /// No delay exceeds it.
+    /// The maximum delay.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub delay_max: Option<Duration>,
-    /// After how long the whole call must end.
+    /// The deadline of the whole call.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub deadline: Option<Duration>,
-    /// Whether inserts, upserts and deletes are repeated although they may have run.
+    /// Whether inserts, upserts and deletes are retried although the server may have executed them.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub write_retries: WriteRetries,
 }
 
-/// What becomes of a failed insert, upsert or delete (decision M3).
+/// Retries of inserts, upserts and deletes (decision M3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WriteRetries {
-    /// It is repeated like everything else: rows may be there twice.
+    /// Writes are retried like reads. A retried insert may create duplicate rows.
     #[default]
     Always,
-    /// It is repeated only with proof that it did not run.
+    /// A write is retried only if the server provably did not execute it.
     OnlyIfNotRun,
 }
 
@@ -65,61 +65,61 @@ impl Options {
         write_retries: WriteRetries::Always,
     };
 
-    /// How many retries; the attempts are one more.
+    /// The maximum number of retries after the first attempt.
     #[must_use]
     pub const fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// The delay that is doubled before each retry, the first included.
+    /// The base delay, which is doubled before each retry including the first.
     #[must_use]
     pub const fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = delay;
         self
     }
 
-    /// How long each attempt may take.
+    /// The timeout of each attempt.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The randomness in a delay.
+    /// The jitter of delays.
     #[must_use]
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// No delay exceeds it.
+    /// The maximum delay.
     #[must_use]
     pub const fn delay_max(mut self, most: Duration) -> Self {
         self.delay_max = Some(most);
         self
     }
 
-    /// After how long the whole call must end.
+    /// The deadline of the whole call.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Whether inserts, upserts and deletes are repeated although they may have run.
+    /// Whether inserts, upserts and deletes are retried although the server may have executed them.
     #[must_use]
     pub const fn write_retries(mut self, write_retries: WriteRetries) -> Self {
         self.write_retries = write_retries;
         self
     }
 
-    /// Its rules, before they are checked.
+    /// The rules, before validation.
     #[must_use]
     pub const fn rules(&self) -> Rules {
-        // The design's 2^n × delay with n = 1 at the first retry (M1).
+        // The Milvus client waits 2^n × delay, with n = 1 at the first retry (M1).
         let first = self.retry_delay.saturating_mul(2);
-        // A deadline that comes first ends an attempt as its own timeout would.
+        // A call deadline that is not later than the attempt timeout makes the latter redundant.
         let attempt_timeout = match self.deadline {
             Some(deadline) if deadline.as_nanos() <= self.timeout.as_nanos() => None,
             _ => Some(self.timeout),
@@ -135,18 +135,18 @@ impl Options {
         }
     }
 
-    /// The policy, without a throttle.
+    /// The policy of these options, without a throttle.
     ///
     /// # Errors
-    /// The values contradict each other.
+    /// The options contradict each other.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         Policy::from_rules(self.rules()).throttle(Throttle::none()).try_build()
     }
 
-    /// What runs calls with these options.
+    /// An interceptor with these options.
     ///
     /// # Errors
-    /// The values contradict each other.
+    /// The options contradict each other.
     pub fn interceptor(self) -> Result<Interceptor, PolicyError> {
         Interceptor::new(self)
     }
@@ -158,15 +158,15 @@ impl Default for Options {
     }
 }
 
-/// Whether a method (`Insert`, or with its service before it) inserts, upserts or deletes rows.
+/// Whether a method (`Insert`, or with the service as a prefix) inserts, upserts or deletes rows.
 #[must_use]
 pub fn is_write(method: &str) -> bool {
     let name = method.rsplit('/').next().unwrap_or(method);
     ["Insert", "Upsert", "Delete"].iter().any(|write| name.eq_ignore_ascii_case(write))
 }
 
-/// A number of milliseconds; fractions are allowed, to the nearest nanosecond, and what no [`Duration`]
-/// holds is the longest one (decision P2).
+/// Deserializes a number of milliseconds. Fractions are rounded to nanoseconds, and numbers beyond the
+/// range of [`Duration`] saturate (decision P2).
 #[cfg(feature = "serde")]
 fn millis<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     use serde::Deserialize;
@@ -177,7 +177,7 @@ fn millis<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration,
         Ok(span) => Ok(span),
         Err(_) if millis > 0.0 => Ok(Duration::MAX),
         Err(_) => {
-            let expected = &"a number of milliseconds that is not negative";
+            let expected = &"a non-negative number of milliseconds";
             Err(D::Error::invalid_value(Unexpected::Float(millis), expected))
         }
     }

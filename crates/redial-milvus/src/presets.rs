@@ -1,4 +1,4 @@
-//! The client's policy, as a value.
+//! The Milvus client's policy as a ready-made value.
 //!
 //! | name | in code | attempts | backoff | ends by | throttle |
 //! | --- | --- | --- | --- | --- | --- |
@@ -8,8 +8,8 @@ use redial::{Builder, Policy, Throttle};
 
 use crate::options::Options;
 
-/// The Milvus client's interceptor (section M). It has no throttle; the builder takes one. Which
-/// statuses are repeated is [`Interceptor`](crate::Interceptor)'s.
+/// The policy of the Milvus client's retry interceptor (section M of the decisions), without a throttle;
+/// add one with the builder. The status codes to retry belong to [`Interceptor`](crate::Interceptor).
 pub const fn milvus() -> Builder<Policy> {
     Policy::from_rules(Options::DEFAULT.rules()).throttle(Throttle::none())
 }

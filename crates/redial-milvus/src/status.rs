@@ -1,9 +1,10 @@
-//! Which statuses are retried: all but those of the design's list (decisions M3 and M7).
+//! Classification of status codes: all codes outside of the ignore list are retried (decisions M3 and
+//! M7).
 
 use redial_core::{Directive, Failure, Reason};
 use redial_service_config::Code;
 
-/// The codes that are never retried, as the design lists them.
+/// The status codes that the Milvus client never retries.
 pub const IGNORED_CODES: [Code; 8] = [
     Code::Ok,
     Code::DeadlineExceeded,
@@ -15,44 +16,44 @@ pub const IGNORED_CODES: [Code; 8] = [
     Code::Unimplemented,
 ];
 
-/// The code of a status inside a message that says "too many requests"; not in any list unless you
-/// put it there.
+/// The code of a rate-limit error inside a response message. Not retried unless it is added to
+/// [`Interceptor::invalid_codes`](crate::Interceptor::invalid_codes).
 pub const RATE_LIMIT: i32 = 8;
 
-/// An error of gRPC, as an interceptor sees it. `tonic::Status` has all of it.
+/// A gRPC error status. `tonic::Status` provides everything that this trait needs.
 pub trait GrpcStatus {
-    /// Its code.
+    /// The status code.
     fn code(&self) -> Code;
 
-    /// Its text.
+    /// The status message.
     fn message(&self) -> &str;
 
-    /// The same status with another text.
+    /// Replaces the message.
     #[must_use]
     fn with_message(self, message: String) -> Self;
 
-    /// Whether the caller itself cancelled the attempt: never retried, whatever the code.
+    /// Whether the caller cancelled the attempt; never retried, regardless of the code.
     fn is_cancelled_by_caller(&self) -> bool {
         false
     }
 
-    /// Whether it is sure that the request was never sent.
+    /// Whether the request was definitely not sent.
     fn is_unsent(&self) -> bool {
         false
     }
 }
 
-/// Whether an answer's message is valid.
+/// Whether the message of a response is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageValidity {
-    /// It is what it should be, or there is none.
+    /// The message is valid, or the response has none.
     Valid,
-    /// It is not: it is asked for again.
+    /// The message is invalid, so the call is retried.
     Invalid,
 }
 
-/// How an answer is judged: an invalid message is retried, and so is every code outside
-/// [`IGNORED_CODES`]; OK succeeds, and the others fail.
+/// Classifies a response: an invalid message and every code outside of [`IGNORED_CODES`] are retried, OK
+/// succeeds, and the ignored codes fail.
 ///
 /// ```
 /// use redial::Directive;
@@ -75,13 +76,13 @@ pub fn classify(code: Code, message: MessageValidity) -> Directive {
     }
 }
 
-/// What an invalid message is as a failure.
+/// The failure of an invalid message.
 pub(crate) const fn invalid_message() -> Failure {
     Failure::server().because(Reason::new("INVALID_MESSAGE"))
 }
 
-/// What a listed status inside a message is as a failure. A request that was turned away because
-/// there were too many did not run.
+/// The failure of a listed code inside a message. The server did not execute a request that it
+/// rejected by rate limiting.
 pub(crate) const fn inner_status(code: i32) -> Failure {
     match code {
         RATE_LIMIT => {

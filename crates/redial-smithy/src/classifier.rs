@@ -1,13 +1,5 @@
-//! How the standard policy judges a result, in its documented order (decision S8).
-//!
-//! 1. Throttling, whatever else the error is.
-//! 2. A service error that is marked retryable, by its side.
-//! 3. Client errors: all of them, or those that are marked retryable ([`ClientErrors`]).
-//! 4. What is known of I/O errors ([`io_failure`](crate::io_failure)).
-//! 5. The user's own hook.
-//! 6. Else it fails.
-//!
-//! A value succeeds, unless a rule that is chained with it says otherwise (waiters).
+//! Classification of results by Smithy's standard retry policy (decision S8). [`Classifier`] lists the
+//! order of its steps.
 
 use std::error::Error;
 use std::io;
@@ -17,16 +9,16 @@ use redial_core::{Directive, Failure, Hint, Kind, Stage};
 
 use crate::io::io_failure;
 
-/// Whose fault a service says it was.
+/// The fault of a service error: client or server (Smithy's `@error` trait).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The server's.
+    /// The server is at fault.
     Server,
-    /// The caller's.
+    /// The request is at fault.
     Client,
 }
 
-/// An error as the SDKs know it: what its metadata says. Everything is "no" until you say so.
+/// The retry metadata of an SDK error. Every method defaults to "not retryable".
 ///
 /// ```
 /// use std::fmt;
@@ -50,27 +42,28 @@ pub enum Fault {
 /// # impl std::error::Error for StoreError {}
 /// ```
 pub trait ServiceError {
-    /// Whether the service asks for fewer requests.
+    /// Whether the service throttles requests.
     fn is_throttling(&self) -> bool {
         false
     }
 
-    /// Whether it is marked as one that may get better.
+    /// Whether the service model marks the error as retryable.
     fn is_retryable(&self) -> bool {
         false
     }
 
-    /// Whose fault the service says it was; `None` if no service said anything.
+    /// The fault, if the error is a response of the service.
     fn fault(&self) -> Option<Fault> {
         None
     }
 
-    /// Whether the client library raised it (the design's `ClientException`).
+    /// Whether the client library raised the error (Smithy's `ClientException`).
     fn is_client_error(&self) -> bool {
         false
     }
 
-    /// How far the attempt got. What a service said was answered; of the rest nothing is known.
+    /// How far the attempt got: `Answered` for an error response of the service, else `InFlight`, since
+    /// the service may have processed the request.
     fn stage(&self) -> Stage {
         if self.is_throttling() || self.fault().is_some() {
             Stage::Answered
@@ -79,36 +72,36 @@ pub trait ServiceError {
         }
     }
 
-    /// What the server asked for about the next attempt.
+    /// The server's retry-after hint.
     fn hint(&self) -> Hint {
         Hint::None
     }
 }
 
-/// An I/O error is no service error: step 4 knows it.
+/// An I/O error has no service metadata; step 4 of the classification handles it.
 impl ServiceError for io::Error {}
 
-/// Which client errors are repeated.
+/// Which client errors are retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientErrors {
-    /// All of them, as the design has it.
+    /// All client errors, as in Smithy's design.
     #[default]
     All,
-    /// Those that are marked retryable, as today's SDKs have it.
+    /// Client errors that are marked retryable, as in today's AWS SDKs.
     RetryableOnly,
 }
 
-/// The standard policy's judgement; see the order in [`smithy`](super).
+/// Smithy's standard classification of errors. The first matching step decides:
 ///
-/// 1. Throttling, whatever else the error is.
-/// 2. A service error that is marked retryable, by its side.
-/// 3. Client errors: all of them, or those marked retryable ([`Classifier::client_errors`]).
-/// 4. What is known of I/O errors ([`io_failure`]).
-/// 5. Your own [`hook`](Classifier::hook).
-/// 6. Else it fails.
+/// 1. Throttling errors are retried.
+/// 2. Service errors that are marked retryable are retried; their fault determines the kind of failure.
+/// 3. Client errors are retried: all, or those marked retryable ([`Classifier::client_errors`]).
+/// 4. Transient I/O errors are retried ([`io_failure`]).
+/// 5. A custom [`hook`](Classifier::hook) decides.
+/// 6. Any other error fails.
 ///
-/// It has nothing to say about values, so that a rule for them (a waiter) can be chained before or
-/// after it:
+/// Successful values are not classified, so a rule for values (a waiter) can be chained before or after
+/// the classifier:
 /// ```
 /// use std::io;
 /// use redial_smithy::{StandardRetryStrategy, classifier};
@@ -134,21 +127,21 @@ pub struct Classifier {
     client_errors: ClientErrors,
 }
 
-/// The standard policy's judgement, as the design has it.
+/// Smithy's standard classification, with retries of all client errors.
 #[must_use]
 pub const fn classifier() -> Classifier {
     Classifier { client_errors: ClientErrors::All }
 }
 
 impl Classifier {
-    /// Which client errors are repeated.
+    /// Which client errors are retried.
     #[must_use]
     pub const fn client_errors(mut self, which: ClientErrors) -> Self {
         self.client_errors = which;
         self
     }
 
-    /// The same, with a hook of your own for errors that steps 1 to 4 do not know.
+    /// Adds a custom hook for errors that steps 1 to 4 do not classify.
     ///
     /// ```
     /// # use std::io;
@@ -167,7 +160,7 @@ impl Classifier {
         WithHook { rule: self, hook }
     }
 
-    /// What steps 1 to 4 know of an error; `None` if they know nothing.
+    /// The failure by steps 1 to 4; `None` if none of them matches.
     #[must_use]
     pub fn failure<E: ServiceError + Error + 'static>(&self, error: &E) -> Option<Failure> {
         let kind = if error.is_throttling() {
@@ -177,7 +170,7 @@ impl Classifier {
                 Fault::Server => Kind::Server,
                 Fault::Client => Kind::Client,
             }
-        } else if error.is_client_error() && self.repeats_client_error(error.is_retryable()) {
+        } else if error.is_client_error() && self.retries_client_error(error.is_retryable()) {
             Kind::Client
         } else {
             return io_failure(error);
@@ -185,7 +178,7 @@ impl Classifier {
         Some(Failure::new(kind).at(error.stage()).hint(error.hint()))
     }
 
-    fn repeats_client_error(&self, is_retryable: bool) -> bool {
+    fn retries_client_error(&self, is_retryable: bool) -> bool {
         self.client_errors == ClientErrors::All || is_retryable
     }
 }
@@ -197,7 +190,7 @@ impl<T, E: ServiceError + Error + 'static> ClassifyRule<T, E> for Classifier {
     }
 }
 
-/// A rule with a hook of your own after it, for errors alone: made by [`Classifier::hook`] and
+/// A rule followed by a custom hook for errors; made by [`Classifier::hook`] and
 /// [`IoErrors::hook`](crate::IoErrors::hook).
 #[derive(Clone, Copy, Debug)]
 pub struct WithHook<C, F> {

@@ -1,4 +1,4 @@
-//! The written form of `attempts`.
+//! Serialization of `attempts`: a number or `"unlimited"`.
 
 use redial::config::fields;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

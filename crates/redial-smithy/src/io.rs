@@ -1,4 +1,4 @@
-//! What is known of I/O errors: the step that the design leaves open ("TBD"; decision S8).
+//! Classification of I/O errors: the step that Smithy's design leaves open ("TBD"; decision S8).
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -8,19 +8,19 @@ use redial_core::{Directive, Failure, Kind, Stage};
 
 use crate::classifier::WithHook;
 
-/// How many errors of a chain are looked at; a longer one is cut there.
+/// The maximum number of errors of a source chain that are inspected.
 pub const CHAIN_MAX: usize = 32;
 
-/// What an I/O error, anywhere in the chain of sources, says about trying again; `None` if there
-/// is none, or if its kind promises nothing (a file that is missing stays missing).
+/// The failure of an I/O error anywhere in the source chain. `None` if there is none, or if its kind is
+/// not transient (a missing file stays missing).
 ///
 /// | kinds | failure | stage |
 /// | --- | --- | --- |
 /// | `TimedOut`, `WouldBlock` (a socket's own timeout) | timeout | in flight |
-/// | `ConnectionRefused`, `AddrNotAvailable` | client | unsent: nothing was accepted |
+/// | `ConnectionRefused`, `AddrNotAvailable` | client | unsent: no connection was accepted |
 /// | `ConnectionReset`, `ConnectionAborted`, `BrokenPipe`, `UnexpectedEof`, `NotConnected`, `HostUnreachable`, `NetworkUnreachable`, `NetworkDown`, `Interrupted` | client | in flight |
 ///
-/// It is enough for `when`:
+/// Usable as the predicate of `when`:
 /// ```
 /// # use redial::{Policy, ms};
 /// use redial_smithy::io_failure;
@@ -38,9 +38,9 @@ pub fn io_failure(error: &(dyn Error + 'static)) -> Option<Failure> {
     for _ in 0..CHAIN_MAX {
         let error = next?;
         next = match error.downcast_ref::<io::Error>() {
-            Some(io) => match of_kind(io.kind()) {
+            Some(io) => match failure_of_kind(io.kind()) {
                 Some(failure) => return Some(failure),
-                // Its `source` is that of what it wraps: the wrapped error itself is here.
+                // `source` of an I/O error skips the wrapped error, so take that one with `get_ref`.
                 None => io.get_ref().map(|wrapped| wrapped as &(dyn Error + 'static)),
             },
             None => error.source(),
@@ -49,8 +49,8 @@ pub fn io_failure(error: &(dyn Error + 'static)) -> Option<Failure> {
     None
 }
 
-/// What a kind of I/O error says. Only what cannot happen once something was sent is unsent.
-const fn of_kind(kind: ErrorKind) -> Option<Failure> {
+/// The failure of a kind of I/O error. `Unsent` only for kinds that cannot occur after data was sent.
+const fn failure_of_kind(kind: ErrorKind) -> Option<Failure> {
     let (kind, stage) = match kind {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => (Kind::Timeout, Stage::InFlight),
         ErrorKind::ConnectionRefused | ErrorKind::AddrNotAvailable => (Kind::Client, Stage::Unsent),
@@ -68,18 +68,18 @@ const fn of_kind(kind: ErrorKind) -> Option<Failure> {
     Some(Failure::new(kind).at(stage))
 }
 
-/// A rule that knows I/O errors and nothing else; see [`io_failure`].
+/// A classification rule for I/O errors only; see [`io_failure`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoErrors;
 
-/// The rule for errors that are no service errors: what [`io_failure`] knows, and nothing else.
+/// The classification rule for error types without service metadata: I/O errors by [`io_failure`].
 #[must_use]
 pub const fn io_errors() -> IoErrors {
     IoErrors
 }
 
 impl IoErrors {
-    /// The same, with a hook of your own for other errors.
+    /// Adds a custom hook for other errors.
     #[must_use]
     pub const fn hook<F>(self, hook: F) -> WithHook<Self, F> {
         WithHook { rule: self, hook }

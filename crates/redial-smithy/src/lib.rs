@@ -1,5 +1,6 @@
-//! Smithy's standard retry strategy: three attempts, a bucket in which retries cost by the kind of
-//! failure, and a classification in a fixed order (section S of the decisions).
+//! Smithy's standard retry strategy, as in the AWS SDKs: three attempts, a token bucket (retry quota)
+//! with a cost per kind of failure, and a classification of errors in a fixed order (section S of the
+//! decisions).
 //!
 //! ```
 //! use std::io;
@@ -7,7 +8,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Made once and cloned: the clones share the bucket.
+//! // Built once and cloned: the clones share the token bucket.
 //! let policy = StandardRetryStrategy::aws_2026().attempts(5).policy()?;
 //! # let mut tries = 0;
 //! # let mut get = || { tries += 1; let n = tries; async move { if n < 3 { Err(io::ErrorKind::ConnectionReset.into()) } else { io::Result::Ok("object") } } };
@@ -18,16 +19,16 @@
 //! ```
 //!
 //! # Throttle
-//! The policy keeps the strategy's own bucket ([`CostBucket`](redial::throttle::Costs)), which its clones
-//! share. Several policies share one with [`Policy::sharing`](redial::Policy::sharing), and
-//! [`WithBudget`](redial::throttle::Funded) adds a budget to it.
+//! A policy has the strategy's token bucket ([`CostBucket`](redial::throttle::CostBucket)), which its
+//! clones share. [`Policy::sharing`](redial::Policy::sharing) shares one bucket between policies, and
+//! [`WithBudget`](redial::throttle::WithBudget) adds a retry budget.
 //!
-//! # Words
-//! | the design | here |
+//! # Coming from Smithy
+//! | Smithy | this crate |
 //! | --- | --- |
 //! | `RetryStrategy.retry(policy, block)` | `policy.retry(block).classify(rules).await` |
 //! | `StandardRetryStrategy`, its options (`maxAttempts`, `maxTimeMs`) | [`StandardRetryStrategy`] (`attempts`, `time_max`) |
-//! | `RetryPolicy.evaluate(result)` | [`ClassifyRule::judge`](redial::Judge::judge) |
+//! | `RetryPolicy.evaluate(result)` | [`ClassifyRule`](redial::classify::ClassifyRule) |
 //! | `StandardRetryPolicy` | [`Classifier`] |
 //! | `evaluateOtherExceptions` | [`Classifier::hook`] |
 //! | `SdkBaseException`, `ServiceException`, `ClientException` | [`ServiceError`] |
@@ -35,10 +36,10 @@
 //! | `TerminateAndFail` | [`Directive::Fail`](redial::Directive::Fail) |
 //! | `RetryError(reason)` | [`Directive::Retry`](redial::Directive::Retry) with a [`Failure`](redial::Failure) |
 //! | `RetryErrorType`: `ServerSide`, `ClientSide`, `Throttling`, `Timeout` | [`Kind`](redial::Kind): `Server`, `Client`, `Throttling`, `Timeout` |
-//! | `RetryTokenBucket`, one of your own | [`Bucket`](redial::throttle::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `take` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
-//! | `RetryTokenBucket.acquireToken`, in a loop of your own | [`RetryToken::acquire`] on a [`CostBucket`](redial::throttle::Costs) |
-//! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`RetryToken`]: `success`, `failure`, `retry` |
-//! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; one of your own: [`StandardRetryStrategy::policy_with`] |
+//! | a custom `RetryTokenBucket` | [`Bucket`](redial::throttle::Bucket), with [`Policy::sharing`](redial::Policy::sharing): `call_started` is `acquireToken`, `withdraw` is `scheduleRetry`, `succeeded` and `call_failed` are `notifySuccess` and `notifyFailure` |
+//! | `RetryTokenBucket.acquireToken`, in a custom loop | [`RetryToken::acquire`] on a [`CostBucket`](redial::throttle::CostBucket) |
+//! | `RetryToken`: `notifySuccess`, `notifyFailure`, `scheduleRetry` | [`RetryToken`]: `notify_success`, `notify_failure`, `schedule_retry` |
+//! | `BackoffDelayer` | `backoff_first`, `backoff_factor`, `backoff_cap`, `jitter`; a custom one: [`StandardRetryStrategy::policy_with`] |
 #![forbid(unsafe_code)]
 
 mod classifier;
@@ -58,5 +59,5 @@ pub use preset::Preset;
 pub use standard::StandardRetryStrategy;
 pub use token::{RetryToken, ScheduledRetry};
 
-/// The options of the bucket.
+/// Overrides of the token bucket's values.
 pub use redial::throttle::{BucketOptions, CostOptions};

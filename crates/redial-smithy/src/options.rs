@@ -1,33 +1,34 @@
-//! What can be given in place of a preset's values (decision S9).
+//! Types of the options that override a preset's values (decision S9).
 
-/// How many attempts, the first included.
+/// The maximum number of attempts, including the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MaxAttempts {
-    /// So many.
+    /// At most this number.
     Limited(u32),
-    /// As many as fit into `time_max`.
+    /// As many as fit into `time_max`, which is then required.
     Unlimited,
 }
 
-/// Whether a retry waits for its backoff first or asks the bucket first (decision S2).
+/// Whether a retry waits for its backoff before or after it withdraws tokens (decision S2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum TokenOrder {
-    /// Backoff, then the bucket: the design's.
+    /// Backoff, then tokens: Smithy's order.
     BackoffFirst,
-    /// The bucket, whose debt is waited for, then the backoff: today's SDKs'.
+    /// Tokens, with a wait for the refill if the bucket is empty, then backoff: the order of today's AWS
+    /// SDKs.
     TokenFirst,
 }
 
-/// What a server's wish for a delay does (decision S6).
+/// How a server's retry-after hint affects the delay (decision S6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RetryAfterRule {
-    /// It replaces the delay.
+    /// The hint replaces the computed delay.
     #[cfg_attr(feature = "serde", serde(rename = "exact"))]
     Exact,
-    /// It is kept within the computed delay d and d + 5 s.
+    /// The hint is clamped to the range from the computed delay d to d + 5 s.
     #[cfg_attr(feature = "serde", serde(rename = "within-5s"))]
     Within5s,
 }

@@ -1,44 +1,44 @@
-//! The numbers of the standard strategy, by the rules that they come from (decisions S1, S5, S6).
+//! The values of the standard strategy: Smithy's and those of the AWS SDKs (decisions S1, S5, S6).
 
 use std::time::Duration;
 
 use redial_core::throttle::CostBucketConfig;
 use redial_core::{Backoff, ChargeAt, DeadlineAction, HintRule, Jitter, Numbering, Rules, ms, s};
 
-/// Where the values come from that are not given.
+/// The source of all values that are not overridden.
 ///
 /// | | `standard` (S1) | `aws-2026` (S6) | `aws-2026-dynamodb` |
 /// | --- | --- | --- | --- |
 /// | attempts | 3 | 3 | 4 |
 /// | backoff, cap, jitter | 10 ms × 1.5, 20 s, full | 50 ms × 2, 20 s, full | 25 ms × 2, 20 s, full |
-/// | first delay after throttling | as any | 1 s | 1 s |
+/// | base delay after throttling | as usual | 1 s | 1 s |
 /// | bucket | 500 | 500 | 500 |
 /// | costs: server, client, throttling, timeout | 5, 5, 10, 10 | 14, 14, 5, 14 | 14, 14, 5, 14 |
-/// | a success at the first try adds | 1 | 1 | 1 |
+/// | tokens added by a success at the first attempt | 1 | 1 | 1 |
 /// | refill per second | 10 | none | none |
 /// | an empty bucket | waits | fails | fails |
 /// | order | backoff, then bucket | bucket, then backoff | bucket, then backoff |
-/// | a server's hint | exact | within 5 s of the backoff | within 5 s of the backoff |
+/// | retry-after hint | exact | within 5 s of the backoff | within 5 s of the backoff |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Preset {
-    /// The design's numbers.
+    /// Smithy's standard values.
     #[default]
     #[cfg_attr(feature = "serde", serde(rename = "standard"))]
     Standard,
     /// The AWS SDKs' rules of 2026.
     #[cfg_attr(feature = "serde", serde(rename = "aws-2026"))]
     Aws2026,
-    /// The same, as they are for `DynamoDB`.
+    /// The AWS SDKs' rules of 2026 for `DynamoDB`.
     #[cfg_attr(feature = "serde", serde(rename = "aws-2026-dynamodb"))]
     Aws2026Dynamodb,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Preset; 3] = [Preset::Standard, Preset::Aws2026, Preset::Aws2026Dynamodb];
 
-    /// Its name in the written form.
+    /// The name in configs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Preset {
         let aws_2026 = Rules {
             backoff: exponential(ms(50), 2.0, s(20)),
             throttling_first: Some(s(1)),
-            hint: HintRule::Within(HINT_ROOM),
+            hint: HintRule::Within(RETRY_AFTER_MARGIN),
             charge_at: ChargeAt::Decision,
             ..standard
         };
@@ -83,8 +83,8 @@ impl Preset {
     }
 }
 
-/// How far a server's hint may pass the computed delay (decision S6).
-pub(crate) const HINT_ROOM: Duration = s(5);
+/// How far a retry-after hint may exceed the computed delay (decision S6).
+pub(crate) const RETRY_AFTER_MARGIN: Duration = s(5);
 
 const fn exponential(first: Duration, factor: f64, cap: Duration) -> Backoff {
     Backoff::Exponential { first, factor, cap: Some(cap) }

@@ -1,16 +1,16 @@
-//! The policies of the design, as values.
+//! Smithy's and the AWS SDKs' policies as ready-made values.
 //!
-//! Each keeps its design's own throttle and never the default budget (section B of the decisions);
-//! each can be given one.
+//! Each preset keeps its own token bucket in place of the default retry budget (section B of the
+//! decisions); a budget can be added.
 //!
 //! | name | in code | attempts | backoff | ends by | throttle |
 //! | --- | --- | --- | --- | --- | --- |
-//! | `smithy-standard` | [`smithy_standard`] | 3 | 10 ms × 1.5, at most 20 s, full jitter | attempts | its bucket: 500 tokens, 10 per second come back, waits when empty |
-//! | `aws-2026` | [`aws_2026`] | 3 | 50 ms × 2, at most 20 s, full jitter; 1 s × 2 after throttling | attempts | its bucket: 500 tokens, no refill, fails when empty |
+//! | `smithy-standard` | [`smithy_standard`] | 3 | 10 ms × 1.5, at most 20 s, full jitter | attempts | token bucket: 500 tokens, refill of 10 per second, waits when empty |
+//! | `aws-2026` | [`aws_2026`] | 3 | 50 ms × 2, at most 20 s, full jitter; 1 s × 2 after throttling | attempts | token bucket: 500 tokens, no refill, fails when empty |
 //! | `aws-2026-dynamodb` | [`aws_2026_dynamodb`] | 4 | 25 ms × 2, at most 20 s, full jitter; 1 s × 2 after throttling | attempts | as `aws-2026` |
 //!
-//! # Adding a budget
-//! Beside the bucket:
+//! # Adding a retry budget
+//! In addition to the token bucket:
 //! ```
 //! use std::sync::Arc;
 //! use redial::throttle::{RetryBudget, WithBudget};
@@ -24,20 +24,19 @@
 
 use crate::standard::StandardRetryStrategy;
 
-/// Smithy's standard strategy (decision S1). It keeps its own bucket, which waits when empty.
+/// Smithy's standard strategy (decision S1). Its token bucket waits when empty.
 #[must_use]
 pub const fn smithy_standard() -> StandardRetryStrategy {
     StandardRetryStrategy::standard()
 }
 
-/// The AWS SDKs' rules of 2026 (decision S6). It keeps its own bucket, which refuses when empty.
+/// The AWS SDKs' rules of 2026 (decision S6). Its token bucket fails when empty.
 #[must_use]
 pub const fn aws_2026() -> StandardRetryStrategy {
     StandardRetryStrategy::aws_2026()
 }
 
-/// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (decision S6). It keeps its own bucket,
-/// which refuses when empty.
+/// The AWS SDKs' rules of 2026 for `DynamoDB` (decision S6). Its token bucket fails when empty.
 #[must_use]
 pub const fn aws_2026_dynamodb() -> StandardRetryStrategy {
     StandardRetryStrategy::aws_2026_dynamodb()

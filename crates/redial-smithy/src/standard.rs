@@ -1,5 +1,5 @@
-//! The standard strategy as plain data: a preset, and what is given in place of its values (decisions
-//! S1, S2, S7, S9).
+//! The options of the standard strategy: a preset and overrides of its values (decisions S1, S2, S7,
+//! S9).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use redial_core::throttle::{CostBucket, WhenEmpty};
 use redial_core::{Backoff, ChargeAt, HintRule, Jitter, Kind, PolicyError, Rules, Step};
 
 use crate::options::{MaxAttempts, RetryAfterRule, TokenOrder};
-use crate::preset::{HINT_ROOM, Preset};
+use crate::preset::{Preset, RETRY_AFTER_MARGIN};
 
-/// The standard strategy: a [`Preset`], and what is given in place of its values. A value that is
-/// given replaces only itself, inside the bucket and its costs too.
+/// The standard strategy: a [`Preset`] and overrides. Each option overrides only its own value, also
+/// inside the bucket and its costs.
 ///
 /// ```
 /// use redial_smithy::StandardRetryStrategy;
@@ -32,58 +32,56 @@ use crate::preset::{HINT_ROOM, Preset};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct StandardRetryStrategy {
-    /// Where the values come from that are not given.
+    /// The source of all values that are not overridden.
     pub preset: Preset,
-    /// How many attempts, the first included.
+    /// The maximum number of attempts, including the first.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub attempts: Option<MaxAttempts>,
-    /// After how long the call must end: attempts, backoff and waiting for the bucket together.
+    /// The deadline of the call, over attempts, backoff and waiting for tokens.
     #[cfg_attr(
         feature = "serde",
         serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub time_max: Option<Duration>,
-    /// The delay after the first attempt.
+    /// The delay before the first retry, before jitter.
     #[cfg_attr(
         feature = "serde",
         serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub backoff_first: Option<Duration>,
-    /// What each further delay is multiplied by.
+    /// The factor between consecutive delays.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub backoff_factor: Option<f64>,
-    /// No delay exceeds it.
+    /// The maximum delay.
     #[cfg_attr(
         feature = "serde",
         serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub backoff_cap: Option<Duration>,
-    /// The randomness in a delay.
+    /// The jitter of delays.
     #[cfg_attr(
         feature = "serde",
         serde(with = "redial::config::fields::jitter", skip_serializing_if = "Option::is_none")
     )]
     pub jitter: Option<Jitter>,
-    /// The first delay after throttling.
+    /// The base delay after a throttling error.
     #[cfg_attr(
         feature = "serde",
         serde(with = "redial::config::fields::span", skip_serializing_if = "Option::is_none")
     )]
     pub throttling_first: Option<Duration>,
-    /// Whether a retry waits for its backoff first or asks the bucket first.
+    /// Whether a retry waits for its backoff before or after it withdraws tokens.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub order: Option<TokenOrder>,
-    /// What a server's wish for a delay does.
+    /// How a server's retry-after hint affects the delay.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub hint: Option<RetryAfterRule>,
-    /// The bucket.
+    /// The token bucket.
     pub bucket: BucketOptions,
 }
 
 impl StandardRetryStrategy {
-    /// The design's numbers (decision S1).
-    // The preset's own name, beside `aws_2026`.
-    #[allow(clippy::self_named_constructors)]
+    /// Smithy's standard values (decision S1).
     #[must_use]
     pub const fn standard() -> Self {
         StandardRetryStrategy::of(Preset::Standard)
@@ -95,13 +93,13 @@ impl StandardRetryStrategy {
         StandardRetryStrategy::of(Preset::Aws2026)
     }
 
-    /// The AWS SDKs' rules of 2026, as they are for `DynamoDB` (decision S6).
+    /// The AWS SDKs' rules of 2026 for `DynamoDB` (decision S6).
     #[must_use]
     pub const fn aws_2026_dynamodb() -> Self {
         StandardRetryStrategy::of(Preset::Aws2026Dynamodb)
     }
 
-    /// All values of a preset.
+    /// The values of a preset, without overrides.
     #[must_use]
     pub const fn of(preset: Preset) -> Self {
         StandardRetryStrategy {
@@ -125,84 +123,84 @@ impl StandardRetryStrategy {
         }
     }
 
-    /// How many attempts, the first included.
+    /// The maximum number of attempts, including the first.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(MaxAttempts::Limited(attempts));
         self
     }
 
-    /// As many attempts as fit into `time_max`, which must be given then.
+    /// Unlimited attempts; requires `time_max`.
     #[must_use]
     pub const fn unlimited(mut self) -> Self {
         self.attempts = Some(MaxAttempts::Unlimited);
         self
     }
 
-    /// After how long the call must end: attempts, backoff and waiting for the bucket together.
+    /// The deadline of the call, over attempts, backoff and waiting for tokens.
     #[must_use]
     pub const fn time_max(mut self, time_max: Duration) -> Self {
         self.time_max = Some(time_max);
         self
     }
 
-    /// The delay after the first attempt.
+    /// The delay before the first retry, before jitter.
     #[must_use]
     pub const fn backoff_first(mut self, first: Duration) -> Self {
         self.backoff_first = Some(first);
         self
     }
 
-    /// What each further delay is multiplied by.
+    /// The factor between consecutive delays.
     #[must_use]
     pub const fn backoff_factor(mut self, factor: f64) -> Self {
         self.backoff_factor = Some(factor);
         self
     }
 
-    /// No delay exceeds it.
+    /// The maximum delay.
     #[must_use]
     pub const fn backoff_cap(mut self, cap: Duration) -> Self {
         self.backoff_cap = Some(cap);
         self
     }
 
-    /// The randomness in a delay.
+    /// The jitter of delays.
     #[must_use]
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = Some(jitter);
         self
     }
 
-    /// The first delay after throttling.
+    /// The base delay after a throttling error.
     #[must_use]
     pub const fn throttling_first(mut self, first: Duration) -> Self {
         self.throttling_first = Some(first);
         self
     }
 
-    /// Whether a retry waits for its backoff first or asks the bucket first.
+    /// Whether a retry waits for its backoff before or after it withdraws tokens.
     #[must_use]
     pub const fn order(mut self, order: TokenOrder) -> Self {
         self.order = Some(order);
         self
     }
 
-    /// What a server's wish for a delay does.
+    /// How a server's retry-after hint affects the delay.
     #[must_use]
     pub const fn hint(mut self, hint: RetryAfterRule) -> Self {
         self.hint = Some(hint);
         self
     }
 
-    /// How many tokens the bucket holds.
+    /// The capacity of the token bucket.
     #[must_use]
     pub const fn capacity(mut self, tokens: f64) -> Self {
         self.bucket.capacity = Some(tokens);
         self
     }
 
-    /// What a retry costs after this kind of failure.
+    /// The cost of a retry after this kind of failure, in tokens.
     #[must_use]
     pub const fn cost(mut self, kind: Kind, tokens: f64) -> Self {
         let costs = &mut self.bucket.costs;
@@ -215,28 +213,28 @@ impl StandardRetryStrategy {
         self
     }
 
-    /// What a success at the first try adds to the bucket.
+    /// The tokens that a success at the first attempt adds.
     #[must_use]
     pub const fn success(mut self, tokens: f64) -> Self {
         self.bucket.success = Some(tokens);
         self
     }
 
-    /// How many tokens come back per second.
+    /// The refill rate in tokens per second.
     #[must_use]
     pub const fn refill_per_second(mut self, tokens: f64) -> Self {
         self.bucket.refill_per_second = Some(tokens);
         self
     }
 
-    /// What an empty bucket does.
+    /// Whether a retry waits or fails when the bucket is empty.
     #[must_use]
     pub const fn empty(mut self, empty: WhenEmpty) -> Self {
         self.bucket.empty = Some(empty);
         self
     }
 
-    /// Its rules, before they are checked.
+    /// The rules, before validation.
     #[must_use]
     pub fn rules(&self) -> Rules {
         let mut rules = self.preset.rules();
@@ -261,13 +259,13 @@ impl StandardRetryStrategy {
         match self.hint {
             None => {}
             Some(RetryAfterRule::Exact) => rules.hint = HintRule::Exact(None),
-            Some(RetryAfterRule::Within5s) => rules.hint = HintRule::Within(HINT_ROOM),
+            Some(RetryAfterRule::Within5s) => rules.hint = HintRule::Within(RETRY_AFTER_MARGIN),
         }
         rules
     }
 
-    /// A full bucket, to be shared by several policies ([`Policy::sharing`]) or used by hand
-    /// ([`RetryToken`](crate::Token)). With a refill, all who share it run on the same clock
+    /// A full token bucket, to share between policies ([`Policy::sharing`]) or to use in a custom loop
+    /// ([`RetryToken`](crate::RetryToken)). With a refill, all users of a bucket must run on the same clock
     /// ([`Sleeper`](redial::Sleeper)).
     ///
     /// ```
@@ -282,26 +280,26 @@ impl StandardRetryStrategy {
     /// ```
     ///
     /// # Errors
-    /// The bucket's numbers contradict each other.
+    /// The bucket's options contradict each other.
     pub fn costs(&self) -> Result<CostBucket, PolicyError> {
         CostBucket::new(self.bucket.over(self.preset.bucket())?)
     }
 
-    /// The policy, with a bucket of its own that its clones share.
+    /// The policy, with a token bucket of its own that its clones share.
     ///
     /// # Errors
-    /// The values contradict each other.
+    /// The options contradict each other.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         let policy = Policy::from_rules(self.rules()).throttle(Throttle::none()).try_build()?;
         Ok(policy.sharing(Arc::new(self.costs()?)))
     }
 
-    /// The policy, with a function of your own that says each delay before jitter (the design's
-    /// `BackoffDelayer`). Neither the cap nor the first delay after throttling applies to it: it
-    /// sees the failure.
+    /// The policy, with a custom function for the delay before jitter (Smithy's `BackoffDelayer`).
+    /// `backoff_cap` and `throttling_first` do not apply: the function sees the failure and can handle
+    /// throttling itself.
     ///
     /// # Errors
-    /// The values contradict each other.
+    /// The options contradict each other.
     pub fn policy_with(
         &self,
         delay: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,

@@ -1,11 +1,11 @@
-//! The log: which lines, in which order, with which texts (M8).
+//! Log lines: kinds, order and texts (M8).
 
 use redial::CallLog;
 use redial_milvus::{LogColor, LogLine, log_lines};
 
 use super::*;
 
-/// The lines of the design, in order: the request, then for each attempt its response, and before
+/// The documented lines in order: the request, then the response of each attempt, and before
 /// each retry three lines.
 fn kinds(attempts: usize) -> Vec<&'static str> {
     let mut kinds = vec!["request", "response"];
@@ -24,7 +24,7 @@ fn log_lines_follow_documented_order() {
     let played = play(Options::default(), &[unavailable.clone(), (5, OK)]);
     assert_eq!(played.kinds(), kinds(2));
     let played = play(Options::default(), &[unavailable.clone(), (5, boom(Code::Unimplemented))]);
-    assert_eq!(played.kinds(), kinds(2), "retries that did not run out");
+    assert_eq!(played.kinds(), kinds(2), "retries are not exhausted");
     let played = play(Options::default(), &[unavailable]);
     assert_eq!(played.kinds(), [kinds(4), vec!["failed-after-retries"]].concat());
 }
@@ -72,8 +72,8 @@ fn log_lines_from_call_log_equal_live_lines() {
     let bad: Vec<_> = lines.iter().filter(|line| line.is_failure).map(|line| &*line.text).collect();
     let failed = ["[Response(12ms)] Search: UNAVAILABLE", "[Response(3ms)] Search: ABORTED"];
     assert_eq!(bad, failed);
-    let from_diary: Vec<_> = lines.into_iter().map(|line| (line.kind, line.text)).collect();
-    assert_eq!(from_diary, play(options, &steps).log);
+    let from_call_log: Vec<_> = lines.into_iter().map(|line| (line.kind, line.text)).collect();
+    assert_eq!(from_call_log, play(options, &steps).log);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn log_lines_without_hook_are_debug_events() {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
-    /// Keeps the texts of events.
+    /// Collects the messages of events.
     #[derive(Clone, Default)]
     struct Heard(Arc<Mutex<Vec<String>>>);
 

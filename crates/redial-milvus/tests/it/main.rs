@@ -1,5 +1,5 @@
-//! Goal: section M of the decisions, each by name. Method: calls go through the interceptor on virtual
-//! time; codes, texts and log lines are tables.
+//! Tests of section M of the decisions: calls run through the interceptor on virtual
+//! time; codes, messages and log lines are tables.
 
 #[path = "../../../redial/tests/designs/mod.rs"]
 mod designs;
@@ -14,7 +14,7 @@ use redial::throttle::RetryBudget;
 use redial::{Jitter, StopReason, ms, s};
 use redial_milvus::{Code, Error, GrpcStatus, Interceptor, LogLineKind, Options};
 
-/// A status of some client.
+/// A status type of a client library.
 #[derive(Clone, Debug, PartialEq)]
 struct TestStatus {
     code: Code,
@@ -49,7 +49,7 @@ impl fmt::Display for TestStatus {
 
 impl std::error::Error for TestStatus {}
 
-/// A decoded answer with a status inside.
+/// A decoded response with a status code inside.
 #[derive(Clone, Debug, PartialEq)]
 struct Reply {
     code: i32,
@@ -65,7 +65,7 @@ fn boom(code: Code) -> Outcome {
     Err(TestStatus { code, message: "boom".into(), cancelled_by_caller, unsent })
 }
 
-/// What became of a call.
+/// The result of a call with its start times and log.
 struct Played {
     result: Result<Reply, Error<TestStatus, Reply>>,
     starts: Vec<f64>,
@@ -86,7 +86,7 @@ impl Played {
     }
 }
 
-/// Plays a call of `method`; the last step repeats. An answer is invalid if its inner code is listed.
+/// Plays a call of `method`; the last step repeats. A response is invalid if its inner code is listed.
 fn play_method(interceptor: &Interceptor, method: &str, steps: &[(u64, Outcome)]) -> Played {
     let clock = Clock::default();
     let script = Script::new(&clock, steps);
@@ -187,7 +187,11 @@ fn attempt_timeout_ends_call_with_unchanged_text() {
     assert_eq!(played.kinds().last(), Some(&"response"));
     let error = played.result.expect_err("too late");
     assert_eq!(error.code(), Code::DeadlineExceeded);
-    assert_eq!(error.status(), boom(Code::Unavailable).as_ref().err(), "what came before it");
+    assert_eq!(
+        error.status(),
+        boom(Code::Unavailable).as_ref().err(),
+        "the status before the timeout"
+    );
 }
 
 #[test]
@@ -199,7 +203,7 @@ fn attempt_timeout_accepts_response_at_same_instant() {
 #[test]
 fn deadline_bounds_the_whole_call() {
     let options = Options::default().timeout(ms(100)).deadline(ms(250));
-    // Three attempts would take until 240 ms, and the next delay of 80 ms would pass the deadline.
+    // Three attempts take until 240 ms, and the next delay of 80 ms would exceed the deadline.
     let played = play(options, &[(60, boom(Code::Unavailable))]);
     assert_eq!((&*played.starts, played.ended), (&[0.0, 80.0, 180.0][..], 240.0));
     assert_eq!((played.stop_reason(), played.text()), (StopReason::Deadline, "boom"));
@@ -208,7 +212,7 @@ fn deadline_bounds_the_whole_call() {
     assert_eq!((played.ended, played.stop_reason()), (50.0, StopReason::Deadline));
     assert_eq!(played.kinds(), ["request", "response"]);
     assert_eq!(played.result.expect_err("too late").code(), Code::DeadlineExceeded);
-    // One that is equal to it does too.
+    // So does an equal one.
     let played = play(options.deadline(ms(100)), &[(HANG, OK)]);
     assert_eq!((played.ended, played.stop_reason()), (100.0, StopReason::Deadline));
 }
@@ -223,7 +227,7 @@ fn error_text_without_retries_is_unchanged() {
 
 #[test]
 fn error_text_suffix_only_when_retries_are_exhausted() {
-    // A retry that ends with a code that is not retried.
+    // The retry ends with a code that is not retryable.
     let steps = [(0, boom(Code::Unavailable)), (0, boom(Code::NotFound)), (0, boom(Code::Ok))];
     let gone = [steps[0].clone(), (0, boom(Code::InvalidArgument))];
     let played = play(Options::default(), &gone);
@@ -275,7 +279,7 @@ fn error_text_suffix_depends_on_stop_reason() {
     use redial_milvus::ErrorText;
     for stop_reason in StopReason::ALL {
         for (invalid, base) in [(false, "boom"), (true, "invalid message")] {
-            let ending =
+            let error_text =
                 ErrorText { stop_reason, retries: 2, elapsed: ms(7), message: "boom", invalid };
             let ran_out = format!("{base} (retried 2 times, 7ms)");
             let expected =
@@ -305,11 +309,11 @@ fn throttle_is_off_until_a_budget_is_added() {
     let funded = interceptor.sharing(budget);
     let played = play_method(&funded, "Search", &[(0, boom(Code::Unavailable))]);
     assert_eq!((played.starts.len(), played.stop_reason()), (2, StopReason::Throttled));
-    assert_eq!(played.text(), "boom", "the retries did not run out");
+    assert_eq!(played.text(), "boom", "the retries were not exhausted");
     assert!(close(funded.policy().tokens(0).unwrap_or_default(), 0.0));
 }
 
-// The written form
+// Options as JSON
 
 #[cfg(feature = "serde")]
 #[test]
@@ -319,7 +323,7 @@ fn options_deserialize_from_client_json() {
     let text = r#"{"maxRetries": 5, "retryDelay": 2.5, "timeout": 100}"#;
     let expected = Options::default().max_retries(5).retry_delay(ms(5) / 2).timeout(ms(100));
     assert_eq!(read(text), Ok(expected));
-    // What is longer than all that can be kept is as long as can be.
+    // Durations beyond the range saturate.
     assert_eq!(
         read(r#"{"timeout": 1e300}"#),
         Ok(Options::default().timeout(std::time::Duration::MAX))

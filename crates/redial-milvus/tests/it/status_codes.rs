@@ -1,4 +1,4 @@
-//! What is retried: codes, invalid messages, writes, the caller's own cancelling (M3, M7).
+//! Classification: status codes, invalid messages, writes, cancellation by the caller (M3, M7).
 
 use redial::Directive;
 use redial_milvus::{IGNORED_CODES, MessageValidity, RATE_LIMIT, WriteRetries, classify, is_write};
@@ -113,7 +113,7 @@ fn writes_in_flight_can_be_excluded_from_retries() {
         (boom(Code::Unavailable), StopReason::NotIdempotent),
         (boom(Code::Internal), StopReason::NotIdempotent),
         (Ok(Reply { code: 2200 }), StopReason::NotIdempotent),
-        // What was never sent did not run, and neither did what was turned away.
+        // The server did not execute requests that were unsent or rate-limited.
         (unsent, StopReason::Succeeded),
         (Ok(Reply { code: RATE_LIMIT }), StopReason::Succeeded),
     ];
@@ -150,7 +150,7 @@ fn cancellation_by_caller_is_not_retried() {
     assert_eq!((&*played.starts, played.stop_reason()), (&[0.0][..], StopReason::NotRetryable));
     assert_eq!(played.text(), "boom");
 
-    // The caller drops the call: nothing more starts, and the attempt is dropped with it.
+    // Dropping the call cancels the attempt and starts no other.
     let clock = Clock::default();
     let interceptor = Options::default().interceptor().expect("valid");
     let script = Script::new(&clock, [(HANG, OK)]);

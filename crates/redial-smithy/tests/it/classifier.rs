@@ -1,4 +1,4 @@
-//! How results are judged: the order of S8, as tables.
+//! Classification: the order of S8 as tables.
 
 use std::error::Error as _;
 use std::fmt;
@@ -12,7 +12,7 @@ use redial_smithy::{
     CHAIN_MAX, ClientErrors, Fault, ServiceError, classifier, io_errors, io_failure,
 };
 
-/// An error of an SDK.
+/// An SDK error.
 #[derive(Debug, Default)]
 struct SdkError {
     throttling: bool,
@@ -57,7 +57,7 @@ fn reset() -> io::Error {
     ErrorKind::ConnectionReset.into()
 }
 
-/// What the classifier makes of an error, without a hook.
+/// The classification of an error without a hook.
 fn kind(error: &SdkError, client_errors: ClientErrors) -> Option<Kind> {
     classifier().client_errors(client_errors).failure(error).map(|failure| failure.kind)
 }
@@ -68,7 +68,7 @@ fn classifier_follows_the_documented_order() {
     let none = SdkError::default;
     let (server, client) = (Some(Fault::Server), Some(Fault::Client));
     let rows = [
-        // 1: throttling, whatever else it is
+        // 1: throttling, regardless of other metadata
         (SdkError { throttling: true, ..none() }, Some(Kind::Throttling)),
         (
             SdkError { throttling: true, retryable: true, fault: server, ..none() },
@@ -76,22 +76,22 @@ fn classifier_follows_the_documented_order() {
         ),
         (SdkError { throttling: true, client: true, ..none() }, Some(Kind::Throttling)),
         (SdkError { throttling: true, source: Some(reset()), ..none() }, Some(Kind::Throttling)),
-        // 2: a retryable service error, by its side
+        // 2: a retryable service error, by its fault
         (SdkError { retryable: true, fault: server, ..none() }, Some(Kind::Server)),
         (SdkError { retryable: true, fault: client, ..none() }, Some(Kind::Client)),
         (SdkError { retryable: true, fault: server, client: true, ..none() }, Some(Kind::Server)),
         (SdkError { fault: server, ..none() }, None),
         (SdkError { fault: client, ..none() }, None),
-        // 3: client errors, all of them
+        // 3: all client errors
         (SdkError { client: true, ..none() }, Some(Kind::Client)),
         (
             SdkError { client: true, source: Some(ErrorKind::TimedOut.into()), ..none() },
             Some(Kind::Client),
         ),
-        // 4: what is known of I/O errors
+        // 4: transient I/O errors
         (SdkError { source: Some(ErrorKind::TimedOut.into()), ..none() }, Some(Kind::Timeout)),
         (SdkError { fault: server, source: Some(reset()), ..none() }, Some(Kind::Client)),
-        // 6: else it fails
+        // 6: everything else fails
         (SdkError { retryable: true, ..none() }, None),
         (none(), None),
     ];
@@ -107,7 +107,7 @@ fn classifier_can_retry_only_retryable_client_errors() {
     assert_eq!(kind(&marked, only), Some(Kind::Client));
     let unmarked = SdkError { client: true, ..SdkError::default() };
     assert_eq!(kind(&unmarked, only), None);
-    // What is known of its source still counts.
+    // An I/O error in its source chain still counts.
     let late = Some(ErrorKind::TimedOut.into());
     let unmarked = SdkError { client: true, source: late, ..SdkError::default() };
     assert_eq!(kind(&unmarked, only), Some(Kind::Timeout));
@@ -191,7 +191,7 @@ fn io_errors_source_chain_is_limited() {
     let chain = |wraps: usize| {
         (0..wraps).fold(Wrapped(Box::new(reset())), |inner, _| Wrapped(Box::new(inner)))
     };
-    // The innermost wrapper and the I/O error are two of them.
+    // The innermost wrapper and the I/O error count as two.
     assert!(io_failure(&chain(CHAIN_MAX - 2)).is_some());
     assert!(io_failure(&chain(CHAIN_MAX - 1)).is_none());
 }
@@ -209,14 +209,14 @@ fn classifier_hook_runs_last_and_for_errors_only() {
     assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::InvalidData.into())), None);
     let known = rules.judge(&io::Result::<()>::Err(reset()));
     assert_eq!(known, io_failure(&reset()).map(Directive::Retry));
-    assert_eq!(asked, 2, "neither for a value nor for what is known already");
+    assert_eq!(asked, 2, "neither for a value nor for a classified error");
 
     let mut rules = io_errors().hook(|_: &io::Error| Some(Directive::Fail));
     assert_eq!(rules.judge(&io::Result::<()>::Err(reset())), known);
     assert_eq!(rules.judge(&io::Result::<()>::Err(ErrorKind::Other.into())), Some(Directive::Fail));
 }
 
-/// Plays a call whose attempts return what `next` returns.
+/// Runs a call whose attempts return the values of `next`.
 fn play<J: ClassifyRule<u8, io::Error>>(
     rules: J,
     mut next: impl FnMut() -> io::Result<u8>,
@@ -237,7 +237,7 @@ fn classifier_fails_unknown_errors_and_accepts_values() {
 
 #[test]
 fn classifier_with_value_rule_acts_as_waiter() {
-    // Before the classifier or after it: it has nothing to say about values.
+    // Before or after the classifier, which does not classify values.
     let pending = |state: &io::Result<u8>| match state {
         Ok(3) => Some(Directive::Fail),
         Ok(_) => Some(Directive::Retry(Failure::server())),

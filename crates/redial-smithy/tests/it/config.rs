@@ -1,4 +1,4 @@
-//! The written form: the fields of S9, each of which replaces only itself.
+//! Options as JSON: the fields of S9, each of which overrides only its own value.
 
 use redial::{ms, s};
 use redial_smithy::{BucketOptions, CostOptions, MaxAttempts};

@@ -1,5 +1,5 @@
-//! Goal: section S of the decisions, each by name. Method: policies made from the standard strategy
-//! run through the async driver on virtual time; the classification is a table.
+//! Tests of section S of the decisions: policies of the standard strategy run through the async driver
+//! on virtual time; the classification is a table.
 
 mod classifier;
 #[cfg(feature = "serde")]
@@ -19,7 +19,7 @@ use redial::{
 };
 use redial_smithy::{Preset, RetryAfterRule, RetryToken, StandardRetryStrategy, TokenOrder};
 
-/// What an attempt may end with.
+/// The error of an attempt.
 type Outcome = Result<&'static str, Fault>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +53,7 @@ fn is_retryable(fault: &Fault) -> Option<Failure> {
     }
 }
 
-/// What became of a call.
+/// The result of a call with its start times and tokens.
 struct Played {
     result: Result<&'static str, Error<Fault>>,
     starts: Vec<f64>,
@@ -69,7 +69,7 @@ impl Played {
     }
 }
 
-/// Plays a call whose attempts end so many milliseconds after they start; the last step repeats.
+/// Runs a call whose attempts end the given milliseconds after they start; the last step repeats.
 fn play_steps(clock: &Clock, policy: &Policy, steps: &[(u64, Outcome)]) -> Played {
     let (script, began) = (Script::new(clock, steps), clock.ms());
     let mut call_log = CallLog::new();
@@ -83,7 +83,7 @@ fn play_steps(clock: &Clock, policy: &Policy, steps: &[(u64, Outcome)]) -> Playe
     Played { result, starts, cancels, ended: clock.ms() - began, tokens, draws }
 }
 
-/// Plays a call whose attempts end at once.
+/// Runs a call whose attempts end immediately.
 fn play(clock: &Clock, policy: &Policy, outcomes: &[Outcome]) -> Played {
     let steps: Vec<_> = outcomes.iter().map(|outcome| (0, *outcome)).collect();
     play_steps(clock, policy, &steps)
@@ -93,11 +93,11 @@ fn now(clock: &Clock) -> u64 {
     redial::Sleeper::now(clock)
 }
 
-/// The standard strategy without randomness.
+/// The standard strategy without jitter.
 const PLAIN: StandardRetryStrategy = StandardRetryStrategy::standard().jitter(Jitter::None);
-/// The rules of 2026 without randomness.
+/// The AWS rules of 2026 without jitter.
 const AWS: StandardRetryStrategy = StandardRetryStrategy::aws_2026().jitter(Jitter::None);
-/// The standard strategy with a bucket that time does not change.
+/// The standard strategy without jitter and without refill.
 const STILL: StandardRetryStrategy = PLAIN.refill_per_second(0.0).empty(WhenEmpty::Fail);
 
 fn policy(standard: StandardRetryStrategy) -> Policy {

@@ -1,4 +1,4 @@
-//! How the strategy plays: attempts, delays, order, hints, the total time (S1, S2, S6, S7, S9).
+//! The strategy: attempts, delays, order, hints and deadline (S1, S2, S6, S7, S9).
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn standard_strategy_makes_three_attempts_10_and_15_ms_apart() {
     let played = play(&Clock::default(), &policy(PLAIN), &[SERVER]);
     assert_eq!(played.starts, [0.0, 10.0, 25.0]);
     assert_eq!((played.ended, played.stop_reason()), (25.0, StopReason::AttemptsExhausted));
-    // Two retries at 5 each; 15 ms have refilled 0.15.
+    // Two retries cost 5 each; 15 ms have refilled 0.15.
     assert!(close(played.tokens, 490.15), "{}", played.tokens);
 }
 
@@ -41,7 +41,7 @@ fn standard_strategy_uses_full_jitter() {
 fn standard_strategy_caps_delays_at_20_seconds() {
     let played = play(&Clock::default(), &policy(STILL.attempts(25)), &[SERVER]);
     let delays: Vec<f64> = played.starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // 10 ms × 1.5^18 = 14.8 s is the last below the cap.
+    // 10 ms × 1.5^18 = 14.8 s is the last delay below the cap.
     assert!(close(delays[18], 10.0 * 1.5f64.powi(18)));
     assert!(delays[19..].iter().all(|delay| *delay == 20_000.0), "{delays:?}");
 }
@@ -96,7 +96,7 @@ fn token_order_token_first_withdraws_before_backoff() {
 fn token_order_token_first_waits_for_debt_then_backoff() {
     let standard = PLAIN.capacity(5.0).order(TokenOrder::TokenFirst);
     let played = play(&Clock::default(), &policy(standard), &[SERVER]);
-    // The second retry's debt at 10 ms: 5 tokens less the 0.1 that came back meanwhile.
+    // The second retry's debt at 10 ms: 5 tokens minus the refill of 0.1.
     assert_eq!(played.starts, [0.0, 10.0, 10.0 + 490.0 + 15.0]);
 }
 
@@ -185,7 +185,7 @@ fn deadline_bounds_bucket_wait_and_refunds_tokens() {
         let played = play(&Clock::default(), &policy(standard), &[SERVER]);
         assert_eq!((played.starts, played.ended), (vec![0.0, 10.0], 100.0), "{order:?}");
         assert_eq!(played.result.map_err(|error| error.stop_reason()), Err(StopReason::Deadline));
-        // Only the first retry's 5 are gone: 0.9 or 1.0 have come back since it paid.
+        // Only the first retry's 5 tokens are spent; the refill since then is 0.9 or 1.0.
         let back = if order == TokenOrder::BackoffFirst { 0.9 } else { 1.0 };
         assert!(close(played.tokens, back), "{order:?}: {}", played.tokens);
     }
@@ -242,14 +242,14 @@ fn options_that_contradict_are_rejected() {
     assert_eq!(problem(PLAIN.cost(Kind::Timeout, -1.0)), PolicyError::Cost);
     assert_eq!(problem(PLAIN.capacity(f64::NAN)), PolicyError::Capacity);
     assert_eq!(problem(PLAIN.refill_per_second(-1.0)), PolicyError::Refill);
-    // No kind of failure could ever pay; where one can, a preset's other costs may be too high.
+    // Rejected if no kind of failure is affordable; single costs above the capacity are allowed.
     assert_eq!(problem(PLAIN.capacity(4.0)), PolicyError::CostAboveCapacity);
     assert!(PLAIN.capacity(5.0).policy().is_ok());
     assert!(PLAIN.cost(Kind::Timeout, 500.0).policy().is_ok());
     assert!(PLAIN.unlimited().time_max(s(1)).policy().is_ok());
 }
 
-// P8, and the design's delayer
+// P8, and Smithy's BackoffDelayer
 
 #[test]
 fn custom_backoff_sees_failure_and_attempt_number() {

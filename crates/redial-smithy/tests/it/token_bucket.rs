@@ -1,4 +1,4 @@
-//! What the bucket does: costs, refunds, debts, sharing (S3, S4, S5, S10, B).
+//! The token bucket: costs, refunds, debts, sharing (S3, S4, S5, S10, B).
 
 use std::sync::Mutex;
 
@@ -46,7 +46,7 @@ fn retry_token_is_resolved_once() {
     let token = token.schedule_retry(Kind::Server, 0).expect("paid").start();
     assert_eq!(left(), 485.0);
     token.notify_success();
-    assert_eq!(left(), 490.0, "only what the last retry took");
+    assert_eq!(left(), 490.0, "only the tokens of the last retry");
 
     RetryToken::acquire(&bucket)
         .schedule_retry(Kind::Server, 0)
@@ -64,7 +64,7 @@ fn retry_token_dropped_after_start_counts_as_failure() {
     let scheduled = RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid");
     assert_eq!((scheduled.after(), bucket.tokens(0)), (ms(0), Some(495.0)));
     drop(scheduled);
-    assert_eq!(bucket.tokens(0), Some(500.0), "a retry that never starts gives back (P6)");
+    assert_eq!(bucket.tokens(0), Some(500.0), "a retry that never starts is refunded (P6)");
     drop(RetryToken::acquire(&bucket).schedule_retry(Kind::Server, 0).expect("paid").start());
     assert_eq!(bucket.tokens(0), Some(495.0));
 }
@@ -126,7 +126,7 @@ fn token_bucket_refund_does_not_shorten_running_wait() {
     let (clock, policy) = (Clock::default(), policy(PLAIN.capacity(5.0).attempts(2)));
     let lucky = Script::new(&clock, [(0, SERVER), (100, OK)]);
     let waiting = Script::new(&clock, [(0, SERVER), (0, OK)]);
-    // The first one's success at 110 ms gives its 5 back.
+    // The first call's success at 110 ms refunds its 5 tokens.
     let calls = [&lucky, &waiting].into_iter().map(|script| {
         let call = policy.retry(|| script.attempt()).when(is_retryable);
         Box::pin(call.sleeping_on(clock).into_future()) as _
@@ -203,7 +203,11 @@ fn token_bucket_with_budget_limits_retries_by_both() {
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(490.0), Some(0.0)));
 
     play(&clock, &policy, &[OK]);
-    assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(491.0), Some(0.1)), "both are funded");
+    assert_eq!(
+        (bucket.tokens(0), budget.tokens(0)),
+        (Some(491.0), Some(0.1)),
+        "both receive tokens"
+    );
 }
 
 #[test]
@@ -223,9 +227,9 @@ fn token_bucket_and_budget_refund_unstarted_retry() {
     let budget = Arc::new(RetryBudget::standard());
     let funded = WithBudget::new(bucket.clone(), budget.clone());
     let cost = Cost { kind: Kind::Server };
-    let Grant::Now(taken) = funded.withdraw(cost, 0) else { panic!("both are full") };
+    let Grant::Now(withdrawal) = funded.withdraw(cost, 0) else { panic!("both are full") };
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(495.0), Some(9.0)));
-    funded.refund(taken);
+    funded.refund(withdrawal);
     assert_eq!((bucket.tokens(0), budget.tokens(0)), (Some(500.0), Some(10.0)));
 }
 
@@ -251,7 +255,7 @@ fn token_bucket_with_budget_reports_spent_budget() {
 
 #[test]
 fn token_bucket_pending_answer_holds_budget_withdrawal() {
-    /// Answers later, as it is told.
+    /// A bucket that defers its answer.
     struct Slow(Grant);
     impl redial::throttle::Bucket for Slow {
         fn withdraw(&self, _: Cost, _: u64) -> Grant {
@@ -278,10 +282,10 @@ fn token_bucket_pending_answer_holds_budget_withdrawal() {
     let funded = WithBudget::new(Arc::new(Slow(Grant::Refused)), budget.clone());
     assert_eq!(funded.withdraw(cost, 0), Grant::Later);
     drop(funded.later(cost));
-    assert_eq!(budget.tokens(0), Some(10.0), "a call that is dropped meanwhile");
+    assert_eq!(budget.tokens(0), Some(10.0), "a call that is dropped while it waits is refunded");
 }
 
-/// A bucket of a user's own: what it is told, in order.
+/// A custom bucket that records the calls of its methods in order.
 #[derive(Default)]
 struct Watching(Mutex<Vec<String>>);
 
@@ -306,21 +310,21 @@ impl redial::throttle::Bucket for Watching {
     fn refund(&self, _: Withdrawal) {
         self.push("give back");
     }
-    fn succeeded(&self, taken: Option<Withdrawal>) {
-        self.push(format!("success {:?}", taken.map(|taken| taken.0)));
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+        self.push(format!("success {:?}", withdrawal.map(|withdrawal| withdrawal.0)));
     }
-    fn call_failed(&self, taken: Option<Withdrawal>) {
-        self.push(format!("failure {:?}", taken.map(|taken| taken.0)));
+    fn call_failed(&self, withdrawal: Option<Withdrawal>) {
+        self.push(format!("failure {:?}", withdrawal.map(|withdrawal| withdrawal.0)));
     }
-    fn call_cancelled(&self, taken: Option<Withdrawal>) {
-        self.push(format!("cancelled {:?}", taken.map(|taken| taken.0)));
+    fn call_cancelled(&self, withdrawal: Option<Withdrawal>) {
+        self.push(format!("cancelled {:?}", withdrawal.map(|withdrawal| withdrawal.0)));
     }
     fn tokens(&self, _: u64) -> Option<f64> {
         None
     }
 }
 
-/// Runs a call whose attempts end like this, the last outcome again and again.
+/// Runs a call with these outcomes; the last one repeats.
 fn drive(driver: &str, policy: &Policy, bucket: &Watching, outcomes: &[Outcome]) {
     let (clock, mut tries) = (Clock::default(), 0);
     let mut next = || {
@@ -367,7 +371,7 @@ fn custom_bucket_observes_call_start_and_end() {
             ],
         ),
     ];
-    for (outcomes, told) in cases {
+    for (outcomes, expected) in cases {
         for driver in ["async", "logged", "lending", "blocking"] {
             let bucket = Arc::new(Watching::default());
             let funded = WithBudget::new(bucket.clone(), Arc::new(RetryBudget::standard()));
@@ -375,7 +379,7 @@ fn custom_bucket_observes_call_start_and_end() {
                 [policy(STILL).sharing(bucket.clone()), policy(STILL).sharing(Arc::new(funded))]
             {
                 drive(driver, &policy, &bucket, outcomes);
-                assert_eq!(bucket.take_all(), told, "{driver}, {outcomes:?}");
+                assert_eq!(bucket.take_all(), expected, "{driver}, {outcomes:?}");
             }
         }
     }
@@ -393,7 +397,7 @@ fn custom_bucket_observes_dropped_call() {
         (&[(0, SERVER), (5, OK)], 1, &["acquire", "cancelled None"]),
         (&[(0, SERVER), (5, OK)], 11, &["acquire", "retry Server", "cancelled Some(7)"]),
     ];
-    for (steps, after, told) in waits {
+    for (steps, after, expected) in waits {
         let script = Script::new(&clock, steps);
         let call = policy.retry(|| script.attempt()).when(is_retryable).sleeping_on(clock);
         let mut call = Box::pin(call.into_future());
@@ -403,7 +407,7 @@ fn custom_bucket_observes_dropped_call() {
             timer.as_mut().poll(cx)
         }));
         drop(call);
-        assert_eq!(bucket.take_all(), told, "after {after} ms");
+        assert_eq!(bucket.take_all(), expected, "after {after} ms");
     }
     // A call that is never polled never starts.
     drop(policy.retry(|| std::future::ready(OK)).when(is_retryable).into_future());
@@ -412,7 +416,7 @@ fn custom_bucket_observes_dropped_call() {
 
 #[test]
 fn custom_bucket_can_opt_out_of_call_observation() {
-    /// Counts what it is told beside the retries.
+    /// Counts the notifications other than retries.
     #[derive(Default)]
     struct Blind(Watching);
     impl redial::throttle::Bucket for Blind {
@@ -425,14 +429,14 @@ fn custom_bucket_can_opt_out_of_call_observation() {
         fn withdraw(&self, cost: Cost, now: u64) -> Grant {
             self.0.withdraw(cost, now)
         }
-        fn refund(&self, taken: Withdrawal) {
-            self.0.refund(taken);
+        fn refund(&self, withdrawal: Withdrawal) {
+            self.0.refund(withdrawal);
         }
-        fn succeeded(&self, taken: Option<Withdrawal>) {
-            self.0.succeeded(taken);
+        fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+            self.0.succeeded(withdrawal);
         }
-        fn call_failed(&self, taken: Option<Withdrawal>) {
-            self.0.call_failed(taken);
+        fn call_failed(&self, withdrawal: Option<Withdrawal>) {
+            self.0.call_failed(withdrawal);
         }
         fn tokens(&self, _: u64) -> Option<f64> {
             None
@@ -442,10 +446,10 @@ fn custom_bucket_can_opt_out_of_call_observation() {
     let policy = policy(STILL).sharing(bucket.clone());
     let outcomes: [(&[Outcome], &[&str]); 2] =
         [(&[OK], &["run", "success None"]), (&[SERVER, FATAL], &["run", "retry Server", "run"])];
-    for (outcomes, told) in outcomes {
+    for (outcomes, expected) in outcomes {
         for driver in ["async", "logged", "lending", "blocking"] {
             drive(driver, &policy, &bucket.0, outcomes);
-            assert_eq!(bucket.0.take_all(), told, "{driver}");
+            assert_eq!(bucket.0.take_all(), expected, "{driver}");
         }
     }
 }
