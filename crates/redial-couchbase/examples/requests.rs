@@ -1,4 +1,4 @@
-//! Requests to a scripted double of a Couchbase server: no network, no server, virtual time.
+//! Requests to a scripted fake of a Couchbase server: no network, virtual time.
 //!
 //! `cargo run -p redial-couchbase --example requests`
 
@@ -14,24 +14,24 @@ use redial_couchbase::{
     RequestOperation, RequestTarget, Response, TerminalState, operation, reason,
 };
 
-/// Why the application wants a replace that finds nothing to be retried: nothing was changed, and the
-/// document will be there soon.
+/// The application's reason to retry a replace of a missing document: nothing was changed, and the
+/// document is about to be created.
 const NOT_THERE_YET: Reason = Reason::new("NOT_THERE_YET").allow_non_idempotent();
 
-/// The double: it answers with what its script says, each after 2 ms.
-struct Double(Mutex<Vec<Result<&'static str, AttemptError>>>);
+/// A fake server that returns the results of its script, each after 2 ms.
+struct FakeServer(Mutex<Vec<Result<&'static str, AttemptError>>>);
 
-impl Double {
+impl FakeServer {
     fn new(script: impl IntoIterator<Item = Result<&'static str, AttemptError>>) -> Self {
         let mut script: Vec<_> = script.into_iter().collect();
         script.reverse();
-        Double(Mutex::new(script))
+        FakeServer(Mutex::new(script))
     }
 
-    async fn answer(&self, _attempt: RequestAttempt) -> Result<&'static str, AttemptError> {
+    async fn respond(&self, _attempt: RequestAttempt) -> Result<&'static str, AttemptError> {
         tokio::time::sleep(ms(2)).await;
-        let answer = self.0.lock().map(|mut script| script.pop()).unwrap_or_default();
-        answer.unwrap_or_else(|| Err(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT.into()))
+        let response = self.0.lock().map(|mut script| script.pop()).unwrap_or_default();
+        response.unwrap_or_else(|| Err(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT.into()))
     }
 }
 
@@ -39,7 +39,7 @@ fn status(status: u16) -> Result<&'static str, AttemptError> {
     Err(Response::kv(status).into())
 }
 
-fn tell(result: Result<&'static str, Error<AttemptError>>) {
+fn print(result: Result<&'static str, Error<AttemptError>>) {
     match result {
         Ok(value) => println!("  => {value}"),
         Err(error) => println!("  => error: {error}"),
@@ -56,19 +56,21 @@ async fn main() {
         orchestrator.request(operation, timeout).about("airline_10")
     };
 
-    println!("The server is busy, then the vbucket has moved: both pass.");
-    let double = Double::new([status(0x86), status(0x07), status(0x07), Ok("{\"id\": 10}")]);
-    tell(request(operation::KV_GET, ms(2500)).run(|attempt| double.answer(attempt)).await);
+    println!("The server is busy, then the vbucket has moved: both are retried.");
+    let server = FakeServer::new([status(0x86), status(0x07), status(0x07), Ok("{\"id\": 10}")]);
+    print(request(operation::KV_GET, ms(2500)).run(|attempt| server.respond(attempt)).await);
 
-    println!("The connection is lost under a write: it may have run, so it is not repeated.");
-    let double = Double::new([Err(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT.into())]);
-    tell(request(operation::KV_UPSERT, ms(2500)).run(|attempt| double.answer(attempt)).await);
+    println!(
+        "The connection is lost during a write: it may have been executed, so it is not retried."
+    );
+    let server = FakeServer::new([Err(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT.into())]);
+    print(request(operation::KV_UPSERT, ms(2500)).run(|attempt| server.respond(attempt)).await);
 
     println!("The document stays locked until the timeout.");
-    let double = Double::new(vec![status(0x09); 100]);
-    tell(request(operation::KV_REPLACE, ms(100)).run(|attempt| double.answer(attempt)).await);
+    let server = FakeServer::new(vec![status(0x09); 100]);
+    print(request(operation::KV_REPLACE, ms(100)).run(|attempt| server.respond(attempt)).await);
 
-    println!("The collection does not exist: that is said at once.");
+    println!("The collection does not exist: the request fails immediately.");
     let state = TerminalState::new();
     state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["hotel"]));
     let send = |_| async {
@@ -77,28 +79,30 @@ async fn main() {
             .terminal_reason_for(target)
             .map_or(Ok("sent"), |terminal| Err(AttemptError::from(terminal)))
     };
-    tell(request(operation::KV_INSERT, ms(2500)).run(send).await);
+    print(request(operation::KV_INSERT, ms(2500)).run(send).await);
 
-    println!("The document is unlocked with the wrong CAS: that is never retried.");
-    let double = Double::new([status(0x09)]);
-    tell(request(operation::KV_UNLOCK, ms(2500)).run(|attempt| double.answer(attempt)).await);
+    println!("The document is unlocked with the wrong CAS: never retried.");
+    let server = FakeServer::new([status(0x09)]);
+    print(request(operation::KV_UNLOCK, ms(2500)).run(|attempt| server.respond(attempt)).await);
 
-    println!("The document to replace is about to be written: only the application knows that.");
-    let double = Double::new([status(0x01), status(0x01), Ok("replaced")]);
+    println!(
+        "The application knows that the document is about to be created, and retries the replace."
+    );
+    let server = FakeServer::new([status(0x01), status(0x01), Ok("replaced")]);
     let replace = |attempt: RequestAttempt| async {
-        double.answer(attempt).await.map_err(|cause| match cause {
+        server.respond(attempt).await.map_err(|cause| match cause {
             AttemptError::Response(Response::Kv { status: 0x01, .. }) => NOT_THERE_YET.into(),
             cause => cause,
         })
     };
-    tell(request(operation::KV_REPLACE, ms(2500)).run(replace).await);
+    print(request(operation::KV_REPLACE, ms(2500)).run(replace).await);
 
-    println!("A strategy of one's own: at most two retries, and best effort otherwise.");
+    println!("A custom strategy: at most two retries, with the delays of best effort.");
     let twice = |request: &Request<'_>| match request.retry_attempts() {
         0 | 1 => BestEffort::new().retry_after(request),
         _ => Decision::Decline,
     };
-    let double = Double::new(vec![status(0x86); 3]);
+    let server = FakeServer::new(vec![status(0x86); 3]);
     let request = request(operation::KV_LOOKUP_IN, ms(2500)).strategy(twice);
-    tell(request.run(|attempt| double.answer(attempt)).await);
+    print(request.run(|attempt| server.respond(attempt)).await);
 }

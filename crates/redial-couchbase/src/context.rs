@@ -1,4 +1,4 @@
-//! What an attempt and a strategy know of their request (RFC 49, "Accessible Context").
+//! The request context that attempts and strategies can read (RFC 49, "Accessible Context").
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,19 +11,19 @@ use redial::{Failure, strategy::Request};
 use crate::operation::RequestOperation;
 use crate::response::Response;
 
-/// A request: what it does, what it is about, and what came of it so far.
+/// The context of a request: operation, label, timeout and last response.
 ///
-/// A strategy finds it with [`RequestContext::of`]; the user's own data is beside it, as
+/// A strategy reads it with [`RequestContext::of`]; user data is available as
 /// [`Request::data`](redial::strategy::Request::data).
 #[derive(Debug)]
 pub struct RequestContext {
     operation: RequestOperation,
     about: Cow<'static, str>,
     timeout: Duration,
-    /// Whether the attempt that runs may have been sent. Written by the attempt, read when the
-    /// request ends, by whoever drives both; nothing else hangs on it.
+    /// Whether the running attempt may have been sent. Written by the attempt and read at the end of
+    /// the request, both on the task that drives the request, so relaxed access is enough.
     sent: AtomicBool,
-    /// Written by whoever drives the request, read by strategies; never while another waits.
+    /// Written by the driver, read by strategies; uncontended.
     last: Mutex<Option<Response>>,
 }
 
@@ -42,8 +42,8 @@ impl RequestContext {
         }
     }
 
-    /// The context of the request that a strategy is asked about; `None` if no orchestrator runs
-    /// it.
+    /// The context of the request that a strategy decides about; `None` for calls without an
+    /// [`Orchestrator`](crate::Orchestrator).
     ///
     /// ```
     /// use redial::{ms, strategy::{Decision, Request}};
@@ -60,26 +60,25 @@ impl RequestContext {
         request.data::<Arc<RequestContext>>().map(|context| &**context)
     }
 
-    /// What it does.
+    /// The operation of the request.
     #[must_use]
     pub const fn operation(&self) -> RequestOperation {
         self.operation
     }
 
-    /// What it is about, for instance the document's key; empty if nobody said.
+    /// The label of the request, for instance the document's key; empty by default.
     #[must_use]
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// After how long it ends.
+    /// The timeout of the request.
     #[must_use]
     pub const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The response with which the last attempt failed, if it got one: its status, and what the
-    /// server's error map says about it.
+    /// The response of the last failed attempt, if it got one, with the error map entry of its status.
     #[must_use]
     pub fn last_response(&self) -> Option<Response> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -105,7 +104,7 @@ impl fmt::Display for RequestContext {
     }
 }
 
-/// What an attempt at a request knows of itself.
+/// An attempt of a request.
 #[derive(Clone, Debug)]
 pub struct RequestAttempt {
     inner: redial::Attempt,
@@ -117,37 +116,37 @@ impl RequestAttempt {
         RequestAttempt { inner, context }
     }
 
-    /// Its number, from 1.
+    /// The attempt number, from 1.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.inner.number()
     }
 
-    /// How long the request has until its timeout.
+    /// The remaining time until the request times out.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.inner.remaining().unwrap_or(self.context.timeout)
     }
 
-    /// What is known of the failure before it; `None` at the first.
+    /// The failure of the previous attempt; `None` for the first attempt.
     #[must_use]
     pub const fn last_failure(&self) -> Option<&Failure> {
         self.inner.last_failure()
     }
 
-    /// The request.
+    /// The context of the request.
     #[must_use]
     pub fn context(&self) -> &RequestContext {
         &self.context
     }
 
-    /// Says that nothing has been sent yet: if the timeout comes now, it is not ambiguous. Without
-    /// a word an attempt counts as sent from its start.
+    /// Marks the attempt as not sent yet: a timeout now is unambiguous. By default an attempt counts as
+    /// sent from its start.
     pub fn mark_unsent(&self) {
         self.context.set_sent(false);
     }
 
-    /// Says that the request is being sent now.
+    /// Marks the attempt as sent.
     pub fn mark_sent(&self) {
         self.context.set_sent(true);
     }

@@ -1,4 +1,4 @@
-//! The error of a request: why it ended, with everything that is known.
+//! The error of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::response::Response;
 use crate::retryable_error::RetryableError;
 use crate::strategy::TerminalError;
 
-/// Whether a request that timed out may have changed something.
+/// Whether a request that timed out may have changed data (SDK RFC 58).
 ///
-/// SDK RFC 58 has the two words: ambiguous is what was sent and never answered. What was never sent,
-/// what the server answered with proof that nothing changed, and what may run twice anyway is
-/// unambiguous.
+/// A timeout is ambiguous if a non-idempotent request was sent and got no response. It is unambiguous if
+/// the request was not sent, if the server confirmed that nothing changed, or if the request is
+/// idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeoutKind {
-    /// It must not run twice, and it may have run.
+    /// The request is not idempotent, and the server may have executed it.
     Ambiguous,
-    /// It did not run, or may run again.
+    /// The server did not execute the request, or it is idempotent.
     Unambiguous,
 }
 
-/// A request that did not get what it asked for. `E` is what its attempts ended with.
+/// The error of a failed request. `E` is the error type of its attempts.
 ///
-/// It prints what a person needs: `kv.get airline_10: unambiguous timeout, kv status 0x86 (12 attempts
+/// It prints operation, label, outcome and statistics: `kv.get airline_10: unambiguous timeout, kv status 0x86 (12 attempts
 /// in 2.5 s; gave up: no time left before the deadline)`.
 pub struct Error<E>(Box<Inner<E>>);
 
@@ -39,8 +39,8 @@ struct Inner<E> {
     cas_mismatch: Option<CasMismatch>,
 }
 
-/// The document was unlocked with the wrong CAS, or is not locked any more: the server answers
-/// LOCKED to `unlock`, which is never retried (decision C5). Found with
+/// The document was unlocked with the wrong CAS, or is not locked any more: the server responds LOCKED to
+/// `unlock`, which is never retried (decision C5). Returned by
 /// [`Error::cas_mismatch`](crate::Error::cas_mismatch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -54,16 +54,20 @@ impl fmt::Display for CasMismatch {
 
 impl std::error::Error for CasMismatch {}
 
-/// What the orchestrator saw of a call, besides its result.
-pub(crate) struct Seen {
+/// The data of a call that the orchestrator collects for its error.
+pub(crate) struct CallSummary {
     pub(crate) reasons: Vec<Reason>,
     pub(crate) last: Option<Reason>,
     pub(crate) may_have_run: bool,
 }
 
 impl<E> Error<E> {
-    pub(crate) fn new(call: redial::Error<E>, context: Arc<RequestContext>, seen: Seen) -> Self {
-        let Seen { reasons, last, may_have_run } = seen;
+    pub(crate) fn new(
+        call: redial::Error<E>,
+        context: Arc<RequestContext>,
+        summary: CallSummary,
+    ) -> Self {
+        let CallSummary { reasons, last, may_have_run } = summary;
         let timeout = call.is_timeout().then(|| {
             let ambiguous = may_have_run && !context.operation().is_idempotent();
             if ambiguous { TimeoutKind::Ambiguous } else { TimeoutKind::Unambiguous }
@@ -74,32 +78,31 @@ impl<E> Error<E> {
         Error(Box::new(Inner { call, context, reasons, last, timeout, cas_mismatch }))
     }
 
-    /// Why it ended.
+    /// The reason why the request ended.
     #[must_use]
     pub fn stop_reason(&self) -> StopReason {
         self.0.call.stop_reason()
     }
 
-    /// The reason of the last failure that reached the orchestrator; `None` if the last outcome was
-    /// final, or if there was none.
+    /// The retry reason of the last failure; `None` if the last outcome was final, or if there was none.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         self.0.last
     }
 
-    /// The different reasons of all failures, in the order in which they came.
+    /// The distinct retry reasons of all failures, in order of first occurrence.
     #[must_use]
     pub fn reasons(&self) -> &[Reason] {
         &self.0.reasons
     }
 
-    /// The terminal error that the strategy made of the reason, if it did.
+    /// The terminal error that the strategy failed with, if any.
     #[must_use]
     pub fn terminal(&self) -> Option<TerminalError> {
         self.0.call.strategy_error().and_then(|error| error.downcast_ref()).copied()
     }
 
-    /// The CAS mismatch that ended the request, if one did.
+    /// The CAS mismatch that ended the request, if any.
     ///
     /// ```
     /// use redial::s;
@@ -116,43 +119,43 @@ impl<E> Error<E> {
         self.0.cas_mismatch
     }
 
-    /// The last error of an attempt: the cause. There may be none: the timeout can come first.
+    /// The last error of an attempt; `None` if the request timed out before any attempt failed.
     #[must_use]
     pub fn last(&self) -> Option<&E> {
         self.0.call.last()
     }
 
-    /// The last error of an attempt.
+    /// The last error of an attempt, by value.
     #[must_use]
     pub fn into_last(self) -> Option<E> {
         self.0.call.into_last()
     }
 
-    /// How many attempts were made.
+    /// The number of attempts.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.call.attempts()
     }
 
-    /// How long the request took.
+    /// The duration of the request.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.call.elapsed()
     }
 
-    /// Attempts, time and why, as data.
+    /// Attempts, elapsed time and stop reason as data.
     #[must_use]
     pub fn report(&self) -> &Report {
         self.0.call.report()
     }
 
-    /// The request.
+    /// The context of the request.
     #[must_use]
     pub fn context(&self) -> &RequestContext {
         &self.0.context
     }
 
-    /// Whether the request timed out, and if it did, whether it may have run.
+    /// The kind of timeout, if the request timed out.
     #[must_use]
     pub fn timeout(&self) -> Option<TimeoutKind> {
         self.0.timeout
@@ -164,7 +167,7 @@ impl<E> Error<E> {
         self.0.timeout.is_some()
     }
 
-    /// Whether the request timed out, must not run twice, and may have run.
+    /// Whether the request timed out ambiguously: not idempotent and possibly executed.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.0.timeout == Some(TimeoutKind::Ambiguous)
@@ -172,7 +175,7 @@ impl<E> Error<E> {
 }
 
 impl<E: RetryableError> Error<E> {
-    /// The last response, if the last attempt got one.
+    /// The response of the last attempt, if it got one.
     #[must_use]
     pub fn response(&self) -> Option<&Response> {
         self.last().and_then(RetryableError::response)
@@ -211,8 +214,8 @@ impl<E: fmt::Debug> fmt::Debug for Error<E> {
 }
 
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
-    /// What a strategy failed with, or the last error of an attempt. Below a terminal error lies
-    /// what it came from.
+    /// The error of the strategy, or the last error of an attempt. For a terminal error this is the
+    /// attempt's error that caused it.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match (self.terminal(), self.last()) {
             (Some(_), Some(cause)) => Some(cause),

@@ -1,15 +1,15 @@
-//! The server's error map: what it says about statuses that a client does not know (RFC 49, "KV
-//! Error Map Handling"; decision C8).
+//! The server's error map, which describes KV statuses that the client does not know (RFC 49, "KV Error
+//! Map Handling"; decision C8).
 //!
-//! The format is that of `kv_engine`'s `docs/ErrorMap.md`, versions 1 and 2, which differ in the
-//! attributes that may occur: unknown ones are kept and ignored. The retry intervals are those of
-//! SDK RFC 13; they are kept for strategies to read, and ours do not use them.
+//! The format is that of `kv_engine`'s `docs/ErrorMap.md`, versions 1 and 2, which differ in their
+//! attributes; unknown attributes are stored and ignored. The retry intervals are those of SDK RFC 13.
+//! Custom strategies can read them; the built-in strategies do not use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The attributes that forward a request to the orchestrator; `auto-retry` is the older spelling.
+/// The attributes that make a status retryable; `auto-retry` is the older spelling.
 pub const RETRY_ATTRIBUTES: [&str; 3] = ["retry-now", "retry-later", "auto-retry"];
 
 /// The error map of a node.
@@ -20,7 +20,7 @@ pub struct ErrorMap {
     entries: BTreeMap<u16, Arc<ErrorMapEntry>>,
 }
 
-/// What the error map says about a status.
+/// The error map's entry for a status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorMapEntry {
     name: String,
@@ -29,30 +29,30 @@ pub struct ErrorMapEntry {
     retry: Option<RetrySpec>,
 }
 
-/// The intervals that a server proposes for retries of a status.
+/// The retry intervals that the server proposes for a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetrySpec {
-    /// How the intervals grow.
+    /// How the intervals grow with each retry.
     pub strategy: RetrySpecStrategy,
     /// The base interval.
     pub interval: Duration,
-    /// The wait before the first retry.
+    /// The delay before the first retry.
     pub after: Duration,
-    /// No interval exceeds it.
+    /// The maximum interval.
     pub ceil: Option<Duration>,
-    /// How long the request may be retried.
+    /// The maximum time for which the request may be retried.
     pub duration_max: Option<Duration>,
 }
 
-/// How the intervals of a [`RetrySpec`] grow with the retries that were made.
+/// How the intervals of a [`RetrySpec`] grow with each retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetrySpecStrategy {
-    /// They do not.
+    /// The same interval each time.
     Constant,
-    /// The interval times the retries.
+    /// The interval times the number of retries.
     Linear,
-    /// The interval in milliseconds to the power of the retries.
+    /// The interval in milliseconds to the power of the number of retries.
     Exponential,
 }
 
@@ -63,46 +63,46 @@ impl ErrorMap {
         ErrorMap { version: 2, revision: 0, entries: BTreeMap::new() }
     }
 
-    /// The same map with this entry for this status.
+    /// Adds an entry for a status.
     #[must_use]
     pub fn with(mut self, status: u16, entry: impl Into<Arc<ErrorMapEntry>>) -> Self {
         self.entries.insert(status, entry.into());
         self
     }
 
-    /// Its format.
+    /// The version of the format.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// Its revision: of two maps of a node the one with the higher revision counts.
+    /// The revision: of two maps of a node, the one with the higher revision is valid.
     #[must_use]
     pub const fn revision(&self) -> u32 {
         self.revision
     }
 
-    /// What it says about this status.
+    /// The entry for a status.
     #[must_use]
     pub fn entry(&self, status: u16) -> Option<&Arc<ErrorMapEntry>> {
         self.entries.get(&status)
     }
 
-    /// The statuses that it knows, with what it says about them.
+    /// All statuses with their entries.
     pub fn entries(&self) -> impl Iterator<Item = (u16, &Arc<ErrorMapEntry>)> {
         self.entries.iter().map(|(status, entry)| (*status, entry))
     }
 }
 
 impl ErrorMapEntry {
-    /// An entry with these attributes alone.
+    /// An entry with only these attributes.
     #[must_use]
     pub fn of<A: Into<String>>(attributes: impl IntoIterator<Item = A>) -> Self {
         let attributes = attributes.into_iter().map(Into::into).collect();
         ErrorMapEntry { attributes, ..ErrorMapEntry::default() }
     }
 
-    /// The same entry with the server's proposal for intervals.
+    /// Adds retry intervals.
     #[must_use]
     pub fn with_retry(mut self, retry: RetrySpec) -> Self {
         self.retry = Some(retry);
@@ -115,25 +115,25 @@ impl ErrorMapEntry {
         &self.name
     }
 
-    /// What the status means.
+    /// The description of the status.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Its attributes, unknown ones included.
+    /// The attributes, including unknown ones.
     #[must_use]
     pub fn attributes(&self) -> &[String] {
         &self.attributes
     }
 
-    /// The intervals that the server proposes. For strategies to read; ours do not use them.
+    /// The server's proposed retry intervals. The built-in strategies do not use them.
     #[must_use]
     pub const fn retry(&self) -> Option<&RetrySpec> {
         self.retry.as_ref()
     }
 
-    /// Whether it forwards the request to the orchestrator.
+    /// Whether the status is retryable.
     #[must_use]
     pub fn indicates_retry(&self) -> bool {
         self.attributes.iter().any(|attribute| RETRY_ATTRIBUTES.contains(&attribute.as_str()))
@@ -141,14 +141,14 @@ impl ErrorMapEntry {
 }
 
 impl RetrySpec {
-    /// Intervals that grow like this from this one; the first retry follows at once.
+    /// Intervals with this growth and base; the first retry has no delay.
     #[must_use]
     pub const fn new(strategy: RetrySpecStrategy, interval: Duration) -> Self {
         RetrySpec { strategy, interval, after: Duration::ZERO, ceil: None, duration_max: None }
     }
 
-    /// The delay that the server proposes after so many retries: `after` before the first, then by
-    /// the interval, at most `ceil`.
+    /// The proposed delay after this number of retries: `after` before the first retry, then by the
+    /// interval, at most `ceil`.
     #[must_use]
     pub fn delay(&self, retries: u32) -> Duration {
         if retries == 0 {
@@ -177,7 +177,7 @@ mod json {
 
     use super::{ErrorMap, ErrorMapEntry, RetrySpec, RetrySpecStrategy};
 
-    /// The longest text that is read as an error map; a server's has some 30 KB.
+    /// The maximum length of an error map in bytes; a server's is about 30 KB.
     pub const ERROR_MAP_BYTES_MAX: usize = 1 << 20;
 
     #[derive(Deserialize)]
@@ -209,17 +209,17 @@ mod json {
         max_duration: Option<u64>,
     }
 
-    /// Why a text is not an error map. A client then goes on without one.
+    /// The error of an invalid error map. A client continues without a map in that case.
     #[derive(Debug)]
     #[non_exhaustive]
     pub enum ErrorMapError {
-        /// It is longer than [`ERROR_MAP_BYTES_MAX`].
+        /// The text is longer than [`ERROR_MAP_BYTES_MAX`].
         TooLong,
-        /// It is not JSON of that shape.
+        /// The text is not JSON of the expected structure.
         Json(serde_json::Error),
-        /// A version that does not exist.
+        /// The version does not exist.
         Version(u32),
-        /// A key that is not a status in hexadecimal digits.
+        /// A key is not a status in hexadecimal digits.
         Status(String),
     }
 
@@ -250,10 +250,10 @@ mod json {
     }
 
     impl ErrorMap {
-        /// Reads the JSON that a server answers to GET ERROR MAP.
+        /// Parses the JSON of a server's GET ERROR MAP response.
         ///
-        /// Attributes, fields and retry strategies that are not known are ignored, so that a newer
-        /// server can be understood.
+        /// Unknown attributes, fields and retry strategies are ignored for compatibility with newer
+        /// servers.
         ///
         /// # Errors
         /// The text is not an error map.
@@ -276,7 +276,7 @@ mod json {
     }
 
     fn parse_status(key: &str) -> Option<u16> {
-        // `from_str_radix` would take a sign, too.
+        // `from_str_radix` would also accept a sign.
         let digits = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_hexdigit());
         digits.then(|| u16::from_str_radix(key, 16).ok()).flatten()
     }
@@ -302,7 +302,7 @@ mod json {
                 interval: Duration::from_millis(self.interval),
                 after: Duration::from_millis(self.after),
                 ceil: self.ceil.map(Duration::from_millis),
-                // SDK RFC 13: 0 leaves it to the client.
+                // SDK RFC 13: 0 leaves the duration to the client.
                 duration_max: self
                     .max_duration
                     .filter(|millis| *millis > 0)

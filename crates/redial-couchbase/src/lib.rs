@@ -1,5 +1,5 @@
-//! Couchbase's retry handling, the SDK RFC 49: reasons, response codes, strategies and the
-//! orchestrator, without I/O.
+//! Retry handling of the Couchbase SDKs (SDK RFC 49), without I/O: retry reasons, classification of
+//! responses, retry strategies and the orchestrator.
 //!
 //! ```
 //! use redial::s;
@@ -22,19 +22,20 @@
 //! # }
 //! ```
 //!
-//! - [`reason`] is the table of reasons, [`operation`] says which operations may run twice,
-//!   [`Response::classify`] what a response means, [`ErrorMap`] what the server says about statuses that
-//!   are not known.
-//! - [`BestEffort`] retries until the timeout, [`FastFailOnTerminalError`] fails at once where that
-//!   would not help; a closure is a strategy, too. [`TerminalState`] knows what is terminal.
-//! - [`Orchestrator`] runs requests with them. Its [`Error`] says why a request ended and whether it
-//!   may have run; [`RetryLogLine`] is what it logs.
+//! - [`reason`] is the table of retry reasons, [`operation`] lists operations and their idempotency,
+//!   [`Response::classify`] classifies responses, and [`ErrorMap`] is the server's description of unknown
+//!   statuses.
+//! - [`BestEffort`] retries until the timeout; [`FastFailOnTerminalError`] fails immediately where retries
+//!   would not help. A closure is a strategy, too. [`TerminalState`] tracks terminal errors.
+//! - [`Orchestrator`] runs requests with a strategy. Its [`Error`] has the stop reason and whether the
+//!   request may have been executed; [`RetryLogLine`] is a line of its log.
 //!
-//! # A strategy of your own
+//! # Custom strategies
 //!
-//! A strategy decides about each failure, at once or later ([`Decision::Later`](redial::strategy::Decision)).
-//! It sees whether the request is idempotent, its retries and reasons so far, the time, the last
-//! failure, your own data, and the [`RequestContext`]. Fail fast, which never retries, is three lines:
+//! A strategy decides about each failure, immediately or asynchronously
+//! ([`Decision::Later`](redial::strategy::Decision)). It can read the idempotency of the request, its
+//! retries and reasons so far, the time, the last failure, user data and the [`RequestContext`]. A
+//! fail-fast strategy, which never retries, is three lines:
 //!
 //! ```
 //! use redial::strategy::{Decision, Request};
@@ -47,9 +48,8 @@
 //! let orchestrator = Orchestrator::with(fail_fast);
 //! ```
 //!
-//! It is not offered ready-made, as the document wants it: best effort covers most failures, and a
-//! strategy that declines only where it must, and leaves the rest to [`BestEffort`], keeps the
-//! handling of errors in one place:
+//! The crate does not export one, as RFC 49 requires. A strategy that declines only where necessary and
+//! delegates the rest to [`BestEffort`] keeps error handling in one place:
 //!
 //! ```
 //! use redial::strategy::{Decision, Request, Strategy};
@@ -63,12 +63,12 @@
 //! });
 //! ```
 //!
-//! # Failures that only the application can judge
+//! # Retries with application context
 //!
-//! A response that the document does not list is final: a replace that finds no document, for
-//! instance. An application that knows that the document is about to appear ("retryable with
-//! application context") gives that failure a reason of its own. A reason that proves that nothing was
-//! changed is retried for writes too:
+//! A response that RFC 49 does not list is final, for instance a replace of a missing document. An
+//! application that knows that the document is about to be created ("retryable with application
+//! context") can give that failure a reason of its own. A reason that proves that nothing changed is
+//! retried for writes too:
 //!
 //! ```
 //! use redial::s;
@@ -101,19 +101,19 @@
 //! # }
 //! ```
 //!
-//! # What is not promised
+//! # Limitations
 //!
-//! No order between requests: a request that is retried may end after one that was sent later, even
-//! for the same document. If one needs the result of another, wait for it.
+//! Requests are not ordered: a retried request may complete after one that was sent later, even for the
+//! same document. If a request depends on another one, await the first.
 //!
-//! The protocol `couchbase2` is out of scope: its errors are gRPC's, and `redial-grpc` handles those.
+//! The `couchbase2` protocol is out of scope: it is gRPC, which `redial-grpc` handles.
 //!
 //! # Features
 //!
 //! | feature | what it adds | default |
 //! | --- | --- | --- |
-//! | `tokio` | requests wait on tokio's timer; without it, name a sleeper with [`RequestBuilder::sleeping_on`] | yes |
-//! | `serde` | the server's error map is read from its JSON | no |
+//! | `tokio` | requests wait on tokio's timer; without it, pass a sleeper to [`RequestBuilder::sleeping_on`] | yes |
+//! | `serde` | parses the server's error map from JSON | no |
 //! | `tracing` | log lines as events under the target `redial::couchbase` | no |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -154,5 +154,5 @@ pub use terminal::{
     CollectionMap, RequestTarget, TerminalReason, TerminalState, TopologyConnection,
 };
 
-/// A reason, open for clients to add their own.
+/// A retry reason; clients can define their own.
 pub use redial_core::Reason;

@@ -1,8 +1,8 @@
-//! What the orchestrator logs: each retry, and each request that it does not retry, with the reason
-//! (RFC 49, "Retry Orchestration"; decision C12).
+//! The orchestrator's log: each retry, and each failed request that is not retried, with the reason (RFC
+//! 49, "Retry Orchestration"; decision C12).
 //!
-//! The lines are derived from the notes of the call, so that a driver, a scenario and a diary that
-//! is read a year later tell the same.
+//! Lines are derived from the events of a call, so a live call, a scenario and a stored call log produce
+//! the same lines.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,34 +12,33 @@ use redial_core::duration;
 
 use crate::reason;
 
-/// What became of a failed attempt.
+/// The decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryLogEvent {
-    /// The request is retried after this long; what would pass the timeout is capped there (decision
-    /// C6).
+    /// The request is retried after this delay, which is capped at the timeout (decision C6).
     Retry {
         /// The delay.
         after: Duration,
     },
     /// The request is not retried.
     NotRetried {
-        /// Why the request ended.
+        /// The reason why the request ended.
         stop_reason: StopReason,
     },
 }
 
-/// A line of the log. It prints as `retry KV_LOCKED` or `not-retried KV_LOCKED`; the rest is data.
+/// A log line. It prints as `retry KV_LOCKED` or `not-retried KV_LOCKED`; the other fields are data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryLogLine {
-    /// When, on the clock of the notes.
+    /// The time of the event, on the clock of the call.
     pub at: Ns,
-    /// What was decided.
+    /// The decision.
     pub event: RetryLogEvent,
-    /// Why the attempt failed.
+    /// The reason of the failure.
     pub reason: Reason,
-    /// The attempt that failed, from 1. For a retry that is also its number among the retries: it
-    /// has been counted when it is logged (decision C7).
+    /// The failed attempt, from 1. This is also the number of the retry, since a retry is counted before
+    /// it is logged (decision C7).
     pub attempt: u32,
 }
 
@@ -64,23 +63,23 @@ impl fmt::Display for RetryLogLine {
     }
 }
 
-/// Derives the lines of one request from the notes of its call, one by one.
+/// Derives the log lines of one request from the events of its call.
 #[derive(Clone, Debug, Default)]
 pub struct RetryLogger {
     deadline: Option<Ns>,
     attempt: u32,
-    /// The failure about which nothing is decided yet.
-    open: Option<Failure>,
+    /// The failure that awaits a decision.
+    pending: Option<Failure>,
 }
 
 impl RetryLogger {
-    /// Of a request that begins.
+    /// A logger for a new request.
     #[must_use]
     pub const fn new() -> Self {
-        RetryLogger { deadline: None, attempt: 0, open: None }
+        RetryLogger { deadline: None, attempt: 0, pending: None }
     }
 
-    /// The line that this note makes, if it makes one.
+    /// The log line of this event, if it has one.
     #[must_use]
     pub fn line(&mut self, at: Ns, event: &Event) -> Option<RetryLogLine> {
         let (event, failure) = match *event {
@@ -93,21 +92,21 @@ impl RetryLogger {
                 return None;
             }
             Event::AttemptOutcome { classification, .. } => {
-                self.open = match classification.directive {
+                self.pending = match classification.directive {
                     Directive::Retry(failure) => Some(failure),
                     Directive::Succeed | Directive::Fail => None,
                 };
                 return None;
             }
             Event::RetryScheduled { after, failure } => {
-                self.open = None;
+                self.pending = None;
                 let left = self.deadline.map_or(Ns::MAX, |deadline| deadline.saturating_sub(at));
                 (RetryLogEvent::Retry { after: duration(after.min(left)) }, failure)
             }
-            // A request that the application dropped was not refused anything.
+            // A request that the application drops is not logged.
             Event::CallEnded { stop_reason: StopReason::Cancelled, .. } => return None,
             Event::CallEnded { stop_reason, .. } => {
-                (RetryLogEvent::NotRetried { stop_reason }, self.open.take()?)
+                (RetryLogEvent::NotRetried { stop_reason }, self.pending.take()?)
             }
             _ => return None,
         };
@@ -116,7 +115,7 @@ impl RetryLogger {
     }
 }
 
-/// The lines of one request, from the notes of its call.
+/// The log lines of one request, from the events of its call.
 ///
 /// ```
 /// # use redial::Event;

@@ -1,8 +1,8 @@
-//! Names that tools read: looked up exactly, and with the nearest known one where there is none.
+//! Lookup of names, with a "did you mean" suggestion for unknown ones.
 
 use std::fmt;
 
-/// No such name.
+/// The error of an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     what: &'static str,
@@ -11,13 +11,13 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// The name that was looked for.
+    /// The unknown name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The known name that is nearest to it, if one is near.
+    /// The closest known name, if one is similar enough.
     #[must_use]
     pub const fn nearest(&self) -> Option<&'static str> {
         self.nearest
@@ -33,30 +33,30 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// The item of this name.
+/// Finds the item with this name.
 pub(crate) fn find<T: Copy>(
     what: &'static str,
     name: &str,
     all: &[T],
     name_of: fn(&T) -> &'static str,
 ) -> Result<T, UnknownName> {
-    let mut nearest = (NEAR_MIN, None);
+    let mut nearest = (SIMILARITY_MIN, None);
     for item in all {
         let known = name_of(item);
         if known == name {
             return Ok(*item);
         }
-        // The case does not count for nearness: it is the likeliest slip of all.
-        let likeness = strsim::normalized_damerau_levenshtein(
+        // Case is ignored: wrong case is the most common typo.
+        let similarity = strsim::normalized_damerau_levenshtein(
             &known.to_ascii_lowercase(),
             &name.to_ascii_lowercase(),
         );
-        if likeness > nearest.0 {
-            nearest = (likeness, Some(known));
+        if similarity > nearest.0 {
+            nearest = (similarity, Some(known));
         }
     }
     Err(UnknownName { what, name: name.to_owned(), nearest: nearest.1 })
 }
 
-/// How alike two names must be, from 0 to 1, for one to be offered in place of the other.
-const NEAR_MIN: f64 = 0.5;
+/// The minimum similarity, from 0 to 1, for a suggestion.
+const SIMILARITY_MIN: f64 = 0.5;

@@ -1,14 +1,14 @@
-//! Which operations may run twice (RFC 49, "Idempotent Operation List"; decision C16).
+//! Operations and their idempotency (RFC 49, "Idempotent Operation List"; decision C16).
 //!
-//! Every operation counts as not idempotent unless the document lists it.
+//! An operation that RFC 49 does not list as idempotent is not idempotent.
 
 use std::fmt;
 
 use crate::names::{self, UnknownName};
 
-/// What a request does: a name, and whether it may run twice.
+/// The operation of a request: a name and whether it is idempotent.
 ///
-/// Those of the document are the constants of this module; a client adds its own with
+/// The constants of this module are the operations of RFC 49; a client adds its own with
 /// [`RequestOperation::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestOperation {
@@ -17,22 +17,22 @@ pub struct RequestOperation {
 }
 
 impl RequestOperation {
-    /// An operation that must not run twice, as everything that the document does not list.
+    /// An operation that is not idempotent.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         RequestOperation { name, idempotent: false }
     }
 
-    /// An operation of your own of which you declare that it may run twice.
+    /// A custom operation that is declared idempotent.
     #[must_use]
     pub const fn declared_idempotent(name: &'static str) -> Self {
         RequestOperation { name, idempotent: true }
     }
 
-    /// The operation of this name.
+    /// The operation with this name.
     ///
     /// # Errors
-    /// There is none; the error has the nearest name.
+    /// There is no such operation; the error suggests the closest name.
     ///
     /// ```
     /// use redial_couchbase::RequestOperation;
@@ -46,13 +46,13 @@ impl RequestOperation {
         names::find("operation", name, ALL, RequestOperation::name)
     }
 
-    /// Its name.
+    /// The name, like `kv.get`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether it may run twice.
+    /// Whether the operation is idempotent.
     #[must_use]
     pub const fn is_idempotent(&self) -> bool {
         self.idempotent
@@ -65,18 +65,18 @@ impl fmt::Display for RequestOperation {
     }
 }
 
-/// Makes a constant of each operation, and the list of all.
+/// Defines a constant for each operation, and the list of all.
 macro_rules! operations {
     ($($constructor:ident { $($(#[doc = $doc:literal])* $constant:ident = $name:literal;)* })*) => {
         $($($(#[doc = $doc])* pub const $constant: RequestOperation = RequestOperation::$constructor($name);)*)*
 
-        /// All operations that are known by name.
+        /// All operations of this module.
         pub const ALL: &[RequestOperation] = &[$($($constant),*),*];
     };
 }
 
 operations! {
-    // The document's list, in its order.
+    // RFC 49's list, in its order.
     declared_idempotent {
         /// The configuration of a bucket ("carrier config").
         KV_CLUSTER_CONFIG = "kv.cluster_config";
@@ -84,11 +84,11 @@ operations! {
         KV_GLOBAL_CONFIG = "kv.global_config";
         /// Reads a document.
         KV_GET = "kv.get";
-        /// The number of a collection.
+        /// The id of a collection.
         KV_GET_COLLECTION_ID = "kv.get_collection_id";
         /// The collections of a bucket.
         KV_GET_COLLECTION_MANIFEST = "kv.get_collection_manifest";
-        /// Nothing: a sign of life.
+        /// A no-op, used as a health check.
         KV_NOOP = "kv.noop";
         /// Observes a document by its CAS.
         KV_OBSERVE_CAS = "kv.observe_cas";
@@ -132,7 +132,7 @@ operations! {
         KV_MUTATE_IN = "kv.mutate_in";
         /// Adds to a counter.
         KV_INCREMENT = "kv.increment";
-        /// Takes from a counter.
+        /// Subtracts from a counter.
         KV_DECREMENT = "kv.decrement";
         /// Adds to the end of a document.
         KV_APPEND = "kv.append";

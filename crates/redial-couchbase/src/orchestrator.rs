@@ -1,15 +1,15 @@
-//! Runs requests: RFC 49, "Retry Orchestration" (decisions C6, C7, C10, C12, C14, C15).
+//! The retry orchestrator: RFC 49, "Retry Orchestration" (decisions C6, C7, C10, C12, C14, C15).
 //!
-//! The decisions are the core's and the loop is `redial`'s: what is here builds the policy that makes
-//! them the document's.
+//! `redial-core` decides and `redial` drives the attempts; this module configures them with RFC 49's
+//! rules:
 //!
-//! | what | rule |
+//! | subject | rule |
 //! | --- | --- |
-//! | a reason that is always retried | the controlled backoff; no strategy is asked |
-//! | any other | the strategy says after how long, or that it is not retried |
-//! | both | share one counter, read before it is incremented; capped at the timeout, at which the request ends |
+//! | reasons that are always retried | controlled backoff, without calling the strategy |
+//! | other reasons | the strategy returns a delay, or declines the retry |
+//! | both | share one attempt counter, read before it is incremented; delays are capped at the timeout |
 //! | attempts | as many as the timeout allows |
-//! | throttle | none, as in the document; one can be added |
+//! | throttle | none, as in RFC 49; one can be added |
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use redial::{
 };
 
 use crate::context::{RequestAttempt, RequestContext};
-use crate::error::{Error, Seen};
+use crate::error::{CallSummary, Error};
 use crate::log::{RetryLogLine, RetryLogger};
 use crate::operation::RequestOperation;
 use crate::presets;
@@ -34,23 +34,22 @@ use crate::response::ResponseOutcome;
 use crate::retryable_error::RetryableError;
 use crate::strategy::FastFailOnTerminalError;
 
-/// The policy of a request with this timeout; its strategy is the call's own to name.
+/// The policy of a request with this timeout. The call supplies the strategy.
 ///
-/// For scenarios and drivers of your own: an [`Orchestrator`] uses it by itself.
+/// For scenarios and custom drivers; an [`Orchestrator`] applies it by itself.
 #[must_use]
 pub const fn policy(timeout: Duration) -> Policy {
     let rules = Rules { deadline: Some(timeout), uses_strategy: true, ..presets::RULES };
     Policy::from_rules(rules).throttle(Throttle::none()).build()
 }
 
-/// A hook that gets each line of the log, with its request.
+/// A hook that receives each log line with its request.
 type LogHook = dyn Fn(&RequestContext, &RetryLogLine) + Send + Sync;
 
-/// What a client's requests have in common: the strategy, who reads the log, a throttle if any.
-/// Cheap to clone.
+/// Runs a client's requests with a shared strategy, log hook and optional throttle. Cheap to clone.
 ///
-/// No order between requests is promised: one that is retried may end after one that was sent later
-/// (decision C15). Whoever needs the effect of the first waits for its result.
+/// Requests are not ordered: a retried request may complete after one that was sent later (decision
+/// C15). If a request depends on another one, await the first.
 #[derive(Clone)]
 pub struct Orchestrator {
     strategy: Arc<dyn Strategy>,
@@ -59,33 +58,32 @@ pub struct Orchestrator {
 }
 
 impl Orchestrator {
-    /// With the default of a new client: fast fail on terminal errors (decision C14).
+    /// An orchestrator with the default strategy, [`FastFailOnTerminalError`] (decision C14).
     #[must_use]
     pub fn new() -> Self {
         Orchestrator::with(FastFailOnTerminalError::new())
     }
 
-    /// With another strategy.
+    /// An orchestrator with this strategy.
     #[must_use]
     pub fn with(strategy: impl Strategy + 'static) -> Self {
         Orchestrator::sharing(Arc::new(strategy))
     }
 
-    /// With a strategy that is shared.
+    /// An orchestrator with a shared strategy.
     #[must_use]
     pub fn sharing(strategy: Arc<dyn Strategy>) -> Self {
         Orchestrator { strategy, throttle: None, log: None }
     }
 
-    /// The same, with a throttle that holds the retries of all requests back. The document knows
-    /// none.
+    /// Adds a throttle that limits the retries of all requests. RFC 49 has none.
     #[must_use]
     pub fn throttled(mut self, throttle: Arc<dyn Bucket + Send + Sync>) -> Self {
         self.throttle = Some(throttle);
         self
     }
 
-    /// The same, with a hook that gets each line of the log. It must not block.
+    /// Adds a hook that receives each log line. It must not block.
     #[must_use]
     pub fn on_log(
         mut self,
@@ -95,8 +93,8 @@ impl Orchestrator {
         self
     }
 
-    /// A request that must end within the timeout: every request has one, since nothing else bounds
-    /// what is always retried (decision C10).
+    /// A request with a timeout. Every request has one: nothing else bounds the retries of reasons that
+    /// are always retried (decision C10).
     pub fn request(&self, operation: RequestOperation, timeout: Duration) -> RequestBuilder<'_> {
         RequestBuilder {
             orchestrator: self,
@@ -126,8 +124,8 @@ impl std::fmt::Debug for Orchestrator {
     }
 }
 
-/// A request that is being written. [`run`](Dispatch::run) it on an async executor, or
-/// [`call`](Dispatch::call) it in this thread.
+/// A request before it is sent. [`run`](RequestBuilder::run) it on an async executor, or
+/// [`call`](RequestBuilder::call) it in this thread.
 #[must_use = "a request does nothing until it is run or called"]
 pub struct RequestBuilder<'a, S = DefaultSleeper, D = ()> {
     orchestrator: &'a Orchestrator,
@@ -141,24 +139,24 @@ pub struct RequestBuilder<'a, S = DefaultSleeper, D = ()> {
 }
 
 impl<'a, S, D> RequestBuilder<'a, S, D> {
-    /// What the request is about, for the log and the error: for instance the document's key.
+    /// A label of the request for log lines and errors, for instance the document's key.
     pub fn about(mut self, about: impl Into<Cow<'static, str>>) -> Self {
         self.about = about.into();
         self
     }
 
-    /// Another strategy for this request.
+    /// Overrides the strategy for this request.
     pub fn strategy(self, strategy: impl Strategy + 'static) -> Self {
         self.sharing(Arc::new(strategy))
     }
 
-    /// Another strategy for this request, which is shared.
+    /// Overrides the strategy for this request with a shared one.
     pub fn sharing(mut self, strategy: Arc<dyn Strategy>) -> Self {
         self.strategy = Some(strategy);
         self
     }
 
-    /// Data of your own that a strategy can see ([`Request::data`]).
+    /// Attaches user data that a strategy can read ([`Request::data`]).
     pub fn data<T: Any + Send + Sync>(self, data: T) -> RequestBuilder<'a, S, T> {
         let RequestBuilder {
             orchestrator,
@@ -182,13 +180,13 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
         }
     }
 
-    /// Writes the request's diary.
+    /// Records the request's events in this call log.
     pub fn call_log(mut self, call_log: &'a mut CallLog) -> Self {
         self.call_log = Some(call_log);
         self
     }
 
-    /// Waits on this sleeper in place of tokio.
+    /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> RequestBuilder<'a, Z, D> {
         let RequestBuilder {
             orchestrator,
@@ -212,8 +210,8 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
         }
     }
 
-    /// Splits what the call borrows from what it takes.
-    fn prepare(self) -> (Prepared, Extra<'a, D>, S) {
+    /// Splits the request into the parts that the call borrows and those that it consumes.
+    fn prepare(self) -> (BorrowedParts, CallExtras<'a, D>, S) {
         let RequestBuilder {
             orchestrator,
             operation,
@@ -230,19 +228,23 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
         }
         let context = Arc::new(RequestContext::new(operation, about, timeout));
         let strategy = strategy.unwrap_or_else(|| orchestrator.strategy.clone());
-        let record = Record::new(context.clone(), orchestrator.log.clone());
-        (Prepared { policy, context, record }, Extra { strategy, data, call_log }, sleeper)
+        let recorder = EventRecorder::new(context.clone(), orchestrator.log.clone());
+        (
+            BorrowedParts { policy, context, recorder },
+            CallExtras { strategy, data, call_log },
+            sleeper,
+        )
     }
 }
 
 impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
-    /// Runs the request on an async executor: the operation is started for each attempt.
+    /// Runs the request on an async executor; `operation` is called for each attempt.
     ///
     /// # Errors
-    /// The request did not get what it asked for.
+    /// The request failed or timed out.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the attempt that runs. Nothing is logged then.
+    /// Dropping the future cancels the running attempt and logs nothing.
     pub async fn run<F, R, T, E>(self, mut operation: F) -> Result<T, Error<E>>
     where
         F: FnMut(RequestAttempt) -> R,
@@ -250,34 +252,34 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
         E: RetryableError,
         S: Sleeper,
     {
-        let (prepared, extra, sleeper) = self.prepare();
-        let Prepared { policy, context, mut record } = prepared;
+        let (prepared, extras, sleeper) = self.prepare();
+        let BorrowedParts { policy, context, mut recorder } = prepared;
         let call = policy
             .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
-            .when(|error: &E| classify(error, &context));
-        let result = extra.give(call, &context, &mut record).sleeping_on(sleeper).await;
-        result.map_err(|error| Error::new(error, context, record.seen()))
+            .when(|error: &E| classify_error(error, &context));
+        let result = extras.apply(call, &context, &mut recorder).sleeping_on(sleeper).await;
+        result.map_err(|error| Error::new(error, context, recorder.finish()))
     }
 
-    /// Runs the request in this thread, which it blocks while an attempt runs and while it waits.
+    /// Runs the request in this thread, blocking during attempts and delays.
     ///
-    /// A running attempt cannot be cancelled: it is told what remains, and the timeout is judged
-    /// when it returns (decision P12).
+    /// A running attempt cannot be cancelled: it can read the remaining time
+    /// ([`RequestAttempt::remaining`]), and the timeout is checked when it returns (decision P12).
     ///
     /// # Errors
-    /// The request did not get what it asked for.
+    /// The request failed or timed out.
     pub fn call<F, T, E>(self, mut operation: F) -> Result<T, Error<E>>
     where
         F: FnMut(RequestAttempt) -> Result<T, E>,
         E: RetryableError,
     {
-        let (prepared, extra, _) = self.prepare();
-        let Prepared { policy, context, mut record } = prepared;
+        let (prepared, extras, _) = self.prepare();
+        let BorrowedParts { policy, context, mut recorder } = prepared;
         let call = policy
             .retry_with(|attempt| operation(RequestAttempt::new(attempt, context.clone())))
-            .when(|error: &E| classify(error, &context));
-        let result = extra.give(call, &context, &mut record).call();
-        result.map_err(|error| Error::new(error, context, record.seen()))
+            .when(|error: &E| classify_error(error, &context));
+        let result = extras.apply(call, &context, &mut recorder).call();
+        result.map_err(|error| Error::new(error, context, recorder.finish()))
     }
 }
 
@@ -291,19 +293,19 @@ impl<S, D> std::fmt::Debug for RequestBuilder<'_, S, D> {
     }
 }
 
-/// What an error means, while its response is put where strategies find it.
+/// Classifies the error of an attempt, and stores its response in the context for strategies.
 ///
-/// A response that names no command answers the request's operation. Where that makes a difference
-/// (LOCKED on unlock, 0x88 on get-collection-id, DCP), it decides, whatever the error says (decision
-/// C5); otherwise the error does, which may know more than its response.
-fn classify<E: RetryableError>(error: &E, context: &RequestContext) -> Option<Failure> {
+/// A response without a command belongs to the request's operation. Where the operation changes the
+/// classification (LOCKED on unlock, 0x88 on get-collection-id, DCP), that classification overrides the
+/// error's own (decision C5); otherwise the error decides, since it may know more than its response.
+fn classify_error<E: RetryableError>(error: &E, context: &RequestContext) -> Option<Failure> {
     let Some(response) = error.response() else {
         context.set_last_response(None);
         return error.failure();
     };
-    let answer = response.clone().for_operation(context.operation().name());
-    let outcome = answer.classify();
-    context.set_last_response(Some(answer));
+    let for_operation = response.clone().for_operation(context.operation().name());
+    let outcome = for_operation.classify();
+    context.set_last_response(Some(for_operation));
     match outcome {
         _ if outcome == response.classify() => error.failure(),
         ResponseOutcome::Retry(reason) => Some(reason::failure(reason)),
@@ -311,37 +313,37 @@ fn classify<E: RetryableError>(error: &E, context: &RequestContext) -> Option<Fa
     }
 }
 
-/// What the call borrows.
-struct Prepared {
+/// The parts of a request that the call borrows.
+struct BorrowedParts {
     policy: Policy,
     context: Arc<RequestContext>,
-    record: Record,
+    recorder: EventRecorder,
 }
 
-/// What the call takes.
-struct Extra<'a, D> {
+/// The parts of a request that the call consumes.
+struct CallExtras<'a, D> {
     strategy: Arc<dyn Strategy>,
     data: D,
     call_log: Option<&'a mut CallLog>,
 }
 
-impl<D: Any + Send + Sync> Extra<'_, D> {
-    /// The call with what the request adds to it.
-    fn give<'p, G, O, K, C>(
+impl<D: Any + Send + Sync> CallExtras<'_, D> {
+    /// Applies the request's strategy, data and observers to the call.
+    fn apply<'p, G, O, K, C>(
         self,
         call: Retry<'p, G, O, K, C>,
         context: &Arc<RequestContext>,
-        record: &'p mut Record,
+        recorder: &'p mut EventRecorder,
     ) -> Retry<'p, G, O, K, C>
     where
         Self: 'p,
     {
-        let Extra { strategy, data, call_log } = self;
+        let CallExtras { strategy, data, call_log } = self;
         let mut call = call
             .data(context.clone())
             .data(data)
             .strategy(move |request: &Request<'_>| -> Decision { strategy.retry_after(request) })
-            .on_event(|at, event| record.record(at, event));
+            .on_event(|at, event| recorder.record(at, event));
         if let Some(call_log) = call_log {
             call = call.call_log(call_log);
         }
@@ -349,36 +351,36 @@ impl<D: Any + Send + Sync> Extra<'_, D> {
     }
 }
 
-/// What the orchestrator keeps of the notes of a call.
-struct Record {
+/// Derives log lines and the data of the error from the events of a call.
+struct EventRecorder {
     context: Arc<RequestContext>,
     hook: Option<Arc<LogHook>>,
     log: RetryLogger,
-    seen: Seen,
+    summary: CallSummary,
 }
 
-impl Record {
+impl EventRecorder {
     fn new(context: Arc<RequestContext>, hook: Option<Arc<LogHook>>) -> Self {
-        let seen = Seen { reasons: Vec::new(), last: None, may_have_run: false };
-        Record { context, hook, log: RetryLogger::new(), seen }
+        let summary = CallSummary { reasons: Vec::new(), last: None, may_have_run: false };
+        EventRecorder { context, hook, log: RetryLogger::new(), summary }
     }
 
-    fn seen(self) -> Seen {
-        self.seen
+    fn finish(self) -> CallSummary {
+        self.summary
     }
 
     fn record(&mut self, at: Ns, event: &Event) {
         match event {
-            // Until an attempt says otherwise, it counts as sent.
+            // An attempt counts as sent unless it calls `mark_unsent`.
             Event::AttemptStarted { .. } => self.context.set_sent(true),
             Event::AttemptOutcome { classification, .. } => {
-                self.seen.last = None;
+                self.summary.last = None;
                 if let Directive::Retry(failure) = classification.directive {
-                    self.seen.may_have_run |= !failure.proves_not_run();
-                    self.remember(failure.reason);
+                    self.summary.may_have_run |= !failure.proves_not_run();
+                    self.add_reason(failure.reason);
                 }
             }
-            Event::AttemptCancelled { .. } => self.seen.may_have_run |= self.context.is_sent(),
+            Event::AttemptCancelled { .. } => self.summary.may_have_run |= self.context.is_sent(),
             _ => {}
         }
         let Some(line) = self.log.line(at, event) else { return };
@@ -389,12 +391,12 @@ impl Record {
         crate::trace::event(&self.context, &line);
     }
 
-    fn remember(&mut self, reason: Option<Reason>) {
-        self.seen.last = reason;
+    fn add_reason(&mut self, reason: Option<Reason>) {
+        self.summary.last = reason;
         if let Some(reason) = reason
-            && !self.seen.reasons.contains(&reason)
+            && !self.summary.reasons.contains(&reason)
         {
-            self.seen.reasons.push(reason);
+            self.summary.reasons.push(reason);
         }
     }
 }

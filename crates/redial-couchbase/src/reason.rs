@@ -1,71 +1,70 @@
-//! Why a request may have to be retried: the table of RFC 49, `RetryReason` (decisions C1, C5).
+//! Retry reasons: the `RetryReason` table of RFC 49 (decisions C1, C5).
 //!
-//! A reason is an open value, [`Reason`]: a name and two flags. Those of the document are the
-//! constants here; a client adds its own with [`Reason::new`].
+//! A [`Reason`] is a name and two flags. The constants are the reasons of RFC 49; a client adds its own
+//! with [`Reason::new`].
 //!
-//! The document's `todo` cells (the five reasons of terminal errors) are filled as follows: they are
-//! raised before anything is sent, so a request that is not idempotent may be retried, and the
-//! strategy is always asked.
+//! RFC 49 leaves the flags of the five terminal reasons open (`todo`). They occur before the request is
+//! sent, so non-idempotent requests may be retried, and the strategy always decides.
 
 use redial_core::{Failure, Kind, Reason, Stage};
 
 use crate::names::{self, UnknownName};
 
-/// What is not known must not be retried, to avoid accidental data loss (decision C3).
+/// An unknown failure; never retried, to avoid accidental data loss (decision C3).
 pub const UNKNOWN: Reason = Reason::new("UNKNOWN");
-/// There is no socket into which the request could be written.
+/// No socket is available to write the request to.
 pub const SOCKET_NOT_AVAILABLE: Reason = unchanged("SOCKET_NOT_AVAILABLE");
 /// The service is not available on the node.
 pub const SERVICE_NOT_AVAILABLE: Reason = unchanged("SERVICE_NOT_AVAILABLE");
 /// The node to which the request should go is not available.
 pub const NODE_NOT_AVAILABLE: Reason = unchanged("NODE_NOT_AVAILABLE");
-/// The server says that the vbucket is not its own; always retried.
+/// The node does not own the vbucket (any more); always retried.
 pub const KV_NOT_MY_VBUCKET: Reason = unchanged("KV_NOT_MY_VBUCKET").always();
-/// The server says that the collection is outdated; always retried.
+/// The collection id is outdated; always retried.
 pub const KV_COLLECTION_OUTDATED: Reason = unchanged("KV_COLLECTION_OUTDATED").always();
 /// The status is unknown, and the server's error map indicates a retry.
 pub const KV_ERROR_MAP_RETRY_INDICATED: Reason = unchanged("KV_ERROR_MAP_RETRY_INDICATED");
 /// The document is locked.
 pub const KV_LOCKED: Reason = unchanged("KV_LOCKED");
-/// The server cannot do it now.
+/// A temporary failure of the KV service.
 pub const KV_TEMPORARY_FAILURE: Reason = unchanged("KV_TEMPORARY_FAILURE");
-/// Another durable write to the document is under way.
+/// Another durable write to the document is in progress.
 pub const KV_SYNC_WRITE_IN_PROGRESS: Reason = unchanged("KV_SYNC_WRITE_IN_PROGRESS");
-/// A durable write to the document is being committed again.
+/// A durable write to the document is being re-committed.
 ///
-/// The document spells it in two ways; this is the one of its table (decision C5).
+/// RFC 49 has two spellings; this is the one of its table (decision C5).
 pub const KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS: Reason =
     unchanged("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS");
 /// A service's response code indicates a retry.
 pub const SERVICE_RESPONSE_CODE_INDICATED: Reason = unchanged("SERVICE_RESPONSE_CODE_INDICATED");
-/// The socket was closed while the request was in flight: whether it ran is not known.
+/// The socket was closed while the request was in flight: the server may have executed it.
 pub const SOCKET_CLOSED_WHILE_IN_FLIGHT: Reason = Reason::new("SOCKET_CLOSED_WHILE_IN_FLIGHT");
 /// The circuit breaker of the endpoint is open, so the request was not sent.
 pub const CIRCUIT_BREAKER_OPEN: Reason = unchanged("CIRCUIT_BREAKER_OPEN");
-/// A prepared statement is not known any more, or cannot be used.
+/// A prepared statement is unknown or unusable.
 pub const QUERY_PREPARED_STATEMENT_FAILURE: Reason = unchanged("QUERY_PREPARED_STATEMENT_FAILURE");
-/// An index that a query needs is not found.
+/// An index that the query needs was not found.
 pub const QUERY_INDEX_NOT_FOUND: Reason = unchanged("QUERY_INDEX_NOT_FOUND");
-/// The analytics service cannot do it now.
+/// A temporary failure of the analytics service.
 pub const ANALYTICS_TEMPORARY_FAILURE: Reason = unchanged("ANALYTICS_TEMPORARY_FAILURE");
-/// The search service asks for fewer requests.
+/// The search service throttles requests.
 pub const SEARCH_TOO_MANY_REQUESTS: Reason = unchanged("SEARCH_TOO_MANY_REQUESTS");
-/// The view engine cannot do it now.
+/// A temporary failure of the view engine.
 pub const VIEWS_TEMPORARY_FAILURE: Reason = unchanged("VIEWS_TEMPORARY_FAILURE");
 /// The node has no active partition of the view; always retried.
 pub const VIEWS_NO_ACTIVE_PARTITION: Reason = unchanged("VIEWS_NO_ACTIVE_PARTITION").always();
-/// A topology connection's credentials were refused; see [`TerminalState`](crate::TerminalState).
+/// The credentials of a topology connection were rejected; see [`TerminalState`](crate::TerminalState).
 pub const AUTHENTICATION_ERROR: Reason = unchanged("AUTHENTICATION_ERROR");
-/// A topology connection's TLS failed.
+/// TLS of a topology connection failed.
 pub const TLS_ERROR: Reason = unchanged("TLS_ERROR");
-/// The bucket was refused: it does not exist, or the user may not use it.
+/// Access to the bucket was denied: it does not exist, or the user lacks permission.
 pub const BUCKET_ACCESS_ERROR: Reason = unchanged("BUCKET_ACCESS_ERROR");
 /// The fetched collection map has no such scope.
 pub const SCOPE_NOT_FOUND: Reason = unchanged("SCOPE_NOT_FOUND");
 /// The fetched collection map has no such collection.
 pub const COLLECTION_NOT_FOUND: Reason = unchanged("COLLECTION_NOT_FOUND");
 
-/// All reasons of the document, in its order.
+/// All reasons of RFC 49, in its order.
 pub const ALL: [Reason; 25] = {
     let mut all = [UNKNOWN; 25];
     let mut i = 0;
@@ -76,9 +75,9 @@ pub const ALL: [Reason; 25] = {
     all
 };
 
-/// Each reason with the stage at which a request meets it and who is to blame.
+/// Each reason with the stage of the request and the kind of failure.
 const ALL_ROWS: [(Reason, Stage, Kind); 25] = [
-    // It may mean anything, so it counts as something that may have run.
+    // The server may have executed a request that failed for an unknown reason.
     (UNKNOWN, Stage::InFlight, Kind::Server),
     (SOCKET_NOT_AVAILABLE, Stage::Unsent, Kind::Client),
     (SERVICE_NOT_AVAILABLE, Stage::Unsent, Kind::Client),
@@ -106,10 +105,10 @@ const ALL_ROWS: [(Reason, Stage, Kind); 25] = [
     (COLLECTION_NOT_FOUND, Stage::Unsent, Kind::Client),
 ];
 
-/// The reason of this name.
+/// The reason with this name.
 ///
 /// # Errors
-/// There is none; the error has the nearest name.
+/// There is no such reason; the error suggests the closest name.
 ///
 /// ```
 /// use redial_couchbase::reason;
@@ -123,10 +122,10 @@ pub fn parse(name: &str) -> Result<Reason, UnknownName> {
     names::find("reason", name, &ALL, Reason::name)
 }
 
-/// The failure that the reason stands for: its stage and its kind are those of the table.
+/// The failure of a reason, with the stage and kind of the table.
 ///
-/// A reason that is not of the table counts as the server's, and as one that came while the request
-/// was in flight, so that only its own flag can prove that nothing changed.
+/// A custom reason counts as a server failure of an in-flight request, so only its own flag can prove
+/// that the request changed nothing.
 #[must_use]
 pub fn failure(reason: Reason) -> Failure {
     let row = ALL_ROWS.iter().find(|(listed, ..)| *listed == reason);
@@ -135,7 +134,7 @@ pub fn failure(reason: Reason) -> Failure {
     Failure::new(kind).at(stage).because(reason)
 }
 
-/// A reason that proves that the request changed nothing: it was not sent, or the server said so.
+/// A reason that proves that the request changed nothing: it was not sent, or the server rejected it.
 const fn unchanged(name: &'static str) -> Reason {
     Reason::new(name).allow_non_idempotent()
 }

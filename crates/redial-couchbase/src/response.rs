@@ -1,7 +1,7 @@
-//! What a response means for the request: RFC 49, "Response Code Retry List" (decisions C4, C5, C8).
+//! Classification of responses: RFC 49, "Response Code Retry List" (decisions C4, C5, C8).
 //!
-//! A response that is complete and known is final unless the list names it. A KV status that is not
-//! known is looked up in the server's error map.
+//! A known response is final unless the list names it. An unknown KV status is looked up in the server's
+//! error map.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,37 +13,37 @@ use redial_core::{Directive, Reason};
 use crate::error_map::{ErrorMap, ErrorMapEntry};
 use crate::reason;
 
-/// Statuses of the KV protocol that decide something here.
+/// KV protocol statuses with a special meaning for retries.
 pub mod status {
-    /// It was done.
+    /// Success.
     pub const SUCCESS: u16 = 0x00;
-    /// No such document; at SELECT BUCKET: the bucket is warming up (decision C1).
+    /// Document not found; in response to SELECT BUCKET: the bucket is warming up (decision C1).
     pub const NOT_FOUND: u16 = 0x01;
-    /// The vbucket is not the server's own.
+    /// The node does not own the vbucket.
     pub const NOT_MY_VBUCKET: u16 = 0x07;
     /// The document is locked.
     pub const LOCKED: u16 = 0x09;
-    /// The credentials are wrong. RFC 49 writes 0x2, which means "key exists" (decision C1).
+    /// Wrong credentials. RFC 49 says 0x2, which means "key exists" (decision C1).
     pub const AUTH_ERROR: u16 = 0x20;
-    /// The user may not do that, or the bucket does not exist.
+    /// The user lacks permission, or the bucket does not exist.
     pub const NO_ACCESS: u16 = 0x24;
     /// The server is busy.
     pub const BUSY: u16 = 0x85;
-    /// The server cannot do it now.
+    /// A temporary failure.
     pub const TEMPORARY_FAILURE: u16 = 0x86;
-    /// The collection is outdated.
+    /// The collection id is outdated.
     pub const COLLECTION_OUTDATED: u16 = 0x88;
-    /// Another durable write to the document is under way.
+    /// Another durable write to the document is in progress.
     pub const SYNC_WRITE_IN_PROGRESS: u16 = 0xa2;
-    /// A durable write to the document is being committed again.
+    /// A durable write to the document is being re-committed.
     pub const SYNC_WRITE_RE_COMMIT_IN_PROGRESS: u16 = 0xa4;
 }
 
-/// The statuses that are known, so that the error map has no say in them (decision C8).
+/// The known statuses, to which the error map does not apply (decision C8).
 pub const KNOWN_STATUSES: [RangeInclusive<u16>; 5] =
     [0x00..=0x09, 0x1f..=0x24, 0x80..=0x8c, 0xa0..=0xa4, 0xc0..=0xd6];
 
-/// What a server answered.
+/// A server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
@@ -51,22 +51,22 @@ pub enum Response {
     Kv {
         /// The status in the header.
         status: u16,
-        /// The command that was sent, in lower case: `get`, `unlock`, `dcp_open`; empty: that of the
-        /// request's operation ([`Response::for_operation`]).
+        /// The command in lower case: `get`, `unlock`, `dcp_open`; empty for the command of the request's
+        /// operation ([`Response::for_operation`]).
         command: Cow<'static, str>,
-        /// What the server's error map says about the status.
+        /// The error map entry of the status.
         error_map: Option<Arc<ErrorMapEntry>>,
     },
     /// The query service.
     Query {
-        /// The error's code; 0 without one.
+        /// The error code; 0 for success.
         code: u32,
-        /// The error's text.
+        /// The error text.
         text: Cow<'static, str>,
     },
     /// The analytics service.
     Analytics {
-        /// The error's code; 0 without one.
+        /// The error code; 0 for success.
         code: u32,
     },
     /// The search service.
@@ -78,24 +78,24 @@ pub enum Response {
     Views {
         /// The HTTP status.
         http: u16,
-        /// The body.
+        /// The response body.
         text: Cow<'static, str>,
     },
 }
 
-/// How a response is judged.
+/// The classification of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
-    /// It is what was asked for.
+    /// Success.
     Ok,
-    /// It is final, and never reaches the orchestrator.
+    /// A final error, returned without a retry.
     Failed,
-    /// The orchestrator decides, because of this.
+    /// Retryable for this reason; the orchestrator decides.
     Retry(Reason),
 }
 
 impl ResponseOutcome {
-    /// The same as a directive of the decision core.
+    /// The classification as the core's directive.
     #[must_use]
     pub fn directive(self) -> Directive {
         match self {
@@ -107,7 +107,7 @@ impl ResponseOutcome {
 }
 
 impl Response {
-    /// A response of the KV service, to the command of the request's operation.
+    /// A response of the KV service to the command of the request's operation.
     #[must_use]
     pub const fn kv(status: u16) -> Self {
         Response::Kv { status, command: Cow::Borrowed(""), error_map: None }
@@ -137,7 +137,7 @@ impl Response {
         Response::Views { http, text: text.into() }
     }
 
-    /// The same response of the KV service, to this command; others are left as they are.
+    /// Sets the command of a KV response; other responses are unchanged.
     #[must_use]
     pub fn to_command(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         if let Response::Kv { command, .. } = &mut self {
@@ -146,9 +146,8 @@ impl Response {
         self
     }
 
-    /// The same response as the answer to the operation of this name: a response of the KV service
-    /// that names no command answers the operation's (decision C5). The
-    /// [`Orchestrator`](crate::Orchestrator) does this by itself.
+    /// Sets the command of a KV response without a command from the name of an operation (decision C5).
+    /// The [`Orchestrator`](crate::Orchestrator) does this by itself.
     ///
     /// ```
     /// use redial_couchbase::{ResponseOutcome, Response, operation, reason};
@@ -171,15 +170,13 @@ impl Response {
         self
     }
 
-    /// Whether it says that a document was unlocked with the wrong CAS: LOCKED, as the answer to
-    /// `unlock`.
+    /// Whether the response reports an unlock with the wrong CAS: LOCKED in response to `unlock`.
     #[must_use]
     pub fn is_cas_mismatch(&self) -> bool {
         matches!(self, Response::Kv { status: status::LOCKED, command, .. } if command == "unlock")
     }
 
-    /// The same response of the KV service, with what the error map says about it; others are left
-    /// as they are.
+    /// Sets the error map entry of a KV response; other responses are unchanged.
     #[must_use]
     pub fn with_error_map_entry(mut self, entry: impl Into<Arc<ErrorMapEntry>>) -> Self {
         if let Response::Kv { error_map, .. } = &mut self {
@@ -188,7 +185,7 @@ impl Response {
         self
     }
 
-    /// The same response of the KV service, looked up in the server's error map.
+    /// Looks up the status of a KV response in the server's error map.
     #[must_use]
     pub fn with_error_map(self, map: &ErrorMap) -> Self {
         let entry = match &self {
@@ -201,7 +198,7 @@ impl Response {
         }
     }
 
-    /// What it means for the request.
+    /// Classifies the response.
     #[must_use]
     pub fn classify(&self) -> ResponseOutcome {
         match self {
@@ -215,7 +212,7 @@ impl Response {
         }
     }
 
-    /// The reason for which the orchestrator is asked, if it is.
+    /// The retry reason; `None` if the response is not retryable.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         match self.classify() {
@@ -228,18 +225,18 @@ impl Response {
 fn classify_kv(status: u16, command: &str, error_map: Option<&ErrorMapEntry>) -> ResponseOutcome {
     let reason = match (status, command) {
         (status::SUCCESS, _) => return ResponseOutcome::Ok,
-        // The list does not hold for DCP, neither its statuses nor the error map.
+        // The list and the error map do not apply to DCP.
         (_, command) if command.starts_with("dcp_") => return ResponseOutcome::Failed,
-        // What a connection meets while it is set up, for the requests that wait for it (C1).
+        // Errors of the connection setup, for requests that wait for the connection (C1).
         (status::AUTH_ERROR, "sasl_auth" | "sasl_step") => reason::AUTHENTICATION_ERROR,
         (status::NO_ACCESS, "select_bucket") => reason::BUCKET_ACCESS_ERROR,
         (status::NOT_FOUND, "select_bucket") => reason::SERVICE_NOT_AVAILABLE,
 
         (status::NOT_MY_VBUCKET, _) => reason::KV_NOT_MY_VBUCKET,
-        // It says there that the collection does not exist.
+        // Here it means that the collection does not exist.
         (status::COLLECTION_OUTDATED, "get_collection_id") => return ResponseOutcome::Failed,
         (status::COLLECTION_OUTDATED, _) => reason::KV_COLLECTION_OUTDATED,
-        // It is a CAS mismatch there, which the user has to see.
+        // Here it means a CAS mismatch, which is an error of the application.
         (status::LOCKED, "unlock") => return ResponseOutcome::Failed,
         (status::LOCKED, _) => reason::KV_LOCKED,
         (status::TEMPORARY_FAILURE | status::BUSY, _) => reason::KV_TEMPORARY_FAILURE,
@@ -256,7 +253,7 @@ fn classify_kv(status: u16, command: &str, error_map: Option<&ErrorMapEntry>) ->
     ResponseOutcome::Retry(reason)
 }
 
-/// Whether this KV status is known, so that the error map is not asked about it.
+/// Whether a KV status is known, so that the error map does not apply.
 #[must_use]
 pub fn is_known(status: u16) -> bool {
     KNOWN_STATUSES.iter().any(|range| range.contains(&status))
@@ -296,7 +293,7 @@ fn classify_views(http: u16, text: &str) -> ResponseOutcome {
     };
     match http {
         200..=299 => ResponseOutcome::Ok,
-        // The document lists 302 a second time among the temporary ones; the specific line counts.
+        // RFC 49 also lists 302 among the temporary failures; the specific line takes precedence.
         302 => ResponseOutcome::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
         300 | 301 | 303 | 307 | 401 | 408 | 409 | 412 | 416 | 417 | 501..=504 => {
             ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE)

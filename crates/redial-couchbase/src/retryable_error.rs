@@ -1,4 +1,4 @@
-//! What an attempt ends with in place of success, as the orchestrator sees it.
+//! Errors of attempts, as the orchestrator sees them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::reason;
 use crate::response::Response;
 use crate::terminal::TerminalReason;
 
-/// An error of an attempt that the orchestrator can judge. Implement it for your client's error.
+/// An attempt's error that the orchestrator can classify. Implement it for the client's error type.
 ///
 /// ```
 /// use redial::Failure;
@@ -32,13 +32,13 @@ use crate::terminal::TerminalReason;
 /// }
 /// ```
 pub trait RetryableError {
-    /// What is known of it if the orchestrator shall decide; `None` if it is final.
+    /// The failure, if the request may be retried; `None` if the error is final.
     fn failure(&self) -> Option<Failure>;
 
-    /// The response that it came with, for strategies to read
-    /// ([`RequestContext::last_response`](crate::Context::last_response)). A response of the KV service that
-    /// names no command is the answer to the request's operation, and what is never retried for that
-    /// operation is final, whatever [`failure`](Setback::failure) says (decision C5).
+    /// The server's response, which strategies can read
+    /// ([`RequestContext::last_response`](crate::RequestContext::last_response)). A KV response without a
+    /// command belongs to the request's operation. If it is final for that operation, it overrides
+    /// [`failure`](RetryableError::failure) (decision C5).
     fn response(&self) -> Option<&Response> {
         None
     }
@@ -54,16 +54,15 @@ impl RetryableError for Response {
     }
 }
 
-/// What an attempt ended with in place of success: a response, or what the client itself found. For
-/// clients that have no error of their own.
+/// A ready-made error of an attempt, for clients without an error type of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttemptError {
-    /// The server's response.
+    /// An error response of the server.
     Response(Response),
-    /// What the client found.
+    /// A failure that the client detected.
     Reason(Reason),
-    /// What cannot be sent now.
+    /// A terminal reason that prevents sending the request.
     Terminal(TerminalReason),
 }
 

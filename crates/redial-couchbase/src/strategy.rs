@@ -1,10 +1,9 @@
-//! Who decides about a request that could be retried: RFC 49, "Retry Strategies" (decisions C2, C3,
-//! C9, C13, C14).
+//! Retry strategies: RFC 49, "Retry Strategies" (decisions C2, C3, C9, C13, C14).
 //!
-//! A strategy is a [`redial::strategy::Strategy`]; a closure is enough. It answers at once or later. It is never
-//! asked about reasons that are always retried, and it need not ask whether the request is
-//! idempotent: whatever it answers, a request that may have run and must not run twice is not
-//! repeated.
+//! A strategy is a [`redial::strategy::Strategy`]; a closure is enough. It decides immediately or
+//! asynchronously. It is not called for reasons that are always retried, and it does not have to check
+//! idempotency: a non-idempotent request that the server may have executed is never retried, whatever
+//! the strategy returns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,9 +23,9 @@ use crate::reason;
 pub(crate) const BEST_EFFORT: Backoff =
     Backoff::Exponential { first: ms(1), factor: 2.0, cap: Some(ms(500)) };
 
-/// How best effort computes its delays, from the number of retries so far.
+/// Computes the delays of best effort from the number of retries so far (RFC 49's backoff calculator).
 ///
-/// None of them has jitter, as the document has it.
+/// As in RFC 49, delays have no jitter.
 #[derive(Clone)]
 pub struct BackoffCalculator(Series);
 
@@ -44,10 +43,10 @@ impl BackoffCalculator {
     /// 1, 10, 50, 100, 500 ms, then 1 s: the controlled backoff of reasons that are always retried.
     pub const CONTROLLED: BackoffCalculator = BackoffCalculator(Series::Backoff(CONTROLLED));
 
-    /// The delays of this series.
+    /// The delays of a backoff.
     ///
     /// # Errors
-    /// The series makes no sense. [`Backoff::Own`] is nobody's here: use [`BackoffCalculator::from_table`] or
+    /// The backoff is invalid. [`Backoff::Own`] is not supported: use [`BackoffCalculator::from_table`] or
     /// [`BackoffCalculator::from_fn`].
     pub fn from_backoff(backoff: Backoff) -> Result<Self, PolicyError> {
         if backoff == Backoff::Own {
@@ -71,7 +70,7 @@ impl BackoffCalculator {
         Ok(BackoffCalculator(Series::Table(table)))
     }
 
-    /// What this function says.
+    /// The delays that a function returns.
     pub fn from_fn(function: impl Fn(&Request<'_>) -> Duration + Send + Sync + 'static) -> Self {
         BackoffCalculator(Series::Function(Arc::new(function)))
     }
@@ -79,7 +78,7 @@ impl BackoffCalculator {
     /// The delay before the next retry of this request.
     #[must_use]
     pub fn delay(&self, request: &Request<'_>) -> Duration {
-        // The counter is read before this retry increments it (decision C7).
+        // RFC 49 reads the counter before this retry increments it (decision C7).
         let retries = request.retry_attempts();
         match &self.0 {
             Series::Backoff(backoff) => duration(backoff.base(retries.saturating_add(1))),
@@ -108,18 +107,18 @@ impl fmt::Debug for BackoffCalculator {
     }
 }
 
-/// Retries until the request succeeds or its timeout comes.
+/// Retries until the request succeeds or times out.
 ///
-/// A reason that is unknown is not retried, whether the request is idempotent or not (decision C3).
+/// The reason `UNKNOWN` is never retried, not even for idempotent requests (decision C3).
 ///
 /// ```
 /// use redial::{ms, rules::Backoff};
 /// use redial_couchbase::{BestEffort, BackoffCalculator};
 ///
-/// let usual = BestEffort::new();
+/// let standard = BestEffort::new();
 /// let controlled = BestEffort::with(BackoffCalculator::CONTROLLED);
 /// let constant = BestEffort::with(BackoffCalculator::from_backoff(Backoff::Constant(ms(20)))?);
-/// let own = BestEffort::with(BackoffCalculator::from_fn(|request| ms(5) * (request.retry_attempts() + 1)));
+/// let linear = BestEffort::with(BackoffCalculator::from_fn(|request| ms(5) * (request.retry_attempts() + 1)));
 /// # Ok::<(), redial::PolicyError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -128,13 +127,13 @@ pub struct BestEffort {
 }
 
 impl BestEffort {
-    /// With its usual delays.
+    /// With the delays of RFC 49.
     #[must_use]
     pub const fn new() -> Self {
         BestEffort { delays: BackoffCalculator::BEST_EFFORT }
     }
 
-    /// With other delays.
+    /// With custom delays.
     #[must_use]
     pub const fn with(delays: BackoffCalculator) -> Self {
         BestEffort { delays }
@@ -143,42 +142,41 @@ impl BestEffort {
 
 impl Strategy for BestEffort {
     fn retry_after(&self, request: &Request<'_>) -> Decision {
-        // The document asks here whether the request may run twice. The machine does that for every
-        // strategy, after it has answered, and then says `unsafe` instead of `strategy` (C3).
+        // RFC 49 checks idempotency here. The core does that for every strategy, after the strategy
+        // has decided, and reports the stop reason `unsafe` instead of `strategy` (C3).
         match request.reason() {
             Some(reason) if reason != reason::UNKNOWN => {
                 Decision::Retry(self.delays.delay(request))
             }
-            // A failure without a reason is unknown, too.
+            // A failure without a reason counts as UNKNOWN.
             _ => Decision::Decline,
         }
     }
 }
 
-/// Fails at once with a clear error where waiting for the timeout would not help: wrong
-/// credentials, TLS, no access to the bucket, a scope or collection that does not exist. Otherwise
-/// as [`BestEffort`]. The default of a new client (decision C14).
+/// Fails immediately with a specific error where retrying until the timeout would not help: wrong
+/// credentials, TLS failures, no access to the bucket, an unknown scope or collection. Otherwise like
+/// [`BestEffort`]. The default strategy of a new client (decision C14).
 ///
 /// # Stability
-/// Which reasons are terminal, and which error each becomes, is volatile on purpose: it may grow in
-/// any release. If you need it fixed, copy this strategy: it is [`TerminalError::of`] and a
-/// [`BestEffort`].
+/// The set of terminal reasons and their errors is volatile: it may grow in any release. For a fixed
+/// set, write your own strategy from [`TerminalError::of`] and [`BestEffort`].
 #[derive(Clone, Debug, Default)]
 pub struct FastFailOnTerminalError {
-    otherwise: BestEffort,
+    best_effort: BestEffort,
 }
 
 impl FastFailOnTerminalError {
-    /// With the usual delays of best effort.
+    /// With the delays of RFC 49 for reasons that are not terminal.
     #[must_use]
     pub const fn new() -> Self {
-        FastFailOnTerminalError { otherwise: BestEffort::new() }
+        FastFailOnTerminalError { best_effort: BestEffort::new() }
     }
 
-    /// With other delays for what is not terminal.
+    /// With custom delays for reasons that are not terminal.
     #[must_use]
     pub const fn with(delays: BackoffCalculator) -> Self {
-        FastFailOnTerminalError { otherwise: BestEffort::with(delays) }
+        FastFailOnTerminalError { best_effort: BestEffort::with(delays) }
     }
 }
 
@@ -186,30 +184,30 @@ impl Strategy for FastFailOnTerminalError {
     fn retry_after(&self, request: &Request<'_>) -> Decision {
         match request.reason().and_then(TerminalError::of) {
             Some(error) => Decision::Fail(Box::new(error)),
-            None => self.otherwise.retry_after(request),
+            None => self.best_effort.retry_after(request),
         }
     }
 }
 
-/// An error that trying again will not cure soon. What it came from is the error's cause
-/// ([`Error::last`](crate::Error::last)).
+/// An error that retries are unlikely to resolve. The attempt's error is available as
+/// [`Error::last`](crate::Error::last).
 ///
-/// Volatile, as [`FastFailOnTerminalError`] is.
+/// Volatile, like [`FastFailOnTerminalError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TerminalError {
-    /// The credentials were refused.
+    /// The credentials were rejected.
     AuthenticationFailure,
-    /// TLS failed, or the bucket was refused.
+    /// TLS failed, or access to the bucket was denied.
     Couchbase,
-    /// There is no such scope.
+    /// The scope does not exist.
     ScopeNotFound,
-    /// There is no such collection.
+    /// The collection does not exist.
     CollectionNotFound,
 }
 
 impl TerminalError {
-    /// The error that the reason becomes, if it is terminal; in the document's order.
+    /// The error of a terminal reason; `None` for other reasons.
     #[must_use]
     pub fn of(reason: Reason) -> Option<Self> {
         if reason == reason::AUTHENTICATION_ERROR {
@@ -225,7 +223,7 @@ impl TerminalError {
         }
     }
 
-    /// The document's name for it, without the word `Exception`.
+    /// RFC 49's name of the error, without the suffix `Exception`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -250,8 +248,8 @@ impl fmt::Display for TerminalError {
 
 impl std::error::Error for TerminalError {}
 
-/// Never retries. Internal, as the document wants it: for polling the cluster's configuration, and
-/// for scenarios (decision C13).
+/// Never retries. Internal, as RFC 49 requires: for polling the cluster configuration, and for scenarios
+/// (decision C13).
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailFast;
@@ -280,15 +278,15 @@ impl StrategyName {
     pub const ALL: [StrategyName; 3] =
         [StrategyName::BestEffort, StrategyName::FailFast, StrategyName::FastFailOnTerminalError];
 
-    /// The strategy of this name.
+    /// The strategy with this name.
     ///
     /// # Errors
-    /// There is none; the error has the nearest name.
+    /// There is no such strategy; the error suggests the closest name.
     pub fn parse(name: &str) -> Result<Self, UnknownName> {
         names::find("strategy", name, &Self::ALL, StrategyName::name)
     }
 
-    /// Its name.
+    /// The name in scenario files.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -298,7 +296,7 @@ impl StrategyName {
         }
     }
 
-    /// The strategy, with these delays where it has any.
+    /// Builds the strategy, with these delays where it has any.
     #[must_use]
     pub fn strategy(self, delays: BackoffCalculator) -> impl Strategy + Clone + fmt::Debug + use<> {
         match self {
@@ -311,7 +309,7 @@ impl StrategyName {
     }
 }
 
-/// A strategy that was built by its name.
+/// A strategy built from its name.
 #[derive(Clone, Debug)]
 enum Named {
     BestEffort(BestEffort),

@@ -1,18 +1,17 @@
-//! The state that raises terminal reasons, and clears them: RFC 49, "Fail Fast (Terminal Errors)"
+//! The connection state that raises and clears terminal reasons: RFC 49, "Fail Fast (Terminal Errors)"
 //! (decision C11).
 //!
-//! | reason | raised | cleared | ends |
+//! | reason | raised | cleared | affects |
 //! | --- | --- | --- | --- |
-//! | `AUTHENTICATION_ERROR` | a topology connection's credentials were refused (0x20) | it authenticates, or is gone | KV and HTTP |
-//! | `TLS_ERROR` | TLS of a topology connection failed | its handshake passes, or it is gone | KV and HTTP |
-//! | `BUCKET_ACCESS_ERROR` | any connection was refused the bucket (0x24) | any is granted it | KV |
-//! | `SCOPE_NOT_FOUND`, `COLLECTION_NOT_FOUND` | the fetched collection map lacks it | a fetched map has it | KV |
+//! | `AUTHENTICATION_ERROR` | the credentials of a topology connection are rejected (0x20) | it authenticates, or is closed | KV and HTTP |
+//! | `TLS_ERROR` | TLS of a topology connection fails | its handshake succeeds, or it is closed | KV and HTTP |
+//! | `BUCKET_ACCESS_ERROR` | any connection is denied access to the bucket (0x24) | any connection selects it | KV |
+//! | `SCOPE_NOT_FOUND`, `COLLECTION_NOT_FOUND` | the fetched collection map lacks it | a newer map contains it | KV |
 //!
-//! Implementation details: what is known is an immutable snapshot. Requests read it without a lock;
-//! connections, which rarely have news, replace it. Each change copies the snapshot, so the
-//! collection maps in it are shared.
+//! Implementation: the state is an immutable snapshot. Requests read it without a lock; connections
+//! replace it on the rare changes. Each change copies the snapshot, so collection maps are shared.
 //!
-//! Invariant: the snapshot knows exactly the connections that are alive.
+//! Invariant: the snapshot contains exactly the live connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -27,9 +26,9 @@ use crate::reason;
 use crate::response::{Response, ResponseOutcome, status};
 use crate::retryable_error::RetryableError;
 
-/// What is known of connections, buckets and collections. Clones share it.
+/// The state of connections, buckets and collections. Clones share it.
 ///
-/// A client reports what its connections meet, and asks before it sends a request.
+/// A client reports events of its connections, and checks the state before it sends a request.
 ///
 /// ```
 /// use redial_couchbase::{CollectionMap, RequestTarget, TerminalState, reason};
@@ -52,20 +51,20 @@ pub struct TerminalState {
 
 #[derive(Default)]
 struct Shared {
-    facts: ArcSwap<Facts>,
+    snapshot: ArcSwap<Snapshot>,
     next: AtomicU64,
 }
 
 #[derive(Clone, Default)]
-struct Facts {
+struct Snapshot {
     connections: BTreeMap<u64, Connection>,
     buckets: BTreeMap<String, Bucket>,
 }
 
 #[derive(Clone, Default)]
 struct Connection {
-    refused: bool,
-    tls: Option<Arc<dyn Error + Send + Sync>>,
+    rejected: bool,
+    tls_error: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 #[derive(Clone, Default)]
@@ -74,10 +73,10 @@ struct Bucket {
     map: Option<Arc<CollectionMap>>,
 }
 
-/// What a request is about to use.
+/// The service, bucket and collection that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestTarget<'a> {
-    /// A service over HTTP, which has errors of its own for everything but the connection.
+    /// An HTTP service. Only connection errors affect it.
     Http,
     /// The KV service.
     Kv {
@@ -109,13 +108,13 @@ pub struct CollectionMap {
 }
 
 impl CollectionMap {
-    /// Without any scope.
+    /// An empty map.
     #[must_use]
     pub const fn new() -> Self {
         CollectionMap { scopes: BTreeMap::new() }
     }
 
-    /// The same map with this scope and its collections.
+    /// Adds a scope with its collections.
     #[must_use]
     pub fn scope<C: Into<String>>(
         mut self,
@@ -127,7 +126,7 @@ impl CollectionMap {
         self
     }
 
-    /// The reason for which a request for this collection cannot be sent, if there is one.
+    /// The reason if the map lacks the scope or the collection.
     #[must_use]
     pub fn missing(&self, scope: &str, collection: &str) -> Option<Reason> {
         match self.scopes.get(scope) {
@@ -141,26 +140,26 @@ impl CollectionMap {
 }
 
 impl TerminalState {
-    /// Without connections and without buckets.
+    /// A state without connections and buckets.
     #[must_use]
     pub fn new() -> Self {
         TerminalState::default()
     }
 
-    /// A connection that follows the cluster's topology, over KV or HTTP. What it meets counts while
-    /// this handle lives.
-    #[must_use = "a connection that is dropped does not count"]
+    /// Registers a connection that follows the cluster topology, over KV or HTTP. Its errors count until
+    /// the handle is dropped.
+    #[must_use = "dropping the handle unregisters the connection"]
     pub fn connect(&self) -> TopologyConnection {
-        // A number that nobody else has: it publishes nothing.
+        // Only uniqueness matters, so relaxed ordering is enough.
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        self.shared.change(|facts| drop(facts.connections.insert(id, Connection::default())));
+        self.shared.change(|snapshot| drop(snapshot.connections.insert(id, Connection::default())));
         TopologyConnection { shared: self.shared.clone(), id }
     }
 
-    /// A server answered SELECT BUCKET with this status, on any connection. NO ACCESS raises the
-    /// error and success clears it; anything else changes nothing.
+    /// Reports the status of a SELECT BUCKET response on any connection. NO ACCESS raises the error and
+    /// success clears it; other statuses change nothing.
     ///
-    /// Returns what that means for a request that waits for the bucket.
+    /// Returns the classification for a request that waits for the bucket.
     pub fn bucket_selected(&self, bucket: &str, status: u16) -> ResponseOutcome {
         let refused = match status {
             status::NO_ACCESS => Some(true),
@@ -168,48 +167,48 @@ impl TerminalState {
             _ => None,
         };
         if let Some(refused) = refused
-            && self.shared.facts.load().bucket(bucket).is_some_and(|it| it.refused) != refused
+            && self.shared.snapshot.load().bucket(bucket).is_some_and(|it| it.refused) != refused
         {
-            self.shared.change(|facts| facts.bucket_mut(bucket).refused = refused);
+            self.shared.change(|snapshot| snapshot.bucket_mut(bucket).refused = refused);
         }
         Response::kv(status).to_command("select_bucket").classify()
     }
 
-    /// The bucket's collection map was fetched. One that could not be fetched is not reported: the
-    /// one before it stays.
+    /// Reports a fetched collection map of a bucket. After a failed fetch the previous map stays valid.
     pub fn collections_fetched(&self, bucket: &str, map: CollectionMap) {
         let map = Arc::new(map);
-        self.shared.change(|facts| facts.bucket_mut(bucket).map = Some(map.clone()));
+        self.shared.change(|snapshot| snapshot.bucket_mut(bucket).map = Some(map.clone()));
     }
 
-    /// The client has closed the bucket: what was known of it is forgotten.
+    /// Removes the state of a bucket that the client has closed.
     pub fn forget_bucket(&self, bucket: &str) {
-        self.shared.change(|facts| drop(facts.buckets.remove(bucket)));
+        self.shared.change(|snapshot| drop(snapshot.buckets.remove(bucket)));
     }
 
-    /// The terminal reason for which a request cannot be sent, if there is one; of several, the
-    /// first in the document's order.
+    /// The terminal reason that prevents sending a request, if any; of several, the first in RFC 49's
+    /// order.
     ///
-    /// A client asks where it cannot send the request (no connection, no bucket, no collection
-    /// number), and uses the answer in place of its own reason.
+    /// A client calls this when it cannot send a request (no connection, bucket or collection id), and
+    /// uses the result in place of its own reason.
     #[must_use]
     pub fn reason_for(&self, target: RequestTarget<'_>) -> Option<Reason> {
         self.terminal_reason_for(target).map(|terminal| terminal.reason)
     }
 
-    /// The same with what raised it.
+    /// Like [`reason_for`](Self::reason_for), with the underlying error.
     #[must_use]
     pub fn terminal_reason_for(&self, target: RequestTarget<'_>) -> Option<TerminalReason> {
-        let facts = self.shared.facts.load();
-        let connections = facts.connections.values();
-        if connections.clone().any(|connection| connection.refused) {
+        let snapshot = self.shared.snapshot.load();
+        let connections = snapshot.connections.values();
+        if connections.clone().any(|connection| connection.rejected) {
             return Some(TerminalReason::new(reason::AUTHENTICATION_ERROR));
         }
-        if let Some(cause) = connections.clone().find_map(|connection| connection.tls.clone()) {
+        if let Some(cause) = connections.clone().find_map(|connection| connection.tls_error.clone())
+        {
             return Some(TerminalReason { reason: reason::TLS_ERROR, cause: Some(cause) });
         }
         let RequestTarget::Kv { bucket: Some(bucket), collection } = target else { return None };
-        let bucket = facts.bucket(bucket)?;
+        let bucket = snapshot.bucket(bucket)?;
         if bucket.refused {
             return Some(TerminalReason::new(reason::BUCKET_ACCESS_ERROR));
         }
@@ -220,32 +219,32 @@ impl TerminalState {
 
 impl fmt::Debug for TerminalState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let facts = self.shared.facts.load();
+        let snapshot = self.shared.snapshot.load();
         let count =
-            |is: fn(&Connection) -> bool| facts.connections.values().filter(|c| is(c)).count();
+            |is: fn(&Connection) -> bool| snapshot.connections.values().filter(|c| is(c)).count();
         let refused: Vec<_> =
-            facts.buckets.iter().filter(|(_, it)| it.refused).map(|(name, _)| name).collect();
+            snapshot.buckets.iter().filter(|(_, it)| it.refused).map(|(name, _)| name).collect();
         f.debug_struct("TerminalState")
-            .field("connections", &facts.connections.len())
-            .field("connections_refused", &count(|it| it.refused))
-            .field("connections_without_tls", &count(|it| it.tls.is_some()))
+            .field("connections", &snapshot.connections.len())
+            .field("connections_refused", &count(|it| it.rejected))
+            .field("connections_without_tls", &count(|it| it.tls_error.is_some()))
             .field("buckets_refused", &refused)
             .finish_non_exhaustive()
     }
 }
 
 impl Shared {
-    /// Replaces the snapshot; `change` may run more than once, when others change it, too.
-    fn change(&self, change: impl Fn(&mut Facts)) {
-        self.facts.rcu(|facts| {
-            let mut facts = Facts::clone(facts);
-            change(&mut facts);
-            facts
+    /// Replaces the snapshot; `change` may run more than once under contention.
+    fn change(&self, change: impl Fn(&mut Snapshot)) {
+        self.snapshot.rcu(|snapshot| {
+            let mut snapshot = Snapshot::clone(snapshot);
+            change(&mut snapshot);
+            snapshot
         });
     }
 }
 
-impl Facts {
+impl Snapshot {
     fn bucket(&self, name: &str) -> Option<&Bucket> {
         self.buckets.get(name)
     }
@@ -255,38 +254,37 @@ impl Facts {
     }
 }
 
-/// A connection that follows the cluster's topology. When it is dropped, what it met is forgotten.
+/// A connection that follows the cluster topology. Dropping it clears its errors.
 pub struct TopologyConnection {
     shared: Arc<Shared>,
     id: u64,
 }
 
 impl TopologyConnection {
-    /// A server answered SASL AUTH or SASL STEP with this status. Refused credentials (0x20) raise
-    /// the error and success clears it; any other trouble with SASL changes nothing.
+    /// Reports the status of a SASL AUTH or SASL STEP response. Rejected credentials (0x20) raise the
+    /// error and success clears it; other SASL errors change nothing.
     pub fn sasl_answered(&self, status: u16) {
         match status {
-            status::AUTH_ERROR => self.change(|connection| connection.refused = true),
-            status::SUCCESS => self.change(|connection| connection.refused = false),
+            status::AUTH_ERROR => self.change(|connection| connection.rejected = true),
+            status::SUCCESS => self.change(|connection| connection.rejected = false),
             _ => {}
         }
     }
 
-    /// The TLS library failed on this connection, a refused client certificate included (decision
-    /// C1).
+    /// Reports a TLS failure of this connection, including a rejected client certificate (decision C1).
     pub fn tls_failed(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
         let cause: Arc<dyn Error + Send + Sync> = Arc::from(cause.into());
-        self.change(|connection| connection.tls = Some(cause.clone()));
+        self.change(|connection| connection.tls_error = Some(cause.clone()));
     }
 
-    /// The TLS handshake passed.
+    /// Reports a successful TLS handshake.
     pub fn tls_passed(&self) {
-        self.change(|connection| connection.tls = None);
+        self.change(|connection| connection.tls_error = None);
     }
 
     fn change(&self, change: impl Fn(&mut Connection)) {
-        self.shared.change(|facts| {
-            if let Some(connection) = facts.connections.get_mut(&self.id) {
+        self.shared.change(|snapshot| {
+            if let Some(connection) = snapshot.connections.get_mut(&self.id) {
                 change(connection);
             }
         });
@@ -295,7 +293,7 @@ impl TopologyConnection {
 
 impl Drop for TopologyConnection {
     fn drop(&mut self) {
-        self.shared.change(|facts| drop(facts.connections.remove(&self.id)));
+        self.shared.change(|snapshot| drop(snapshot.connections.remove(&self.id)));
     }
 }
 
@@ -305,9 +303,9 @@ impl fmt::Debug for TopologyConnection {
     }
 }
 
-/// A terminal reason with what raised it: what an attempt returns that could not be sent.
+/// A terminal reason with the underlying error: returned by an attempt that could not be sent.
 ///
-/// Two are equal if their reasons are.
+/// Equality compares the reasons only.
 #[derive(Clone, Debug)]
 pub struct TerminalReason {
     reason: Reason,
@@ -319,7 +317,7 @@ impl TerminalReason {
         TerminalReason { reason, cause: None }
     }
 
-    /// The reason.
+    /// The retry reason.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason

@@ -1,9 +1,9 @@
-//! The lines of the log as events for `tracing`, under the target `redial::couchbase`.
+//! Log lines as `tracing` events, under the target `redial::couchbase`.
 
 use crate::context::RequestContext;
 use crate::log::{RetryLogEvent, RetryLogLine};
 
-/// Hands a line to whoever listens: a retry at the level debug, what is not retried at info.
+/// Emits a log line: a retry at debug level, a request that is not retried at info level.
 pub(crate) fn event(context: &RequestContext, line: &RetryLogLine) {
     let (request, reason, attempt) = (context, line.reason.name(), line.attempt);
     match line.event {
