@@ -1,5 +1,4 @@
-//! Goal: a server's error map is read as `kv_engine` and SDK RFC 13 describe it, and a broken one is
-//! refused as a whole. Method: texts of both versions, and one text for each way to break them.
+//! The error map: parsed as `kv_engine` and SDK RFC 13 describe it; an invalid map is rejected as a whole.
 
 use redial::ms;
 use redial_couchbase::{
@@ -38,7 +37,7 @@ fn error_map_version_1_is_parsed_with_intervals() {
     expected.after = ms(50);
     expected.duration_max = Some(ms(500));
     assert_eq!(*spec, expected);
-    // Keys are hexadecimal in any case; a longest duration of 0 leaves it to the client.
+    // Keys are hexadecimal in any case; a maximum duration of 0 leaves it to the client.
     let spec = map.entry(0x7ff2).and_then(|entry| entry.retry().copied()).expect("intervals");
     assert_eq!((spec.strategy, spec.duration_max), (RetrySpecStrategy::Exponential, None));
 }

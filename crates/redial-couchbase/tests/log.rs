@@ -1,6 +1,6 @@
-//! Goal: the log says each retry and each request that is not retried, with request, attempt, delay
-//! and reason, and a diary tells the same as the hook. Method: requests against a scripted double;
-//! notes that are written by hand for what a driver does not do.
+//! The log: a line for each retry and each request that is not retried, with request, attempt, delay and
+//! reason; a call log yields the same lines as the hook. Requests run against a scripted fake; events are
+//! constructed by hand where a driver does not produce them.
 
 mod common;
 

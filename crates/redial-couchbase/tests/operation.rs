@@ -1,5 +1,4 @@
-//! Goal: exactly the operations of the document's list may run twice. Method: decision C16's two lists
-//! as data.
+//! Idempotency of operations: exactly those of RFC 49's list are idempotent (decision C16).
 
 use redial_couchbase::{RequestOperation, operation};
 

@@ -1,6 +1,5 @@
-//! Goal: a request is retried within its timeout, ends exactly once, and its error says what is
-//! known. Method: requests against a scripted double on tokio's paused clock; the blocking ones with
-//! delays of a few milliseconds.
+//! The orchestrator: requests are retried within their timeout, end exactly once, and report a complete
+//! error. A scripted fake on tokio's paused clock; blocking requests have delays of a few milliseconds.
 
 mod common;
 
@@ -47,7 +46,7 @@ fn orchestrator_policy_matches_rfc_49() {
     );
     assert_eq!((rules.jitter, rules.always, rules.uses_strategy), (Jitter::None, CONTROLLED, true));
     assert_eq!(policy.tokens(0), None);
-    // Any timeout makes a policy.
+    // Every timeout yields a valid policy.
     for timeout in [Duration::ZERO, Duration::MAX] {
         assert_eq!(orchestrator::policy(timeout).rules().deadline, Some(timeout));
     }
@@ -162,7 +161,7 @@ async fn timeout_is_ambiguous_only_for_possibly_executed_writes() {
     let write = operation::KV_UPSERT;
     assert_eq!(timeout_of(operation::KV_GET, |_| hangs()).await, unambiguous);
     assert_eq!(timeout_of(write, |_| hangs()).await, ambiguous);
-    // Never dispatched, because the attempt says so, or because its reason does.
+    // Never sent, by the attempt's own mark or by its reason.
     let queued = |attempt: RequestAttempt| {
         attempt.mark_unsent();
         hangs()
@@ -176,10 +175,10 @@ async fn timeout_is_ambiguous_only_for_possibly_executed_writes() {
         hangs()
     };
     assert_eq!(timeout_of(write, dispatched).await, ambiguous);
-    // The server said with confidence that nothing changed.
+    // The server confirmed that nothing changed.
     let locked = |_| async { Err(AttemptError::from(reason::KV_LOCKED)) };
     assert_eq!(timeout_of(write, locked).await, unambiguous);
-    // What the first attempt said does not hold for the second.
+    // The mark of the first attempt does not apply to the second.
     let then_hangs = |attempt: RequestAttempt| async move {
         if attempt.number() > 1 {
             return std::future::pending().await;
@@ -246,7 +245,7 @@ async fn terminal_state_ends_request_and_keeps_cause() {
     state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["airport"]));
     let failed = error(request().run(|_| send()).await);
     assert_eq!(failed.terminal(), Some(TerminalError::CollectionNotFound));
-    // Best effort waits instead, and finds the collection once it is there.
+    // Best effort keeps retrying, and succeeds once the collection exists.
     let create = async {
         tokio::time::sleep(ms(100)).await;
         state.collections_fetched("travel", CollectionMap::new().scope("inventory", ["hotel"]));
@@ -345,8 +344,7 @@ fn blocking_request_is_retried_in_this_thread() {
     assert!(begin.elapsed() >= ms(1 + 2 + 4));
 }
 
-/// In real time: the timeout leaves a busy machine a second for the first attempt, and the delay would be
-/// an hour.
+/// In real time: a loaded machine has one second for the first attempt, and the delay would be one hour.
 #[test]
 fn blocking_request_ends_at_timeout() {
     let (orchestrator, lines) = logged(every(s(3600)));

@@ -1,4 +1,4 @@
-//! Goal: best effort as a policy is the document's. Method: policies play on virtual time.
+//! The best-effort preset, on virtual time.
 
 #[path = "../../redial/tests/designs/mod.rs"]
 mod designs;
@@ -11,7 +11,7 @@ type Outcome = Result<(), Failure>;
 
 const SERVER: Outcome = Err(Failure::server());
 
-/// Plays a call whose attempts end at once with this; starts, end and why.
+/// Runs a call whose attempts end immediately with this outcome; start times, end and stop reason.
 fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, StopReason) {
     let clock = Clock::default();
     let script = Script::new(&clock, [(0, outcome)]);
@@ -31,7 +31,7 @@ fn preset_best_effort_doubles_1_ms_up_to_500_ms() {
     let (starts, ended, stop_reason) = play(&policy, SERVER, 1);
     let expected: Vec<f64> = (0..9).map(|n| f64::powi(2.0, n)).chain([500.0; 4]).collect();
     assert_eq!(delays(&starts), expected);
-    // The next delay would pass the deadline: it is waited for, and nothing is sent (C6).
+    // The next delay would exceed the deadline: the call waits for the deadline without another attempt (C6).
     assert_eq!((ended, stop_reason), (2600.0, StopReason::Deadline));
     assert_eq!(policy.rules().deadline_action, DeadlineAction::WaitForDeadline);
 }

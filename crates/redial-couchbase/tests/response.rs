@@ -1,5 +1,5 @@
-//! Goal: every response of the document's list, and of what it excludes, is judged as written.
-//! Method: the list as data; every other KV status and every other code is final.
+//! Classification of responses by RFC 49's list and its exclusions; every other KV status and code is
+//! final.
 
 use redial::{Directive, StopReason};
 use redial_couchbase::response::{KNOWN_STATUSES, is_known};
@@ -8,7 +8,7 @@ use redial_couchbase::{
     ResponseOutcome, RetryableError, operation, reason,
 };
 
-/// The statuses that are retried for every command but those that are excluded.
+/// The statuses that are retried for every command except the excluded ones.
 const KV: [(u16, Reason); 7] = [
     (0x07, reason::KV_NOT_MY_VBUCKET),
     (0x88, reason::KV_COLLECTION_OUTDATED),
@@ -43,7 +43,7 @@ fn response_kv_status_maps_to_listed_reason() {
 fn response_locked_on_unlock_is_final() {
     check(&Response::kv(0x09).to_command("unlock"), ResponseOutcome::Failed);
     check(&Response::kv(0x88).to_command("get_collection_id"), ResponseOutcome::Failed);
-    // Each exclusion is for its own status alone.
+    // Each exclusion applies to its own status only.
     check(
         &Response::kv(0x88).to_command("unlock"),
         ResponseOutcome::Retry(reason::KV_COLLECTION_OUTDATED),
@@ -58,7 +58,7 @@ fn response_locked_on_unlock_is_final() {
     );
 }
 
-/// A client's own error, which judges its response without knowing the operation.
+/// A client's error type that classifies its response without knowing the operation.
 #[derive(Debug)]
 struct Own(Response);
 
@@ -71,7 +71,7 @@ impl RetryableError for Own {
     }
 }
 
-/// How often a request of this operation is sent, and how it ends, if the server always says this.
+/// Attempts, stop reason and CAS mismatch of a request whose server always responds with this status.
 async fn ask(operation: RequestOperation, status: u16) -> (u32, StopReason, bool) {
     let orchestrator = Orchestrator::new();
     let request = || orchestrator.request(operation, redial::ms(500));
@@ -114,7 +114,7 @@ async fn response_without_command_uses_request_operation() {
         assert!(attempts > 1, "{operation} {status:#x}");
         assert_eq!((stop_reason, mismatch), (StopReason::Deadline, false));
     }
-    // An operation that sets a connection up means what its command means.
+    // An operation of the connection setup is classified by its command.
     let bucket = ask(RequestOperation::new("kv.select_bucket"), 0x24).await;
     assert_eq!(bucket, (1, StopReason::StrategyDeclined, false), "BUCKET_ACCESS_ERROR is terminal");
 }
@@ -132,7 +132,7 @@ fn response_with_command_keeps_it() {
 
 #[test]
 fn response_with_application_reason_is_retried() {
-    /// A replace that finds nothing, of which the application knows that it soon will.
+    /// A replace of a document that the application is about to create.
     #[derive(Debug)]
     struct NotThereYet(Response);
     impl RetryableError for NotThereYet {
@@ -192,7 +192,7 @@ fn response_auth_error_is_0x20_and_no_access_0x24() {
         &Response::kv(0x01).to_command("select_bucket"),
         ResponseOutcome::Retry(reason::SERVICE_NOT_AVAILABLE),
     );
-    // Elsewhere they are final.
+    // For other commands they are final.
     check(&Response::kv(0x20).to_command("get"), ResponseOutcome::Failed);
     check(&Response::kv(0x24).to_command("get"), ResponseOutcome::Failed);
     check(&Response::kv(0x01).to_command("get"), ResponseOutcome::Failed);
@@ -288,7 +288,7 @@ fn response_views_statuses_follow_rfc_list() {
         let expected = match http {
             200..300 => ResponseOutcome::Ok,
             302 => ResponseOutcome::Retry(reason::VIEWS_NO_ACTIVE_PARTITION),
-            // Their text decides, and it is empty here.
+            // The text decides, and it is empty here.
             404 => ResponseOutcome::Failed,
             500 => ResponseOutcome::Retry(reason::VIEWS_TEMPORARY_FAILURE),
             _ if temporary.contains(&http) => {

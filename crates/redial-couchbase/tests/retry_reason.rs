@@ -1,10 +1,10 @@
-//! Goal: every reason is the document's, to the letter. Method: its table as data, row by row.
+//! Retry reasons: RFC 49's table as data, row by row.
 
 use redial::{Kind, Reason, Stage};
 use redial_couchbase::reason;
 
-/// Name, allowed for what is not idempotent, always retried, stage, kind. The last five rows are
-/// `todo` in the document; decision C1 fills them.
+/// Name, allows non-idempotent retry, always retried, stage, kind. The last five rows are `todo` in RFC
+/// 49; decision C1 fills them.
 const TABLE: [(&str, bool, bool, Stage, Kind); 25] = [
     ("UNKNOWN", false, false, Stage::InFlight, Kind::Server),
     ("SOCKET_NOT_AVAILABLE", true, false, Stage::Unsent, Kind::Client),
@@ -50,7 +50,7 @@ fn retry_reason_stage_and_kind_match_table() {
         let failure = reason::failure(reason);
         assert_eq!((failure.stage, failure.kind), (stage, kind), "{name}");
         assert_eq!(failure.reason, Some(reason));
-        // The stage never proves more than the document's flag allows.
+        // The stage never proves more than RFC 49's flag allows.
         assert_eq!(failure.proves_not_run(), non_idempotent, "{name}");
     }
 }
@@ -74,7 +74,7 @@ fn retry_reason_parse_suggests_nearest_name() {
     for reason in reason::ALL {
         assert_eq!(reason::parse(reason.name()), Ok(reason));
     }
-    // The other spelling in the document.
+    // The other spelling of RFC 49.
     let error = reason::parse("KV_SYNC_RE_COMMIT_IN_PROGRESS").expect_err("not the table's");
     assert_eq!(error.nearest(), Some("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS"));
     let error = reason::parse("kv_locked").expect_err("names are exact");

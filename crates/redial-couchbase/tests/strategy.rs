@@ -1,6 +1,5 @@
-//! Goal: the strategies decide as the document says, and a user's own can do what it promises them.
-//! Method: requests against a scripted double on tokio's paused clock; the moments at which attempts
-//! start are the delays.
+//! Retry strategies: the built-in ones decide as RFC 49 specifies, and custom ones have the documented
+//! capabilities. A scripted fake on tokio's paused clock; start times show the delays.
 
 mod common;
 
@@ -140,7 +139,7 @@ async fn fast_fail_terminal_reason_fails_with_listed_error() {
             (StopReason::StrategyDeclined, 1, 0)
         );
         assert_eq!(error.terminal().map(TerminalError::name), Some(name));
-        // The error keeps its cause, as data and as its source.
+        // The error keeps its cause as data and as `source`.
         assert_eq!(error.last(), Some(&AttemptError::Reason(reason)));
         assert_eq!(error.source().map(ToString::to_string), Some(reason.to_string()));
         let begin = format!("kv.upsert key: {reason}, {text} (1 attempt in 0");
@@ -252,7 +251,7 @@ async fn strategy_sees_the_documented_context() {
     let (vbucket, locked, busy) =
         (reason::KV_NOT_MY_VBUCKET, reason::KV_LOCKED, reason::KV_TEMPORARY_FAILURE);
     let name = || "kv.upsert key".to_owned();
-    // The reasons of the retries before: those about which it was not asked, not the present one.
+    // The reasons of earlier retries, including always-retried ones, without the current one.
     let expected: Vec<Seen> = vec![
         (false, 1, vec![vbucket], Some(locked), 31, Some(2469), 7, name()),
         (false, 2, vec![vbucket, locked], Some(locked), 35, Some(2465), 7, name()),
@@ -279,7 +278,7 @@ async fn strategy_can_decline_by_user_data() {
 
 #[tokio::test(start_paused = true)]
 async fn strategy_can_answer_later() {
-    // Another system is asked, which takes 5 ms; its answer counts from then.
+    // An external system decides after 5 ms; the delay starts then.
     let strategy = |_: &Request<'_>| {
         Decision::later(async {
             tokio::time::sleep(ms(5)).await;

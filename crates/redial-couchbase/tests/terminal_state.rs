@@ -1,5 +1,5 @@
-//! Goal: a terminal reason is raised and cleared by exactly what the document says. Method: each
-//! transition by itself, seen from HTTP, from another bucket, and from the place concerned.
+//! Terminal state: each transition that raises or clears a terminal reason, observed by HTTP requests, by
+//! KV requests without a bucket and by KV requests to the affected collection.
 
 use std::error::Error as _;
 use std::thread;
@@ -12,7 +12,7 @@ use redial_couchbase::{
 const HOTEL: RequestTarget<'_> = RequestTarget::collection("travel", "inventory", "hotel");
 const NO_BUCKET: RequestTarget<'_> = RequestTarget::Kv { bucket: None, collection: None };
 
-/// What HTTP, KV without a bucket, and KV to a collection get.
+/// The reasons for HTTP, KV without a bucket, and KV to a collection.
 fn seen(state: &TerminalState) -> [Option<Reason>; 3] {
     [RequestTarget::Http, NO_BUCKET, HOTEL].map(|target| state.reason_for(target))
 }
@@ -35,7 +35,7 @@ fn terminal_state_authentication_error_clears_on_success() {
     let (one, other) = (state.connect(), state.connect());
     one.sasl_answered(AUTH_ERROR);
     assert_eq!(seen(&state), [Some(reason::AUTHENTICATION_ERROR); 3]);
-    // The state is the connection's own: another one's success does not clear it.
+    // The state is per connection: success of another connection does not clear it.
     other.sasl_answered(SUCCESS);
     assert_eq!(seen(&state), [Some(reason::AUTHENTICATION_ERROR); 3]);
     one.sasl_answered(SUCCESS);
@@ -58,7 +58,7 @@ fn terminal_state_authentication_error_from_any_connection() {
 fn terminal_state_ignores_other_sasl_errors() {
     let state = TerminalState::new();
     let connection = state.connect();
-    // 0x02 is what the document writes; continue, stale, no access, unknown command, busy.
+    // 0x02 is RFC 49's value; then continue, stale, no access, unknown command, busy.
     let others = [0x02, 0x21, 0x1f, 0x24, 0x81, 0x85, 0x86, 0x7ff0];
     for status in others {
         connection.sasl_answered(status);
@@ -110,7 +110,7 @@ fn terminal_state_bucket_access_error_clears_on_select() {
         Some(reason::BUCKET_ACCESS_ERROR)
     );
     assert_eq!(state.reason_for(RequestTarget::bucket("other")), None);
-    // The state is the bucket's: another one's success does not clear it.
+    // The state is per bucket: success of another bucket does not clear it.
     assert_eq!(state.bucket_selected("other", SUCCESS), ResponseOutcome::Ok);
     assert_eq!(state.reason_for(HOTEL), Some(reason::BUCKET_ACCESS_ERROR));
     assert_eq!(state.bucket_selected("travel", SUCCESS), ResponseOutcome::Ok);
@@ -123,7 +123,7 @@ fn terminal_state_bucket_not_found_is_not_terminal() {
     let warming_up = ResponseOutcome::Retry(reason::SERVICE_NOT_AVAILABLE);
     assert_eq!(state.bucket_selected("travel", NOT_FOUND), warming_up);
     assert_eq!(seen(&state), [None; 3]);
-    // Nor does it, or any other answer, clear what was raised.
+    // Neither this nor any other status clears a raised error.
     state.bucket_selected("travel", NO_ACCESS);
     for status in [NOT_FOUND, 0x20, 0x86] {
         state.bucket_selected("travel", status);
@@ -139,10 +139,10 @@ fn terminal_state_collection_not_found_needs_fetched_map() {
     assert_eq!(seen(&state), [None, None, Some(reason::SCOPE_NOT_FOUND)]);
     state.collections_fetched("travel", inventory(&["airport"]));
     assert_eq!(seen(&state), [None, None, Some(reason::COLLECTION_NOT_FOUND)]);
-    // It was created meanwhile, and the next map has it.
+    // The collection was created, and the next map contains it.
     state.collections_fetched("travel", inventory(&["airport", "hotel"]));
     assert_eq!(seen(&state), [None; 3]);
-    // And dropped again.
+    // The collection was dropped again.
     state.collections_fetched("travel", inventory(&[]));
     assert_eq!(state.reason_for(HOTEL), Some(reason::COLLECTION_NOT_FOUND));
 }

@@ -1,4 +1,4 @@
-//! Goal: log lines are events of `tracing`. Method: a subscriber that keeps what it hears.
+//! Log lines as `tracing` events, collected by a subscriber.
 
 mod common;
 

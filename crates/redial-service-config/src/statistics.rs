@@ -78,7 +78,7 @@ impl StatisticsRecorder {
                 self.failed = Some(attempt);
             }
             Event::AttemptTimedOut { attempt } if attempt != self.first => {
-                self.failed = Some(attempt)
+                self.failed = Some(attempt);
             }
             _ => {}
         }

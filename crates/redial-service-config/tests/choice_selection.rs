@@ -1,6 +1,6 @@
-//! Goal: a client takes the first choice of a list that is for it, whatever is wrong is told at its
-//! place, and a config for others can only be warned about. Method: tables of lists, with an `@`
-//! before every place that a problem or warning is about.
+//! Selection from a list of service config choices (gRFC A2): a client selects the first matching choice,
+//! problems point at their value, and a config for other clients only causes a warning. Tables of lists,
+//! with an `@` before every value that has a problem or warning.
 
 use redial_service_config::{
     CHOICES_MAX, CHOICES_TEXT_MAX, ChoiceSelector, DEPTH_MAX, Problem, Problems, RECORD_ATTRIBUTE,
@@ -16,7 +16,7 @@ fn list(conditions: &[&str]) -> String {
     format!("[{}]", choices.join(", "))
 }
 
-/// Which choice of a list is taken.
+/// The index of the selected choice of a list.
 fn index(selector: &ChoiceSelector, conditions: &[&str]) -> Option<usize> {
     let selected =
         selector.select(&list(conditions)).unwrap_or_else(|problems| panic!("{problems}"));
@@ -24,17 +24,17 @@ fn index(selector: &ChoiceSelector, conditions: &[&str]) -> Option<usize> {
     selected.index
 }
 
-/// The rule and path of what is told, which must be exactly at the marks.
-fn at_marks<'p>(marked: &str, told: impl IntoIterator<Item = &'p Problem>) -> Vec<(Rule, String)> {
-    let told: Vec<_> = told.into_iter().collect();
+/// The rules and paths of the problems, which must be exactly at the marks.
+fn at_marks<'p>(marked: &str, found: impl IntoIterator<Item = &'p Problem>) -> Vec<(Rule, String)> {
+    let found: Vec<_> = found.into_iter().collect();
     let marks = marked.match_indices('@').enumerate().map(|(index, (at, _))| at - index);
-    let starts: Vec<_> = told.iter().map(|problem| problem.range.start).collect();
-    assert_eq!(starts, marks.collect::<Vec<_>>(), "{marked}\n{told:#?}");
-    for problem in &told {
+    let starts: Vec<_> = found.iter().map(|problem| problem.range.start).collect();
+    assert_eq!(starts, marks.collect::<Vec<_>>(), "{marked}\n{found:#?}");
+    for problem in &found {
         let before = &marked.replace('@', "")[..problem.range.start];
         assert_eq!(problem.line, before.matches('\n').count() + 1, "{problem}");
     }
-    told.iter().map(|problem| (problem.rule, problem.path.clone())).collect()
+    found.iter().map(|problem| (problem.rule, problem.path.clone())).collect()
 }
 
 fn problems(marked: &str) -> Vec<(Rule, String)> {
@@ -45,11 +45,11 @@ fn problems(marked: &str) -> Vec<(Rule, String)> {
 fn warnings(marked: &str) -> (SelectedChoice, Vec<(Rule, String)>) {
     let selected = ChoiceSelector::new(0).select(&marked.replace('@', ""));
     let selected = selected.unwrap_or_else(|problems| panic!("{marked}\n{problems}"));
-    let told = at_marks(marked, &selected.warnings);
-    (selected, told)
+    let found = at_marks(marked, &selected.warnings);
+    (selected, found)
 }
 
-fn told(rule: Rule, path: &str) -> Vec<(Rule, String)> {
+fn found(rule: Rule, path: &str) -> Vec<(Rule, String)> {
     vec![(rule, path.to_owned())]
 }
 
@@ -61,7 +61,7 @@ fn choice_selection_takes_first_matching_choice() {
     let java = r#""clientLanguage": ["java", "go"], "#;
     assert_eq!(index(&here, &[java]), None);
     assert_eq!(index(&here, &[java, ""]), Some(1));
-    // All conditions must be met, not one of them.
+    // All conditions must match, not just one.
     let both = r#""clientLanguage": ["rust"], "clientHostname": ["web-2"], "#;
     assert_eq!(index(&here, &[both, r#""clientHostname": ["web-1"], "#]), Some(1));
 }
@@ -142,28 +142,29 @@ fn choice_problems_point_at_the_value() {
     let field = |name: &str| format!("[0].{name}");
     for wrong in ["101", "-1", "0.5", "1e3", "\"50\"", "[]", "true"] {
         let text = format!("[{{\"percentage\": @{wrong}, \"serviceConfig\": {{}}}}]");
-        assert_eq!(problems(&text), told(Rule::Percentage, "[0].percentage"), "{wrong}");
+        assert_eq!(problems(&text), found(Rule::Percentage, "[0].percentage"), "{wrong}");
     }
     for name in ["clientLanguage", "clientHostname"] {
         let text = format!("[{{\"{name}\": @\"rust\", \"serviceConfig\": {{}}}}]");
-        assert_eq!(problems(&text), told(Rule::Type, &field(name)));
+        assert_eq!(problems(&text), found(Rule::Type, &field(name)));
         for element in ["5", "null", "{}"] {
             let text = format!("[{{\"{name}\": [\"a\", @{element}], \"serviceConfig\": {{}}}}]");
-            assert_eq!(problems(&text), told(Rule::Type, &format!("{}[1]", field(name))));
+            assert_eq!(problems(&text), found(Rule::Type, &format!("{}[1]", field(name))));
         }
     }
-    let config = told(Rule::ServiceConfig, "[0].serviceConfig");
+    let config = found(Rule::ServiceConfig, "[0].serviceConfig");
     assert_eq!(problems("[@{}]"), config);
     assert_eq!(problems("[{\"serviceConfig\": @null}]"), config);
     assert_eq!(problems("[{\"serviceConfig\": @[]}]"), config);
-    assert_eq!(problems("[\n@5]"), told(Rule::Type, "[0]"));
-    assert_eq!(problems("@"), told(Rule::Json, ""));
-    assert_eq!(problems("[{\"serviceConfig\": {}}@,]"), told(Rule::Json, ""));
+    assert_eq!(problems("[\n@5]"), found(Rule::Type, "[0]"));
+    assert_eq!(problems("@"), found(Rule::Json, ""));
+    assert_eq!(problems("[{\"serviceConfig\": {}}@,]"), found(Rule::Json, ""));
     assert_eq!(
         problems("[{\"serviceConfig\": {\"a\": 1, @\"a\": 1}}]"),
-        told(Rule::DuplicateKey, "[0].serviceConfig.a")
+        found(Rule::DuplicateKey, "[0].serviceConfig.a")
     );
-    // A choice that is not taken is wrong all the same: who it is for cannot be told.
+    // A choice with an invalid condition is an error even if another one is selected: its condition cannot
+    // be evaluated.
     let text = "[{\"serviceConfig\": {}}, @{\"percentage\": @7.5}]";
     let both = [(Rule::ServiceConfig, "[1].serviceConfig"), (Rule::Percentage, "[1].percentage")];
     assert_eq!(problems(text), both.map(|(rule, path)| (rule, path.to_owned())));
@@ -201,12 +202,12 @@ fn choice_not_selected_with_bad_config_is_a_warning() {
     let text = "[{\"percentage\": 0, \"serviceConfig\": @{\"retryThrottling\": {}}},\n {\"serviceConfig\": {\"loadBalancingPolicy\": \"round_robin\"}}]";
     let (selected, warned) = warnings(text);
     assert_eq!(selected.index, Some(1));
-    assert_eq!(warned, told(Rule::InvalidElsewhere, "[0].serviceConfig"));
+    assert_eq!(warned, found(Rule::InvalidElsewhere, "[0].serviceConfig"));
     assert_eq!(
         selected.warnings[0].to_string(),
         "1:37: warning[invalid-elsewhere]: [0].serviceConfig: not selected for this client, and has 2 problems; the first is 1:57: error[max-tokens]: [0].serviceConfig.retryThrottling.maxTokens: is required: a whole number from 1 to 1000"
     );
-    // The same config is a problem for those who take it.
+    // The same config is an error for the clients that select it.
     let taken = text.replace("0, ", "100, ").replace('@', "");
     assert_eq!(ChoiceSelector::new(0).select(&taken).unwrap_err().as_slice().len(), 2);
 }
@@ -215,7 +216,7 @@ fn choice_not_selected_with_bad_config_is_a_warning() {
 fn choice_with_unknown_condition_is_skipped() {
     let text = r#"[@{@"percentge": 1, "serviceConfig": {}}, {"serviceConfig": {}}]"#;
     let (selected, warned) = warnings(text);
-    assert_eq!(selected.index, Some(1), "a canary for few must not become one for all");
+    assert_eq!(selected.index, Some(1), "a canary config must not apply to all clients");
     let expected = [(Rule::PassedOver, "[0]"), (Rule::UnknownField, "[0].percentge")];
     assert_eq!(warned, expected.map(|(rule, path)| (rule, path.to_owned())));
     assert_eq!(selected.warnings[1].hint.as_deref(), Some("did you mean \"percentage\"?"));
@@ -226,7 +227,7 @@ fn choice_with_unknown_condition_is_skipped() {
 #[test]
 fn choice_after_catch_all_is_warned_about_once() {
     let (_, warned) = warnings(&list(&["", "\"percentage\": 5, ", ""]).replacen(", {", ", @{", 1));
-    assert_eq!(warned, told(Rule::Unreachable, "[1]"));
+    assert_eq!(warned, found(Rule::Unreachable, "[1]"));
     for reachable in
         [&["\"percentage\": 99, ", ""][..], &["\"clientHostname\": [\"a\"], ", ""], &[""]]
     {
@@ -246,7 +247,7 @@ fn choice_warnings_include_selected_config_warnings() {
     assert_eq!(selected.config.unwrap().warnings(), selected.warnings);
 }
 
-/// What is taken from records that are one string each.
+/// Selects from records of one string each.
 fn from_records(records: &[&[u8]]) -> Result<SelectedChoice, Problems> {
     ChoiceSelector::new(0).select_from_records(records.iter().map(|record| [record]))
 }
@@ -261,7 +262,7 @@ fn choice_record_with_attribute_is_joined_and_used() {
         let selected = ChoiceSelector::new(0).select_from_records([record.chunks(size)]).unwrap();
         assert_eq!(selected.index, Some(0), "{size}");
     }
-    // Exactly so, as all peers have it.
+    // The prefix is matched exactly, as in other gRPC implementations.
     for other in ["GRPC_CONFIG=", " grpc_config=", "grpc_config =", "_grpc_config="] {
         let record = format!("{other}[{{\"serviceConfig\": {{}}}}]");
         assert_eq!(from_records(&[record.as_bytes()]).unwrap().index, None, "{other}");
@@ -283,7 +284,7 @@ fn choice_record_with_invalid_utf8_reports_first_bad_byte() {
     let problems = from_records(&[&[text.as_bytes(), b"\xff\xff\"]"].concat()]).unwrap_err();
     let [problem] = problems.as_slice() else { panic!("{problems}") };
     assert_eq!((problem.rule, problem.line, problem.column), (Rule::Json, 2, 3));
-    // A character may stand in two strings.
+    // A character may span two strings.
     let record = "grpc_config=[{\"clientHostname\": [\"ü\"], \"serviceConfig\": {}}]";
     let selector = ChoiceSelector::new(0).hostname("ü");
     let selected = selector.select_from_records([record.as_bytes().chunks(1)]).unwrap();
@@ -294,8 +295,8 @@ fn choice_record_with_invalid_utf8_reports_first_bad_byte() {
 fn choice_list_length_is_limited_to_dns_record() {
     assert_eq!(CHOICES_TEXT_MAX, 65_535);
     let padded = |length: usize| format!("[{}]", " ".repeat(length - 2));
-    let rules = |told: Result<SelectedChoice, Problems>| {
-        told.map(drop).map_err(|problems| problems.as_slice()[0].rule)
+    let rules = |result: Result<SelectedChoice, Problems>| {
+        result.map(drop).map_err(|problems| problems.as_slice()[0].rule)
     };
     let (fits, large) = (padded(CHOICES_TEXT_MAX), padded(CHOICES_TEXT_MAX + 1));
     assert_eq!(rules(ChoiceSelector::new(0).select(&fits)), Ok(()));
@@ -305,7 +306,7 @@ fn choice_list_length_is_limited_to_dns_record() {
         let strings = record.as_bytes().chunks(255);
         assert_eq!(rules(ChoiceSelector::new(0).select_from_records([strings])), expected);
     }
-    // A longer one is not looked at, even where it would be cut within a character.
+    // A longer record is rejected, even where truncation would split a character.
     let umlauts = format!("{RECORD_ATTRIBUTE}{}", "ü".repeat(CHOICES_TEXT_MAX));
     let strings = umlauts.as_bytes().chunks(255);
     assert_eq!(rules(ChoiceSelector::new(0).select_from_records([strings])), Err(Rule::Limit));
@@ -319,7 +320,7 @@ fn choice_list_is_limited_to_a_thousand_choices() {
     assert_eq!(ChoiceSelector::new(0).select(&lists(CHOICES_MAX)).unwrap().index, None);
     let problems = ChoiceSelector::new(0).select(&lists(CHOICES_MAX + 1)).unwrap_err();
     assert_eq!(problems.as_slice()[0].rule, Rule::Limit);
-    // As many as fit, each with problems: each is told.
+    // At the limit, each choice has problems and each is reported.
     let bad = r#"{"percentage": 0, "serviceConfig": {"retryThrottling": 5}}"#;
     let text = format!("[{}]", vec![bad; CHOICES_MAX].join(","));
     assert_eq!(ChoiceSelector::new(0).select(&text).unwrap().warnings.len(), CHOICES_MAX);

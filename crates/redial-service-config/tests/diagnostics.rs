@@ -1,5 +1,5 @@
-//! Goal: a problem says exactly where it is, as people count lines and columns and as tools count
-//! bytes. Method: texts with marks, with several lines and with characters of several bytes.
+//! Positions and messages of problems: line, column and byte range are exact, also in texts with several
+//! lines and with multi-byte characters. An `@` marks the expected positions.
 
 use redial_service_config::{Problem, ServiceConfig};
 
@@ -145,7 +145,7 @@ fn diagnostics_hint_removes_quotes_around_numbers() {
         let hint = format!("; write {number} without quotes");
         assert!(printed.ends_with(&hint), "{printed}");
     }
-    // What would be refused without quotes too has no such hint.
+    // No such hint for a number that would be invalid without quotes too.
     for text in [
         with_field("maxAttempts", "\"1\""),
         with_field("maxAttempts", "\"three\""),

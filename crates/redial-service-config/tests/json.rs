@@ -1,11 +1,11 @@
-//! Goal: what is read as JSON is JSON as RFC 8259 has it, no more and no less. Method: texts that are
-//! made of odd pieces at random, judged by another parser too.
+//! The JSON parser accepts exactly the texts that `serde_json` accepts: texts from random fragments, and
+//! randomly changed configs.
 
 use redial_core::Random;
 use redial_service_config::json;
 use serde::de::IgnoredAny;
 
-/// How many texts are made up.
+/// The number of random texts.
 const TEXTS: usize = 200_000;
 
 const PIECES: [&str; 60] = [

@@ -1,5 +1,4 @@
-//! Goal: no text makes the reader take long, take much or overflow, and each limit is where it is
-//! said to be. Method: texts at each limit, and one past it.
+//! Limits: no text causes excessive time, memory or stack use. Texts at each limit and one past it.
 
 use std::time::Instant;
 
@@ -34,17 +33,17 @@ fn limits_nesting_depth_to_a_hundred() {
     for text in [lists, objects] as [fn(usize) -> String; 2] {
         assert_eq!(rules(&text(DEPTH_MAX)), []);
         assert_eq!(rules(&text(DEPTH_MAX + 1)), [Rule::Limit]);
-        // However deep, and even if it is no JSON at its end.
+        // Any depth, and even if the text ends with a syntax error.
         for depth in [400, 600, 100_000] {
             assert_eq!(rules(&text(depth)), [Rule::Limit], "{depth}");
         }
     }
     assert_eq!(rules(&"[".repeat(TEXT_MAX)), [Rule::Limit]);
-    // Brackets in strings are not nested.
+    // Brackets in strings do not count.
     assert_eq!(rules(&format!("{{\"{}\": \"\\\"{}\"}}", "[".repeat(500), "{".repeat(500))), []);
 }
 
-/// The stack of a thread that a debug build needs for the deepest config.
+/// A stack that suffices for the deepest config in a debug build.
 const SMALL_STACK: usize = 512 << 10;
 
 #[test]

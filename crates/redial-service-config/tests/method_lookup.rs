@@ -1,5 +1,5 @@
-//! Goal: a method's entry is found by the most specific name, in constant time and without
-//! allocating. Method: an allocator that counts what this thread asks for, around lookups.
+//! Lookup of a method's entry by its most specific name, without allocation: an allocator counts the
+//! allocations of this thread.
 #![allow(unsafe_code)]
 
 #[path = "../../redial/tests/counting/mod.rs"]

@@ -1,5 +1,5 @@
-//! Goal: what the config and the client say reaches the core as the decisions have it. Method: plans
-//! are made, their rules and judgements compared, and some are played.
+//! Plans: config and client options become the core's rules and the classification of statuses; some
+//! plans run on virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +93,7 @@ fn plan_attempt_timeout_sets_timeout_action() {
         let fails = AttemptTimeoutAction::Fail { drains: false };
         assert_eq!(timed_out(after.retryable(), service), (timeout, fails), "{service}");
     }
-    // The deadline of `none` is 2 s: a timeout that is not below it is never reached.
+    // The deadline of `none` is 2 s: an attempt timeout at or above it never fires.
     for (timeout, reached) in [(ms(1_999), Some(ms(1_999))), (s(2), None), (s(3), None)] {
         assert_eq!(timed_out(AttemptTimeout::after(timeout), "none").0, reached);
     }
@@ -169,7 +169,7 @@ fn plan_classifies_each_status_by_listed_codes() {
                 assert_eq!(stopped, Directive::Retry(failure.hint(Hint::Stop)).into());
                 assert_eq!(after, Directive::Retry(failure.hint(Hint::After(ms(7)))).into());
             }
-            // Only what is not listed needs to be told that it drains (G13).
+            // Listed codes drain anyway; `drains` is set for unlisted codes only (G13).
             Directive::Fail => {
                 assert_eq!(stopped, Classification { drains: true, ..Directive::Fail.into() });
                 assert_eq!(after, Directive::Fail.into());
@@ -229,7 +229,7 @@ fn plan_uses_the_given_throttle() {
     let retry = plan(&ClientOptions::default(), "retry");
     let played = play(&retry.to_policy(Some(tokens.clone())), [busy(&retry), busy(&retry)]);
     assert_eq!((played.stop_reason(), played.tokens()), (Some(StopReason::Throttled), Some(2.0)));
-    // With retries switched off it is seen, and left alone.
+    // With retries off the tokens are visible but do not change.
     let off = ClientOptions::builder().retries(Retries::Off).build();
     let off = plan(&off, "retry");
     let stop = meets(off.classify(Code::Unavailable, Pushback::Stop));
@@ -257,7 +257,7 @@ fn plan_accepts_every_valid_duration() {
         let plan = ClientOptions::default().plan(Some(entry));
         let busy = meets(plan.classify(Code::Unavailable, Pushback::None));
         let played = play(&plan.to_policy(None), vec![busy; 5]);
-        // What is longer than 584 years never comes.
+        // A delay of more than 584 years never elapses.
         let ends = span != "315576000000s";
         assert_eq!(played.stop_reason().is_some(), ends, "{span}");
     }

@@ -1,5 +1,5 @@
-//! Goal: the statistics count what decision G31 says, once, whoever keeps them. Method: calls are
-//! played, their notes counted; and every number of a retry is put into its bucket.
+//! Retry statistics (decision G31): calls run on virtual time, their events are counted, and every retry
+//! number is assigned to its histogram bucket.
 
 use std::thread;
 
@@ -38,7 +38,7 @@ fn count(played: &Played) -> Statistics {
 }
 
 /// Retries, failed, the first three buckets, transparent.
-fn told(played: &Played) -> (u64, u64, [u64; 3], u64) {
+fn counts(played: &Played) -> (u64, u64, [u64; 3], u64) {
     let Statistics { retries, failed, histogram, transparent, .. } = count(played);
     assert_eq!(histogram[3..], [0; 5]);
     (retries, failed, [histogram[0], histogram[1], histogram[2]], transparent)
@@ -52,9 +52,9 @@ fn status(plan: &Plan, code: Code) -> Meets {
 fn statistics_attempt_timeout_of_retry_counts_as_failure() {
     let timeout = AttemptTimeout::after(ms(5));
     let plan = retry().with_attempt_timeout(timeout);
-    let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
+    let of = |attempts: Vec<Meets>| counts(&play(&plan.to_policy(None), attempts));
     let busy = status(&plan, Code::Unavailable);
-    assert_eq!(of(vec![hangs()]), (0, 0, [0, 0, 0], 0), "the first is no retry");
+    assert_eq!(of(vec![hangs()]), (0, 0, [0, 0, 0], 0), "the first attempt is not a retry");
     assert_eq!(of(vec![busy, hangs()]), (1, 1, [1, 0, 0], 0));
 }
 
@@ -63,9 +63,9 @@ fn statistics_count_retries_at_start_and_failures_at_end() {
     let plan = retry();
     let (ok, busy, bad) =
         (status(&plan, Code::Ok), status(&plan, Code::Unavailable), status(&plan, Code::Internal));
-    let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
+    let of = |attempts: Vec<Meets>| counts(&play(&plan.to_policy(None), attempts));
     assert_eq!(of(vec![ok]), (0, 0, [0, 0, 0], 0));
-    assert_eq!(of(vec![bad]), (0, 0, [0, 0, 0], 0), "the first is no retry");
+    assert_eq!(of(vec![bad]), (0, 0, [0, 0, 0], 0), "the first attempt is not a retry");
     assert_eq!(of(vec![busy, ok]), (1, 0, [1, 0, 0], 0));
     assert_eq!(of(vec![busy, busy, ok]), (2, 1, [1, 1, 0], 0));
     assert_eq!(of(vec![busy, busy, busy]), (2, 2, [1, 1, 0], 0));
@@ -80,13 +80,13 @@ fn statistics_do_not_count_cancelled_attempts_as_failed() {
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
     let policy = plan.to_policy(None);
     let won = play(&policy, [hangs(), ok.after(ms(5)), hangs()]);
-    assert_eq!(told(&won), (2, 0, [1, 1, 0], 0));
+    assert_eq!(counts(&won), (2, 0, [1, 1, 0], 0));
     let one_failed = play(&policy, [ok.after(ms(9)), busy.after(ms(5)), hangs()]);
-    assert_eq!(told(&one_failed), (2, 1, [1, 1, 0], 0));
+    assert_eq!(counts(&one_failed), (2, 1, [1, 1, 0], 0));
     let late = Script::new(&policy, [hangs(), hangs(), hangs()]).deadline(ms(5)).play();
-    assert_eq!(told(&late), (2, 0, [1, 1, 0], 0));
+    assert_eq!(counts(&late), (2, 0, [1, 1, 0], 0));
     let dropped = Script::new(&policy, [hangs(), busy, hangs()]).cancel(ms(5)).play();
-    assert_eq!(told(&dropped), (2, 1, [1, 1, 0], 0), "what failed before counts");
+    assert_eq!(counts(&dropped), (2, 1, [1, 1, 0], 0), "earlier failures count");
 }
 
 #[test]
@@ -95,18 +95,18 @@ fn statistics_count_transparent_retries_separately() {
     let (ok, busy) = (status(&plan, Code::Ok), status(&plan, Code::Unavailable));
     let lost = |classification: Classification| meets(classification);
     let (unprocessed, unsent) = (lost(plan.unprocessed()), lost(plan.unsent()));
-    let of = |attempts: Vec<Meets>| told(&play(&plan.to_policy(None), attempts));
+    let of = |attempts: Vec<Meets>| counts(&play(&plan.to_policy(None), attempts));
     assert_eq!(of(vec![unprocessed, ok]), (0, 0, [0, 0, 0], 1));
     assert_eq!(of(vec![unprocessed, busy, ok]), (1, 0, [1, 0, 0], 1), "number 1 failed");
     assert_eq!(of(vec![busy, unprocessed, ok]), (1, 0, [1, 0, 0], 1));
     assert_eq!(of(vec![busy, unprocessed, busy, ok]), (2, 1, [1, 1, 0], 1));
     assert_eq!(of(vec![busy, unsent, unsent, unsent, busy, busy]), (2, 2, [1, 1, 0], 3));
-    // The second that was not processed is not replaced: it failed.
+    // The second unprocessed attempt is not retried transparently: it failed.
     assert_eq!(of(vec![busy, unprocessed, unprocessed, ok]), (2, 1, [1, 1, 0], 1));
     let hedged = hedge();
     let (ok, unprocessed) = (status(&hedged, Code::Ok), lost(hedged.unprocessed()));
     let both = play(&hedged.to_policy(None), [unprocessed, unprocessed, hangs(), ok.after(ms(5))]);
-    assert_eq!(told(&both), (2, 1, [1, 1, 0], 1));
+    assert_eq!(counts(&both), (2, 1, [1, 1, 0], 1));
 }
 
 #[test]

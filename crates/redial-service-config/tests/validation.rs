@@ -1,5 +1,5 @@
-//! Goal: every case of the shared file is judged as it says, and what the decisions add to it. Method:
-//! each text is read; the paths and rules of its problems, and what its methods get, are compared.
+//! Validation: the cases of the shared file, and the rules that the decisions add. For each text the paths
+//! and rules of its problems, and the policies of its methods, are compared.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ fn problems(text: &str) -> BTreeSet<(String, String)> {
                 (problem.path.clone(), problem.rule.name().to_owned())
             };
             let set: BTreeSet<_> = problems.iter().map(pair).collect();
-            assert_eq!(set.len(), problems.iter().len(), "one is told twice:\n{problems}");
-            assert!(!set.is_empty(), "refused without a problem");
+            assert_eq!(set.len(), problems.iter().len(), "one is reported twice:\n{problems}");
+            assert!(!set.is_empty(), "rejected without a problem");
             set
         }
     }
@@ -26,7 +26,7 @@ fn pairs(list: &[(&str, &str)]) -> BTreeSet<(String, String)> {
     list.iter().map(|(path, rule)| ((*path).to_owned(), (*rule).to_owned())).collect()
 }
 
-/// What a method gets, as the shared file writes it.
+/// The policy of a method, in the format of the shared file.
 fn gets(config: &ServiceConfig, path: &str) -> Value {
     let ms = |span: std::time::Duration| json!(span.as_secs_f64() * 1000.0);
     let policy = config.method(path).and_then(|method| method.policy);
@@ -90,7 +90,7 @@ fn validation_agrees_with_shared_cases() {
 
 const RETRY: &str = r#"{"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}"#;
 
-/// A config whose only entry has this in its retry policy.
+/// A config with one entry, whose retry policy has this field.
 fn retry_with(name: &str, value: &str) -> String {
     let mut policy: Vec<(String, String)> = [
         ("maxAttempts", "4"),
@@ -370,7 +370,7 @@ fn validation_checks_both_policies_of_an_entry() {
     assert_eq!(problems(&text), pairs(&expected));
 }
 
-/// G36: tokens, and what is cut off.
+/// G36: tokens, and truncation of further decimals.
 #[test]
 fn validation_tokens_and_ratio_are_exact_decimals() {
     let read = |max: &str, ratio: &str| {
@@ -488,7 +488,7 @@ fn validation_reads_every_string_escape() {
     assert_eq!(service, Some("a😀/\u{8}\u{c}\n\r\t\\\"\u{7f}\u{2028}ü😀"));
 }
 
-/// G32: every key that is there twice, wherever it is.
+/// G32: duplicate keys at every depth.
 #[test]
 fn validation_finds_duplicate_keys_at_every_depth() {
     let text = r#"{"methodConfig": [{"name": [], "n\u0061me": []}], "other": {"x": [{"a": 1, "b": 2, "a": 3, "a": 4}]}}"#;

@@ -1,5 +1,5 @@
-//! Goal: what is legal and surely not meant is told, at its place and with what to do; what is meant
-//! is not. Method: a table of configs, each with an `@` before every place that a warning is about.
+//! Warnings about likely mistakes, at their position and with a hint; sound configs have none. A table of
+//! configs, with an `@` before every value that has a warning.
 
 use redial_service_config::{ClientOptions, Jitter, Problem, ServiceConfig, Severity};
 
@@ -26,10 +26,10 @@ fn warnings(marked: &str, client: &ClientOptions) -> Vec<Problem> {
     found
 }
 
-/// Configs, and the rule, the path, what is said and the hint of their only warning.
+/// Configs, with the rule, path, message and hint of their only warning.
 #[rustfmt::skip]
 const TABLE: [(&str, &str, &str, &str, &str); 39] = [
-    // Fields that nobody reads.
+    // Unknown fields.
     (r#"{@"methodConfigs": []}"#, "unknown-field", "methodConfigs",
      "is no field of the top of the config", "did you mean \"methodConfig\"?"),
     (r#"{@"method_config": []}"#, "unknown-field", "method_config",
@@ -72,7 +72,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 39] = [
     (r#"{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": @50, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}}], THROTTLING}"#,
      "attempts-above-cap", "methodConfig[0].retryPolicy.maxAttempts", "5 attempts are made at most",
      "lower it, or raise the client's attempts cap"),
-    // Nothing that holds retries back, or everything.
+    // Throttling that is missing or disables all retries.
     (r#"{"methodConfig": [{"name": [{"service": "a.B"}], "retryPolicy": @{"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": [14]}}, {"name": [{}], HEDGING}]}"#,
      "no-throttling", "methodConfig[0].retryPolicy", "nothing limits retries when the server is down",
      "add \"retryThrottling\": {\"maxTokens\": 10, \"tokenRatio\": 0.1} beside methodConfig"),
@@ -169,7 +169,7 @@ fn warnings_are_absent_for_sound_configs() {
         r#"{"methodConfig": [{"name": [{}], RETRY, "timeout": "0.351s"}], THROTTLING}"#,
         r#"{"methodConfig": [{"name": [{}], HEDGING, "timeout": "1.001s"}], THROTTLING}"#,
         r#"{"retryThrottling": {"maxTokens": 3, "tokenRatio": 1}}"#,
-        // A method that is left alone on purpose, and one that has all that its service has.
+        // A method that is excluded on purpose, and one that repeats the settings of its service.
         r#"{"methodConfig": [{"name": [{"service": "a.B"}], RETRY}, {"name": [{"service": "a.B", "method": "C"}]}], THROTTLING}"#,
         r#"{"methodConfig": [{"name": [{}], RETRY}, {"name": [{"service": "a.B"}], HEDGING, "timeout": "9s"}], THROTTLING}"#,
         r#"{"methodConfig": [{"name": [{"service": "a.B"}], RETRY}, {"name": [{"service": "x.Y", "method": "C"}], "timeout": "9s"}], THROTTLING}"#,
@@ -186,14 +186,14 @@ fn warnings_use_client_cap_and_jitter() {
     let many = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": @33, "nonFatalStatusCodes": [4]}}], THROTTLING}"#;
     let raised = ClientOptions::builder().attempts_cap(u32::MAX).build();
     assert_eq!(warnings(many, &raised)[0].what, "32 attempts are made at most");
-    // On average 50, 150, 350 ms with full jitter, 100, 300, 700 ms with today's.
+    // On average 50, 150, 350 ms with full jitter; 100, 300, 700 ms with proportional jitter.
     let slow = r#"{"methodConfig": [{"name": [{}], RETRY, "timeout": @"0.25s"}], THROTTLING}"#;
     let today = ClientOptions::builder().jitter(Jitter::Proportional(0.2)).build();
     let full = warnings(slow, &ClientOptions::default());
     assert_eq!(full[0].what, "on average 2 of 3 retries start before 0.25s");
     let today = warnings(slow, &today);
     assert_eq!(today[0].what, "on average 1 of 3 retries start before 0.25s");
-    // As many attempts as there are numbers are looked at in no time.
+    // The largest number of attempts is checked in constant time.
     let endless = r#"{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 1e9, "initialBackoff": "0.000000001s", "maxBackoff": "0.000000001s", "backoffMultiplier": 1, "retryableStatusCodes": [14]}, "timeout": "9s"}], THROTTLING}"#;
     assert_eq!(warnings(endless, &raised), []);
 }

@@ -1,4 +1,4 @@
-//! A scripted double of a server: each attempt meets what the script says, on tokio's paused clock.
+//! A scripted fake server: each attempt gets the next outcome of the script, on tokio's paused clock.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::VecDeque;
@@ -8,34 +8,34 @@ use std::time::Duration;
 use redial::ms;
 use redial_couchbase::{AttemptError, Error, Orchestrator, RequestAttempt, Response};
 
-/// What an attempt meets, and after how long.
+/// The outcome of an attempt and its delay.
 #[derive(Clone)]
 pub(crate) enum Meets {
     Answer(u64, Result<(), AttemptError>),
     Nothing,
 }
 
-/// Success at once.
+/// Immediate success.
 pub(crate) fn ok() -> Meets {
     Meets::Answer(0, Ok(()))
 }
 
-/// That failure at once.
+/// An immediate failure.
 pub(crate) fn fails(cause: impl Into<AttemptError>) -> Meets {
     after(0, cause)
 }
 
-/// That failure after so many milliseconds.
+/// A failure after a number of milliseconds.
 pub(crate) fn after(millis: u64, cause: impl Into<AttemptError>) -> Meets {
     Meets::Answer(millis, Err(cause.into()))
 }
 
-/// That KV status at once.
+/// An immediate KV status.
 pub(crate) fn status(status: u16) -> Meets {
     fails(Response::kv(status))
 }
 
-/// The script, and when its attempts started.
+/// The script and the start times of its attempts.
 pub(crate) struct Server {
     begin: tokio::time::Instant,
     state: Mutex<(VecDeque<Meets>, Vec<u64>)>,
@@ -51,7 +51,7 @@ impl Server {
         u64::try_from(self.begin.elapsed().as_millis()).expect("a short test")
     }
 
-    /// The moments at which attempts started, in milliseconds.
+    /// The start times of attempts, in milliseconds.
     pub(crate) fn starts(&self) -> Vec<u64> {
         self.state.lock().expect("no panic").1.clone()
     }
@@ -72,10 +72,10 @@ impl Server {
     }
 }
 
-/// What the log hook heard: the line's text and its delay.
+/// The lines of the log hook: text and delay.
 pub(crate) type Lines = Arc<Mutex<Vec<(String, Option<Duration>)>>>;
 
-/// The orchestrator with a hook that keeps the lines.
+/// The orchestrator with a hook that collects the lines.
 pub(crate) fn logged(orchestrator: Orchestrator) -> (Orchestrator, Lines) {
     let lines = Lines::default();
     let kept = lines.clone();
