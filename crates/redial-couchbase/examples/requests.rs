@@ -53,7 +53,7 @@ async fn main() {
         None => println!("  {context}: {line}, attempt {}", line.attempt),
     });
     let request = |operation: RequestOperation, timeout: Duration| {
-        orchestrator.request(operation, timeout).about("airline_10")
+        orchestrator.request(operation, timeout).label("airline_10")
     };
 
     println!("The server is busy, then the vbucket has moved: both are retried.");

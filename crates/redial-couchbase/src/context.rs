@@ -18,7 +18,7 @@ use crate::response::Response;
 #[derive(Debug)]
 pub struct RequestContext {
     operation: RequestOperation,
-    about: Cow<'static, str>,
+    label: Cow<'static, str>,
     timeout: Duration,
     /// Whether the running attempt may have been sent. Written by the attempt and read at the end of
     /// the request, both on the task that drives the request, so relaxed access is enough.
@@ -30,12 +30,12 @@ pub struct RequestContext {
 impl RequestContext {
     pub(crate) fn new(
         operation: RequestOperation,
-        about: Cow<'static, str>,
+        label: Cow<'static, str>,
         timeout: Duration,
     ) -> Self {
         RequestContext {
             operation,
-            about,
+            label,
             timeout,
             sent: AtomicBool::new(true),
             last: Mutex::new(None),
@@ -68,8 +68,8 @@ impl RequestContext {
 
     /// The label of the request, for instance the document's key; empty by default.
     #[must_use]
-    pub fn about(&self) -> &str {
-        &self.about
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
     /// The timeout of the request.
@@ -100,7 +100,7 @@ impl RequestContext {
 impl fmt::Display for RequestContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.operation.fmt(f)?;
-        if self.about.is_empty() { Ok(()) } else { write!(f, " {}", self.about) }
+        if self.label.is_empty() { Ok(()) } else { write!(f, " {}", self.label) }
     }
 }
 

@@ -109,7 +109,7 @@ impl<E> Error<E> {
     /// use redial_couchbase::{AttemptError, Orchestrator, Response, operation};
     ///
     /// let request = Orchestrator::new();
-    /// let request = request.request(operation::KV_UNLOCK, s(2)).about("airline_10");
+    /// let request = request.request(operation::KV_UNLOCK, s(2)).label("airline_10");
     /// let error = request.call(|_| Err::<(), _>(AttemptError::from(Response::kv(0x09)))).unwrap_err();
     /// assert!(error.cas_mismatch().is_some());
     /// assert_eq!(error.attempts(), 1);

@@ -14,7 +14,7 @@
 //! let orchestrator = Orchestrator::new();
 //! let document = orchestrator
 //!     .request(operation::KV_GET, s(2))
-//!     .about("airline_10")
+//!     .label("airline_10")
 //!     .run(|_attempt| get("airline_10"))
 //!     .await?;
 //! # assert_eq!(document, "{}");

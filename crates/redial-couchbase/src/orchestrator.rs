@@ -100,7 +100,7 @@ impl Orchestrator {
             orchestrator: self,
             operation,
             timeout,
-            about: Cow::Borrowed(""),
+            label: Cow::Borrowed(""),
             strategy: None,
             data: (),
             call_log: None,
@@ -131,7 +131,7 @@ pub struct RequestBuilder<'a, S = DefaultSleeper, D = ()> {
     orchestrator: &'a Orchestrator,
     operation: RequestOperation,
     timeout: Duration,
-    about: Cow<'static, str>,
+    label: Cow<'static, str>,
     strategy: Option<Arc<dyn Strategy>>,
     data: D,
     call_log: Option<&'a mut CallLog>,
@@ -140,8 +140,8 @@ pub struct RequestBuilder<'a, S = DefaultSleeper, D = ()> {
 
 impl<'a, S, D> RequestBuilder<'a, S, D> {
     /// A label of the request for log lines and errors, for instance the document's key.
-    pub fn about(mut self, about: impl Into<Cow<'static, str>>) -> Self {
-        self.about = about.into();
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.label = label.into();
         self
     }
 
@@ -162,7 +162,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
             orchestrator,
             operation,
             timeout,
-            about,
+            label,
             strategy,
             call_log,
             sleeper,
@@ -172,7 +172,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
             orchestrator,
             operation,
             timeout,
-            about,
+            label,
             strategy,
             data,
             call_log,
@@ -192,7 +192,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
             orchestrator,
             operation,
             timeout,
-            about,
+            label,
             strategy,
             data,
             call_log,
@@ -202,7 +202,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
             orchestrator,
             operation,
             timeout,
-            about,
+            label,
             strategy,
             data,
             call_log,
@@ -216,7 +216,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
             orchestrator,
             operation,
             timeout,
-            about,
+            label,
             strategy,
             data,
             call_log,
@@ -226,7 +226,7 @@ impl<'a, S, D> RequestBuilder<'a, S, D> {
         if let Some(throttle) = &orchestrator.throttle {
             policy = policy.sharing(throttle.clone());
         }
-        let context = Arc::new(RequestContext::new(operation, about, timeout));
+        let context = Arc::new(RequestContext::new(operation, label, timeout));
         let strategy = strategy.unwrap_or_else(|| orchestrator.strategy.clone());
         let recorder = EventRecorder::new(context.clone(), orchestrator.log.clone());
         (
@@ -285,9 +285,9 @@ impl<S, D: Any + Send + Sync> RequestBuilder<'_, S, D> {
 
 impl<S, D> std::fmt::Debug for RequestBuilder<'_, S, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dispatch")
+        f.debug_struct("RequestBuilder")
             .field("operation", &self.operation)
-            .field("about", &self.about)
+            .field("label", &self.label)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }

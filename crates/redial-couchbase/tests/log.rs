@@ -32,7 +32,7 @@ async fn log_line_has_request_attempt_delay_and_reason() {
         fails(reason::KV_NOT_MY_VBUCKET),
         fails(reason::SOCKET_CLOSED_WHILE_IN_FLIGHT),
     ]);
-    let request = orchestrator.request(operation::KV_UPSERT, s(2)).about("airline_10");
+    let request = orchestrator.request(operation::KV_UPSERT, s(2)).label("airline_10");
     assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
     let line = |text: &str, attempt, event| {
         ("kv.upsert airline_10".to_owned(), text.to_owned(), attempt, event)

@@ -198,7 +198,7 @@ async fn error_exposes_data_and_display_text() {
         Meets::Nothing,
     ]);
     let orchestrator = best_effort();
-    let request = orchestrator.request(operation::KV_GET, s(2)).about("airline_10");
+    let request = orchestrator.request(operation::KV_GET, s(2)).label("airline_10");
     let error = error(request.run(|attempt| server.answer(attempt)).await);
     assert_eq!(
         (error.stop_reason(), error.attempts(), error.elapsed()),
@@ -208,7 +208,7 @@ async fn error_exposes_data_and_display_text() {
     assert_eq!((error.reasons(), error.reason()), (&reasons[..], Some(reason::KV_LOCKED)));
     assert_eq!(error.response(), Some(&Response::kv(0x09).to_command("get")));
     assert_eq!(error.context().operation(), operation::KV_GET);
-    assert_eq!(error.context().about(), "airline_10");
+    assert_eq!(error.context().label(), "airline_10");
     assert!(error.is_timeout() && !error.is_ambiguous());
     let text = "kv.get airline_10: unambiguous timeout, kv status 0x09 to get (4 attempts in 2.0 s; \
                 gave up: no time left before the deadline)";
@@ -275,7 +275,7 @@ async fn orchestrator_does_not_order_requests() {
     let direct = Server::new([ok()]);
     let ended = std::sync::Mutex::new(Vec::new());
     let write = |name: &'static str, server| {
-        let request = orchestrator.request(operation::KV_UPSERT, s(2)).about("airline_10");
+        let request = orchestrator.request(operation::KV_UPSERT, s(2)).label("airline_10");
         let ended = &ended;
         async move {
             let server: &Server = server;

@@ -155,7 +155,7 @@ fn response_with_application_reason_is_retried() {
 #[test]
 fn cas_mismatch_is_named_in_the_error() {
     let orchestrator = Orchestrator::new();
-    let request = orchestrator.request(operation::KV_UNLOCK, redial::s(2)).about("airline_10");
+    let request = orchestrator.request(operation::KV_UNLOCK, redial::s(2)).label("airline_10");
     let error = request.call(|_| Err::<(), _>(AttemptError::from(Response::kv(0x09)))).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("kv.unlock airline_10: CAS mismatch, kv status 0x09"), "{text}");

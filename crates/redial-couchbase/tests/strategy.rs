@@ -132,7 +132,7 @@ async fn fast_fail_terminal_reason_fails_with_listed_error() {
         assert_eq!(TerminalError::of(reason).map(TerminalError::name), Some(name));
         let server = Server::new([fails(reason)]);
         let (orchestrator, lines) = logged(Orchestrator::with(FastFailOnTerminalError::new()));
-        let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).about("key");
+        let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).label("key");
         let error = error(request.run(|attempt| server.answer(attempt)).await);
         assert_eq!(
             (error.stop_reason(), error.attempts(), server.now()),
@@ -245,7 +245,7 @@ async fn strategy_sees_the_documented_context() {
         ok(),
     ]);
     let orchestrator = Orchestrator::new();
-    let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).about("key");
+    let request = orchestrator.request(operation::KV_UPSERT, TIMEOUT).label("key");
     let request = request.strategy(strategy).data(Robot(7));
     assert!(request.run(|attempt| server.answer(attempt)).await.is_ok());
     let (vbucket, locked, busy) =

@@ -48,7 +48,7 @@ async fn tracing_events_carry_log_line_fields() {
     let _guard = tracing::subscriber::set_default(heard.clone());
     let server = Server::new([status(0x86), fails(reason::UNKNOWN)]);
     let orchestrator = Orchestrator::with(BestEffort::new());
-    let request = orchestrator.request(operation::KV_GET, s(2)).about("airline_10");
+    let request = orchestrator.request(operation::KV_GET, s(2)).label("airline_10");
     assert!(request.run(|attempt| server.answer(attempt)).await.is_err());
     let expected = [
         (

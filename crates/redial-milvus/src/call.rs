@@ -282,7 +282,7 @@ fn classify_result<T, S: GrpcStatus>(
 
 impl<F, V, Z> fmt::Debug for InterceptedCall<'_, F, V, Z> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
+        f.debug_struct("InterceptedCall")
             .field("method", &self.method)
             .field("not_idempotent", &self.not_idempotent)
             .finish_non_exhaustive()

@@ -94,12 +94,12 @@ impl<'b> ScheduledRetry<'b> {
 
 impl fmt::Debug for RetryToken<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").finish_non_exhaustive()
+        f.debug_struct("RetryToken").finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ScheduledRetry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scheduled").field("after", &self.after()).finish_non_exhaustive()
+        f.debug_struct("ScheduledRetry").field("after", &self.after()).finish_non_exhaustive()
     }
 }

@@ -72,9 +72,9 @@ fn list(record: impl IntoIterator<Item: AsRef<[u8]>>) -> Option<Vec<u8>> {
 }
 
 /// Selects a choice.
-pub(crate) fn select(text: &str, by: &ChoiceSelector) -> Result<SelectedChoice, Problems> {
+pub(crate) fn select(text: &str, selector: &ChoiceSelector) -> Result<SelectedChoice, Problems> {
     let mut reader = Reader::new(text);
-    let selected = select_choice(&mut reader, text, by);
+    let selected = select_choice(&mut reader, text, selector);
     match selected {
         Some(selected) if reader.is_valid() => {
             let warnings = reader.into_warnings();
@@ -93,7 +93,7 @@ pub(crate) fn select(text: &str, by: &ChoiceSelector) -> Result<SelectedChoice, 
 fn select_choice(
     reader: &mut Reader<'_>,
     text: &str,
-    by: &ChoiceSelector,
+    selector: &ChoiceSelector,
 ) -> Option<Option<(usize, Inner)>> {
     let path = Path::Root;
     if text.len() > CHOICES_TEXT_MAX {
@@ -115,17 +115,19 @@ fn select_choice(
         .map(|(index, value)| Choice::read(reader, value, &path.index(index)))
         .collect();
     warn_about_unreachable_choice(reader, list, &choices);
-    let meets = |choice: &Option<Choice<'_>>| choice.as_ref().is_some_and(|it| it.matches(by));
-    let selected = choices.iter().position(meets);
+    let matches =
+        |choice: &Option<Choice<'_>>| choice.as_ref().is_some_and(|it| it.matches(selector));
+    let selected = choices.iter().position(matches);
     let mut config = None;
     for (index, choice) in choices.iter().enumerate() {
         let Some(value) = choice.as_ref().and_then(|choice| choice.config) else { continue };
         let path = path.index(index);
         let path = path.field("serviceConfig");
         if selected == Some(index) {
-            config = super::config(reader, value, &path, &by.client).map(|inner| (index, inner));
+            config =
+                super::config(reader, value, &path, &selector.client).map(|inner| (index, inner));
         } else {
-            warn_about_invalid_config(reader, text, value, &path, by);
+            warn_about_invalid_config(reader, text, value, &path, selector);
         }
     }
     Some(config)
@@ -160,16 +162,16 @@ impl<'v> Choice<'v> {
         })
     }
 
-    /// Whether the client meets all conditions; an empty list of names matches every client.
-    fn matches(&self, by: &ChoiceSelector) -> bool {
+    /// Whether the client matches all conditions; an empty list of names matches every client.
+    fn matches(&self, selector: &ChoiceSelector) -> bool {
         let language_matches = self.languages.is_empty()
             || self.languages.iter().any(|language| language.eq_ignore_ascii_case(CLIENT_LANGUAGE));
         let hostname_matches = self.hostnames.is_empty()
-            || by.hostname.as_deref().is_some_and(|name| self.hostnames.contains(&name));
+            || selector.hostname.as_deref().is_some_and(|name| self.hostnames.contains(&name));
         !self.has_unknown_condition
             && language_matches
             && hostname_matches
-            && by.draw < self.percentage
+            && selector.draw < self.percentage
     }
 
     /// Whether the choice matches every client.
@@ -228,10 +230,10 @@ fn warn_about_invalid_config(
     text: &str,
     value: &Value<'_>,
     path: &Path<'_>,
-    by: &ChoiceSelector,
+    selector: &ChoiceSelector,
 ) {
     let mut other = Reader::new(text);
-    let _ = super::config(&mut other, value, path, &by.client);
+    let _ = super::config(&mut other, value, path, &selector.client);
     if other.is_valid() {
         return;
     }
