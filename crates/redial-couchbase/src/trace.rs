@@ -20,7 +20,7 @@ pub(crate) fn event(context: &RequestContext, line: &RetryLogLine) {
             %request,
             reason,
             attempt,
-            stop_reason = stop_reason.name(),
+            why = stop_reason.name(),
             "{line}"
         ),
     }

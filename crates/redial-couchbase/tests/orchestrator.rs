@@ -325,7 +325,7 @@ async fn cancellation_of_request_is_not_a_failure() {
     assert!(dropped.is_err());
     assert_eq!(texts(&lines), ["retry KV_TEMPORARY_FAILURE"; 2]);
     let stop_reason = call_log.events().last().map(|(_, event)| format!("{event:?}"));
-    assert_eq!(stop_reason.as_deref(), Some("Ended { why: Cancelled, attempt: None }"));
+    assert_eq!(stop_reason.as_deref(), Some("CallEnded { stop_reason: Cancelled, attempt: None }"));
 }
 
 #[test]
