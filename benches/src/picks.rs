@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use redial_grpc_balance::{self as balance, BackendState, BalancedChannel, Dial, Dialling, Io};
+use redial_grpc_balance::{self as balance, ConnectivityState, BalancedChannel, Connector, ConnectFuture, Io};
 use redial_grpc::{Retries, RetryLayer};
 use tokio::io::AsyncWriteExt as _;
 use tonic::body::Body;
@@ -92,15 +92,15 @@ impl Ready {
             .addresses((0..backends).map(address))
             .layer(layer)
             .default_service_config(format!(r#"{{ "loadBalancingPolicy": "{policy}" }}"#))
-            .dial(Greeting)
+            .connector(Greeting)
             .build()
             .expect("a channel");
         runtime.block_on(async {
             channel.start();
             let least = if policy == "round_robin" { usize::from(backends) } else { 1 };
             let ready = || {
-                let states = channel.view().backends.into_iter().map(|it| it.state);
-                states.filter(|it| *it == BackendState::Ready).count()
+                let states = channel.snapshot().backends.into_iter().map(|it| it.state);
+                states.filter(|it| *it == ConnectivityState::Ready).count()
             };
             while ready() < least {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -114,8 +114,8 @@ impl Ready {
 #[derive(Debug)]
 struct Greeting;
 
-impl Dial for Greeting {
-    fn dial(&self, _: SocketAddr) -> Dialling<'_> {
+impl Connector for Greeting {
+    fn connect(&self, _: SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async {
             let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
             // An empty SETTINGS frame (RFC 9113, section 6.5).

@@ -12,27 +12,27 @@ use tonic::transport::Endpoint;
 use tower_layer::Layer as _;
 
 use super::BalancedChannel;
-use super::dial::{Dial, Tcp};
+use super::dial::{Connector, Tcp};
 use super::error::{BuildError, Wrong};
-use super::health::Outliers;
+use super::health::OutlierDetection;
 use super::hub::{Hub, Settings};
 use super::keep::Source;
-use super::resolve::{Resolve, ResolverBuilder, ResolverOptions, SystemResolver};
+use super::resolve::{Resolver, ResolverBuilder, ResolverOptions, SystemResolver};
 use super::roster::Roster;
-use super::service::Balanced;
+use super::service::BalancedService;
 use super::target::{Location, Target};
 
 /// How long after a resolution the next one may come.
-pub const RESOLVE_MIN_DEFAULT: Duration = Duration::from_secs(30);
+pub const RESOLVE_INTERVAL_MIN_DEFAULT: Duration = Duration::from_secs(30);
 /// The first delay between two dials. gRPC's "Connection Backoff Protocol" has 1 s, which turns a
 /// restart of 50 ms into a second of failures; tonic alone dials again for every call.
-pub const CONNECT_FIRST_DEFAULT: Duration = Duration::from_millis(50);
+pub const CONNECT_BACKOFF_FIRST_DEFAULT: Duration = Duration::from_millis(50);
 /// The longest delay between two dials (gRPC, "Connection Backoff Protocol").
-pub const CONNECT_CAP_DEFAULT: Duration = Duration::from_secs(120);
+pub const CONNECT_BACKOFF_CAP_DEFAULT: Duration = Duration::from_secs(120);
 /// The first delay between two resolutions that fail.
 const RESOLVE_FIRST: Duration = Duration::from_secs(1);
 /// How long a dial may take, unless the endpoint has a `connect_timeout`.
-pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(20);
+pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 
 /// How many streams that were cancelled a connection remembers, for a second each: what the server
 /// still sends on them is ignored. h2's own default of 50 is soon reached by hedges that lose.
@@ -56,10 +56,10 @@ pub struct ChannelBuilder {
     source: Option<Wanted>,
     layer: RetryLayerBuilder,
     config: Option<String>,
-    dial: Option<Arc<dyn Dial>>,
-    outliers: Outliers,
+    connector: Option<Arc<dyn Connector>>,
+    outliers: OutlierDetection,
     connect: (Duration, Duration),
-    resolve_min: Option<Duration>,
+    min_resolve_interval: Option<Duration>,
     resolve_every: Option<Duration>,
 }
 
@@ -90,10 +90,10 @@ impl ChannelBuilder {
             source: None,
             layer: RetryLayerBuilder::default(),
             config: None,
-            dial: None,
-            outliers: Outliers::default(),
-            connect: (CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT),
-            resolve_min: None,
+            connector: None,
+            outliers: OutlierDetection::default(),
+            connect: (CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_BACKOFF_CAP_DEFAULT),
+            min_resolve_interval: None,
             resolve_every: None,
         }
     }
@@ -107,7 +107,7 @@ impl ChannelBuilder {
     }
 
     /// This resolver, in place of the operating system's.
-    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+    pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.source = Some(Wanted::Source(Source::Resolver(Arc::new(resolver))));
         self
     }
@@ -156,7 +156,7 @@ impl ChannelBuilder {
     }
 
     /// When backends that keep failing are avoided.
-    pub fn outliers(mut self, outliers: Outliers) -> Self {
+    pub fn outlier_detection(mut self, outliers: OutlierDetection) -> Self {
         self.outliers = outliers;
         self
     }
@@ -171,10 +171,10 @@ impl ChannelBuilder {
     /// How long after a resolution the next one may come, whatever happens; 30 s by default, 10 ms
     /// at the least. It may be a tenth more, so that not all clients ask at once.
     ///
-    /// With `dns` (crate `redial-grpc-dns`) it is also how long an answer is kept, unless `refresh_min` is set
+    /// With `dns` (crate `redial-grpc-dns`) it is also how long an answer is kept, unless `min_refresh_interval` is set
     /// there. A resolver of your own that keeps answers decides that for itself.
-    pub fn resolve_min(mut self, interval: Duration) -> Self {
-        self.resolve_min = Some(interval);
+    pub fn min_resolve_interval(mut self, interval: Duration) -> Self {
+        self.min_resolve_interval = Some(interval);
         self
     }
 
@@ -187,8 +187,8 @@ impl ChannelBuilder {
     }
 
     /// Makes connections in another way than by TCP.
-    pub fn dial(mut self, dial: impl Dial) -> Self {
-        self.dial = Some(Arc::new(dial));
+    pub fn connector(mut self, connector: impl Connector) -> Self {
+        self.connector = Some(Arc::new(connector));
         self
     }
 
@@ -202,10 +202,10 @@ impl ChannelBuilder {
         let (endpoint, place) = self.target?;
         let source = match self.source {
             Some(Wanted::Builder(builder)) => {
-                let (client, resolve_min) =
-                    (*self.layer.current_client_options(), self.resolve_min);
+                let (client, min_resolve_interval) =
+                    (*self.layer.current_client_options(), self.min_resolve_interval);
                 let name = builder.name();
-                let resolver = builder.build(&ResolverOptions { client, resolve_min });
+                let resolver = builder.build(&ResolverOptions { client, min_resolve_interval });
                 let wrong = |error| BuildError(Wrong::Resolver { name, error });
                 Source::Resolver(resolver.map_err(wrong)?)
             }
@@ -245,11 +245,11 @@ impl ChannelBuilder {
         let layer = layer.build();
         let default_config = layer.control().config();
         let settings = Settings {
-            dial: self.dial.unwrap_or_else(|| Arc::new(Tcp::of(&endpoint))),
-            connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_MAX_DEFAULT),
+            connector: self.connector.unwrap_or_else(|| Arc::new(Tcp::of(&endpoint))),
+            connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_TIMEOUT_DEFAULT),
             connect: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
-            resolve: backoff(RESOLVE_FIRST, CONNECT_CAP_DEFAULT).map_err(wrong)?,
-            resolve_min: self.resolve_min.unwrap_or(RESOLVE_MIN_DEFAULT),
+            resolve: backoff(RESOLVE_FIRST, CONNECT_BACKOFF_CAP_DEFAULT).map_err(wrong)?,
+            min_resolve_interval: self.min_resolve_interval.unwrap_or(RESOLVE_INTERVAL_MIN_DEFAULT),
             resolve_every: self.resolve_every,
             endpoint,
             default_config,
@@ -257,7 +257,7 @@ impl ChannelBuilder {
         let roster = Roster::new(self.outliers, redial::parts::draw());
         let hub = Hub::new(settings, layer.control(), roster);
         let control = layer.control();
-        let balanced = Balanced::new(hub, source);
+        let balanced = BalancedService::new(hub, source);
         let counted = balanced.downgrade();
         control.count_backends(move || counted.upgrade().map(|hub| hub.counts()));
         Ok(BalancedChannel::new(layer.layer(balanced)))

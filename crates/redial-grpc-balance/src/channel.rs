@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use tonic::body::Body;
 use tower_service::Service;
 
-use super::service::{Balanced, BalancedBody, ConfigWait};
-use super::view::View;
+use super::service::{BalancedBody, BalancedService, ConfigWait};
+use super::view::ChannelSnapshot;
 
 /// A channel with retries and hedging over several backends, for generated clients; see
 /// [`channel`](super::channel).
@@ -48,18 +48,18 @@ use super::view::View;
 /// ```
 #[derive(Clone, Debug)]
 pub struct BalancedChannel {
-    service: RetryService<Balanced>,
+    service: RetryService<BalancedService>,
 }
 
 impl BalancedChannel {
-    pub(super) fn new(service: RetryService<Balanced>) -> Self {
+    pub(super) fn new(service: RetryService<BalancedService>) -> Self {
         BalancedChannel { service }
     }
 
     /// The backends as they are now.
     #[must_use]
-    pub fn view(&self) -> View {
-        self.balanced().hub().view()
+    pub fn snapshot(&self) -> ChannelSnapshot {
+        self.balanced().hub().snapshot()
     }
 
     /// How many backends are known and connected now, without the cost of a whole
@@ -97,13 +97,13 @@ impl BalancedChannel {
         self.service.control()
     }
 
-    fn balanced(&self) -> &Balanced {
+    fn balanced(&self) -> &BalancedService {
         self.service.inner()
     }
 }
 
 /// The deadline of a request: its own, or that of the config in force if it is the smaller one.
-fn deadline(service: &RetryService<Balanced>, request: &Request<Body>) -> Option<Duration> {
+fn deadline(service: &RetryService<BalancedService>, request: &Request<Body>) -> Option<Duration> {
     let own = request.headers().get(TIMEOUT).and_then(timeout::parse);
     let of_config = service.config_timeout(request.uri().path(), Retries::All);
     own.into_iter().chain(of_config).min()
@@ -112,15 +112,17 @@ fn deadline(service: &RetryService<Balanced>, request: &Request<Body>) -> Option
 impl Service<Request<Body>> for BalancedChannel {
     type Response = Response<ResponseBody<BalancedBody>>;
     type Error = BoxError;
-    type Future = BalancedFuture;
+    type Future = BalancedChannelFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> BalancedFuture {
+    fn call(&mut self, request: Request<Body>) -> BalancedChannelFuture {
         if !self.balanced().may_wait_for_config() {
-            return BalancedFuture { state: State::Calling { future: self.service.call(request) } };
+            return BalancedChannelFuture {
+                state: State::Calling { future: self.service.call(request) },
+            };
         }
         let began = Instant::now();
         let end = deadline(&self.service, &request).and_then(|it| began.checked_add(it));
@@ -130,7 +132,7 @@ impl Service<Request<Body>> for BalancedChannel {
                 State::Waiting { wait, began, call: Some((self.service.clone(), request)) }
             }
         };
-        BalancedFuture { state }
+        BalancedChannelFuture { state }
     }
 }
 
@@ -139,7 +141,7 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping it cancels the call.
-    pub struct BalancedFuture {
+    pub struct BalancedChannelFuture {
         #[pin]
         state: State,
     }
@@ -151,19 +153,19 @@ pin_project! {
         Waiting {
             wait: ConfigWait,
             began: Instant,
-            call: Option<(RetryService<Balanced>, Request<Body>)>,
+            call: Option<(RetryService<BalancedService>, Request<Body>)>,
         },
-        Calling { #[pin] future: ResponseFuture<Balanced, Body, Tonic, BalancedBody> },
+        Calling { #[pin] future: ResponseFuture<BalancedService, Body, Tonic, BalancedBody> },
     }
 }
 
-impl std::fmt::Debug for BalancedFuture {
+impl std::fmt::Debug for BalancedChannelFuture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BalancedFuture").finish_non_exhaustive()
+        f.debug_struct("BalancedChannelFuture").finish_non_exhaustive()
     }
 }
 
-impl Future for BalancedFuture {
+impl Future for BalancedChannelFuture {
     type Output = Result<Response<ResponseBody<BalancedBody>>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

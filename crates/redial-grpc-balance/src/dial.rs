@@ -29,8 +29,8 @@ use super::error::DialError;
 use super::foreign;
 use super::roster::Connection;
 
-/// What [`Dial::dial`] returns.
-pub type Dialling<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send + 'a>>;
+/// What [`Connector::connect`] returns.
+pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send + 'a>>;
 
 /// Bytes both ways, as a connection has them.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -40,10 +40,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 /// Makes the connections of a channel, in place of TCP: through a proxy, over other sockets, or in
 /// memory for tests. TLS, if the target says `https`, is spoken over what this returns; a dial that
 /// speaks it itself is for targets with `http`.
-pub trait Dial: fmt::Debug + Send + Sync + 'static {
+pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Connects once. The channel waits between dials, bounds the time of each, and drops the
     /// future if nobody needs the connection any more.
-    fn dial(&self, address: SocketAddr) -> Dialling<'_>;
+    fn connect(&self, address: SocketAddr) -> ConnectFuture<'_>;
 }
 
 /// TCP, with the options that the endpoint has for it.
@@ -77,8 +77,8 @@ impl Tcp {
     }
 }
 
-impl Dial for Tcp {
-    fn dial(&self, address: SocketAddr) -> Dialling<'_> {
+impl Connector for Tcp {
+    fn connect(&self, address: SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(self.nodelay)?;
@@ -130,14 +130,14 @@ impl Link {
 /// that takes connections and does not speak is no backend.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
-    dial: Arc<dyn Dial>,
+    connector: Arc<dyn Connector>,
     address: SocketAddr,
     most: Duration,
 ) -> Result<Link, DialError> {
     let (sender, mut phase) = watch::channel(Phase::Silent);
-    let dial = Some((dial, address));
     let secure = endpoint.uri().scheme_str() == Some("https");
-    let connector = Once { dial, secure, phases: Arc::new(sender) };
+    let target = Some((connector, address));
+    let connector = Once { target, secure, phases: Arc::new(sender) };
     let connecting = async {
         let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::of)?;
         let heard = phase.wait_for(|phase| *phase != Phase::Silent).await.map(|phase| *phase);
@@ -156,7 +156,7 @@ pub(crate) async fn connect(
 
 /// A connector that dials once.
 struct Once {
-    dial: Option<(Arc<dyn Dial>, SocketAddr)>,
+    target: Option<(Arc<dyn Connector>, SocketAddr)>,
     /// Whether TLS must be spoken.
     secure: bool,
     phases: Phases,
@@ -168,7 +168,7 @@ impl Service<Uri> for Once {
     type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Watched>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if self.dial.is_some() {
+        if self.target.is_some() {
             return Poll::Ready(Ok(()));
         }
         // After a GOAWAY the connection lives on for what runs: this is how its end is heard of.
@@ -177,11 +177,11 @@ impl Service<Uri> for Once {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let (dial, phases, secure) = (self.dial.take(), self.phases.clone(), self.secure);
+        let (target, phases, secure) = (self.target.take(), self.phases.clone(), self.secure);
         Box::pin(async move {
-            let (dial, address) = dial.ok_or(ConnectionEnded)?;
+            let (connector, address) = target.ok_or(Spent)?;
             let panicked = || Err(io::Error::other("the dial panicked"));
-            let io = foreign::run(|| dial.dial(address), panicked).await?;
+            let io = foreign::run(|| connector.connect(address), panicked).await?;
             Ok(TokioIo::new(Watched { io, secure, heard: false, phases }))
         })
     }

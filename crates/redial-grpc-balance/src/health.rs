@@ -12,11 +12,11 @@ use redial_service_config::Code;
 use tokio::time::Instant;
 
 /// After how many failures in a row a backend is avoided.
-pub const FAILURES_DEFAULT: u32 = 5;
+pub const CONSECUTIVE_FAILURES_DEFAULT: u32 = 5;
 /// For how long at first (gRPC's A50, `base_ejection_time`).
-pub const AVOIDED_FIRST_DEFAULT: Duration = Duration::from_secs(30);
+pub const BASE_EJECTION_TIME_DEFAULT: Duration = Duration::from_secs(30);
 /// For how long at the most (gRPC's A50, `max_ejection_time`).
-pub const AVOIDED_CAP_DEFAULT: Duration = Duration::from_secs(300);
+pub const MAX_EJECTION_TIME_DEFAULT: Duration = Duration::from_secs(300);
 
 /// How long one call alone may try a backend that was avoided; then another may.
 const TRIAL_MAX: Duration = Duration::from_secs(10);
@@ -35,58 +35,58 @@ const TRIAL_MAX: Duration = Duration::from_secs(10);
 ///
 /// | | default | |
 /// | --- | --- | --- |
-/// | failures in a row | 5 | [`FAILURES_DEFAULT`] |
-/// | avoided for, at first | 30 s, twice as long each further time | [`AVOIDED_FIRST_DEFAULT`] |
-/// | avoided for, at the most | 300 s | [`AVOIDED_CAP_DEFAULT`] |
+/// | failures in a row | 5 | [`CONSECUTIVE_FAILURES_DEFAULT`] |
+/// | avoided for, at first | 30 s, twice as long each further time | [`BASE_EJECTION_TIME_DEFAULT`] |
+/// | avoided for, at the most | 300 s | [`MAX_EJECTION_TIME_DEFAULT`] |
 /// | how many at once | half of the backends | never all that are connected |
 ///
 /// ```
 /// use redial_grpc::Code;
-/// use redial_grpc_balance::Outliers;
+/// use redial_grpc_balance::OutlierDetection;
 /// use std::time::Duration;
 ///
-/// let outliers = Outliers::default()
-///     .failures(3)
-///     .avoided(Duration::from_secs(5), Duration::from_secs(60))
+/// let outliers = OutlierDetection::default()
+///     .consecutive_failures(3)
+///     .ejection_time(Duration::from_secs(5), Duration::from_secs(60))
 ///     .codes([Code::Unavailable, Code::Internal]);
 /// # drop(outliers);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outliers {
+pub struct OutlierDetection {
     failures: Option<u32>,
     first: Duration,
     cap: Duration,
     codes: Vec<Code>,
 }
 
-impl Default for Outliers {
+impl Default for OutlierDetection {
     fn default() -> Self {
-        Outliers {
-            failures: Some(FAILURES_DEFAULT),
-            first: AVOIDED_FIRST_DEFAULT,
-            cap: AVOIDED_CAP_DEFAULT,
+        OutlierDetection {
+            failures: Some(CONSECUTIVE_FAILURES_DEFAULT),
+            first: BASE_EJECTION_TIME_DEFAULT,
+            cap: MAX_EJECTION_TIME_DEFAULT,
             codes: vec![Code::Unavailable],
         }
     }
 }
 
-impl Outliers {
+impl OutlierDetection {
     /// No backend is ever avoided.
     #[must_use]
     pub fn off() -> Self {
-        Outliers { failures: None, ..Outliers::default() }
+        OutlierDetection { failures: None, ..OutlierDetection::default() }
     }
 
     /// After how many failures in a row; 0 counts as 1.
     #[must_use]
-    pub fn failures(mut self, failures: u32) -> Self {
+    pub fn consecutive_failures(mut self, failures: u32) -> Self {
         self.failures = Some(failures.max(1));
         self
     }
 
     /// For how long at first, doubled each further time up to the cap.
     #[must_use]
-    pub fn avoided(mut self, first: Duration, cap: Duration) -> Self {
+    pub fn ejection_time(mut self, first: Duration, cap: Duration) -> Self {
         (self.first, self.cap) = (first, cap);
         self
     }
@@ -220,7 +220,7 @@ impl Health {
         outcome: Outcome,
         tries: bool,
         room: bool,
-        outliers: &Outliers,
+        outliers: &OutlierDetection,
         now: Instant,
     ) -> bool {
         match (&mut self.avoided, outcome) {
@@ -259,7 +259,7 @@ impl Health {
         }
     }
 
-    fn avoid(&mut self, outliers: &Outliers, now: Instant) -> bool {
+    fn avoid(&mut self, outliers: &OutlierDetection, now: Instant) -> bool {
         self.times = self.times.saturating_add(1);
         // What no clock can show is as good as the cap of any sane option: a year.
         let period = outliers.period(self.times).min(Duration::from_secs(86_400 * 365));
@@ -276,8 +276,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn outliers() -> Outliers {
-        Outliers::default().failures(2).avoided(s(10), s(35))
+    fn outliers() -> OutlierDetection {
+        OutlierDetection::default().consecutive_failures(2).ejection_time(s(10), s(35))
     }
 
     fn fail(health: &mut Health, now: Instant) -> bool {
@@ -372,9 +372,9 @@ mod tests {
         let (mut health, now) = (Health::default(), Instant::now());
         for _ in 0..9 {
             assert!(!health.end(Outcome::Failure, false, false, &outliers(), now));
-            assert!(!health.end(Outcome::Failure, false, true, &Outliers::off(), now));
+            assert!(!health.end(Outcome::Failure, false, true, &OutlierDetection::off(), now));
         }
         assert!(health.is_good(now));
-        assert_eq!([0, 1, 2, 3, 10].map(Outliers::most), [0, 0, 1, 1, 5]);
+        assert_eq!([0, 1, 2, 3, 10].map(OutlierDetection::most), [0, 0, 1, 1, 5]);
     }
 }

@@ -16,11 +16,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
-use super::dial::{Dial, Link};
+use super::dial::{Connector, Link};
 use super::resolve::{ConfigError, Resolution};
 use super::roster::{Added, Changes, Ending, Go, Mark, Pick, Roster, State, Wish};
 use super::tell;
-use super::view::{Backend, View};
+use super::view::{Backend, ChannelSnapshot};
 
 /// How many addresses the message of a call names that waited for them: so many fit into a log.
 const DIALLED_NAMED_MAX: usize = 4;
@@ -29,11 +29,11 @@ const DIALLED_NAMED_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) endpoint: Endpoint,
-    pub(crate) dial: Arc<dyn Dial>,
+    pub(crate) connector: Arc<dyn Connector>,
     pub(crate) connect_max: Duration,
     pub(crate) connect: Policy,
     pub(crate) resolve: Policy,
-    pub(crate) resolve_min: Duration,
+    pub(crate) min_resolve_interval: Duration,
     pub(crate) resolve_every: Option<Duration>,
     /// In force as long as the resolver brings none.
     pub(crate) default_config: ServiceConfig,
@@ -320,15 +320,15 @@ impl Hub {
         BackendCounts::new(roster.backends().len(), connected)
     }
 
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn snapshot(&self) -> ChannelSnapshot {
         let now = Instant::now();
         let backends =
             lock(&self.roster).backends().iter().map(|it| Backend::of(it, now)).collect();
         let news = lock(&self.news);
-        let unresolved = news.unresolved.as_deref().map(str::to_owned);
+        let resolution_error = news.unresolved.as_deref().map(str::to_owned);
         let (config_error, config_warnings) =
             (news.config_error.clone(), news.config_warnings.clone());
-        View { backends, unresolved, config_error, config_warnings }
+        ChannelSnapshot { backends, resolution_error, config_error, config_warnings }
     }
 }
 

@@ -15,7 +15,7 @@ use super::dial::{self, Link};
 use super::error::DialError;
 use super::foreign;
 use super::hub::Hub;
-use super::resolve::{Resolution, Resolve};
+use super::resolve::{Resolution, Resolver};
 use super::roster::{Added, Changes, Serial};
 use redial_grpc::balancing::transport_error;
 
@@ -38,14 +38,14 @@ const SPREAD: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Listed(Vec<SocketAddr>),
-    Resolver(Arc<dyn Resolve>),
+    Resolver(Arc<dyn Resolver>),
 }
 
 impl Source {
-    pub(crate) fn may_bring_config(&self) -> bool {
+    pub(crate) fn may_return_config(&self) -> bool {
         match self {
             Source::Listed(_) => false,
-            Source::Resolver(resolver) => resolver.may_bring_config(),
+            Source::Resolver(resolver) => resolver.may_return_config(),
         }
     }
 }
@@ -68,12 +68,12 @@ pub(crate) fn follow(hub: Arc<Hub>, source: Source) -> impl Future<Output = ()> 
                     found = hub.settings.resolve.retry(ask).when(|_: &Unresolved| true) => found,
                     () = hub.reset.notified() => continue,
                 };
-                let mut good_for = None;
+                let mut ttl = None;
                 if let Ok(resolution) = found {
-                    good_for = resolution.good_for;
+                    ttl = resolution.ttl;
                     keepers.apply(&hub, hub.resolved(resolution));
                 }
-                pause(&hub, good_for).await;
+                pause(&hub, ttl).await;
             },
         }
     }
@@ -81,12 +81,12 @@ pub(crate) fn follow(hub: Arc<Hub>, source: Source) -> impl Future<Output = ()> 
 
 /// Until it is time to resolve again: somebody has reason to, it was long ago, or the answer is no
 /// longer good; never at once.
-async fn pause(hub: &Hub, good_for: Option<Duration>) {
+async fn pause(hub: &Hub, ttl: Option<Duration>) {
     let more = 1.0 + SPREAD * redial::parts::draw();
     let spread = |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * more);
     let spread = |time| spread(time).unwrap_or(Duration::MAX);
-    let min = spread(hub.settings.resolve_min.max(PAUSE_MIN));
-    let every = hub.settings.resolve_every.or(good_for.map(spread));
+    let min = spread(hub.settings.min_resolve_interval.max(PAUSE_MIN));
+    let every = hub.settings.resolve_every.or(ttl.map(spread));
     tokio::time::sleep(min).await;
     match every.map(|every| every.saturating_sub(min)) {
         Some(rest) => {
@@ -100,7 +100,7 @@ async fn pause(hub: &Hub, good_for: Option<Duration>) {
 #[derive(Debug)]
 struct Unresolved;
 
-async fn resolve(hub: &Hub, resolver: &dyn Resolve) -> Result<Resolution, Unresolved> {
+async fn resolve(hub: &Hub, resolver: &dyn Resolver) -> Result<Resolution, Unresolved> {
     // With the error's text: its code is the application's too.
     let asked =
         async { resolver.resolve().await.map_err(|error| transport_error::chain_text(&*error)) };
@@ -171,8 +171,8 @@ async fn keep(hub: Arc<Hub>, backend: Added) {
 async fn establish(hub: &Hub, serial: Serial, address: SocketAddr) -> Result<Link, DialError> {
     hub.with(|roster, now| roster.dialling(serial, now));
     let settings = &hub.settings;
-    let (dial, most) = (settings.dial.clone(), settings.connect_max);
-    let error = match dial::connect(&settings.endpoint, dial, address, most).await {
+    let (connector, most) = (settings.connector.clone(), settings.connect_max);
+    let error = match dial::connect(&settings.endpoint, connector, address, most).await {
         Ok(mut link) => {
             hub.with(|roster, _| roster.connected(serial, link.clone()));
             let connected = tokio::time::Instant::now();

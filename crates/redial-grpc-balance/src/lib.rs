@@ -19,11 +19,11 @@
 //!   `round_robin`. Further attempts of a call prefer backends that it has not used, then the one
 //!   that it used least recently; under `pick_first` another address is connected for that, under
 //!   `round_robin` they leave the turns of first attempts alone.
-//! - Backends that keep failing are avoided for a while ([`Outliers`]), never all of them.
+//! - Backends that keep failing are avoided for a while ([`OutlierDetection`]), never all of them.
 //! - Dials wait for connection backoff, 50 ms at first; a connection that has served and was closed is dialled
 //!   again at once. A call waits while a backend is being dialled; when
 //!   all of them wait for their backoff it is UNAVAILABLE ([`Unreachable`]), for its policy to judge.
-//! - Names are resolved again when a connection is lost or cannot be made ([`Resolve`]).
+//! - Names are resolved again when a connection is lost or cannot be made ([`Resolver`]).
 //!
 //! The [guide] says more, with every option.
 //!
@@ -49,13 +49,16 @@ mod tell;
 mod view;
 
 pub use builder::{
-    CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT, CONNECT_MAX_DEFAULT, ChannelBuilder,
-    RESET_ERRORS_MAX, RESET_STREAMS_MAX, RESOLVE_MIN_DEFAULT,
+    CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_TIMEOUT_DEFAULT,
+    ChannelBuilder, RESET_ERRORS_MAX, RESET_STREAMS_MAX, RESOLVE_INTERVAL_MIN_DEFAULT,
 };
-pub use channel::{BalancedChannel, BalancedFuture};
-pub use dial::{Dial, Dialling, Io};
+pub use channel::{BalancedChannel, BalancedChannelFuture};
+pub use dial::{ConnectFuture, Connector, Io};
 pub use error::BuildError;
-pub use health::{AVOIDED_CAP_DEFAULT, AVOIDED_FIRST_DEFAULT, FAILURES_DEFAULT, Outliers};
+pub use health::{
+    BASE_EJECTION_TIME_DEFAULT, CONSECUTIVE_FAILURES_DEFAULT, MAX_EJECTION_TIME_DEFAULT,
+    OutlierDetection,
+};
 pub use redial_grpc::{
     ATTEMPTS_REPORTED_MAX, AttemptReport, AttemptTimeout, Attempts, BUCKETS, BackendCounts,
     BackendId, BoxError, CallLog, CallOptions, CallReport, CallReports, ClientOptions, Code,
@@ -68,12 +71,12 @@ pub use redial_grpc::{
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use redial_grpc::{Gauge, Metric};
 pub use resolve::{
-    ADDRESSES_MAX, ConfigError, Resolution, Resolve, ResolverBuilder, ResolverOptions, Resolving,
-    SystemResolver,
+    ADDRESSES_MAX, ConfigError, Resolution, ResolveFuture, Resolver, ResolverBuilder,
+    ResolverOptions, SystemResolver,
 };
-pub use service::{Balanced, BalancedBody, Calling};
+pub use service::{BalancedBody, BalancedService, BalancedServiceFuture};
 pub use target::PORT_DEFAULT;
-pub use view::{Backend, BackendState, View};
+pub use view::{Backend, ChannelSnapshot, ConnectivityState};
 
 /// A channel to this target, to be built:
 ///

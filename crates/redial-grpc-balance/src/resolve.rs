@@ -17,8 +17,9 @@ use redial_service_config::{ClientOptions, Problem, ServiceConfig};
 /// How many addresses a channel uses; what a resolution has beyond that is left out.
 pub const ADDRESSES_MAX: usize = 1024;
 
-/// What [`Resolve::resolve`] returns.
-pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Resolution, BoxError>> + Send + 'a>>;
+/// What [`Resolver::resolve`] returns.
+pub type ResolveFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Resolution, BoxError>> + Send + 'a>>;
 
 /// Why a resolver's service config is not in force: a [`Problems`](crate::Problems), or an error of
 /// the resolver's own.
@@ -29,14 +30,14 @@ pub type ConfigError = Arc<dyn Error + Send + Sync>;
 /// ```
 /// use std::net::SocketAddr;
 ///
-/// use redial_grpc_balance::{Resolution, Resolve, Resolving};
+/// use redial_grpc_balance::{Resolution, Resolver, ResolveFuture};
 ///
 /// /// Reads a list that somebody else keeps.
 /// #[derive(Debug)]
 /// struct FromFile(std::path::PathBuf);
 ///
-/// impl Resolve for FromFile {
-///     fn resolve(&self) -> Resolving<'_> {
+/// impl Resolver for FromFile {
+///     fn resolve(&self) -> ResolveFuture<'_> {
 ///         Box::pin(async move {
 ///             let text = tokio::fs::read_to_string(&self.0).await?;
 ///             let addresses: Result<Vec<SocketAddr>, _> = text.lines().map(str::parse).collect();
@@ -48,13 +49,13 @@ pub type ConfigError = Arc<dyn Error + Send + Sync>;
 ///
 /// # Cancel safety
 /// The future is dropped when the channel goes away before it is done.
-pub trait Resolve: fmt::Debug + Send + Sync + 'static {
+pub trait Resolver: fmt::Debug + Send + Sync + 'static {
     /// Asks once. An answer without any address counts as failed.
-    fn resolve(&self) -> Resolving<'_>;
+    fn resolve(&self) -> ResolveFuture<'_>;
 
     /// Whether its answers may bring a service config. If so, calls of the channel's first 5 s wait for
     /// the first answer, no longer than their deadlines allow, since it says how they are retried.
-    fn may_bring_config(&self) -> bool {
+    fn may_return_config(&self) -> bool {
         true
     }
 }
@@ -69,7 +70,7 @@ pub trait ResolverBuilder: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Why there is none; it is the source of the [`BuildError`](super::BuildError).
-    fn build(self: Box<Self>, channel: &ResolverOptions) -> Result<Arc<dyn Resolve>, BoxError>;
+    fn build(self: Box<Self>, channel: &ResolverOptions) -> Result<Arc<dyn Resolver>, BoxError>;
 }
 
 /// The options of a channel that matter to its resolver.
@@ -78,8 +79,8 @@ pub trait ResolverBuilder: fmt::Debug + Send + Sync + 'static {
 pub struct ResolverOptions {
     /// The options of the client, which decide about warnings of a service config.
     pub client: ClientOptions,
-    /// [`ChannelBuilder::resolve_min`](super::ChannelBuilder::resolve_min), if it was set.
-    pub resolve_min: Option<Duration>,
+    /// [`ChannelBuilder::min_resolve_interval`](super::ChannelBuilder::min_resolve_interval), if it was set.
+    pub min_resolve_interval: Option<Duration>,
 }
 
 /// What a resolver found.
@@ -95,32 +96,37 @@ pub struct Resolution {
     /// stays, and the error is told (decision G39).
     pub config: Result<Option<ServiceConfig>, ConfigError>,
     /// What is legal in what was said of the service config, and surely not meant. It is told
-    /// ([`View::config_warnings`](super::View::config_warnings)), and changes nothing.
+    /// ([`ChannelSnapshot::config_warnings`](super::ChannelSnapshot::config_warnings)), and changes nothing.
     pub warnings: Vec<Problem>,
     /// How long the answer is good: the channel asks again when that time is over, or up to a tenth of
     /// it later so that not all clients ask at once, unless it was told
     /// [how often](super::ChannelBuilder::resolve_every) it asks. `None`: the resolver does not know.
-    pub good_for: Option<Duration>,
+    pub ttl: Option<Duration>,
 }
 
 impl Resolution {
     /// Addresses without a service config.
     #[must_use]
     pub fn new(addresses: Vec<SocketAddr>) -> Self {
-        Resolution { addresses, config: Ok(None), warnings: Vec::new(), good_for: None }
+        Resolution { addresses, config: Ok(None), warnings: Vec::new(), ttl: None }
     }
 
     /// With the text of a service config, which is checked here.
     #[must_use]
     pub fn with_config(self, config: impl AsRef<str>) -> Self {
         let checked = ServiceConfig::parse(config.as_ref());
-        self.with_found(checked.map(Some).map_err(|problems| Arc::new(problems) as ConfigError))
+        self.with_config_result(
+            checked.map(Some).map_err(|problems| Arc::new(problems) as ConfigError),
+        )
     }
 
     /// With what was found out about the service config. To hand the same one again (a clone, see
     /// [`ServiceConfig::is`]) changes nothing for the channel. The config's own warnings come with it.
     #[must_use]
-    pub fn with_found(mut self, config: Result<Option<ServiceConfig>, ConfigError>) -> Self {
+    pub fn with_config_result(
+        mut self,
+        config: Result<Option<ServiceConfig>, ConfigError>,
+    ) -> Self {
         let found = config.as_ref().ok().and_then(Option::as_ref);
         self.warnings = found.map_or_else(Vec::new, |config| config.warnings().to_vec());
         self.config = config;
@@ -137,8 +143,8 @@ impl Resolution {
 
     /// With the time for which it is good.
     #[must_use]
-    pub const fn good_for(mut self, time: Duration) -> Self {
-        self.good_for = Some(time);
+    pub const fn ttl(mut self, time: Duration) -> Self {
+        self.ttl = Some(time);
         self
     }
 }
@@ -159,15 +165,15 @@ impl SystemResolver {
     }
 }
 
-impl Resolve for SystemResolver {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for SystemResolver {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(async move {
             let found = tokio::net::lookup_host((&*self.host, self.port)).await?;
             Ok(Resolution::new(found.collect()))
         })
     }
 
-    fn may_bring_config(&self) -> bool {
+    fn may_return_config(&self) -> bool {
         false
     }
 }

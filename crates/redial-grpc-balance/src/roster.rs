@@ -18,7 +18,7 @@ use redial_service_config::LoadBalancing;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::health::{Connections, Health, Outcome, Outliers};
+use super::health::{Connections, Health, Outcome, OutlierDetection};
 use super::resolve::ADDRESSES_MAX;
 use redial_grpc::BackendId;
 
@@ -164,7 +164,7 @@ pub(crate) struct Roster<C> {
     /// has not used, and would skew the order of first attempts.
     further: Rotation,
     balancing: LoadBalancing,
-    outliers: Outliers,
+    outliers: OutlierDetection,
     /// The place of the backend that `pick_first` stays with.
     chosen: Option<usize>,
     /// Whether calls may wait: some were told to, and have not been woken since.
@@ -177,7 +177,7 @@ pub(crate) struct Roster<C> {
 
 impl<C: Connection> Roster<C> {
     /// An empty one. `draw` in `[0, 1)` says where `round_robin` begins.
-    pub(crate) fn new(outliers: Outliers, draw: f64) -> Self {
+    pub(crate) fn new(outliers: OutlierDetection, draw: f64) -> Self {
         Roster {
             backends: Vec::new(),
             places: HashMap::new(),
@@ -442,7 +442,7 @@ impl<C: Connection> Roster<C> {
         }
         let room = outcome == Outcome::Failure && {
             let avoided = self.backends.iter().filter(|it| it.health.is_avoided()).count();
-            avoided < Outliers::most(self.backends.len())
+            avoided < OutlierDetection::most(self.backends.len())
         };
         self.backends[place].health.end(outcome, mark.tries, room, &self.outliers, now)
     }

@@ -38,7 +38,7 @@ const CONFIG_WAIT_MAX: Duration = Duration::from_secs(5);
 ///
 /// Its clones share the backends and their connections, which end with the last of them.
 #[derive(Clone)]
-pub struct Balanced {
+pub struct BalancedService {
     inner: Arc<Inner>,
 }
 
@@ -78,10 +78,10 @@ impl Drop for Inner {
 /// Ends when the first config may be in force.
 pub(super) type ConfigWait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Balanced {
+impl BalancedService {
     pub(crate) fn new(hub: Hub, source: Source) -> Self {
         let inner = Inner { hub: Arc::new(hub), source, started: OnceLock::new() };
-        Balanced { inner: Arc::new(inner) }
+        BalancedService { inner: Arc::new(inner) }
     }
 
     pub(super) fn hub(&self) -> &Hub {
@@ -99,7 +99,7 @@ impl Balanced {
 
     /// Whether a first resolution that may bring the config has not ended yet.
     pub(super) fn may_wait_for_config(&self) -> bool {
-        !self.inner.hub.is_settled() && self.inner.source.may_bring_config()
+        !self.inner.hub.is_settled() && self.inner.source.may_return_config()
     }
 
     /// What to wait for then, until this moment at the latest; `None`: the channel has waited long
@@ -116,22 +116,24 @@ impl Balanced {
     }
 }
 
-impl fmt::Debug for Balanced {
+impl fmt::Debug for BalancedService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Balanced").field("source", &self.inner.source).finish_non_exhaustive()
+        f.debug_struct("BalancedService")
+            .field("source", &self.inner.source)
+            .finish_non_exhaustive()
     }
 }
 
-impl Service<Request<tonic::body::Body>> for Balanced {
+impl Service<Request<tonic::body::Body>> for BalancedService {
     type Response = Response<BalancedBody>;
     type Error = BoxError;
-    type Future = Calling;
+    type Future = BalancedServiceFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<tonic::body::Body>) -> Calling {
+    fn call(&mut self, request: Request<tonic::body::Body>) -> BalancedServiceFuture {
         self.inner.start();
         let used = request.extensions().get::<UsedBackends>().cloned();
         let asked = Instant::now();
@@ -145,7 +147,7 @@ impl Service<Request<tonic::body::Body>> for Balanced {
                 Stage::Picking { pick, request: Some(request), asked }
             }
         };
-        Calling { stage, yielded: false }
+        BalancedServiceFuture { stage, yielded: false }
     }
 }
 
@@ -153,8 +155,8 @@ impl Service<Request<tonic::body::Body>> for Balanced {
 ///
 /// # Cancel safety
 /// Dropping it cancels the attempt. Its backend is neither credited nor blamed, unless the attempt's
-/// `grpc-timeout` is over by then: that counts as a failure ([`Outliers`](super::Outliers)).
-pub struct Calling {
+/// `grpc-timeout` is over by then: that counts as a failure ([`OutlierDetection`](super::OutlierDetection)).
+pub struct BalancedServiceFuture {
     stage: Stage,
     /// Whether the runtime had a turn since this was first polled.
     yielded: bool,
@@ -189,13 +191,13 @@ impl Stage {
     }
 }
 
-impl fmt::Debug for Calling {
+impl fmt::Debug for BalancedServiceFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calling").finish_non_exhaustive()
+        f.debug_struct("BalancedServiceFuture").finish_non_exhaustive()
     }
 }
 
-impl Future for Calling {
+impl Future for BalancedServiceFuture {
     type Output = Result<Response<BalancedBody>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -32,7 +32,7 @@ mod told {
     }
 
     pub(crate) fn avoided(address: SocketAddr) {
-        tracing::warn!(target: "redial::grpc", %address, "backend avoided");
+        tracing::warn!(target: "redial::grpc", %address, "backend ejected");
     }
 }
 

@@ -13,11 +13,11 @@ use redial_grpc::BackendId;
 /// A moment of a channel: its backends, and what its resolver had to say.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct View {
+pub struct ChannelSnapshot {
     /// The backends of the list in force, in its order.
     pub backends: Vec<Backend>,
     /// Why the list is not a newer one, if the last resolution failed.
-    pub unresolved: Option<String>,
+    pub resolution_error: Option<String>,
     /// Why the resolver's service config is not in force, if it is bad or could not be found out.
     pub config_error: Option<ConfigError>,
     /// What is legal in what the resolver last said of the service config, and surely not meant: in
@@ -35,11 +35,11 @@ pub struct Backend {
     /// What it is called in [`UsedBackends`](crate::UsedBackends).
     pub id: BackendId,
     /// Whether it is connected.
-    pub state: BackendState,
+    pub state: ConnectivityState,
     /// How many attempts in a row failed there.
-    pub failures: u32,
+    pub consecutive_failures: u32,
     /// For how long it is still avoided; zero when the next call may try it again.
-    pub avoided_for: Option<Duration>,
+    pub ejected_for: Option<Duration>,
     /// How many attempts it has now.
     pub in_flight: u64,
 }
@@ -47,7 +47,7 @@ pub struct Backend {
 /// Whether a backend is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BackendState {
+pub enum ConnectivityState {
     /// Nobody needs it: `pick_first` dials no more than it must.
     Idle,
     /// It is being dialled.
@@ -55,24 +55,28 @@ pub enum BackendState {
     /// It takes calls.
     Ready,
     /// It could not be connected, and is dialled again after its backoff.
-    Failed(String),
+    TransientFailure(String),
 }
 
 impl Backend {
     pub(crate) fn of<C: Connection>(backend: &roster::Backend<C>, now: Instant) -> Self {
         let state = match &backend.state {
-            roster::State::Idle => BackendState::Idle,
-            roster::State::Open(connection) if connection.is_open() => BackendState::Ready,
-            roster::State::Connecting { .. } | roster::State::Open(_) => BackendState::Connecting,
-            roster::State::Failed { stop_reason } => BackendState::Failed(stop_reason.to_string()),
+            roster::State::Idle => ConnectivityState::Idle,
+            roster::State::Open(connection) if connection.is_open() => ConnectivityState::Ready,
+            roster::State::Connecting { .. } | roster::State::Open(_) => {
+                ConnectivityState::Connecting
+            }
+            roster::State::Failed { stop_reason } => {
+                ConnectivityState::TransientFailure(stop_reason.to_string())
+            }
         };
         let avoided = backend.health.avoided_until();
         Backend {
             address: backend.address,
             id: backend.id,
             state,
-            failures: backend.health.failures,
-            avoided_for: avoided.map(|until| until.saturating_duration_since(now)),
+            consecutive_failures: backend.health.failures,
+            ejected_for: avoided.map(|until| until.saturating_duration_since(now)),
             in_flight: backend.in_flight,
         }
     }

@@ -13,14 +13,14 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
 use redial_grpc_balance::target::{Location, Target};
-use redial_grpc_balance::{BoxError, Resolve, ResolverBuilder, ResolverOptions};
-use redial_service_config::{ChoiceSelector, ClientOptions, RECORD_NAME_PREFIX};
+use redial_grpc_balance::{BoxError, Resolver, ResolverBuilder, ResolverOptions};
+use redial_service_config::{Chooser, ClientOptions, RECORD_NAME_PREFIX};
 
 use super::error::{DnsError, Wrong};
 use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
 
 /// How long an answer is kept, whatever its TTL says, as in other gRPC libraries.
-pub const REFRESH_MIN: Duration = Duration::from_secs(30);
+pub const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// How long one question to one name server may take.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,7 +40,7 @@ pub struct DnsResolverBuilder {
     hostname: Option<Box<str>>,
     draw: Option<u8>,
     client: ClientOptions,
-    refresh_min: Option<Duration>,
+    min_refresh_interval: Option<Duration>,
     timeout: Duration,
 }
 
@@ -53,7 +53,7 @@ impl DnsResolverBuilder {
             hostname: None,
             draw: None,
             client: ClientOptions::default(),
-            refresh_min: None,
+            min_refresh_interval: None,
             timeout: TIMEOUT,
         }
     }
@@ -63,7 +63,7 @@ impl DnsResolverBuilder {
     ///
     /// Addresses and `localhost` have none, and are not asked about. A record that is not there within
     /// 3 s counts as one that could not be asked for.
-    pub const fn config_by_txt(mut self) -> Self {
+    pub const fn config_from_txt(mut self) -> Self {
         self.txt = true;
         self
     }
@@ -96,23 +96,23 @@ impl DnsResolverBuilder {
         self
     }
 
-    /// How long an answer is kept, whatever its TTL says; [`REFRESH_MIN`] by default, or what the
-    /// channel has as [`resolve_min`](redial_grpc_balance::ChannelBuilder::resolve_min). A lookup before that
+    /// How long an answer is kept, whatever its TTL says; [`REFRESH_INTERVAL_MIN`] by default, or what the
+    /// channel has as [`min_resolve_interval`](redial_grpc_balance::ChannelBuilder::min_resolve_interval). A lookup before that
     /// time gets the same answer without a query. A later one queries the name servers: a channel does so
     /// when the TTL is over, or when it has lost a connection.
-    pub const fn refresh_min(mut self, time: Duration) -> Self {
-        self.refresh_min = Some(time);
+    pub const fn min_refresh_interval(mut self, time: Duration) -> Self {
+        self.min_refresh_interval = Some(time);
         self
     }
 
     /// The same for a builder that has none.
-    fn or_refresh_min(mut self, time: Option<Duration>) -> Self {
-        self.refresh_min = self.refresh_min.or(time);
+    fn or_min_refresh_interval(mut self, time: Option<Duration>) -> Self {
+        self.min_refresh_interval = self.min_refresh_interval.or(time);
         self
     }
 
     fn kept_min(&self) -> Duration {
-        self.refresh_min.unwrap_or(REFRESH_MIN)
+        self.min_refresh_interval.unwrap_or(REFRESH_INTERVAL_MIN)
     }
 
     /// How long one question to one name server may take, its repetitions by UDP included;
@@ -152,8 +152,8 @@ impl DnsResolverBuilder {
         };
         let v6 = family(LookupIpStrategy::Ipv6Only)?;
         let v4 = family(LookupIpStrategy::Ipv4Only)?;
-        let refresh_min = self.kept_min().min(DAY);
-        let named = Named { port, v6, v4, txt, refresh_min, asked: Mutex::default() };
+        let min_refresh_interval = self.kept_min().min(DAY);
+        let named = Named { port, v6, v4, txt, min_refresh_interval, asked: Mutex::default() };
         Ok(DnsResolver(Arc::new(Inner { host, asks: Asks::Name(Box::new(named)) })))
     }
 
@@ -165,7 +165,12 @@ impl DnsResolverBuilder {
             Some(name) => selector.hostname(name),
             None => selector,
         };
-        Txt { name, selector, refresh_min: self.kept_min().min(DAY), last: Mutex::new(None) }
+        Txt {
+            name,
+            chooser,
+            min_refresh_interval: self.kept_min().min(DAY),
+            last: Mutex::new(None),
+        }
     }
 
     fn resolver(
@@ -207,8 +212,10 @@ impl ResolverBuilder for DnsResolverBuilder {
         "DNS"
     }
 
-    fn build(self: Box<Self>, channel: &ResolverOptions) -> Result<Arc<dyn Resolve>, BoxError> {
-        let dns = self.client_options(channel.client).or_refresh_min(channel.resolve_min);
+    fn build(self: Box<Self>, channel: &ResolverOptions) -> Result<Arc<dyn Resolver>, BoxError> {
+        let dns = self
+            .client_options(channel.client)
+            .or_min_refresh_interval(channel.min_resolve_interval);
         Ok(Arc::new(DnsResolverBuilder::build(dns)?))
     }
 }

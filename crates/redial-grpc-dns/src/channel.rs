@@ -14,7 +14,7 @@ pub trait ChannelBuilderExt: Sized {
     /// use redial_grpc_dns::ChannelBuilderExt as _;
     ///
     /// let channel = redial_grpc_balance::channel("dns:///echo.example.com:50051")
-    ///     .dns(|dns| dns.config_by_txt())
+    ///     .dns(|dns| dns.config_from_txt())
     ///     .build()?;
     /// # drop(channel); Ok(()) }
     /// ```
@@ -23,7 +23,7 @@ pub trait ChannelBuilderExt: Sized {
     /// [`name_servers`](DnsResolverBuilder::name_servers) says so. The last of
     /// [`addresses`](ChannelBuilder::addresses), [`resolver`](ChannelBuilder::resolver) and this is in force. What is
     /// wrong with the config by DNS, and what is surely not meant in it, is in the channel's
-    /// [view](redial_grpc_balance::View).
+    /// [view](redial_grpc_balance::ChannelSnapshot).
     #[must_use = "a builder does nothing until it is built"]
     fn dns(self, settings: impl FnOnce(DnsResolverBuilder) -> DnsResolverBuilder) -> Self;
 }

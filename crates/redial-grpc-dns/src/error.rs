@@ -45,7 +45,7 @@ impl DnsError {
 
     /// Whether DNS says that the host has no address, or does not exist.
     #[must_use]
-    pub const fn is_missing(&self) -> bool {
+    pub const fn is_not_found(&self) -> bool {
         matches!(self.wrong, Wrong::Missing)
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use hickory_resolver::net::{DnsError as Answer, NetError};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{MAX_TTL, TokioResolver};
-use redial_grpc_balance::{ConfigError, Resolution, Resolve, Resolving};
-use redial_service_config::{ChoiceSelector, Problem, SelectedChoice, ServiceConfig};
+use redial_grpc_balance::{ConfigError, Resolution, ResolveFuture, Resolver};
+use redial_service_config::{Chooser, Chosen, Problem, ServiceConfig};
 
 use super::builder::DnsResolverBuilder;
 use super::error::{DnsError, Wrong};
@@ -51,7 +51,7 @@ pub(super) struct Named {
     pub(super) v6: Family,
     pub(super) v4: Family,
     pub(super) txt: Option<Txt>,
-    pub(super) refresh_min: Duration,
+    pub(super) min_refresh_interval: Duration,
     /// When the name servers were last asked.
     pub(super) asked: Mutex<Option<Instant>>,
 }
@@ -62,7 +62,7 @@ impl Named {
     fn refresh(&self) {
         let now = Instant::now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.is_none_or(|at| now.duration_since(at) >= self.refresh_min) {
+        if asked.is_none_or(|at| now.duration_since(at) >= self.min_refresh_interval) {
             self.v6.by.clear_cache();
             self.v4.by.clear_cache();
             *asked = Some(now);
@@ -85,17 +85,20 @@ impl Named {
         };
         let (v6, v4) = match (v6, v4) {
             (Err(error), Err(_)) => return Err(Wrong::Addresses(error)),
-            (v6, v4) => (self.v6.take(v6, self.refresh_min), self.v4.take(v4, self.refresh_min)),
+            (v6, v4) => (
+                self.v6.take(v6, self.min_refresh_interval),
+                self.v4.take(v4, self.min_refresh_interval),
+            ),
         };
-        let (found, good_for) = match (v6, v4) {
+        let (found, ttl) = match (v6, v4) {
             (Ok(v6), Ok(v4)) => ([v6.0, v4.0].concat(), v6.1.min(v4.1)),
             // What nobody knows is asked for again soon.
             (Ok(one), Err(_)) | (Err(_), Ok(one)) if !one.0.is_empty() => {
-                (one.0, one.1.min(self.refresh_min))
+                (one.0, one.1.min(self.min_refresh_interval))
             }
             (Err(error), _) | (_, Err(error)) => return Err(Wrong::Addresses(error)),
         };
-        if found.is_empty() { Err(Wrong::Missing) } else { Ok((found, good_for)) }
+        if found.is_empty() { Err(Wrong::Missing) } else { Ok((found, ttl)) }
     }
 }
 
@@ -129,14 +132,14 @@ impl Family {
 
     /// While one family cannot be asked for, its addresses are those that it last had: what still
     /// works is not to be given up because a question was lost.
-    fn take(&self, found: Found, refresh_min: Duration) -> Found {
+    fn take(&self, found: Found, min_refresh_interval: Duration) -> Found {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match found {
-            Ok((found, good_for)) => {
+            Ok((found, ttl)) => {
                 last.clone_from(&found);
-                Ok((found, good_for))
+                Ok((found, ttl))
             }
-            Err(_) if !last.is_empty() => Ok((last.clone(), refresh_min)),
+            Err(_) if !last.is_empty() => Ok((last.clone(), min_refresh_interval)),
             Err(error) => Err(error),
         }
     }
@@ -154,8 +157,8 @@ impl Asks {
 /// What it takes to get a service config.
 pub(super) struct Txt {
     pub(super) name: Name,
-    pub(super) selector: ChoiceSelector,
-    pub(super) refresh_min: Duration,
+    pub(super) chooser: Chooser,
+    pub(super) min_refresh_interval: Duration,
     /// What was last taken, and from which records: while they stay, so does the very same config.
     pub(super) last: Mutex<Option<(Records, SelectedChoice)>>,
 }
@@ -180,7 +183,7 @@ impl DnsResolver {
     /// What is legal in the list of choices that was last read, and surely not meant. Such is a
     /// choice that is passed over for its unknown condition, which is told nowhere else if no choice
     /// is taken. A channel tells them in its view, too
-    /// ([`View::config_warnings`](redial_grpc_balance::View::config_warnings)).
+    /// ([`ChannelSnapshot::config_warnings`](redial_grpc_balance::ChannelSnapshot::config_warnings)).
     #[must_use]
     pub fn warnings(&self) -> Vec<Problem> {
         self.0.asks.txt().map_or_else(Vec::new, Txt::warnings)
@@ -192,17 +195,17 @@ impl fmt::Debug for DnsResolver {
         let Inner { host, asks } = &*self.0;
         f.debug_struct("DnsResolver")
             .field("host", host)
-            .field("config_by_txt", &asks.txt().is_some())
+            .field("config_from_txt", &asks.txt().is_some())
             .finish()
     }
 }
 
-impl Resolve for DnsResolver {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for DnsResolver {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(async move { Ok(self.0.resolve().await?) })
     }
 
-    fn may_bring_config(&self) -> bool {
+    fn may_return_config(&self) -> bool {
         self.0.asks.txt().is_some()
     }
 }
@@ -211,7 +214,7 @@ impl Inner {
     async fn resolve(&self) -> Result<Resolution, DnsError> {
         let named = match &self.asks {
             Asks::Nothing(addresses) => {
-                return Ok(Resolution::new(addresses.clone()).good_for(DAY));
+                return Ok(Resolution::new(addresses.clone()).ttl(DAY));
             }
             Asks::Name(named) => &**named,
         };
@@ -223,12 +226,12 @@ impl Inner {
             }
         };
         let (found, (config, config_good_for)) = tokio::join!(named.addresses(), asked);
-        let (found, good_for) = found.map_err(|wrong| DnsError::new(&self.host, wrong))?;
+        let (found, ttl) = found.map_err(|wrong| DnsError::new(&self.host, wrong))?;
         let addresses = interleaved(found.into_iter(), named.port);
-        let good_for = good_for.min(config_good_for);
+        let ttl = ttl.min(config_good_for);
         let config = config.map_err(|error| Arc::new(error) as ConfigError);
         let warnings = named.txt.as_ref().map_or_else(Vec::new, Txt::warnings);
-        Ok(Resolution::new(addresses).with_found(config).with_warnings(warnings).good_for(good_for))
+        Ok(Resolution::new(addresses).with_config_result(config).with_warnings(warnings).ttl(ttl))
     }
 }
 
@@ -262,9 +265,9 @@ impl Txt {
             }
             Err(error) if is_absent(&error) => {
                 *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                (Ok(None), absent_for(&error).clamp(self.refresh_min, DAY))
+                (Ok(None), absent_for(&error).clamp(self.min_refresh_interval, DAY))
             }
-            Err(error) => (wrong(Wrong::ConfigLookup(error)), self.refresh_min),
+            Err(error) => (wrong(Wrong::ConfigLookup(error)), self.min_refresh_interval),
         }
     }
 

@@ -13,14 +13,14 @@ use pin_project_lite::pin_project;
 
 pin_project! {
     /// The response body of [`HoldLayer`](super::HoldLayer) and [`DeadlineLayer`](super::DeadlineLayer).
-    pub struct AnswerBody<B: Body> {
+    pub struct PeekedBody<B: Body> {
         first: Option<Result<Frame<B::Data>, B::Error>>,
         #[pin]
         rest: Option<B>,
     }
 }
 
-impl<B: Body> AnswerBody<B> {
+impl<B: Body> PeekedBody<B> {
     /// Nothing at all.
     pub(super) fn empty() -> Self {
         Self { first: None, rest: None }
@@ -37,7 +37,7 @@ impl<B: Body> AnswerBody<B> {
     }
 }
 
-impl<B: Body> Body for AnswerBody<B> {
+impl<B: Body> Body for PeekedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -72,15 +72,15 @@ impl<B: Body> Body for AnswerBody<B> {
     }
 }
 
-impl<B: Body> Default for AnswerBody<B> {
+impl<B: Body> Default for PeekedBody<B> {
     fn default() -> Self {
         Self::empty()
     }
 }
 
-impl<B: Body> fmt::Debug for AnswerBody<B> {
+impl<B: Body> fmt::Debug for PeekedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerBody")
+        f.debug_struct("PeekedBody")
             .field("first", &self.first.is_some())
             .field("rest", &self.rest.is_some())
             .finish()
@@ -106,25 +106,25 @@ mod tests {
 
     #[test]
     fn nothing_has_ended_and_is_empty() {
-        let body = AnswerBody::<Full<Bytes>>::empty();
+        let body = PeekedBody::<Full<Bytes>>::empty();
         assert!(body.is_end_stream());
         assert_eq!(bounds(&body), (0, Some(0)));
-        assert!(AnswerBody::<Full<Bytes>>::default().is_end_stream());
+        assert!(PeekedBody::<Full<Bytes>>::default().is_end_stream());
     }
 
     #[tokio::test]
     async fn a_whole_body_is_what_it_was() {
-        let body = AnswerBody::whole(Full::new(Bytes::from_static(b"abc")));
+        let body = PeekedBody::whole(Full::new(Bytes::from_static(b"abc")));
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (3, Some(3)));
         assert_eq!(body.collect().await.unwrap().to_bytes(), "abc");
-        assert!(AnswerBody::whole(Empty::<Bytes>::new()).is_end_stream());
+        assert!(PeekedBody::whole(Empty::<Bytes>::new()).is_end_stream());
     }
 
     #[tokio::test]
     async fn a_frame_that_was_read_counts_until_it_is_taken() {
         let first = Ok(Frame::data(Bytes::from_static(b"ab")));
-        let mut body = AnswerBody::beginning_with(first, Full::new(Bytes::from_static(b"cde")));
+        let mut body = PeekedBody::beginning_with(first, Full::new(Bytes::from_static(b"cde")));
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (5, Some(5)));
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_ends_with_the_frame_has_not_ended_before_it() {
         let first = Ok(Frame::trailers(HeaderMap::new()));
-        let mut body = AnswerBody::beginning_with(first, Empty::<Bytes>::new());
+        let mut body = PeekedBody::beginning_with(first, Empty::<Bytes>::new());
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (0, Some(0)));
         assert!(body.frame().await.unwrap().unwrap().is_trailers());
@@ -148,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_that_was_read_comes_out_again() {
         let frames = tokio_stream::empty::<Result<Frame<Bytes>, &str>>();
-        let mut body = AnswerBody::beginning_with(Err("broken"), StreamBody::new(frames));
+        let mut body = PeekedBody::beginning_with(Err("broken"), StreamBody::new(frames));
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (0, None));
         assert_eq!(body.frame().await.unwrap().unwrap_err(), "broken");
@@ -158,7 +158,7 @@ mod tests {
     fn an_unknown_size_stays_unknown() {
         let frames = tokio_stream::empty::<Result<Frame<Bytes>, Never>>();
         let first = Ok(Frame::data(Bytes::from_static(b"ab")));
-        let body = AnswerBody::beginning_with(first, StreamBody::new(frames));
+        let body = PeekedBody::beginning_with(first, StreamBody::new(frames));
         assert_eq!(bounds(&body), (2, None));
     }
 }

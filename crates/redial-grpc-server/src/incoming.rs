@@ -5,7 +5,7 @@ use http::Extensions;
 use super::Headers;
 
 /// A call that arrived: a request of tonic or of http.
-pub trait Incoming: Headers + private::Extended {}
+pub trait IncomingRequest: Headers + private::Extended {}
 
 mod private {
     use http::Extensions;
@@ -15,8 +15,8 @@ mod private {
     }
 }
 
-impl<T> Incoming for tonic::Request<T> {}
-impl<B> Incoming for http::Request<B> {}
+impl<T> IncomingRequest for tonic::Request<T> {}
+impl<B> IncomingRequest for http::Request<B> {}
 
 impl<T> private::Extended for tonic::Request<T> {
     fn extension_map(&self) -> &Extensions {

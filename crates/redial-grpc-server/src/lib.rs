@@ -37,10 +37,10 @@ mod incoming;
 mod pushback;
 mod serving_layer;
 
-pub use body::AnswerBody;
+pub use body::PeekedBody;
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer, DeadlineService, remaining};
 pub use hold::{HeaderHold, HoldFuture, HoldLayer, HoldService};
-pub use incoming::Incoming;
+pub use incoming::IncomingRequest;
 pub use pushback::PushbackExt;
 pub use redial_grpc::inbound_attempt::{Headers, InboundAttempt, previous_attempts};
 pub use serving_layer::{

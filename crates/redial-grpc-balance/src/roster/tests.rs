@@ -46,7 +46,7 @@ struct Rig {
 impl Rig {
     fn new(balancing: LoadBalancing, ports: impl IntoIterator<Item = u16>) -> Self {
         let now = Instant::now();
-        let outliers = Outliers::default().failures(2);
+        let outliers = OutlierDetection::default().consecutive_failures(2);
         let mut roster = Roster::new(outliers, 0.0);
         roster.set_balancing(balancing, now);
         roster.set_addresses(ports.into_iter().map(address), now);
@@ -134,7 +134,7 @@ fn round_robin_takes_turns() {
 fn round_robin_begins_where_the_draw_says() {
     let now = Instant::now();
     let first = |draw| {
-        let mut roster = Roster::new(Outliers::default(), draw);
+        let mut roster = Roster::new(OutlierDetection::default(), draw);
         roster.set_balancing(RoundRobin, now);
         let added = roster.set_addresses((1..=4).map(address), now).added;
         added.iter().for_each(|it| roster.connected(it.serial, open()));
@@ -340,7 +340,7 @@ fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
     rig.avoid(2);
     let ports: Vec<_> = (0..6).map(|_| rig.port(&[])).collect();
     assert!(!ports.contains(&2), "{ports:?}");
-    rig.now += super::super::AVOIDED_FIRST_DEFAULT;
+    rig.now += super::super::BASE_EJECTION_TIME_DEFAULT;
     let (port, mark) = rig.go(&[]);
     assert_eq!(port, 2, "its last turn is longest ago");
     let ports: Vec<_> = (0..4).map(|_| rig.port(&[])).collect();
@@ -409,7 +409,7 @@ fn what_stays_in_a_new_list_keeps_its_connection_and_its_record() {
 #[test]
 fn so_many_addresses_and_no_more() {
     let all = |count: usize| {
-        let mut roster = Roster::<Fake>::new(Outliers::default(), 0.5);
+        let mut roster = Roster::<Fake>::new(OutlierDetection::default(), 0.5);
         roster.set_addresses((0..count).map(|port| address(port as u16)), Instant::now());
         roster.backends().len()
     };
@@ -469,7 +469,7 @@ fn play(bytes: &[u8]) {
                     let all = rig.roster.backends();
                     let avoided = all.iter().filter(avoided).count();
                     // A shorter list may leave more than half, and a trial that fails adds none.
-                    assert!(avoided <= Outliers::most(all.len()).max(before));
+                    assert!(avoided <= OutlierDetection::most(all.len()).max(before));
                 }
                 used.clear();
             }

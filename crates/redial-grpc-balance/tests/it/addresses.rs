@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redial_echo::EchoRequest;
 use redial_grpc_balance::CallReport;
-use redial_grpc_balance::{RESOLVE_MIN_DEFAULT, Resolution, Resolve, Resolving};
+use redial_grpc_balance::{RESOLVE_INTERVAL_MIN_DEFAULT, Resolution, ResolveFuture, Resolver};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
@@ -37,7 +37,7 @@ async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
     }
     told.tell(found(&[2, 3]));
     tokio::time::sleep(s(61)).await;
-    let addresses: Vec<_> = channel.view().backends.iter().map(|it| it.address).collect();
+    let addresses: Vec<_> = channel.snapshot().backends.iter().map(|it| it.address).collect();
     assert_eq!(addresses, [address(2), address(3)]);
     log.take();
     for _ in 0..6 {
@@ -65,10 +65,10 @@ async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
     client.unary(failing(0)).await.unwrap();
     told.tell(found(&[]));
     tokio::time::sleep(s(61)).await;
-    assert_eq!(channel.view().unresolved.as_deref(), Some("the answer has no address"));
+    assert_eq!(channel.snapshot().resolution_error.as_deref(), Some("the answer has no address"));
     told.fail();
     tokio::time::sleep(s(200)).await;
-    assert_eq!(channel.view().unresolved.as_deref(), Some("the resolver is out"));
+    assert_eq!(channel.snapshot().resolution_error.as_deref(), Some("the resolver is out"));
     client.unary(failing(0)).await.unwrap();
     // 60 s, then 1, 1.6, 2.56 ... s apart, each more or less by a fifth.
     let asked = told.asked();
@@ -80,7 +80,7 @@ async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
     assert!((8..=14).contains(&asked.len()), "{}", asked.len());
     told.tell(found(&[1]));
     tokio::time::sleep(s(121)).await;
-    assert_eq!(channel.view().unresolved, None);
+    assert_eq!(channel.snapshot().resolution_error, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,12 +105,12 @@ async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
 #[derive(Debug)]
 struct Mute(bool);
 
-impl Resolve for Mute {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for Mute {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(std::future::pending())
     }
 
-    fn may_bring_config(&self) -> bool {
+    fn may_return_config(&self) -> bool {
         self.0
     }
 }
@@ -176,8 +176,8 @@ async fn deadline_bounds_the_wait_for_the_first_config() {
 #[derive(Debug)]
 struct Slow(Duration, String);
 
-impl Resolve for Slow {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for Slow {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
             Ok(found(&[1]).with_config(&self.1))
@@ -220,7 +220,7 @@ async fn a_lost_or_refused_connection_has_the_name_resolved_again_but_not_at_onc
     let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone()).build().unwrap();
     let mut client = ClientOptions::new(channel);
     client.unary(failing(0)).await.unwrap_err();
-    tokio::time::sleep(RESOLVE_MIN_DEFAULT - s(1)).await;
+    tokio::time::sleep(RESOLVE_INTERVAL_MIN_DEFAULT - s(1)).await;
     assert_eq!(told.asked().len(), 1);
     pipes.serve(2, &log);
     told.tell(found(&[2]));
@@ -251,12 +251,12 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
 
     told.tell(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
     tokio::time::sleep(s(61)).await;
-    assert!(channel.view().config_error.is_some());
+    assert!(channel.snapshot().config_error.is_some());
     client.unary(failing(1)).await.expect("the config in force stays");
 
     told.tell(found(&[1, 2]));
     tokio::time::sleep(s(61)).await;
-    assert!(channel.view().config_error.is_none());
+    assert!(channel.snapshot().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
     log.take();
     for _ in 0..4 {
@@ -269,17 +269,17 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
 async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
     let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
     pipes.serve(1, &log);
-    told.tell(found(&[1]).with_found(Err(Arc::new(std::io::Error::other("no answer")))));
+    told.tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
     let channel = pipes.dialled(&config("pick_first", RETRY)).resolver(told.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
     let mut client = ClientOptions::new(channel.clone());
     client.unary(failing(1)).await.expect("the default is in force");
-    assert_eq!(channel.view().config_error.unwrap().to_string(), "no answer");
+    assert_eq!(channel.snapshot().config_error.unwrap().to_string(), "no answer");
     told.tell(found(&[1]).with_config("{}"));
     tokio::time::sleep(s(61)).await;
-    assert!(channel.view().config_error.is_none());
+    assert!(channel.snapshot().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
-    told.tell(found(&[1]).with_found(Err(Arc::new(std::io::Error::other("no answer")))));
+    told.tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
     tokio::time::sleep(s(61)).await;
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable, "it stays");
 }
@@ -288,17 +288,17 @@ async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
 async fn an_answer_is_asked_for_again_when_it_is_no_longer_good() {
     let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
     pipes.serve(1, &log);
-    told.tell(found(&[1]).good_for(s(100)));
+    told.tell(found(&[1]).ttl(s(100)));
     let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
     let mut client = ClientOptions::new(channel);
     client.unary(failing(0)).await.unwrap();
     tokio::time::sleep(s(99)).await;
     assert_eq!(told.asked().len(), 1);
     // From now on it is good for less than the channel waits at least; each time may be a tenth more.
-    told.tell(found(&[1]).good_for(s(1)));
+    told.tell(found(&[1]).ttl(s(1)));
     tokio::time::sleep(s(12)).await;
     assert_eq!(told.asked().len(), 2);
-    tokio::time::sleep_until(told.asked()[1] + RESOLVE_MIN_DEFAULT * 11).await;
+    tokio::time::sleep_until(told.asked()[1] + RESOLVE_INTERVAL_MIN_DEFAULT * 11).await;
     assert!((12..=13).contains(&told.asked().len()), "{}", told.asked().len());
 }
 
@@ -335,12 +335,12 @@ async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
 #[tokio::test(start_paused = true)]
 async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
     // An answer that is no longer good; a backend that is lost to all, thirty seconds ago at least.
-    for (good_for, refuses, seconds) in [(1000, false, 1000..=1100), (9000, true, 30..=33)] {
+    for (ttl, refuses, seconds) in [(1000, false, 1000..=1100), (9000, true, 30..=33)] {
         let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
         if !refuses {
             pipes.serve(1, &log);
         }
-        told.tell(found(&[1]).good_for(s(good_for)));
+        told.tell(found(&[1]).ttl(s(ttl)));
         let channel = |_| pipes.dialled("{}").resolver(told.clone()).build().unwrap();
         let channels: Vec<_> = (0..50).map(channel).collect();
         let began = Instant::now();
@@ -360,8 +360,9 @@ async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
 #[tokio::test(start_paused = true)]
 async fn however_short_an_answer_is_good_nobody_asks_in_a_tight_circle() {
     let (pipes, told) = (Pipes::default(), Told::default());
-    told.tell(found(&[1]).good_for(s(0)));
-    let channel = pipes.dialled("{}").resolver(told.clone()).resolve_min(s(0)).build().unwrap();
+    told.tell(found(&[1]).ttl(s(0)));
+    let channel =
+        pipes.dialled("{}").resolver(told.clone()).min_resolve_interval(s(0)).build().unwrap();
     channel.start();
     tokio::time::sleep(s(1)).await;
     assert!((50..=101).contains(&told.asked().len()), "{}", told.asked().len());

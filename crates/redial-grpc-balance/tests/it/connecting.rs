@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use redial_grpc_balance::CallReport;
 use redial_grpc_balance::{
-    self as balance, BackendState, CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT, CONNECT_MAX_DEFAULT,
-    Dial, Dialling, Io, Resolve, Resolving, Unreachable,
+    self as balance, CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT,
+    CONNECT_TIMEOUT_DEFAULT, ConnectFuture, ConnectivityState, Connector, Io, ResolveFuture,
+    Resolver, Unreachable,
 };
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -27,7 +28,8 @@ fn s(seconds: u64) -> Duration {
 async fn dials_back_off_exponentially_with_jitter() {
     let pipes = Pipes::default();
     let channel = pipes.to(1, &config("round_robin", ""));
-    let channel = channel.connect_backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT);
+    let channel =
+        channel.connect_backoff(CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_BACKOFF_CAP_DEFAULT);
     let channel = channel.build().unwrap();
     channel.start();
     tokio::time::sleep(s(1200)).await;
@@ -76,12 +78,12 @@ async fn deadline_while_resolving_is_explained() {
 #[derive(Debug)]
 struct Never;
 
-impl Resolve for Never {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for Never {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(std::future::pending())
     }
 
-    fn may_bring_config(&self) -> bool {
+    fn may_return_config(&self) -> bool {
         false
     }
 }
@@ -96,7 +98,8 @@ async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
     // 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first, more or less.
     let dials = pipes.dials(1).len();
     assert!((5..=8).contains(&dials), "{dials} dials in 30 s");
-    let BackendState::Failed(stop_reason) = &channel.view().backends[0].state else {
+    let ConnectivityState::TransientFailure(stop_reason) = &channel.snapshot().backends[0].state
+    else {
         panic!("failed")
     };
     assert!(stop_reason.contains("closed"), "{stop_reason}");
@@ -125,8 +128,9 @@ async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
     for _ in 0..4 {
         assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 2);
     }
-    tokio::time::sleep(CONNECT_MAX_DEFAULT + Duration::from_millis(500)).await;
-    let BackendState::Failed(stop_reason) = &channel.view().backends[0].state else {
+    tokio::time::sleep(CONNECT_TIMEOUT_DEFAULT + Duration::from_millis(500)).await;
+    let ConnectivityState::TransientFailure(stop_reason) = &channel.snapshot().backends[0].state
+    else {
         panic!("failed")
     };
     assert_eq!(stop_reason, "not connected within 20s");
@@ -181,7 +185,7 @@ async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
     let began = Instant::now();
     let status = client.unary(request).await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
-    assert_eq!(channel.view().backends[0].in_flight, 0);
+    assert_eq!(channel.snapshot().backends[0].in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,8 +248,8 @@ async fn a_call_that_is_dropped_while_it_waits_or_runs_leaves_nothing_behind() {
         let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
         assert!(call.is_err());
         tokio::time::sleep(s(1)).await;
-        let all = channel.view().backends;
-        assert!(all.iter().all(|it| it.in_flight == 0 && it.failures == 0), "{all:?}");
+        let all = channel.snapshot().backends;
+        assert!(all.iter().all(|it| it.in_flight == 0 && it.consecutive_failures == 0), "{all:?}");
     }
 }
 
@@ -258,7 +262,7 @@ async fn channels_to_one_target_share_one_throttle() {
         "retryableStatusCodes": ["UNAVAILABLE"] } }],
         "retryThrottling": { "maxTokens": 10, "tokenRatio": 1 } }"#;
     let to = |target: &str| {
-        let channel = balance::channel(target).addresses([address(1)]).dial(pipes.clone());
+        let channel = balance::channel(target).addresses([address(1)]).connector(pipes.clone());
         channel.default_service_config(config).build().unwrap()
     };
     let (one, same, other) = (to("throttle.test:1"), to("throttle.test:1"), to("throttle.test:2"));
@@ -297,8 +301,8 @@ async fn the_operating_systems_resolver_finds_localhost() {
     client.unary(failing(0)).await.unwrap();
     assert_eq!(log.take(), [0]);
     until("it is shown", || {
-        let mut all = channel.view().backends.into_iter();
-        all.any(|it| it.address == replica.address && it.state == BackendState::Ready)
+        let mut all = channel.snapshot().backends.into_iter();
+        all.any(|it| it.address == replica.address && it.state == ConnectivityState::Ready)
     })
     .await;
 }
@@ -376,29 +380,29 @@ async fn an_address_that_is_needed_again_is_dialled_at_once() {
     assert_eq!(call.await.unwrap().unwrap(), 2);
     tokio::time::sleep(s(1)).await;
     assert_eq!(pipes.dials(1).len(), 2);
-    let first = channel.view().backends.swap_remove(0);
-    assert_eq!(first.state, BackendState::Failed("connection refused".to_owned()));
+    let first = channel.snapshot().backends.swap_remove(0);
+    assert_eq!(first.state, ConnectivityState::TransientFailure("connection refused".to_owned()));
 }
 
 /// A dialler and a resolver with a mistake in it.
 #[derive(Debug)]
 struct Panics;
 
-impl Dial for Panics {
-    fn dial(&self, _: std::net::SocketAddr) -> Dialling<'_> {
+impl Connector for Panics {
+    fn connect(&self, _: std::net::SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async { panic!("the test's own") })
     }
 }
 
-impl Resolve for Panics {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for Panics {
+    fn resolve(&self) -> ResolveFuture<'_> {
         panic!("the test's own")
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn code_of_the_applications_that_panics_leaves_nobody_waiting() {
-    let dials = balance::channel("http://panics.test").addresses([address(1)]).dial(Panics);
+    let dials = balance::channel("http://panics.test").addresses([address(1)]).connector(Panics);
     let resolves = balance::channel("http://panics.test").resolver(Panics);
     for (channel, text) in [
         (dials, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
@@ -447,10 +451,10 @@ impl tokio::io::AsyncWrite for Broken {
 #[derive(Debug)]
 struct BrokenFirst(Pipes, AtomicBool);
 
-impl Dial for BrokenFirst {
-    fn dial(&self, address: std::net::SocketAddr) -> Dialling<'_> {
+impl Connector for BrokenFirst {
+    fn connect(&self, address: std::net::SocketAddr) -> ConnectFuture<'_> {
         if self.1.swap(true, Ordering::Relaxed) {
-            return self.0.dial(address);
+            return self.0.connect(address);
         }
         Box::pin(async { Ok(Box::new(Broken) as Box<dyn Io>) })
     }
@@ -462,7 +466,7 @@ impl Dial for BrokenFirst {
 async fn a_connection_that_panics_is_one_that_failed() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
-    let channel = pipes.to(1, "{}").dial(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
+    let channel = pipes.to(1, "{}").connector(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
     let mut client = ClientOptions::new(channel.build().unwrap());
     let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
     let status = call.await.expect("it does not wait for ever").unwrap_err();
@@ -601,17 +605,17 @@ impl PanicsFirst {
     }
 }
 
-impl Dial for PanicsFirst {
-    fn dial(&self, address: std::net::SocketAddr) -> Dialling<'_> {
+impl Connector for PanicsFirst {
+    fn connect(&self, address: std::net::SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async move {
             self.hang_once().await;
-            self.0.dial(address).await
+            self.0.connect(address).await
         })
     }
 }
 
-impl Resolve for PanicsFirst {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for PanicsFirst {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(async move {
             self.hang_once().await;
             Ok(balance::Resolution::new(vec![address(1)]))
@@ -623,7 +627,7 @@ impl Resolve for PanicsFirst {
 async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
-    let dials = pipes.to(1, "{}").dial(PanicsFirst::new(&pipes));
+    let dials = pipes.to(1, "{}").connector(PanicsFirst::new(&pipes));
     let resolves = pipes.dialled("{}").resolver(PanicsFirst::new(&pipes));
     for (channel, text) in [(dials, "not connected within 20s"), (resolves, "no answer in 20s")] {
         let mut client = ClientOptions::new(channel.build().unwrap());

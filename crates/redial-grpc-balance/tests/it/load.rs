@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial_echo::EchoRequest;
 use redial_grpc_balance::CallReport;
 use redial_grpc_balance::{
-    BackendState, BalancedChannel, CONNECT_CAP_DEFAULT, CONNECT_FIRST_DEFAULT,
+    BalancedChannel, CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT, ConnectivityState,
 };
 use tokio::task::JoinHandle;
 
@@ -70,7 +70,7 @@ async fn killed_and_restarted_servers_fail_no_call_that_may_be_retried() {
         for dies in [0, 1, 0] {
             replicas[dies].kill();
             load.more(50).await;
-            let down = || channel.view().backends[dies].state != BackendState::Ready;
+            let down = || channel.snapshot().backends[dies].state != ConnectivityState::Ready;
             until("the loss is seen", down).await;
             replicas[dies].restart();
             if balancing == "round_robin" {
@@ -82,7 +82,7 @@ async fn killed_and_restarted_servers_fail_no_call_that_may_be_retried() {
         }
         let failed = load.stop().await;
         assert!(failed.is_empty(), "{balancing}: {failed:?}");
-        assert!(channel.view().backends.iter().all(|it| it.in_flight == 0));
+        assert!(channel.snapshot().backends.iter().all(|it| it.in_flight == 0));
     }
 }
 
@@ -94,12 +94,12 @@ async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
     let load = Load::on(&channel);
     load.more(50).await;
     replicas[0].say_goodbye();
-    let down = || channel.view().backends[0].state != BackendState::Ready;
+    let down = || channel.snapshot().backends[0].state != ConnectivityState::Ready;
     until("the goodbye is seen", down).await;
     load.more(50).await;
     let failed = load.stop().await;
     assert!(failed.is_empty(), "{failed:?}");
-    assert_eq!(channel.view().backends[0].failures, 0, "going is not failing");
+    assert_eq!(channel.snapshot().backends[0].consecutive_failures, 0, "going is not failing");
 }
 
 /// Red if `evidence::of_balance` does not know `Spent`: what tonic still takes for a connection that has
@@ -121,7 +121,7 @@ async fn a_connection_that_said_goodbye_finishes_its_calls_and_takes_no_more() {
             _ => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
-    assert_ne!(channel.view().backends[0].state, BackendState::Ready);
+    assert_ne!(channel.snapshot().backends[0].state, ConnectivityState::Ready);
     let mut messages = 1;
     while stream.message().await.unwrap().is_some() {
         messages += 1;
@@ -195,7 +195,8 @@ async fn reconnect_bridges_a_short_outage_of_all_backends() {
     let behaviour = Behaviour { delay: Duration::from_millis(1), ..Behaviour::HEALTHY };
     let servers: Vec<_> = (1..=3).map(|nth| pipes.misbehave_at(nth, behaviour)).collect();
     let channel = pipes.to(3, &config("round_robin", POLICY));
-    let channel = channel.connect_backoff(CONNECT_FIRST_DEFAULT, CONNECT_CAP_DEFAULT);
+    let channel =
+        channel.connect_backoff(CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_BACKOFF_CAP_DEFAULT);
     let channel = channel.build().unwrap();
     let calls = {
         let channel = channel.clone();

@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use redial_grpc_balance::BackendState;
+use redial_grpc_balance::ConnectivityState;
 use tokio::task::JoinSet;
 
 use super::rig::{ClientOptions, Log, Pipes, answered_by, config, failing};
@@ -53,8 +53,8 @@ async fn while_nobody_calls_pick_first_goes_no_further_than_the_first_address() 
     let channel = pipes.to(3, &config("pick_first", "")).build().unwrap();
     channel.start();
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-    let states: Vec<_> = channel.view().backends.into_iter().map(|it| it.state).collect();
-    let refused = BackendState::Failed("connection refused".to_owned());
-    assert_eq!(states, [refused, BackendState::Idle, BackendState::Idle]);
+    let states: Vec<_> = channel.snapshot().backends.into_iter().map(|it| it.state).collect();
+    let refused = ConnectivityState::TransientFailure("connection refused".to_owned());
+    assert_eq!(states, [refused, ConnectivityState::Idle, ConnectivityState::Idle]);
     assert_eq!(answered_by(&mut ClientOptions::new(channel), failing(0)).await.unwrap(), 3);
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use h2::Reason;
 use redial_grpc_balance::{BackendId, UsedBackends};
-use redial_grpc_balance::{BackendState, BalancedChannel, Outliers};
+use redial_grpc_balance::{BalancedChannel, ConnectivityState, OutlierDetection};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status};
 
@@ -121,10 +121,11 @@ impl Spread {
 /// The backends that a first attempt may go to; `None` where an avoided one may be tried, or is all
 /// there is.
 fn ready(channel: &BalancedChannel) -> Option<Vec<BackendId>> {
-    let open = channel.view().backends.into_iter().filter(|it| it.state == BackendState::Ready);
+    let open =
+        channel.snapshot().backends.into_iter().filter(|it| it.state == ConnectivityState::Ready);
     let mut ready = Vec::new();
     for backend in open {
-        match backend.avoided_for {
+        match backend.ejected_for {
             None => ready.push(backend.id),
             Some(Duration::ZERO) => return None,
             Some(_) => {}
@@ -283,14 +284,14 @@ async fn play(seed: u64, clock: Clock) -> Result<(usize, usize), String> {
         (1..=BACKENDS).map(|nth| pipes.misbehave_at(nth, Behaviour::HEALTHY)).collect();
     let policy = POLICIES[random.usize(0..POLICIES.len())];
     let outliers = match random.bool() {
-        true => Outliers::off(),
-        false => Outliers::default().avoided(AVOIDED.0, AVOIDED.1),
+        true => OutlierDetection::off(),
+        false => OutlierDetection::default().ejection_time(AVOIDED.0, AVOIDED.1),
     };
     let channel = pipes
         .to(BACKENDS, &config("round_robin", policy))
         .endpoint(|endpoint| Ok(endpoint.connect_timeout(Duration::from_millis(100))))
         .connect_backoff(CONNECT_BACKOFF.0, CONNECT_BACKOFF.1)
-        .outliers(outliers)
+        .outlier_detection(outliers)
         .build()
         .unwrap();
     let run = Arc::new(Run {
@@ -320,7 +321,7 @@ async fn play(seed: u64, clock: Clock) -> Result<(usize, usize), String> {
         }
     });
     if recovered.await.is_err() {
-        let view = run.channel.view().backends;
+        let view = run.channel.snapshot().backends;
         run.report(format!("a healthy backend is not used again: {view:?}"));
     }
     let mut client = ClientOptions::new(run.channel.clone());

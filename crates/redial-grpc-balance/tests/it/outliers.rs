@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redial_echo::EchoRequest;
-use redial_grpc_balance::{AVOIDED_FIRST_DEFAULT, BackendState, FAILURES_DEFAULT, Outliers};
+use redial_grpc_balance::{
+    BASE_EJECTION_TIME_DEFAULT, CONSECUTIVE_FAILURES_DEFAULT, ConnectivityState, OutlierDetection,
+};
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
@@ -21,10 +23,10 @@ async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
     for _ in 0..30 {
         client.unary(failing(0)).await.unwrap();
     }
-    assert_eq!(log.counts()[&1], FAILURES_DEFAULT as usize, "then it was left alone");
-    assert_eq!(channel.view().backends[0].failures, FAILURES_DEFAULT);
-    let left = channel.view().backends[0].avoided_for.unwrap();
-    assert!(left > Duration::ZERO && left <= AVOIDED_FIRST_DEFAULT);
+    assert_eq!(log.counts()[&1], CONSECUTIVE_FAILURES_DEFAULT as usize, "then it was left alone");
+    assert_eq!(channel.snapshot().backends[0].consecutive_failures, CONSECUTIVE_FAILURES_DEFAULT);
+    let left = channel.snapshot().backends[0].ejected_for.unwrap();
+    assert!(left > Duration::ZERO && left <= BASE_EJECTION_TIME_DEFAULT);
 
     log.take();
     tokio::time::sleep(left).await;
@@ -32,8 +34,8 @@ async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
         client.unary(failing(0)).await.unwrap();
     }
     assert_eq!(log.counts()[&1], 1, "one call tried it");
-    let longer = channel.view().backends[0].avoided_for.unwrap();
-    assert!(longer > AVOIDED_FIRST_DEFAULT, "the second time is longer");
+    let longer = channel.snapshot().backends[0].ejected_for.unwrap();
+    assert!(longer > BASE_EJECTION_TIME_DEFAULT, "the second time is longer");
 
     manners[0].fail(Code::Ok);
     log.take();
@@ -42,7 +44,7 @@ async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
         client.unary(failing(0)).await.unwrap();
     }
     assert_eq!(log.counts(), BTreeMap::from([(1, 10), (2, 10), (3, 10)]), "it is back");
-    assert_eq!(channel.view().backends[0].avoided_for, None);
+    assert_eq!(channel.snapshot().backends[0].ejected_for, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,14 +58,14 @@ async fn when_all_fail_all_are_still_used() {
     for _ in 0..60 {
         assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
     }
-    let avoided = channel.view().backends.iter().filter(|it| it.avoided_for.is_some()).count();
+    let avoided = channel.snapshot().backends.iter().filter(|it| it.ejected_for.is_some()).count();
     assert_eq!(avoided, 1, "half of three at the most");
     let alone = pipes.to(1, &config("round_robin", "")).build().unwrap();
     let mut client = ClientOptions::new(alone.clone());
     for _ in 0..20 {
         assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
     }
-    assert_eq!(alone.view().backends[0].avoided_for, None);
+    assert_eq!(alone.snapshot().backends[0].ejected_for, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,10 +73,10 @@ async fn only_listed_codes_count_and_it_can_be_switched_off() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log).fail(Code::Internal);
     pipes.serve(2, &log);
-    let failures = |outliers: Option<Outliers>| {
+    let failures = |outliers: Option<OutlierDetection>| {
         let mut channel = pipes.to(2, &config("round_robin", ""));
         if let Some(outliers) = outliers {
-            channel = channel.outliers(outliers);
+            channel = channel.outlier_detection(outliers);
         }
         let channel = channel.build().unwrap();
         let mut client = ClientOptions::new(channel.clone());
@@ -82,14 +84,16 @@ async fn only_listed_codes_count_and_it_can_be_switched_off() {
             for _ in 0..40 {
                 let _either = client.unary(failing(0)).await;
             }
-            let first = &channel.view().backends[0];
-            (first.failures, first.avoided_for.is_some())
+            let first = &channel.snapshot().backends[0];
+            (first.consecutive_failures, first.ejected_for.is_some())
         }
     };
     assert_eq!(failures(None).await, (0, false), "an error of the application's is an answer");
-    let internal = Outliers::default().failures(3).codes([redial_grpc_balance::Code::Internal]);
+    let internal = OutlierDetection::default()
+        .consecutive_failures(3)
+        .codes([redial_grpc_balance::Code::Internal]);
     assert_eq!(failures(Some(internal)).await, (3, true));
-    let off = Outliers::off().codes([redial_grpc_balance::Code::Internal]);
+    let off = OutlierDetection::off().codes([redial_grpc_balance::Code::Internal]);
     let (failures, avoided) = failures(Some(off)).await;
     assert!(failures > 3 && !avoided);
 }
@@ -108,10 +112,10 @@ async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_trie
     pipes.serve(3, &log);
     let channel = pipes.to(3, &config("round_robin", BOUNDED)).build().unwrap();
     let mut client = ClientOptions::new(channel.clone());
-    let first = || channel.view().backends[0].clone();
+    let first = || channel.snapshot().backends[0].clone();
     channel.start();
     until("all are connected", || {
-        channel.view().backends.iter().all(|it| it.state == BackendState::Ready)
+        channel.snapshot().backends.iter().all(|it| it.state == ConnectivityState::Ready)
     })
     .await;
     let began = Instant::now();
@@ -119,11 +123,11 @@ async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_trie
     let mut late = 0;
     for _ in 0..30 {
         late += u32::from(is_late(client.unary(failing(0)).await));
-        assert_eq!(first().failures, late, "each deadline is one failure");
+        assert_eq!(first().consecutive_failures, late, "each deadline is one failure");
     }
-    assert_eq!(late, FAILURES_DEFAULT, "then it was left alone");
-    let left = first().avoided_for.unwrap();
-    assert!(left > Duration::ZERO && left <= AVOIDED_FIRST_DEFAULT);
+    assert_eq!(late, CONSECUTIVE_FAILURES_DEFAULT, "then it was left alone");
+    let left = first().ejected_for.unwrap();
+    assert!(left > Duration::ZERO && left <= BASE_EJECTION_TIME_DEFAULT);
 
     tokio::time::sleep(left).await;
     let mut late = 0;
@@ -131,19 +135,19 @@ async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_trie
         late += u32::from(is_late(client.unary(failing(0)).await));
     }
     assert_eq!(late, 1, "one call tried it");
-    let longer = first().avoided_for.unwrap();
-    assert!(longer > AVOIDED_FIRST_DEFAULT, "the second time is longer");
+    let longer = first().ejected_for.unwrap();
+    assert!(longer > BASE_EJECTION_TIME_DEFAULT, "the second time is longer");
 
     // The machine is back: its old connection ends, and the next dial finds a server.
     pipes.serve(1, &log);
     tokio::time::sleep_until(began + vanished + longer).await;
-    until("it is connected again", || first().state == BackendState::Ready).await;
+    until("it is connected again", || first().state == ConnectivityState::Ready).await;
     log.take();
     for _ in 0..30 {
         client.unary(failing(0)).await.unwrap();
     }
     assert_eq!(log.counts(), BTreeMap::from([(1, 10), (2, 10), (3, 10)]), "it is back");
-    assert_eq!(first().avoided_for, None);
+    assert_eq!(first().ejected_for, None);
 }
 
 fn is_late<T>(answer: Result<T, tonic::Status>) -> bool {
@@ -177,9 +181,9 @@ async fn a_backend_is_not_blamed_for_hedges_that_lose_or_calls_that_are_cancelle
         cancelled.await.expect_err("nobody answers");
     }
     for channel in [channel, alone] {
-        let first = &channel.view().backends[0];
-        assert_eq!((first.failures, first.in_flight), (0, 0));
-        assert_eq!(first.avoided_for, None);
+        let first = &channel.snapshot().backends[0];
+        assert_eq!((first.consecutive_failures, first.in_flight), (0, 0));
+        assert_eq!(first.ejected_for, None);
     }
     assert!(is_late(lonely.unary(failing(0)).await));
 }
@@ -199,10 +203,13 @@ async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
         for _ in 0..messages {
             answers.message().await.unwrap().expect("so many answers");
         }
-        let before = channel.view().backends[0].failures;
+        let before = channel.snapshot().backends[0].consecutive_failures;
         assert!(is_late(answers.message().await), "the stream is open to its end");
         drop((ask, answers));
-        assert_eq!(channel.view().backends[0].failures - before, u32::from(messages == 0));
+        assert_eq!(
+            channel.snapshot().backends[0].consecutive_failures - before,
+            u32::from(messages == 0)
+        );
     }
 }
 
@@ -216,20 +223,20 @@ async fn a_stream_that_tries_a_backend_and_has_a_message_brings_it_back() {
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
     let mut client = ClientOptions::new(channel.clone());
     manner.fail(Code::Unavailable);
-    for _ in 0..4 * FAILURES_DEFAULT {
+    for _ in 0..4 * CONSECUTIVE_FAILURES_DEFAULT {
         let _either = client.unary(failing(0)).await;
     }
-    let first = || channel.view().backends[0].clone();
-    tokio::time::sleep(first().avoided_for.expect("it is avoided")).await;
+    let first = || channel.snapshot().backends[0].clone();
+    tokio::time::sleep(first().ejected_for.expect("it is avoided")).await;
     manner.fail(Code::Ok);
     log.take();
     let ask = EchoRequest { responses: Some(60), delay_ms: 60_000, ..failing(0) };
     let mut stream = client.server_stream(ask).await.unwrap().into_inner();
     assert_eq!(log.take(), [1], "it tries");
     client.unary(failing(0)).await.unwrap();
-    assert!(first().avoided_for.is_some(), "nothing is known yet");
+    assert!(first().ejected_for.is_some(), "nothing is known yet");
     stream.message().await.unwrap().expect("the first of sixty");
-    assert_eq!(first().avoided_for, None, "it answers");
+    assert_eq!(first().ejected_for, None, "it answers");
     log.take();
     for _ in 0..10 {
         client.unary(failing(0)).await.unwrap();
@@ -237,5 +244,5 @@ async fn a_stream_that_tries_a_backend_and_has_a_message_brings_it_back() {
     assert_eq!(log.counts(), BTreeMap::from([(1, 5), (2, 5)]));
     drop(stream);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((first().in_flight, first().failures), (0, 0));
+    assert_eq!((first().in_flight, first().consecutive_failures), (0, 0));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redial_echo::Responder;
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
-use redial_grpc_balance::{Backend, BackendState, BalancedChannel};
+use redial_grpc_balance::{Backend, BalancedChannel, ConnectivityState};
 use redial_grpc_balance::{
     BackendId, CallOptions, CallReport, RetryLayer, ServiceConfig, SharedCallLog, UsedBackends,
 };
@@ -25,9 +25,9 @@ const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDela
 /// Until there is an elsewhere: on a busy machine connecting may take longer than a retry waits.
 async fn all_ready(channel: &BalancedChannel) {
     channel.start();
-    let ready = |it: &Backend| it.state == BackendState::Ready;
+    let ready = |it: &Backend| it.state == ConnectivityState::Ready;
     let all = || {
-        let view = channel.view();
+        let view = channel.snapshot();
         !view.backends.is_empty() && view.backends.iter().all(ready)
     };
     until("all are connected", all).await;
@@ -139,8 +139,11 @@ async fn pick_first_stays_with_the_first_address() {
         assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 0);
     }
     assert_eq!(log.counts(), BTreeMap::from([(0, 10)]));
-    let states: Vec<_> = channel.view().backends.into_iter().map(|it| it.state).collect();
-    assert_eq!(states, [BackendState::Ready, BackendState::Idle, BackendState::Idle]);
+    let states: Vec<_> = channel.snapshot().backends.into_iter().map(|it| it.state).collect();
+    assert_eq!(
+        states,
+        [ConnectivityState::Ready, ConnectivityState::Idle, ConnectivityState::Idle]
+    );
 }
 
 #[tokio::test]
@@ -175,14 +178,14 @@ async fn round_robin_is_fair() {
         call.await.unwrap().unwrap();
     }
     assert_eq!(log.counts(), BTreeMap::from([(0, 20), (1, 20), (2, 20)]));
-    assert!(channel.view().backends.iter().all(|it| it.in_flight == 0));
+    assert!(channel.snapshot().backends.iter().all(|it| it.in_flight == 0));
 }
 
 /// The first attempts that each backend had.
 fn first_attempts(channel: &BalancedChannel, calls: &[UsedBackends]) -> Vec<usize> {
     let first = |used: &UsedBackends| used.to_vec()[0];
     let count = |it: Backend| calls.iter().filter(|used| first(used) == it.id).count();
-    channel.view().backends.into_iter().map(count).collect()
+    channel.snapshot().backends.into_iter().map(count).collect()
 }
 
 /// With one rotation for all attempts each hedge or retry takes the turn of the healthy backend, and
@@ -236,7 +239,7 @@ async fn an_application_can_ask_where_its_attempts_went() {
     let mut request = Request::new(failing(2));
     request.extensions_mut().insert(used.clone());
     client.unary(request).await.unwrap();
-    let view = channel.view();
+    let view = channel.snapshot();
     let ids: Vec<_> = log.take().into_iter().map(|place| view.backends[place].id).collect();
     assert_eq!(used.to_vec(), ids);
 }
@@ -283,10 +286,14 @@ async fn one_slow_replica_does_not_hold_up_hedged_calls() {
         assert_ne!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
     }
     assert!(log.counts()[&1] >= 3, "it had its turns");
-    let idle = || channel.view().backends.iter().all(|it| it.in_flight == 0);
+    let idle = || channel.snapshot().backends.iter().all(|it| it.in_flight == 0);
     until("the attempts there were cancelled", idle).await;
-    let slow = &channel.view().backends[1];
-    assert_eq!((slow.failures, slow.avoided_for), (0, None), "a losing hedge is not a failure");
+    let slow = &channel.snapshot().backends[1];
+    assert_eq!(
+        (slow.consecutive_failures, slow.ejected_for),
+        (0, None),
+        "a losing hedge is not a failure"
+    );
 }
 
 #[tokio::test]

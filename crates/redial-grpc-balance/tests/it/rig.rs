@@ -12,8 +12,8 @@ use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::{Echo, EchoServer};
 use redial_echo::{EchoRequest, EchoResponse, Responder};
 use redial_grpc_balance::{
-    self as balance, BalancedChannel, ChannelBuilder, Dial, Dialling, Io, Resolution, Resolve,
-    Resolving,
+    self as balance, BalancedChannel, ChannelBuilder, ConnectFuture, Connector, Io, Resolution,
+    ResolveFuture, Resolver,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
@@ -338,14 +338,14 @@ impl Pipes {
         balance::channel("http://echo.test")
             .default_service_config(config)
             .layer(redial_grpc_balance::RetryLayer::builder().for_server(format!("{:p}", self.0)))
-            .dial(self.clone())
+            .connector(self.clone())
             // Long enough that a test can look at a channel that waits for it.
             .connect_backoff(Duration::from_secs(1), Duration::from_secs(120))
     }
 }
 
-impl Dial for Pipes {
-    fn dial(&self, address: SocketAddr) -> Dialling<'_> {
+impl Connector for Pipes {
+    fn connect(&self, address: SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async move {
             self.0.dials.lock().unwrap().push((address, Instant::now()));
             while self.holds(address) {
@@ -400,8 +400,8 @@ impl Told {
     }
 }
 
-impl Resolve for Told {
-    fn resolve(&self) -> Resolving<'_> {
+impl Resolver for Told {
+    fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(async move {
             let mut told = self.0.lock().unwrap();
             told.1.push(Instant::now());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redial_grpc_balance::RetryLayer;
-use redial_grpc_balance::{self as balance, BackendState, BalancedChannel, ChannelBuilder};
+use redial_grpc_balance::{self as balance, BalancedChannel, ChannelBuilder, ConnectivityState};
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
@@ -57,8 +57,8 @@ async fn https_is_tls_with_the_targets_name_at_every_address() {
     let channel = env.trusting("https://echo.test");
     let mut client = ClientOptions::new(channel.clone());
     let ready = |nth: usize| {
-        let view = channel.view();
-        view.backends.get(nth).is_some_and(|it| it.state == BackendState::Ready)
+        let view = channel.snapshot();
+        view.backends.get(nth).is_some_and(|it| it.state == ConnectivityState::Ready)
     };
     channel.start();
     until("both are connected", || ready(0) && ready(1)).await;

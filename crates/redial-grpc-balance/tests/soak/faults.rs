@@ -29,7 +29,7 @@ impl Faults {
         self.failures.fetch_add(unavailable.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn failures(&self) -> u64 {
+    pub(crate) fn consecutive_failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 

@@ -211,7 +211,7 @@ async fn count_tokens(
 
     control.set_json(COUNTING).expect("it is valid");
     let made = |control: &Control| control.statistics()[UNARY].retries.retries;
-    let (retries, failures) = (made(control), faults.failures());
+    let (retries, failures) = (made(control), faults.consecutive_failures());
     let mut ids = (first + FILLED..).take(COUNTED);
     all(client, faults, || {
         let id = ids.next()?;
@@ -221,7 +221,7 @@ async fn count_tokens(
         Some(Call::plain(id))
     })
     .await;
-    let failures = faults.failures() - failures;
+    let failures = faults.consecutive_failures() - failures;
     assert!(failures >= COUNTED as u64, "each call failed at least once: {failures}");
     assert_eq!(made(control) - retries, failures, "each failure was followed by a retry");
     let left = 1000.0 - failures as f64 + 0.01 * COUNTED as f64;
@@ -254,7 +254,7 @@ async fn calls_end_once_and_leave_nothing_behind_whatever_happens_to_servers() {
         faults.ends()
     );
     soon("what calls kept is given back", || control.bytes_kept() == 0).await;
-    let quiet = || channel.view().backends.iter().all(|backend| backend.in_flight == 0);
+    let quiet = || channel.snapshot().backends.iter().all(|backend| backend.in_flight == 0);
     soon("no attempt is under way", quiet).await;
     count_tokens(calls + 1, &client, &control, &backends, &faults).await;
     faults.none();

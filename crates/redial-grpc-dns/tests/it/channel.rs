@@ -12,7 +12,7 @@ use redial_echo::echo_server::EchoServer;
 use redial_echo::{EchoRequest, Responder};
 use redial_grpc_balance::RetryLayer;
 use redial_grpc_balance::{
-    self as balance, Backend, BackendState, BalancedChannel, ChannelBuilder,
+    self as balance, Backend, BalancedChannel, ChannelBuilder, ConnectivityState,
 };
 use redial_grpc_dns::{ChannelBuilderExt as _, DnsError, DnsResolver, DnsResolverBuilder};
 use redial_service_config::Rule;
@@ -78,7 +78,7 @@ impl Environment {
     fn channel(&self, dns: fn(DnsResolverBuilder) -> DnsResolverBuilder) -> BalancedChannel {
         let target = format!("dns://{}/echo.test:{}", self.names.address, self.port);
         let channel = balance::channel(&target);
-        self.build(channel.dns(|builder| dns(builder.refresh_min(Duration::ZERO))))
+        self.build(channel.dns(|builder| dns(builder.min_refresh_interval(Duration::ZERO))))
     }
 
     /// It resolves as often as it may, and its default config has no retries.
@@ -86,7 +86,7 @@ impl Environment {
         channel
             .default_service_config(r#"{ "loadBalancingPolicy": "round_robin" }"#)
             .layer(RetryLayer::builder().for_server(format!("{:p}", self.counts[0])))
-            .resolve_min(Duration::from_millis(20))
+            .min_resolve_interval(Duration::from_millis(20))
             .build()
             .unwrap()
     }
@@ -136,7 +136,7 @@ async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
 async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
     let env = Environment::new().await;
     env.names.say_text(NAME, 0, &retrying(3));
-    let channel = env.channel(DnsResolverBuilder::config_by_txt);
+    let channel = env.channel(DnsResolverBuilder::config_from_txt);
 
     call(&channel, 2).await.expect("also the first call is retried as DNS says");
     assert_eq!(call(&channel, 3).await, Err(Code::Unavailable));
@@ -152,7 +152,7 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
 
     env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
     env.resolved_anew().await;
-    let error = channel.view().config_error.expect("a bad record is told");
+    let error = channel.snapshot().config_error.expect("a bad record is told");
     assert_eq!(
         error.to_string(),
         "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found an object"
@@ -162,13 +162,13 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
 
     env.names.say(NAME, RecordType::TXT, Answer::Failure);
     env.resolved_anew().await;
-    let error = channel.view().config_error.expect("a record that nobody knows is told");
+    let error = channel.snapshot().config_error.expect("a record that nobody knows is told");
     assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be asked for");
     call(&channel, 3).await.expect("the config in force stays");
 
     env.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
     env.resolved_anew().await;
-    assert!(channel.view().config_error.is_none());
+    assert!(channel.snapshot().config_error.is_none());
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
 }
 
@@ -185,8 +185,8 @@ async fn a_channel_follows_addresses_that_are_added_and_removed() {
     assert_eq!(env.reached(), [4, 0]);
 
     let known = || {
-        let is_ready = |it: &&Backend| it.state == BackendState::Ready;
-        let backends = channel.view().backends;
+        let is_ready = |it: &&Backend| it.state == ConnectivityState::Ready;
+        let backends = channel.snapshot().backends;
         backends.iter().filter(is_ready).map(|it| it.address.ip().to_string()).collect::<Vec<_>>()
     };
     env.say_addresses(&["127.0.0.1", "127.0.0.2"]);
@@ -212,7 +212,7 @@ async fn deadline_bounds_the_wait_for_a_silent_name_server() {
         env.names.say("echo.test", kind, Answer::Silence);
     }
     env.names.say(NAME, RecordType::TXT, Answer::Silence);
-    let channel = env.channel(DnsResolverBuilder::config_by_txt);
+    let channel = env.channel(DnsResolverBuilder::config_from_txt);
     let mut client = EchoClient::new(channel);
     let mut request = Request::new(EchoRequest::default());
     request.set_timeout(Duration::from_millis(200));
@@ -259,10 +259,10 @@ async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
     // A resolver that the application keeps.
     let target = format!("dns:///echo.test:{}", env.port);
     let resolver = DnsResolver::builder(&*target).name_servers([env.names.address]);
-    let resolver = resolver.config_by_txt().build().unwrap();
+    let resolver = resolver.config_from_txt().build().unwrap();
     let channel = env.build(balance::channel(&target).resolver(resolver.clone()));
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
-    assert!(channel.view().config_error.is_some());
+    assert!(channel.snapshot().config_error.is_some());
     call(&channel, 0).await.expect("its addresses are good");
 }
 
@@ -275,20 +275,20 @@ async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
     let env = Environment::new().await;
     let misspelt = r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#;
     env.names.say_text(NAME, 0, misspelt);
-    let channel = env.channel(DnsResolverBuilder::config_by_txt);
+    let channel = env.channel(DnsResolverBuilder::config_from_txt);
     let rules = || {
-        let warnings = channel.view().config_warnings;
+        let warnings = channel.snapshot().config_warnings;
         warnings.iter().map(|warning| warning.rule).collect::<Vec<_>>()
     };
     assert_eq!(rules(), [], "nothing was asked yet");
     call(&channel, 0).await.unwrap();
     assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField]);
-    assert!(channel.view().config_error.is_none(), "it is legal");
+    assert!(channel.snapshot().config_error.is_none(), "it is legal");
 
     env.names.say(NAME, RecordType::TXT, Answer::Failure);
     env.resolved_anew().await;
     assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField], "nobody knows better");
-    assert!(channel.view().config_error.is_some());
+    assert!(channel.snapshot().config_error.is_some());
 
     env.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
     env.resolved_anew().await;
@@ -309,10 +309,11 @@ async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
     for (cap, too_many) in [(8, false), (5, true)] {
         let target = format!("dns://{}/echo.test:{}", env.names.address, env.port);
         let layer = RetryLayer::builder().attempts_cap(cap).for_server(format!("cap {cap}"));
-        let channel = balance::channel(&target).layer(layer).dns(DnsResolverBuilder::config_by_txt);
+        let channel =
+            balance::channel(&target).layer(layer).dns(DnsResolverBuilder::config_from_txt);
         let channel = channel.build().unwrap();
         call(&channel, 1).await.expect("DNS has a policy");
-        let warnings = channel.view().config_warnings;
+        let warnings = channel.snapshot().config_warnings;
         let told = warnings.iter().any(|warning| warning.rule == Rule::AttemptsAboveCap);
         assert_eq!(told, too_many, "{warnings:?}");
     }
@@ -359,7 +360,7 @@ async fn what_is_surely_not_meant_is_told_to_tracing_once() {
     };
     let env = Environment::new().await;
     env.names.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
-    let channel = env.channel(DnsResolverBuilder::config_by_txt);
+    let channel = env.channel(DnsResolverBuilder::config_from_txt);
     call(&channel, 0).await.unwrap();
     env.resolved_anew().await;
     let all = told();

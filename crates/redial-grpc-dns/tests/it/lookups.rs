@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hickory_proto::rr::RecordType;
-use redial_grpc_balance::{Resolution, Resolve};
+use redial_grpc_balance::{Resolution, Resolver};
 use redial_grpc_dns::{DnsError, DnsResolver};
 
 use super::server::{Answer, NameServer};
@@ -58,10 +58,10 @@ async fn addresses_and_localhost_are_not_asked_about() {
         ("localhost:80", &["[::1]:80", "127.0.0.1:80"]),
     ] {
         let builder = DnsResolver::builder(target).name_servers([server.address]);
-        let found = resolve(&builder.config_by_txt().build().unwrap()).await.unwrap();
+        let found = resolve(&builder.config_from_txt().build().unwrap()).await.unwrap();
         assert_eq!(shown(&found.addresses), expected, "{target}");
         assert!(matches!(found.config, Ok(None)), "{target}");
-        assert!(found.good_for.is_some_and(|time| time > Duration::from_secs(3600)), "{target}");
+        assert!(found.ttl.is_some_and(|time| time > Duration::from_secs(3600)), "{target}");
     }
     assert_eq!(server.asked(), []);
 }
@@ -72,9 +72,9 @@ async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_at_once() {
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
     let resolver =
         DnsResolver::builder("echo.test").name_servers([server.address]).build().unwrap();
-    let good_for = resolve(&resolver).await.unwrap().good_for.unwrap();
+    let ttl = resolve(&resolver).await.unwrap().ttl.unwrap();
     // A minute for a slow machine.
-    assert!((240..=300).contains(&good_for.as_secs()), "{good_for:?}");
+    assert!((240..=300).contains(&ttl.as_secs()), "{ttl:?}");
     assert_eq!(server.asked().len(), 2, "A and AAAA");
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.9"]));
     let again = resolve(&resolver).await.unwrap();
@@ -88,14 +88,14 @@ async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_at_once() {
 async fn who_asks_after_the_least_time_is_told_what_is_so_now() {
     let server = NameServer::start().await.unwrap();
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
-    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    let resolver = builder.min_refresh_interval(Duration::ZERO).build().unwrap();
     server.say_addresses("echo.test", 3600, &[]);
-    assert!(resolve(&resolver).await.unwrap_err().is_missing());
+    assert!(resolve(&resolver).await.unwrap_err().is_not_found());
     for ip in ["10.0.0.1", "10.0.0.9"] {
         server.say_addresses("echo.test", 3600, &ips(&[ip]));
         let found = resolve(&resolver).await.unwrap();
         assert_eq!(shown(&found.addresses), [format!("{ip}:443")]);
-        assert!(found.good_for.is_some_and(|time| time > Duration::from_secs(3000)));
+        assert!(found.ttl.is_some_and(|time| time > Duration::from_secs(3000)));
     }
 }
 
@@ -105,14 +105,14 @@ async fn no_answer_is_good_for_less_than_the_least() {
     server.say_addresses("echo.test", 0, &ips(&["10.0.0.1", "fd00::1"]));
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
     let resolver = builder.clone().build().unwrap();
-    let good_for = resolve(&resolver).await.unwrap().good_for.unwrap();
-    assert!(good_for <= Duration::from_secs(30) && !good_for.is_zero(), "{good_for:?}");
+    let ttl = resolve(&resolver).await.unwrap().ttl.unwrap();
+    assert!(ttl <= Duration::from_secs(30) && !ttl.is_zero(), "{ttl:?}");
     resolve(&resolver).await.unwrap();
     assert_eq!(server.asked().len(), 2, "A and AAAA, once");
     // Without a least time an answer of no time is asked for each time.
-    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    let resolver = builder.min_refresh_interval(Duration::ZERO).build().unwrap();
     for _ in 0..2 {
-        assert_eq!(resolve(&resolver).await.unwrap().good_for, Some(Duration::ZERO));
+        assert_eq!(resolve(&resolver).await.unwrap().ttl, Some(Duration::ZERO));
         assert_eq!(server.asked().len(), 2);
     }
 }
@@ -134,14 +134,14 @@ async fn a_family_that_cannot_be_asked_for_keeps_the_addresses_that_it_had() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
-    let resolver = builder.refresh_min(Duration::ZERO).build().unwrap();
+    let resolver = builder.min_refresh_interval(Duration::ZERO).build().unwrap();
     let both = resolve(&resolver).await.unwrap().addresses;
     assert_eq!(both.len(), 2);
     server.say("echo.test", RecordType::A, Answer::Failure);
     let found = resolve(&resolver).await.unwrap();
-    assert_eq!((found.addresses, found.good_for), (both, Some(Duration::ZERO)), "asked again soon");
+    assert_eq!((found.addresses, found.ttl), (both, Some(Duration::ZERO)), "asked again soon");
     server.say("echo.test", RecordType::AAAA, Answer::Failure);
-    assert!(!resolve(&resolver).await.unwrap_err().is_missing(), "nothing at all is a failure");
+    assert!(!resolve(&resolver).await.unwrap_err().is_not_found(), "nothing at all is a failure");
     server.say_addresses("echo.test", 300, &ips(&["fd00::1"]));
     assert_eq!(shown(&resolve(&resolver).await.unwrap().addresses), ["[fd00::1]:443"]);
 }
@@ -169,7 +169,7 @@ async fn a_family_without_addresses_waits_for_the_other_as_long_as_it_takes() {
     let builder = DnsResolver::builder("slow.test").name_servers([server.address]);
     let resolver = builder.timeout(Duration::from_secs(2)).build().unwrap();
     let began = std::time::Instant::now();
-    assert!(!resolve(&resolver).await.unwrap_err().is_missing());
+    assert!(!resolve(&resolver).await.unwrap_err().is_not_found());
     assert!(began.elapsed() > Duration::from_millis(3500), "asked twice, 2 s each");
 }
 
@@ -180,7 +180,7 @@ async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for()
     server.say_addresses("none.test", 60, &[]);
     for target in ["none.test", "unknown.test"] {
         let error = resolve(&builder(target).build().unwrap()).await.unwrap_err();
-        assert!(error.is_missing(), "{error:?}");
+        assert!(error.is_not_found(), "{error:?}");
         assert_eq!(error.to_string(), format!("{target} has no address"));
         assert_eq!(error.name(), target);
     }
@@ -196,7 +196,7 @@ async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for()
         server.say("bad.test", RecordType::AAAA, other.clone());
         let resolver = builder("bad.test").timeout(Duration::from_millis(50)).build().unwrap();
         let error = resolve(&resolver).await.unwrap_err();
-        assert!(!error.is_missing(), "{answer:?}: {error:?}");
+        assert!(!error.is_not_found(), "{answer:?}: {error:?}");
         assert_eq!(error.to_string(), "the addresses of bad.test could not be asked for");
         assert!(error.source().is_some());
     }
@@ -218,5 +218,5 @@ fn a_target_that_is_none_is_told_when_the_resolver_is_made() {
     let name = vec!["a".repeat(60); 4].join(".");
     let builder = DnsResolver::builder(name).name_servers(["127.0.0.1:53".parse().unwrap()]);
     assert!(builder.clone().build().is_ok());
-    assert!(builder.config_by_txt().build().unwrap_err().to_string().contains("is no name"));
+    assert!(builder.config_from_txt().build().unwrap_err().to_string().contains("is no name"));
 }

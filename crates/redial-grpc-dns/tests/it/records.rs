@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{RData, RecordType};
-use redial_grpc_balance::{ConfigError, Resolution, Resolve};
+use redial_grpc_balance::{ConfigError, Resolution, Resolver};
 use redial_grpc_dns::{DnsError, DnsResolver, DnsResolverBuilder};
 use redial_service_config::{LoadBalancing, Problems, Rule, ServiceConfig};
 
@@ -26,8 +26,8 @@ async fn server() -> NameServer {
 
 /// A resolver that asks for the record each time.
 fn builder(server: SocketAddr) -> DnsResolverBuilder {
-    let builder = DnsResolver::builder("echo.test").name_servers([server]).config_by_txt();
-    builder.refresh_min(Duration::ZERO)
+    let builder = DnsResolver::builder("echo.test").name_servers([server]).config_from_txt();
+    builder.min_refresh_interval(Duration::ZERO)
 }
 
 async fn resolve(resolver: &DnsResolver) -> Resolution {
@@ -51,7 +51,7 @@ async fn the_record_is_not_asked_for_unless_somebody_wants_it() {
     let server = server().await;
     server.say_text(NAME, 0, ROUND_ROBIN);
     let resolver = DnsResolver::builder("echo.test").name_servers([server.address]);
-    let resolver = resolver.refresh_min(Duration::ZERO).build().unwrap();
+    let resolver = resolver.min_refresh_interval(Duration::ZERO).build().unwrap();
     assert!(config(&resolver).await.unwrap().is_none());
     // It would be red if the builder's `txt` began as true.
     let asked = server.asked();
@@ -225,13 +225,14 @@ async fn an_answer_is_good_for_as_long_as_all_of_it_is() {
     ];
     for (answer, expected) in cases {
         server.say(NAME, RecordType::TXT, answer.clone());
-        let resolver = builder.clone().refresh_min(Duration::from_secs(20)).build().unwrap();
-        let good_for = resolve(&resolver).await.good_for.unwrap();
-        assert!(expected.contains(&good_for.as_secs()), "{answer:?}: {good_for:?}");
+        let resolver =
+            builder.clone().min_refresh_interval(Duration::from_secs(20)).build().unwrap();
+        let ttl = resolve(&resolver).await.ttl.unwrap();
+        assert!(expected.contains(&ttl.as_secs()), "{answer:?}: {ttl:?}");
     }
     // A record that is missing is not asked for again either, for the least time.
     server.say(NAME, RecordType::TXT, Answer::NoneFor(200));
-    let resolver = builder.refresh_min(Duration::from_secs(200)).build().unwrap();
+    let resolver = builder.min_refresh_interval(Duration::from_secs(200)).build().unwrap();
     server.asked();
     for _ in 0..3 {
         resolve(&resolver).await;

@@ -14,7 +14,7 @@ use tonic::Status;
 use tower_service::Service;
 
 use super::Deadline;
-use crate::AnswerBody;
+use crate::PeekedBody;
 
 const TOO_LATE: &str = "the deadline passed before the call could be served";
 
@@ -56,7 +56,7 @@ where
     S: Service<Request<A>, Response = Response<B>>,
     B: Body,
 {
-    type Output = Result<Response<AnswerBody<B>>, S::Error>;
+    type Output = Result<Response<PeekedBody<B>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
@@ -83,7 +83,7 @@ where
                 }
                 StateProj::Called { future } => {
                     let answer = ready!(future.poll(context))?;
-                    return Poll::Ready(Ok(answer.map(AnswerBody::whole)));
+                    return Poll::Ready(Ok(answer.map(PeekedBody::whole)));
                 }
             }
         }
@@ -96,6 +96,6 @@ impl<S: Service<Request<A>>, A> fmt::Debug for DeadlineFuture<S, A> {
     }
 }
 
-fn refusal<B: Body>() -> Response<AnswerBody<B>> {
+fn refusal<B: Body>() -> Response<PeekedBody<B>> {
     Status::deadline_exceeded(TOO_LATE).into_http()
 }

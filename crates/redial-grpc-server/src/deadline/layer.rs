@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Deadline, DeadlineFuture};
-use crate::AnswerBody;
+use crate::PeekedBody;
 
 /// Refuses calls whose deadline has passed, and tells handlers how much time is left.
 ///
@@ -68,7 +68,7 @@ where
     S: Service<Request<A>, Response = Response<B>> + Clone,
     B: Body,
 {
-    type Response = Response<AnswerBody<B>>;
+    type Response = Response<PeekedBody<B>>;
     type Error = S::Error;
     type Future = DeadlineFuture<S, A>;
 

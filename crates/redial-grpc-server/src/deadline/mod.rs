@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub use future::DeadlineFuture;
 pub use layer::{DeadlineLayer, DeadlineService};
 
-use super::Incoming;
+use super::IncomingRequest;
 
 /// When the client of a call stops waiting for it: the moment of its arrival plus its `grpc-timeout`.
 ///
@@ -28,7 +28,7 @@ impl Deadline {
     /// The deadline of a request that came through a [`DeadlineLayer`]; `None` if it has none, or came
     /// through none.
     #[must_use]
-    pub fn of<R: Incoming + ?Sized>(request: &R) -> Option<Self> {
+    pub fn of<R: IncomingRequest + ?Sized>(request: &R) -> Option<Self> {
         request.extension_map().get().copied()
     }
 
@@ -75,7 +75,7 @@ impl Deadline {
 /// # assert!(onward(&tonic::Request::new(())).metadata().is_empty());
 /// ```
 #[must_use]
-pub fn remaining<R: Incoming + ?Sized>(request: &R) -> Option<Duration> {
+pub fn remaining<R: IncomingRequest + ?Sized>(request: &R) -> Option<Duration> {
     Deadline::of(request).map(Deadline::remaining)
 }
 

@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::HeaderHold;
 use super::trailers_only::{can_be_held, is_error, merge};
-use crate::AnswerBody;
+use crate::PeekedBody;
 use redial_grpc::BoxError;
 
 pin_project! {
@@ -46,7 +46,7 @@ where
     B: Body + Unpin,
     B::Error: Into<BoxError>,
 {
-    type Output = Result<Response<AnswerBody<B>>, E>;
+    type Output = Result<Response<PeekedBody<B>>, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -59,7 +59,7 @@ where
         let Some(held) = this.held.take() else { return Poll::Pending };
         let (head, mut body) = held.into_parts();
         if !can_be_held(&head) {
-            return Poll::Ready(Ok(Response::from_parts(head, AnswerBody::whole(body))));
+            return Poll::Ready(Ok(Response::from_parts(head, PeekedBody::whole(body))));
         }
         if let Poll::Ready(first) = Pin::new(&mut body).poll_frame(context) {
             let begun = if this.hold.is_released() { unchanged } else { begun };
@@ -76,7 +76,7 @@ where
             None => false,
         };
         if over || this.hold.is_released_or_wakes(context) {
-            return Poll::Ready(Ok(Response::from_parts(head, AnswerBody::whole(body))));
+            return Poll::Ready(Ok(Response::from_parts(head, PeekedBody::whole(body))));
         }
         *this.held = Some(Response::from_parts(head, body));
         Poll::Pending
@@ -93,16 +93,16 @@ impl<F, B> fmt::Debug for HoldFuture<F, B> {
 type First<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
 /// The response as the handler made it, with what was read of it in front.
-fn unchanged<B: Body>(head: response::Parts, first: First<B>, rest: B) -> Response<AnswerBody<B>> {
+fn unchanged<B: Body>(head: response::Parts, first: First<B>, rest: B) -> Response<PeekedBody<B>> {
     let body = match first {
-        Some(first) => AnswerBody::beginning_with(first, rest),
-        None => AnswerBody::empty(),
+        Some(first) => PeekedBody::beginning_with(first, rest),
+        None => PeekedBody::empty(),
     };
     Response::from_parts(head, body)
 }
 
 /// The response with an error in its headers, if an error is what comes first.
-fn begun<B>(mut head: response::Parts, first: First<B>, rest: B) -> Response<AnswerBody<B>>
+fn begun<B>(mut head: response::Parts, first: First<B>, rest: B) -> Response<PeekedBody<B>>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -115,7 +115,7 @@ where
     let left =
         trailers.and_then(|trailers| merge(&mut head.headers, trailers).map_err(Frame::trailers));
     match left {
-        Ok(()) => Response::from_parts(head, AnswerBody::empty()),
+        Ok(()) => Response::from_parts(head, PeekedBody::empty()),
         Err(frame) => unchanged(head, Some(Ok(frame)), rest),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-use crate::Incoming;
+use crate::IncomingRequest;
 
 /// Lets a handler send its response headers now, where [`HoldLayer`](super::HoldLayer) holds them back.
 ///
@@ -48,7 +48,7 @@ impl HeaderHold {
     /// If the request did not come through a [`HoldLayer`](super::HoldLayer), nothing holds the headers
     /// back, and the handle does nothing; so a handler needs not know.
     #[must_use]
-    pub fn of<R: Incoming + ?Sized>(request: &R) -> Self {
+    pub fn of<R: IncomingRequest + ?Sized>(request: &R) -> Self {
         request.extension_map().get().cloned().unwrap_or_default()
     }
 

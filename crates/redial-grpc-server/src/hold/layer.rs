@@ -9,7 +9,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{HeaderHold, HoldFuture};
-use crate::AnswerBody;
+use crate::PeekedBody;
 use redial_grpc::BoxError;
 
 /// Holds response headers back until the first message, so that an error before it can be retried.
@@ -96,7 +96,7 @@ where
     B: Body + Unpin,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<AnswerBody<B>>;
+    type Response = Response<PeekedBody<B>>;
     type Error = S::Error;
     type Future = HoldFuture<S::Future, B>;
 

@@ -21,11 +21,11 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 
 use super::*;
-use crate::AnswerBody;
+use crate::PeekedBody;
 
 type Item = Result<Frame<Bytes>, Status>;
 type Fed = StreamBody<UnboundedReceiverStream<Item>>;
-type Answer = Response<AnswerBody<Fed>>;
+type Answer = Response<PeekedBody<Fed>>;
 type Returned = Ready<Result<Response<Fed>, Infallible>>;
 
 /// A call whose handler returns at the first poll, with a stream that the test feeds.

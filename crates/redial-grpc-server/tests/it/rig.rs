@@ -18,13 +18,13 @@ use tonic::codegen::BoxStream;
 use tonic::transport::{Channel, Endpoint};
 
 /// What a server accepts from: one connection.
-pub(crate) type Incoming =
+pub(crate) type IncomingRequest =
     Pin<Box<dyn tokio_stream::Stream<Item = io::Result<DuplexStream>> + Send>>;
 
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// Starts a server and gives the client's end of its only connection.
-pub(crate) fn serve<F>(start: impl FnOnce(Incoming) -> F) -> DuplexStream
+pub(crate) fn serve<F>(start: impl FnOnce(IncomingRequest) -> F) -> DuplexStream
 where
     F: Future<Output = Result<(), tonic::transport::Error>> + Send + 'static,
 {
