@@ -12,15 +12,15 @@ use tonic::transport::Endpoint;
 use tower_layer::Layer as _;
 
 use super::BalancedChannel;
-use super::dial::{Connector, Tcp};
-use super::error::{BuildError, Wrong};
-use super::health::OutlierDetection;
-use super::hub::{Hub, Settings};
-use super::keep::Source;
-use super::resolve::{Resolver, ResolverBuilder, ResolverOptions, SystemResolver};
-use super::roster::Roster;
+use super::balancer::{Balancer, Settings};
+use super::connection::{Connector, TcpConnector};
+use super::error::{BuildError, BuildErrorKind};
+use super::outlier_detection::OutlierDetection;
+use super::resolver::{Resolver, ResolverBuilder, ResolverOptions, SystemResolver};
 use super::service::BalancedService;
+use super::subchannels::Subchannels;
 use super::target::{Location, Target};
+use super::tasks::AddressSource;
 
 /// How long after a resolution the next one may come.
 pub const RESOLVE_INTERVAL_MIN_DEFAULT: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ pub const CONNECT_BACKOFF_FIRST_DEFAULT: Duration = Duration::from_millis(50);
 /// The longest delay between two dials (gRPC, "Connection Backoff Protocol").
 pub const CONNECT_BACKOFF_CAP_DEFAULT: Duration = Duration::from_secs(120);
 /// The first delay between two resolutions that fail.
-const RESOLVE_FIRST: Duration = Duration::from_secs(1);
+const RESOLVE_BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// How long a dial may take, unless the endpoint has a `connect_timeout`.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 
@@ -43,8 +43,8 @@ pub const RESET_STREAMS_MAX: usize = 4096;
 pub const RESET_ERRORS_MAX: usize = 1 << 20;
 
 /// The growth of the delays between dials, and their jitter (the same document).
-const CONNECT_FACTOR: f64 = 1.6;
-const CONNECT_JITTER: f64 = 0.2;
+const CONNECT_BACKOFF_FACTOR: f64 = 1.6;
+const CONNECT_BACKOFF_JITTER: f64 = 0.2;
 
 /// A channel that is being written; see [`channel`](super::channel).
 #[must_use = "a builder does nothing until it is built"]
@@ -53,11 +53,11 @@ pub struct ChannelBuilder {
     name: String,
     target: Result<(Endpoint, Location), BuildError>,
     name_server: bool,
-    source: Option<Wanted>,
+    source: Option<SourceOption>,
     layer: RetryLayerBuilder,
     config: Option<String>,
     connector: Option<Arc<dyn Connector>>,
-    outliers: OutlierDetection,
+    outlier_detection: OutlierDetection,
     connect: (Duration, Duration),
     min_resolve_interval: Option<Duration>,
     resolve_every: Option<Duration>,
@@ -65,8 +65,8 @@ pub struct ChannelBuilder {
 
 /// Where the application wants the addresses to come from.
 #[derive(Debug)]
-enum Wanted {
-    Source(Source),
+enum SourceOption {
+    Source(AddressSource),
     Builder(Box<dyn ResolverBuilder>),
 }
 
@@ -81,17 +81,17 @@ fn endpoint(origin: Uri) -> Endpoint {
 
 impl ChannelBuilder {
     pub(crate) fn new(target: String) -> Self {
-        let read = Target::read(&target);
-        let wrong = |stop_reason| BuildError(Wrong::Target { target: target.clone(), stop_reason });
+        let read = Target::parse(&target);
+        let wrong = |reason| BuildError(BuildErrorKind::Target { target: target.clone(), reason });
         ChannelBuilder {
             name_server: read.as_ref().is_ok_and(|read| read.name_server.is_some()),
-            target: read.map(|read| (endpoint(read.origin), read.place)).map_err(wrong),
+            target: read.map(|read| (endpoint(read.origin), read.location)).map_err(wrong),
             name: target,
             source: None,
             layer: RetryLayerBuilder::default(),
             config: None,
             connector: None,
-            outliers: OutlierDetection::default(),
+            outlier_detection: OutlierDetection::default(),
             connect: (CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_BACKOFF_CAP_DEFAULT),
             min_resolve_interval: None,
             resolve_every: None,
@@ -102,20 +102,21 @@ impl ChannelBuilder {
     /// and `:authority` are told. One that is there twice counts once, and what is beyond
     /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX) is left out.
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        self.source = Some(Wanted::Source(Source::Listed(addresses.into_iter().collect())));
+        self.source =
+            Some(SourceOption::Source(AddressSource::Static(addresses.into_iter().collect())));
         self
     }
 
     /// This resolver, in place of the operating system's.
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
-        self.source = Some(Wanted::Source(Source::Resolver(Arc::new(resolver))));
+        self.source = Some(SourceOption::Source(AddressSource::Resolver(Arc::new(resolver))));
         self
     }
 
     /// The resolver that this builder makes when the channel is built, in place of the operating
     /// system's. It reads the [target](Self::target) itself, the name server in it too.
     pub fn resolver_builder(mut self, builder: impl ResolverBuilder) -> Self {
-        self.source = Some(Wanted::Builder(Box::new(builder)));
+        self.source = Some(SourceOption::Builder(Box::new(builder)));
         self
     }
 
@@ -134,10 +135,10 @@ impl ChannelBuilder {
         mut self,
         settings: impl FnOnce(Endpoint) -> Result<Endpoint, tonic::transport::Error>,
     ) -> Self {
-        self.target = self.target.and_then(|(endpoint, place)| {
+        self.target = self.target.and_then(|(endpoint, location)| {
             let endpoint =
-                settings(endpoint).map_err(|error| BuildError(Wrong::Endpoint(error)))?;
-            Ok((endpoint, place))
+                settings(endpoint).map_err(|error| BuildError(BuildErrorKind::Endpoint(error)))?;
+            Ok((endpoint, location))
         });
         self
     }
@@ -156,8 +157,8 @@ impl ChannelBuilder {
     }
 
     /// When backends that keep failing are avoided.
-    pub fn outlier_detection(mut self, outliers: OutlierDetection) -> Self {
-        self.outliers = outliers;
+    pub fn outlier_detection(mut self, outlier_detection: OutlierDetection) -> Self {
+        self.outlier_detection = outlier_detection;
         self
     }
 
@@ -199,29 +200,29 @@ impl ChannelBuilder {
     /// The target, the endpoint, a list without any address, DNS, the backoff, or everything that is
     /// wrong with the default service config.
     pub fn build(self) -> Result<BalancedChannel, BuildError> {
-        let (endpoint, place) = self.target?;
+        let (endpoint, location) = self.target?;
         let source = match self.source {
-            Some(Wanted::Builder(builder)) => {
+            Some(SourceOption::Builder(builder)) => {
                 let (client, min_resolve_interval) =
                     (*self.layer.current_client_options(), self.min_resolve_interval);
                 let name = builder.name();
                 let resolver = builder.build(&ResolverOptions { client, min_resolve_interval });
-                let wrong = |error| BuildError(Wrong::Resolver { name, error });
-                Source::Resolver(resolver.map_err(wrong)?)
+                let wrong = |error| BuildError(BuildErrorKind::Resolver { name, error });
+                AddressSource::Resolver(resolver.map_err(wrong)?)
             }
             _ if self.name_server => {
-                return Err(BuildError(Wrong::NameServer { target: self.name }));
+                return Err(BuildError(BuildErrorKind::NameServer { target: self.name }));
             }
-            Some(Wanted::Source(source)) => source,
-            None => match place {
-                Location::Listed(addresses) => Source::Listed(addresses),
-                Location::Named { host, port } => {
-                    Source::Resolver(Arc::new(SystemResolver::new(host, port)))
+            Some(SourceOption::Source(source)) => source,
+            None => match location {
+                Location::Addresses(addresses) => AddressSource::Static(addresses),
+                Location::Name { host, port } => {
+                    AddressSource::Resolver(Arc::new(SystemResolver::new(host, port)))
                 }
             },
         };
-        if matches!(&source, Source::Listed(addresses) if addresses.is_empty()) {
-            return Err(BuildError(Wrong::Addresses));
+        if matches!(&source, AddressSource::Static(addresses) if addresses.is_empty()) {
+            return Err(BuildError(BuildErrorKind::Addresses));
         }
         let mut layer = self.layer.distinct_backends();
         if layer.server_name().is_none() {
@@ -229,37 +230,40 @@ impl ChannelBuilder {
         }
         if let Some(text) = self.config {
             let config = ServiceConfig::parse_for(&text, layer.current_client_options());
-            layer = layer.config(config.map_err(|problems| BuildError(Wrong::Config(problems)))?);
+            layer = layer
+                .config(config.map_err(|problems| BuildError(BuildErrorKind::Config(problems)))?);
         }
         let backoff = |first, cap| {
-            let policy = Policy::exponential(first).cap(cap).factor(CONNECT_FACTOR);
-            let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_JITTER));
+            let policy = Policy::exponential(first).cap(cap).factor(CONNECT_BACKOFF_FACTOR);
+            let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_BACKOFF_JITTER));
             // As good as for ever, at one every two minutes.
             policy.attempts(u32::MAX).throttle(Throttle::none()).try_build()
         };
-        let wrong = |problem: redial::PolicyError| BuildError(Wrong::Backoff(problem.to_string()));
+        let wrong =
+            |problem: redial::PolicyError| BuildError(BuildErrorKind::Backoff(problem.to_string()));
         if self.connect.0.is_zero() {
-            let stop_reason = "the first delay must be above zero".to_owned();
-            return Err(BuildError(Wrong::Backoff(stop_reason)));
+            let reason = "the first delay must be above zero".to_owned();
+            return Err(BuildError(BuildErrorKind::Backoff(reason)));
         }
         let layer = layer.build();
         let default_config = layer.control().config();
         let settings = Settings {
-            connector: self.connector.unwrap_or_else(|| Arc::new(Tcp::of(&endpoint))),
-            connect_max: endpoint.get_connect_timeout().unwrap_or(CONNECT_TIMEOUT_DEFAULT),
-            connect: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
-            resolve: backoff(RESOLVE_FIRST, CONNECT_BACKOFF_CAP_DEFAULT).map_err(wrong)?,
+            connector: self.connector.unwrap_or_else(|| Arc::new(TcpConnector::new(&endpoint))),
+            connect_timeout: endpoint.get_connect_timeout().unwrap_or(CONNECT_TIMEOUT_DEFAULT),
+            connect_backoff: backoff(self.connect.0, self.connect.1).map_err(wrong)?,
+            resolve_backoff: backoff(RESOLVE_BACKOFF_FIRST, CONNECT_BACKOFF_CAP_DEFAULT)
+                .map_err(wrong)?,
             min_resolve_interval: self.min_resolve_interval.unwrap_or(RESOLVE_INTERVAL_MIN_DEFAULT),
             resolve_every: self.resolve_every,
             endpoint,
             default_config,
         };
-        let roster = Roster::new(self.outliers, redial::parts::draw());
-        let hub = Hub::new(settings, layer.control(), roster);
+        let subchannels = Subchannels::new(self.outlier_detection, redial::parts::draw());
+        let balancer = Balancer::new(settings, layer.control(), subchannels);
         let control = layer.control();
-        let balanced = BalancedService::new(hub, source);
+        let balanced = BalancedService::new(balancer, source);
         let counted = balanced.downgrade();
-        control.count_backends(move || counted.upgrade().map(|hub| hub.counts()));
+        control.count_backends(move || counted.upgrade().map(|balancer| balancer.counts()));
         Ok(BalancedChannel::new(layer.layer(balanced)))
     }
 }

@@ -21,7 +21,7 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use super::service::{BalancedBody, BalancedService, ConfigWait};
-use super::view::ChannelSnapshot;
+use super::snapshot::ChannelSnapshot;
 
 /// A channel with retries and hedging over several backends, for generated clients; see
 /// [`channel`](super::channel).
@@ -59,7 +59,7 @@ impl BalancedChannel {
     /// The backends as they are now.
     #[must_use]
     pub fn snapshot(&self) -> ChannelSnapshot {
-        self.balanced().hub().snapshot()
+        self.balanced().balancer().snapshot()
     }
 
     /// How many backends are known and connected now, without the cost of a whole
@@ -72,7 +72,7 @@ impl BalancedChannel {
     /// ```
     #[must_use]
     pub fn counts(&self) -> BackendCounts {
-        self.balanced().hub().counts()
+        self.balanced().balancer().counts()
     }
 
     /// Starts to resolve and to connect, so that the first call finds a connection. Without it the
@@ -88,7 +88,7 @@ impl BalancedChannel {
     /// with the first delay after that, and a name that could not be resolved is resolved now. For
     /// when the application knows that the network is back.
     pub fn reset_connect_backoff(&self) {
-        self.balanced().hub().reset_backoff();
+        self.balanced().balancer().reset_backoff();
     }
 
     /// What can be changed and read while calls run.

@@ -10,51 +10,49 @@ use redial_service_config::Problems;
 
 /// Why a dial brought no connection.
 #[derive(Debug)]
-pub(crate) struct DialError(String);
+pub(crate) struct ConnectError(String);
 
-impl DialError {
+impl ConnectError {
     pub(crate) fn of(error: tonic::transport::Error) -> Self {
         let error: BoxError = error.into();
         // What tonic says before it names the cause helps nobody.
         let cause = error.source().and_then(Error::source).or(error.source());
-        DialError(
-            cause.map_or_else(|| transport_error::chain_text(&*error), transport_error::chain_text),
-        )
+        ConnectError(cause.map_or_else(|| evidence::text(&*error), evidence::text))
     }
 
     pub(crate) fn closed() -> Self {
-        DialError("closed before the server said anything".to_owned())
+        ConnectError("closed before the server said anything".to_owned())
     }
 
     pub(crate) fn closed_early(after: Duration) -> Self {
-        DialError(format!("closed {after:.0?} after it was connected, before any response"))
+        ConnectError(format!("closed {after:.0?} after it was connected, before any response"))
     }
 
     pub(crate) fn panicked() -> Self {
-        DialError("the connection panicked".to_owned())
+        ConnectError("the connection panicked".to_owned())
     }
 
     pub(crate) fn timed_out(most: Duration) -> Self {
-        DialError(format!("not connected within {most:?}"))
+        ConnectError(format!("not connected within {most:?}"))
     }
 }
 
-impl fmt::Display for DialError {
+impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Error for DialError {}
+impl Error for ConnectError {}
 
 /// Why a channel cannot be built. A `main` that returns it prints all of it, causes included.
-pub struct BuildError(pub(crate) Wrong);
+pub struct BuildError(pub(crate) BuildErrorKind);
 
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum BuildErrorKind {
     Target {
         target: String,
-        stop_reason: &'static str,
+        reason: &'static str,
     },
     Endpoint(tonic::transport::Error),
     Config(Problems),
@@ -76,7 +74,7 @@ impl BuildError {
     #[must_use]
     pub const fn problems(&self) -> Option<&Problems> {
         match &self.0 {
-            Wrong::Config(problems) => Some(problems),
+            BuildErrorKind::Config(problems) => Some(problems),
             _ => None,
         }
     }
@@ -100,17 +98,17 @@ impl fmt::Debug for BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Wrong::Target { target, stop_reason } => write!(f, "target {target:?}: {stop_reason}"),
-            Wrong::Endpoint(_) => f.write_str("the endpoint is not valid"),
-            Wrong::Config(problems) => write!(f, "default service config: {problems}"),
-            Wrong::Addresses => f.write_str("there is no address"),
-            Wrong::Backoff(stop_reason) => write!(f, "connect backoff: {stop_reason}"),
-            Wrong::NameServer { target } => write!(
+            BuildErrorKind::Target { target, reason } => write!(f, "target {target:?}: {reason}"),
+            BuildErrorKind::Endpoint(_) => f.write_str("the endpoint is not valid"),
+            BuildErrorKind::Config(problems) => write!(f, "default service config: {problems}"),
+            BuildErrorKind::Addresses => f.write_str("there is no address"),
+            BuildErrorKind::Backoff(reason) => write!(f, "connect backoff: {reason}"),
+            BuildErrorKind::NameServer { target } => write!(
                 f,
                 "target {target:?}: only DNS asks a name server; write .dns(|dns| dns) (crate \
                  redial-grpc-dns), or dns:///host:port for the operating system to resolve it"
             ),
-            Wrong::Resolver { name, .. } => {
+            BuildErrorKind::Resolver { name, .. } => {
                 write!(f, "the target cannot be resolved by {name}")
             }
         }
@@ -120,8 +118,8 @@ impl fmt::Display for BuildError {
 impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Wrong::Endpoint(error) => Some(error),
-            Wrong::Resolver { error, .. } => Some(&**error),
+            BuildErrorKind::Endpoint(error) => Some(error),
+            BuildErrorKind::Resolver { error, .. } => Some(&**error),
             _ => None,
         }
     }

@@ -29,33 +29,31 @@
 //!
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 
-#![cfg_attr(docsrs, feature(doc_cfg))]
-
+mod balancer;
 mod builder;
+mod catch_panic;
 mod channel;
-mod dial;
+mod connection;
 mod error;
-mod foreign;
-mod health;
-mod hub;
-mod keep;
-mod resolve;
-mod roster;
+mod outlier_detection;
+mod resolver;
 mod service;
+mod subchannels;
+mod tasks;
 // For `redial-grpc-dns`, which reads targets as the channel does.
+mod snapshot;
 #[doc(hidden)]
 pub mod target;
-mod tell;
-mod view;
+mod trace;
 
 pub use builder::{
     CONNECT_BACKOFF_CAP_DEFAULT, CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_TIMEOUT_DEFAULT,
     ChannelBuilder, RESET_ERRORS_MAX, RESET_STREAMS_MAX, RESOLVE_INTERVAL_MIN_DEFAULT,
 };
 pub use channel::{BalancedChannel, BalancedChannelFuture};
-pub use dial::{ConnectFuture, Connector, Io};
+pub use connection::{ConnectFuture, Connector, Io};
 pub use error::BuildError;
-pub use health::{
+pub use outlier_detection::{
     BASE_EJECTION_TIME_DEFAULT, CONSECUTIVE_FAILURES_DEFAULT, MAX_EJECTION_TIME_DEFAULT,
     OutlierDetection,
 };
@@ -70,13 +68,13 @@ pub use redial_grpc::{
 };
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub use redial_grpc::{Gauge, Metric};
-pub use resolve::{
+pub use resolver::{
     ADDRESSES_MAX, ConfigError, Resolution, ResolveFuture, Resolver, ResolverBuilder,
     ResolverOptions, SystemResolver,
 };
 pub use service::{BalancedBody, BalancedService, BalancedServiceFuture};
+pub use snapshot::{Backend, ChannelSnapshot, ConnectivityState};
 pub use target::PORT_DEFAULT;
-pub use view::{Backend, ChannelSnapshot, ConnectivityState};
 
 /// A channel to this target, to be built:
 ///

@@ -26,9 +26,9 @@ use tonic::transport::Channel;
 use tonic::transport::channel::ResponseFuture;
 use tower_service::Service;
 
-use super::hub::{Hub, Pending, Picked, Ticket};
-use super::keep::{self, Source};
-use super::roster::Ending;
+use super::balancer::{Balancer, PickGuard, Picked, Unpicked};
+use super::subchannels::AttemptEnd;
+use super::tasks::{self, AddressSource};
 
 /// How long after the channel's start calls wait for its first resolution, which may bring the config.
 const CONFIG_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -39,12 +39,12 @@ const CONFIG_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Its clones share the backends and their connections, which end with the last of them.
 #[derive(Clone)]
 pub struct BalancedService {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
 }
 
-struct Inner {
-    hub: Arc<Hub>,
-    source: Source,
+struct Shared {
+    balancer: Arc<Balancer>,
+    source: AddressSource,
     started: OnceLock<Started>,
 }
 
@@ -54,20 +54,21 @@ struct Started {
     at: Instant,
 }
 
-impl Inner {
+impl Shared {
     /// The task needs a runtime, which there is once the channel is used.
     fn start(&self) -> &Started {
         self.started.get_or_init(|| {
             // Before the task is made: without a runtime this panics, and a task that is dropped
             // marks the channel as ended for all clones.
             let runtime = Handle::current();
-            let task = runtime.spawn(keep::follow(self.hub.clone(), self.source.clone()));
+            let task =
+                runtime.spawn(tasks::run_channel(self.balancer.clone(), self.source.clone()));
             Started { task: task.abort_handle(), at: Instant::now() }
         })
     }
 }
 
-impl Drop for Inner {
+impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(started) = self.started.get() {
             started.task.abort();
@@ -79,39 +80,40 @@ impl Drop for Inner {
 pub(super) type ConfigWait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl BalancedService {
-    pub(crate) fn new(hub: Hub, source: Source) -> Self {
-        let inner = Inner { hub: Arc::new(hub), source, started: OnceLock::new() };
-        BalancedService { inner: Arc::new(inner) }
+    pub(crate) fn new(balancer: Balancer, source: AddressSource) -> Self {
+        let shared = Shared { balancer: Arc::new(balancer), source, started: OnceLock::new() };
+        BalancedService { shared: Arc::new(shared) }
     }
 
-    pub(super) fn hub(&self) -> &Hub {
-        &self.inner.hub
+    pub(super) fn balancer(&self) -> &Balancer {
+        &self.shared.balancer
     }
 
     /// What the channel's tasks share, as long as they live.
-    pub(super) fn downgrade(&self) -> Weak<Hub> {
-        Arc::downgrade(&self.inner.hub)
+    pub(super) fn downgrade(&self) -> Weak<Balancer> {
+        Arc::downgrade(&self.shared.balancer)
     }
 
     pub(super) fn start(&self) {
-        self.inner.start();
+        self.shared.start();
     }
 
     /// Whether a first resolution that may bring the config has not ended yet.
     pub(super) fn may_wait_for_config(&self) -> bool {
-        !self.inner.hub.is_settled() && self.inner.source.may_return_config()
+        !self.shared.balancer.is_resolved_once() && self.shared.source.may_return_config()
     }
 
     /// What to wait for then, until this moment at the latest; `None`: the channel has waited long
     /// enough.
     pub(super) fn config_wait(&self, deadline: Option<Instant>) -> Option<ConfigWait> {
-        let end = self.inner.start().at + CONFIG_WAIT_MAX;
+        let end = self.shared.start().at + CONFIG_WAIT_MAX;
         if Instant::now() >= end {
             return None;
         }
-        let (inner, end) = (self.inner.clone(), deadline.map_or(end, |deadline| deadline.min(end)));
+        let (shared, end) =
+            (self.shared.clone(), deadline.map_or(end, |deadline| deadline.min(end)));
         Some(Box::pin(async move {
-            let _settled = tokio::time::timeout_at(end, inner.hub.settled()).await;
+            let _settled = tokio::time::timeout_at(end, shared.balancer.resolved_once()).await;
         }))
     }
 }
@@ -119,7 +121,7 @@ impl BalancedService {
 impl fmt::Debug for BalancedService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BalancedService")
-            .field("source", &self.inner.source)
+            .field("source", &self.shared.source)
             .finish_non_exhaustive()
     }
 }
@@ -134,17 +136,17 @@ impl Service<Request<tonic::body::Body>> for BalancedService {
     }
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> BalancedServiceFuture {
-        self.inner.start();
+        self.shared.start();
         let used = request.extensions().get::<UsedBackends>().cloned();
-        let asked = Instant::now();
-        let stage = match self.inner.hub.try_pick(used.as_ref(), asked) {
-            Ok(picked) => Stage::of(picked, request, asked),
-            Err(Pending::Fail(unreachable)) => Stage::Failed(Some(unreachable.into())),
-            Err(Pending::Wait(_)) => {
+        let requested_at = Instant::now();
+        let stage = match self.shared.balancer.try_pick(used.as_ref(), requested_at) {
+            Ok(picked) => Stage::new(picked, request, requested_at),
+            Err(Unpicked::Fail(unreachable)) => Stage::Failed(Some(unreachable.into())),
+            Err(Unpicked::Queue(_)) => {
                 // With the channel itself: as long as somebody waits, somebody dials.
-                let inner = self.inner.clone();
-                let pick = Box::pin(async move { inner.hub.pick(used, asked).await });
-                Stage::Picking { pick, request: Some(request), asked }
+                let shared = self.shared.clone();
+                let pick = Box::pin(async move { shared.balancer.pick(used, requested_at).await });
+                Stage::Picking { pick, request: Some(request), requested_at }
             }
         };
         BalancedServiceFuture { stage, yielded: false }
@@ -162,32 +164,32 @@ pub struct BalancedServiceFuture {
     yielded: bool,
 }
 
-type Ask = Request<tonic::body::Body>;
+type AttemptRequest = Request<tonic::body::Body>;
 
 enum Stage {
     Picking {
         pick: Pin<Box<dyn Future<Output = Result<Picked, Unreachable>> + Send>>,
-        request: Option<Ask>,
-        asked: Instant,
+        request: Option<AttemptRequest>,
+        requested_at: Instant,
     },
-    Readying {
+    WaitingForReady {
         channel: Channel,
-        request: Option<Ask>,
-        ticket: Option<Ticket>,
+        request: Option<AttemptRequest>,
+        guard: Option<PickGuard>,
     },
     Running {
         future: ResponseFuture,
-        ticket: Option<Ticket>,
+        guard: Option<PickGuard>,
     },
     Failed(Option<BoxError>),
 }
 
 impl Stage {
-    fn of(picked: Picked, request: Ask, asked: Instant) -> Self {
-        let Picked { channel, mut ticket } = picked;
+    fn new(picked: Picked, request: AttemptRequest, requested_at: Instant) -> Self {
+        let Picked { channel, mut guard } = picked;
         let timeout = request.headers().get(TIMEOUT).and_then(timeout::parse);
-        ticket.waits_until(timeout.and_then(|timeout| asked.checked_add(timeout)));
-        Stage::Readying { channel, request: Some(request), ticket: Some(ticket) }
+        guard.set_deadline(timeout.and_then(|timeout| requested_at.checked_add(timeout)));
+        Stage::WaitingForReady { channel, request: Some(request), guard: Some(guard) }
     }
 }
 
@@ -220,24 +222,24 @@ impl Stage {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<BalancedBody>, BoxError>> {
         loop {
             match self {
-                Stage::Picking { pick, request, asked } => {
+                Stage::Picking { pick, request, requested_at } => {
                     let picked = ready!(pick.as_mut().poll(cx))?;
                     let Some(request) = request.take() else { return Poll::Pending };
-                    *self = Stage::of(picked, request, *asked);
+                    *self = Stage::new(picked, request, *requested_at);
                 }
-                Stage::Readying { channel, request, ticket } => {
+                Stage::WaitingForReady { channel, request, guard } => {
                     // Where the connection has ended the error says so, and the attempt is replaced.
                     ready!(channel.poll_ready(cx))?;
                     let Some(request) = request.take() else { return Poll::Pending };
-                    let (future, ticket) = (channel.call(request), ticket.take());
-                    *self = Stage::Running { future, ticket };
+                    let (future, guard) = (channel.call(request), guard.take());
+                    *self = Stage::Running { future, guard };
                 }
-                Stage::Running { future, ticket } => {
+                Stage::Running { future, guard } => {
                     let result = ready!(Pin::new(future).poll(cx));
-                    let ticket = ticket.take();
+                    let guard = guard.take();
                     return Poll::Ready(match result {
-                        Ok(response) => Ok(answered(response, ticket)),
-                        Err(error) => Err(lost(error.into(), ticket)),
+                        Ok(response) => Ok(response_body(response, guard)),
+                        Err(error) => Err(transport_error(error.into(), guard)),
                     });
                 }
                 Stage::Failed(error) => {
@@ -249,43 +251,43 @@ impl Stage {
     }
 }
 
-fn answered(
+fn response_body(
     response: Response<tonic::body::Body>,
-    mut ticket: Option<Ticket>,
+    mut guard: Option<PickGuard>,
 ) -> Response<BalancedBody> {
-    if let Some(ticket) = &ticket {
-        ticket.answered();
+    if let Some(guard) = &guard {
+        guard.response_started();
     }
-    if let Head::Status(code, _) | Head::NotGrpc(code, _) = balancing::head(&response)
-        && let Some(ticket) = ticket.take()
+    if let Head::Status(code, _) | Head::Foreign(code, _) = balancing::head(&response)
+        && let Some(guard) = guard.take()
     {
-        ticket.end(Ending::Answered(code));
+        guard.finish(AttemptEnd::Answered(code));
     }
-    response.map(|body| BalancedBody { body, ticket })
+    response.map(|body| BalancedBody { body, guard })
 }
 
-fn lost(error: BoxError, ticket: Option<Ticket>) -> BoxError {
-    if let Some(ticket) = ticket {
-        end(ticket, &*error);
+fn transport_error(error: BoxError, guard: Option<PickGuard>) -> BoxError {
+    if let Some(guard) = guard {
+        finish(guard, &*error);
     }
     error
 }
 
 /// What an error says: of what was never sent, or refused, the backend is not to blame.
-fn end(ticket: Ticket, error: &(dyn std::error::Error + 'static)) {
-    match transport_error::classify(error) {
-        (TransportFailure::MaybeProcessed, Code::Unavailable) => ticket.end(Ending::Lost),
-        (TransportFailure::MaybeProcessed, code) => ticket.end(Ending::Answered(code)),
+fn finish(guard: PickGuard, error: &(dyn std::error::Error + 'static)) {
+    match evidence::of(error) {
+        (Evidence::None, Code::Unavailable) => guard.finish(AttemptEnd::ConnectionLost),
+        (Evidence::None, code) => guard.finish(AttemptEnd::Answered(code)),
         // tonic keeps to `grpc-timeout` as well, and may be the first to drop the attempt.
-        (TransportFailure::LocalTimeout, _) => drop(ticket),
-        _ => ticket.end(Ending::Untold),
+        (Evidence::LocalTimeout, _) => drop(guard),
+        _ => guard.finish(AttemptEnd::Unknown),
     }
 }
 
 /// The response of a backend, which has one attempt less when this ends or is dropped.
 pub struct BalancedBody {
     body: tonic::body::Body,
-    ticket: Option<Ticket>,
+    guard: Option<PickGuard>,
 }
 
 impl fmt::Debug for BalancedBody {
@@ -306,21 +308,21 @@ impl Body for BalancedBody {
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(trailers) = frame.trailers_ref() {
-                    if let Some(ticket) = self.ticket.take() {
-                        ticket.end(Ending::Answered(balancing::trailers(trailers).0));
+                    if let Some(guard) = self.guard.take() {
+                        guard.finish(AttemptEnd::Answered(balancing::trailers(trailers).0));
                     }
-                } else if let Some(ticket) = &mut self.ticket {
-                    ticket.heard();
+                } else if let Some(guard) = &mut self.guard {
+                    guard.first_message();
                 }
             }
             Some(Err(status)) => {
-                if let Some(ticket) = self.ticket.take() {
-                    end(ticket, status);
+                if let Some(guard) = self.guard.take() {
+                    finish(guard, status);
                 }
             }
             None => {
-                if let Some(ticket) = self.ticket.take() {
-                    ticket.end(Ending::Untold);
+                if let Some(guard) = self.guard.take() {
+                    guard.finish(AttemptEnd::Unknown);
                 }
             }
         }

@@ -19,21 +19,21 @@ const PORT_NAME_SERVER: u16 = 53;
 pub struct Target {
     /// What TLS and `:authority` are told.
     pub origin: Uri,
-    pub place: Location,
+    pub location: Location,
     /// The name server that the target says to ask.
     pub name_server: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Location {
-    Listed(Vec<SocketAddr>),
-    Named { host: Box<str>, port: u16 },
+    Addresses(Vec<SocketAddr>),
+    Name { host: Box<str>, port: u16 },
 }
 
 impl Target {
     /// # Errors
     /// What is wrong, and what to write instead.
-    pub fn read(text: &str) -> Result<Target, &'static str> {
+    pub fn parse(text: &str) -> Result<Target, &'static str> {
         let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
         let scheme = scheme.to_ascii_lowercase();
         match (&*scheme, rest.strip_prefix("//")) {
@@ -97,11 +97,11 @@ fn one(scheme: &str, text: &str, usual: u16) -> Result<Target, &'static str> {
     let origin: Uri = origin
         .map_err(|_| "the host is not one; write an international name in its form with xn--")?;
     let port = port.unwrap_or(usual);
-    let place = match host {
-        Host::Address(ip) => Location::Listed(vec![SocketAddr::new(ip, port)]),
-        Host::Name(name) => Location::Named { host: name.into(), port },
+    let location = match host {
+        Host::Address(ip) => Location::Addresses(vec![SocketAddr::new(ip, port)]),
+        Host::Name(name) => Location::Name { host: name.into(), port },
     };
-    Ok(Target { origin, place, name_server: None })
+    Ok(Target { origin, location, name_server: None })
 }
 
 /// Addresses of one family.
@@ -118,7 +118,7 @@ fn list(text: &str, is_right: impl Fn(&IpAddr) -> bool) -> Result<Target, &'stat
     }
     let first = addresses.first().ok_or(LIST)?;
     let origin = format!("http://{first}").parse().map_err(|_| LIST)?;
-    Ok(Target { origin, place: Location::Listed(addresses), name_server: None })
+    Ok(Target { origin, location: Location::Addresses(addresses), name_server: None })
 }
 
 enum Host<'a> {
@@ -177,19 +177,19 @@ mod tests {
 
     /// A target that is right, as its origin, what it is to reach, and the name server.
     fn read(text: &str) -> (String, String, String) {
-        let target = Target::read(text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
-        let place = match target.place {
-            Location::Listed(addresses) => format!("{addresses:?}"),
-            Location::Named { host, port } => format!("{host} {port}"),
+        let target = Target::parse(text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
+        let location = match target.location {
+            Location::Addresses(addresses) => format!("{addresses:?}"),
+            Location::Name { host, port } => format!("{host} {port}"),
         };
         let origin = target.origin.to_string();
         let origin = origin.strip_suffix('/').unwrap_or(&origin).to_owned();
-        (origin, place, target.name_server.map(|it| it.to_string()).unwrap_or_default())
+        (origin, location, target.name_server.map(|it| it.to_string()).unwrap_or_default())
     }
 
     #[test]
     fn a_target_is_read_in_all_its_forms() {
-        for (text, origin, place, name_server) in [
+        for (text, origin, location, name_server) in [
             ("orders.internal:50051", "http://orders.internal:50051", "orders.internal 50051", ""),
             ("orders.internal", "http://orders.internal", "orders.internal 443", ""),
             ("orders.internal.:1", "http://orders.internal.:1", "orders.internal. 1", ""),
@@ -219,7 +219,7 @@ mod tests {
             ("ipv4:10.0.0.1:1,10.0.0.2", "http://10.0.0.1:1", "[10.0.0.1:1, 10.0.0.2:443]", ""),
             ("ipv6:[::1]:1,::2", "http://[::1]:1", "[[::1]:1, [::2]:443]", ""),
         ] {
-            assert_eq!(read(text), (origin.into(), place.into(), name_server.into()), "{text}");
+            assert_eq!(read(text), (origin.into(), location.into(), name_server.into()), "{text}");
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
             ("ipv4:[::1]:1", "an address is not of the family that it is said to be"),
             ("ipv6:10.0.0.1:1", "an address is not of the family that it is said to be"),
         ] {
-            assert_eq!(Target::read(text), Err(expected), "{text}");
+            assert_eq!(Target::parse(text), Err(expected), "{text}");
         }
     }
 }

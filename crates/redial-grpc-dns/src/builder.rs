@@ -16,8 +16,8 @@ use redial_grpc_balance::target::{Location, Target};
 use redial_grpc_balance::{BoxError, Resolver, ResolverBuilder, ResolverOptions};
 use redial_service_config::{Chooser, ClientOptions, RECORD_NAME_PREFIX};
 
-use super::error::{DnsError, Wrong};
-use super::resolver::{Asks, DAY, DnsResolver, Family, Inner, Named, Txt};
+use super::error::{DnsError, DnsErrorKind};
+use super::resolver::{DnsResolver, FamilyLookup, Inner, Lookup, NameLookup, TTL_MAX, TxtLookup};
 
 /// How long an answer is kept, whatever its TTL says, as in other gRPC libraries.
 pub const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(30);
@@ -26,9 +26,9 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a question is asked before it counts as unanswered. With [`TIMEOUT`] that is 10 s, half
 /// of what a channel gives one resolution.
-const TRIES: usize = 2;
+const QUERY_ATTEMPTS: usize = 2;
 /// A name has three answers: A, AAAA and TXT. With a search list there are some more names to it.
-const ANSWERS_MAX: u64 = 64;
+const CACHE_ENTRIES_MAX: u64 = 64;
 
 /// A [`DnsResolver`] that is being written.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl DnsResolverBuilder {
         self
     }
 
-    fn kept_min(&self) -> Duration {
+    fn min_refresh_interval_or_default(&self) -> Duration {
         self.min_refresh_interval.unwrap_or(REFRESH_INTERVAL_MIN)
     }
 
@@ -127,13 +127,13 @@ impl DnsResolverBuilder {
     /// # Errors
     /// The target is none, or the system's name servers cannot be found out.
     pub fn build(self) -> Result<DnsResolver, DnsError> {
-        let wrong = |what: String| DnsError::new(&self.target, Wrong::Target(what));
-        let read =
-            Target::read(&self.target).map_err(|stop_reason| wrong(stop_reason.to_owned()))?;
-        let (host, port) = match read.place {
-            Location::Named { host, port } => (host, port),
-            Location::Listed(addresses) => {
-                let inner = Inner { host: (&*self.target).into(), asks: Asks::Nothing(addresses) };
+        let wrong = |what: String| DnsError::new(&self.target, DnsErrorKind::Target(what));
+        let read = Target::parse(&self.target).map_err(|reason| wrong(reason.to_owned()))?;
+        let (host, port) = match read.location {
+            Location::Name { host, port } => (host, port),
+            Location::Addresses(addresses) => {
+                let inner =
+                    Inner { host: (&*self.target).into(), lookup: Lookup::Static(addresses) };
                 return Ok(DnsResolver(Arc::new(inner)));
             }
         };
@@ -146,18 +146,19 @@ impl DnsResolverBuilder {
             false => None,
         };
         let family = |strategy| {
-            let by = self.resolver(read.name_server, strategy);
-            let by = by.map_err(|error| DnsError::new(&self.target, Wrong::System(error)))?;
-            Ok::<_, DnsError>(Family { name: name.clone(), by, last: Mutex::default() })
+            let resolver = self.resolver(read.name_server, strategy);
+            let resolver = resolver
+                .map_err(|error| DnsError::new(&self.target, DnsErrorKind::System(error)))?;
+            Ok::<_, DnsError>(FamilyLookup { name: name.clone(), resolver, last: Mutex::default() })
         };
         let v6 = family(LookupIpStrategy::Ipv6Only)?;
         let v4 = family(LookupIpStrategy::Ipv4Only)?;
-        let min_refresh_interval = self.kept_min().min(DAY);
-        let named = Named { port, v6, v4, txt, min_refresh_interval, asked: Mutex::default() };
-        Ok(DnsResolver(Arc::new(Inner { host, asks: Asks::Name(Box::new(named)) })))
+        let min_refresh_interval = self.min_refresh_interval_or_default().min(TTL_MAX);
+        let named = NameLookup { port, v6, v4, txt, min_refresh_interval, asked: Mutex::default() };
+        Ok(DnsResolver(Arc::new(Inner { host, lookup: Lookup::Name(Box::new(named)) })))
     }
 
-    fn txt(&self, name: Name) -> Txt {
+    fn txt(&self, name: Name) -> TxtLookup {
         let draw = self.draw.unwrap_or_else(|| (redial::parts::draw() * 100.0) as u8);
         let selector = ChoiceSelector::new(draw).client_options(self.client);
         let system = || hostname::get().ok()?.into_string().ok().map(Into::into);
@@ -165,10 +166,10 @@ impl DnsResolverBuilder {
             Some(name) => selector.hostname(name),
             None => selector,
         };
-        Txt {
+        TxtLookup {
             name,
             chooser,
-            min_refresh_interval: self.kept_min().min(DAY),
+            min_refresh_interval: self.min_refresh_interval_or_default().min(TTL_MAX),
             last: Mutex::new(None),
         }
     }
@@ -198,9 +199,10 @@ impl DnsResolverBuilder {
     fn set(&self, options: &mut ResolverOpts) {
         options.timeout = self.timeout;
         // Hickory counts those after the first.
-        options.attempts = TRIES - 1;
-        options.cache_size = ANSWERS_MAX;
-        let (least, most) = (Some(self.kept_min().min(DAY)), Some(DAY));
+        options.attempts = QUERY_ATTEMPTS - 1;
+        options.cache_size = CACHE_ENTRIES_MAX;
+        let (least, most) =
+            (Some(self.min_refresh_interval_or_default().min(TTL_MAX)), Some(TTL_MAX));
         (options.positive_min_ttl, options.positive_max_ttl) = (least, most);
         (options.negative_min_ttl, options.negative_max_ttl) = (least, most);
     }

@@ -10,11 +10,11 @@ use redial_service_config::{Problems, RECORD_NAME_PREFIX};
 #[derive(Debug)]
 pub struct DnsError {
     name: Box<str>,
-    wrong: Wrong,
+    kind: DnsErrorKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Wrong {
+pub(super) enum DnsErrorKind {
     Target(String),
     System(NetError),
     Missing,
@@ -24,8 +24,8 @@ pub(super) enum Wrong {
 }
 
 impl DnsError {
-    pub(super) fn new(name: &str, wrong: Wrong) -> Self {
-        DnsError { name: name.into(), wrong }
+    pub(super) fn new(name: &str, kind: DnsErrorKind) -> Self {
+        DnsError { name: name.into(), kind }
     }
 
     /// The target of a resolver that cannot be made; otherwise the host that was asked for.
@@ -37,8 +37,8 @@ impl DnsError {
     /// What is wrong with the service config; `None` if something else is.
     #[must_use]
     pub const fn problems(&self) -> Option<&Problems> {
-        match &self.wrong {
-            Wrong::Config(problems) => Some(problems),
+        match &self.kind {
+            DnsErrorKind::Config(problems) => Some(problems),
             _ => None,
         }
     }
@@ -46,22 +46,24 @@ impl DnsError {
     /// Whether DNS says that the host has no address, or does not exist.
     #[must_use]
     pub const fn is_not_found(&self) -> bool {
-        matches!(self.wrong, Wrong::Missing)
+        matches!(self.kind, DnsErrorKind::Missing)
     }
 }
 
 impl fmt::Display for DnsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
-        match &self.wrong {
-            Wrong::Target(what) => write!(f, "{name:?} is no target: {what}"),
-            Wrong::System(_) => f.write_str("the system's name servers are not known"),
-            Wrong::Missing => write!(f, "{name} has no address"),
-            Wrong::Addresses(_) => write!(f, "the addresses of {name} could not be asked for"),
-            Wrong::ConfigLookup(_) => {
+        match &self.kind {
+            DnsErrorKind::Target(what) => write!(f, "{name:?} is no target: {what}"),
+            DnsErrorKind::System(_) => f.write_str("the system's name servers are not known"),
+            DnsErrorKind::Missing => write!(f, "{name} has no address"),
+            DnsErrorKind::Addresses(_) => {
+                write!(f, "the addresses of {name} could not be asked for")
+            }
+            DnsErrorKind::ConfigLookup(_) => {
                 write!(f, "the TXT record {RECORD_NAME_PREFIX}{name} could not be asked for")
             }
-            Wrong::Config(problems) => {
+            DnsErrorKind::Config(problems) => {
                 let text = problems.to_string();
                 let mut lines =
                     text.lines().map(|line| format!("{RECORD_NAME_PREFIX}{name}:{line}"));
@@ -74,11 +76,11 @@ impl fmt::Display for DnsError {
 
 impl std::error::Error for DnsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.wrong {
-            Wrong::System(error) | Wrong::Addresses(error) | Wrong::ConfigLookup(error) => {
-                Some(error)
-            }
-            Wrong::Target(_) | Wrong::Missing | Wrong::Config(_) => None,
+        match &self.kind {
+            DnsErrorKind::System(error)
+            | DnsErrorKind::Addresses(error)
+            | DnsErrorKind::ConfigLookup(error) => Some(error),
+            DnsErrorKind::Target(_) | DnsErrorKind::Missing | DnsErrorKind::Config(_) => None,
         }
     }
 }

@@ -12,16 +12,16 @@ use redial_grpc_balance::{ConfigError, Resolution, ResolveFuture, Resolver};
 use redial_service_config::{Chooser, Chosen, Problem, ServiceConfig};
 
 use super::builder::DnsResolverBuilder;
-use super::error::{DnsError, Wrong};
+use super::error::{DnsError, DnsErrorKind};
 
 /// How long addresses that are known wait for the config. The first calls of a channel wait for them,
 /// and some name servers never answer a question for TXT.
-const CONFIG_MAX: Duration = Duration::from_secs(3);
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the addresses of one family wait for those of the other: some name servers never answer a
 /// question for AAAA.
-const FAMILY_MAX: Duration = Duration::from_secs(3);
+const OTHER_FAMILY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest that an answer is kept.
-pub(super) const DAY: Duration = Duration::from_secs(MAX_TTL as u64);
+pub(super) const TTL_MAX: Duration = Duration::from_secs(MAX_TTL as u64);
 
 /// Asks DNS for the addresses of a target and, if it is told to, for its service config.
 ///
@@ -35,42 +35,42 @@ pub struct DnsResolver(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     /// The target's host, as errors name it.
     pub(super) host: Box<str>,
-    pub(super) asks: Asks,
+    pub(super) lookup: Lookup,
 }
 
 /// What is asked for.
-pub(super) enum Asks {
+pub(super) enum Lookup {
     /// The target has its addresses itself.
-    Nothing(Vec<SocketAddr>),
-    Name(Box<Named>),
+    Static(Vec<SocketAddr>),
+    Name(Box<NameLookup>),
 }
 
 /// A name, who is asked for it, and whether its config is wanted too.
-pub(super) struct Named {
+pub(super) struct NameLookup {
     pub(super) port: u16,
-    pub(super) v6: Family,
-    pub(super) v4: Family,
-    pub(super) txt: Option<Txt>,
+    pub(super) v6: FamilyLookup,
+    pub(super) v4: FamilyLookup,
+    pub(super) txt: Option<TxtLookup>,
     pub(super) min_refresh_interval: Duration,
     /// When the name servers were last asked.
     pub(super) asked: Mutex<Option<Instant>>,
 }
 
-impl Named {
+impl NameLookup {
     /// Forgets what is known once it is old enough, however long it is still good: who asks before
     /// its end has reason to doubt it.
     fn refresh(&self) {
         let now = Instant::now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_none_or(|at| now.duration_since(at) >= self.min_refresh_interval) {
-            self.v6.by.clear_cache();
-            self.v4.by.clear_cache();
+            self.v6.resolver.clear_cache();
+            self.v4.resolver.clear_cache();
             *asked = Some(now);
         }
     }
 
     /// The addresses, and how long they are good.
-    async fn addresses(&self) -> Result<(Vec<IpAddr>, Duration), Wrong> {
+    async fn addresses(&self) -> Result<(Vec<IpAddr>, Duration), DnsErrorKind> {
         let (v6, v4) = (self.v6.ask(), self.v4.ask());
         tokio::pin!(v6, v4);
         let (v6, v4) = tokio::select! {
@@ -84,7 +84,7 @@ impl Named {
             }
         };
         let (v6, v4) = match (v6, v4) {
-            (Err(error), Err(_)) => return Err(Wrong::Addresses(error)),
+            (Err(error), Err(_)) => return Err(DnsErrorKind::Addresses(error)),
             (v6, v4) => (
                 self.v6.take(v6, self.min_refresh_interval),
                 self.v4.take(v4, self.min_refresh_interval),
@@ -96,9 +96,9 @@ impl Named {
             (Ok(one), Err(_)) | (Err(_), Ok(one)) if !one.0.is_empty() => {
                 (one.0, one.1.min(self.min_refresh_interval))
             }
-            (Err(error), _) | (_, Err(error)) => return Err(Wrong::Addresses(error)),
+            (Err(error), _) | (_, Err(error)) => return Err(DnsErrorKind::Addresses(error)),
         };
-        if found.is_empty() { Err(Wrong::Missing) } else { Ok((found, ttl)) }
+        if found.is_empty() { Err(DnsErrorKind::Missing) } else { Ok((found, ttl)) }
     }
 }
 
@@ -108,24 +108,24 @@ type Found = Result<(Vec<IpAddr>, Duration), NetError>;
 /// The answer of the second family, once that of the first is there.
 async fn after(first: &Found, second: impl Future<Output = Found>) -> Found {
     let is_enough = first.as_ref().is_ok_and(|(found, _)| !found.is_empty());
-    let most = if is_enough { FAMILY_MAX } else { Duration::MAX };
+    let most = if is_enough { OTHER_FAMILY_TIMEOUT } else { Duration::MAX };
     tokio::time::timeout(most, second).await.unwrap_or(Err(NetError::Timeout))
 }
 
 /// The addresses of one family.
-pub(super) struct Family {
+pub(super) struct FamilyLookup {
     pub(super) name: Name,
     /// It asks for this family alone.
-    pub(super) by: TokioResolver,
+    pub(super) resolver: TokioResolver,
     /// What was last known.
     pub(super) last: Mutex<Vec<IpAddr>>,
 }
 
-impl Family {
+impl FamilyLookup {
     async fn ask(&self) -> Found {
-        match self.by.lookup_ip(self.name.clone()).await {
-            Ok(found) => Ok((found.iter().collect(), left(found.valid_until()))),
-            Err(error) if is_absent(&error) => Ok((Vec::new(), DAY)),
+        match self.resolver.lookup_ip(self.name.clone()).await {
+            Ok(found) => Ok((found.iter().collect(), remaining_ttl(found.valid_until()))),
+            Err(error) if is_absent(&error) => Ok((Vec::new(), TTL_MAX)),
             Err(error) => Err(error),
         }
     }
@@ -145,17 +145,17 @@ impl Family {
     }
 }
 
-impl Asks {
-    fn txt(&self) -> Option<&Txt> {
+impl Lookup {
+    fn txt(&self) -> Option<&TxtLookup> {
         match self {
-            Asks::Nothing(_) => None,
-            Asks::Name(named) => named.txt.as_ref(),
+            Lookup::Static(_) => None,
+            Lookup::Name(named) => named.txt.as_ref(),
         }
     }
 }
 
 /// What it takes to get a service config.
-pub(super) struct Txt {
+pub(super) struct TxtLookup {
     pub(super) name: Name,
     pub(super) chooser: Chooser,
     pub(super) min_refresh_interval: Duration,
@@ -186,16 +186,16 @@ impl DnsResolver {
     /// ([`ChannelSnapshot::config_warnings`](redial_grpc_balance::ChannelSnapshot::config_warnings)).
     #[must_use]
     pub fn warnings(&self) -> Vec<Problem> {
-        self.0.asks.txt().map_or_else(Vec::new, Txt::warnings)
+        self.0.lookup.txt().map_or_else(Vec::new, TxtLookup::warnings)
     }
 }
 
 impl fmt::Debug for DnsResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { host, asks } = &*self.0;
+        let Inner { host, lookup } = &*self.0;
         f.debug_struct("DnsResolver")
             .field("host", host)
-            .field("config_from_txt", &asks.txt().is_some())
+            .field("config_from_txt", &lookup.txt().is_some())
             .finish()
     }
 }
@@ -206,23 +206,23 @@ impl Resolver for DnsResolver {
     }
 
     fn may_return_config(&self) -> bool {
-        self.0.asks.txt().is_some()
+        self.0.lookup.txt().is_some()
     }
 }
 
 impl Inner {
     async fn resolve(&self) -> Result<Resolution, DnsError> {
-        let named = match &self.asks {
-            Asks::Nothing(addresses) => {
-                return Ok(Resolution::new(addresses.clone()).ttl(DAY));
+        let named = match &self.lookup {
+            Lookup::Static(addresses) => {
+                return Ok(Resolution::new(addresses.clone()).ttl(TTL_MAX));
             }
-            Asks::Name(named) => &**named,
+            Lookup::Name(named) => &**named,
         };
         named.refresh();
         let asked = async {
             match &named.txt {
-                Some(txt) => txt.ask(&self.host, &named.v4.by).await,
-                None => (Ok(None), DAY),
+                Some(txt) => txt.ask(&self.host, &named.v4.resolver).await,
+                None => (Ok(None), TTL_MAX),
             }
         };
         let (found, (config, config_good_for)) = tokio::join!(named.addresses(), asked);
@@ -230,12 +230,12 @@ impl Inner {
         let addresses = interleaved(found.into_iter(), named.port);
         let ttl = ttl.min(config_good_for);
         let config = config.map_err(|error| Arc::new(error) as ConfigError);
-        let warnings = named.txt.as_ref().map_or_else(Vec::new, Txt::warnings);
+        let warnings = named.txt.as_ref().map_or_else(Vec::new, TxtLookup::warnings);
         Ok(Resolution::new(addresses).with_config_result(config).with_warnings(warnings).ttl(ttl))
     }
 }
 
-impl Txt {
+impl TxtLookup {
     /// What is surely not meant in the list that was last read.
     fn warnings(&self) -> Vec<Problem> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +250,7 @@ impl Txt {
     ) -> (Result<Option<ServiceConfig>, DnsError>, Duration) {
         let wrong = |wrong| Err(DnsError::new(host, wrong));
         let asking = by.lookup(self.name.clone(), RecordType::TXT);
-        let found = tokio::time::timeout(CONFIG_MAX, asking).await;
+        let found = tokio::time::timeout(CONFIG_TIMEOUT, asking).await;
         match found.unwrap_or(Err(NetError::Timeout)) {
             Ok(found) => {
                 let records = found.answers().iter().filter_map(|record| match &record.data {
@@ -259,15 +259,15 @@ impl Txt {
                 });
                 let config = self.take(records.collect());
                 (
-                    config.or_else(|problems| wrong(Wrong::Config(problems))),
-                    left(found.valid_until()),
+                    config.or_else(|problems| wrong(DnsErrorKind::Config(problems))),
+                    remaining_ttl(found.valid_until()),
                 )
             }
             Err(error) if is_absent(&error) => {
                 *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                (Ok(None), absent_for(&error).clamp(self.min_refresh_interval, DAY))
+                (Ok(None), negative_ttl(&error).clamp(self.min_refresh_interval, TTL_MAX))
             }
-            Err(error) => (wrong(Wrong::ConfigLookup(error)), self.min_refresh_interval),
+            Err(error) => (wrong(DnsErrorKind::ConfigLookup(error)), self.min_refresh_interval),
         }
     }
 
@@ -298,7 +298,7 @@ fn is_absent(error: &NetError) -> bool {
 }
 
 /// How long there are no such records.
-fn absent_for(error: &NetError) -> Duration {
+fn negative_ttl(error: &NetError) -> Duration {
     let seconds = match error {
         NetError::Dns(Answer::NoRecordsFound(none)) => none.negative_ttl,
         _ => None,
@@ -307,7 +307,7 @@ fn absent_for(error: &NetError) -> Duration {
 }
 
 /// How long it is until then.
-fn left(until: Instant) -> Duration {
+fn remaining_ttl(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 

@@ -28,21 +28,19 @@
 //! # }
 //! ```
 
-#![cfg_attr(docsrs, feature(doc_cfg))]
-
-mod body;
 mod deadline;
 mod hold;
-mod incoming;
+mod inbound_attempt;
+mod incoming_request;
+mod peeked_body;
 mod pushback;
-mod serving_layer;
 
-pub use body::PeekedBody;
 pub use deadline::{Deadline, DeadlineFuture, DeadlineLayer, DeadlineService, remaining};
 pub use hold::{HeaderHold, HoldFuture, HoldLayer, HoldService};
-pub use incoming::IncomingRequest;
-pub use pushback::PushbackExt;
-pub use redial_grpc::inbound_attempt::{Headers, InboundAttempt, previous_attempts};
-pub use serving_layer::{
+pub use inbound_attempt::{
     InboundAttemptBody, InboundAttemptFuture, InboundAttemptLayer, InboundAttemptService,
 };
+pub use incoming_request::IncomingRequest;
+pub use peeked_body::PeekedBody;
+pub use pushback::PushbackExt;
+pub use redial_grpc::serving::{Headers, InboundAttempt, previous_attempts};

@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    fn written(status: &Status) -> Vec<&str> {
+    fn pushback_values(status: &Status) -> Vec<&str> {
         let values = status.metadata().get_all(PUSHBACK_MS).iter();
         values.map(|value| value.to_str().unwrap()).collect()
     }
@@ -90,7 +90,11 @@ mod tests {
             (Duration::MAX, "2147483647"),
         ];
         for (wait, expected) in cases {
-            assert_eq!(written(&Status::unavailable("").retry_after(wait)), [expected], "{wait:?}");
+            assert_eq!(
+                pushback_values(&Status::unavailable("").retry_after(wait)),
+                [expected],
+                "{wait:?}"
+            );
         }
     }
 
@@ -101,10 +105,10 @@ mod tests {
             status.metadata_mut().append(PUSHBACK_MS, value.parse().unwrap());
         }
         let status = status.retry_after(Duration::from_secs(1));
-        assert_eq!(written(&status), ["1000"]);
+        assert_eq!(pushback_values(&status), ["1000"]);
         let status = status.do_not_retry();
-        assert_eq!(written(&status), ["-1"]);
-        assert_eq!(written(&status.retry_after(Duration::ZERO)), ["0"]);
+        assert_eq!(pushback_values(&status), ["-1"]);
+        assert_eq!(pushback_values(&status.retry_after(Duration::ZERO)), ["0"]);
     }
 
     #[test]

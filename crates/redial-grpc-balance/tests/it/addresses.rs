@@ -9,7 +9,9 @@ use redial_grpc_balance::{RESOLVE_INTERVAL_MIN_DEFAULT, Resolution, ResolveFutur
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use super::rig::{ClientOptions, Log, Pipes, RETRY, Told, address, answered_by, config, failing};
+use super::rig::{
+    Client, Log, Pipes, RETRY, ScriptedResolver, address, answered_by, config, failing,
+};
 
 fn found(nths: &[usize]) -> Resolution {
     Resolution::new(nths.iter().map(|nth| address(*nth)).collect())
@@ -21,21 +23,21 @@ fn s(seconds: u64) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     for nth in 1..=3 {
         pipes.serve(nth, &log);
     }
-    told.tell(found(&[1, 2]));
-    let channel = pipes.dialled(&config("round_robin", RETRY)).resolver(told.clone());
+    resolver.tell(found(&[1, 2]));
+    let channel = pipes.dialled(&config("round_robin", RETRY)).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     // A stream of two minutes on each of both.
     let ask = EchoRequest { responses: Some(12), delay_ms: 10_000, ..EchoRequest::default() };
     let mut streams = Vec::new();
     for _ in 0..2 {
         streams.push(client.server_stream(ask.clone()).await.unwrap().into_inner());
     }
-    told.tell(found(&[2, 3]));
+    resolver.tell(found(&[2, 3]));
     tokio::time::sleep(s(61)).await;
     let addresses: Vec<_> = channel.snapshot().backends.iter().map(|it| it.address).collect();
     assert_eq!(addresses, [address(2), address(3)]);
@@ -56,38 +58,38 @@ async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
-    told.tell(found(&[1]));
-    let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone());
+    resolver.tell(found(&[1]));
+    let channel = pipes.dialled(&config("round_robin", "")).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     client.unary(failing(0)).await.unwrap();
-    told.tell(found(&[]));
+    resolver.tell(found(&[]));
     tokio::time::sleep(s(61)).await;
     assert_eq!(channel.snapshot().resolution_error.as_deref(), Some("the answer has no address"));
-    told.fail();
+    resolver.fail();
     tokio::time::sleep(s(200)).await;
     assert_eq!(channel.snapshot().resolution_error.as_deref(), Some("the resolver is out"));
     client.unary(failing(0)).await.unwrap();
     // 60 s, then 1, 1.6, 2.56 ... s apart, each more or less by a fifth.
-    let asked = told.asked();
+    let asked = resolver.asked();
     let first = asked[2] - asked[1];
     assert!(
         first >= Duration::from_millis(800) && first <= Duration::from_millis(1202),
         "{first:?}"
     );
     assert!((8..=14).contains(&asked.len()), "{}", asked.len());
-    told.tell(found(&[1]));
+    resolver.tell(found(&[1]));
     tokio::time::sleep(s(121)).await;
     assert_eq!(channel.snapshot().resolution_error, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
-    let (pipes, told) = (Pipes::default(), Told::default());
-    let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
-    let mut client = ClientOptions::new(channel);
+    let (pipes, resolver) = (Pipes::default(), ScriptedResolver::default());
+    let channel = pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
+    let mut client = Client::new(channel);
     let status = client.unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(
@@ -96,7 +98,7 @@ async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
     );
     let log = Log::default();
     pipes.serve(1, &log);
-    told.tell(found(&[1]));
+    resolver.tell(found(&[1]));
     tokio::time::sleep(s(2)).await;
     client.unary(failing(0)).await.unwrap();
 }
@@ -121,7 +123,7 @@ async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
     let channel = Pipes::default().dialled("{}").resolver(Mute(false)).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
-    let status = ClientOptions::new(channel).unary(request).await.unwrap_err();
+    let status = Client::new(channel).unary(request).await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(2)));
 }
 
@@ -129,7 +131,7 @@ async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
 async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
     let began = Instant::now();
     let channel = Pipes::default().dialled("{}").resolver(Mute(true)).build().unwrap();
-    let mut client = ClientOptions::new(channel);
+    let mut client = Client::new(channel);
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
     let status = client.unary(request).await.unwrap_err();
@@ -156,7 +158,7 @@ async fn deadline_bounds_the_wait_for_the_first_config() {
         (Some(s(8)), "{}", s(8)),
     ] {
         let channel = Pipes::default().dialled(default).resolver(Mute(true)).build().unwrap();
-        let mut client = ClientOptions::new(channel);
+        let mut client = Client::new(channel);
         for _ in 0..2 {
             let began = Instant::now();
             let mut request = Request::new(failing(0));
@@ -192,7 +194,7 @@ async fn deadline_of_a_resolvers_config_includes_the_wait_for_it() {
     let config = config("pick_first", r#""timeout": "3s""#);
     let channel = pipes.dialled("{}").resolver(Slow(s(1), config)).build().unwrap();
     let began = Instant::now();
-    let status = ClientOptions::new(channel).unary(failing(0)).await.unwrap_err();
+    let status = Client::new(channel).unary(failing(0)).await.unwrap_err();
     assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
     assert_eq!(log.take(), [1]);
     // What measures the call counts the wait, too.
@@ -208,40 +210,41 @@ async fn report_counts_the_wait_for_a_config_that_never_comes() {
     let channel = pipes.dialled("{}").resolver(Slow(s(60), "{}".to_owned())).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
-    let status = ClientOptions::new(channel).unary(request).await.unwrap_err();
+    let status = Client::new(channel).unary(request).await.unwrap_err();
     let report = CallReport::of_status(&status).unwrap();
     assert_eq!((report.attempts(), report.elapsed()), (0, Duration::from_millis(500)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_or_refused_connection_has_the_name_resolved_again_but_not_at_once() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
-    told.tell(found(&[1]));
-    let channel = pipes.dialled(&config("round_robin", "")).resolver(told.clone()).build().unwrap();
-    let mut client = ClientOptions::new(channel);
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
+    resolver.tell(found(&[1]));
+    let channel =
+        pipes.dialled(&config("round_robin", "")).resolver(resolver.clone()).build().unwrap();
+    let mut client = Client::new(channel);
     client.unary(failing(0)).await.unwrap_err();
     tokio::time::sleep(RESOLVE_INTERVAL_MIN_DEFAULT - s(1)).await;
-    assert_eq!(told.asked().len(), 1);
+    assert_eq!(resolver.asked().len(), 1);
     pipes.serve(2, &log);
-    told.tell(found(&[2]));
+    resolver.tell(found(&[2]));
     // It may be a tenth later.
     tokio::time::sleep(s(5)).await;
-    assert_eq!(told.asked().len(), 2);
+    assert_eq!(resolver.asked().len(), 2);
     client.unary(failing(0)).await.unwrap();
     tokio::time::sleep(s(3600)).await;
-    assert_eq!(told.asked().len(), 2, "all is well, and nobody asked for more");
+    assert_eq!(resolver.asked().len(), 2, "all is well, and nobody asked for more");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     for nth in 1..=2 {
         pipes.serve(nth, &log);
     }
-    told.tell(found(&[1, 2]).with_config(config("round_robin", RETRY)));
-    let channel = pipes.dialled("{}").resolver(told.clone());
+    resolver.tell(found(&[1, 2]).with_config(config("round_robin", RETRY)));
+    let channel = pipes.dialled("{}").resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     client.unary(failing(1)).await.expect("also the first call has the resolver's config");
     log.take();
     for _ in 0..4 {
@@ -249,12 +252,12 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
     }
     assert_eq!(log.counts().len(), 2, "round_robin is in force");
 
-    told.tell(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
+    resolver.tell(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_some());
     client.unary(failing(1)).await.expect("the config in force stays");
 
-    told.tell(found(&[1, 2]));
+    resolver.tell(found(&[1, 2]));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
@@ -267,39 +270,41 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
-    told.tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
-    let channel = pipes.dialled(&config("pick_first", RETRY)).resolver(told.clone());
+    resolver
+        .tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
+    let channel = pipes.dialled(&config("pick_first", RETRY)).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     client.unary(failing(1)).await.expect("the default is in force");
     assert_eq!(channel.snapshot().config_error.unwrap().to_string(), "no answer");
-    told.tell(found(&[1]).with_config("{}"));
+    resolver.tell(found(&[1]).with_config("{}"));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
-    told.tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
+    resolver
+        .tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
     tokio::time::sleep(s(61)).await;
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable, "it stays");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_asked_for_again_when_it_is_no_longer_good() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
-    told.tell(found(&[1]).ttl(s(100)));
-    let channel = pipes.dialled("{}").resolver(told.clone()).build().unwrap();
-    let mut client = ClientOptions::new(channel);
+    resolver.tell(found(&[1]).ttl(s(100)));
+    let channel = pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
+    let mut client = Client::new(channel);
     client.unary(failing(0)).await.unwrap();
     tokio::time::sleep(s(99)).await;
-    assert_eq!(told.asked().len(), 1);
+    assert_eq!(resolver.asked().len(), 1);
     // From now on it is good for less than the channel waits at least; each time may be a tenth more.
-    told.tell(found(&[1]).ttl(s(1)));
+    resolver.tell(found(&[1]).ttl(s(1)));
     tokio::time::sleep(s(12)).await;
-    assert_eq!(told.asked().len(), 2);
-    tokio::time::sleep_until(told.asked()[1] + RESOLVE_INTERVAL_MIN_DEFAULT * 11).await;
-    assert!((12..=13).contains(&told.asked().len()), "{}", told.asked().len());
+    assert_eq!(resolver.asked().len(), 2);
+    tokio::time::sleep_until(resolver.asked()[1] + RESOLVE_INTERVAL_MIN_DEFAULT * 11).await;
+    assert!((12..=13).contains(&resolver.asked().len()), "{}", resolver.asked().len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,7 +314,7 @@ async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
         pipes.serve(nth, &log);
     }
     let channel = pipes.to(2, "{}").build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..4 {
         client.unary(failing(0)).await.unwrap();
     }
@@ -336,19 +341,20 @@ async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
 async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
     // An answer that is no longer good; a backend that is lost to all, thirty seconds ago at least.
     for (ttl, refuses, seconds) in [(1000, false, 1000..=1100), (9000, true, 30..=33)] {
-        let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+        let (pipes, log, resolver) =
+            (Pipes::default(), Log::default(), ScriptedResolver::default());
         if !refuses {
             pipes.serve(1, &log);
         }
-        told.tell(found(&[1]).ttl(s(ttl)));
-        let channel = |_| pipes.dialled("{}").resolver(told.clone()).build().unwrap();
+        resolver.tell(found(&[1]).ttl(s(ttl)));
+        let channel = |_| pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
         let channels: Vec<_> = (0..50).map(channel).collect();
         let began = Instant::now();
         for channel in &channels {
             channel.start();
         }
         tokio::time::sleep(s(seconds.end() + 1)).await;
-        let again = told.asked().split_off(50);
+        let again = resolver.asked().split_off(50);
         let times: Vec<_> = again.iter().map(|at| at.duration_since(began)).collect();
         assert!(times.iter().all(|time| seconds.contains(&time.as_secs())), "{times:?}");
         let distinct = times.iter().collect::<std::collections::BTreeSet<_>>().len();
@@ -359,11 +365,11 @@ async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
 /// Red without `PAUSE_MIN`: the channel would ask all the time, and this would never end.
 #[tokio::test(start_paused = true)]
 async fn however_short_an_answer_is_good_nobody_asks_in_a_tight_circle() {
-    let (pipes, told) = (Pipes::default(), Told::default());
-    told.tell(found(&[1]).ttl(s(0)));
+    let (pipes, resolver) = (Pipes::default(), ScriptedResolver::default());
+    resolver.tell(found(&[1]).ttl(s(0)));
     let channel =
-        pipes.dialled("{}").resolver(told.clone()).min_resolve_interval(s(0)).build().unwrap();
+        pipes.dialled("{}").resolver(resolver.clone()).min_resolve_interval(s(0)).build().unwrap();
     channel.start();
     tokio::time::sleep(s(1)).await;
-    assert!((50..=101).contains(&told.asked().len()), "{}", told.asked().len());
+    assert!((50..=101).contains(&resolver.asked().len()), "{}", resolver.asked().len());
 }

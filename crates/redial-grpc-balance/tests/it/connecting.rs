@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::rig::{
-    ClientOptions, Log, Pipes, RETRY, Replica, Told, address, answered_by, config, failing, until,
+    Client, Log, Pipes, RETRY, Replica, ScriptedResolver, address, answered_by, config, failing,
+    until,
 };
 
 fn s(seconds: u64) -> Duration {
@@ -55,7 +56,7 @@ async fn deadline_while_connecting_names_the_addresses() {
     let channel = pipes.to(2, &config("round_robin", RETRY)).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
-    let status = ClientOptions::new(channel).unary(request).await.unwrap_err();
+    let status = Client::new(channel).unary(request).await.unwrap_err();
     let waited = "no connection was ready: dialling 10.0.0.1:50051, 10.0.0.2:50051";
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert_eq!(status.message(), format!("the deadline passed (1 attempt); {waited}"));
@@ -70,7 +71,7 @@ async fn deadline_while_resolving_is_explained() {
     let channel = pipes.dialled("{}").resolver(Never).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
-    let status = ClientOptions::new(channel).unary(request).await.unwrap_err();
+    let status = Client::new(channel).unary(request).await.unwrap_err();
     assert!(status.message().ends_with("the name was being resolved"), "{}", status.message());
 }
 
@@ -98,11 +99,10 @@ async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
     // 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first, more or less.
     let dials = pipes.dials(1).len();
     assert!((5..=8).contains(&dials), "{dials} dials in 30 s");
-    let ConnectivityState::TransientFailure(stop_reason) = &channel.snapshot().backends[0].state
-    else {
+    let ConnectivityState::TransientFailure(reason) = &channel.snapshot().backends[0].state else {
         panic!("failed")
     };
-    assert!(stop_reason.contains("closed"), "{stop_reason}");
+    assert!(reason.contains("closed"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,16 +124,15 @@ async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
     pipes.be_silent_at(1);
     pipes.serve(2, &log);
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..4 {
         assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 2);
     }
     tokio::time::sleep(CONNECT_TIMEOUT_DEFAULT + Duration::from_millis(500)).await;
-    let ConnectivityState::TransientFailure(stop_reason) = &channel.snapshot().backends[0].state
-    else {
+    let ConnectivityState::TransientFailure(reason) = &channel.snapshot().backends[0].state else {
         panic!("failed")
     };
-    assert_eq!(stop_reason, "not connected within 20s");
+    assert_eq!(reason, "not connected within 20s");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +140,7 @@ async fn when_all_are_down_the_error_names_them_and_says_why() {
     let pipes = Pipes::default();
     pipes.close_all_at(2);
     for balancing in ["round_robin", "pick_first"] {
-        let mut client = ClientOptions::new(pipes.to(2, &config(balancing, "")).build().unwrap());
+        let mut client = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
         let status = client.unary(failing(0)).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         assert_eq!(
@@ -160,10 +159,8 @@ async fn when_all_are_down_the_error_names_them_and_says_why() {
 async fn without_wait_for_ready_a_policy_judges_it_and_with_it_the_call_waits() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let waits = format!(r#""waitForReady": true, {RETRY}"#);
-    let mut waiting =
-        ClientOptions::new(pipes.to(1, &config("round_robin", &waits)).build().unwrap());
-    let mut policy =
-        ClientOptions::new(pipes.to(1, &config("round_robin", RETRY)).build().unwrap());
+    let mut waiting = Client::new(pipes.to(1, &config("round_robin", &waits)).build().unwrap());
+    let mut policy = Client::new(pipes.to(1, &config("round_robin", RETRY)).build().unwrap());
     let call = tokio::spawn(async move { answered_by(&mut waiting, failing(0)).await });
     let status = policy.unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
@@ -179,7 +176,7 @@ async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
     let pipes = Pipes::default();
     pipes.be_silent_at(1);
     let channel = pipes.to(1, &config("round_robin", RETRY)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let mut request = Request::new(failing(0));
     request.set_timeout(s(3));
     let began = Instant::now();
@@ -196,7 +193,7 @@ async fn calls_that_wait_are_all_served_when_a_connection_is_there() {
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
     let calls: Vec<_> = (0..100)
         .map(|_| {
-            let mut client = ClientOptions::new(channel.clone());
+            let mut client = Client::new(channel.clone());
             tokio::spawn(async move { answered_by(&mut client, failing(0)).await })
         })
         .collect();
@@ -219,7 +216,7 @@ async fn a_dropped_channel_leaves_no_task_and_no_connection() {
     // One is refused, and waits for its next dial.
     let channel = pipes.to(3, &config("round_robin", RETRY)).build().unwrap();
     assert_eq!(tasks(), before, "nothing is spawned before the first call");
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..4 {
         client.unary(failing(1)).await.unwrap();
     }
@@ -244,7 +241,7 @@ async fn a_call_that_is_dropped_while_it_waits_or_runs_leaves_nothing_behind() {
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
     let silent = pipes.dialled(&config("pick_first", "")).addresses([address(2)]).build().unwrap();
     for channel in [channel, silent] {
-        let mut client = ClientOptions::new(channel.clone());
+        let mut client = Client::new(channel.clone());
         let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
         assert!(call.is_err());
         tokio::time::sleep(s(1)).await;
@@ -266,7 +263,7 @@ async fn channels_to_one_target_share_one_throttle() {
         channel.default_service_config(config).build().unwrap()
     };
     let (one, same, other) = (to("throttle.test:1"), to("throttle.test:1"), to("throttle.test:2"));
-    ClientOptions::new(one).unary(failing(9)).await.unwrap_err();
+    Client::new(one).unary(failing(9)).await.unwrap_err();
     assert_eq!(same.control().tokens(), Some(8.0));
     assert_eq!(other.control().tokens(), Some(10.0));
 }
@@ -297,7 +294,7 @@ async fn the_operating_systems_resolver_finds_localhost() {
     let replica = Replica::start_at(at, 0, &log, None);
     let target = format!("dns:///localhost:{}", replica.address.port());
     let channel = balance::channel(&target).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     client.unary(failing(0)).await.unwrap();
     assert_eq!(log.take(), [0]);
     until("it is shown", || {
@@ -312,7 +309,7 @@ async fn the_endpoints_settings_are_those_of_each_connection() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let manner = pipes.serve(1, &log);
     let channel = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("orders/1"));
-    let mut client = ClientOptions::new(channel.build().unwrap());
+    let mut client = Client::new(channel.build().unwrap());
     client.unary(failing(0)).await.unwrap();
     let agent = manner.agent.lock().unwrap().clone().unwrap();
     assert!(agent.starts_with("orders/1"), "{agent}");
@@ -327,15 +324,14 @@ fn a_channel_whose_runtime_has_ended_says_so() {
     let pipes = Pipes::default();
     pipes.hold_at(1);
     let channel = pipes.to(1, "{}").build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let waiting = second.spawn(async move { client.unary(failing(0)).await });
     first.block_on(async {
         channel.start();
         tokio::task::yield_now().await;
     });
     drop(first);
-    for call in
-        [waiting, second.spawn(async move { ClientOptions::new(channel).unary(failing(0)).await })]
+    for call in [waiting, second.spawn(async move { Client::new(channel).unary(failing(0)).await })]
     {
         let status = second.block_on(call).unwrap().unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
@@ -352,7 +348,7 @@ fn a_channel_whose_runtime_ended_before_its_task_ran_says_so() {
     for fields in ["", r#""waitForReady": true"#] {
         let channel = Pipes::default().to(1, &config("pick_first", fields)).build().unwrap();
         runtime().block_on(async { channel.start() });
-        let mut client = ClientOptions::new(channel);
+        let mut client = Client::new(channel);
         // A limit that ends a test that hangs.
         let call = async { tokio::time::timeout(s(60), client.unary(failing(0))).await };
         let status = runtime().block_on(call).expect("nobody waits").unwrap_err();
@@ -371,7 +367,7 @@ async fn an_address_that_is_needed_again_is_dialled_at_once() {
     pipes.hold_at(2);
     let channel = pipes.to(2, &config("pick_first", HEDGE_AT_ONCE));
     let channel = channel.connect_backoff(s(100), s(100)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let call = tokio::spawn(async move { answered_by(&mut client, failing(0)).await });
     tokio::time::sleep(s(1)).await;
     assert_eq!(pipes.dials(1).len(), 1, "it was refused");
@@ -408,7 +404,7 @@ async fn code_of_the_applications_that_panics_leaves_nobody_waiting() {
         (dials, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
         (resolves, "no backend is known: the name cannot be resolved: the resolver panicked"),
     ] {
-        let mut client = ClientOptions::new(channel.build().unwrap());
+        let mut client = Client::new(channel.build().unwrap());
         let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
         let status = call.await.expect("it does not wait for ever").unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
@@ -467,7 +463,7 @@ async fn a_connection_that_panics_is_one_that_failed() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     let channel = pipes.to(1, "{}").connector(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
-    let mut client = ClientOptions::new(channel.build().unwrap());
+    let mut client = Client::new(channel.build().unwrap());
     let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
     let status = call.await.expect("it does not wait for ever").unwrap_err();
     let text = "the backend cannot be reached: 10.0.0.1:50051: the connection panicked";
@@ -486,7 +482,7 @@ async fn a_channel_that_is_dropped_while_it_dials_leaves_nothing_behind() {
     let before = tasks();
     for balancing in ["round_robin", "pick_first"] {
         let channel = pipes.to(3, &config(balancing, "")).build().unwrap();
-        let mut client = ClientOptions::new(channel.clone());
+        let mut client = Client::new(channel.clone());
         let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
         assert!(call.is_err(), "nobody answers");
         assert!(tasks() > before);
@@ -497,7 +493,7 @@ async fn a_channel_that_is_dropped_while_it_dials_leaves_nothing_behind() {
 }
 
 /// Whether a task beside a loop of failing calls has its turns.
-async fn others_run_beside(client: &mut ClientOptions) -> bool {
+async fn others_run_beside(client: &mut Client) -> bool {
     let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = turns.clone();
     let other = tokio::spawn(async move {
@@ -519,12 +515,12 @@ async fn others_run_beside(client: &mut ClientOptions) -> bool {
 async fn failed_call_yields_to_the_runtime() {
     let pipes = Pipes::default();
     for balancing in ["round_robin", "pick_first"] {
-        let mut refused = ClientOptions::new(pipes.to(2, &config(balancing, "")).build().unwrap());
+        let mut refused = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
         refused.unary(failing(0)).await.unwrap_err();
         assert!(others_run_beside(&mut refused).await, "{balancing}: no backend can be reached");
     }
     let channel = balance::channel("http://panics.test").resolver(Panics).build().unwrap();
-    let mut unresolved = ClientOptions::new(channel);
+    let mut unresolved = Client::new(channel);
     unresolved.unary(failing(0)).await.unwrap_err();
     assert!(others_run_beside(&mut unresolved).await, "the name cannot be resolved");
     let ended = pipes.to(1, "{}").build().unwrap();
@@ -535,7 +531,7 @@ async fn failed_call_yields_to_the_runtime() {
     })
     .join()
     .unwrap();
-    assert!(others_run_beside(&mut ClientOptions::new(ended)).await, "the channel has ended");
+    assert!(others_run_beside(&mut Client::new(ended)).await, "the channel has ended");
 }
 
 /// The same with sockets and a real clock: a client that loops until its server is there.
@@ -552,7 +548,7 @@ fn failing_calls_in_a_loop_recover_when_the_port_opens() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let channel = balance::channel(format!("http://{port}")).build().unwrap();
-            let mut client = ClientOptions::new(channel);
+            let mut client = Client::new(channel);
             while client.unary(failing(0)).await.is_err() {}
         });
         done.send(()).unwrap();
@@ -574,7 +570,7 @@ fn channel_first_used_outside_a_runtime_still_works_inside_one() {
     assert!(std::panic::catch_unwind(start).is_err(), "there is no runtime");
     runtime.block_on(async {
         pipes.serve(1, &Log::default());
-        ClientOptions::new(channel).unary(failing(0)).await.unwrap();
+        Client::new(channel).unary(failing(0)).await.unwrap();
     });
 }
 
@@ -630,7 +626,7 @@ async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
     let dials = pipes.to(1, "{}").connector(PanicsFirst::new(&pipes));
     let resolves = pipes.dialled("{}").resolver(PanicsFirst::new(&pipes));
     for (channel, text) in [(dials, "not connected within 20s"), (resolves, "no answer in 20s")] {
-        let mut client = ClientOptions::new(channel.build().unwrap());
+        let mut client = Client::new(channel.build().unwrap());
         let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
         let status = call.await.expect("it does not wait for ever").unwrap_err();
         assert!(status.message().ends_with(text), "{status}");
@@ -641,12 +637,12 @@ async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn reset_connect_backoff_dials_and_resolves_at_once() {
-    let (pipes, log, told) = (Pipes::default(), Log::default(), Told::default());
+    let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     let listed = pipes.to(2, &config("round_robin", "")).connect_backoff(s(100), s(100));
-    let resolved = pipes.dialled(&config("round_robin", "")).resolver(told.clone());
+    let resolved = pipes.dialled(&config("round_robin", "")).resolver(resolver.clone());
     let (listed, resolved) = (listed.build().unwrap(), resolved.build().unwrap());
     for channel in [&listed, &resolved] {
-        ClientOptions::new(channel.clone()).unary(failing(0)).await.unwrap_err();
+        Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
     }
     let counts = |channel: &balance::BalancedChannel| {
         let counts = channel.counts();
@@ -654,13 +650,13 @@ async fn reset_connect_backoff_dials_and_resolves_at_once() {
     };
     assert_eq!((counts(&listed), counts(&resolved)), ((2, 0), (0, 0)));
     pipes.serve(1, &log);
-    told.tell(balance::Resolution::new(vec![address(1)]));
+    resolver.tell(balance::Resolution::new(vec![address(1)]));
     let began = Instant::now();
     for channel in [&listed, &resolved] {
         channel.reset_connect_backoff();
         // A turn for the task that resolves.
         tokio::time::sleep(Duration::from_millis(1)).await;
-        ClientOptions::new(channel.clone()).unary(failing(0)).await.unwrap();
+        Client::new(channel.clone()).unary(failing(0)).await.unwrap();
     }
     // Otherwise it is 100 s for the dials, and 1 s for the resolution.
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());

@@ -12,7 +12,7 @@ use redial_grpc_balance::{
 use tokio::task::JoinHandle;
 
 use super::faulty::{Behaviour, Closing, Faulty};
-use super::rig::{ClientOptions, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
+use super::rig::{Client, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
 /// Calls that go on until they are stopped; each result is counted.
 struct Load {
@@ -25,7 +25,7 @@ impl Load {
     fn on(channel: &BalancedChannel) -> Self {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let call = |_| {
-            let mut client = ClientOptions::new(channel.clone());
+            let mut client = Client::new(channel.clone());
             let (stop, done) = (stop.clone(), done.clone());
             tokio::spawn(async move {
                 let mut failed = Vec::new();
@@ -108,7 +108,7 @@ async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
 async fn a_connection_that_said_goodbye_finishes_its_calls_and_takes_no_more() {
     let (mut replicas, _) = replicas(2);
     let channel = to(&replicas, "{}").build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let ask = EchoRequest { responses: Some(3), delay_ms: 500, ..EchoRequest::default() };
     let mut stream = client.server_stream(ask).await.unwrap().into_inner();
     stream.message().await.unwrap().expect("the first message");
@@ -133,7 +133,7 @@ async fn a_connection_that_said_goodbye_finishes_its_calls_and_takes_no_more() {
 async fn calls_at_once(channel: &BalancedChannel, calls: usize) -> Vec<tonic::Status> {
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let mut client = ClientOptions::new(channel.clone());
+            let mut client = Client::new(channel.clone());
             tokio::spawn(async move {
                 let mut failed = Vec::new();
                 for _ in 0..calls {

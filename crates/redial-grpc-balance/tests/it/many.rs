@@ -6,7 +6,7 @@ use std::pin::pin;
 use redial_grpc_balance::ConnectivityState;
 use tokio::task::JoinSet;
 
-use super::rig::{ClientOptions, Log, Pipes, answered_by, config, failing};
+use super::rig::{Client, Log, Pipes, answered_by, config, failing};
 
 /// How many addresses refuse; the one after them serves.
 const REFUSED: usize = 200;
@@ -30,7 +30,7 @@ async fn a_call_that_waits_is_not_woken_by_each_address_that_refuses() {
         let channel = pipes.to(REFUSED + 1, &config(balancing, "")).build().unwrap();
         let mut calls = JoinSet::new();
         for _ in 0..20 {
-            let mut client = ClientOptions::new(channel.clone());
+            let mut client = Client::new(channel.clone());
             calls.spawn(async move { polled(answered_by(&mut client, failing(0))).await });
         }
         while let Some(call) = calls.join_next().await {
@@ -56,5 +56,5 @@ async fn while_nobody_calls_pick_first_goes_no_further_than_the_first_address() 
     let states: Vec<_> = channel.snapshot().backends.into_iter().map(|it| it.state).collect();
     let refused = ConnectivityState::TransientFailure("connection refused".to_owned());
     assert_eq!(states, [refused, ConnectivityState::Idle, ConnectivityState::Idle]);
-    assert_eq!(answered_by(&mut ClientOptions::new(channel), failing(0)).await.unwrap(), 3);
+    assert_eq!(answered_by(&mut Client::new(channel), failing(0)).await.unwrap(), 3);
 }

@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status};
 
 use super::faulty::{Behaviour, Closing, Faulty, Treatment};
-use super::rig::{ClientOptions, Pipes, SERVER, config, failing};
+use super::rig::{Client, Pipes, SERVER, config, failing};
 
 const RUNS: u64 = 4;
 const BACKENDS: usize = 4;
@@ -158,11 +158,7 @@ impl Run {
     }
 
     /// Makes one call, and checks its first pick and its end.
-    async fn call(
-        &self,
-        client: &mut ClientOptions,
-        deadline: Option<Duration>,
-    ) -> Result<(), Status> {
+    async fn call(&self, client: &mut Client, deadline: Option<Duration>) -> Result<(), Status> {
         let (used, began) = (UsedBackends::new(), Instant::now());
         let mut request = Request::new(failing(0));
         request.extensions_mut().insert(used.clone());
@@ -208,7 +204,7 @@ impl Run {
 
     /// Calls with deadlines until the run is stopped.
     async fn keep_calling(&self, mut random: Rng) {
-        let mut client = ClientOptions::new(self.channel.clone());
+        let mut client = Client::new(self.channel.clone());
         while !self.stopped() {
             let deadline = Duration::from_millis(random.u64(20..=300));
             let failed = self.call(&mut client, Some(deadline)).await.is_err();
@@ -324,7 +320,7 @@ async fn play(seed: u64, clock: Clock) -> Result<(usize, usize), String> {
         let view = run.channel.snapshot().backends;
         run.report(format!("a healthy backend is not used again: {view:?}"));
     }
-    let mut client = ClientOptions::new(run.channel.clone());
+    let mut client = Client::new(run.channel.clone());
     for _ in 0..QUIET_CALLS * CALLERS {
         if run.stopped() {
             break;

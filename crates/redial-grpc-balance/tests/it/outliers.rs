@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
-use super::rig::{ClientOptions, Log, Pipes, RETRY, config, failing, until};
+use super::rig::{Client, Log, Pipes, RETRY, config, failing, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
@@ -19,7 +19,7 @@ async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
     let manners: Vec<_> = (1..=3).map(|nth| pipes.serve(nth, &log)).collect();
     manners[0].fail(Code::Unavailable);
     let channel = pipes.to(3, &config("round_robin", RETRY)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..30 {
         client.unary(failing(0)).await.unwrap();
     }
@@ -54,14 +54,14 @@ async fn when_all_fail_all_are_still_used() {
         pipes.serve(nth, &log).fail(Code::Unavailable);
     }
     let channel = pipes.to(3, &config("round_robin", "")).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..60 {
         assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
     }
     let avoided = channel.snapshot().backends.iter().filter(|it| it.ejected_for.is_some()).count();
     assert_eq!(avoided, 1, "half of three at the most");
     let alone = pipes.to(1, &config("round_robin", "")).build().unwrap();
-    let mut client = ClientOptions::new(alone.clone());
+    let mut client = Client::new(alone.clone());
     for _ in 0..20 {
         assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
     }
@@ -79,7 +79,7 @@ async fn only_listed_codes_count_and_it_can_be_switched_off() {
             channel = channel.outlier_detection(outliers);
         }
         let channel = channel.build().unwrap();
-        let mut client = ClientOptions::new(channel.clone());
+        let mut client = Client::new(channel.clone());
         async move {
             for _ in 0..40 {
                 let _either = client.unary(failing(0)).await;
@@ -111,7 +111,7 @@ async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_trie
     pipes.serve(2, &log);
     pipes.serve(3, &log);
     let channel = pipes.to(3, &config("round_robin", BOUNDED)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let first = || channel.snapshot().backends[0].clone();
     channel.start();
     until("all are connected", || {
@@ -168,14 +168,14 @@ async fn a_backend_is_not_blamed_for_hedges_that_lose_or_calls_that_are_cancelle
     let hedged = r#""timeout": "1s",
         "hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.1s" }"#;
     let channel = pipes.to(3, &config("round_robin", hedged)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..30 {
         client.unary(failing(0)).await.unwrap();
     }
     assert!(log.counts().values().sum::<usize>() >= 30, "others answered");
 
     let alone = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
-    let mut lonely = ClientOptions::new(alone.clone());
+    let mut lonely = Client::new(alone.clone());
     for _ in 0..10 {
         let cancelled = tokio::time::timeout(Duration::from_millis(999), lonely.unary(failing(0)));
         cancelled.await.expect_err("nobody answers");
@@ -194,7 +194,7 @@ async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     let channel = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for messages in [0, 1] {
         let (ask, asked) = tokio::sync::mpsc::unbounded_channel();
         ask.send(EchoRequest { responses: Some(messages), ..failing(0) }).unwrap();
@@ -221,7 +221,7 @@ async fn a_stream_that_tries_a_backend_and_has_a_message_brings_it_back() {
     let manner = pipes.serve(1, &log);
     pipes.serve(2, &log);
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     manner.fail(Code::Unavailable);
     for _ in 0..4 * CONSECUTIVE_FAILURES_DEFAULT {
         let _either = client.unary(failing(0)).await;

@@ -15,9 +15,7 @@ use redial_grpc_balance::{
 use tonic::Request;
 use tower::{Service as _, ServiceBuilder, service_fn};
 
-use super::rig::{
-    ClientOptions, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until,
-};
+use super::rig::{Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
 const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s",
     "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
@@ -42,7 +40,7 @@ async fn each_retry_goes_to_another_backend() {
     for balancing in ["round_robin", "pick_first"] {
         let (replicas, log) = replicas(3);
         let channel = to(&replicas, &config(balancing, RETRY)).build().unwrap();
-        let mut client = ClientOptions::new(channel.clone());
+        let mut client = Client::new(channel.clone());
         // Under pick_first it is a retry that has another address connected.
         client.unary(failing(2)).await.unwrap();
         all_ready(&channel).await;
@@ -60,7 +58,7 @@ async fn when_all_were_used_it_is_the_least_recently_used_one() {
     let (replicas, log) = replicas(2);
     let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
     all_ready(&channel).await;
-    let mut client = ClientOptions::new(channel);
+    let mut client = Client::new(channel);
     client.unary(failing(4)).await.unwrap();
     let places = log.take();
     assert_eq!(places.len(), 5);
@@ -75,7 +73,7 @@ async fn hedges_of_one_moment_go_to_distinct_backends() {
     }
     let channel = to(&replicas, &config("round_robin", HEDGE_AT_ONCE)).build().unwrap();
     all_ready(&channel).await;
-    let mut client = ClientOptions::new(channel);
+    let mut client = Client::new(channel);
     for _ in 0..3 {
         client.unary(failing(0)).await.unwrap();
         until("all three arrived", || log.counts().values().sum::<usize>() == 3).await;
@@ -91,7 +89,7 @@ async fn they_do_so_where_nothing_is_connected_yet() {
             pipes.serve(nth, &log).delay(Duration::from_millis(100));
         }
         let channel = pipes.to(3, &config(balancing, HEDGE_AT_ONCE)).build().unwrap();
-        ClientOptions::new(channel).unary(failing(0)).await.unwrap();
+        Client::new(channel).unary(failing(0)).await.unwrap();
         assert_eq!(distinct(&log.take()), 3, "{balancing}");
     }
 }
@@ -107,7 +105,7 @@ async fn with_fewer_backends_than_hedges_they_share_and_nobody_waits() {
         let channel = pipes.to(count, &config(balancing, HEDGE_AT_ONCE)).build().unwrap();
         all_ready(&channel).await;
         let began = tokio::time::Instant::now();
-        ClientOptions::new(channel).unary(failing(0)).await.unwrap();
+        Client::new(channel).unary(failing(0)).await.unwrap();
         let places = log.take();
         assert_eq!((places.len(), distinct(&places)), (3, count), "{balancing}");
         // The server takes 100 ms, and a timer's grain is 1 ms.
@@ -121,7 +119,7 @@ async fn a_retry_waits_a_moment_for_another_address_and_no_longer() {
     pipes.serve(1, &log);
     pipes.hold_at(2);
     let channel = pipes.to(2, &config("pick_first", RETRY)).build().unwrap();
-    let mut client = ClientOptions::new(channel);
+    let mut client = Client::new(channel);
     let began = tokio::time::Instant::now();
     client.unary(failing(1)).await.unwrap();
     assert_eq!(log.take(), [1, 1]);
@@ -134,7 +132,7 @@ async fn a_retry_waits_a_moment_for_another_address_and_no_longer() {
 async fn pick_first_stays_with_the_first_address() {
     let (replicas, log) = replicas(3);
     let channel = to(&replicas, "{}").build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..10 {
         assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 0);
     }
@@ -150,7 +148,7 @@ async fn pick_first_stays_with_the_first_address() {
 async fn pick_first_goes_on_to_the_next_address_that_answers() {
     let (mut replicas, log) = replicas(3);
     replicas[0].kill();
-    let mut client = ClientOptions::new(to(&replicas, "{}").build().unwrap());
+    let mut client = Client::new(to(&replicas, "{}").build().unwrap());
     assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
     replicas[1].kill();
     // What was lost without a trace may have run, and this config repeats nothing.
@@ -171,7 +169,7 @@ async fn round_robin_is_fair() {
     let channel = to(&replicas, &config("round_robin", "")).build().unwrap();
     all_ready(&channel).await;
     let calls = (0..60).map(|_| {
-        let mut client = ClientOptions::new(channel.clone());
+        let mut client = Client::new(channel.clone());
         tokio::spawn(async move { client.unary(failing(0)).await })
     });
     for call in calls.collect::<Vec<_>>() {
@@ -206,7 +204,7 @@ async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
         }
         let channel = pipes.to(servers, &config("round_robin", policy)).build().unwrap();
         all_ready(&channel).await;
-        let (mut client, mut calls) = (ClientOptions::new(channel.clone()), Vec::new());
+        let (mut client, mut calls) = (Client::new(channel.clone()), Vec::new());
         for _ in 0..200 {
             let (mut request, used) = (Request::new(failing(0)), UsedBackends::new());
             request.extensions_mut().insert(used.clone());
@@ -234,7 +232,7 @@ async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
 async fn an_application_can_ask_where_its_attempts_went() {
     let (replicas, log) = replicas(3);
     let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let used = UsedBackends::new();
     let mut request = Request::new(failing(2));
     request.extensions_mut().insert(used.clone());
@@ -281,7 +279,7 @@ async fn one_slow_replica_does_not_hold_up_hedged_calls() {
     replicas[1].manner.delay(Duration::from_secs(600));
     let channel = to(&replicas, &config("round_robin", HEDGE)).build().unwrap();
     all_ready(&channel).await;
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     for _ in 0..12 {
         assert_ne!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
     }
@@ -301,7 +299,7 @@ async fn report_and_call_log_name_the_address_of_each_attempt() {
     let (replicas, _log) = replicas(3);
     let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
     all_ready(&channel).await;
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let call_log = SharedCallLog::new();
     let mut request = Request::new(failing(99));
     request.extensions_mut().insert(CallOptions::new().call_log(&call_log));

@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::faulty::{Behaviour, Faulty, serve_cancelled_too};
 
-pub(crate) type ClientOptions = EchoClient<BalancedChannel>;
+pub(crate) type Client = EchoClient<BalancedChannel>;
 
 /// The server that answered, in the response's metadata.
 pub(crate) const SERVER: &str = "server";
@@ -245,7 +245,7 @@ struct Network {
 #[derive(Debug)]
 enum Listener {
     Serves(mpsc::UnboundedSender<io::Result<DuplexStream>>),
-    /// Serves as it is told.
+    /// Serves as it is resolver.
     Misbehaves(Faulty),
     /// Answers after this time what was cancelled too.
     AnswersCancelled(Duration),
@@ -382,11 +382,11 @@ impl Connector for Pipes {
     }
 }
 
-/// A resolver that answers as it is told, and counts.
+/// A resolver that answers as it is resolver, and counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<Mutex<(Option<Resolution>, Vec<Instant>)>>);
+pub(crate) struct ScriptedResolver(Arc<Mutex<(Option<Resolution>, Vec<Instant>)>>);
 
-impl Told {
+impl ScriptedResolver {
     pub(crate) fn tell(&self, answer: Resolution) {
         self.0.lock().unwrap().0 = Some(answer);
     }
@@ -400,12 +400,12 @@ impl Told {
     }
 }
 
-impl Resolver for Told {
+impl Resolver for ScriptedResolver {
     fn resolve(&self) -> ResolveFuture<'_> {
         Box::pin(async move {
-            let mut told = self.0.lock().unwrap();
-            told.1.push(Instant::now());
-            told.0.clone().ok_or_else(|| "the resolver is out".into())
+            let mut resolver = self.0.lock().unwrap();
+            resolver.1.push(Instant::now());
+            resolver.0.clone().ok_or_else(|| "the resolver is out".into())
         })
     }
 }
@@ -429,10 +429,7 @@ pub(crate) fn failing(failures: u32) -> EchoRequest {
 }
 
 /// Calls, and says who answered.
-pub(crate) async fn answered_by(
-    client: &mut ClientOptions,
-    ask: EchoRequest,
-) -> Result<usize, Status> {
+pub(crate) async fn answered_by(client: &mut Client, ask: EchoRequest) -> Result<usize, Status> {
     let response = client.unary(ask).await?;
     let server = response.metadata().get(SERVER).expect("answers are signed");
     Ok(server.to_str().unwrap().parse().unwrap())

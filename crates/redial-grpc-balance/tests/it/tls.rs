@@ -8,7 +8,7 @@ use redial_grpc_balance::{self as balance, BalancedChannel, ChannelBuilder, Conn
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use super::rig::{ClientOptions, Log, RETRY, Replica, answered_by, config, failing, until};
+use super::rig::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
 
 /// Servers for the name `echo.test` that prove it, and what a client must trust for that.
 struct Environment {
@@ -45,7 +45,7 @@ impl Environment {
 }
 
 async fn refused(env: &Environment, channel: BalancedChannel) -> String {
-    let status = ClientOptions::new(channel.clone()).unary(failing(0)).await.unwrap_err();
+    let status = Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(env.log.take(), [0; 0], "no server heard of it");
     status.message().to_owned()
@@ -55,7 +55,7 @@ async fn refused(env: &Environment, channel: BalancedChannel) -> String {
 async fn https_is_tls_with_the_targets_name_at_every_address() {
     let mut env = Environment::of(2);
     let channel = env.trusting("https://echo.test");
-    let mut client = ClientOptions::new(channel.clone());
+    let mut client = Client::new(channel.clone());
     let ready = |nth: usize| {
         let view = channel.snapshot();
         view.backends.get(nth).is_some_and(|it| it.state == ConnectivityState::Ready)
@@ -77,7 +77,7 @@ async fn https_is_tls_with_the_targets_name_at_every_address() {
 #[tokio::test]
 async fn a_name_that_ends_with_a_dot_is_the_same_to_tls() {
     let env = Environment::of(1);
-    ClientOptions::new(env.trusting("https://echo.test.")).unary(failing(0)).await.unwrap();
+    Client::new(env.trusting("https://echo.test.")).unary(failing(0)).await.unwrap();
 }
 
 #[tokio::test]

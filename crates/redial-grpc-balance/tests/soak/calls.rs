@@ -102,7 +102,7 @@ impl Call {
 
     fn message(&self, index: u32) -> EchoRequest {
         let total = self.messages;
-        let mark = Mark { source: Source::ClientOptions, call: self.id, index, total };
+        let mark = Mark { source: Source::Client, call: self.id, index, total };
         EchoRequest { payload: mark.to_bytes(self.size), ..Default::default() }
     }
 

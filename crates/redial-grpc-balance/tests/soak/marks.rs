@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// Who made a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    ClientOptions,
+    Client,
     Server,
 }
 
@@ -25,7 +25,7 @@ impl Mark {
     pub(crate) fn to_bytes(self, size: usize) -> Bytes {
         let mut bytes = BytesMut::with_capacity(size.max(SIZE));
         bytes.put_u8(match self.source {
-            Source::ClientOptions => b'C',
+            Source::Client => b'C',
             Source::Server => b'S',
         });
         bytes.put_u64(self.call);
@@ -46,7 +46,7 @@ impl Mark {
             return Err(format!("a payload of {} bytes has no mark", payload.len()));
         }
         let source = match payload.get_u8() {
-            b'C' => Source::ClientOptions,
+            b'C' => Source::Client,
             b'S' => Source::Server,
             other => return Err(format!("a payload begins with {other}")),
         };

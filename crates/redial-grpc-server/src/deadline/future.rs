@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::Deadline;
 use crate::PeekedBody;
 
-const TOO_LATE: &str = "the deadline passed before the call could be served";
+const EXPIRED_MESSAGE: &str = "the deadline passed before the call could be served";
 
 pin_project! {
     /// The future of [`DeadlineService`](super::DeadlineService).
@@ -97,5 +97,5 @@ impl<S: Service<Request<A>>, A> fmt::Debug for DeadlineFuture<S, A> {
 }
 
 fn refusal<B: Body>() -> Response<PeekedBody<B>> {
-    Status::deadline_exceeded(TOO_LATE).into_http()
+    Status::deadline_exceeded(EXPIRED_MESSAGE).into_http()
 }

@@ -79,7 +79,7 @@ where
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
         let deadline = Deadline::of(&request).or_else(|| {
-            let deadline = Deadline::arriving(&request)?;
+            let deadline = Deadline::from_headers(&request)?;
             request.extensions_mut().insert(deadline);
             Some(deadline)
         });

@@ -62,8 +62,8 @@ where
             return Poll::Ready(Ok(Response::from_parts(head, PeekedBody::whole(body))));
         }
         if let Poll::Ready(first) = Pin::new(&mut body).poll_frame(context) {
-            let begun = if this.hold.is_released() { unchanged } else { begun };
-            return Poll::Ready(Ok(begun(head, first, body)));
+            let respond = if this.hold.is_released() { unchanged } else { merge_early_error };
+            return Poll::Ready(Ok(respond(head, first, body)));
         }
         let over = match this.at_most {
             Some(Duration::ZERO) => true,
@@ -75,7 +75,7 @@ where
             }
             None => false,
         };
-        if over || this.hold.is_released_or_wakes(context) {
+        if over || this.hold.poll_released(context) {
             return Poll::Ready(Ok(Response::from_parts(head, PeekedBody::whole(body))));
         }
         *this.held = Some(Response::from_parts(head, body));
@@ -95,14 +95,18 @@ type First<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 /// The response as the handler made it, with what was read of it in front.
 fn unchanged<B: Body>(head: response::Parts, first: First<B>, rest: B) -> Response<PeekedBody<B>> {
     let body = match first {
-        Some(first) => PeekedBody::beginning_with(first, rest),
+        Some(first) => PeekedBody::with_first_frame(first, rest),
         None => PeekedBody::empty(),
     };
     Response::from_parts(head, body)
 }
 
 /// The response with an error in its headers, if an error is what comes first.
-fn begun<B>(mut head: response::Parts, first: First<B>, rest: B) -> Response<PeekedBody<B>>
+fn merge_early_error<B>(
+    mut head: response::Parts,
+    first: First<B>,
+    rest: B,
+) -> Response<PeekedBody<B>>
 where
     B: Body,
     B::Error: Into<BoxError>,

@@ -77,7 +77,7 @@ impl HeaderHold {
     }
 
     /// As [`Self::is_released`]; if not, the task is woken when it is.
-    pub(super) fn is_released_or_wakes(&self, context: &Context<'_>) -> bool {
+    pub(super) fn poll_released(&self, context: &Context<'_>) -> bool {
         let Some(shared) = &self.shared else { return true };
         let mut state = lock(shared);
         if !state.released {

@@ -12,10 +12,10 @@ use tonic::Status;
 const HEADER_LIST_MAX: usize = 16 * 1024;
 
 /// What HTTP/2 adds for each header.
-const OVERHEAD: usize = 32;
+const HEADER_OVERHEAD: usize = 32;
 
 /// Headers that belong to messages, of which there are none.
-const OF_MESSAGES: [HeaderName; 3] = [
+const MESSAGE_HEADERS: [HeaderName; 3] = [
     CONTENT_LENGTH,
     HeaderName::from_static("grpc-encoding"),
     HeaderName::from_static("grpc-accept-encoding"),
@@ -46,7 +46,7 @@ pub(super) fn merge(headers: &mut HeaderMap, trailers: HeaderMap) -> Result<(), 
     if size > HEADER_LIST_MAX {
         return Err(trailers);
     }
-    for name in OF_MESSAGES {
+    for name in MESSAGE_HEADERS {
         headers.remove(name);
     }
     for name in trailers.keys().filter(|name| is_reserved(name)) {
@@ -70,7 +70,7 @@ fn is_reserved(name: &HeaderName) -> bool {
 }
 
 fn size<'a>(headers: impl Iterator<Item = (&'a HeaderName, &'a http::HeaderValue)>) -> usize {
-    headers.map(|(name, value)| name.as_str().len() + value.len() + OVERHEAD).sum()
+    headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_OVERHEAD).sum()
 }
 
 #[cfg(test)]
@@ -171,8 +171,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_into_one_frame_is_not_merged() {
         let headers = map(&[("content-type", "application/grpc")]);
-        let rest =
-            size(headers.iter()) + "grpc-status".len() + "14".len() + 2 * OVERHEAD + "k".len();
+        let rest = size(headers.iter())
+            + "grpc-status".len()
+            + "14".len()
+            + 2 * HEADER_OVERHEAD
+            + "k".len();
         let filling = |bytes: usize| map(&[("grpc-status", "14"), ("k", &"x".repeat(bytes))]);
 
         let mut at_limit = headers.clone();

@@ -72,9 +72,9 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let serving = InboundAttempt::of(&request);
-        let future = serving.within(|| self.inner.call(request));
-        InboundAttemptFuture { serving, future }
+        let attempt = InboundAttempt::of(&request);
+        let future = attempt.within(|| self.inner.call(request));
+        InboundAttemptFuture { attempt, future }
     }
 }
 
@@ -82,7 +82,7 @@ pin_project! {
     /// The future of [`InboundAttemptService`].
     #[derive(Debug)]
     pub struct InboundAttemptFuture<F> {
-        serving: InboundAttempt,
+        attempt: InboundAttempt,
         #[pin]
         future: F,
     }
@@ -96,10 +96,10 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let serving = *this.serving;
-        let answer = ready!(serving.within(|| this.future.poll(context)));
+        let attempt = *this.attempt;
+        let answer = ready!(attempt.within(|| this.future.poll(context)));
         Poll::Ready(
-            answer.map(|response| response.map(|body| InboundAttemptBody { serving, body })),
+            answer.map(|response| response.map(|body| InboundAttemptBody { attempt, body })),
         )
     }
 }
@@ -108,7 +108,7 @@ pin_project! {
     /// The response body of [`InboundAttemptService`].
     #[derive(Debug)]
     pub struct InboundAttemptBody<B> {
-        serving: InboundAttempt,
+        attempt: InboundAttempt,
         #[pin]
         body: B,
     }
@@ -123,7 +123,7 @@ impl<B: Body> Body for InboundAttemptBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
-        this.serving.within(|| this.body.poll_frame(context))
+        this.attempt.within(|| this.body.poll_frame(context))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::pick::PATIENCE;
+use super::pick::CONNECT_ATTEMPT_DELAY;
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -34,12 +34,12 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-fn id(port: u16) -> BackendId {
+fn backend_id(port: u16) -> BackendId {
     BackendId::of(&address(port))
 }
 
 struct Rig {
-    roster: Roster<Fake>,
+    subchannels: Subchannels<Fake>,
     now: Instant,
 }
 
@@ -47,77 +47,84 @@ impl Rig {
     fn new(balancing: LoadBalancing, ports: impl IntoIterator<Item = u16>) -> Self {
         let now = Instant::now();
         let outliers = OutlierDetection::default().consecutive_failures(2);
-        let mut roster = Roster::new(outliers, 0.0);
-        roster.set_balancing(balancing, now);
-        roster.set_addresses(ports.into_iter().map(address), now);
-        Rig { roster, now }
+        let mut subchannels = Subchannels::new(outliers, 0.0);
+        subchannels.set_balancing(balancing, now);
+        subchannels.set_addresses(ports.into_iter().map(address), now);
+        Rig { subchannels, now }
     }
 
     /// All of them are connected.
     fn connected(balancing: LoadBalancing, ports: impl IntoIterator<Item = u16>) -> Self {
         let mut rig = Rig::new(balancing, ports);
-        let serials: Vec<_> = rig.roster.backends().iter().map(|it| it.serial).collect();
-        serials.into_iter().for_each(|serial| rig.roster.connected(serial, open()));
+        let last_id: Vec<_> = rig.subchannels.all().iter().map(|it| it.id).collect();
+        last_id.into_iter().for_each(|id| rig.subchannels.connected(id, open()));
         rig
     }
 
-    fn serial(&self, port: u16) -> Serial {
-        let found = self.roster.backends().iter().find(|it| it.address == address(port));
-        found.expect("such a backend").serial
+    fn id(&self, port: u16) -> SubchannelId {
+        let found = self.subchannels.all().iter().find(|it| it.address == address(port));
+        found.expect("such a backend").id
     }
 
-    fn pick(&mut self, used: &[u16]) -> Pick<Fake> {
-        let used: Vec<_> = used.iter().map(|port| id(*port)).collect();
-        self.roster.pick(&used, used.is_empty(), self.now, self.now)
+    fn pick(&mut self, used: &[u16]) -> PickResult<Fake> {
+        let used: Vec<_> = used.iter().map(|port| backend_id(*port)).collect();
+        self.subchannels.pick(&used, used.is_empty(), self.now, self.now)
     }
 
-    fn go(&mut self, used: &[u16]) -> (u16, Mark) {
+    fn complete(&mut self, used: &[u16]) -> (u16, PickRecord) {
         match self.pick(used) {
-            Pick::Go(go) => {
-                let mut all = self.roster.backends().iter();
-                (all.find(|it| it.id == go.id).unwrap().address.port(), go.mark)
+            PickResult::Complete(pick) => {
+                let mut all = self.subchannels.all().iter();
+                (
+                    all.find(|it| it.backend_id == pick.backend_id).unwrap().address.port(),
+                    pick.record,
+                )
             }
             other => panic!("{other:?}"),
         }
     }
 
     fn port(&mut self, used: &[u16]) -> u16 {
-        let (port, mark) = self.go(used);
-        self.roster.ended(mark, Ending::Untold, self.now);
+        let (port, record) = self.complete(used);
+        self.subchannels.attempt_ended(record, AttemptEnd::Unknown, self.now);
         port
     }
 
     /// Attempts that are sent to this one fail until it is avoided.
-    fn avoid(&mut self, port: u16) {
-        let others: Vec<_> = self.roster.backends().iter().map(|it| it.address.port()).collect();
+    fn eject(&mut self, port: u16) {
+        let others: Vec<_> = self.subchannels.all().iter().map(|it| it.address.port()).collect();
         let others: Vec<_> = others.into_iter().filter(|it| *it != port).collect();
         for last in [false, true] {
-            let (picked, mark) = self.go(&others);
+            let (picked, record) = self.complete(&others);
             assert_eq!(picked, port);
-            let avoided = self.roster.ended(mark, Ending::Answered(Code::Unavailable), self.now);
+            let avoided = self.subchannels.attempt_ended(
+                record,
+                AttemptEnd::Answered(Code::Unavailable),
+                self.now,
+            );
             assert_eq!(avoided, last);
         }
     }
 
     /// Whether calls are woken, and who dials is.
-    fn stirred(&mut self) -> (bool, Vec<u16>) {
-        let Stirred { picks, keepers } = self.roster.take_stirred();
-        let backends = self.roster.backends();
-        let port = |keeper: &Arc<Notify>| {
-            let found = backends.iter().find(|it| Arc::ptr_eq(&it.keeper, keeper));
+    fn wakeups(&mut self) -> (bool, Vec<u16>) {
+        let Wakeups { queued_picks, connect_tasks } = self.subchannels.take_wakeups();
+        let all = self.subchannels.all();
+        let port = |connect_task: &Arc<Notify>| {
+            let found = all.iter().find(|it| Arc::ptr_eq(&it.connect_task, connect_task));
             found.expect("a backend of the list").address.port()
         };
-        (picks, keepers.iter().map(port).collect())
+        (queued_picks, connect_tasks.iter().map(port).collect())
     }
 
     fn states(&self) -> String {
-        let letter = |it: &Backend<Fake>| match it.state {
+        let letter = |it: &Subchannel<Fake>| match it.state {
             State::Idle => 'i',
             State::Connecting { .. } => 'c',
-            State::Open(_) => 'o',
-            State::Failed { .. } => 'f',
+            State::Ready(_) => 'o',
+            State::TransientFailure { .. } => 'f',
         };
-        self.roster.backends().iter().map(letter).collect()
+        self.subchannels.all().iter().map(letter).collect()
     }
 }
 
@@ -134,12 +141,12 @@ fn round_robin_takes_turns() {
 fn round_robin_begins_where_the_draw_says() {
     let now = Instant::now();
     let first = |draw| {
-        let mut roster = Roster::new(OutlierDetection::default(), draw);
-        roster.set_balancing(RoundRobin, now);
-        let added = roster.set_addresses((1..=4).map(address), now).added;
-        added.iter().for_each(|it| roster.connected(it.serial, open()));
-        let Pick::Go(go) = roster.pick(&[], true, now, now) else { panic!() };
-        go.id
+        let mut subchannels = Subchannels::new(OutlierDetection::default(), draw);
+        subchannels.set_balancing(RoundRobin, now);
+        let added = subchannels.set_addresses((1..=4).map(address), now).added;
+        added.iter().for_each(|it| subchannels.connected(it.id, open()));
+        let PickResult::Complete(pick) = subchannels.pick(&[], true, now, now) else { panic!() };
+        pick.backend_id
     };
     let all: std::collections::BTreeSet<_> =
         (0..ADDRESSES_MAX).map(|nth| first(nth as f64 / ADDRESSES_MAX as f64)).collect();
@@ -150,10 +157,10 @@ fn round_robin_begins_where_the_draw_says() {
 fn pick_first_stays_with_one() {
     let mut rig = Rig::connected(PickFirst, [1, 2, 3]);
     assert_eq!((rig.port(&[]), rig.port(&[])), (1, 1));
-    let serial = rig.serial(1);
-    rig.roster.lost(serial, rig.now);
+    let id = rig.id(1);
+    rig.subchannels.connection_lost(id, rig.now);
     assert_eq!(rig.port(&[]), 2);
-    rig.roster.connected(serial, open());
+    rig.subchannels.connected(id, open());
     assert_eq!(rig.port(&[]), 2, "it stays, though the first is back");
 }
 
@@ -179,19 +186,19 @@ fn round_robin_dials_all_and_pick_first_one_after_the_other() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
     assert_eq!(rig.states(), "cii");
     let until = match rig.pick(&[]) {
-        Pick::Wait(Some(until)) => until,
+        PickResult::Queue(Some(until)) => until,
         other => panic!("{other:?}"),
     };
-    assert_eq!((rig.states().as_str(), until), ("cii", rig.now + PATIENCE));
+    assert_eq!((rig.states().as_str(), until), ("cii", rig.now + CONNECT_ATTEMPT_DELAY));
     rig.now = until;
-    assert!(matches!(rig.pick(&[]), Pick::Wait(Some(_))));
+    assert!(matches!(rig.pick(&[]), PickResult::Queue(Some(_))));
     assert_eq!(rig.states(), "cci", "the first takes long, so the second is dialled too");
-    let first = rig.serial(1);
-    rig.roster.failed(first, "refused", rig.now);
-    assert!(matches!(rig.pick(&[]), Pick::Wait(Some(_))));
+    let first = rig.id(1);
+    rig.subchannels.connect_failed(first, "refused", rig.now);
+    assert!(matches!(rig.pick(&[]), PickResult::Queue(Some(_))));
     assert_eq!(rig.states(), "fci");
-    let second = rig.serial(2);
-    rig.roster.connected(second, open());
+    let second = rig.id(2);
+    rig.subchannels.connected(second, open());
     assert_eq!(rig.states(), "ioi", "the others rest");
     assert_eq!(rig.port(&[]), 2);
 }
@@ -201,35 +208,35 @@ fn when_all_have_failed_there_is_nothing_to_wait_for() {
     for balancing in [PickFirst, RoundRobin] {
         let mut rig = Rig::new(balancing, [1, 2]);
         for port in [1, 2] {
-            assert!(matches!(rig.pick(&[]), Pick::Wait(_)));
-            let serial = rig.serial(port);
-            rig.roster.failed(serial, "refused", rig.now);
+            assert!(matches!(rig.pick(&[]), PickResult::Queue(_)));
+            let id = rig.id(port);
+            rig.subchannels.connect_failed(id, "refused", rig.now);
         }
-        assert!(matches!(rig.pick(&[]), Pick::Fail), "{balancing:?}");
-        let serial = rig.serial(2);
-        rig.roster.dialling(serial, rig.now);
-        assert!(matches!(rig.pick(&[]), Pick::Wait(None)), "{balancing:?}");
+        assert!(matches!(rig.pick(&[]), PickResult::Fail), "{balancing:?}");
+        let id = rig.id(2);
+        rig.subchannels.connect_started(id, rig.now);
+        assert!(matches!(rig.pick(&[]), PickResult::Queue(None)), "{balancing:?}");
     }
 }
 
 #[test]
 fn under_pick_first_a_further_attempt_has_another_address_connected() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
-    let (first, second) = (rig.serial(1), rig.serial(2));
-    rig.roster.connected(first, open());
+    let (first, second) = (rig.id(1), rig.id(2));
+    rig.subchannels.connected(first, open());
     assert_eq!(rig.port(&[]), 1);
     let until = match rig.pick(&[1]) {
-        Pick::Wait(Some(until)) => until,
+        PickResult::Queue(Some(until)) => until,
         other => panic!("{other:?}"),
     };
     assert_eq!(rig.states(), "oc");
     assert_eq!(rig.port(&[]), 1, "first attempts do not wait for it");
     // It takes too long: better the same again than nothing.
-    let asked = rig.now;
+    let requested_at = rig.now;
     rig.now = until;
-    let pick = rig.roster.pick(&[id(1)], false, asked, rig.now);
-    assert!(matches!(pick, Pick::Go(go) if go.id == id(1)));
-    rig.roster.connected(second, open());
+    let pick = rig.subchannels.pick(&[backend_id(1)], false, requested_at, rig.now);
+    assert!(matches!(pick, PickResult::Complete(pick) if pick.backend_id == backend_id(1)));
+    rig.subchannels.connected(second, open());
     assert_eq!(rig.port(&[1]), 2);
     assert_eq!(rig.port(&[]), 1, "the channel stays with its first");
 }
@@ -238,18 +245,18 @@ fn under_pick_first_a_further_attempt_has_another_address_connected() {
 fn a_connection_that_has_ended_is_not_picked_before_anybody_noticed() {
     let mut rig = Rig::new(RoundRobin, [1, 2]);
     let (dead, alive) = (open(), open());
-    let (first, second) = (rig.serial(1), rig.serial(2));
-    rig.roster.connected(first, dead.clone());
-    rig.roster.connected(second, alive.clone());
+    let (first, second) = (rig.id(1), rig.id(2));
+    rig.subchannels.connected(first, dead.clone());
+    rig.subchannels.connected(second, alive.clone());
     dead.0.set(false);
     assert_eq!((rig.port(&[]), rig.port(&[])), (2, 2));
     alive.0.set(false);
-    assert!(matches!(rig.pick(&[]), Pick::Wait(None)));
+    assert!(matches!(rig.pick(&[]), PickResult::Queue(None)));
 }
 
 /// Connections end whenever they like, also while somebody picks.
 ///
-/// Red if `Pick::Fail` stood for "it was open a moment ago": the call would be told that the other
+/// Red if `PickResult::Fail` stood for "it was open a moment ago": the call would be told that the other
 /// backend is down, while this one is about to be dialled again.
 #[test]
 fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
@@ -257,22 +264,22 @@ fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
         let mut picks = Vec::new();
         for looks in 0..12 {
             let mut rig = Rig::new(balancing, [1, 2]);
-            let (first, second) = (rig.serial(1), rig.serial(2));
+            let (first, second) = (rig.id(1), rig.id(2));
             rig.pick(&[1]);
-            rig.roster.failed(first, "refused", rig.now);
-            rig.roster.connected(second, open());
+            rig.subchannels.connect_failed(first, "refused", rig.now);
+            rig.subchannels.connected(second, open());
             // Under `pick_first` the first rests now.
-            rig.roster.dialling(first, rig.now);
-            rig.roster.failed(first, "refused", rig.now);
+            rig.subchannels.connect_started(first, rig.now);
+            rig.subchannels.connect_failed(first, "refused", rig.now);
             LOOKS.set(0);
             LOOKS_LEFT.set(looks);
             picks.push(rig.pick(used));
             LOOKS_LEFT.set(u32::MAX);
         }
-        let failed = picks.iter().any(|pick| matches!(pick, Pick::Fail));
+        let failed = picks.iter().any(|pick| matches!(pick, PickResult::Fail));
         assert!(!failed, "{balancing:?} {picks:?}");
-        assert!(matches!(picks.first(), Some(Pick::Wait(_))));
-        assert!(matches!(picks.last(), Some(Pick::Go(_))));
+        assert!(matches!(picks.first(), Some(PickResult::Queue(_))));
+        assert!(matches!(picks.last(), Some(PickResult::Complete(_))));
     }
 }
 
@@ -281,21 +288,21 @@ fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
 #[test]
 fn under_pick_first_an_avoided_address_is_dialled_when_the_other_takes_long() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
-    let first = rig.serial(1);
-    rig.roster.connected(first, open());
+    let first = rig.id(1);
+    rig.subchannels.connected(first, open());
     for _ in 0..2 {
-        let (_, mark) = rig.go(&[]);
-        rig.roster.ended(mark, Ending::Answered(Code::Unavailable), rig.now);
+        let (_, record) = rig.complete(&[]);
+        rig.subchannels.attempt_ended(record, AttemptEnd::Answered(Code::Unavailable), rig.now);
     }
     assert_eq!((rig.port(&[]), rig.states().as_str()), (1, "oc"));
-    rig.roster.lost(first, rig.now);
+    rig.subchannels.connection_lost(first, rig.now);
     let until = match rig.pick(&[]) {
-        Pick::Wait(Some(until)) => until,
+        PickResult::Queue(Some(until)) => until,
         other => panic!("{other:?}"),
     };
-    assert_eq!((rig.states().as_str(), until), ("ic", rig.now + PATIENCE));
+    assert_eq!((rig.states().as_str(), until), ("ic", rig.now + CONNECT_ATTEMPT_DELAY));
     rig.now = until;
-    assert!(matches!(rig.pick(&[]), Pick::Wait(None)));
+    assert!(matches!(rig.pick(&[]), PickResult::Queue(None)));
     assert_eq!(rig.states(), "cc");
 }
 
@@ -306,8 +313,10 @@ fn round_robin_turns_are_not_taken_by_retries_that_used_no_backend() {
     let mut picked = Vec::new();
     for _ in 0..4 {
         picked.push(rig.port(&[]));
-        let Pick::Go(go) = rig.roster.pick(&[], false, rig.now, rig.now) else { panic!() };
-        rig.roster.ended(go.mark, Ending::Untold, rig.now);
+        let PickResult::Complete(pick) = rig.subchannels.pick(&[], false, rig.now, rig.now) else {
+            panic!()
+        };
+        rig.subchannels.attempt_ended(pick.record, AttemptEnd::Unknown, rig.now);
     }
     assert!(picked.windows(2).all(|pair| pair[0] != pair[1]), "{picked:?}");
 }
@@ -318,34 +327,38 @@ fn outlier_detection_ignores_deadlines_of_a_backend_that_answers_others() {
     let mut rig = Rig::connected(RoundRobin, 1..3);
     let ms = Duration::from_millis;
     for _ in 0..20 {
-        let patient = rig.go(&[2]).1;
-        let impatient = rig.go(&[2]).1;
+        let patient = rig.complete(&[2]).1;
+        let impatient = rig.complete(&[2]).1;
         rig.now += ms(20);
-        assert!(!rig.roster.ended(patient, Ending::Answered(Code::Ok), rig.now));
-        for mark in [impatient, impatient, impatient] {
-            assert!(!rig.roster.ended(mark, Ending::Unanswered, rig.now), "it answered meanwhile");
+        assert!(!rig.subchannels.attempt_ended(patient, AttemptEnd::Answered(Code::Ok), rig.now));
+        for record in [impatient, impatient, impatient] {
+            assert!(
+                !rig.subchannels.attempt_ended(record, AttemptEnd::DeadlineExceeded, rig.now),
+                "it answered meanwhile"
+            );
         }
     }
     // Without an answer to anybody they count.
     rig.now += ms(20);
-    let marks = [rig.go(&[2]).1, rig.go(&[2]).1];
+    let records = [rig.complete(&[2]).1, rig.complete(&[2]).1];
     rig.now += ms(20);
-    let ended = marks.map(|mark| rig.roster.ended(mark, Ending::Unanswered, rig.now));
+    let ended = records
+        .map(|record| rig.subchannels.attempt_ended(record, AttemptEnd::DeadlineExceeded, rig.now));
     assert_eq!(ended, [false, true]);
 }
 
 #[test]
 fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
-    rig.avoid(2);
+    rig.eject(2);
     let ports: Vec<_> = (0..6).map(|_| rig.port(&[])).collect();
     assert!(!ports.contains(&2), "{ports:?}");
     rig.now += super::super::BASE_EJECTION_TIME_DEFAULT;
-    let (port, mark) = rig.go(&[]);
+    let (port, record) = rig.complete(&[]);
     assert_eq!(port, 2, "its last turn is longest ago");
     let ports: Vec<_> = (0..4).map(|_| rig.port(&[])).collect();
     assert!(!ports.contains(&2), "one call tries: {ports:?}");
-    rig.roster.ended(mark, Ending::Answered(Code::Ok), rig.now);
+    rig.subchannels.attempt_ended(record, AttemptEnd::Answered(Code::Ok), rig.now);
     let ports: Vec<_> = (0..3).map(|_| rig.port(&[])).collect();
     assert!(ports.contains(&2), "{ports:?}");
 }
@@ -353,14 +366,18 @@ fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
 #[test]
 fn at_most_half_are_avoided_and_never_the_last_that_is_connected() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
-    rig.avoid(1);
+    rig.eject(1);
     for _ in 0..9 {
-        let (_, mark) = rig.go(&[1]);
-        assert!(!rig.roster.ended(mark, Ending::Answered(Code::Unavailable), rig.now));
+        let (_, record) = rig.complete(&[1]);
+        assert!(!rig.subchannels.attempt_ended(
+            record,
+            AttemptEnd::Answered(Code::Unavailable),
+            rig.now
+        ));
     }
     for port in [2, 3] {
-        let serial = rig.serial(port);
-        rig.roster.lost(serial, rig.now);
+        let id = rig.id(port);
+        rig.subchannels.connection_lost(id, rig.now);
     }
     assert_eq!(rig.port(&[]), 1, "the only one that is connected");
 }
@@ -368,50 +385,50 @@ fn at_most_half_are_avoided_and_never_the_last_that_is_connected() {
 #[test]
 fn under_pick_first_another_is_connected_when_the_chosen_one_keeps_failing() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
-    let (first, second) = (rig.serial(1), rig.serial(2));
-    rig.roster.connected(first, open());
+    let (first, second) = (rig.id(1), rig.id(2));
+    rig.subchannels.connected(first, open());
     for _ in 0..2 {
-        let (_, mark) = rig.go(&[]);
-        rig.roster.ended(mark, Ending::Answered(Code::Unavailable), rig.now);
+        let (_, record) = rig.complete(&[]);
+        rig.subchannels.attempt_ended(record, AttemptEnd::Answered(Code::Unavailable), rig.now);
     }
     assert_eq!(rig.port(&[]), 1, "there is no other yet");
     assert_eq!(rig.states(), "oc");
-    rig.roster.connected(second, open());
+    rig.subchannels.connected(second, open());
     assert_eq!((rig.port(&[]), rig.port(&[])), (2, 2));
 }
 
 #[test]
 fn attempts_on_one_lost_connection_are_one_failure() {
     let mut rig = Rig::connected(RoundRobin, [1, 2]);
-    let marks: Vec<_> = (0..9).map(|_| rig.go(&[2]).1).collect();
-    for mark in marks {
-        assert!(!rig.roster.ended(mark, Ending::Lost, rig.now));
+    let records: Vec<_> = (0..9).map(|_| rig.complete(&[2]).1).collect();
+    for record in records {
+        assert!(!rig.subchannels.attempt_ended(record, AttemptEnd::ConnectionLost, rig.now));
     }
-    assert_eq!(rig.roster.backends()[0].health.failures, 1);
-    assert_eq!(rig.roster.backends()[0].in_flight, 0);
+    assert_eq!(rig.subchannels.all()[0].outlier_state.consecutive_failures, 1);
+    assert_eq!(rig.subchannels.all()[0].in_flight, 0);
 }
 
 #[test]
 fn what_stays_in_a_new_list_keeps_its_connection_and_its_record() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
-    let (kept, gone) = (rig.serial(2), rig.serial(1));
-    let (_, mark) = rig.go(&[2, 3]);
-    let changes = rig.roster.set_addresses([3, 2, 4, 4].map(address), rig.now);
+    let (kept, gone) = (rig.id(2), rig.id(1));
+    let (_, record) = rig.complete(&[2, 3]);
+    let changes = rig.subchannels.set_addresses([3, 2, 4, 4].map(address), rig.now);
     assert_eq!(changes.added.len(), 1, "a repeated address is one backend");
-    assert_eq!(changes.removed.iter().map(|it| it.serial).collect::<Vec<_>>(), [gone]);
-    assert_eq!((rig.states().as_str(), rig.serial(2)), ("ooc", kept));
-    let back = rig.roster.set_addresses([1, 2].map(address), rig.now);
-    assert_ne!(back.added[0].serial, gone);
-    assert!(!rig.roster.ended(mark, Ending::Lost, rig.now));
-    assert_eq!(rig.roster.backends()[0].in_flight, 0, "the old attempt was not on this one");
+    assert_eq!(changes.removed.iter().map(|it| it.id).collect::<Vec<_>>(), [gone]);
+    assert_eq!((rig.states().as_str(), rig.id(2)), ("ooc", kept));
+    let back = rig.subchannels.set_addresses([1, 2].map(address), rig.now);
+    assert_ne!(back.added[0].id, gone);
+    assert!(!rig.subchannels.attempt_ended(record, AttemptEnd::ConnectionLost, rig.now));
+    assert_eq!(rig.subchannels.all()[0].in_flight, 0, "the old attempt was not on this one");
 }
 
 #[test]
 fn so_many_addresses_and_no_more() {
     let all = |count: usize| {
-        let mut roster = Roster::<Fake>::new(OutlierDetection::default(), 0.5);
-        roster.set_addresses((0..count).map(|port| address(port as u16)), Instant::now());
-        roster.backends().len()
+        let mut subchannels = Subchannels::<Fake>::new(OutlierDetection::default(), 0.5);
+        subchannels.set_addresses((0..count).map(|port| address(port as u16)), Instant::now());
+        subchannels.all().len()
     };
     assert_eq!(all(ADDRESSES_MAX), ADDRESSES_MAX);
     assert_eq!(all(ADDRESSES_MAX + 1), ADDRESSES_MAX);
@@ -420,11 +437,11 @@ fn so_many_addresses_and_no_more() {
 #[test]
 fn another_policy_takes_effect_at_once() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
-    let first = rig.serial(1);
-    rig.roster.connected(first, open());
-    rig.roster.set_balancing(RoundRobin, rig.now);
+    let first = rig.id(1);
+    rig.subchannels.connected(first, open());
+    rig.subchannels.set_balancing(RoundRobin, rig.now);
     assert_eq!(rig.states(), "oc");
-    rig.roster.set_balancing(PickFirst, rig.now);
+    rig.subchannels.set_balancing(PickFirst, rig.now);
     assert_eq!(rig.states(), "oi");
 }
 
@@ -433,54 +450,54 @@ fn play(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let balancing = if bytes.next().unwrap_or(0) % 2 == 0 { RoundRobin } else { PickFirst };
     let mut rig = Rig::new(balancing, 0..4);
-    let mut running: Vec<(u16, Mark)> = Vec::new();
+    let mut running: Vec<(u16, PickRecord)> = Vec::new();
     let mut used: Vec<u16> = Vec::new();
     // What a call was told last.
     let mut told = None;
     let links: BTreeMap<u16, Fake> = (0..8).map(|port| (port, open())).collect();
     while let (Some(step), Some(what), Some(how)) = (bytes.next(), bytes.next(), bytes.next()) {
         let port = u16::from(what) % 8;
-        let known = rig.roster.backends().iter().find(|it| it.address == address(port));
-        let serial = known.map(|it| it.serial);
-        match (step % 8, serial) {
-            (0, Some(serial)) => {
+        let known = rig.subchannels.all().iter().find(|it| it.address == address(port));
+        let id = known.map(|it| it.id);
+        match (step % 8, id) {
+            (0, Some(id)) => {
                 links[&port].0.set(true);
-                rig.roster.connected(serial, links[&port].clone());
+                rig.subchannels.connected(id, links[&port].clone());
             }
-            (1, Some(serial)) => rig.roster.lost(serial, rig.now),
-            (2, Some(serial)) => rig.roster.failed(serial, "no", rig.now),
+            (1, Some(id)) => rig.subchannels.connection_lost(id, rig.now),
+            (2, Some(id)) => rig.subchannels.connect_failed(id, "no", rig.now),
             (3, Some(_)) => links[&port].0.set(false),
             (4, _) => {
                 let ports = (0..8).filter(|bit| how >> bit & 1 == 1);
-                rig.roster.set_addresses(ports.map(address), rig.now);
+                rig.subchannels.set_addresses(ports.map(address), rig.now);
             }
             (5, _) if !running.is_empty() => {
-                let (_, mark) = running.swap_remove(usize::from(what) % running.len());
-                let ending = match how % 5 {
-                    0 => Ending::Answered(Code::Ok),
-                    1 => Ending::Lost,
-                    2 => Ending::Untold,
-                    3 => Ending::Unanswered,
-                    _ => Ending::Answered(Code::Unavailable),
+                let (_, record) = running.swap_remove(usize::from(what) % running.len());
+                let attempt_end = match how % 5 {
+                    0 => AttemptEnd::Answered(Code::Ok),
+                    1 => AttemptEnd::ConnectionLost,
+                    2 => AttemptEnd::Unknown,
+                    3 => AttemptEnd::DeadlineExceeded,
+                    _ => AttemptEnd::Answered(Code::Unavailable),
                 };
-                let avoided = |it: &&Backend<Fake>| it.health.is_avoided();
-                let before = rig.roster.backends().iter().filter(avoided).count();
-                if rig.roster.ended(mark, ending, rig.now) {
-                    let all = rig.roster.backends();
+                let avoided = |it: &&Subchannel<Fake>| it.outlier_state.is_ejected();
+                let before = rig.subchannels.all().iter().filter(avoided).count();
+                if rig.subchannels.attempt_ended(record, attempt_end, rig.now) {
+                    let all = rig.subchannels.all();
                     let avoided = all.iter().filter(avoided).count();
                     // A shorter list may leave more than half, and a trial that fails adds none.
-                    assert!(avoided <= OutlierDetection::most(all.len()).max(before));
+                    assert!(avoided <= OutlierDetection::max_ejected(all.len()).max(before));
                 }
                 used.clear();
             }
             (6, _) => rig.now += Duration::from_secs(u64::from(how)),
             _ => told = Some(check(&mut rig, &mut used, &mut running)),
         }
-        check_order(&rig.roster);
-        if rig.roster.take_stirred().picks {
+        check_order(&rig.subchannels);
+        if rig.subchannels.take_wakeups().queued_picks {
             told = None;
         }
-        if let Some(Pick::Wait(until)) = told {
+        if let Some(PickResult::Queue(until)) = told {
             check_wait(&rig, until);
         }
     }
@@ -490,7 +507,7 @@ fn play(bytes: &[u8]) {
 /// to wait again, and has nothing to dial.
 fn check_wait(rig: &Rig, until: Option<Instant>) {
     let states = rig.states();
-    let open = rig.roster.backends().iter().any(Backend::is_open);
+    let open = rig.subchannels.all().iter().any(Subchannel::is_ready);
     if until.is_none() {
         assert!(!open && !states.contains('i'), "it can go, or dial: {states}");
     }
@@ -500,53 +517,61 @@ fn check_wait(rig: &Rig, until: Option<Instant>) {
 }
 
 /// The orders are those of the turns.
-fn check_order(roster: &Roster<Fake>) {
-    let count = roster.backends.len();
+fn check_order(subchannels: &Subchannels<Fake>) {
+    let count = subchannels.all.len();
     let by = |turn: fn(Turns) -> u64| {
-        let mut places: Vec<_> = (0..count).collect();
-        let key =
-            |place: &usize| (turn(roster.backends[*place].turns), (place + roster.start) % count);
-        places.sort_by_key(key);
-        places
+        let mut index_by_id: Vec<_> = (0..count).collect();
+        let key = |index: &usize| {
+            (turn(subchannels.all[*index].turns), (index + subchannels.rotation_offset) % count)
+        };
+        index_by_id.sort_by_key(key);
+        index_by_id
     };
-    assert!(roster.first.order().eq(by(|turns| turns.first)));
-    assert!(roster.further.order().eq(by(|turns| turns.further)));
+    assert!(subchannels.first_attempts.order().eq(by(|turns| turns.first_attempt)));
+    assert!(subchannels.later_attempts.order().eq(by(|turns| turns.later_attempt)));
 }
 
-fn check(rig: &mut Rig, used: &mut Vec<u16>, running: &mut Vec<(u16, Mark)>) -> Pick<Fake> {
+fn check(
+    rig: &mut Rig,
+    used: &mut Vec<u16>,
+    running: &mut Vec<(u16, PickRecord)>,
+) -> PickResult<Fake> {
     let now = rig.now;
-    let ports = |of: &dyn Fn(&Backend<Fake>) -> bool| -> Vec<u16> {
-        let all = rig.roster.backends().iter();
+    let ports = |of: &dyn Fn(&Subchannel<Fake>) -> bool| -> Vec<u16> {
+        let all = rig.subchannels.all().iter();
         all.filter(|it| of(it)).map(|it| it.address.port()).collect()
     };
-    let open = ports(&Backend::is_open);
-    let good = ports(&|it| it.is_open() && it.health.is_good(now));
+    let open = ports(&Subchannel::is_ready);
+    let healthy = ports(&|it| it.is_ready() && it.outlier_state.accepts_attempts(now));
     let all = ports(&|_| true);
     let pick = rig.pick(used);
     match &pick {
-        Pick::Go(go) => {
-            let port = all.iter().copied().find(|port| id(*port) == go.id);
+        PickResult::Complete(pick) => {
+            let port = all.iter().copied().find(|port| backend_id(*port) == pick.backend_id);
             let port = port.expect("a backend of the list in force");
             assert!(open.contains(&port), "an open one");
             assert!(
-                good.is_empty() || good.contains(&port),
+                healthy.is_empty() || healthy.contains(&port),
                 "no avoided one while there are others"
             );
-            let elsewhere = good.iter().any(|it| !used.contains(it));
+            let elsewhere = healthy.iter().any(|it| !used.contains(it));
             assert!(!elsewhere || !used.contains(&port), "elsewhere while there is an elsewhere");
             if used.contains(&port) {
-                let left: &[u16] = if good.is_empty() { &open } else { &good };
+                let left: &[u16] = if healthy.is_empty() { &open } else { &healthy };
                 let oldest = used.iter().find(|it| left.contains(it));
                 assert_eq!(oldest, Some(&port), "then the least recently used");
             }
             used.retain(|it| *it != port);
             used.push(port);
-            running.push((port, go.mark));
+            running.push((port, pick.record));
         }
-        Pick::Wait(_) => {
-            assert!(good.iter().all(|it| used.contains(it)), "nobody waits who could go elsewhere");
+        PickResult::Queue(_) => {
+            assert!(
+                healthy.iter().all(|it| used.contains(it)),
+                "nobody waits who could go elsewhere"
+            );
         }
-        Pick::Fail => assert!(open.is_empty(), "avoidance never fails a call"),
+        PickResult::Fail => assert!(open.is_empty(), "avoidance never fails a call"),
     }
     pick
 }
@@ -570,15 +595,15 @@ fn round_robin_is_fair_over_any_set() {
             let mut rig = Rig::new(RoundRobin, 0..8);
             let ports = |bits: u8| (0..8_u16).filter(move |bit| bits >> bit & 1 == 1);
             for port in ports(*before | 1) {
-                let serial = rig.serial(port);
-                rig.roster.connected(serial, open());
+                let id = rig.id(port);
+                rig.subchannels.connected(id, open());
                 rig.port(&[]);
             }
             for port in 0..8 {
-                let serial = rig.serial(port);
+                let id = rig.id(port);
                 match open_ones >> port & 1 {
-                    1 => rig.roster.connected(serial, open()),
-                    _ => rig.roster.lost(serial, rig.now),
+                    1 => rig.subchannels.connected(id, open()),
+                    _ => rig.subchannels.connection_lost(id, rig.now),
                 }
             }
             let open = ports(*open_ones).count();
@@ -607,25 +632,25 @@ struct Spread {
 impl Spread {
     /// Picks for a first attempt; panics if over consecutive picks from the same backends one has had
     /// two more than another.
-    fn pick(&mut self, rig: &mut Rig) -> Option<(u16, Mark)> {
-        let ready = |good: bool| -> Vec<u16> {
-            let all = rig.roster.backends().iter().filter(|it| it.is_open());
-            let good = all.filter(|it| !good || it.health.is_good(rig.now));
-            good.map(|it| it.address.port()).collect()
+    fn pick(&mut self, rig: &mut Rig) -> Option<(u16, PickRecord)> {
+        let ready = |healthy: bool| -> Vec<u16> {
+            let all = rig.subchannels.all().iter().filter(|it| it.is_ready());
+            let healthy = all.filter(|it| !healthy || it.outlier_state.accepts_attempts(rig.now));
+            healthy.map(|it| it.address.port()).collect()
         };
         let ready =
-            Some(ready(true)).filter(|good| !good.is_empty()).unwrap_or_else(|| ready(false));
+            Some(ready(true)).filter(|healthy| !healthy.is_empty()).unwrap_or_else(|| ready(false));
         if ready != self.ready {
             *self = Spread { counts: ready.iter().map(|port| (*port, 0)).collect(), ready };
         }
         if self.ready.is_empty() {
             return None;
         }
-        let (port, mark) = rig.go(&[]);
+        let (port, record) = rig.complete(&[]);
         *self.counts.get_mut(&port).expect("one that is ready") += 1;
         let (least, most) = (self.counts.values().min(), self.counts.values().max());
         assert!(most.unwrap() - least.unwrap() <= 1, "{:?}", self.counts);
-        Some((port, mark))
+        Some((port, record))
     }
 }
 
@@ -644,32 +669,35 @@ fn play_spread(bytes: &[u8]) {
                 for _ in 0..=step % 4 {
                     let picked = if used.is_empty() {
                         spread.pick(&mut rig)
-                    } else if let Pick::Go(go) = rig.pick(&used) {
+                    } else if let PickResult::Complete(pick) = rig.pick(&used) {
                         let mut ports = 0..PORTS;
-                        Some((ports.find(|port| id(*port) == go.id).unwrap(), go.mark))
+                        Some((
+                            ports.find(|port| backend_id(*port) == pick.backend_id).unwrap(),
+                            pick.record,
+                        ))
                     } else {
                         None
                     };
-                    let Some((port, mark)) = picked else { break };
+                    let Some((port, record)) = picked else { break };
                     used.retain(|it| *it != port);
                     used.push(port);
-                    running.push(mark);
+                    running.push(record);
                 }
             }
             8..11 if !running.is_empty() => {
-                let mark = running.swap_remove(usize::from(what) % running.len());
+                let record = running.swap_remove(usize::from(what) % running.len());
                 let codes = [Code::Ok, Code::Ok, Code::Unavailable];
-                let ending = Ending::Answered(codes[usize::from(step) % 3]);
-                rig.roster.ended(mark, ending, rig.now);
+                let attempt_end = AttemptEnd::Answered(codes[usize::from(step) % 3]);
+                rig.subchannels.attempt_ended(record, attempt_end, rig.now);
             }
             11 => rig.now += Duration::from_secs(u64::from(what) / 4),
             12 => {
-                let serial = rig.serial(port);
-                rig.roster.lost(serial, rig.now);
+                let id = rig.id(port);
+                rig.subchannels.connection_lost(id, rig.now);
             }
             13..15 => {
-                let serial = rig.serial(port);
-                rig.roster.connected(serial, open());
+                let id = rig.id(port);
+                rig.subchannels.connected(id, open());
             }
             _ => {}
         }
@@ -689,19 +717,19 @@ fn round_robin_first_attempts_spread_within_one_whatever_further_ones_do() {
 #[test]
 fn reconnect_is_immediate_only_after_a_connection_that_served() {
     let mut rig = Rig::new(RoundRobin, [1]);
-    let serial = rig.serial(1);
+    let id = rig.id(1);
     for (served, state) in [(false, "f"), (true, "o")] {
-        rig.roster.connected(serial, open());
-        let (_, mark) = rig.go(&[]);
+        rig.subchannels.connected(id, open());
+        let (_, record) = rig.complete(&[]);
         if served {
-            rig.roster.served(mark, rig.now);
+            rig.subchannels.connection_served(record, rig.now);
         }
-        assert_eq!(rig.roster.closed_early(serial, "closed", rig.now), served);
+        assert_eq!(rig.subchannels.closed_early(id, "closed", rig.now), served);
         assert_eq!(rig.states(), state);
     }
     // That of the connection before says nothing about the next.
-    rig.roster.connected(serial, open());
-    assert!(!rig.roster.closed_early(serial, "closed", rig.now));
+    rig.subchannels.connected(id, open());
+    assert!(!rig.subchannels.closed_early(id, "closed", rig.now));
     assert_eq!(rig.states(), "f");
 }
 
@@ -709,24 +737,24 @@ fn reconnect_is_immediate_only_after_a_connection_that_served() {
 #[test]
 fn answer_that_is_seen_after_the_close_ends_the_backoff() {
     let mut rig = Rig::new(RoundRobin, [1]);
-    let serial = rig.serial(1);
-    rig.roster.connected(serial, open());
-    let (_, old) = rig.go(&[]);
-    rig.roster.connected(serial, open());
-    let (_, mark) = rig.go(&[]);
-    let wish = rig.roster.wish(serial).unwrap();
-    assert!(!rig.roster.closed_early(serial, "closed", rig.now));
-    rig.roster.take_stirred();
-    rig.roster.served(old, rig.now);
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("f", (false, vec![])), "an earlier one's");
-    rig.roster.served(mark, rig.now);
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("c", (false, vec![1])));
-    assert!(rig.roster.is_over(serial, wish), "the wait for the backoff is over");
+    let id = rig.id(1);
+    rig.subchannels.connected(id, open());
+    let (_, old) = rig.complete(&[]);
+    rig.subchannels.connected(id, open());
+    let (_, record) = rig.complete(&[]);
+    let connect_request = rig.subchannels.connect_request(id).unwrap();
+    assert!(!rig.subchannels.closed_early(id, "closed", rig.now));
+    rig.subchannels.take_wakeups();
+    rig.subchannels.connection_served(old, rig.now);
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("f", (false, vec![])), "an earlier one's");
+    rig.subchannels.connection_served(record, rig.now);
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("c", (false, vec![1])));
+    assert!(rig.subchannels.is_obsolete(id, connect_request), "the wait for the backoff is over");
 }
 
 /// Who picks holds the lock of a channel. The numbers are exact: more backends change nothing.
 ///
-/// Red: `min_by_key` over all turns in place of `order` in `best` looks at all of them.
+/// Red: `min_by_key` over all turns in place of `order` in `next_candidate` looks at all of them.
 #[test]
 fn where_all_is_well_a_pick_looks_at_a_few_whatever_the_size_of_the_list() {
     for balancing in [RoundRobin, PickFirst] {
@@ -735,8 +763,8 @@ fn where_all_is_well_a_pick_looks_at_a_few_whatever_the_size_of_the_list() {
             let mut ports = Vec::new();
             for _ in 0..3 * usize::from(count) {
                 LOOKS.set(0);
-                let (port, mark) = rig.go(&[]);
-                rig.roster.ended(mark, Ending::Answered(Code::Ok), rig.now);
+                let (port, record) = rig.complete(&[]);
+                rig.subchannels.attempt_ended(record, AttemptEnd::Answered(Code::Ok), rig.now);
                 assert_eq!(LOOKS.get(), 2, "{balancing:?} {count}");
                 ports.push(port);
             }
@@ -747,21 +775,21 @@ fn where_all_is_well_a_pick_looks_at_a_few_whatever_the_size_of_the_list() {
     }
 }
 
-/// Red: with `place` alone, without the comparison of serials, in `Roster::place`.
+/// Red: with `index` alone, without the comparison of serials, in `Subchannels::index`.
 #[test]
 fn an_attempt_ends_where_it_ran_however_the_list_was_changed_meanwhile() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
-    let marks: Vec<_> = (0..3).map(|_| rig.go(&[])).collect();
+    let records: Vec<_> = (0..3).map(|_| rig.complete(&[])).collect();
     let in_flight = |rig: &Rig| {
-        let all = rig.roster.backends().iter();
+        let all = rig.subchannels.all().iter();
         all.map(|it| (it.address.port(), it.in_flight)).collect::<Vec<_>>()
     };
-    rig.roster.set_addresses([4, 3, 1].map(address), rig.now);
+    rig.subchannels.set_addresses([4, 3, 1].map(address), rig.now);
     assert_eq!(in_flight(&rig), [(4, 0), (3, 1), (1, 1)]);
-    for (port, mark) in marks {
-        let listed = rig.roster.of(mark).map(|it| it.address.port());
+    for (port, record) in records {
+        let listed = rig.subchannels.subchannel_of(record).map(|it| it.address.port());
         assert_eq!(listed, Some(port).filter(|port| *port != 2));
-        rig.roster.ended(mark, Ending::Untold, rig.now);
+        rig.subchannels.attempt_ended(record, AttemptEnd::Unknown, rig.now);
     }
     assert_eq!(in_flight(&rig), [(4, 0), (3, 0), (1, 0)]);
 }
@@ -770,30 +798,30 @@ fn an_attempt_ends_where_it_ran_however_the_list_was_changed_meanwhile() {
 #[test]
 fn who_dials_is_woken_by_wishes_and_not_by_the_dials_of_others() {
     let mut rig = Rig::new(RoundRobin, [1, 2]);
-    assert_eq!(rig.stirred(), (true, vec![1, 2]));
-    let (serial, now) = (rig.serial(1), rig.now);
-    rig.roster.dialling(serial, now);
-    assert_eq!(rig.stirred(), (false, vec![]));
-    rig.roster.failed(serial, "refused", now);
-    assert_eq!(rig.stirred(), (false, vec![]));
-    rig.roster.connected(serial, open());
-    assert_eq!(rig.stirred(), (true, vec![]));
-    rig.roster.lost(serial, now);
-    assert_eq!(rig.stirred(), (false, vec![]));
-    let wish = rig.roster.wish(serial).expect("round_robin needs all");
-    assert!(!rig.roster.is_over(serial, wish));
-    rig.roster.connected(rig.serial(2), open());
-    rig.roster.take_stirred();
-    rig.roster.set_balancing(PickFirst, now);
-    assert_eq!((rig.stirred(), rig.roster.wish(serial)), ((true, vec![1]), None));
-    assert!(rig.roster.is_over(serial, wish));
-    rig.roster.set_balancing(RoundRobin, now);
-    assert_eq!(rig.stirred(), (true, vec![1]));
-    assert_ne!(rig.roster.wish(serial), Some(wish), "another");
-    assert!(rig.roster.is_over(serial, wish));
+    assert_eq!(rig.wakeups(), (true, vec![1, 2]));
+    let (id, now) = (rig.id(1), rig.now);
+    rig.subchannels.connect_started(id, now);
+    assert_eq!(rig.wakeups(), (false, vec![]));
+    rig.subchannels.connect_failed(id, "refused", now);
+    assert_eq!(rig.wakeups(), (false, vec![]));
+    rig.subchannels.connected(id, open());
+    assert_eq!(rig.wakeups(), (true, vec![]));
+    rig.subchannels.connection_lost(id, now);
+    assert_eq!(rig.wakeups(), (false, vec![]));
+    let connect_request = rig.subchannels.connect_request(id).expect("round_robin needs all");
+    assert!(!rig.subchannels.is_obsolete(id, connect_request));
+    rig.subchannels.connected(rig.id(2), open());
+    rig.subchannels.take_wakeups();
+    rig.subchannels.set_balancing(PickFirst, now);
+    assert_eq!((rig.wakeups(), rig.subchannels.connect_request(id)), ((true, vec![1]), None));
+    assert!(rig.subchannels.is_obsolete(id, connect_request));
+    rig.subchannels.set_balancing(RoundRobin, now);
+    assert_eq!(rig.wakeups(), (true, vec![1]));
+    assert_ne!(rig.subchannels.connect_request(id), Some(connect_request), "another");
+    assert!(rig.subchannels.is_obsolete(id, connect_request));
     // What came of the first one in this very moment is not made a second time.
-    rig.roster.connected(serial, open());
-    assert!(!rig.roster.is_over(serial, wish));
+    rig.subchannels.connected(id, open());
+    assert!(!rig.subchannels.is_obsolete(id, connect_request));
 }
 
 /// Red if `failed` stirred the calls whatever is left: each of them would look at the whole list once
@@ -803,18 +831,18 @@ fn an_address_that_refuses_wakes_the_next_keeper_alone_and_the_last_one_all_call
     const COUNT: u16 = 1000;
     for balancing in [PickFirst, RoundRobin] {
         let mut rig = Rig::new(balancing, 0..COUNT);
-        rig.roster.take_stirred();
+        rig.subchannels.take_wakeups();
         for _ in 0..3 {
-            assert!(matches!(rig.pick(&[]), Pick::Wait(_)));
+            assert!(matches!(rig.pick(&[]), PickResult::Queue(_)));
         }
         for port in 0..COUNT {
-            let (serial, last) = (rig.serial(port), port == COUNT - 1);
-            rig.roster.dialling(serial, rig.now);
-            rig.roster.failed(serial, "refused", rig.now);
+            let (id, last) = (rig.id(port), port == COUNT - 1);
+            rig.subchannels.connect_started(id, rig.now);
+            rig.subchannels.connect_failed(id, "refused", rig.now);
             let next = (balancing == PickFirst && !last).then_some(port + 1);
-            assert_eq!(rig.stirred(), (last, Vec::from_iter(next)), "{balancing:?} {port}");
+            assert_eq!(rig.wakeups(), (last, Vec::from_iter(next)), "{balancing:?} {port}");
         }
-        assert!(matches!(rig.pick(&[]), Pick::Fail));
+        assert!(matches!(rig.pick(&[]), PickResult::Fail));
     }
 }
 
@@ -823,18 +851,18 @@ fn an_address_that_refuses_wakes_the_next_keeper_alone_and_the_last_one_all_call
 #[test]
 fn an_address_that_refuses_while_nobody_waits_wakes_nobody() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
-    let (first, second) = (rig.serial(1), rig.serial(2));
-    rig.roster.take_stirred();
-    rig.roster.failed(first, "refused", rig.now);
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("fii", (false, vec![])));
-    rig.roster.connected(first, open());
-    rig.roster.take_stirred();
-    assert!(matches!(rig.pick(&[1]), Pick::Wait(Some(_))));
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("oci", (false, vec![2])));
-    rig.roster.lost(first, rig.now);
-    assert_eq!(rig.stirred(), (true, vec![]), "the call is woken, and does not ask again");
-    rig.roster.failed(second, "refused", rig.now);
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("ifi", (false, vec![])));
+    let (first, second) = (rig.id(1), rig.id(2));
+    rig.subchannels.take_wakeups();
+    rig.subchannels.connect_failed(first, "refused", rig.now);
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("fii", (false, vec![])));
+    rig.subchannels.connected(first, open());
+    rig.subchannels.take_wakeups();
+    assert!(matches!(rig.pick(&[1]), PickResult::Queue(Some(_))));
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("oci", (false, vec![2])));
+    rig.subchannels.connection_lost(first, rig.now);
+    assert_eq!(rig.wakeups(), (true, vec![]), "the call is woken, and does not ask again");
+    rig.subchannels.connect_failed(second, "refused", rig.now);
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("ifi", (false, vec![])));
 }
 
 /// What is open was used, so it is for each call to say which address it wants next.
@@ -843,26 +871,26 @@ fn an_address_that_refuses_while_nobody_waits_wakes_nobody() {
 #[test]
 fn a_call_that_waits_for_an_elsewhere_is_woken_when_that_one_refuses() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
-    let (first, second) = (rig.serial(1), rig.serial(2));
-    rig.roster.connected(first, open());
-    rig.roster.take_stirred();
-    assert!(matches!(rig.pick(&[1]), Pick::Wait(Some(_))));
-    assert_eq!(rig.stirred(), (false, vec![2]));
-    rig.roster.failed(second, "refused", rig.now);
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("ofi", (true, vec![])));
-    assert!(matches!(rig.pick(&[1]), Pick::Wait(Some(_))));
-    assert_eq!((rig.states().as_str(), rig.stirred()), ("ofc", (false, vec![3])));
+    let (first, second) = (rig.id(1), rig.id(2));
+    rig.subchannels.connected(first, open());
+    rig.subchannels.take_wakeups();
+    assert!(matches!(rig.pick(&[1]), PickResult::Queue(Some(_))));
+    assert_eq!(rig.wakeups(), (false, vec![2]));
+    rig.subchannels.connect_failed(second, "refused", rig.now);
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("ofi", (true, vec![])));
+    assert!(matches!(rig.pick(&[1]), PickResult::Queue(Some(_))));
+    assert_eq!((rig.states().as_str(), rig.wakeups()), ("ofc", (false, vec![3])));
 }
 
-/// Red without `chosen` in `any_good`: it would look at each that stands before.
+/// Red without `selected` in `any_healthy`: it would look at each that stands before.
 #[test]
 fn a_pick_looks_first_at_the_one_that_pick_first_stays_with() {
     let mut rig = Rig::new(PickFirst, 0..1000);
     for port in 0..1000 {
-        let (serial, link) = (rig.serial(port), open());
+        let (id, connection) = (rig.id(port), open());
         // Of all but the last nobody has noticed yet that they ended.
-        link.0.set(port == 999);
-        rig.roster.connected(serial, link);
+        connection.0.set(port == 999);
+        rig.subchannels.connected(id, connection);
     }
     assert_eq!(rig.port(&[]), 999);
     LOOKS.set(0);

@@ -19,7 +19,7 @@ where
 {
     // Neither is touched again after it has panicked.
     let Ok(future) = catch_unwind(AssertUnwindSafe(begin)) else { return panicked() };
-    let mut future = Contained(Some(future));
+    let mut future = CatchPanicOnDrop(Some(future));
     let polled = poll_fn(|cx| {
         let Some(future) = &mut future.0 else { return Poll::Ready(None) };
         catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx).map(Some)))
@@ -29,9 +29,9 @@ where
 }
 
 /// A future whose destructor may panic, also when it is dropped before it is done.
-struct Contained<F: ?Sized>(Option<Pin<Box<F>>>);
+struct CatchPanicOnDrop<F: ?Sized>(Option<Pin<Box<F>>>);
 
-impl<F: ?Sized> Drop for Contained<F> {
+impl<F: ?Sized> Drop for CatchPanicOnDrop<F> {
     fn drop(&mut self) {
         let future = self.0.take();
         // The panic was reported by the hook; nothing else depends on the destructor.

@@ -1,25 +1,25 @@
 //! What `tracing` is told of a channel (target `redial::grpc`).
 
-#[cfg(feature = "tracing")]
-pub(crate) use told::*;
 #[cfg(not(feature = "tracing"))]
-pub(crate) use untold::*;
+pub(crate) use disabled::*;
+#[cfg(feature = "tracing")]
+pub(crate) use enabled::*;
 
 #[cfg(feature = "tracing")]
-mod told {
+mod enabled {
     use std::net::SocketAddr;
 
     use redial_service_config::Problem;
 
-    pub(crate) fn addresses(added: usize, removed: usize) {
+    pub(crate) fn backends_changed(added: usize, removed: usize) {
         tracing::info!(target: "redial::grpc", added, removed, "backends changed");
     }
 
-    pub(crate) fn unresolved(error: &str) {
+    pub(crate) fn resolution_failed(error: &str) {
         tracing::warn!(target: "redial::grpc", error, "name not resolved");
     }
 
-    pub(crate) fn config_refused(error: &str) {
+    pub(crate) fn config_rejected(error: &str) {
         tracing::warn!(target: "redial::grpc", error, "config refused");
     }
 
@@ -31,20 +31,20 @@ mod told {
         }
     }
 
-    pub(crate) fn avoided(address: SocketAddr) {
+    pub(crate) fn backend_ejected(address: SocketAddr) {
         tracing::warn!(target: "redial::grpc", %address, "backend ejected");
     }
 }
 
 #[cfg(not(feature = "tracing"))]
-mod untold {
+mod disabled {
     use std::net::SocketAddr;
 
     use redial_service_config::Problem;
 
-    pub(crate) fn addresses(_added: usize, _removed: usize) {}
-    pub(crate) fn unresolved(_error: &str) {}
-    pub(crate) fn config_refused(_error: &str) {}
+    pub(crate) fn backends_changed(_added: usize, _removed: usize) {}
+    pub(crate) fn resolution_failed(_error: &str) {}
+    pub(crate) fn config_rejected(_error: &str) {}
     pub(crate) fn config_warnings(_all: &[Problem]) {}
-    pub(crate) fn avoided(_address: SocketAddr) {}
+    pub(crate) fn backend_ejected(_address: SocketAddr) {}
 }

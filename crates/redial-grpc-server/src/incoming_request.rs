@@ -5,12 +5,12 @@ use http::Extensions;
 use super::Headers;
 
 /// A call that arrived: a request of tonic or of http.
-pub trait IncomingRequest: Headers + private::Extended {}
+pub trait IncomingRequest: Headers + private::RequestExtensions {}
 
 mod private {
     use http::Extensions;
 
-    pub trait Extended {
+    pub trait RequestExtensions {
         fn extension_map(&self) -> &Extensions;
     }
 }
@@ -18,13 +18,13 @@ mod private {
 impl<T> IncomingRequest for tonic::Request<T> {}
 impl<B> IncomingRequest for http::Request<B> {}
 
-impl<T> private::Extended for tonic::Request<T> {
+impl<T> private::RequestExtensions for tonic::Request<T> {
     fn extension_map(&self) -> &Extensions {
         self.extensions()
     }
 }
 
-impl<B> private::Extended for http::Request<B> {
+impl<B> private::RequestExtensions for http::Request<B> {
     fn extension_map(&self) -> &Extensions {
         self.extensions()
     }

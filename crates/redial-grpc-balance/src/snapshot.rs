@@ -6,8 +6,8 @@ use std::time::Duration;
 use redial_service_config::Problem;
 use tokio::time::Instant;
 
-use super::resolve::ConfigError;
-use super::roster::{self, Connection};
+use super::resolver::ConfigError;
+use super::subchannels::{self, Connection};
 use redial_grpc::BackendId;
 
 /// A moment of a channel: its backends, and what its resolver had to say.
@@ -59,25 +59,27 @@ pub enum ConnectivityState {
 }
 
 impl Backend {
-    pub(crate) fn of<C: Connection>(backend: &roster::Backend<C>, now: Instant) -> Self {
-        let state = match &backend.state {
-            roster::State::Idle => ConnectivityState::Idle,
-            roster::State::Open(connection) if connection.is_open() => ConnectivityState::Ready,
-            roster::State::Connecting { .. } | roster::State::Open(_) => {
+    pub(crate) fn of<C: Connection>(subchannel: &subchannels::Subchannel<C>, now: Instant) -> Self {
+        let state = match &subchannel.state {
+            subchannels::State::Idle => ConnectivityState::Idle,
+            subchannels::State::Ready(connection) if connection.is_open() => {
+                ConnectivityState::Ready
+            }
+            subchannels::State::Connecting { .. } | subchannels::State::Ready(_) => {
                 ConnectivityState::Connecting
             }
-            roster::State::Failed { stop_reason } => {
-                ConnectivityState::TransientFailure(stop_reason.to_string())
+            subchannels::State::TransientFailure { reason } => {
+                ConnectivityState::TransientFailure(reason.to_string())
             }
         };
-        let avoided = backend.health.avoided_until();
+        let ejected = subchannel.outlier_state.ejected_until();
         Backend {
-            address: backend.address,
-            id: backend.id,
+            address: subchannel.address,
+            id: subchannel.backend_id,
             state,
-            consecutive_failures: backend.health.failures,
-            ejected_for: avoided.map(|until| until.saturating_duration_since(now)),
-            in_flight: backend.in_flight,
+            consecutive_failures: subchannel.outlier_state.consecutive_failures,
+            ejected_for: ejected.map(|until| until.saturating_duration_since(now)),
+            in_flight: subchannel.in_flight,
         }
     }
 }

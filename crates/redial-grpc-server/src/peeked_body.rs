@@ -32,7 +32,7 @@ impl<B: Body> PeekedBody<B> {
     }
 
     /// What was read already, then the rest.
-    pub(super) fn beginning_with(first: Result<Frame<B::Data>, B::Error>, rest: B) -> Self {
+    pub(super) fn with_first_frame(first: Result<Frame<B::Data>, B::Error>, rest: B) -> Self {
         Self { first: Some(first), rest: Some(rest) }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn a_frame_that_was_read_counts_until_it_is_taken() {
         let first = Ok(Frame::data(Bytes::from_static(b"ab")));
-        let mut body = PeekedBody::beginning_with(first, Full::new(Bytes::from_static(b"cde")));
+        let mut body = PeekedBody::with_first_frame(first, Full::new(Bytes::from_static(b"cde")));
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (5, Some(5)));
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_ends_with_the_frame_has_not_ended_before_it() {
         let first = Ok(Frame::trailers(HeaderMap::new()));
-        let mut body = PeekedBody::beginning_with(first, Empty::<Bytes>::new());
+        let mut body = PeekedBody::with_first_frame(first, Empty::<Bytes>::new());
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (0, Some(0)));
         assert!(body.frame().await.unwrap().unwrap().is_trailers());
@@ -148,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_that_was_read_comes_out_again() {
         let frames = tokio_stream::empty::<Result<Frame<Bytes>, &str>>();
-        let mut body = PeekedBody::beginning_with(Err("broken"), StreamBody::new(frames));
+        let mut body = PeekedBody::with_first_frame(Err("broken"), StreamBody::new(frames));
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (0, None));
         assert_eq!(body.frame().await.unwrap().unwrap_err(), "broken");
@@ -158,7 +158,7 @@ mod tests {
     fn an_unknown_size_stays_unknown() {
         let frames = tokio_stream::empty::<Result<Frame<Bytes>, Never>>();
         let first = Ok(Frame::data(Bytes::from_static(b"ab")));
-        let body = PeekedBody::beginning_with(first, StreamBody::new(frames));
+        let body = PeekedBody::with_first_frame(first, StreamBody::new(frames));
         assert_eq!(bounds(&body), (2, None));
     }
 }

@@ -25,9 +25,9 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-use super::error::DialError;
-use super::foreign;
-use super::roster::Connection;
+use super::catch_panic;
+use super::error::ConnectError;
+use super::subchannels::Connection;
 
 /// What [`Connector::connect`] returns.
 pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send + 'a>>;
@@ -48,13 +48,13 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
 
 /// TCP, with the options that the endpoint has for it.
 #[derive(Debug)]
-pub(crate) struct Tcp {
+pub(crate) struct TcpConnector {
     nodelay: bool,
     keepalive: Option<TcpKeepalive>,
 }
 
-impl Tcp {
-    pub(crate) fn of(endpoint: &Endpoint) -> Self {
+impl TcpConnector {
+    pub(crate) fn new(endpoint: &Endpoint) -> Self {
         let (idle, interval) =
             (endpoint.get_tcp_keepalive(), endpoint.get_tcp_keepalive_interval());
         let retries = endpoint.get_tcp_keepalive_retries();
@@ -73,11 +73,11 @@ impl Tcp {
             }
             keepalive
         });
-        Tcp { nodelay: endpoint.get_tcp_nodelay(), keepalive }
+        TcpConnector { nodelay: endpoint.get_tcp_nodelay(), keepalive }
     }
 }
 
-impl Connector for Tcp {
+impl Connector for TcpConnector {
     fn connect(&self, address: SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
@@ -93,17 +93,17 @@ impl Connector for Tcp {
 /// How far a connection has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Silent,
+    Opened,
     /// The server has said something.
-    Heard,
-    Ended,
+    Established,
+    Closed,
 }
 
 type Phases = Arc<watch::Sender<Phase>>;
 
 /// An open connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
+pub(crate) struct TonicConnection {
     pub(crate) channel: Channel,
     phase: watch::Receiver<Phase>,
     /// Whether a request was answered on it: so that only the first answer is noted under a lock.
@@ -112,17 +112,17 @@ pub(crate) struct Link {
     pub(crate) name: Arc<str>,
 }
 
-impl Connection for Link {
+impl Connection for TonicConnection {
     fn is_open(&self) -> bool {
-        *self.phase.borrow() != Phase::Ended
+        *self.phase.borrow() != Phase::Closed
     }
 }
 
-impl Link {
+impl TonicConnection {
     /// Until it takes no more requests.
-    pub(crate) async fn ended(&mut self) {
+    pub(crate) async fn closed(&mut self) {
         // Without a sender nobody is there who could use it.
-        let _ended = self.phase.wait_for(|phase| *phase == Phase::Ended).await;
+        let _ended = self.phase.wait_for(|phase| *phase == Phase::Closed).await;
     }
 }
 
@@ -132,94 +132,97 @@ pub(crate) async fn connect(
     endpoint: &Endpoint,
     connector: Arc<dyn Connector>,
     address: SocketAddr,
-    most: Duration,
-) -> Result<Link, DialError> {
-    let (sender, mut phase) = watch::channel(Phase::Silent);
-    let secure = endpoint.uri().scheme_str() == Some("https");
+    timeout: Duration,
+) -> Result<TonicConnection, ConnectError> {
+    let (sender, mut phase) = watch::channel(Phase::Opened);
+    let tls_required = endpoint.uri().scheme_str() == Some("https");
     let target = Some((connector, address));
-    let connector = Once { target, secure, phases: Arc::new(sender) };
+    let connector = SingleUseConnector { target, tls_required, phases: Arc::new(sender) };
     let connecting = async {
-        let channel = endpoint.connect_with_connector(connector).await.map_err(DialError::of)?;
-        let heard = phase.wait_for(|phase| *phase != Phase::Silent).await.map(|phase| *phase);
-        match heard {
-            Ok(Phase::Heard) => {
+        let channel = endpoint.connect_with_connector(connector).await.map_err(ConnectError::of)?;
+        let established = phase.wait_for(|phase| *phase != Phase::Opened).await.map(|phase| *phase);
+        match established {
+            Ok(Phase::Established) => {
                 let name = address.to_string().into();
-                Ok(Link { channel, phase, served: Arc::default(), name })
+                Ok(TonicConnection { channel, phase, served: Arc::default(), name })
             }
-            _ => Err(DialError::closed()),
+            _ => Err(ConnectError::closed()),
         }
     };
     // What was dialled is the application's too: its first bytes are written here.
-    let connecting = foreign::run(|| Box::pin(connecting), || Err(DialError::panicked()));
-    tokio::time::timeout(most, connecting).await.unwrap_or_else(|_| Err(DialError::timed_out(most)))
+    let connecting = catch_panic::run(|| Box::pin(connecting), || Err(ConnectError::panicked()));
+    tokio::time::timeout(timeout, connecting)
+        .await
+        .unwrap_or_else(|_| Err(ConnectError::timed_out(timeout)))
 }
 
 /// A connector that dials once.
-struct Once {
+struct SingleUseConnector {
     target: Option<(Arc<dyn Connector>, SocketAddr)>,
     /// Whether TLS must be spoken.
-    secure: bool,
+    tls_required: bool,
     phases: Phases,
 }
 
-impl Service<Uri> for Once {
-    type Response = TokioIo<Watched>;
+impl Service<Uri> for SingleUseConnector {
+    type Response = TokioIo<MonitoredIo>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Watched>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<MonitoredIo>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if self.target.is_some() {
             return Poll::Ready(Ok(()));
         }
         // After a GOAWAY the connection lives on for what runs: this is how its end is heard of.
-        self.phases.send_replace(Phase::Ended);
-        Poll::Ready(Err(ConnectionEnded.into()))
+        self.phases.send_replace(Phase::Closed);
+        Poll::Ready(Err(Spent.into()))
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let (target, phases, secure) = (self.target.take(), self.phases.clone(), self.secure);
+        let (target, phases, tls_required) =
+            (self.target.take(), self.phases.clone(), self.tls_required);
         Box::pin(async move {
             let (connector, address) = target.ok_or(Spent)?;
             let panicked = || Err(io::Error::other("the dial panicked"));
-            let io = foreign::run(|| connector.connect(address), panicked).await?;
-            Ok(TokioIo::new(Watched { io, secure, heard: false, phases }))
+            let io = catch_panic::run(|| connector.connect(address), panicked).await?;
+            Ok(TokioIo::new(MonitoredIo { io, tls_required, established: false, phases }))
         })
     }
 }
 
 /// Bytes whose end is seen at once.
-struct Watched {
+struct MonitoredIo {
     io: Box<dyn Io>,
     /// Whether TLS must be spoken, and nothing was written yet.
-    secure: bool,
-    heard: bool,
+    tls_required: bool,
+    established: bool,
     phases: Phases,
 }
 
 /// What every connection with TLS begins with: the type of a record with a handshake (RFC 8446, 5.1).
-const HANDSHAKE: u8 = 22;
+const TLS_HANDSHAKE: u8 = 22;
 
-impl Watched {
+impl MonitoredIo {
     /// Looks at what is about to be written. A tonic that is built without TLS speaks plaintext to
     /// `https`, which nobody would notice.
-    fn begin(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(first) = bytes.first().filter(|_| self.secure) else { return Ok(()) };
-        if *first != HANDSHAKE {
-            let stop_reason = "the target says https, and tonic is built without a feature for TLS";
-            return Err(io::Error::other(stop_reason));
+    fn check_tls(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(first) = bytes.first().filter(|_| self.tls_required) else { return Ok(()) };
+        if *first != TLS_HANDSHAKE {
+            let reason = "the target says https, and tonic is built without a feature for TLS";
+            return Err(io::Error::other(reason));
         }
-        self.secure = false;
+        self.tls_required = false;
         Ok(())
     }
 }
 
-impl Drop for Watched {
+impl Drop for MonitoredIo {
     fn drop(&mut self) {
-        self.phases.send_replace(Phase::Ended);
+        self.phases.send_replace(Phase::Closed);
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for MonitoredIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -229,13 +232,13 @@ impl AsyncRead for Watched {
         let result = ready!(Pin::new(&mut self.io).poll_read(cx, buffer));
         let ended = result.is_err() || (buffer.filled().len() == before && buffer.remaining() > 0);
         if ended {
-            self.phases.send_replace(Phase::Ended);
-        } else if !self.heard {
-            self.heard = true;
+            self.phases.send_replace(Phase::Closed);
+        } else if !self.established {
+            self.established = true;
             self.phases.send_if_modified(|phase| {
-                let silent = *phase == Phase::Silent;
+                let silent = *phase == Phase::Opened;
                 if silent {
-                    *phase = Phase::Heard;
+                    *phase = Phase::Established;
                 }
                 silent
             });
@@ -244,13 +247,13 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for MonitoredIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.begin(bytes)?;
+        self.check_tls(bytes)?;
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
@@ -259,7 +262,7 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.begin(slices.iter().find(|it| !it.is_empty()).map_or(&[], |it| it))?;
+        self.check_tls(slices.iter().find(|it| !it.is_empty()).map_or(&[], |it| it))?;
         Pin::new(&mut self.io).poll_write_vectored(cx, slices)
     }
 
@@ -282,28 +285,28 @@ mod tests {
 
     use super::*;
 
-    /// Red if `Watched::begin` let everything pass: with a tonic without TLS, as the library has it
+    /// Red if `MonitoredIo::begin` let everything pass: with a tonic without TLS, as the library has it
     /// by itself, calls to an `https` target went out in plaintext.
     #[tokio::test]
     async fn where_tls_must_be_spoken_nothing_goes_out_in_plaintext() {
-        let watched = |secure| {
+        let monitored = |tls_required| {
             let (ours, theirs) = tokio::io::duplex(64);
-            let phases = Arc::new(watch::channel(Phase::Silent).0);
-            (Watched { io: Box::new(ours), secure, heard: false, phases }, theirs)
+            let phases = Arc::new(watch::channel(Phase::Opened).0);
+            (MonitoredIo { io: Box::new(ours), tls_required, established: false, phases }, theirs)
         };
         for vectored in [false, true] {
-            for (secure, bytes, passes) in [
+            for (tls_required, bytes, passes) in [
                 (true, b"PRI * HTTP/2.0".as_slice(), false),
-                (true, &[HANDSHAKE, 3, 1], true),
+                (true, &[TLS_HANDSHAKE, 3, 1], true),
                 (false, b"PRI * HTTP/2.0", true),
             ] {
-                let (mut ours, mut theirs) = watched(secure);
+                let (mut ours, mut theirs) = monitored(tls_required);
                 let written = if vectored {
                     ours.write_vectored(&[io::IoSlice::new(&[]), io::IoSlice::new(bytes)]).await
                 } else {
                     ours.write(bytes).await
                 };
-                assert_eq!(written.is_ok(), passes, "{secure} {bytes:?}");
+                assert_eq!(written.is_ok(), passes, "{tls_required} {bytes:?}");
                 if passes {
                     ours.write_all(b"anything").await.expect("only the first bytes tell");
                 }

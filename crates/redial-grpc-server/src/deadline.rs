@@ -52,7 +52,7 @@ impl Deadline {
 
     /// What the headers say, counted from now. A header that cannot be read, or that lies beyond what
     /// the clock can say, is no deadline.
-    fn arriving<B>(request: &http::Request<B>) -> Option<Self> {
+    fn from_headers<B>(request: &http::Request<B>) -> Option<Self> {
         let timeout = timeout::parse(request.headers().get(TIMEOUT)?)?;
         Instant::now().checked_add(timeout).map(|at| Self { at })
     }

@@ -1,0 +1,420 @@
+//! Backends that keep failing are avoided for a while, and then tried by one call.
+//!
+//! Rule: only what a backend itself did counts, or failed to do while somebody waited to the end. An
+//! attempt that was cancelled before its deadline, that a connection handed back unsent, or that could
+//! not be connected says nothing about how the backend answers.
+
+use std::time::Duration;
+
+use redial::rules::Backoff;
+use redial_core::duration;
+use redial_service_config::Code;
+use tokio::time::Instant;
+
+/// After how many failures in a row a backend is avoided.
+pub const CONSECUTIVE_FAILURES_DEFAULT: u32 = 5;
+/// For how long at first (gRPC's A50, `base_ejection_time`).
+pub const BASE_EJECTION_TIME_DEFAULT: Duration = Duration::from_secs(30);
+/// For how long at the most (gRPC's A50, `max_ejection_time`).
+pub const MAX_EJECTION_TIME_DEFAULT: Duration = Duration::from_secs(300);
+
+/// How long one call alone may try a backend that was avoided; then another may.
+const PROBE_MAX: Duration = Duration::from_secs(10);
+
+/// When a backend is avoided, and for how long.
+///
+/// A failure is one of these:
+/// - an answer with one of the codes, UNAVAILABLE unless others are named;
+/// - a connection that was lost under calls, which counts once for all of them;
+/// - no message and no status by the attempt's deadline (its `grpc-timeout`), whatever the codes are,
+///   unless the backend answered another attempt meanwhile.
+///
+/// Every other answer is a success, an error of the application's too. Attempts that were cancelled
+/// before their deadline, such as losing hedges, count as neither, nor do streams that had a message
+/// by then.
+///
+/// | | default | |
+/// | --- | --- | --- |
+/// | failures in a row | 5 | [`CONSECUTIVE_FAILURES_DEFAULT`] |
+/// | avoided for, at first | 30 s, twice as long each further time | [`BASE_EJECTION_TIME_DEFAULT`] |
+/// | avoided for, at the most | 300 s | [`MAX_EJECTION_TIME_DEFAULT`] |
+/// | how many at once | half of the backends | never all that are connected |
+///
+/// ```
+/// use redial_grpc::Code;
+/// use redial_grpc_balance::OutlierDetection;
+/// use std::time::Duration;
+///
+/// let detection = OutlierDetection::default()
+///     .consecutive_failures(3)
+///     .ejection_time(Duration::from_secs(5), Duration::from_secs(60))
+///     .codes([Code::Unavailable, Code::Internal]);
+/// # drop(detection);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutlierDetection {
+    consecutive_failures: Option<u32>,
+    base_time: Duration,
+    max_time: Duration,
+    codes: Vec<Code>,
+}
+
+impl Default for OutlierDetection {
+    fn default() -> Self {
+        OutlierDetection {
+            consecutive_failures: Some(CONSECUTIVE_FAILURES_DEFAULT),
+            base_time: BASE_EJECTION_TIME_DEFAULT,
+            max_time: MAX_EJECTION_TIME_DEFAULT,
+            codes: vec![Code::Unavailable],
+        }
+    }
+}
+
+impl OutlierDetection {
+    /// No backend is ever avoided.
+    #[must_use]
+    pub fn off() -> Self {
+        OutlierDetection { consecutive_failures: None, ..OutlierDetection::default() }
+    }
+
+    /// After how many failures in a row; 0 counts as 1.
+    #[must_use]
+    pub fn consecutive_failures(mut self, failures: u32) -> Self {
+        self.consecutive_failures = Some(failures.max(1));
+        self
+    }
+
+    /// For how long at first, doubled each further time up to the cap.
+    #[must_use]
+    pub fn ejection_time(mut self, base: Duration, max: Duration) -> Self {
+        (self.base_time, self.max_time) = (base, max);
+        self
+    }
+
+    /// The codes that are failures, in place of UNAVAILABLE.
+    #[must_use]
+    pub fn codes(mut self, codes: impl IntoIterator<Item = Code>) -> Self {
+        self.codes = codes.into_iter().collect();
+        self
+    }
+
+    /// What an answer with this code says about its backend.
+    pub(crate) fn classify(&self, code: Code) -> Outcome {
+        if self.codes.contains(&code) { Outcome::Failure } else { Outcome::Success }
+    }
+
+    /// How many of so many backends may be avoided at once.
+    pub(crate) fn max_ejected(backends: usize) -> usize {
+        backends / 2
+    }
+
+    /// For how long, the nth time.
+    fn nth_ejection_time(&self, ejections: u32) -> Duration {
+        let series =
+            Backoff::Exponential { first: self.base_time, factor: 2.0, cap: Some(self.max_time) };
+        duration(series.base(ejections.max(1)))
+    }
+}
+
+/// What an attempt says about its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Success,
+    Failure,
+    Ignored,
+}
+
+/// What the connections of a backend brought. A failure of one counts once, however many attempts
+/// were on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionCounters {
+    opened: u64,
+    /// The last one on which a request was answered.
+    served: u64,
+    /// The last one whose loss was counted.
+    lost: u64,
+}
+
+impl ConnectionCounters {
+    pub(crate) fn add(&mut self) {
+        self.opened += 1;
+    }
+
+    /// The one that is used now.
+    pub(crate) fn current(self) -> u64 {
+        self.opened
+    }
+
+    /// A request was answered on this connection; whether it is the current one.
+    pub(crate) fn mark_served(&mut self, connection: u64) -> bool {
+        self.served = self.served.max(connection);
+        connection == self.opened
+    }
+
+    /// Whether a request was answered on the current one.
+    pub(crate) fn current_served(self) -> bool {
+        self.served == self.opened && self.opened > 0
+    }
+
+    /// An attempt says that this connection was lost.
+    pub(crate) fn lost(&mut self, connection: u64) -> Outcome {
+        if connection <= self.lost {
+            return Outcome::Ignored;
+        }
+        self.lost = connection;
+        Outcome::Failure
+    }
+}
+
+/// How a backend answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OutlierState {
+    /// In a row.
+    pub(crate) consecutive_failures: u32,
+    /// How often it was avoided; good times make it less again.
+    ejections: u32,
+    ejection: Option<Ejection>,
+    /// Since when it is well, after it was avoided.
+    healthy_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ejection {
+    until: Instant,
+    /// Since when a call tries it again.
+    probe_since: Option<Instant>,
+}
+
+impl OutlierState {
+    /// Whether an attempt may go there: nobody avoids it, or this would be the one that tries it.
+    pub(crate) fn accepts_attempts(&self, now: Instant) -> bool {
+        self.ejection.is_none_or(|ejection| {
+            now >= ejection.until
+                && ejection
+                    .probe_since
+                    .is_none_or(|since| now.saturating_duration_since(since) >= PROBE_MAX)
+        })
+    }
+
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.ejection.is_some()
+    }
+
+    /// Until when nobody goes there; it may be past, until somebody has tried.
+    pub(crate) fn ejected_until(&self) -> Option<Instant> {
+        self.ejection.map(|ejection| ejection.until)
+    }
+
+    /// An attempt goes there; true if it tries a backend that was avoided.
+    pub(crate) fn attempt_started(&mut self, now: Instant) -> bool {
+        let Some(ejection) = &mut self.ejection else { return false };
+        if now >= ejection.until {
+            ejection.probe_since = Some(now);
+        }
+        true
+    }
+
+    /// An attempt ended. `may_eject`: whether one more backend may be avoided. True if this one is
+    /// avoided from now on.
+    pub(crate) fn attempt_ended(
+        &mut self,
+        outcome: Outcome,
+        is_probe: bool,
+        may_eject: bool,
+        detection: &OutlierDetection,
+        now: Instant,
+    ) -> bool {
+        match (&mut self.ejection, outcome) {
+            // What began before it was avoided is no news.
+            (Some(_), _) if !is_probe => {}
+            (Some(ejection), Outcome::Ignored) => ejection.probe_since = None,
+            (Some(_), Outcome::Success) => self.end_ejection(now),
+            // It was used because there was no other.
+            (Some(ejection), Outcome::Failure) if now < ejection.until => {}
+            (Some(_), Outcome::Failure) => return self.eject(detection, now),
+            (None, Outcome::Ignored) => {}
+            (None, Outcome::Success) => {
+                self.consecutive_failures = 0;
+                let period = detection.nth_ejection_time(self.ejections);
+                if let Some(healthy_since) = self.healthy_since
+                    && now.saturating_duration_since(healthy_since) >= period
+                {
+                    self.ejections = self.ejections.saturating_sub(1);
+                    self.healthy_since = (self.ejections > 0).then_some(now);
+                }
+            }
+            (None, Outcome::Failure) => {
+                self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+                if detection
+                    .consecutive_failures
+                    .is_some_and(|most| self.consecutive_failures >= most)
+                    && may_eject
+                {
+                    return self.eject(detection, now);
+                }
+            }
+        }
+        false
+    }
+
+    /// It answers the attempt that tries it, which may go on for long.
+    pub(crate) fn end_ejection(&mut self, now: Instant) {
+        if self.ejection.take().is_some() {
+            (self.consecutive_failures, self.healthy_since) = (0, Some(now));
+        }
+    }
+
+    fn eject(&mut self, detection: &OutlierDetection, now: Instant) -> bool {
+        self.ejections = self.ejections.saturating_add(1);
+        // What no clock can show is as good as the cap of any sane option: a year.
+        let period =
+            detection.nth_ejection_time(self.ejections).min(Duration::from_secs(86_400 * 365));
+        self.ejection = Some(Ejection { until: now + period, probe_since: None });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn detection() -> OutlierDetection {
+        OutlierDetection::default().consecutive_failures(2).ejection_time(s(10), s(35))
+    }
+
+    fn fail(outlier_state: &mut OutlierState, now: Instant) -> bool {
+        let is_probe = outlier_state.attempt_started(now);
+        outlier_state.attempt_ended(Outcome::Failure, is_probe, true, &detection(), now)
+    }
+
+    #[test]
+    fn failures_in_a_row_and_only_those_lead_to_avoidance() {
+        let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
+        for outcome in [Outcome::Failure, Outcome::Success, Outcome::Failure, Outcome::Ignored] {
+            assert!(!outlier_state.attempt_ended(outcome, false, true, &detection(), now));
+            assert!(outlier_state.accepts_attempts(now));
+        }
+        assert!(fail(&mut outlier_state, now));
+        assert!(!outlier_state.accepts_attempts(now) && outlier_state.is_ejected());
+    }
+
+    #[test]
+    fn each_further_time_is_twice_as_long_up_to_the_cap() {
+        let (mut outlier_state, mut now) = (OutlierState::default(), Instant::now());
+        fail(&mut outlier_state, now);
+        fail(&mut outlier_state, now);
+        for seconds in [10, 20, 35, 35] {
+            assert_eq!(outlier_state.ejected_until(), Some(now + s(seconds)));
+            assert!(!outlier_state.accepts_attempts(now + s(seconds) - Duration::from_nanos(1)));
+            now += s(seconds);
+            assert!(outlier_state.accepts_attempts(now));
+            assert!(fail(&mut outlier_state, now));
+        }
+    }
+
+    #[test]
+    fn one_call_tries_it_first() {
+        let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
+        fail(&mut outlier_state, now);
+        fail(&mut outlier_state, now);
+        let after = now + s(10);
+        assert!(outlier_state.attempt_started(after));
+        assert!(!outlier_state.accepts_attempts(after), "one at a time");
+        outlier_state.attempt_ended(Outcome::Ignored, true, true, &detection(), after);
+        assert!(outlier_state.accepts_attempts(after), "a cancelled one has tried nothing");
+        assert!(outlier_state.attempt_started(after));
+        assert!(!outlier_state.accepts_attempts(after + PROBE_MAX - Duration::from_nanos(1)));
+        assert!(
+            outlier_state.accepts_attempts(after + PROBE_MAX),
+            "one that never ends holds up nobody"
+        );
+        outlier_state.attempt_ended(Outcome::Success, true, true, &detection(), after);
+        assert!(
+            outlier_state.accepts_attempts(after)
+                && !outlier_state.is_ejected()
+                && outlier_state.consecutive_failures == 0
+        );
+    }
+
+    #[test]
+    fn what_began_before_it_was_avoided_changes_nothing() {
+        let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
+        fail(&mut outlier_state, now);
+        fail(&mut outlier_state, now);
+        for outcome in [Outcome::Success, Outcome::Failure] {
+            assert!(!outlier_state.attempt_ended(outcome, false, true, &detection(), now + s(11)));
+            assert!(outlier_state.is_ejected());
+        }
+        let is_probe = outlier_state.attempt_started(now);
+        assert!(
+            !outlier_state.attempt_ended(Outcome::Failure, is_probe, true, &detection(), now),
+            "no other was there"
+        );
+        assert_eq!(outlier_state.ejected_until(), Some(now + s(10)));
+    }
+
+    #[test]
+    fn a_lost_connection_is_one_failure() {
+        let mut connections = ConnectionCounters::default();
+        connections.add();
+        let first = connections.current();
+        assert_eq!(connections.lost(first), Outcome::Failure);
+        assert_eq!(connections.lost(first), Outcome::Ignored);
+        connections.add();
+        assert_eq!(connections.lost(first), Outcome::Ignored);
+        assert_eq!(connections.lost(connections.current()), Outcome::Failure);
+    }
+
+    #[test]
+    fn good_times_are_counted_in_its_favour() {
+        let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
+        fail(&mut outlier_state, now);
+        fail(&mut outlier_state, now);
+        let healthy_since = now + s(10);
+        let is_probe = outlier_state.attempt_started(healthy_since);
+        outlier_state.attempt_ended(Outcome::Success, is_probe, true, &detection(), healthy_since);
+        outlier_state.attempt_ended(
+            Outcome::Success,
+            false,
+            true,
+            &detection(),
+            healthy_since + s(9),
+        );
+        assert_eq!(outlier_state.ejections, 1);
+        outlier_state.attempt_ended(
+            Outcome::Success,
+            false,
+            true,
+            &detection(),
+            healthy_since + s(10),
+        );
+        assert_eq!(outlier_state.ejections, 0);
+    }
+
+    #[test]
+    fn without_room_or_without_a_limit_nobody_is_avoided() {
+        let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
+        for _ in 0..9 {
+            assert!(!outlier_state.attempt_ended(
+                Outcome::Failure,
+                false,
+                false,
+                &detection(),
+                now
+            ));
+            assert!(!outlier_state.attempt_ended(
+                Outcome::Failure,
+                false,
+                true,
+                &OutlierDetection::off(),
+                now
+            ));
+        }
+        assert!(outlier_state.accepts_attempts(now));
+        assert_eq!([0, 1, 2, 3, 10].map(OutlierDetection::max_ejected), [0, 0, 1, 1, 5]);
+    }
+}
