@@ -288,7 +288,7 @@ mod tests {
     /// Red if `MonitoredIo::begin` let everything pass: with a tonic without TLS, as the library has it
     /// by itself, calls to an `https` target went out in plaintext.
     #[tokio::test]
-    async fn where_tls_must_be_spoken_nothing_goes_out_in_plaintext() {
+    async fn tls_connection_never_writes_plaintext() {
         let monitored = |tls_required| {
             let (ours, theirs) = tokio::io::duplex(64);
             let phases = Arc::new(watch::channel(Phase::Opened).0);

@@ -129,7 +129,7 @@ impl Error for BuildError {
 mod tests {
     /// Red: `derive(Debug)`.
     #[test]
-    fn a_main_that_returns_it_prints_what_to_write_and_the_cause() {
+    fn build_error_debug_prints_advice_and_cause() {
         let wrong = |target: &str| {
             let error = super::super::channel(target).build().expect_err("it is wrong");
             format!("{error:?}")

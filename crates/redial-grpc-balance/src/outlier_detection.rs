@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_and_only_those_lead_to_avoidance() {
+    fn outlier_detection_ejects_after_consecutive_failures_only() {
         let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
         for outcome in [Outcome::Failure, Outcome::Success, Outcome::Failure, Outcome::Ignored] {
             assert!(!outlier_state.attempt_ended(outcome, false, true, &detection(), now));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn each_further_time_is_twice_as_long_up_to_the_cap() {
+    fn outlier_detection_ejection_time_doubles_up_to_the_maximum() {
         let (mut outlier_state, mut now) = (OutlierState::default(), Instant::now());
         fail(&mut outlier_state, now);
         fail(&mut outlier_state, now);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_tries_it_first() {
+    fn outlier_detection_one_call_probes_an_ejected_backend() {
         let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
         fail(&mut outlier_state, now);
         fail(&mut outlier_state, now);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_before_it_was_avoided_changes_nothing() {
+    fn outlier_detection_ignores_attempts_started_before_the_ejection() {
         let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
         fail(&mut outlier_state, now);
         fail(&mut outlier_state, now);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_is_one_failure() {
+    fn outlier_detection_counts_each_lost_connection_once() {
         let mut connections = ConnectionCounters::default();
         connections.add();
         let first = connections.current();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn good_times_are_counted_in_its_favour() {
+    fn outlier_detection_healthy_period_reduces_the_ejection_count() {
         let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
         fail(&mut outlier_state, now);
         fail(&mut outlier_state, now);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_or_without_a_limit_nobody_is_avoided() {
+    fn outlier_detection_off_or_at_its_limit_ejects_no_backend() {
         let (mut outlier_state, now) = (OutlierState::default(), Instant::now());
         for _ in 0..9 {
             assert!(!outlier_state.attempt_ended(

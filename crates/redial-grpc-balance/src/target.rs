@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_read_in_all_its_forms() {
+    fn target_accepts_every_documented_form() {
         for (text, origin, location, name_server) in [
             ("orders.internal:50051", "http://orders.internal:50051", "orders.internal 50051", ""),
             ("orders.internal", "http://orders.internal", "orders.internal 443", ""),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_refused_with_advice() {
+    fn target_that_is_invalid_is_rejected_with_advice() {
         const PORT: &str = "expected a port from 1 to 65535 after the host";
         const HOST: &str = "it has no host; write host:port";
         const CHARACTERS: &str = "a host has none of / @ ? # and no blank; write host:port";

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_families_take_turns_and_no_address_is_there_twice() {
+    fn dns_addresses_interleave_families_without_duplicates() {
         let ips = ["10.0.0.1", "10.0.0.2", "::1", "10.0.0.1", "::2", "::3", "::4"];
         let ips = ips.map(|ip| ip.parse::<IpAddr>().unwrap());
         let addresses = interleaved(ips.into_iter(), 7).into_iter().map(|it| it.to_string());

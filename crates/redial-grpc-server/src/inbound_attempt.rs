@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_future_and_body_are_within_the_scope_and_nothing_after_them() {
+    async fn inbound_attempt_scope_covers_call_future_and_body() {
         let inner = tower::service_fn(|_: Request<()>| {
             assert_eq!(previous(), Some(2), "in call");
             async {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_called_while_serving_has_its_own_scope() {
+    async fn inbound_attempt_scope_nests() {
         let inner = tower::service_fn(|_: Request<()>| {
             future::ready(Ok::<_, Infallible>(Response::new(format!("{:?}", previous()))))
         });

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_ended_and_is_empty() {
+    fn peeked_body_empty_has_ended() {
         let body = PeekedBody::<Full<Bytes>>::empty();
         assert!(body.is_end_stream());
         assert_eq!(bounds(&body), (0, Some(0)));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_whole_body_is_what_it_was() {
+    async fn peeked_body_whole_is_unchanged() {
         let body = PeekedBody::whole(Full::new(Bytes::from_static(b"abc")));
         assert!(!body.is_end_stream());
         assert_eq!(bounds(&body), (3, Some(3)));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_that_was_read_counts_until_it_is_taken() {
+    async fn peeked_body_size_includes_the_first_frame() {
         let first = Ok(Frame::data(Bytes::from_static(b"ab")));
         let mut body = PeekedBody::with_first_frame(first, Full::new(Bytes::from_static(b"cde")));
         assert!(!body.is_end_stream());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_ends_with_the_frame_has_not_ended_before_it() {
+    async fn peeked_body_with_only_trailers_has_not_ended() {
         let first = Ok(Frame::trailers(HeaderMap::new()));
         let mut body = PeekedBody::with_first_frame(first, Empty::<Bytes>::new());
         assert!(!body.is_end_stream());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_that_was_read_comes_out_again() {
+    async fn peeked_body_returns_a_peeked_error() {
         let frames = tokio_stream::empty::<Result<Frame<Bytes>, &str>>();
         let mut body = PeekedBody::with_first_frame(Err("broken"), StreamBody::new(frames));
         assert!(!body.is_end_stream());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_size_stays_unknown() {
+    fn peeked_body_unknown_size_stays_unknown() {
         let frames = tokio_stream::empty::<Result<Frame<Bytes>, Never>>();
         let first = Ok(Frame::data(Bytes::from_static(b"ab")));
         let body = PeekedBody::with_first_frame(first, StreamBody::new(frames));

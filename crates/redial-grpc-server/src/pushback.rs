@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_rounded_up_to_whole_milliseconds_and_clamped_at_32_bits() {
+    fn pushback_rounds_up_to_milliseconds_and_clamps_at_32_bits() {
         let cases = [
             (Duration::ZERO, "0"),
             (Duration::from_nanos(1), "1"),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_replaces_all_earlier_ones() {
+    fn pushback_last_value_replaces_earlier_ones() {
         let mut status = Status::unavailable("");
         for value in ["7", "8"] {
             status.metadata_mut().append(PUSHBACK_MS, value.parse().unwrap());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_the_status_is_left_alone() {
+    fn pushback_keeps_code_message_details_and_metadata() {
         let mut status = Status::with_details(Code::Aborted, "text", "details".into());
         status.metadata_mut().insert("key", "value".parse().unwrap());
         let status = status.do_not_retry();

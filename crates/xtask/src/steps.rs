@@ -238,7 +238,7 @@ pub(crate) const STEPS: &[Step] = &[
         needs: &[],
         lines: |_| {
             let line = CommandLine::new(
-                "cargo test --package redial-grpc-balance --all-features --test it -- channel_keeps_its_promises",
+                "cargo test --package redial-grpc-balance --all-features --test it -- channel_invariants_hold",
             );
             Ok(vec![line.env("REDIAL_MODEL_RUNS", "100").env("REDIAL_MODEL_SEED", "1000")])
         },

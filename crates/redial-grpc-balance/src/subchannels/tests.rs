@@ -131,14 +131,14 @@ impl Rig {
 use LoadBalancing::{PickFirst, RoundRobin};
 
 #[test]
-fn round_robin_takes_turns() {
+fn round_robin_rotates_over_ready_backends() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
     let ports: Vec<_> = (0..7).map(|_| rig.port(&[])).collect();
     assert_eq!(ports, [1, 2, 3, 1, 2, 3, 1]);
 }
 
 #[test]
-fn round_robin_begins_where_the_draw_says() {
+fn round_robin_starts_at_a_random_backend() {
     let now = Instant::now();
     let first = |draw| {
         let mut subchannels = Subchannels::new(OutlierDetection::default(), draw);
@@ -154,7 +154,7 @@ fn round_robin_begins_where_the_draw_says() {
 }
 
 #[test]
-fn pick_first_stays_with_one() {
+fn pick_first_keeps_its_backend_until_it_is_lost() {
     let mut rig = Rig::connected(PickFirst, [1, 2, 3]);
     assert_eq!((rig.port(&[]), rig.port(&[])), (1, 1));
     let id = rig.id(1);
@@ -165,7 +165,7 @@ fn pick_first_stays_with_one() {
 }
 
 #[test]
-fn further_attempts_go_elsewhere_and_then_to_the_least_recently_used() {
+fn pick_prefers_unused_then_least_recently_used_backends() {
     for balancing in [PickFirst, RoundRobin] {
         let mut rig = Rig::connected(balancing, [1, 2, 3]);
         let mut used = Vec::new();
@@ -181,7 +181,7 @@ fn further_attempts_go_elsewhere_and_then_to_the_least_recently_used() {
 }
 
 #[test]
-fn round_robin_dials_all_and_pick_first_one_after_the_other() {
+fn connecting_is_parallel_for_round_robin_sequential_for_pick_first() {
     assert_eq!(Rig::new(RoundRobin, [1, 2, 3]).states(), "ccc");
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
     assert_eq!(rig.states(), "cii");
@@ -204,7 +204,7 @@ fn round_robin_dials_all_and_pick_first_one_after_the_other() {
 }
 
 #[test]
-fn when_all_have_failed_there_is_nothing_to_wait_for() {
+fn pick_fails_when_every_backend_is_in_backoff() {
     for balancing in [PickFirst, RoundRobin] {
         let mut rig = Rig::new(balancing, [1, 2]);
         for port in [1, 2] {
@@ -220,7 +220,7 @@ fn when_all_have_failed_there_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn under_pick_first_a_further_attempt_has_another_address_connected() {
+fn pick_first_retry_connects_another_address() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
     let (first, second) = (rig.id(1), rig.id(2));
     rig.subchannels.connected(first, open());
@@ -242,7 +242,7 @@ fn under_pick_first_a_further_attempt_has_another_address_connected() {
 }
 
 #[test]
-fn a_connection_that_has_ended_is_not_picked_before_anybody_noticed() {
+fn pick_skips_a_closed_connection_before_its_task_notices() {
     let mut rig = Rig::new(RoundRobin, [1, 2]);
     let (dead, alive) = (open(), open());
     let (first, second) = (rig.id(1), rig.id(2));
@@ -259,7 +259,7 @@ fn a_connection_that_has_ended_is_not_picked_before_anybody_noticed() {
 /// Red if `PickResult::Fail` stood for "it was open a moment ago": the call would be told that the other
 /// backend is down, while this one is about to be dialled again.
 #[test]
-fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
+fn pick_queues_when_a_connection_closes_during_the_pick() {
     for (balancing, used) in [(PickFirst, &[][..]), (RoundRobin, &[]), (RoundRobin, &[1, 2])] {
         let mut picks = Vec::new();
         for looks in 0..12 {
@@ -286,7 +286,7 @@ fn a_connection_that_ends_while_somebody_picks_is_waited_for() {
 /// Red if an avoided address were dialled only when no other is being dialled: calls would wait for
 /// the other as long as a dial may take.
 #[test]
-fn under_pick_first_an_avoided_address_is_dialled_when_the_other_takes_long() {
+fn pick_first_connects_an_ejected_address_when_others_are_slow() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
     let first = rig.id(1);
     rig.subchannels.connected(first, open());
@@ -308,7 +308,7 @@ fn under_pick_first_an_avoided_address_is_dialled_when_the_other_takes_long() {
 
 /// A retry of a call whose first attempt found no backend has used none, and is still no first attempt.
 #[test]
-fn round_robin_turns_are_not_taken_by_retries_that_used_no_backend() {
+fn round_robin_retries_without_a_backend_take_no_turn() {
     let mut rig = Rig::connected(RoundRobin, 1..3);
     let mut picked = Vec::new();
     for _ in 0..4 {
@@ -348,7 +348,7 @@ fn outlier_detection_ignores_deadlines_of_a_backend_that_answers_others() {
 }
 
 #[test]
-fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
+fn outlier_detection_probes_an_ejected_backend_after_its_ejection_time() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
     rig.eject(2);
     let ports: Vec<_> = (0..6).map(|_| rig.port(&[])).collect();
@@ -364,7 +364,7 @@ fn an_avoided_backend_is_tried_by_one_call_after_its_time() {
 }
 
 #[test]
-fn at_most_half_are_avoided_and_never_the_last_that_is_connected() {
+fn outlier_detection_ejects_at_most_half_and_never_the_last() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
     rig.eject(1);
     for _ in 0..9 {
@@ -383,7 +383,7 @@ fn at_most_half_are_avoided_and_never_the_last_that_is_connected() {
 }
 
 #[test]
-fn under_pick_first_another_is_connected_when_the_chosen_one_keeps_failing() {
+fn pick_first_connects_another_address_when_its_backend_is_ejected() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
     let (first, second) = (rig.id(1), rig.id(2));
     rig.subchannels.connected(first, open());
@@ -398,7 +398,7 @@ fn under_pick_first_another_is_connected_when_the_chosen_one_keeps_failing() {
 }
 
 #[test]
-fn attempts_on_one_lost_connection_are_one_failure() {
+fn outlier_detection_attempts_on_a_lost_connection_are_one_failure() {
     let mut rig = Rig::connected(RoundRobin, [1, 2]);
     let records: Vec<_> = (0..9).map(|_| rig.complete(&[2]).1).collect();
     for record in records {
@@ -409,7 +409,7 @@ fn attempts_on_one_lost_connection_are_one_failure() {
 }
 
 #[test]
-fn what_stays_in_a_new_list_keeps_its_connection_and_its_record() {
+fn address_update_keeps_connections_and_health_of_remaining_backends() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
     let (kept, gone) = (rig.id(2), rig.id(1));
     let (_, record) = rig.complete(&[2, 3]);
@@ -424,7 +424,7 @@ fn what_stays_in_a_new_list_keeps_its_connection_and_its_record() {
 }
 
 #[test]
-fn so_many_addresses_and_no_more() {
+fn address_update_is_truncated_at_the_maximum() {
     let all = |count: usize| {
         let mut subchannels = Subchannels::<Fake>::new(OutlierDetection::default(), 0.5);
         subchannels.set_addresses((0..count).map(|port| address(port as u16)), Instant::now());
@@ -435,7 +435,7 @@ fn so_many_addresses_and_no_more() {
 }
 
 #[test]
-fn another_policy_takes_effect_at_once() {
+fn load_balancing_policy_change_takes_effect_at_once() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
     let first = rig.id(1);
     rig.subchannels.connected(first, open());
@@ -577,7 +577,7 @@ fn check(
 }
 
 #[test]
-fn no_history_breaks_a_promise() {
+fn pick_invariants_hold_in_random_histories() {
     bolero::check!()
         .with_test_time(Duration::from_secs(3))
         .with_iterations(50_000)
@@ -586,7 +586,7 @@ fn no_history_breaks_a_promise() {
 }
 
 #[test]
-fn round_robin_is_fair_over_any_set() {
+fn round_robin_is_fair_over_any_ready_set() {
     bolero::check!()
         .with_test_time(Duration::from_secs(2))
         .with_iterations(20_000)
@@ -706,7 +706,7 @@ fn play_spread(bytes: &[u8]) {
 
 /// The property that the guide promises of `round_robin`.
 #[test]
-fn round_robin_first_attempts_spread_within_one_whatever_further_ones_do() {
+fn round_robin_first_attempts_stay_even_whatever_retries_do() {
     bolero::check!()
         .with_test_time(Duration::from_secs(3))
         .with_iterations(20_000)
@@ -735,7 +735,7 @@ fn reconnect_is_immediate_only_after_a_connection_that_served() {
 
 /// The task of a call may learn of its answer after the task that dials has seen the end.
 #[test]
-fn answer_that_is_seen_after_the_close_ends_the_backoff() {
+fn connect_backoff_ends_when_a_late_response_is_seen() {
     let mut rig = Rig::new(RoundRobin, [1]);
     let id = rig.id(1);
     rig.subchannels.connected(id, open());
@@ -756,7 +756,7 @@ fn answer_that_is_seen_after_the_close_ends_the_backoff() {
 ///
 /// Red: `min_by_key` over all turns in place of `order` in `next_candidate` looks at all of them.
 #[test]
-fn where_all_is_well_a_pick_looks_at_a_few_whatever_the_size_of_the_list() {
+fn pick_cost_does_not_grow_with_the_backend_count() {
     for balancing in [RoundRobin, PickFirst] {
         for count in [2, 1000] {
             let mut rig = Rig::connected(balancing, 0..count);
@@ -777,7 +777,7 @@ fn where_all_is_well_a_pick_looks_at_a_few_whatever_the_size_of_the_list() {
 
 /// Red: with `index` alone, without the comparison of serials, in `Subchannels::index`.
 #[test]
-fn an_attempt_ends_where_it_ran_however_the_list_was_changed_meanwhile() {
+fn address_update_keeps_in_flight_counts_on_the_right_backend() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
     let records: Vec<_> = (0..3).map(|_| rig.complete(&[])).collect();
     let in_flight = |rig: &Rig| {
@@ -796,7 +796,7 @@ fn an_attempt_ends_where_it_ran_however_the_list_was_changed_meanwhile() {
 
 /// Red if a dial stirred other keepers: each of a thousand dials would wake a thousand who dial.
 #[test]
-fn who_dials_is_woken_by_wishes_and_not_by_the_dials_of_others() {
+fn wakeup_of_connect_tasks_ignores_other_connect_attempts() {
     let mut rig = Rig::new(RoundRobin, [1, 2]);
     assert_eq!(rig.wakeups(), (true, vec![1, 2]));
     let (id, now) = (rig.id(1), rig.now);
@@ -827,7 +827,7 @@ fn who_dials_is_woken_by_wishes_and_not_by_the_dials_of_others() {
 /// Red if `failed` stirred the calls whatever is left: each of them would look at the whole list once
 /// for each address.
 #[test]
-fn an_address_that_refuses_wakes_the_next_keeper_alone_and_the_last_one_all_calls() {
+fn wakeup_of_queued_picks_waits_for_the_last_refused_address() {
     const COUNT: u16 = 1000;
     for balancing in [PickFirst, RoundRobin] {
         let mut rig = Rig::new(balancing, 0..COUNT);
@@ -849,7 +849,7 @@ fn an_address_that_refuses_wakes_the_next_keeper_alone_and_the_last_one_all_call
 /// Red if `failed` dialled on whether or not somebody waits: without a call a channel would go through
 /// all of its addresses.
 #[test]
-fn an_address_that_refuses_while_nobody_waits_wakes_nobody() {
+fn wakeup_is_skipped_for_a_refused_address_without_queued_picks() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
     let (first, second) = (rig.id(1), rig.id(2));
     rig.subchannels.take_wakeups();
@@ -869,7 +869,7 @@ fn an_address_that_refuses_while_nobody_waits_wakes_nobody() {
 ///
 /// Red without `open ||` in `failed`: the call would wait though another could be dialled.
 #[test]
-fn a_call_that_waits_for_an_elsewhere_is_woken_when_that_one_refuses() {
+fn wakeup_reaches_a_retry_whose_next_address_refuses() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
     let (first, second) = (rig.id(1), rig.id(2));
     rig.subchannels.connected(first, open());
@@ -884,7 +884,7 @@ fn a_call_that_waits_for_an_elsewhere_is_woken_when_that_one_refuses() {
 
 /// Red without `selected` in `any_healthy`: it would look at each that stands before.
 #[test]
-fn a_pick_looks_first_at_the_one_that_pick_first_stays_with() {
+fn pick_first_checks_its_selected_backend_first() {
     let mut rig = Rig::new(PickFirst, 0..1000);
     for port in 0..1000 {
         let (id, connection) = (rig.id(port), open());

@@ -16,7 +16,7 @@ use redial_grpc_balance::{
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use super::rig::{
+use super::support::{
     Client, Log, Pipes, RETRY, Replica, ScriptedResolver, address, answered_by, config, failing,
     until,
 };
@@ -26,7 +26,7 @@ fn s(seconds: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dials_back_off_exponentially_with_jitter() {
+async fn connect_backoff_grows_exponentially_with_jitter() {
     let pipes = Pipes::default();
     let channel = pipes.to(1, &config("round_robin", ""));
     let channel =
@@ -90,7 +90,7 @@ impl Resolver for Never {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
+async fn connect_backoff_applies_to_servers_that_accept_and_close() {
     let pipes = Pipes::default();
     pipes.close_all_at(1);
     let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
@@ -106,7 +106,7 @@ async fn a_server_that_accepts_and_closes_is_dialled_with_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_connection_that_lived_for_a_second_is_dialled_again_at_once() {
+async fn reconnect_is_immediate_after_a_connection_of_one_second() {
     for (lived_ms, dials) in [(990, 5..=9), (1010, 28..=30)] {
         let pipes = Pipes::default();
         pipes.live_at(1, Duration::from_millis(lived_ms));
@@ -119,7 +119,7 @@ async fn only_a_connection_that_lived_for_a_second_is_dialled_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
+async fn connecting_to_a_silent_server_times_out() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.be_silent_at(1);
     pipes.serve(2, &log);
@@ -136,7 +136,7 @@ async fn a_server_that_accepts_and_says_nothing_is_no_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_are_down_the_error_names_them_and_says_why() {
+async fn unreachable_error_names_each_backend_and_cause() {
     let pipes = Pipes::default();
     pipes.close_all_at(2);
     for balancing in ["round_robin", "pick_first"] {
@@ -156,7 +156,7 @@ async fn when_all_are_down_the_error_names_them_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_wait_for_ready_a_policy_judges_it_and_with_it_the_call_waits() {
+async fn wait_for_ready_call_waits_while_others_follow_their_policy() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let waits = format!(r#""waitForReady": true, {RETRY}"#);
     let mut waiting = Client::new(pipes.to(1, &config("round_robin", &waits)).build().unwrap());
@@ -172,7 +172,7 @@ async fn without_wait_for_ready_a_policy_judges_it_and_with_it_the_call_waits() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
+async fn deadline_bounds_the_wait_for_a_connection() {
     let pipes = Pipes::default();
     pipes.be_silent_at(1);
     let channel = pipes.to(1, &config("round_robin", RETRY)).build().unwrap();
@@ -186,7 +186,7 @@ async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_are_all_served_when_a_connection_is_there() {
+async fn queued_calls_are_all_served_by_the_first_connection() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.hold_at(1);
     pipes.hold_at(2);
@@ -206,7 +206,7 @@ async fn calls_that_wait_are_all_served_when_a_connection_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_channel_leaves_no_task_and_no_connection() {
+async fn dropped_channel_ends_its_tasks_and_connections() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     pipes.serve(2, &log);
@@ -233,7 +233,7 @@ async fn a_dropped_channel_leaves_no_task_and_no_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_it_waits_or_runs_leaves_nothing_behind() {
+async fn cancellation_of_a_queued_or_running_call_leaves_no_state() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let manner = pipes.serve(1, &log);
     manner.delay(s(100));
@@ -251,7 +251,7 @@ async fn a_call_that_is_dropped_while_it_waits_or_runs_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn channels_to_one_target_share_one_throttle() {
+async fn throttle_is_shared_by_channels_to_one_target() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     let config = r#"{ "methodConfig": [{ "name": [{}], "retryPolicy": { "maxAttempts": 2,
@@ -269,7 +269,7 @@ async fn channels_to_one_target_share_one_throttle() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_built_says_why() {
+async fn build_error_names_the_cause() {
     let text = |channel: balance::ChannelBuilder| channel.build().unwrap_err().to_string();
     assert!(text(balance::channel("orders/")).contains("write host:port"));
     let server = "dns://10.0.0.9/orders:50051";
@@ -285,7 +285,7 @@ async fn what_cannot_be_built_says_why() {
 }
 
 #[tokio::test]
-async fn the_operating_systems_resolver_finds_localhost() {
+async fn resolver_of_the_operating_system_finds_localhost() {
     // Of either family: on some machines it is an address of the one, on some of the other.
     let known = ("localhost", 0).to_socket_addrs().expect("the machine knows its own name");
     let can_listen = |at: &SocketAddr| TcpListener::bind(at).is_ok();
@@ -305,7 +305,7 @@ async fn the_operating_systems_resolver_finds_localhost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_endpoints_settings_are_those_of_each_connection() {
+async fn endpoint_settings_apply_to_every_connection() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let manner = pipes.serve(1, &log);
     let channel = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("orders/1"));
@@ -318,7 +318,7 @@ async fn the_endpoints_settings_are_those_of_each_connection() {
 }
 
 #[test]
-fn a_channel_whose_runtime_has_ended_says_so() {
+fn runtime_shutdown_fails_calls_with_its_cause() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let pipes = Pipes::default();
@@ -343,7 +343,7 @@ fn a_channel_whose_runtime_has_ended_says_so() {
 /// never say that it is gone, and calls would wait for ever. Red, too, if `evidence::of_balance` took
 /// it for a channel that cannot connect: with `waitForReady` they would wait for a quarter of an hour.
 #[test]
-fn a_channel_whose_runtime_ended_before_its_task_ran_says_so() {
+fn runtime_shutdown_before_the_first_poll_fails_calls() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for fields in ["", r#""waitForReady": true"#] {
         let channel = Pipes::default().to(1, &config("pick_first", fields)).build().unwrap();
@@ -360,7 +360,7 @@ fn a_channel_whose_runtime_ended_before_its_task_ran_says_so() {
 /// Red if `Wish` did not count: the first address, which waits for its backoff, is left idle and
 /// needed again in one moment, and would be said to be dialled while it waits on.
 #[tokio::test(start_paused = true)]
-async fn an_address_that_is_needed_again_is_dialled_at_once() {
+async fn connect_backoff_ends_when_an_idle_address_is_needed_again() {
     const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0s",
         "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
     let (pipes, log) = (Pipes::default(), Log::default());
@@ -397,7 +397,7 @@ impl Resolver for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn code_of_the_applications_that_panics_leaves_nobody_waiting() {
+async fn panic_in_a_connector_or_resolver_fails_the_call() {
     let dials = balance::channel("http://panics.test").addresses([address(1)]).connector(Panics);
     let resolves = balance::channel("http://panics.test").resolver(Panics);
     for (channel, text) in [
@@ -459,7 +459,7 @@ impl Connector for BrokenFirst {
 /// Red if only the dial itself were watched: the connection's first bytes are written by whoever
 /// dials, whose task would be gone, and nobody would dial again.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_panics_is_one_that_failed() {
+async fn panic_in_a_connection_is_a_failed_connect() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     let channel = pipes.to(1, "{}").connector(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
@@ -474,7 +474,7 @@ async fn a_connection_that_panics_is_one_that_failed() {
 
 /// Red without `task.abort()` in `Inner::drop`.
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_is_dropped_while_it_dials_leaves_nothing_behind() {
+async fn dropped_channel_ends_tasks_that_are_connecting() {
     let pipes = Pipes::default();
     pipes.hold_at(1);
     pipes.be_silent_at(2);
@@ -620,7 +620,7 @@ impl Resolver for PanicsFirst {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
+async fn panic_in_a_connector_or_resolver_destructor_is_a_failure() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     let dials = pipes.to(1, "{}").connector(PanicsFirst::new(&pipes));
@@ -636,7 +636,7 @@ async fn panicking_destructor_of_a_dial_or_resolver_is_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_connect_backoff_dials_and_resolves_at_once() {
+async fn reset_connect_backoff_connects_and_resolves_at_once() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     let listed = pipes.to(2, &config("round_robin", "")).connect_backoff(s(100), s(100));
     let resolved = pipes.dialled(&config("round_robin", "")).resolver(resolver.clone());

@@ -2,14 +2,14 @@
 //! its own, where processes die; over pipes and on a paused clock where time matters. Servers log
 //! which attempts arrived, and sign their answers.
 
-mod addresses;
 mod connecting;
-mod deadlines;
-mod faulty;
-mod load;
-mod many;
-mod model;
-mod outliers;
-mod places;
-mod rig;
+mod deadline;
+mod faulty_server;
+mod invariants;
+mod outlier_detection;
+mod picking;
+mod reconnect;
+mod resolution;
+mod support;
 mod tls;
+mod wakeups;

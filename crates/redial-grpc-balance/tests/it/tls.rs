@@ -8,7 +8,7 @@ use redial_grpc_balance::{self as balance, BalancedChannel, ChannelBuilder, Conn
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use super::rig::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
+use super::support::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
 
 /// Servers for the name `echo.test` that prove it, and what a client must trust for that.
 struct Environment {
@@ -52,7 +52,7 @@ async fn refused(env: &Environment, channel: BalancedChannel) -> String {
 }
 
 #[tokio::test]
-async fn https_is_tls_with_the_targets_name_at_every_address() {
+async fn tls_verifies_the_target_name_at_every_address() {
     let mut env = Environment::of(2);
     let channel = env.trusting("https://echo.test");
     let mut client = Client::new(channel.clone());
@@ -75,13 +75,13 @@ async fn https_is_tls_with_the_targets_name_at_every_address() {
 }
 
 #[tokio::test]
-async fn a_name_that_ends_with_a_dot_is_the_same_to_tls() {
+async fn tls_accepts_a_target_name_with_a_trailing_dot() {
     let env = Environment::of(1);
     Client::new(env.trusting("https://echo.test.")).unary(failing(0)).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_who_the_target_names_is_not_connected() {
+async fn tls_rejects_a_certificate_for_another_name() {
     let env = Environment::of(1);
     let message = refused(&env, env.trusting("https://other.test")).await;
     assert!(message.contains("certificate not valid for name \"other.test\""), "{message}");
@@ -89,14 +89,14 @@ async fn a_server_that_is_not_who_the_target_names_is_not_connected() {
 
 /// Red if the endpoint were made without TLS: tonic would refuse to dial at all.
 #[tokio::test]
-async fn https_is_tls_without_a_word_and_trusts_no_stranger() {
+async fn tls_is_on_for_https_and_rejects_unknown_issuers() {
     let env = Environment::of(1);
     let message = refused(&env, env.to("https://echo.test").build().unwrap()).await;
     assert!(message.contains("UnknownIssuer"), "{message}");
 }
 
 #[tokio::test]
-async fn without_https_nobody_gets_past_a_server_with_tls() {
+async fn tls_server_rejects_plaintext_targets() {
     let env = Environment::of(1);
     refused(&env, env.trusting("http://echo.test")).await;
 }

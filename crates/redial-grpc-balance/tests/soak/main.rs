@@ -229,7 +229,7 @@ async fn count_tokens(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_end_once_and_leave_nothing_behind_whatever_happens_to_servers() {
+async fn soak_calls_end_once_and_leave_no_state() {
     let calls = number("REDIAL_SOAK_CALLS", CALLS);
     let seed = number("REDIAL_SOAK_SEED", 1);
     let tasks = || Handle::current().metrics().num_alive_tasks();

@@ -21,7 +21,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Status};
 
-use super::server::{Answer, NameServer};
+use super::name_server::{Answer, NameServer};
 
 const NAME: &str = "_grpc_config.echo.test";
 
@@ -133,7 +133,7 @@ async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
 }
 
 #[tokio::test]
-async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
+async fn dns_config_is_active_until_changed_or_removed() {
     let env = Environment::new().await;
     env.names.say_text(NAME, 0, &retrying(3));
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
@@ -175,7 +175,7 @@ async fn a_config_by_dns_is_in_force_until_it_is_changed_or_removed() {
 /// Red if the channel kept the addresses that it began with: all of them are well, so that nothing
 /// but the TTL makes it ask again.
 #[tokio::test]
-async fn a_channel_follows_addresses_that_are_added_and_removed() {
+async fn dns_address_changes_reach_the_channel() {
     let env = Environment::new().await;
     env.say_addresses(&["127.0.0.1"]);
     let channel = env.channel(|dns| dns);
@@ -226,7 +226,7 @@ async fn deadline_bounds_the_wait_for_a_silent_name_server() {
 /// The channel's own interval is the resolver's, unless that has one: with the resolver's default the
 /// channel would ask and get the kept answer for 30 s.
 #[tokio::test]
-async fn resolve_min_of_the_channel_bounds_dns_lookups() {
+async fn dns_lookups_respect_the_channels_minimum_interval() {
     let env = Environment::new().await;
     let target = format!("dns://{}/echo.test:{}", env.names.address, env.port);
     let channel = env.build(balance::channel(&target).dns(|dns| dns));
@@ -237,7 +237,7 @@ async fn resolve_min_of_the_channel_bounds_dns_lookups() {
 }
 
 #[tokio::test]
-async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
+async fn dns_config_is_off_by_default() {
     let env = Environment::new().await;
     env.names.say_text(NAME, 0, &retrying(3));
     let channel = env.channel(|dns| dns);
@@ -253,7 +253,7 @@ async fn without_being_asked_for_a_config_is_neither_looked_up_nor_in_force() {
 }
 
 #[tokio::test]
-async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
+async fn dns_config_invalid_at_start_keeps_the_default() {
     let env = Environment::new().await;
     env.names.say_text(NAME, 0, "grpc_config={}");
     // A resolver that the application keeps.
@@ -271,7 +271,7 @@ async fn a_config_that_is_bad_from_the_start_leaves_the_default() {
 ///
 /// Red: without `with_warnings` in `dns/resolver.rs` the view has none.
 #[tokio::test]
-async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
+async fn dns_config_warnings_are_in_the_channel_snapshot() {
     let env = Environment::new().await;
     let misspelt = r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#;
     env.names.say_text(NAME, 0, misspelt);
@@ -303,7 +303,7 @@ async fn what_is_surely_not_meant_in_a_record_is_in_the_channels_view() {
 /// Red if `ChannelBuilder::build` kept the layer's options to itself: a config that makes as many
 /// attempts as this client may would be said to make too many.
 #[tokio::test]
-async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
+async fn dns_config_warnings_follow_the_layer_options() {
     let env = Environment::new().await;
     env.names.say_text(NAME, 0, &retrying(8));
     for (cap, too_many) in [(8, false), (5, true)] {
@@ -321,7 +321,7 @@ async fn a_config_by_dns_is_warned_about_as_the_layers_options_are() {
 
 /// They are told when they are new, and not with every answer.
 #[tokio::test]
-async fn what_is_surely_not_meant_is_told_to_tracing_once() {
+async fn dns_config_warnings_are_traced_once() {
     use std::fmt::{Debug, Write as _};
     use std::sync::Mutex;
 
@@ -376,7 +376,7 @@ async fn what_is_surely_not_meant_is_told_to_tracing_once() {
 }
 
 #[tokio::test]
-async fn a_name_that_dns_cannot_have_is_told_when_the_channel_is_built() {
+async fn dns_invalid_name_is_a_build_error() {
     let channel = balance::channel("dns://127.0.0.1/a..test:1");
     let error = channel.dns(|dns| dns).build().unwrap_err();
     assert_eq!(error.to_string(), "the target cannot be resolved by DNS");

@@ -2,8 +2,8 @@
 //! wants an answer to, and what DNS does not tell changes nothing. Method: a name server on loopback
 //! that answers as it is told and remembers what it was asked, by real packets.
 
-mod server;
+mod name_server;
 
 mod channel;
-mod lookups;
-mod records;
+mod lookup;
+mod txt_records;

@@ -54,7 +54,7 @@ fn served() -> Arc<AtomicU32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_in_time_is_served_and_knows_what_remains() {
+async fn deadline_layer_serves_calls_and_reports_the_remaining_time() {
     let inner = service_fn(async |request: Request<()>| {
         assert_eq!(remaining(&request), Some(secs(5)));
         tokio::time::sleep(secs(2)).await;
@@ -73,7 +73,7 @@ async fn a_call_in_time_is_served_and_knows_what_remains() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_arrives_too_late_is_refused_and_never_served() {
+async fn deadline_layer_rejects_expired_calls_without_serving() {
     let served = served();
     let service = DeadlineLayer::new().layer(service(&served, secs(0)));
     let answer = service.oneshot(call("0n")).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_call_that_arrives_too_late_is_refused_and_never_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_is_refused_at_its_deadline_and_leaves_the_queue() {
+async fn deadline_layer_rejects_queued_calls_at_their_deadline() {
     let served = served();
     let service = ServiceBuilder::new()
         .layer(DeadlineLayer::new())
@@ -106,7 +106,7 @@ async fn a_call_that_waits_is_refused_at_its_deadline_and_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_deadlines_own_moment_nothing_starts() {
+async fn deadline_layer_starts_nothing_at_the_exact_deadline() {
     for (timeout, expected) in [("10S", Some("4")), ("10001m", None)] {
         let served = served();
         let service = ServiceBuilder::new()
@@ -122,7 +122,7 @@ async fn at_the_deadlines_own_moment_nothing_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_not_polled_in_time_is_refused() {
+async fn deadline_layer_rejects_calls_polled_too_late() {
     let served = served();
     let mut service = DeadlineLayer::new().layer(service(&served, secs(0)));
     let future = service.ready().await.unwrap().call(call("1S"));
@@ -132,7 +132,7 @@ async fn a_call_that_was_not_polled_in_time_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_layer_counts_from_where_the_first_one_met_the_call() {
+async fn deadline_layer_inner_uses_the_outer_arrival_time() {
     let served = served();
     for (timeout, expected) in [("3S", None), ("2S", Some("4"))] {
         let below = DeadlineLayer::new().layer(service(&served, secs(0)));
@@ -150,7 +150,7 @@ async fn a_second_layer_counts_from_where_the_first_one_met_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_readable_timeout_there_is_no_deadline() {
+async fn deadline_layer_ignores_invalid_timeouts() {
     let unlimited = service_fn(|request: Request<()>| {
         assert_eq!(Deadline::of(&request), None);
         assert_eq!(remaining(&request), None);
@@ -165,7 +165,7 @@ async fn without_a_readable_timeout_there_is_no_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_unit_and_the_longest_timeout_are_taken() {
+async fn deadline_layer_accepts_every_unit_and_the_longest_timeout() {
     let units =
         [("2H", secs(7200)), ("2M", secs(120)), ("2S", secs(2)), ("2m", Duration::from_millis(2))];
     let fine = [("2u", Duration::from_micros(2)), ("2n", Duration::from_nanos(2))];
@@ -181,7 +181,7 @@ async fn every_unit_and_the_longest_timeout_are_taken() {
 }
 
 #[tokio::test]
-async fn errors_of_the_service_are_handed_on() {
+async fn deadline_layer_returns_service_errors_unchanged() {
     #[derive(Clone)]
     struct Broken;
 
@@ -207,7 +207,7 @@ async fn errors_of_the_service_are_handed_on() {
 }
 
 #[test]
-fn a_call_without_a_deadline_needs_no_clock_and_no_timer() {
+fn deadline_layer_without_a_timeout_needs_no_timer() {
     let limited = ConcurrencyLimitLayer::new(1).layer(service_fn(|_: Request<()>| {
         future::pending::<Result<Response<Body>, Infallible>>()
     }));

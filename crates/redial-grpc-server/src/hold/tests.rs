@@ -116,7 +116,7 @@ impl Wake for Count {
 }
 
 #[tokio::test]
-async fn headers_wait_for_the_first_message_and_nothing_of_the_stream_is_lost() {
+async fn hold_delays_headers_until_the_first_message() {
     let mut call = Call::new();
     assert!(call.is_pending());
     assert!(call.is_pending());
@@ -135,7 +135,7 @@ async fn headers_wait_for_the_first_message_and_nothing_of_the_stream_is_lost() 
 }
 
 #[tokio::test]
-async fn an_error_before_the_first_message_goes_into_the_headers_with_all_metadata() {
+async fn hold_merges_an_early_error_with_all_metadata() {
     let mut call = Call::new();
     assert!(call.is_pending());
     call.send(trailers("14"));
@@ -149,7 +149,7 @@ async fn an_error_before_the_first_message_goes_into_the_headers_with_all_metada
 }
 
 #[tokio::test]
-async fn an_end_without_messages_is_headers_and_trailers_as_ever() {
+async fn hold_empty_stream_sends_headers_and_trailers() {
     let mut call = Call::new();
     call.send(trailers("0"));
     let mut answer = call.answer();
@@ -159,7 +159,7 @@ async fn an_end_without_messages_is_headers_and_trailers_as_ever() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_without_trailers_ends_the_response() {
+async fn hold_stream_without_trailers_ends_the_response() {
     let mut call = Call::new();
     call.feed = unbounded_channel().0;
     let mut answer = call.answer();
@@ -169,7 +169,7 @@ async fn a_stream_that_ends_without_trailers_ends_the_response() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_body_itself_is_sent_as_its_status() {
+async fn hold_body_error_is_sent_as_a_status() {
     let mut call = Call::new();
     call.send(Err(Status::data_loss("torn")));
     let answer = call.answer();
@@ -180,7 +180,7 @@ async fn an_error_of_the_body_itself_is_sent_as_its_status() {
 }
 
 #[tokio::test]
-async fn a_flush_before_the_handler_returns_sends_the_headers_as_they_are() {
+async fn hold_flush_before_return_sends_headers_unchanged() {
     let mut call = Call::new();
     call.hold.flush();
     call.send(trailers("14"));
@@ -190,7 +190,7 @@ async fn a_flush_before_the_handler_returns_sends_the_headers_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_flush_from_elsewhere_wakes_the_response_and_sends_the_headers() {
+async fn hold_flush_from_another_task_sends_the_headers() {
     let mut call = Call::new();
     let count = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&count));
@@ -206,7 +206,7 @@ async fn a_flush_from_elsewhere_wakes_the_response_and_sends_the_headers() {
 }
 
 #[test]
-fn a_response_that_moved_to_another_task_is_woken_there() {
+fn hold_flush_wakes_the_latest_task() {
     let mut call = Call::new();
     let (first, second) = (Arc::new(Count::default()), Arc::new(Count::default()));
     assert!(call.poll(&Waker::from(Arc::clone(&first))).is_pending());
@@ -217,7 +217,7 @@ fn a_response_that_moved_to_another_task_is_woken_there() {
 }
 
 #[tokio::test]
-async fn a_flush_within_the_stream_counts_for_what_that_poll_gives() {
+async fn hold_flush_within_a_poll_applies_to_that_poll() {
     for item in [trailers("14"), Err(Status::data_loss("torn")), message("one")] {
         let expected = match &item {
             Err(status) => Err(status.code()),
@@ -255,7 +255,7 @@ fn futures_of(
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_are_held_no_longer_than_the_layer_says() {
+async fn hold_ends_at_its_time_limit() {
     let begun = Instant::now();
     let mut call = Call::through(HoldLayer::new().at_most(Duration::from_secs(5)), grpc());
     let mut answer = call.future.as_mut().await.unwrap();
@@ -266,7 +266,7 @@ async fn headers_are_held_no_longer_than_the_layer_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_bound_headers_are_held_for_as_long_as_it_takes() {
+async fn hold_without_a_limit_waits_for_the_first_frame() {
     let mut call = Call::new();
     let held = tokio::time::timeout(Duration::from_secs(86_400), call.future.as_mut()).await;
     assert!(held.is_err());
@@ -275,7 +275,7 @@ async fn without_a_bound_headers_are_held_for_as_long_as_it_takes() {
 }
 
 #[tokio::test]
-async fn a_bound_of_zero_still_merges_an_error_that_is_there_at_once() {
+async fn hold_limit_of_zero_still_merges_an_immediate_error() {
     let layer = HoldLayer::new().at_most(Duration::ZERO);
     let mut call = Call::through(layer, grpc());
     call.send(trailers("14"));
@@ -286,7 +286,7 @@ async fn a_bound_of_zero_still_merges_an_error_that_is_there_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_open_grpc_response_passes_unread() {
+async fn hold_passes_other_responses_through() {
     let with = |name: &'static str, value: &str| {
         let mut head = grpc();
         head.headers_mut().insert(name, value.parse().unwrap());
@@ -304,7 +304,7 @@ async fn what_is_no_open_grpc_response_passes_unread() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_too_long_for_one_frame_comes_in_trailers() {
+async fn hold_sends_an_oversized_error_in_trailers() {
     let mut head = grpc();
     head.headers_mut().insert("long", "x".repeat(16 * 1024).parse().unwrap());
     let mut call = Call::through(HoldLayer::new(), head);
@@ -315,7 +315,7 @@ async fn an_error_that_is_too_long_for_one_frame_comes_in_trailers() {
 }
 
 #[tokio::test]
-async fn dropping_the_response_drops_the_stream() {
+async fn hold_dropped_response_drops_the_stream() {
     let mut call = Call::new();
     assert!(call.is_pending());
     assert!(!call.feed.is_closed());
@@ -324,7 +324,7 @@ async fn dropping_the_response_drops_the_stream() {
 }
 
 #[tokio::test]
-async fn a_handler_that_has_returned_is_gone_while_its_headers_are_held() {
+async fn hold_drops_the_handler_future_once_it_returned() {
     let (_feed, items) = unbounded_channel::<Item>();
     let mut body = Some(StreamBody::new(UnboundedReceiverStream::new(items)));
     let handler = service_fn(move |_: Request<()>| {
@@ -344,7 +344,7 @@ async fn a_handler_that_has_returned_is_gone_while_its_headers_are_held() {
 }
 
 #[tokio::test]
-async fn one_flush_releases_the_headers_from_all_layers() {
+async fn hold_flush_releases_all_layers() {
     let (feed, items) = unbounded_channel::<Item>();
     let mut body = Some(StreamBody::new(UnboundedReceiverStream::new(items)));
     let mut hold = None;
@@ -361,14 +361,14 @@ async fn one_flush_releases_the_headers_from_all_layers() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_service_is_handed_on() {
+async fn hold_returns_service_errors_unchanged() {
     let handler = service_fn(|_: Request<()>| future::ready(Err::<Response<Fed>, _>("broken")));
     let answered = HoldLayer::new().layer(handler).oneshot(Request::new(())).await;
     assert_eq!(answered.unwrap_err(), "broken");
 }
 
 #[test]
-fn without_the_layer_a_handle_does_nothing() {
+fn hold_handle_without_the_layer_does_nothing() {
     let hold = HeaderHold::of(&Request::new(()));
     hold.flush();
     assert!(hold.is_released());

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_response_of_grpc_that_has_begun_can_be_held() {
+    fn hold_applies_only_to_open_grpc_responses() {
         for kind in ["application/grpc", "application/grpc+proto", "application/grpc;x=1"] {
             assert!(can_be_held(&head(200, &[("content-type", kind)])), "{kind}");
             assert!(!can_be_held(&head(503, &[("content-type", kind)])), "{kind}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_any_status_but_ok() {
+    fn trailers_only_error_is_any_status_but_ok() {
         assert!(!is_error(&map(&[("grpc-status", "0")])));
         assert!(!is_error(&map(&[("key", "value")])));
         for code in ["1", "14", "16", "99", "00", ""] {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn all_metadata_of_both_stays() {
+    fn trailers_only_keeps_metadata_of_headers_and_trailers() {
         let mut headers =
             map(&[("content-type", "application/grpc"), ("early", "1"), ("both", "1")]);
         let trailers = map(&[
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grpc_defines_is_there_once_and_nothing_speaks_of_messages() {
+    fn trailers_only_drops_message_headers_and_duplicate_grpc_names() {
         let mut headers = map(&[
             ("content-type", "application/grpc"),
             ("content-length", "5"),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_one_frame_is_not_merged() {
+    fn trailers_only_merge_is_bounded_by_the_header_limit() {
         let headers = map(&[("content-type", "application/grpc")]);
         let rest = size(headers.iter())
             + "grpc-status".len()

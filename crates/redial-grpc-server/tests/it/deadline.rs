@@ -12,10 +12,10 @@ use tonic::Response;
 use tonic::transport::Server;
 use tower::limit::ConcurrencyLimitLayer;
 
-use super::rig::{Handlers, Raw, saying, serve};
+use super::support::{Handlers, Raw, saying, serve};
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_too_late_is_refused_in_one_frame_and_not_served() {
+async fn deadline_layer_rejects_expired_calls_in_one_frame() {
     let served = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&served);
     let handlers = Handlers::unary(move |_| {
@@ -39,7 +39,7 @@ async fn a_call_that_is_too_late_is_refused_in_one_frame_and_not_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_behind_others_is_refused_at_its_deadline_before_tonic_cancels_it() {
+async fn deadline_layer_rejects_queued_calls_before_tonic_cancels_them() {
     let pipe = serve(|incoming| {
         let mut server =
             Server::builder().layer(DeadlineLayer::new()).layer(ConcurrencyLimitLayer::new(1));
@@ -65,7 +65,7 @@ async fn a_call_that_waits_behind_others_is_refused_at_its_deadline_before_tonic
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_knows_what_remains() {
+async fn deadline_layer_handler_reads_the_remaining_time() {
     let handlers = Handlers::unary(|request| {
         let remaining = server::remaining(&request);
         Ok(Response::new(saying(format!("{remaining:?}"))))

@@ -15,7 +15,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
 use tonic::{Code, Response, Status};
 
-use super::rig::{Handlers, Raw, channel, saying, serve};
+use super::support::{Handlers, Raw, channel, saying, serve};
 
 /// Long enough to say that it would never have come.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -48,7 +48,7 @@ fn failing_with_its_first_item() -> EchoRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_layer_an_error_as_first_item_comes_after_headers() {
+async fn hold_absent_sends_a_first_item_error_after_headers() {
     let mut raw = Raw::over(plain(Responder)).await;
     let answer = raw.call("ServerStream", &[], &failing_with_its_first_item()).await;
     assert_eq!(answer.frames, ["HEADERS", "HEADERS+END"]);
@@ -56,7 +56,7 @@ async fn without_the_layer_an_error_as_first_item_comes_after_headers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_as_first_item_is_one_frame_with_its_pushback() {
+async fn hold_sends_first_item_error_with_pushback_in_one_frame() {
     let mut raw = Raw::over(held(Responder)).await;
     for method in ["ServerStream", "Bidi"] {
         let answer = raw.call(method, &[], &failing_with_its_first_item()).await;
@@ -70,7 +70,7 @@ async fn an_error_as_first_item_is_one_frame_with_its_pushback() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_finds_the_initial_metadata_of_a_held_error_in_its_status() {
+async fn hold_merged_error_carries_initial_metadata_in_its_status() {
     let handlers = Handlers::server_stream(|_| {
         let failed = Status::with_details(Code::Aborted, "lost, näher besehen", "details".into());
         let mut response = Response::new(Box::pin(tokio_stream::once(Err(failed))) as _);
@@ -86,7 +86,7 @@ async fn a_client_finds_the_initial_metadata_of_a_held_error_in_its_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_come_as_without_the_layer() {
+async fn hold_does_not_change_messages() {
     let thrice = EchoRequest { responses: Some(3), delay_ms: 1000, ..EchoRequest::default() };
     let failing_late =
         EchoRequest { failures: 1, failing: Failing::AtEnd.into(), ..thrice.clone() };
@@ -119,7 +119,7 @@ async fn messages_come_as_without_the_layer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_compressed_stream_stays_readable_and_its_held_error_names_no_encoding() {
+async fn hold_supports_compression_and_merged_error_names_no_encoding() {
     let pipe = serve(|incoming| {
         let service = EchoServer::new(Responder).send_compressed(CompressionEncoding::Gzip);
         let mut server = Server::builder().layer(HoldLayer::new());
@@ -157,7 +157,7 @@ async fn a_client_that_waits_for_headers(pipe: DuplexStream) -> Option<Duration>
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_sides_that_wait_for_each_other_need_a_flush() {
+async fn hold_flush_resolves_a_bidi_deadlock() {
     let silent = || Handlers::bidi(|request| Ok(Response::new(answering(request.into_inner()))));
     let flushing = Handlers::bidi(|request| {
         HeaderHold::of(&request).flush();
@@ -170,14 +170,14 @@ async fn two_sides_that_wait_for_each_other_need_a_flush() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bound_ends_the_wait_of_two_sides_for_each_other() {
+async fn hold_time_limit_resolves_a_bidi_deadlock() {
     let silent = Handlers::bidi(|request| Ok(Response::new(answering(request.into_inner()))));
     let pipe = held_by(HoldLayer::new().at_most(Duration::from_secs(2)), silent);
     assert_eq!(a_client_that_waits_for_headers(pipe).await, Some(Duration::from_secs(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_comes_from_the_task_that_makes_the_answers() {
+async fn hold_flush_works_from_a_spawned_task() {
     let handlers = Handlers::bidi(|request| {
         let hold = HeaderHold::of(&request);
         let mut asked = request.into_inner();
@@ -205,7 +205,7 @@ impl Drop for Guard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_away_while_headers_are_held_ends_the_handlers_stream() {
+async fn hold_client_cancellation_drops_the_handler_stream() {
     let (dropped, mut is_dropped) = mpsc::unbounded_channel();
     let handlers = Handlers::server_stream(move |_| {
         let guard = Guard(dropped.clone());

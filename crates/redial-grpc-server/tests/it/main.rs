@@ -3,8 +3,8 @@
 //! one on the `h2` crate that sees every frame.
 
 mod deadline;
-mod depth;
 mod hold;
+mod inbound_attempt;
+mod layers;
 mod pushback;
-mod rig;
-mod together;
+mod support;

@@ -8,10 +8,10 @@ use redial_grpc_server::PushbackExt as _;
 use tonic::Status;
 use tonic::transport::Server;
 
-use super::rig::{Handlers, Raw, serve};
+use super::support::{Handlers, Raw, serve};
 
 #[tokio::test(start_paused = true)]
-async fn a_handlers_pushback_reaches_the_client_in_the_one_frame_of_its_error() {
+async fn pushback_reaches_the_client_in_one_frame() {
     let handlers = Handlers::unary(|request| {
         let busy = Status::unavailable("busy");
         Err(match request.get_ref().delay_ms {

@@ -16,7 +16,7 @@ fn within(deadline: Duration) -> Request<EchoRequest> {
 
 /// In real time: 300 ms must pass, and a minute is the tolerance.
 #[tokio::test]
-async fn balanced_channel_deadline_holds_after_ok_in_headers() {
+async fn deadline_of_a_balanced_call_holds_after_ok_headers() {
     let answer = Answer::trailers_only(Peer::OK).without_end_stream();
     let server = Server::new(vec![answer; 2]).listen("127.0.0.1:0").await.unwrap();
     let channel = redial_grpc_balance::channel(server.addr().to_string()).build().unwrap();

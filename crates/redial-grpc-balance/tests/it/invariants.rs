@@ -29,8 +29,8 @@ use redial_grpc_balance::{BalancedChannel, ConnectivityState, OutlierDetection};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status};
 
-use super::faulty::{Behaviour, Closing, Faulty, Treatment};
-use super::rig::{Client, Pipes, SERVER, config, failing};
+use super::faulty_server::{Behaviour, Closing, Faulty, Treatment};
+use super::support::{Client, Pipes, SERVER, config, failing};
 
 const RUNS: u64 = 4;
 const BACKENDS: usize = 4;
@@ -365,7 +365,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn channel_keeps_its_promises_whatever_servers_do() {
+fn channel_invariants_hold_under_random_server_faults() {
     let (runs, seed) = (number("REDIAL_MODEL_RUNS", RUNS), number("REDIAL_MODEL_SEED", 1));
     for seed in seed..seed + runs {
         check(seed, PAUSED);
@@ -373,6 +373,6 @@ fn channel_keeps_its_promises_whatever_servers_do() {
 }
 
 #[test]
-fn channel_keeps_its_promises_in_real_time() {
+fn channel_invariants_hold_in_real_time() {
     check(number("REDIAL_MODEL_SEED", 1), REAL);
 }

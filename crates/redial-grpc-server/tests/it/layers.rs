@@ -7,7 +7,7 @@ use redial_grpc_server::{DeadlineLayer, HoldLayer, InboundAttemptLayer};
 use tokio::io::DuplexStream;
 use tonic::transport::Server;
 
-use super::rig::{Raw, channel, serve};
+use super::support::{Raw, channel, serve};
 
 fn layered() -> DuplexStream {
     serve(|incoming| {
@@ -34,7 +34,7 @@ fn saying(payload: &'static str) -> EchoRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_four_kinds_of_calls_go_through_all_layers_in_any_order() {
+async fn layers_serve_all_call_kinds_in_any_order() {
     for pipe in [layered(), layered_the_other_way()] {
         let mut client = EchoClient::new(channel(pipe).await);
         let both = || tokio_stream::iter([saying("a"), saying("b")]);
@@ -54,7 +54,7 @@ async fn all_four_kinds_of_calls_go_through_all_layers_in_any_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_and_a_held_error_are_one_frame_through_all_layers() {
+async fn layers_keep_rejections_and_merged_errors_in_one_frame() {
     for pipe in [layered(), layered_the_other_way()] {
         let mut raw = Raw::over(pipe).await;
         let late = raw.call("ServerStream", &[("grpc-timeout", "0n")], &saying("a")).await;

@@ -8,7 +8,7 @@ use hickory_proto::rr::RecordType;
 use redial_grpc_balance::{Resolution, Resolver};
 use redial_grpc_dns::{DnsError, DnsResolver};
 
-use super::server::{Answer, NameServer};
+use super::name_server::{Answer, NameServer};
 
 fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -23,7 +23,7 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_name_is_all_its_addresses_with_the_targets_port() {
+async fn dns_lookup_returns_all_addresses_with_the_target_port() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "10.0.0.2", "fd00::1"]));
     for (target, port) in
@@ -39,7 +39,7 @@ async fn a_name_is_all_its_addresses_with_the_targets_port() {
 }
 
 #[tokio::test]
-async fn a_target_can_say_which_name_server_to_ask() {
+async fn dns_target_selects_the_name_server() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
     let target = format!("dns://{}/echo.test:80", server.address);
@@ -49,7 +49,7 @@ async fn a_target_can_say_which_name_server_to_ask() {
 }
 
 #[tokio::test]
-async fn addresses_and_localhost_are_not_asked_about() {
+async fn dns_is_not_queried_for_addresses_and_localhost() {
     let server = NameServer::start().await.unwrap();
     for (target, expected) in [
         ("127.0.0.1:80", &["127.0.0.1:80"][..]),
@@ -67,7 +67,7 @@ async fn addresses_and_localhost_are_not_asked_about() {
 }
 
 #[tokio::test]
-async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_at_once() {
+async fn dns_answer_is_cached_and_reports_its_ttl() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
     let resolver =
@@ -85,7 +85,7 @@ async fn an_answer_is_good_for_its_ttl_and_not_asked_for_again_at_once() {
 /// Red without `Named::refresh`: a channel that has lost a backend would be handed its address again
 /// until the end of the TTL, and one that came before its name would be told so as long as that.
 #[tokio::test]
-async fn who_asks_after_the_least_time_is_told_what_is_so_now() {
+async fn dns_lookup_after_the_refresh_interval_queries_again() {
     let server = NameServer::start().await.unwrap();
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
     let resolver = builder.min_refresh_interval(Duration::ZERO).build().unwrap();
@@ -100,7 +100,7 @@ async fn who_asks_after_the_least_time_is_told_what_is_so_now() {
 }
 
 #[tokio::test]
-async fn no_answer_is_good_for_less_than_the_least() {
+async fn dns_ttl_is_at_least_the_refresh_interval() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 0, &ips(&["10.0.0.1", "fd00::1"]));
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
@@ -118,7 +118,7 @@ async fn no_answer_is_good_for_less_than_the_least() {
 }
 
 #[tokio::test]
-async fn one_family_that_fails_leaves_the_other() {
+async fn dns_failure_of_one_family_keeps_the_other() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
     server.say("echo.test", RecordType::AAAA, Answer::Failure);
@@ -130,7 +130,7 @@ async fn one_family_that_fails_leaves_the_other() {
 /// Red if a family that cannot be asked for counted as empty: every backend of it, connected and
 /// well, would be dropped because a question was lost.
 #[tokio::test]
-async fn a_family_that_cannot_be_asked_for_keeps_the_addresses_that_it_had() {
+async fn dns_failed_family_keeps_its_last_addresses() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1", "fd00::1"]));
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
@@ -148,7 +148,7 @@ async fn a_family_that_cannot_be_asked_for_keeps_the_addresses_that_it_had() {
 
 /// Red if both families were waited for alike.
 #[tokio::test]
-async fn a_family_that_is_never_told_holds_the_other_up_for_a_moment() {
+async fn dns_silent_family_delays_the_other_briefly() {
     let server = NameServer::start().await.unwrap();
     server.say_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
     server.say("echo.test", RecordType::AAAA, Answer::Silence);
@@ -162,7 +162,7 @@ async fn a_family_that_is_never_told_holds_the_other_up_for_a_moment() {
 /// Red if it were held up no longer by one that has no address: most names have none of the one
 /// family, and that is often told first.
 #[tokio::test]
-async fn a_family_without_addresses_waits_for_the_other_as_long_as_it_takes() {
+async fn dns_empty_family_waits_for_the_other() {
     let server = NameServer::start().await.unwrap();
     server.say("slow.test", RecordType::AAAA, Answer::NoneFor(300));
     server.say("slow.test", RecordType::A, Answer::Silence);
@@ -174,7 +174,7 @@ async fn a_family_without_addresses_waits_for_the_other_as_long_as_it_takes() {
 }
 
 #[tokio::test]
-async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for() {
+async fn dns_error_distinguishes_missing_names_from_failed_queries() {
     let server = NameServer::start().await.unwrap();
     let builder = |target| DnsResolver::builder(target).name_servers([server.address]);
     server.say_addresses("none.test", 60, &[]);
@@ -203,7 +203,7 @@ async fn a_name_without_addresses_is_told_from_one_that_could_not_be_asked_for()
 }
 
 #[test]
-fn a_target_that_is_none_is_told_when_the_resolver_is_made() {
+fn dns_invalid_target_is_a_resolver_build_error() {
     let error = DnsResolver::new("echo:0").unwrap_err();
     assert_eq!(
         error.to_string(),

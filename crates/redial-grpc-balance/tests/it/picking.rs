@@ -15,7 +15,9 @@ use redial_grpc_balance::{
 use tonic::Request;
 use tower::{Service as _, ServiceBuilder, service_fn};
 
-use super::rig::{Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
+use super::support::{
+    Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until,
+};
 
 const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s",
     "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
@@ -36,7 +38,7 @@ fn distinct(places: &[usize]) -> usize {
 }
 
 #[tokio::test]
-async fn each_retry_goes_to_another_backend() {
+async fn retry_picks_another_backend_each_time() {
     for balancing in ["round_robin", "pick_first"] {
         let (replicas, log) = replicas(3);
         let channel = to(&replicas, &config(balancing, RETRY)).build().unwrap();
@@ -54,7 +56,7 @@ async fn each_retry_goes_to_another_backend() {
 }
 
 #[tokio::test]
-async fn when_all_were_used_it_is_the_least_recently_used_one() {
+async fn retry_after_all_backends_picks_the_least_recently_used() {
     let (replicas, log) = replicas(2);
     let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
     all_ready(&channel).await;
@@ -66,7 +68,7 @@ async fn when_all_were_used_it_is_the_least_recently_used_one() {
 }
 
 #[tokio::test]
-async fn hedges_of_one_moment_go_to_distinct_backends() {
+async fn hedging_at_once_picks_distinct_backends() {
     let (replicas, log) = replicas(3);
     for replica in &replicas {
         replica.manner.delay(Duration::from_millis(100));
@@ -82,7 +84,7 @@ async fn hedges_of_one_moment_go_to_distinct_backends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn they_do_so_where_nothing_is_connected_yet() {
+async fn hedging_before_any_connection_picks_distinct_backends() {
     for balancing in ["round_robin", "pick_first"] {
         let (pipes, log) = (Pipes::default(), Log::default());
         for nth in 1..=3 {
@@ -96,7 +98,7 @@ async fn they_do_so_where_nothing_is_connected_yet() {
 
 /// Red if `Roster::pick` waited its moment whatever `dial_another` says.
 #[tokio::test(start_paused = true)]
-async fn with_fewer_backends_than_hedges_they_share_and_nobody_waits() {
+async fn hedging_with_fewer_backends_shares_them_without_waiting() {
     for (balancing, count) in [("round_robin", 1), ("pick_first", 1), ("round_robin", 2)] {
         let (pipes, log) = (Pipes::default(), Log::default());
         for nth in 1..=count {
@@ -114,7 +116,7 @@ async fn with_fewer_backends_than_hedges_they_share_and_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_waits_a_moment_for_another_address_and_no_longer() {
+async fn retry_waits_briefly_for_another_address() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     pipes.hold_at(2);
@@ -129,7 +131,7 @@ async fn a_retry_waits_a_moment_for_another_address_and_no_longer() {
 }
 
 #[tokio::test]
-async fn pick_first_stays_with_the_first_address() {
+async fn pick_first_uses_the_first_address() {
     let (replicas, log) = replicas(3);
     let channel = to(&replicas, "{}").build().unwrap();
     let mut client = Client::new(channel.clone());
@@ -145,7 +147,7 @@ async fn pick_first_stays_with_the_first_address() {
 }
 
 #[tokio::test]
-async fn pick_first_goes_on_to_the_next_address_that_answers() {
+async fn pick_first_moves_to_the_next_reachable_address() {
     let (mut replicas, log) = replicas(3);
     replicas[0].kill();
     let mut client = Client::new(to(&replicas, "{}").build().unwrap());
@@ -164,7 +166,7 @@ async fn pick_first_goes_on_to_the_next_address_that_answers() {
 }
 
 #[tokio::test]
-async fn round_robin_is_fair() {
+async fn round_robin_spreads_calls_evenly() {
     let (replicas, log) = replicas(3);
     let channel = to(&replicas, &config("round_robin", "")).build().unwrap();
     all_ready(&channel).await;
@@ -229,7 +231,7 @@ async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
 }
 
 #[tokio::test]
-async fn an_application_can_ask_where_its_attempts_went() {
+async fn used_backends_tells_the_application_where_attempts_went() {
     let (replicas, log) = replicas(3);
     let channel = to(&replicas, &config("round_robin", RETRY)).build().unwrap();
     let mut client = Client::new(channel.clone());
@@ -244,7 +246,7 @@ async fn an_application_can_ask_where_its_attempts_went() {
 
 /// Red if `sync::lock` unwrapped a lock that somebody had left by a panic.
 #[tokio::test(start_paused = true)]
-async fn a_balancer_that_panics_takes_its_own_call_and_no_other() {
+async fn panic_in_a_custom_balancer_fails_only_its_call() {
     let config = ServiceConfig::parse(&config("pick_first", RETRY)).unwrap();
     let layer = RetryLayer::builder().config(config).distinct_backends().build();
     let control = layer.control();
@@ -271,7 +273,7 @@ async fn a_balancer_that_panics_takes_its_own_call_and_no_other() {
 }
 
 #[tokio::test]
-async fn one_slow_replica_does_not_hold_up_hedged_calls() {
+async fn hedging_masks_one_slow_replica() {
     const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.05s",
         "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
     let (replicas, log) = replicas(3);

@@ -24,7 +24,7 @@ use tonic::codegen::BoxStream;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::faulty::{Behaviour, Faulty, serve_cancelled_too};
+use super::faulty_server::{Behaviour, Faulty, serve_cancelled_too};
 
 pub(crate) type Client = EchoClient<BalancedChannel>;
 
@@ -382,7 +382,7 @@ impl Connector for Pipes {
     }
 }
 
-/// A resolver that answers as it is resolver, and counts.
+/// A resolver that returns the scripted resolution and records each query.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScriptedResolver(Arc<Mutex<(Option<Resolution>, Vec<Instant>)>>);
 

@@ -12,14 +12,14 @@ use tonic::Response;
 use tonic::transport::Server;
 use tower::{Service as _, ServiceExt as _};
 
-use super::rig::{Handlers, Raw, saying, serve};
+use super::support::{Handlers, Raw, saying, serve};
 
 fn previous() -> Option<u32> {
     InboundAttempt::current().map(InboundAttempt::previous_attempts)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_its_stream_and_tasks_that_are_told_know_which_attempt_they_serve() {
+async fn inbound_attempt_is_known_to_handler_stream_and_tasks() {
     let handlers = Handlers::server_stream(|request| {
         let serving = InboundAttempt::of(&request);
         let in_handler = previous();
@@ -49,7 +49,7 @@ async fn a_handler_its_stream_and_tasks_that_are_told_know_which_attempt_they_se
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_handler_makes_reaches_its_client_layer_with_what_is_served() {
+async fn inbound_attempt_reaches_the_client_layer_of_a_handler() {
     let below = EchoServer::new(Responder);
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let saw = Arc::clone(&seen);

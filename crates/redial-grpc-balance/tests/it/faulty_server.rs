@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::task::JoinSet;
 
-use super::rig::SERVER;
+use super::support::SERVER;
 
 /// How a connection ends after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use redial_grpc_balance::{ConfigError, Resolution, Resolver};
 use redial_grpc_dns::{DnsError, DnsResolver, DnsResolverBuilder};
 use redial_service_config::{LoadBalancing, Problems, Rule, ServiceConfig};
 
-use super::server::{Answer, NameServer};
+use super::name_server::{Answer, NameServer};
 
 const NAME: &str = "_grpc_config.echo.test";
 const ROUND_ROBIN: &str =
@@ -47,7 +47,7 @@ fn problems(error: &ConfigError) -> &Problems {
 }
 
 #[tokio::test]
-async fn the_record_is_not_asked_for_unless_somebody_wants_it() {
+async fn dns_txt_record_is_queried_only_when_enabled() {
     let server = server().await;
     server.say_text(NAME, 0, ROUND_ROBIN);
     let resolver = DnsResolver::builder("echo.test").name_servers([server.address]);
@@ -65,7 +65,7 @@ async fn the_record_is_not_asked_for_unless_somebody_wants_it() {
 }
 
 #[tokio::test]
-async fn a_record_that_stays_is_the_very_same_config() {
+async fn dns_txt_unchanged_record_returns_the_same_config() {
     let server = server().await;
     server.say_text(NAME, 0, ROUND_ROBIN);
     let resolver = builder(server.address).build().unwrap();
@@ -78,7 +78,7 @@ async fn a_record_that_stays_is_the_very_same_config() {
 }
 
 #[tokio::test]
-async fn a_name_without_the_record_has_no_config() {
+async fn dns_txt_missing_record_means_no_config() {
     let server = server().await;
     let resolver = builder(server.address).build().unwrap();
     assert!(config(&resolver).await.unwrap().is_none(), "the name does not exist");
@@ -93,7 +93,7 @@ async fn a_name_without_the_record_has_no_config() {
 }
 
 #[tokio::test]
-async fn a_bad_record_says_where_and_the_next_good_one_counts() {
+async fn dns_txt_invalid_record_reports_position_until_fixed() {
     let server = server().await;
     server.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": 5}}]"#);
     let resolver = builder(server.address).build().unwrap();
@@ -114,7 +114,7 @@ async fn a_bad_record_says_where_and_the_next_good_one_counts() {
 }
 
 #[tokio::test]
-async fn a_record_that_could_not_be_asked_for_is_an_error_beside_the_addresses() {
+async fn dns_txt_query_failure_still_returns_addresses() {
     let server = server().await;
     for answer in [Answer::Failure, Answer::Silence] {
         server.say(NAME, RecordType::TXT, answer.clone());
@@ -130,7 +130,7 @@ async fn a_record_that_could_not_be_asked_for_is_an_error_beside_the_addresses()
 }
 
 #[tokio::test]
-async fn a_record_of_many_strings_comes_by_tcp() {
+async fn dns_txt_large_record_uses_tcp() {
     let server = server().await;
     let names = |count: usize| {
         let names: Vec<_> = (0..count).map(|it| format!("{{\"service\": \"s.S{it}\"}}")).collect();
@@ -149,7 +149,7 @@ async fn a_record_of_many_strings_comes_by_tcp() {
 }
 
 #[tokio::test]
-async fn a_choice_is_by_draw_language_and_the_name_of_the_machine() {
+async fn dns_txt_choice_matches_percentage_language_and_hostname() {
     let server = server().await;
     let list = r#"grpc_config=[
         {"clientLanguage": ["java"], "serviceConfig": {}},
@@ -169,7 +169,7 @@ async fn a_choice_is_by_draw_language_and_the_name_of_the_machine() {
 }
 
 #[tokio::test]
-async fn a_resolver_draws_once_in_its_life() {
+async fn dns_txt_percentage_is_drawn_once_per_resolver() {
     let server = server().await;
     let list = |event: usize| {
         format!(
@@ -189,7 +189,7 @@ async fn a_resolver_draws_once_in_its_life() {
 }
 
 #[tokio::test]
-async fn the_name_of_the_machine_is_what_the_system_says() {
+async fn dns_txt_hostname_defaults_to_the_system_hostname() {
     let server = server().await;
     let here = hostname::get().unwrap().into_string().unwrap();
     let list = format!(r#"grpc_config=[{{"clientHostname": ["{here}"], "serviceConfig": {{}}}}]"#);
@@ -200,7 +200,7 @@ async fn the_name_of_the_machine_is_what_the_system_says() {
 }
 
 #[tokio::test]
-async fn what_is_surely_not_meant_can_be_read_even_if_no_choice_is_taken() {
+async fn dns_txt_warnings_are_available_without_a_matching_choice() {
     let server = server().await;
     server.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
     let resolver = builder(server.address).build().unwrap();
@@ -211,7 +211,7 @@ async fn what_is_surely_not_meant_can_be_read_even_if_no_choice_is_taken() {
 }
 
 #[tokio::test]
-async fn an_answer_is_good_for_as_long_as_all_of_it_is() {
+async fn dns_ttl_is_the_shortest_of_all_records() {
     let server = server().await;
     server.say_addresses("echo.test", 600, &["10.0.0.1".parse().unwrap()]);
     let builder = builder(server.address);

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
-use super::rig::{Client, Log, Pipes, RETRY, config, failing, until};
+use super::support::{Client, Log, Pipes, RETRY, config, failing, until};
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
+async fn outlier_detection_ejects_a_failing_backend_and_probes_it_once() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let manners: Vec<_> = (1..=3).map(|nth| pipes.serve(nth, &log)).collect();
     manners[0].fail(Code::Unavailable);
@@ -48,7 +48,7 @@ async fn a_backend_that_keeps_failing_is_avoided_and_tried_again_by_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_fail_all_are_still_used() {
+async fn outlier_detection_keeps_backends_in_use_when_all_fail() {
     let (pipes, log) = (Pipes::default(), Log::default());
     for nth in 1..=3 {
         pipes.serve(nth, &log).fail(Code::Unavailable);
@@ -69,7 +69,7 @@ async fn when_all_fail_all_are_still_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_listed_codes_count_and_it_can_be_switched_off() {
+async fn outlier_detection_counts_listed_codes_and_can_be_off() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log).fail(Code::Internal);
     pipes.serve(2, &log);
@@ -103,7 +103,7 @@ const BOUNDED: &str = r#""timeout": "1s""#;
 
 /// Red without `Ticket::waits_until`: the silent backend would keep its third of the calls for ever.
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_says_nothing_is_avoided_after_so_many_deadlines_and_tried_again() {
+async fn outlier_detection_ejects_a_silent_backend_after_missed_deadlines() {
     let (pipes, log) = (Pipes::default(), Log::default());
     // Long enough for the deadlines below, and for two times of being avoided.
     let vanished = Duration::from_secs(120);
@@ -160,7 +160,7 @@ fn is_late<T>(answer: Result<T, tonic::Status>) -> bool {
 
 /// Red if `Ticket` blamed a backend for every attempt that is dropped without an answer.
 #[tokio::test(start_paused = true)]
-async fn a_backend_is_not_blamed_for_hedges_that_lose_or_calls_that_are_cancelled() {
+async fn outlier_detection_ignores_losing_hedges_and_cancelled_calls() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.live_at(1, Duration::from_secs(3600));
     pipes.serve(2, &log);
@@ -190,7 +190,7 @@ async fn a_backend_is_not_blamed_for_hedges_that_lose_or_calls_that_are_cancelle
 
 /// Red without `Ticket::heard`: a stream that is open to its deadline would count against its backend.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
+async fn outlier_detection_ignores_deadlines_of_streams_with_messages() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
     let channel = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
@@ -216,7 +216,7 @@ async fn a_stream_that_has_had_a_message_is_no_failure_at_its_deadline() {
 /// Red if only the end of an attempt told how its backend is: one that serves streams without end
 /// would get one call in ten seconds for ever.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_tries_a_backend_and_has_a_message_brings_it_back() {
+async fn outlier_detection_probe_stream_with_a_message_ends_the_ejection() {
     let (pipes, log) = (Pipes::default(), Log::default());
     let manner = pipes.serve(1, &log);
     pipes.serve(2, &log);

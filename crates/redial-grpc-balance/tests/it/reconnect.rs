@@ -11,8 +11,8 @@ use redial_grpc_balance::{
 };
 use tokio::task::JoinHandle;
 
-use super::faulty::{Behaviour, Closing, Faulty};
-use super::rig::{Client, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
+use super::faulty_server::{Behaviour, Closing, Faulty};
+use super::support::{Client, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
 
 /// Calls that go on until they are stopped; each result is counted.
 struct Load {
@@ -57,7 +57,7 @@ impl Load {
 }
 
 #[tokio::test]
-async fn killed_and_restarted_servers_fail_no_call_that_may_be_retried() {
+async fn server_restarts_fail_no_retryable_call() {
     for balancing in ["round_robin", "pick_first"] {
         let (mut replicas, log) = replicas(3);
         let first = Duration::from_millis(100);
@@ -87,7 +87,7 @@ async fn killed_and_restarted_servers_fail_no_call_that_may_be_retried() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
+async fn goaway_fails_no_call_even_without_a_retry_policy() {
     let (mut replicas, _) = replicas(2);
     replicas.iter().for_each(|it| it.manner.delay(Duration::from_millis(5)));
     let channel = to(&replicas, &config("round_robin", "")).build().unwrap();
@@ -105,7 +105,7 @@ async fn a_server_that_says_goodbye_fails_no_call_even_without_a_policy() {
 /// Red if `evidence::of_balance` does not know `Spent`: what tonic still takes for a connection that has
 /// said goodbye would be a failure to connect, which no policy repeats here.
 #[tokio::test]
-async fn a_connection_that_said_goodbye_finishes_its_calls_and_takes_no_more() {
+async fn goaway_drains_the_connection() {
     let (mut replicas, _) = replicas(2);
     let channel = to(&replicas, "{}").build().unwrap();
     let mut client = Client::new(channel.clone());

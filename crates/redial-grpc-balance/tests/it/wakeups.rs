@@ -6,7 +6,7 @@ use std::pin::pin;
 use redial_grpc_balance::ConnectivityState;
 use tokio::task::JoinSet;
 
-use super::rig::{Client, Log, Pipes, answered_by, config, failing};
+use super::support::{Client, Log, Pipes, answered_by, config, failing};
 
 /// How many addresses refuse; the one after them serves.
 const REFUSED: usize = 200;
@@ -23,7 +23,7 @@ async fn polled<T>(future: impl Future<Output = T>) -> (T, usize) {
 
 /// Red if `Roster::failed` woke the calls each time: each would look once for each address.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_is_not_woken_by_each_address_that_refuses() {
+async fn queued_call_is_not_woken_by_each_refused_address() {
     for balancing in ["pick_first", "round_robin"] {
         let (pipes, log) = (Pipes::default(), Log::default());
         pipes.serve(REFUSED + 1, &log);
@@ -47,7 +47,7 @@ async fn a_call_that_waits_is_not_woken_by_each_address_that_refuses() {
 
 /// Red if `Roster::failed` dialled on though nobody waits.
 #[tokio::test(start_paused = true)]
-async fn while_nobody_calls_pick_first_goes_no_further_than_the_first_address() {
+async fn pick_first_without_calls_tries_the_first_address_only() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(3, &log);
     let channel = pipes.to(3, &config("pick_first", "")).build().unwrap();

@@ -9,7 +9,7 @@ use redial_grpc_balance::{RESOLVE_INTERVAL_MIN_DEFAULT, Resolution, ResolveFutur
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
-use super::rig::{
+use super::support::{
     Client, Log, Pipes, RETRY, ScriptedResolver, address, answered_by, config, failing,
 };
 
@@ -22,7 +22,7 @@ fn s(seconds: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
+async fn address_update_keeps_connections_and_finishes_calls_in_flight() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     for nth in 1..=3 {
         pipes.serve(nth, &log);
@@ -57,7 +57,7 @@ async fn a_changed_list_keeps_what_stays_and_lets_running_calls_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
+async fn resolution_that_fails_or_is_empty_keeps_the_addresses() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
     resolver.tell(found(&[1]));
@@ -86,7 +86,7 @@ async fn a_resolution_that_fails_or_is_empty_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_never_resolved_is_unavailable_and_says_why() {
+async fn resolution_failure_before_any_address_is_unavailable_with_cause() {
     let (pipes, resolver) = (Pipes::default(), ScriptedResolver::default());
     let channel = pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
     let mut client = Client::new(channel);
@@ -118,7 +118,7 @@ impl Resolver for Mute {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
+async fn resolver_without_config_is_awaited_under_the_call_deadline() {
     let began = Instant::now();
     let channel = Pipes::default().dialled("{}").resolver(Mute(false)).build().unwrap();
     let mut request = Request::new(failing(0));
@@ -128,7 +128,7 @@ async fn what_brings_no_config_is_waited_for_under_the_calls_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resolver_that_never_answers_holds_nobody_up_for_ever() {
+async fn resolver_that_hangs_does_not_block_calls_forever() {
     let began = Instant::now();
     let channel = Pipes::default().dialled("{}").resolver(Mute(true)).build().unwrap();
     let mut client = Client::new(channel);
@@ -216,7 +216,7 @@ async fn report_counts_the_wait_for_a_config_that_never_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_or_refused_connection_has_the_name_resolved_again_but_not_at_once() {
+async fn resolution_repeats_after_a_connection_failure_at_the_minimum_interval() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     resolver.tell(found(&[1]));
     let channel =
@@ -236,7 +236,7 @@ async fn a_lost_or_refused_connection_has_the_name_resolved_again_but_not_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
+async fn resolver_config_replaces_the_default_unless_it_is_invalid() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     for nth in 1..=2 {
         pipes.serve(nth, &log);
@@ -269,7 +269,7 @@ async fn the_resolvers_config_replaces_the_default_and_a_bad_one_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
+async fn resolver_config_error_keeps_the_current_config() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
     resolver
@@ -290,7 +290,7 @@ async fn a_config_that_could_not_be_found_out_leaves_the_one_in_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_asked_for_again_when_it_is_no_longer_good() {
+async fn resolution_repeats_when_its_ttl_expires() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
     resolver.tell(found(&[1]).ttl(s(100)));
@@ -308,7 +308,7 @@ async fn an_answer_is_asked_for_again_when_it_is_no_longer_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
+async fn config_swap_through_control_changes_the_load_balancing_policy() {
     let (pipes, log) = (Pipes::default(), Log::default());
     for nth in 1..=2 {
         pipes.serve(nth, &log);
@@ -338,7 +338,7 @@ async fn a_config_that_is_swapped_by_hand_changes_the_policy_too() {
 
 /// Red without `SPREAD`: all of them would ask in one moment.
 #[tokio::test(start_paused = true)]
-async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
+async fn resolution_interval_has_jitter_across_clients() {
     // An answer that is no longer good; a backend that is lost to all, thirty seconds ago at least.
     for (ttl, refuses, seconds) in [(1000, false, 1000..=1100), (9000, true, 30..=33)] {
         let (pipes, log, resolver) =
@@ -364,7 +364,7 @@ async fn clients_whose_times_end_in_one_moment_do_not_ask_in_one_moment() {
 
 /// Red without `PAUSE_MIN`: the channel would ask all the time, and this would never end.
 #[tokio::test(start_paused = true)]
-async fn however_short_an_answer_is_good_nobody_asks_in_a_tight_circle() {
+async fn resolution_with_a_tiny_ttl_keeps_the_minimum_interval() {
     let (pipes, resolver) = (Pipes::default(), ScriptedResolver::default());
     resolver.tell(found(&[1]).ttl(s(0)));
     let channel =
