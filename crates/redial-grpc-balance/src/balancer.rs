@@ -1,8 +1,9 @@
-//! What the clones of a channel and its tasks share: the roster, and who waits for it to change.
+//! The state that the clones of a channel and its tasks share: the subchannels behind one lock, the
+//! status of the resolver, and the notifications that wake queued picks and connect tasks.
 //!
-//! Rules: nothing is awaited under the roster's lock. Whoever changes it wakes all whom the change
-//! concerns; each of them looks again in the order in which it began to wait, and an open connection
-//! has room for all.
+//! Rules: no `await` while the subchannels are locked. Every change notifies the tasks that it
+//! affects. A woken pick runs again, in the order of arrival; a ready connection has no limit on
+//! the number of picks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,10 +26,10 @@ use super::subchannels::{
 };
 use super::trace;
 
-/// How many addresses the message of a call names that waited for them: so many fit into a log.
+/// How many connecting addresses an error message lists, so that it fits into a log line.
 const CONNECTING_NAMED_MAX: usize = 4;
 
-/// What a channel is built with.
+/// The options that a channel was built with.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) endpoint: Endpoint,
@@ -38,7 +39,7 @@ pub(crate) struct Settings {
     pub(crate) resolve_backoff: Policy,
     pub(crate) min_resolve_interval: Duration,
     pub(crate) resolve_every: Option<Duration>,
-    /// In force as long as the resolver brings none.
+    /// Active while the resolver provides no config.
     pub(crate) default_config: ServiceConfig,
 }
 
@@ -48,26 +49,26 @@ pub(crate) struct Balancer {
     pub(crate) control: Control,
     subchannels: Mutex<Subchannels<TonicConnection>>,
     status: Mutex<Status>,
-    /// For calls: a backend may have become one to pick.
+    /// Wakes queued picks: a backend may have become available.
     picks_changed: Notify,
-    /// Somebody has reason to doubt the addresses.
+    /// Requests another resolution: a connection was lost or could not be made.
     pub(crate) re_resolve: Notify,
-    /// A resolution that waits for its backoff is to be repeated now.
+    /// Ends the backoff of a failed resolution.
     pub(crate) backoff_reset: Notify,
-    /// Whether a resolution has ended, well or not. A reader that sees it set sees the config that the
-    /// resolution put in force.
+    /// Whether the first resolution has ended, with success or failure. A reader that sees `true`
+    /// also sees the config that this resolution activated.
     resolved_once: AtomicBool,
 }
 
-/// What the resolver and the runtime had to say.
+/// Results of the last resolution, and whether the channel still runs.
 #[derive(Debug, Default)]
 struct Status {
     resolution_error: Option<Arc<str>>,
-    /// The resolver's config that is in force.
+    /// The resolver's config, if it is the active one.
     config: Option<ServiceConfig>,
     config_error: Option<ConfigError>,
     config_warnings: Vec<Problem>,
-    /// The task of the channel is gone.
+    /// The channel's task has ended, so no backend is connected any more.
     shut_down: bool,
 }
 
@@ -89,12 +90,12 @@ impl Balancer {
         }
     }
 
-    /// Changes the roster, and wakes who waits if something has changed.
+    /// Changes the subchannels and wakes the tasks that the change affects.
     pub(crate) fn update<R>(
         &self,
         change: impl FnOnce(&mut Subchannels<TonicConnection>, Instant) -> R,
     ) -> R {
-        // Before the lock, which is held the shorter.
+        // Read before taking the lock, to keep the critical section short.
         let now = Instant::now();
         let mut subchannels = lock(&self.subchannels);
         let result = change(&mut subchannels, now);
@@ -109,7 +110,7 @@ impl Balancer {
         result
     }
 
-    /// Until somebody needs this backend.
+    /// Waits until this subchannel should connect.
     pub(crate) async fn connect_requested(
         &self,
         NewSubchannel { id, request_changed, .. }: &NewSubchannel,
@@ -117,7 +118,8 @@ impl Balancer {
         wait_for(request_changed, || lock(&self.subchannels).connect_request(*id)).await
     }
 
-    /// Until nobody needs this backend any more, or somebody needs it anew.
+    /// Waits until the connect request is obsolete: the subchannel became idle, or was requested
+    /// again.
     pub(crate) async fn connect_obsolete(
         &self,
         NewSubchannel { id, request_changed, .. }: &NewSubchannel,
@@ -129,7 +131,7 @@ impl Balancer {
         .await;
     }
 
-    /// Until a resolution has ended, well or not.
+    /// Waits for the end of the first resolution, with success or failure.
     pub(crate) async fn resolved_once(&self) {
         wait_for(&self.picks_changed, || self.is_resolved_once().then_some(())).await;
     }
@@ -143,12 +145,12 @@ impl Balancer {
         self.picks_changed.notify_waiters();
     }
 
-    /// What the config in force says.
+    /// The load balancing policy of the active config.
     fn balancing(&self) -> LoadBalancing {
         self.control.load_balancing()
     }
 
-    /// Picks a backend if one can be picked now.
+    /// Picks a backend without waiting.
     pub(crate) fn try_pick(
         self: &Arc<Self>,
         used: Option<&UsedBackends>,
@@ -204,7 +206,7 @@ impl Balancer {
     /// Waits until a backend can be picked.
     ///
     /// # Errors
-    /// None can be reached.
+    /// No backend can be reached.
     pub(crate) async fn pick(
         self: &Arc<Self>,
         used: Option<UsedBackends>,
@@ -231,7 +233,8 @@ impl Balancer {
         }
     }
 
-    /// No backend can be picked, and none is being dialled.
+    /// No backend can be picked and none is connecting: fails the pick, or queues it until the
+    /// first addresses are known.
     fn no_pick(&self) -> Unpicked {
         let backends: Vec<_> = lock(&self.subchannels)
             .all()
@@ -243,14 +246,14 @@ impl Balancer {
             .collect();
         let status = lock(&self.status);
         if !status.shut_down && backends.is_empty() && status.resolution_error.is_none() {
-            // The first addresses are on their way.
+            // The first resolution has not ended.
             return Unpicked::Queue(None);
         }
         let unreachable = Unreachable::new(backends, status.resolution_error.clone());
         Unpicked::Fail(if status.shut_down { unreachable.runtime_ended() } else { unreachable })
     }
 
-    /// What an attempt that has no backend yet waits for.
+    /// Describes the cause of the wait, for the message of a deadline that ends it.
     pub(crate) fn describe_wait(&self) -> String {
         let subchannels = lock(&self.subchannels);
         let dialled = subchannels.all().iter().filter_map(|it| match it.state {
@@ -272,14 +275,14 @@ impl Balancer {
         format!("no connection was ready: dialling {}{more}", named.join(", "))
     }
 
-    /// A resolution failed; the addresses in force stay.
+    /// Records a failed resolution. The current addresses stay in use.
     pub(crate) fn resolution_failed(&self, reason: &str) {
         trace::resolution_failed(reason);
         lock(&self.status).resolution_error = Some(reason.into());
         self.mark_resolved();
     }
 
-    /// A resolution succeeded.
+    /// Applies the config and the addresses of a resolution.
     pub(crate) fn resolution_succeeded(
         &self,
         resolution: Resolution,
@@ -298,7 +301,8 @@ impl Balancer {
         changes
     }
 
-    /// The resolver's config replaces the default whole (G40); a bad one changes nothing (G39).
+    /// The resolver's config replaces the default as a whole (decision G40). An invalid one is
+    /// rejected, and the current config stays active (decision G39).
     fn set_config(&self, config: Result<Option<ServiceConfig>, ConfigError>, warnings: &[Problem]) {
         let mut status = lock(&self.status);
         let config = match config {
@@ -307,7 +311,7 @@ impl Balancer {
                 let text = evidence::text(&*error);
                 let known = status.config_error.replace(error);
                 drop(status);
-                // Who hears of it may look at the channel.
+                // The lock is released first: a subscriber may call back into the channel.
                 if known.is_none_or(|known| evidence::text(&*known) != text) {
                     trace::config_rejected(&text);
                 }
@@ -334,7 +338,7 @@ impl Balancer {
         }
     }
 
-    /// The task of the channel is gone: nobody dials any more.
+    /// Called when the channel's task has ended: removes all subchannels and fails queued picks.
     pub(crate) fn shut_down(&self) {
         lock(&self.status).shut_down = true;
         let changes = self.update(|subchannels, now| subchannels.set_addresses([], now));
@@ -342,7 +346,7 @@ impl Balancer {
         self.mark_resolved();
     }
 
-    /// Ends the backoff of dials and of resolutions.
+    /// Ends the backoff of connect attempts and of resolutions.
     pub(crate) fn reset_backoff(&self) {
         self.update(Subchannels::reset_backoff);
         self.backoff_reset.notify_waiters();
@@ -366,18 +370,18 @@ impl Balancer {
     }
 }
 
-/// The lock, even if somebody panicked while holding it: what it guards is consistent between
-/// any two statements that can panic.
+/// Ignores lock poisoning: the guarded data is consistent between any two statements that can
+/// panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until there is something to see.
+/// Waits until `look` returns a value, checking after each notification.
 async fn wait_for<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
     loop {
         let changed = changed.notified();
         tokio::pin!(changed);
-        // Before looking: what changes from here on is not missed.
+        // Registered before `look` runs, so that no notification is lost in between.
         changed.as_mut().enable();
         if let Some(seen) = look() {
             return seen;
@@ -386,47 +390,49 @@ async fn wait_for<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// No backend can be picked now.
+/// Why no backend was picked.
 pub(crate) enum Unpicked {
-    /// Something may change, at the latest then.
+    /// Try again after a notification, or at this time at the latest.
     Queue(Option<Instant>),
     Fail(Unreachable),
 }
 
-/// A backend for one attempt.
+/// The connection for one attempt, and the guard that records how the attempt ends.
 pub(crate) struct Picked {
     pub(crate) channel: Channel,
     pub(crate) guard: PickGuard,
 }
 
-/// An attempt on its backend: its end is told when this is dropped, whatever ends it.
+/// Counts one attempt as in flight on its backend. Dropping the guard records how the attempt
+/// ended, however it ended.
 #[derive(Debug)]
 pub(crate) struct PickGuard {
     balancer: Arc<Balancer>,
     record: PickRecord,
-    /// Whether a request was answered on its connection.
+    /// Whether the connection has returned a response before.
     served: Arc<AtomicBool>,
     attempt_end: AttemptEnd,
-    /// When its silence is a failure of the backend's.
+    /// If the attempt has no message by then, outlier detection counts a failure.
     deadline: Option<Instant>,
 }
 
 impl PickGuard {
-    /// Until then somebody waits for an answer.
+    /// Sets the attempt's deadline, if it has one.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
-    /// A response has come: the connection serves.
+    /// The response headers have arrived: the connection works.
     pub(crate) fn response_started(&self) {
-        // The flag publishes nothing: what the first answer means is noted under the lock.
+        // Relaxed: the flag publishes no other data, the update itself takes the lock.
         if !self.served.load(Ordering::Relaxed) && !self.served.swap(true, Ordering::Relaxed) {
             self.balancer
                 .update(|subchannels, now| subchannels.connection_served(self.record, now));
         }
     }
 
-    /// The backend has begun to answer.
+    /// The first message has arrived: the deadline no longer counts as a failure, and a probe
+    /// succeeds.
     pub(crate) fn first_message(&mut self) {
         self.deadline = None;
         if self.record.take_probe() {

@@ -1,4 +1,4 @@
-//! How a channel is written.
+//! The builder of a channel, with its options and defaults.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use super::subchannels::Subchannels;
 use super::target::{Location, Target};
 use super::tasks::AddressSource;
 
-/// How long after a resolution the next one may come.
+/// The minimum interval between two resolutions.
 pub const RESOLVE_INTERVAL_MIN_DEFAULT: Duration = Duration::from_secs(30);
-/// The first delay between two dials. gRPC's "Connection Backoff Protocol" has 1 s, which turns a
-/// restart of 50 ms into a second of failures; tonic alone dials again for every call.
+/// The first connection backoff delay. gRPC's "Connection Backoff Protocol" starts with 1 s, which
+/// turns a restart of 50 ms into a second of failures; tonic alone reconnects for every call.
 pub const CONNECT_BACKOFF_FIRST_DEFAULT: Duration = Duration::from_millis(50);
-/// The longest delay between two dials (gRPC, "Connection Backoff Protocol").
+/// The longest connection backoff delay, as in gRPC's "Connection Backoff Protocol".
 pub const CONNECT_BACKOFF_CAP_DEFAULT: Duration = Duration::from_secs(120);
-/// The first delay between two resolutions that fail.
+/// The first backoff delay after a failed resolution.
 const RESOLVE_BACKOFF_FIRST: Duration = Duration::from_secs(1);
-/// How long a dial may take, unless the endpoint has a `connect_timeout`.
+/// The time limit of a connection attempt, unless the endpoint has a `connect_timeout`.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 
-/// How many streams that were cancelled a connection remembers, for a second each: what the server
-/// still sends on them is ignored. h2's own default of 50 is soon reached by hedges that lose.
+/// How many cancelled streams a connection remembers, each for one second. Frames that the server
+/// still sends on them are ignored. Losing hedges soon reach h2's own default of 50.
 pub const RESET_STREAMS_MAX: usize = 4096;
-/// How many times in its life a connection accepts a frame for a cancelled stream that it no longer
-/// remembers, before h2 closes it (`too_many_internal_resets`). h2's own default of 1024, which guards
-/// against servers that misbehave, is reached within seconds by hedges that lose.
+/// How many frames a connection accepts for cancelled streams that it no longer remembers, before
+/// h2 closes it (`too_many_internal_resets`). h2's own default of 1024 protects against misbehaving
+/// servers, but losing hedges reach it within seconds.
 pub const RESET_ERRORS_MAX: usize = 1 << 20;
 
-/// The growth of the delays between dials, and their jitter (the same document).
+/// The growth and the jitter of the connection backoff, as in gRPC's "Connection Backoff Protocol".
 const CONNECT_BACKOFF_FACTOR: f64 = 1.6;
 const CONNECT_BACKOFF_JITTER: f64 = 0.2;
 
-/// A channel that is being written; see [`channel`](super::channel).
+/// Builds a [`BalancedChannel`]; see [`channel`](super::channel).
 #[must_use = "a builder does nothing until it is built"]
 #[derive(Debug)]
 pub struct ChannelBuilder {
@@ -63,15 +63,16 @@ pub struct ChannelBuilder {
     resolve_every: Option<Duration>,
 }
 
-/// Where the application wants the addresses to come from.
+/// The source of addresses that the application selected.
 #[derive(Debug)]
 enum SourceOption {
     Source(AddressSource),
     Builder(Box<dyn ResolverBuilder>),
 }
 
-/// For this origin; with `https`, TLS with the roots that tonic has, as for a generated client's
-/// `connect`. Where it has none the connection is refused, unless the application sets its own.
+/// The endpoint of an origin. With `https` it uses TLS with the root certificates that tonic was
+/// built with, as the `connect` of a generated client does. Without roots the connection fails,
+/// unless the application configures its own.
 fn endpoint(origin: Uri) -> Endpoint {
     Endpoint::new(origin.clone())
         .unwrap_or_else(|_| Endpoint::from(origin))
@@ -98,39 +99,42 @@ impl ChannelBuilder {
         }
     }
 
-    /// These addresses, in place of what the target's name resolves to. The name is still what TLS
-    /// and `:authority` are told. One that is there twice counts once, and what is beyond
-    /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX) is left out.
+    /// Uses these addresses instead of resolving the target. TLS and `:authority` still use the
+    /// target's name. Duplicates count once; addresses beyond
+    /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX) are ignored.
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.source =
             Some(SourceOption::Source(AddressSource::Static(addresses.into_iter().collect())));
         self
     }
 
-    /// This resolver, in place of the operating system's.
+    /// Resolves the target with this resolver instead of the operating system's.
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.source = Some(SourceOption::Source(AddressSource::Resolver(Arc::new(resolver))));
         self
     }
 
-    /// The resolver that this builder makes when the channel is built, in place of the operating
-    /// system's. It reads the [target](Self::target) itself, the name server in it too.
+    /// Resolves the target with a resolver that is built together with the channel, instead of the
+    /// operating system's. The builder parses the [target](Self::target) itself, including its name
+    /// server.
     pub fn resolver_builder(mut self, builder: impl ResolverBuilder) -> Self {
         self.source = Some(SourceOption::Builder(Box::new(builder)));
         self
     }
 
-    /// The target, as it was written.
+    /// The target as passed to [`channel`](super::channel).
     #[must_use]
     pub fn target(&self) -> &str {
         &self.name
     }
 
-    /// What tonic has for a connection: TLS, keepalive, window sizes, and h2's limits on cancelled
-    /// streams, which are [`RESET_STREAMS_MAX`] and [`RESET_ERRORS_MAX`] here. Its `tls_config` is for targets
-    /// with `https`, and tonic leaves it aside for all others. Its `connect_timeout` bounds
-    /// each dial (20 s otherwise); its `local_address` has no effect, and its `timeout` is to be
-    /// left alone: deadlines are for calls and configs.
+    /// Changes tonic's connection settings: TLS, keepalive, window sizes, and h2's limits on
+    /// cancelled streams, which default to [`RESET_STREAMS_MAX`] and [`RESET_ERRORS_MAX`] here.
+    ///
+    /// - `tls_config` applies to `https` targets; tonic ignores it for all others.
+    /// - `connect_timeout` limits each connection attempt; 20 s by default.
+    /// - `local_address` has no effect.
+    /// - Do not set `timeout`: set deadlines on calls or in the service config.
     pub fn endpoint(
         mut self,
         settings: impl FnOnce(Endpoint) -> Result<Endpoint, tonic::transport::Error>,
@@ -143,62 +147,67 @@ impl ChannelBuilder {
         self
     }
 
-    /// The options of the retry layer. Unless it has another, its server name is the target.
+    /// The options of the retry layer. Its server name is the target, unless it has one.
     pub fn layer(mut self, layer: RetryLayerBuilder) -> Self {
         self.layer = layer;
         self
     }
 
-    /// The service config that is in force as long as the resolver brings none; in place of the
-    /// layer's, if that has one.
+    /// The service config that is active while the resolver provides none. It replaces the config
+    /// of [`layer`](Self::layer), if that has one.
     pub fn default_service_config(mut self, config: impl Into<String>) -> Self {
         self.config = Some(config.into());
         self
     }
 
-    /// When backends that keep failing are avoided.
+    /// When failing backends are ejected, and for how long; see [`OutlierDetection`].
     pub fn outlier_detection(mut self, outlier_detection: OutlierDetection) -> Self {
         self.outlier_detection = outlier_detection;
         self
     }
 
-    /// The first and the longest delay between two dials of a backend; 1 s and 120 s by default, as
-    /// gRPC has it. Each is 1.6 times the one before, more or less by a fifth.
+    /// The connection backoff: the delay before the next attempt to connect to a backend after a
+    /// failed one. `first` is the delay after the first failure, 50 ms by default
+    /// ([`CONNECT_BACKOFF_FIRST_DEFAULT`]). Each further delay is 1.6 times longer, up to `cap`,
+    /// 120 s by default ([`CONNECT_BACKOFF_CAP_DEFAULT`]), with a jitter of ±20 %. gRPC's own first
+    /// delay is 1 s.
     pub fn connect_backoff(mut self, first: Duration, cap: Duration) -> Self {
         self.connect = (first, cap);
         self
     }
 
-    /// How long after a resolution the next one may come, whatever happens; 30 s by default, 10 ms
-    /// at the least. It may be a tenth more, so that not all clients ask at once.
+    /// The minimum interval between two resolutions; 30 s by default, and at least 10 ms. A random
+    /// part of up to 10 % is added, so that clients do not all resolve at the same moment.
     ///
-    /// With `dns` (crate `redial-grpc-dns`) it is also how long an answer is kept, unless `min_refresh_interval` is set
-    /// there. A resolver of your own that keeps answers decides that for itself.
+    /// With `dns` (crate `redial-grpc-dns`) it is also how long a DNS answer is cached, unless
+    /// `min_refresh_interval` is set there. A resolver of your own decides itself how long it
+    /// caches.
     pub fn min_resolve_interval(mut self, interval: Duration) -> Self {
         self.min_resolve_interval = Some(interval);
         self
     }
 
-    /// Resolves anew that often, besides when a connection is lost or cannot be made. Needed where
-    /// addresses are added while all of the known ones are well, unless the resolver says how long
-    /// its answers are good, as that for DNS (crate `redial-grpc-dns`) does: without either nobody asks.
+    /// Resolves at this interval, in addition to the resolutions after a lost connection or a
+    /// failed connection attempt. Needed if addresses are added while all known backends are
+    /// healthy, unless the resolver returns a TTL, as the one of the crate `redial-grpc-dns` does.
     pub fn resolve_every(mut self, interval: Duration) -> Self {
         self.resolve_every = Some(interval);
         self
     }
 
-    /// Makes connections in another way than by TCP.
+    /// Opens connections with this connector instead of TCP.
     pub fn connector(mut self, connector: impl Connector) -> Self {
         self.connector = Some(Arc::new(connector));
         self
     }
 
-    /// The channel. It resolves and dials nothing before the first call, or
+    /// Builds the channel. It resolves and connects on the first call, or on
     /// [`start`](BalancedChannel::start).
     ///
     /// # Errors
-    /// The target, the endpoint, a list without any address, DNS, the backoff, or everything that is
-    /// wrong with the default service config.
+    /// The target, the endpoint or the connection backoff is invalid, the address list is empty,
+    /// the resolver cannot be built, or the default service config has problems (all of them are
+    /// listed).
     pub fn build(self) -> Result<BalancedChannel, BuildError> {
         let (endpoint, location) = self.target?;
         let source = match self.source {
@@ -236,7 +245,7 @@ impl ChannelBuilder {
         let backoff = |first, cap| {
             let policy = Policy::exponential(first).cap(cap).factor(CONNECT_BACKOFF_FACTOR);
             let policy = policy.jitter(redial::Jitter::Proportional(CONNECT_BACKOFF_JITTER));
-            // As good as for ever, at one every two minutes.
+            // In effect unlimited: at most one attempt every two minutes.
             policy.attempts(u32::MAX).throttle(Throttle::none()).try_build()
         };
         let wrong =

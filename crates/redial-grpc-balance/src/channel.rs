@@ -1,8 +1,8 @@
-//! The channel that applications hold: the retry layer over all backends.
+//! The channel for applications: the retry layer over a load-balanced service.
 //!
-//! Rule: the deadline of a call bounds all of its waiting, that for the first config too. While the
-//! config is not known the call has not begun for the layer, since the config says how it is retried;
-//! so what remains of the deadline is passed to the layer when the wait is over.
+//! Rule: the deadline of a call bounds all of its waiting, including the wait for the first config.
+//! The retry layer sees the call only after that wait, because the config determines the retry
+//! policy; it then gets the remaining time.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,11 +23,11 @@ use tower_service::Service;
 use super::service::{BalancedBody, BalancedService, ConfigWait};
 use super::snapshot::ChannelSnapshot;
 
-/// A channel with retries and hedging over several backends, for generated clients; see
-/// [`channel`](super::channel).
+/// A channel with retries, hedging and load balancing over several backends, for generated clients;
+/// see [`channel`](super::channel).
 ///
-/// Its clones share the backends, their connections and everything else; all of it ends with the last
-/// clone. A struct that stores a client names it:
+/// Clones share the backends, their connections and all other state. Dropping the last clone closes
+/// the channel. A struct can store a client by its type:
 ///
 /// ```
 /// # use redial_echo::echo_client::EchoClient;
@@ -56,14 +56,14 @@ impl BalancedChannel {
         BalancedChannel { service }
     }
 
-    /// The backends as they are now.
+    /// The current state of all backends and of the resolver.
     #[must_use]
     pub fn snapshot(&self) -> ChannelSnapshot {
         self.balanced().balancer().snapshot()
     }
 
-    /// How many backends are known and connected now, without the cost of a whole
-    /// [`view`](Self::view): one lock, and nothing is copied. [`Control::backends`] has the same.
+    /// How many backends are known and connected. Cheaper than a [`snapshot`](Self::snapshot): one
+    /// lock, and nothing is copied. [`Control::backends`] returns the same.
     ///
     /// ```no_run
     /// # let channel = redial_grpc_balance::channel("dns:///orders.internal:50051").build().unwrap();
@@ -75,23 +75,23 @@ impl BalancedChannel {
         self.balanced().balancer().counts()
     }
 
-    /// Starts to resolve and to connect, so that the first call finds a connection. Without it the
-    /// first call does.
+    /// Starts resolving and connecting, so that the first call finds a connection. Otherwise the
+    /// first call starts both.
     ///
     /// # Panics
-    /// There is no Tokio runtime. The channel can still be used on one.
+    /// Outside of a Tokio runtime. The channel can still be used on one afterwards.
     pub fn start(&self) {
         self.balanced().start();
     }
 
-    /// Ends every wait for connection backoff: backends that could not be connected are dialled now,
-    /// with the first delay after that, and a name that could not be resolved is resolved now. For
-    /// when the application knows that the network is back.
+    /// Ends all connection backoff: backends in backoff connect now, and their next failure starts
+    /// with the first delay again. A name that could not be resolved is resolved now. Use it when
+    /// the application knows that the network is back.
     pub fn reset_connect_backoff(&self) {
         self.balanced().balancer().reset_backoff();
     }
 
-    /// What can be changed and read while calls run.
+    /// The handle to change and observe the channel at run time.
     #[must_use]
     pub fn control(&self) -> Control {
         self.service.control()
@@ -102,11 +102,11 @@ impl BalancedChannel {
     }
 }
 
-/// The deadline of a request: its own, or that of the config in force if it is the smaller one.
+/// The deadline of a request: the shorter one of its own and the active config's.
 fn deadline(service: &RetryService<BalancedService>, request: &Request<Body>) -> Option<Duration> {
     let own = request.headers().get(TIMEOUT).and_then(timeout::parse);
-    let of_config = service.config_timeout(request.uri().path(), Retries::All);
-    own.into_iter().chain(of_config).min()
+    let from_config = service.config_timeout(request.uri().path(), Retries::All);
+    own.into_iter().chain(from_config).min()
 }
 
 impl Service<Request<Body>> for BalancedChannel {
@@ -124,12 +124,12 @@ impl Service<Request<Body>> for BalancedChannel {
                 state: State::Calling { future: self.service.call(request) },
             };
         }
-        let began = Instant::now();
-        let end = deadline(&self.service, &request).and_then(|it| began.checked_add(it));
+        let started_at = Instant::now();
+        let end = deadline(&self.service, &request).and_then(|it| started_at.checked_add(it));
         let state = match self.balanced().config_wait(end) {
             None => State::Calling { future: self.service.call(request) },
             Some(wait) => {
-                State::Waiting { wait, began, call: Some((self.service.clone(), request)) }
+                State::Waiting { wait, started_at, call: Some((self.service.clone(), request)) }
             }
         };
         BalancedChannelFuture { state }
@@ -137,7 +137,8 @@ impl Service<Request<Body>> for BalancedChannel {
 }
 
 pin_project! {
-    /// A call on a [`BalancedChannel`]: waits for the first config if it must, then runs.
+    /// The future of a call on a [`BalancedChannel`]: waits for the first config if necessary, then
+    /// runs the call.
     ///
     /// # Cancel safety
     /// Dropping it cancels the call.
@@ -152,7 +153,7 @@ pin_project! {
     enum State {
         Waiting {
             wait: ConfigWait,
-            began: Instant,
+            started_at: Instant,
             call: Option<(RetryService<BalancedService>, Request<Body>)>,
         },
         Calling { #[pin] future: ResponseFuture<BalancedService, Body, Tonic, BalancedBody> },
@@ -173,18 +174,18 @@ impl Future for BalancedChannelFuture {
         loop {
             let future = match state.as_mut().project() {
                 StateProject::Calling { future } => return future.poll(cx),
-                StateProject::Waiting { wait, began, call } => {
+                StateProject::Waiting { wait, started_at, call } => {
                     ready!(wait.as_mut().poll(cx));
                     let Some((mut service, mut request)) = call.take() else {
                         return Poll::Pending;
                     };
-                    // With nothing left the layer ends the call before its first attempt.
+                    // If no time remains, the layer fails the call before its first attempt.
                     if let Some(deadline) = deadline(&service, &request) {
-                        let remaining = deadline.saturating_sub(began.elapsed());
+                        let remaining = deadline.saturating_sub(started_at.elapsed());
                         request.headers_mut().insert(TIMEOUT, timeout::format(remaining));
                     }
-                    // The wait is part of the call, for its deadline and for all that measures it.
-                    request.extensions_mut().insert(CallStartTime(*began));
+                    // The wait is part of the call, for its deadline and its latency.
+                    request.extensions_mut().insert(CallBegan(*started_at));
                     service.call(request)
                 }
             };

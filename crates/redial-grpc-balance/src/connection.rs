@@ -1,8 +1,9 @@
-//! One connection to one backend.
+//! One HTTP/2 connection to one backend.
 //!
-//! Rule: a channel of tonic is used for one connection and never dials again. tonic would dial at
-//! once and for ever; here the next dial waits for its backoff. What tonic still has when its
-//! connection has ended was not sent, and its error says so ([`ConnectionEnded`]).
+//! Rule: a tonic channel is used for one connection and never reconnects. tonic alone would
+//! reconnect immediately and without limit; here the next attempt waits for the connection backoff.
+//! Requests that tonic still holds when the connection closes were not sent, and fail with an error
+//! that says so ([`Spent`]).
 
 use std::fmt;
 use std::future::Future;
@@ -29,24 +30,24 @@ use super::catch_panic;
 use super::error::ConnectError;
 use super::subchannels::Connection;
 
-/// What [`Connector::connect`] returns.
+/// The future of [`Connector::connect`].
 pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send + 'a>>;
 
-/// Bytes both ways, as a connection has them.
+/// A byte stream in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 
-/// Makes the connections of a channel, in place of TCP: through a proxy, over other sockets, or in
-/// memory for tests. TLS, if the target says `https`, is spoken over what this returns; a dial that
-/// speaks it itself is for targets with `http`.
+/// Opens the connections of a channel, in place of TCP: through a proxy, over another kind of
+/// socket, or in memory for tests. With an `https` target, the channel runs TLS over the returned
+/// stream. A connector that does TLS itself needs an `http` target.
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
-    /// Connects once. The channel waits between dials, bounds the time of each, and drops the
-    /// future if nobody needs the connection any more.
+    /// Makes one connection attempt. The channel applies the connection backoff and the timeout,
+    /// and drops the future if the connection is no longer needed.
     fn connect(&self, address: SocketAddr) -> ConnectFuture<'_>;
 }
 
-/// TCP, with the options that the endpoint has for it.
+/// TCP with the socket options of the endpoint.
 #[derive(Debug)]
 pub(crate) struct TcpConnector {
     nodelay: bool,
@@ -90,25 +91,25 @@ impl Connector for TcpConnector {
     }
 }
 
-/// How far a connection has got.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Opened,
-    /// The server has said something.
+    /// The server has sent its first bytes.
     Established,
     Closed,
 }
 
 type Phases = Arc<watch::Sender<Phase>>;
 
-/// An open connection.
+/// An established connection.
 #[derive(Clone, Debug)]
 pub(crate) struct TonicConnection {
     pub(crate) channel: Channel,
     phase: watch::Receiver<Phase>,
-    /// Whether a request was answered on it: so that only the first answer is noted under a lock.
+    /// Whether it has returned a response. Only the first response has to take the channel's lock.
     pub(crate) served: Arc<AtomicBool>,
-    /// The address of the backend, as reports and logs show it.
+    /// The address of the backend, as shown in reports and logs.
     pub(crate) name: Arc<str>,
 }
 
@@ -119,15 +120,15 @@ impl Connection for TonicConnection {
 }
 
 impl TonicConnection {
-    /// Until it takes no more requests.
+    /// Waits until the connection accepts no more requests.
     pub(crate) async fn closed(&mut self) {
-        // Without a sender nobody is there who could use it.
+        // An error means that the sender is gone, and the connection with it.
         let _ended = self.phase.wait_for(|phase| *phase == Phase::Closed).await;
     }
 }
 
-/// Connects once, within this time. It is a connection when the server has said its first word: one
-/// that takes connections and does not speak is no backend.
+/// Makes one connection attempt within `timeout`. The connection counts as established when the
+/// server has sent its first bytes: a server that accepts and stays silent is not usable.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     connector: Arc<dyn Connector>,
@@ -149,17 +150,17 @@ pub(crate) async fn connect(
             _ => Err(ConnectError::closed()),
         }
     };
-    // What was dialled is the application's too: its first bytes are written here.
+    // The stream is application code too, and tonic writes its first bytes here.
     let connecting = catch_panic::run(|| Box::pin(connecting), || Err(ConnectError::panicked()));
     tokio::time::timeout(timeout, connecting)
         .await
         .unwrap_or_else(|_| Err(ConnectError::timed_out(timeout)))
 }
 
-/// A connector that dials once.
+/// A tonic connector that connects once, and then fails with [`Spent`].
 struct SingleUseConnector {
     target: Option<(Arc<dyn Connector>, SocketAddr)>,
-    /// Whether TLS must be spoken.
+    /// Whether the target requires TLS.
     tls_required: bool,
     phases: Phases,
 }
@@ -173,7 +174,8 @@ impl Service<Uri> for SingleUseConnector {
         if self.target.is_some() {
             return Poll::Ready(Ok(()));
         }
-        // After a GOAWAY the connection lives on for what runs: this is how its end is heard of.
+        // After a GOAWAY the connection stays open for the requests in flight. tonic asks for a new
+        // connection then, which is the signal that this one accepts no more requests.
         self.phases.send_replace(Phase::Closed);
         Poll::Ready(Err(Spent.into()))
     }
@@ -190,21 +192,21 @@ impl Service<Uri> for SingleUseConnector {
     }
 }
 
-/// Bytes whose end is seen at once.
+/// A byte stream that reports its first bytes and its end.
 struct MonitoredIo {
     io: Box<dyn Io>,
-    /// Whether TLS must be spoken, and nothing was written yet.
+    /// Whether TLS is required and the first bytes have not been checked yet.
     tls_required: bool,
     established: bool,
     phases: Phases,
 }
 
-/// What every connection with TLS begins with: the type of a record with a handshake (RFC 8446, 5.1).
+/// The first byte of every TLS connection: the record type "handshake" (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
 impl MonitoredIo {
-    /// Looks at what is about to be written. A tonic that is built without TLS speaks plaintext to
-    /// `https`, which nobody would notice.
+    /// Rejects plaintext where TLS is required: a tonic without TLS features would silently send
+    /// plaintext to an `https` target.
     fn check_tls(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(first) = bytes.first().filter(|_| self.tls_required) else { return Ok(()) };
         if *first != TLS_HANDSHAKE {
@@ -285,8 +287,8 @@ mod tests {
 
     use super::*;
 
-    /// Red if `MonitoredIo::begin` let everything pass: with a tonic without TLS, as the library has it
-    /// by itself, calls to an `https` target went out in plaintext.
+    /// A tonic without TLS features, which is this library's default, must not send plaintext to an
+    /// `https` target.
     #[tokio::test]
     async fn tls_connection_never_writes_plaintext() {
         let monitored = |tls_required| {

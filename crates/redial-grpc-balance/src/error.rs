@@ -1,4 +1,4 @@
-//! What can go wrong on this side of a connection.
+//! Errors of connection attempts and of building a channel.
 
 use std::error::Error;
 use std::fmt;
@@ -8,20 +8,20 @@ use redial_grpc::BoxError;
 use redial_grpc::balancing::transport_error;
 use redial_service_config::Problems;
 
-/// Why a dial brought no connection.
+/// Why a connection attempt failed.
 #[derive(Debug)]
 pub(crate) struct ConnectError(String);
 
 impl ConnectError {
     pub(crate) fn of(error: tonic::transport::Error) -> Self {
         let error: BoxError = error.into();
-        // What tonic says before it names the cause helps nobody.
+        // Skips tonic's generic outer error ("transport error") in favour of its cause.
         let cause = error.source().and_then(Error::source).or(error.source());
         ConnectError(cause.map_or_else(|| evidence::text(&*error), evidence::text))
     }
 
     pub(crate) fn closed() -> Self {
-        ConnectError("closed before the server said anything".to_owned())
+        ConnectError("closed before the server sent anything".to_owned())
     }
 
     pub(crate) fn closed_early(after: Duration) -> Self {
@@ -32,8 +32,8 @@ impl ConnectError {
         ConnectError("the connection panicked".to_owned())
     }
 
-    pub(crate) fn timed_out(most: Duration) -> Self {
-        ConnectError(format!("not connected within {most:?}"))
+    pub(crate) fn timed_out(timeout: Duration) -> Self {
+        ConnectError(format!("not connected within {timeout:?}"))
     }
 }
 
@@ -45,7 +45,8 @@ impl fmt::Display for ConnectError {
 
 impl Error for ConnectError {}
 
-/// Why a channel cannot be built. A `main` that returns it prints all of it, causes included.
+/// Why a channel cannot be built. Its `Debug` output includes all causes, so that a `main` that
+/// returns it prints them.
 pub struct BuildError(pub(crate) BuildErrorKind);
 
 #[derive(Debug)]
@@ -58,11 +59,11 @@ pub(crate) enum BuildErrorKind {
     Config(Problems),
     Addresses,
     Backoff(String),
-    /// The target names a name server, and nobody is to ask it.
+    /// The target names a name server, but the resolver cannot use one.
     NameServer {
         target: String,
     },
-    /// What the resolver asks, and why it cannot be built.
+    /// The name of the resolver, and why it cannot be built.
     Resolver {
         name: &'static str,
         error: BoxError,
@@ -70,7 +71,7 @@ pub(crate) enum BuildErrorKind {
 }
 
 impl BuildError {
-    /// What is wrong with the default service config, if that is it.
+    /// The problems of the default service config, if that is the cause.
     #[must_use]
     pub const fn problems(&self) -> Option<&Problems> {
         match &self.0 {
@@ -127,7 +128,6 @@ impl Error for BuildError {
 
 #[cfg(test)]
 mod tests {
-    /// Red: `derive(Debug)`.
     #[test]
     fn build_error_debug_prints_advice_and_cause() {
         let wrong = |target: &str| {

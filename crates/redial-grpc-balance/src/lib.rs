@@ -1,5 +1,6 @@
-//! A channel over several backends: retries and hedges go elsewhere while there
-//! is an elsewhere.
+//! A gRPC channel over several backends: name resolution, load balancing, outlier detection and
+//! connection management below the retry layer. Retries and hedges go to backends that the call has
+//! not used yet.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")]
@@ -15,17 +16,24 @@
 //! # }
 //! ```
 //!
-//! - Which backend: as `loadBalancingPolicy` of the config in force says, `pick_first` or
-//!   `round_robin`. Further attempts of a call prefer backends that it has not used, then the one
-//!   that it used least recently; under `pick_first` another address is connected for that, under
-//!   `round_robin` they leave the turns of first attempts alone.
-//! - Backends that keep failing are avoided for a while ([`OutlierDetection`]), never all of them.
-//! - Dials wait for connection backoff, 50 ms at first; a connection that has served and was closed is dialled
-//!   again at once. A call waits while a backend is being dialled; when
-//!   all of them wait for their backoff it is UNAVAILABLE ([`Unreachable`]), for its policy to judge.
-//! - Names are resolved again when a connection is lost or cannot be made ([`Resolver`]).
+//! The words are gRPC's. A *subchannel* is one backend address with its connection. The *picker*
+//! chooses a ready subchannel for each attempt.
 //!
-//! The [guide] says more, with every option.
+//! - **Load balancing.** `loadBalancingPolicy` of the active config selects `pick_first` or
+//!   `round_robin`. Retries and hedges prefer backends that their call has not used, then the least
+//!   recently used one. Under `pick_first` they connect another address for that; under
+//!   `round_robin` they do not affect the order of first attempts.
+//! - **Outlier detection.** Backends that keep failing are ejected for a while, but never all of
+//!   them ([`OutlierDetection`]).
+//! - **Connection backoff.** After a failed connection attempt the next one waits, 50 ms at first
+//!   and longer each time ([`ChannelBuilder::connect_backoff`]). A connection that has returned a
+//!   response is reconnected immediately when it closes. A call waits while a backend is connecting;
+//!   when all backends are in backoff the attempt fails with UNAVAILABLE ([`Unreachable`]), and the
+//!   retry policy decides.
+//! - **Name resolution.** Names are resolved again when a connection is lost or cannot be made
+//!   ([`Resolver`]).
+//!
+//! The [guide] describes every option.
 //!
 //! [guide]: https://github.com/redial-rs/redial/blob/main/docs/grpc/operations.md#load-balancing
 
@@ -40,7 +48,7 @@ mod resolver;
 mod service;
 mod subchannels;
 mod tasks;
-// For `redial-grpc-dns`, which reads targets as the channel does.
+// Public for `redial-grpc-dns`, which parses targets with the same syntax.
 mod snapshot;
 #[doc(hidden)]
 pub mod target;
@@ -76,23 +84,23 @@ pub use service::{BalancedBody, BalancedService, BalancedServiceFuture};
 pub use snapshot::{Backend, ChannelSnapshot, ConnectivityState};
 pub use target::PORT_DEFAULT;
 
-/// A channel to this target, to be built:
+/// Starts building a channel to a target:
 ///
 /// | target | meaning |
 /// | --- | --- |
 /// | `dns:///host:port`, `dns:host:port`, `host:port` | the addresses of a name, plaintext |
-/// | `dns://1.2.3.4:53/host:port` | the same, asked of that name server: with `redial-grpc-dns` only |
-/// | `http://host:port`, `https://host:port` | the same, as tonic writes it; with `https`, TLS |
+/// | `dns://1.2.3.4:53/host:port` | the same, with that name server; needs `redial-grpc-dns` |
+/// | `http://host:port`, `https://host:port` | the same in tonic's syntax; TLS with `https` |
 /// | `ipv4:a:port,b:port`, `ipv6:[a]:port,[b]:port` | these addresses, plaintext |
 ///
-/// A host may be an address, IPv6 in brackets. Without a port it is 443 ([`PORT_DEFAULT`]), with
-/// `http://` 80. Names are asked of the operating system unless the builder says otherwise
+/// A host may be an IP address, with IPv6 in brackets. The default port is 443 ([`PORT_DEFAULT`]), or
+/// 80 with `http://`. The operating system resolves names, unless the builder has another resolver
 /// ([`ChannelBuilder::resolver`], or `dns` of the crate `redial-grpc-dns`).
 ///
-/// TLS needs one of tonic's features for it (`tls-ring`, `tls-aws-lc`), and its roots
-/// (`tls-native-roots`, `tls-webpki-roots`) or a config of your own
-/// ([`endpoint`](ChannelBuilder::endpoint)). Without it no connection is made to `https`. Certificates
-/// must be for the target's host, whatever its addresses are.
+/// TLS needs one of tonic's TLS features (`tls-ring`, `tls-aws-lc`), and root certificates
+/// (`tls-native-roots`, `tls-webpki-roots`) or your own TLS config
+/// ([`endpoint`](ChannelBuilder::endpoint)). Without them, connections to `https` targets fail.
+/// Certificates must match the target's host, whatever its addresses are.
 pub fn channel(target: impl Into<String>) -> ChannelBuilder {
     ChannelBuilder::new(target.into())
 }

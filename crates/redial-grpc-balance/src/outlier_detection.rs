@@ -1,8 +1,7 @@
-//! Backends that keep failing are avoided for a while, and then tried by one call.
+//! Outlier detection: a backend that keeps failing is ejected for a while, then probed by one call.
 //!
-//! Rule: only what a backend itself did counts, or failed to do while somebody waited to the end. An
-//! attempt that was cancelled before its deadline, that a connection handed back unsent, or that could
-//! not be connected says nothing about how the backend answers.
+//! Rule: only behaviour of the backend counts. An attempt that was cancelled before its deadline,
+//! was returned unsent, or found no connection gives no information about the backend.
 
 use std::time::Duration;
 
@@ -11,34 +10,39 @@ use redial_core::duration;
 use redial_service_config::Code;
 use tokio::time::Instant;
 
-/// After how many failures in a row a backend is avoided.
+/// The number of consecutive failures that eject a backend.
 pub const CONSECUTIVE_FAILURES_DEFAULT: u32 = 5;
-/// For how long at first (gRPC's A50, `base_ejection_time`).
+/// How long the first ejection lasts (`base_ejection_time` in gRFC A50).
 pub const BASE_EJECTION_TIME_DEFAULT: Duration = Duration::from_secs(30);
-/// For how long at the most (gRPC's A50, `max_ejection_time`).
+/// The longest ejection (`max_ejection_time` in gRFC A50).
 pub const MAX_EJECTION_TIME_DEFAULT: Duration = Duration::from_secs(300);
 
-/// How long one call alone may try a backend that was avoided; then another may.
+/// How long one call probes an ejected backend alone. After that another call may probe it too.
 const PROBE_MAX: Duration = Duration::from_secs(10);
 
-/// When a backend is avoided, and for how long.
+/// When a failing backend is ejected, and for how long.
+///
+/// Outlier detection takes a backend out of rotation that accepts connections but keeps failing
+/// calls, for example a replica with a broken disk. The backend is *ejected*: calls go to the other
+/// backends. When the ejection time has passed, one call probes the backend. If the probe succeeds,
+/// the backend is used again; if it fails, the backend is ejected for twice as long.
 ///
 /// A failure is one of these:
-/// - an answer with one of the codes, UNAVAILABLE unless others are named;
-/// - a connection that was lost under calls, which counts once for all of them;
-/// - no message and no status by the attempt's deadline (its `grpc-timeout`), whatever the codes are,
-///   unless the backend answered another attempt meanwhile.
+/// - a response with one of the listed codes, by default only UNAVAILABLE;
+/// - a lost connection, counted once for all calls on it;
+/// - no message and no status before the attempt's deadline (its `grpc-timeout`), whatever the
+///   codes are, unless the backend answered another attempt in the meantime.
 ///
-/// Every other answer is a success, an error of the application's too. Attempts that were cancelled
-/// before their deadline, such as losing hedges, count as neither, nor do streams that had a message
-/// by then.
+/// Every other response is a success, including application errors. Ignored are attempts that were
+/// cancelled before their deadline, such as losing hedges, and streams that received a message
+/// before their deadline.
 ///
-/// | | default | |
+/// | option | default | constant |
 /// | --- | --- | --- |
-/// | failures in a row | 5 | [`CONSECUTIVE_FAILURES_DEFAULT`] |
-/// | avoided for, at first | 30 s, twice as long each further time | [`BASE_EJECTION_TIME_DEFAULT`] |
-/// | avoided for, at the most | 300 s | [`MAX_EJECTION_TIME_DEFAULT`] |
-/// | how many at once | half of the backends | never all that are connected |
+/// | consecutive failures | 5 | [`CONSECUTIVE_FAILURES_DEFAULT`] |
+/// | first ejection time | 30 s, doubled for each further ejection | [`BASE_EJECTION_TIME_DEFAULT`] |
+/// | longest ejection time | 300 s | [`MAX_EJECTION_TIME_DEFAULT`] |
+/// | ejected at the same time | at most half of the backends | never all that are connected |
 ///
 /// ```
 /// use redial_grpc::Code;
@@ -71,44 +75,45 @@ impl Default for OutlierDetection {
 }
 
 impl OutlierDetection {
-    /// No backend is ever avoided.
+    /// Never ejects a backend.
     #[must_use]
     pub fn off() -> Self {
         OutlierDetection { consecutive_failures: None, ..OutlierDetection::default() }
     }
 
-    /// After how many failures in a row; 0 counts as 1.
+    /// The number of consecutive failures that eject a backend; 0 counts as 1.
     #[must_use]
     pub fn consecutive_failures(mut self, failures: u32) -> Self {
         self.consecutive_failures = Some(failures.max(1));
         self
     }
 
-    /// For how long at first, doubled each further time up to the cap.
+    /// The first ejection time, and the longest one. Each further ejection lasts twice as long as
+    /// the previous one, up to `max`.
     #[must_use]
     pub fn ejection_time(mut self, base: Duration, max: Duration) -> Self {
         (self.base_time, self.max_time) = (base, max);
         self
     }
 
-    /// The codes that are failures, in place of UNAVAILABLE.
+    /// The status codes that count as failures, in place of UNAVAILABLE.
     #[must_use]
     pub fn codes(mut self, codes: impl IntoIterator<Item = Code>) -> Self {
         self.codes = codes.into_iter().collect();
         self
     }
 
-    /// What an answer with this code says about its backend.
+    /// Whether a status code counts as a failure of the backend.
     pub(crate) fn classify(&self, code: Code) -> Outcome {
         if self.codes.contains(&code) { Outcome::Failure } else { Outcome::Success }
     }
 
-    /// How many of so many backends may be avoided at once.
+    /// How many backends may be ejected at the same time.
     pub(crate) fn max_ejected(backends: usize) -> usize {
         backends / 2
     }
 
-    /// For how long, the nth time.
+    /// The length of the nth ejection.
     fn nth_ejection_time(&self, ejections: u32) -> Duration {
         let series =
             Backoff::Exponential { first: self.base_time, factor: 2.0, cap: Some(self.max_time) };
@@ -124,14 +129,14 @@ pub(crate) enum Outcome {
     Ignored,
 }
 
-/// What the connections of a backend brought. A failure of one counts once, however many attempts
-/// were on it.
+/// Counts the connections of a backend. The loss of a connection is one failure, however many
+/// attempts were on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionCounters {
     opened: u64,
-    /// The last one on which a request was answered.
+    /// The last connection that returned a response.
     served: u64,
-    /// The last one whose loss was counted.
+    /// The last connection whose loss was counted.
     lost: u64,
 }
 
@@ -140,23 +145,23 @@ impl ConnectionCounters {
         self.opened += 1;
     }
 
-    /// The one that is used now.
+    /// The sequence number of the current connection.
     pub(crate) fn current(self) -> u64 {
         self.opened
     }
 
-    /// A request was answered on this connection; whether it is the current one.
+    /// Records a response on this connection. Returns whether it is the current one.
     pub(crate) fn mark_served(&mut self, connection: u64) -> bool {
         self.served = self.served.max(connection);
         connection == self.opened
     }
 
-    /// Whether a request was answered on the current one.
+    /// Whether the current connection has returned a response.
     pub(crate) fn current_served(self) -> bool {
         self.served == self.opened && self.opened > 0
     }
 
-    /// An attempt says that this connection was lost.
+    /// Records that an attempt lost this connection.
     pub(crate) fn lost(&mut self, connection: u64) -> Outcome {
         if connection <= self.lost {
             return Outcome::Ignored;
@@ -166,27 +171,27 @@ impl ConnectionCounters {
     }
 }
 
-/// How a backend answers.
+/// The failures and ejections of one backend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutlierState {
-    /// In a row.
     pub(crate) consecutive_failures: u32,
-    /// How often it was avoided; good times make it less again.
+    /// How often it was ejected. Healthy periods reduce the count.
     ejections: u32,
     ejection: Option<Ejection>,
-    /// Since when it is well, after it was avoided.
+    /// Since when it is healthy, if it was ejected before.
     healthy_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Ejection {
     until: Instant,
-    /// Since when a call tries it again.
+    /// Since when a call probes it.
     probe_since: Option<Instant>,
 }
 
 impl OutlierState {
-    /// Whether an attempt may go there: nobody avoids it, or this would be the one that tries it.
+    /// Whether an attempt may use the backend: it is not ejected, or this attempt would be its
+    /// probe.
     pub(crate) fn accepts_attempts(&self, now: Instant) -> bool {
         self.ejection.is_none_or(|ejection| {
             now >= ejection.until
@@ -200,12 +205,12 @@ impl OutlierState {
         self.ejection.is_some()
     }
 
-    /// Until when nobody goes there; it may be past, until somebody has tried.
+    /// The end of the ejection time. It may be in the past until a probe succeeds.
     pub(crate) fn ejected_until(&self) -> Option<Instant> {
         self.ejection.map(|ejection| ejection.until)
     }
 
-    /// An attempt goes there; true if it tries a backend that was avoided.
+    /// An attempt starts. Returns `true` if it probes an ejected backend.
     pub(crate) fn attempt_started(&mut self, now: Instant) -> bool {
         let Some(ejection) = &mut self.ejection else { return false };
         if now >= ejection.until {
@@ -214,8 +219,8 @@ impl OutlierState {
         true
     }
 
-    /// An attempt ended. `may_eject`: whether one more backend may be avoided. True if this one is
-    /// avoided from now on.
+    /// An attempt ended. `may_eject`: whether the limit allows another ejection. Returns `true` if
+    /// the backend is ejected now.
     pub(crate) fn attempt_ended(
         &mut self,
         outcome: Outcome,
@@ -225,11 +230,11 @@ impl OutlierState {
         now: Instant,
     ) -> bool {
         match (&mut self.ejection, outcome) {
-            // What began before it was avoided is no news.
+            // It started before the ejection, so it is no probe.
             (Some(_), _) if !is_probe => {}
             (Some(ejection), Outcome::Ignored) => ejection.probe_since = None,
             (Some(_), Outcome::Success) => self.end_ejection(now),
-            // It was used because there was no other.
+            // It was used during the ejection because no other backend was ready.
             (Some(ejection), Outcome::Failure) if now < ejection.until => {}
             (Some(_), Outcome::Failure) => return self.eject(detection, now),
             (None, Outcome::Ignored) => {}
@@ -257,7 +262,7 @@ impl OutlierState {
         false
     }
 
-    /// It answers the attempt that tries it, which may go on for long.
+    /// The probe succeeded, or at least received a message: the backend is used again.
     pub(crate) fn end_ejection(&mut self, now: Instant) {
         if self.ejection.take().is_some() {
             (self.consecutive_failures, self.healthy_since) = (0, Some(now));
@@ -266,7 +271,7 @@ impl OutlierState {
 
     fn eject(&mut self, detection: &OutlierDetection, now: Instant) -> bool {
         self.ejections = self.ejections.saturating_add(1);
-        // What no clock can show is as good as the cap of any sane option: a year.
+        // Bounded to a year, so that adding it to the clock cannot overflow.
         let period =
             detection.nth_ejection_time(self.ejections).min(Duration::from_secs(86_400 * 365));
         self.ejection = Some(Ejection { until: now + period, probe_since: None });

@@ -1,7 +1,7 @@
-//! Where the addresses of a name come from.
+//! Name resolution: the addresses of a target, and optionally its service config.
 //!
-//! A resolver answers once each time it is asked. When it is asked again, and what a failed answer
-//! means for the addresses in force, is for the channel to say.
+//! A resolver answers one query at a time. The channel decides when to resolve again, and keeps the
+//! current addresses when a resolution fails.
 
 use std::error::Error;
 use std::fmt;
@@ -14,25 +14,25 @@ use std::time::Duration;
 use redial_grpc::BoxError;
 use redial_service_config::{ClientOptions, Problem, ServiceConfig};
 
-/// How many addresses a channel uses; what a resolution has beyond that is left out.
+/// How many addresses a channel uses. Further addresses of a resolution are ignored.
 pub const ADDRESSES_MAX: usize = 1024;
 
-/// What [`Resolver::resolve`] returns.
+/// The future of [`Resolver::resolve`].
 pub type ResolveFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Resolution, BoxError>> + Send + 'a>>;
 
-/// Why a resolver's service config is not in force: a [`Problems`](crate::Problems), or an error of
-/// the resolver's own.
+/// Why the resolver's service config is not active: [`Problems`](crate::Problems), or an error of
+/// the resolver itself.
 pub type ConfigError = Arc<dyn Error + Send + Sync>;
 
-/// Finds the addresses of the name that it was made for.
+/// A name resolver: finds the addresses of the name that it was created for.
 ///
 /// ```
 /// use std::net::SocketAddr;
 ///
 /// use redial_grpc_balance::{Resolution, Resolver, ResolveFuture};
 ///
-/// /// Reads a list that somebody else keeps.
+/// /// Reads a list of addresses that another process writes.
 /// #[derive(Debug)]
 /// struct FromFile(std::path::PathBuf);
 ///
@@ -48,59 +48,63 @@ pub type ConfigError = Arc<dyn Error + Send + Sync>;
 /// ```
 ///
 /// # Cancel safety
-/// The future is dropped when the channel goes away before it is done.
+/// The channel drops the future when it is dropped itself.
 pub trait Resolver: fmt::Debug + Send + Sync + 'static {
-    /// Asks once. An answer without any address counts as failed.
+    /// Resolves the name once. A result without addresses counts as a failure.
     fn resolve(&self) -> ResolveFuture<'_>;
 
-    /// Whether its answers may bring a service config. If so, calls of the channel's first 5 s wait for
-    /// the first answer, no longer than their deadlines allow, since it says how they are retried.
+    /// Whether resolutions may include a service config. If so, calls in the channel's first 5 s
+    /// wait for the first resolution, within their deadlines, because the config determines their
+    /// retry policy.
     fn may_return_config(&self) -> bool {
         true
     }
 }
 
-/// Builds a resolver together with its channel, whose options it may follow; see
+/// Builds a resolver together with its channel, using the channel's options; see
 /// [`ChannelBuilder::resolver_builder`](super::ChannelBuilder::resolver_builder).
 pub trait ResolverBuilder: fmt::Debug + Send + Sync + 'static {
-    /// What the resolver asks, as a [`BuildError`](super::BuildError) names it: `DNS`.
+    /// The name of the resolver in a [`BuildError`](super::BuildError), for example `DNS`.
     fn name(&self) -> &'static str;
 
-    /// The resolver.
+    /// Builds the resolver.
     ///
     /// # Errors
-    /// Why there is none; it is the source of the [`BuildError`](super::BuildError).
+    /// Why it cannot be built. The error becomes the source of the
+    /// [`BuildError`](super::BuildError).
     fn build(self: Box<Self>, channel: &ResolverOptions) -> Result<Arc<dyn Resolver>, BoxError>;
 }
 
-/// The options of a channel that matter to its resolver.
+/// The options of a channel that its resolver may need.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ResolverOptions {
-    /// The options of the client, which decide about warnings of a service config.
+    /// The client options, which decide about the warnings of a service config.
     pub client: ClientOptions,
-    /// [`ChannelBuilder::min_resolve_interval`](super::ChannelBuilder::min_resolve_interval), if it was set.
+    /// [`ChannelBuilder::min_resolve_interval`](super::ChannelBuilder::min_resolve_interval), if it
+    /// is set.
     pub min_resolve_interval: Option<Duration>,
 }
 
-/// What a resolver found.
+/// The result of a resolution.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Resolution {
     /// The addresses, in the order in which `pick_first` tries them.
     pub addresses: Vec<SocketAddr>,
-    /// The service config that came with them: it replaces the channel's default whole (decision G40).
-    /// `None`: there is none, and the default is in force.
+    /// The service config of the name. It replaces the channel's default as a whole (decision G40).
+    /// `None`: the name has no config, and the default is active.
     ///
-    /// An error: the config is bad, or whether there is one could not be found out. The one in force
-    /// stays, and the error is told (decision G39).
+    /// An error: the config is invalid, or could not be queried. The current config stays active,
+    /// and the error is reported (decision G39).
     pub config: Result<Option<ServiceConfig>, ConfigError>,
-    /// What is legal in what was said of the service config, and surely not meant. It is told
-    /// ([`ChannelSnapshot::config_warnings`](super::ChannelSnapshot::config_warnings)), and changes nothing.
+    /// Likely mistakes in the service config. They are reported in
+    /// [`ChannelSnapshot::config_warnings`](super::ChannelSnapshot::config_warnings) and have no
+    /// other effect.
     pub warnings: Vec<Problem>,
-    /// How long the answer is good: the channel asks again when that time is over, or up to a tenth of
-    /// it later so that not all clients ask at once, unless it was told
-    /// [how often](super::ChannelBuilder::resolve_every) it asks. `None`: the resolver does not know.
+    /// How long the result is valid. The channel resolves again when the TTL expires, with a random
+    /// delay of up to 10 % so that clients do not all resolve at the same moment. Ignored if
+    /// [`resolve_every`](super::ChannelBuilder::resolve_every) is set. `None`: unknown.
     pub ttl: Option<Duration>,
 }
 
@@ -111,7 +115,7 @@ impl Resolution {
         Resolution { addresses, config: Ok(None), warnings: Vec::new(), ttl: None }
     }
 
-    /// With the text of a service config, which is checked here.
+    /// Adds a service config as JSON text, which is parsed and checked here.
     #[must_use]
     pub fn with_config(self, config: impl AsRef<str>) -> Self {
         let checked = ServiceConfig::parse(config.as_ref());
@@ -120,8 +124,8 @@ impl Resolution {
         )
     }
 
-    /// With what was found out about the service config. To hand the same one again (a clone, see
-    /// [`ServiceConfig::is`]) changes nothing for the channel. The config's own warnings come with it.
+    /// Adds the result of a service config lookup, with the warnings of the config. Passing a clone
+    /// of the previous config (see [`ServiceConfig::is`]) changes nothing for the channel.
     #[must_use]
     pub fn with_config_result(
         mut self,
@@ -133,15 +137,15 @@ impl Resolution {
         self
     }
 
-    /// With these warnings, in place of the config's own: for a resolver that reads more than a
-    /// config, or found none in what it has read.
+    /// Replaces the warnings of the config: for a resolver that parses more than a config, or found
+    /// no config in the data that it parsed.
     #[must_use]
     pub fn with_warnings(mut self, warnings: Vec<Problem>) -> Self {
         self.warnings = warnings;
         self
     }
 
-    /// With the time for which it is good.
+    /// Sets the TTL.
     #[must_use]
     pub const fn ttl(mut self, time: Duration) -> Self {
         self.ttl = Some(time);
@@ -149,8 +153,8 @@ impl Resolution {
     }
 }
 
-/// Resolves a host name as the operating system does (`getaddrinfo`, which includes hosts files).
-/// It brings no service config.
+/// Resolves a host name with the operating system (`getaddrinfo`, which includes hosts files). It
+/// returns no service config.
 #[derive(Clone, Debug)]
 pub struct SystemResolver {
     host: Box<str>,
@@ -158,7 +162,7 @@ pub struct SystemResolver {
 }
 
 impl SystemResolver {
-    /// For this host; all addresses get this port.
+    /// Creates a resolver for this host. All addresses get this port.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         SystemResolver { host: host.into(), port }

@@ -1,8 +1,8 @@
-//! The service below the retry layer: each attempt goes to a backend of its own.
+//! The load-balanced service below the retry layer: it picks a backend for each attempt.
 //!
-//! Rules: it is always ready, so that an attempt that has to wait for a backend waits under its call's
-//! deadline. An attempt that fails yields to the runtime at least once: a loop of calls that fail at
-//! once would otherwise starve timers and the channel's own dials.
+//! Rules: the service is always ready, so that the wait for a backend is bounded by the call's
+//! deadline. A failing attempt yields to the runtime at least once: a loop of calls that fail
+//! immediately would otherwise starve timers and connection attempts.
 
 use std::fmt;
 use std::future::Future;
@@ -30,13 +30,14 @@ use super::balancer::{Balancer, PickGuard, Picked, Unpicked};
 use super::subchannels::AttemptEnd;
 use super::tasks::{self, AddressSource};
 
-/// How long after the channel's start calls wait for its first resolution, which may bring the config.
+/// How long after the channel's start calls wait for the first resolution, which may provide a
+/// config.
 const CONFIG_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A channel over several backends, without retries: what
-/// [`BalancedChannel`](super::BalancedChannel) has below its layer.
+/// A load-balanced service over several backends, without retries: the service inside a
+/// [`BalancedChannel`](super::BalancedChannel), below its retry layer.
 ///
-/// Its clones share the backends and their connections, which end with the last of them.
+/// Clones share the backends and their connections. Dropping the last clone closes them.
 #[derive(Clone)]
 pub struct BalancedService {
     shared: Arc<Shared>,
@@ -48,18 +49,18 @@ struct Shared {
     started: OnceLock<Started>,
 }
 
-/// The task of a channel, and when it was started.
+/// The channel's task, and when it was started.
 struct Started {
     task: AbortHandle,
     at: Instant,
 }
 
 impl Shared {
-    /// The task needs a runtime, which there is once the channel is used.
+    /// Starts the channel's task on first use, because it needs a Tokio runtime.
     fn start(&self) -> &Started {
         self.started.get_or_init(|| {
-            // Before the task is made: without a runtime this panics, and a task that is dropped
-            // marks the channel as ended for all clones.
+            // Panics without a runtime. This must happen before the task is created: dropping the
+            // task would shut the channel down for all clones.
             let runtime = Handle::current();
             let task =
                 runtime.spawn(tasks::run_channel(self.balancer.clone(), self.source.clone()));
@@ -76,7 +77,7 @@ impl Drop for Shared {
     }
 }
 
-/// Ends when the first config may be in force.
+/// Completes when the first config may be active.
 pub(super) type ConfigWait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl BalancedService {
@@ -89,7 +90,6 @@ impl BalancedService {
         &self.shared.balancer
     }
 
-    /// What the channel's tasks share, as long as they live.
     pub(super) fn downgrade(&self) -> Weak<Balancer> {
         Arc::downgrade(&self.shared.balancer)
     }
@@ -98,13 +98,13 @@ impl BalancedService {
         self.shared.start();
     }
 
-    /// Whether a first resolution that may bring the config has not ended yet.
+    /// Whether the first resolution is still running and may provide a config.
     pub(super) fn may_wait_for_config(&self) -> bool {
         !self.shared.balancer.is_resolved_once() && self.shared.source.may_return_config()
     }
 
-    /// What to wait for then, until this moment at the latest; `None`: the channel has waited long
-    /// enough.
+    /// The wait for that config, until `deadline` at the latest; `None` if the maximum wait is
+    /// over.
     pub(super) fn config_wait(&self, deadline: Option<Instant>) -> Option<ConfigWait> {
         let end = self.shared.start().at + CONFIG_WAIT_MAX;
         if Instant::now() >= end {
@@ -143,7 +143,8 @@ impl Service<Request<tonic::body::Body>> for BalancedService {
             Ok(picked) => Stage::new(picked, request, requested_at),
             Err(Unpicked::Fail(unreachable)) => Stage::Failed(Some(unreachable.into())),
             Err(Unpicked::Queue(_)) => {
-                // With the channel itself: as long as somebody waits, somebody dials.
+                // The future keeps the channel alive: as long as a call waits, the channel keeps
+                // connecting.
                 let shared = self.shared.clone();
                 let pick = Box::pin(async move { shared.balancer.pick(used, requested_at).await });
                 Stage::Picking { pick, request: Some(request), requested_at }
@@ -153,14 +154,14 @@ impl Service<Request<tonic::body::Body>> for BalancedService {
     }
 }
 
-/// An attempt: waits for a backend if it must, then runs.
+/// The future of one attempt: waits for a backend if none is ready, then sends the request.
 ///
 /// # Cancel safety
-/// Dropping it cancels the attempt. Its backend is neither credited nor blamed, unless the attempt's
-/// `grpc-timeout` is over by then: that counts as a failure ([`OutlierDetection`](super::OutlierDetection)).
+/// Dropping it cancels the attempt. [Outlier detection](super::OutlierDetection) ignores a
+/// cancelled attempt, unless its `grpc-timeout` has passed: that counts as a failure.
 pub struct BalancedServiceFuture {
     stage: Stage,
-    /// Whether the runtime had a turn since this was first polled.
+    /// Whether the future has returned `Pending` since it was first polled.
     yielded: bool,
 }
 
@@ -228,7 +229,8 @@ impl Stage {
                     *self = Stage::new(picked, request, *requested_at);
                 }
                 Stage::WaitingForReady { channel, request, guard } => {
-                    // Where the connection has ended the error says so, and the attempt is replaced.
+                    // If the connection has closed, the error says that nothing was sent, and the
+                    // layer retries transparently.
                     ready!(channel.poll_ready(cx))?;
                     let Some(request) = request.take() else { return Poll::Pending };
                     let (future, guard) = (channel.call(request), guard.take());
@@ -273,18 +275,21 @@ fn transport_error(error: BoxError, guard: Option<PickGuard>) -> BoxError {
     error
 }
 
-/// What an error says: of what was never sent, or refused, the backend is not to blame.
+/// Records an error. A request that was never sent, or was rejected unprocessed, is no failure of
+/// the backend.
 fn finish(guard: PickGuard, error: &(dyn std::error::Error + 'static)) {
     match evidence::of(error) {
         (Evidence::None, Code::Unavailable) => guard.finish(AttemptEnd::ConnectionLost),
         (Evidence::None, code) => guard.finish(AttemptEnd::Answered(code)),
-        // tonic keeps to `grpc-timeout` as well, and may be the first to drop the attempt.
+        // tonic enforces `grpc-timeout` too, and may end the attempt before the layer does.
+        // Dropping the guard records the passed deadline.
         (Evidence::LocalTimeout, _) => drop(guard),
         _ => guard.finish(AttemptEnd::Unknown),
     }
 }
 
-/// The response of a backend, which has one attempt less when this ends or is dropped.
+/// The response body of a backend. The attempt counts as in flight until the body ends or is
+/// dropped.
 pub struct BalancedBody {
     body: tonic::body::Body,
     guard: Option<PickGuard>,

@@ -1,4 +1,4 @@
-//! What a channel shows of its backends.
+//! A snapshot of a channel for applications and diagnostics.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,51 +10,54 @@ use super::resolver::ConfigError;
 use super::subchannels::{self, Connection};
 use redial_grpc::BackendId;
 
-/// A moment of a channel: its backends, and what its resolver had to say.
+/// The state of a channel at one moment: its backends and the result of the last resolution.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ChannelSnapshot {
-    /// The backends of the list in force, in its order.
+    /// The backends of the current address list, in its order.
     pub backends: Vec<Backend>,
-    /// Why the list is not a newer one, if the last resolution failed.
+    /// Why the last resolution failed. The previous addresses stay in use.
     pub resolution_error: Option<String>,
-    /// Why the resolver's service config is not in force, if it is bad or could not be found out.
+    /// Why the resolver's service config is not active, if it is invalid or could not be queried.
     pub config_error: Option<ConfigError>,
-    /// What is legal in what the resolver last said of the service config, and surely not meant: in
-    /// the config, or beside it, as a choice by DNS that is passed over. A config that is refused
-    /// leaves those of the one before.
+    /// Likely mistakes in the last service config of the resolver: in the config itself, or in the
+    /// record that contains it, for example a choice in DNS that is skipped because of an unknown
+    /// field. A rejected config does not change them.
     pub config_warnings: Vec<Problem>,
 }
 
-/// One backend in one moment.
+/// The state of one backend at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backend {
-    /// Its address.
+    /// The address.
     pub address: SocketAddr,
-    /// What it is called in [`UsedBackends`](crate::UsedBackends).
+    /// Its id in [`UsedBackends`](crate::UsedBackends).
     pub id: BackendId,
-    /// Whether it is connected.
+    /// The connectivity state of its connection.
     pub state: ConnectivityState,
-    /// How many attempts in a row failed there.
+    /// How many consecutive attempts failed.
     pub consecutive_failures: u32,
-    /// For how long it is still avoided; zero when the next call may try it again.
+    /// The remaining ejection time of [outlier detection](crate::OutlierDetection); zero when the
+    /// next call may probe the backend. `None`: it is not ejected.
     pub ejected_for: Option<Duration>,
-    /// How many attempts it has now.
+    /// How many attempts are in flight.
     pub in_flight: u64,
 }
 
-/// Whether a backend is connected.
+/// The connectivity state of a backend, as in gRPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectivityState {
-    /// Nobody needs it: `pick_first` dials no more than it must.
+    /// Not connected, because no call needs it: `pick_first` connects only the addresses that it
+    /// needs.
     Idle,
-    /// It is being dialled.
+    /// A connection attempt is in progress.
     Connecting,
-    /// It takes calls.
+    /// Connected, and accepts calls.
     Ready,
-    /// It could not be connected, and is dialled again after its backoff.
+    /// The last connection attempt failed with this error. The next one follows after the
+    /// connection backoff.
     TransientFailure(String),
 }
 

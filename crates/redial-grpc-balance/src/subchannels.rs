@@ -1,10 +1,13 @@
-//! The backends of a channel, and how they are.
+//! The subchannels of a channel and their state. As in gRPC, a subchannel is one backend address
+//! with its connection, its connectivity state and its connection backoff.
 //!
-//! No socket, no clock, no lock: events and moments come in, wishes and picks come out.
+//! A state machine without sockets, clock or locks: events and timestamps go in, picks and wakeups
+//! come out.
 //!
-//! Invariants: what stays in a new list keeps its connection and its record; what an attempt says
-//! about a backend that is no longer listed is forgotten. Where all is well an attempt's pick and its
-//! end look at a few backends, however many there are: both happen under one lock.
+//! Invariants: an address that stays in a new address list keeps its connection and its outlier
+//! state. The end of an attempt on a removed backend is ignored. When all backends are healthy, a
+//! pick and the end of an attempt inspect a constant number of subchannels, because both hold the
+//! channel's lock.
 
 mod pick;
 mod rotation;
@@ -26,26 +29,26 @@ use rotation::{Rotation, Turns};
 
 pub(crate) use pick::{Pick, PickResult};
 
-/// A connection, as far as it matters here.
+/// A connection, as far as picking needs it.
 pub(crate) trait Connection: Clone {
-    /// Whether it still takes requests.
+    /// Whether it still accepts requests.
     fn is_open(&self) -> bool;
 }
 
-/// A backend of one list; an address that comes back after it was removed is another one.
+/// Identifies a subchannel. An address that is removed and added again gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SubchannelId(u64);
 
 #[derive(Debug)]
 pub(crate) enum State<C> {
-    /// Nobody needs it.
+    /// Not connected, and no call needs it.
     Idle,
-    /// It is to be dialled, or is being dialled.
+    /// A connection attempt runs or is about to start.
     Connecting {
         since: Instant,
     },
     Ready(C),
-    /// It could not be connected; the next dial comes by itself.
+    /// The last connection attempt failed. The next one starts after the connection backoff.
     TransientFailure {
         reason: Arc<str>,
     },
@@ -59,13 +62,13 @@ pub(crate) struct Subchannel<C> {
     pub(crate) state: State<C>,
     pub(crate) outlier_state: OutlierState,
     pub(crate) in_flight: u64,
-    /// When it last answered with a success.
+    /// When an attempt last succeeded.
     last_success: Option<Instant>,
     connections: ConnectionCounters,
     /// When it was last picked.
     turns: Turns,
     connect_request: ConnectRequest,
-    /// Wakes the one who dials it.
+    /// Wakes the task that connects this subchannel.
     connect_task: Arc<Notify>,
 }
 
@@ -74,79 +77,77 @@ impl<C: Connection> Subchannel<C> {
         matches!(&self.state, State::Ready(connection) if connection.is_open())
     }
 
-    /// It is to be dialled, which nobody wanted before.
+    /// Asks the connect task for a connection.
     fn request_connect(&mut self, wakeups: &mut Wakeups, now: Instant) {
         self.connect_request.0 += 1;
         self.state = State::Connecting { since: now };
         wakeups.connect_tasks.push(self.connect_task.clone());
     }
 
-    /// Nobody needs it any more.
+    /// No call needs a connection: the connect task stops trying.
     fn set_idle(&mut self, wakeups: &mut Wakeups) {
         self.state = State::Idle;
         wakeups.connect_tasks.push(self.connect_task.clone());
     }
 }
 
-/// That a backend is to be connected. Each time that somebody needs it again is another one: who
-/// waits to dial for the one before waits in vain.
+/// A request to connect, by sequence number. A new request makes the previous one obsolete, and
+/// with it the backoff that its connect task may be waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectRequest(u64);
 
-/// Who has to look at a roster again: nobody for whom nothing has changed, or each of many dials
-/// would wake many.
+/// The tasks to wake after a change. Only affected tasks are listed; otherwise each of many
+/// connection attempts would wake all the others.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeups {
-    /// All calls that wait for a pick.
+    /// Wake all queued picks.
     pub(crate) queued_picks: bool,
-    /// Those who dial, whose wish has come or gone.
+    /// Wake these connect tasks: their connect request was made or withdrawn.
     pub(crate) connect_tasks: Vec<Arc<Notify>>,
 }
 
-/// What is remembered of an attempt until it ends.
+/// An attempt in flight, as the subchannels remember it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PickRecord {
     pub(crate) id: SubchannelId,
-    /// Where it was in the list then, and mostly still is.
+    /// The index at the time of the pick: usually still correct, and cheaper than a lookup by id.
     index: usize,
-    /// Which of the backend's connections it uses.
+    /// Which of the subchannel's connections it uses, by sequence number.
     connection: u64,
-    /// Whether it tries a backend that was avoided.
+    /// Whether the attempt probes an ejected backend.
     is_probe: bool,
-    /// When it was sent.
     started: Instant,
 }
 
 impl PickRecord {
-    /// Whether it tries a backend that was avoided; asked once.
+    /// Returns whether the attempt is a probe, once; `false` afterwards.
     pub(crate) fn take_probe(&mut self) -> bool {
         std::mem::take(&mut self.is_probe)
     }
 }
 
-/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEnd {
-    /// The backend answered.
+    /// The backend sent a status.
     Answered(Code),
-    /// The connection was lost under it.
+    /// The connection was lost during the attempt.
     ConnectionLost,
-    /// Its deadline passed, and the backend had not answered.
+    /// The deadline passed before the backend sent a message.
     DeadlineExceeded,
-    /// It was cancelled, or never got there.
+    /// Cancelled, never sent, or rejected unprocessed: no information about the backend.
     Unknown,
 }
 
-/// A backend that somebody has to dial.
+/// A subchannel that needs a connect task.
 #[derive(Debug)]
 pub(crate) struct NewSubchannel {
     pub(crate) id: SubchannelId,
     pub(crate) address: SocketAddr,
-    /// A wish has come or gone.
+    /// Notified when a connect request is made or withdrawn.
     pub(crate) request_changed: Arc<Notify>,
 }
 
-/// What a new list of addresses changes.
+/// The difference between two address lists.
 #[derive(Debug)]
 pub(crate) struct AddressChanges<C> {
     pub(crate) added: Vec<NewSubchannel>,
@@ -156,27 +157,28 @@ pub(crate) struct AddressChanges<C> {
 #[derive(Debug)]
 pub(crate) struct Subchannels<C> {
     all: Vec<Subchannel<C>>,
-    /// Where each of them is in the list.
+    /// The index of each subchannel in `all`.
     index_by_id: HashMap<SubchannelId, usize>,
-    /// The order of first attempts.
+    /// The `round_robin` order of first attempts.
     first_attempts: Rotation,
-    /// The order of retries, hedges and transparent replacements: they prefer backends that their call
-    /// has not used, and would skew the order of first attempts.
+    /// The `round_robin` order of retries, hedges and transparent retries. It is separate because
+    /// they prefer backends that their call has not used, which would skew the order of first
+    /// attempts.
     later_attempts: Rotation,
     balancing: LoadBalancing,
     detection: OutlierDetection,
-    /// The place of the backend that `pick_first` stays with.
+    /// The index of the subchannel that `pick_first` uses.
     selected: Option<usize>,
-    /// Whether calls may wait: some were told to, and have not been woken since.
+    /// Whether a pick was queued since queued picks were last woken.
     has_queued_picks: bool,
-    /// So that not every client begins with the same backend.
+    /// A random start for `round_robin`, so that clients do not all begin with the same backend.
     rotation_offset: usize,
     last_id: u64,
     wakeups: Wakeups,
 }
 
 impl<C: Connection> Subchannels<C> {
-    /// An empty one. `draw` in `[0, 1)` says where `round_robin` begins.
+    /// Creates an empty list. `draw` in `[0, 1)` determines where `round_robin` starts.
     pub(crate) fn new(detection: OutlierDetection, draw: f64) -> Self {
         Subchannels {
             all: Vec::new(),
@@ -197,7 +199,7 @@ impl<C: Connection> Subchannels<C> {
         &self.all
     }
 
-    /// What has changed since this was last asked.
+    /// Returns the wakeups that have accumulated since the last call.
     pub(crate) fn take_wakeups(&mut self) -> Wakeups {
         self.has_queued_picks &= !self.wakeups.queued_picks;
         std::mem::take(&mut self.wakeups)
@@ -211,7 +213,7 @@ impl<C: Connection> Subchannels<C> {
         self.index_by_id.get(&id).map(|index| &mut self.all[*index])
     }
 
-    /// The list in force from now on, in this order; what stays keeps its connection and its record.
+    /// Replaces the address list. Addresses in both lists keep their connection and outlier state.
     pub(crate) fn set_addresses(
         &mut self,
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -230,7 +232,7 @@ impl<C: Connection> Subchannels<C> {
                 continue;
             }
             let subchannel = match before.remove(&address) {
-                Some(stays) => stays,
+                Some(kept) => kept,
                 None => {
                     self.last_id += 1;
                     let (id, connect_task) = (SubchannelId(self.last_id), Arc::new(Notify::new()));
@@ -257,17 +259,17 @@ impl<C: Connection> Subchannels<C> {
             self.all.push(subchannel);
         }
         let count = self.all.len();
-        // Those that had no turn yet are in an order of this channel's own.
-        let own = |index: usize| (index + self.rotation_offset) % count;
+        // Subchannels without a turn yet are ordered by the random offset.
+        let initial_order = |index: usize| (index + self.rotation_offset) % count;
         self.first_attempts
-            .arrange(count, |index| (self.all[index].turns.first_attempt, own(index)));
+            .arrange(count, |index| (self.all[index].turns.first_attempt, initial_order(index)));
         self.later_attempts
-            .arrange(count, |index| (self.all[index].turns.later_attempt, own(index)));
+            .arrange(count, |index| (self.all[index].turns.later_attempt, initial_order(index)));
         let index_by_id = self.all.iter().enumerate().map(|(index, it)| (it.id, index));
         self.index_by_id = index_by_id.collect();
         self.selected = selected.and_then(|id| self.index_by_id.get(&id).copied());
         if first {
-            // Also `pick_first` has a connection when the first call comes.
+            // `pick_first` connects too, so that the first call finds a connection.
             self.connect_another(&[], now);
         }
         self.connect_all_idle(now);
@@ -275,7 +277,7 @@ impl<C: Connection> Subchannels<C> {
         AddressChanges { added, removed: before.into_values().collect() }
     }
 
-    /// What the config in force says.
+    /// Sets the load balancing policy of the active config.
     pub(crate) fn set_balancing(&mut self, balancing: LoadBalancing, now: Instant) {
         if self.balancing != balancing {
             self.balancing = balancing;
@@ -292,7 +294,7 @@ impl<C: Connection> Subchannels<C> {
         self.balancing != LoadBalancing::RoundRobin
     }
 
-    /// `round_robin` keeps a connection to each.
+    /// `round_robin` keeps all subchannels connected.
     fn connect_all_idle(&mut self, now: Instant) {
         if !self.picks_first() {
             for subchannel in &mut self.all {
@@ -303,7 +305,7 @@ impl<C: Connection> Subchannels<C> {
         }
     }
 
-    /// `pick_first` dials no further once it has one.
+    /// `pick_first` stops connecting the others once it has a connection.
     fn stop_connecting(&mut self) {
         for subchannel in &mut self.all {
             if matches!(subchannel.state, State::Connecting { .. } | State::TransientFailure { .. })
@@ -313,14 +315,14 @@ impl<C: Connection> Subchannels<C> {
         }
     }
 
-    /// For which wish this backend is to be connected; `None`: nobody needs it.
+    /// The current connect request; `None` if the subchannel is idle.
     pub(crate) fn connect_request(&self, id: SubchannelId) -> Option<ConnectRequest> {
         let wanted = self.at(id).filter(|it| !matches!(it.state, State::Idle));
         wanted.map(|it| it.connect_request)
     }
 
-    /// Whether it is in vain to dial for this wish. A connection that came of it serves whoever
-    /// needs it next.
+    /// Whether this connect request no longer needs an answer. A connection that was made for an
+    /// obsolete request is kept and used.
     pub(crate) fn is_obsolete(&self, id: SubchannelId, connect_request: ConnectRequest) -> bool {
         self.at(id).is_none_or(|it| match it.state {
             State::Idle => true,
@@ -331,7 +333,7 @@ impl<C: Connection> Subchannels<C> {
         })
     }
 
-    /// It is being dialled.
+    /// A connection attempt starts.
     pub(crate) fn connect_started(&mut self, id: SubchannelId, now: Instant) {
         if let Some(subchannel) = self.at_mut(id)
             && matches!(subchannel.state, State::Connecting { .. } | State::TransientFailure { .. })
@@ -340,10 +342,10 @@ impl<C: Connection> Subchannels<C> {
         }
     }
 
-    /// A dial succeeded.
+    /// A connection attempt succeeded.
     pub(crate) fn connected(&mut self, id: SubchannelId, connection: C) {
-        let alone = !self.all.iter().any(Subchannel::is_ready);
-        if alone && self.picks_first() {
+        let is_first = !self.all.iter().any(Subchannel::is_ready);
+        if is_first && self.picks_first() {
             self.stop_connecting();
         }
         if let Some(subchannel) = self.at_mut(id) {
@@ -353,8 +355,9 @@ impl<C: Connection> Subchannels<C> {
         }
     }
 
-    /// A connection was closed within its first second. If it has answered a request that is no
-    /// failed dial (true): the next dial comes at once. If not, connection backoff follows.
+    /// The connection closed within its first second. Returns `true` if it had returned a response:
+    /// the caller reconnects immediately. Otherwise this counts as a failed connection attempt, and
+    /// connection backoff applies.
     pub(crate) fn closed_early(&mut self, id: SubchannelId, reason: &str, now: Instant) -> bool {
         let served = self.at(id).is_some_and(|it| it.connections.current_served());
         if !served {
@@ -363,8 +366,8 @@ impl<C: Connection> Subchannels<C> {
         served
     }
 
-    /// The first answer on a connection has come; it may be known only after the connection was
-    /// closed, and has been taken for a failed dial.
+    /// The first response on a connection has arrived. If the connection was closed in the meantime
+    /// and counted as a failed attempt, its backoff ends here.
     pub(crate) fn connection_served(&mut self, record: PickRecord, now: Instant) {
         let Some(index) = self.index_of(record) else { return };
         let subchannel = &mut self.all[index];
@@ -374,7 +377,7 @@ impl<C: Connection> Subchannels<C> {
         }
     }
 
-    /// Ends the connection backoff of every backend: those that wait for it are dialled now.
+    /// Ends the connection backoff of all subchannels: those in it connect now.
     pub(crate) fn reset_backoff(&mut self, now: Instant) {
         for subchannel in &mut self.all {
             if matches!(subchannel.state, State::TransientFailure { .. }) {
@@ -383,7 +386,8 @@ impl<C: Connection> Subchannels<C> {
         }
     }
 
-    /// A dial failed, or what it brought was lost at once; another follows.
+    /// A connection attempt failed, or its connection closed early. The connect task tries again
+    /// after the backoff.
     pub(crate) fn connect_failed(&mut self, id: SubchannelId, reason: &str, now: Instant) {
         self.deselect(id);
         let Some(subchannel) = self.at_mut(id) else { return };
@@ -392,49 +396,51 @@ impl<C: Connection> Subchannels<C> {
         }
         subchannel.state = State::TransientFailure { reason: reason.into() };
         if self.has_queued_picks {
-            // Where one is open, who waits has used it, and which is next depends on the call; where
-            // none is, the next is dialled for all of them.
-            let open = self.all.iter().any(Subchannel::is_ready);
+            // With another backend ready, queued picks are retries that have used it, and each of
+            // them decides which address to connect next. Without one, the next address is
+            // connected for all of them.
+            let ready = self.all.iter().any(Subchannel::is_ready);
             self.wakeups.queued_picks |=
-                open || matches!(self.pick_without_ready(now), PickResult::Fail);
+                ready || matches!(self.pick_without_ready(now), PickResult::Fail);
         }
     }
 
-    /// A connection was lost.
+    /// An established connection was lost.
     pub(crate) fn connection_lost(&mut self, id: SubchannelId, now: Instant) {
         let picks_first = self.picks_first();
         if let Some(subchannel) = self.at_mut(id) {
             subchannel.state =
                 if picks_first { State::Idle } else { State::Connecting { since: now } };
-            // Who waits may want this very one dialled; what is dialled by itself has been hoped for.
+            // Under `pick_first` a queued pick may need this backend connected again. Under
+            // `round_robin` it reconnects anyway, so nothing changes for queued picks.
             self.wakeups.queued_picks |= picks_first;
         }
         self.deselect(id);
     }
 
-    /// `pick_first` stays with this one no longer.
+    /// Makes `pick_first` select again if it uses this subchannel.
     fn deselect(&mut self, id: SubchannelId) {
         self.selected.take_if(|index| self.all[*index].id == id);
     }
 
-    /// The backend that an attempt was sent to, if it is still listed.
+    /// The subchannel that an attempt was sent to, if its address is still listed.
     pub(crate) fn subchannel_of(&self, record: PickRecord) -> Option<&Subchannel<C>> {
         self.index_of(record).map(|index| &self.all[index])
     }
 
     fn index_of(&self, PickRecord { id, index, .. }: PickRecord) -> Option<usize> {
-        let stays = self.all.get(index).is_some_and(|it| it.id == id);
-        if stays { Some(index) } else { self.index_by_id.get(&id).copied() }
+        let kept = self.all.get(index).is_some_and(|it| it.id == id);
+        if kept { Some(index) } else { self.index_by_id.get(&id).copied() }
     }
 
-    /// An attempt that tries a backend which was avoided has a first message, and goes on.
+    /// A probe has received its first message, and continues.
     pub(crate) fn probe_answered(&mut self, record: PickRecord, now: Instant) {
         if let Some(index) = self.index_of(record) {
             self.all[index].outlier_state.end_ejection(now);
         }
     }
 
-    /// An attempt that was sent to a backend is over; true if the backend is avoided from now on.
+    /// Records the end of an attempt. Returns `true` if outlier detection ejects the backend now.
     pub(crate) fn attempt_ended(
         &mut self,
         record: PickRecord,
@@ -447,7 +453,8 @@ impl<C: Connection> Subchannels<C> {
         let outcome = match attempt_end {
             AttemptEnd::Answered(code) => self.detection.classify(code),
             AttemptEnd::ConnectionLost => subchannel.connections.lost(record.connection),
-            // A backend that answered others meanwhile works: this deadline was too short for it.
+            // The backend answered other attempts in the meantime, so it works and this deadline
+            // was too short.
             AttemptEnd::DeadlineExceeded if subchannel.last_success >= Some(record.started) => {
                 Outcome::Ignored
             }

@@ -1,26 +1,24 @@
-//! What a channel is to reach, and a resolver to resolve, as gRPC writes it ("gRPC Name Resolution").
+//! Parses targets in the syntax of gRPC ("gRPC Name Resolution").
 //!
-//! Rule: hosts and ports are read in one way, whatever stands before them.
+//! Rule: the host and the port have the same syntax in all schemes.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::Uri;
 
-/// The port of a target that has none, as gRPC has it; with `http://` it is 80.
+/// The default port of a target, as in gRPC; 80 for `http://`.
 pub const PORT_DEFAULT: u16 = 443;
 
-/// The port of a target with `http://` that has none.
 const PORT_HTTP: u16 = 80;
-/// The port of a name server.
 const PORT_NAME_SERVER: u16 = 53;
 
-/// A target that was read.
+/// A parsed target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What TLS and `:authority` are told.
+    /// The name for TLS and `:authority`.
     pub origin: Uri,
     pub location: Location,
-    /// The name server that the target says to ask.
+    /// The name server to query, if the target names one.
     pub name_server: Option<SocketAddr>,
 }
 
@@ -32,32 +30,32 @@ pub enum Location {
 
 impl Target {
     /// # Errors
-    /// What is wrong, and what to write instead.
+    /// The problem, and what to write instead.
     pub fn parse(text: &str) -> Result<Target, &'static str> {
         let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
         let scheme = scheme.to_ascii_lowercase();
         match (&*scheme, rest.strip_prefix("//")) {
-            ("http", Some(rest)) => one("http", without_path(rest)?, PORT_HTTP),
-            ("https", Some(rest)) => one("https", without_path(rest)?, PORT_DEFAULT),
-            ("ipv4", _) => list(rest, IpAddr::is_ipv4),
-            ("ipv6", _) => list(rest, IpAddr::is_ipv6),
-            // A host of this name, and its port.
+            ("http", Some(rest)) => single_host("http", without_path(rest)?, PORT_HTTP),
+            ("https", Some(rest)) => single_host("https", without_path(rest)?, PORT_DEFAULT),
+            ("ipv4", _) => address_list(rest, IpAddr::is_ipv4),
+            ("ipv6", _) => address_list(rest, IpAddr::is_ipv6),
+            // `dns:53` is a host called `dns` with a port.
             ("dns", _) if rest.bytes().all(|byte| byte.is_ascii_digit()) => {
-                one("http", text, PORT_DEFAULT)
+                single_host("http", text, PORT_DEFAULT)
             }
-            ("dns", None) => one("http", rest, PORT_DEFAULT),
+            ("dns", None) => single_host("http", rest, PORT_DEFAULT),
             ("dns", Some(rest)) => {
                 let (server, rest) = rest.split_once('/').ok_or(NO_SLASH)?;
                 let name_server = name_server(server)?;
-                Ok(Target { name_server, ..one("http", rest, PORT_DEFAULT)? })
+                Ok(Target { name_server, ..single_host("http", rest, PORT_DEFAULT)? })
             }
             (_, Some(_)) => Err(SCHEME),
-            // What gRPC has besides; with a port it is a host of that name.
+            // Other schemes of gRPC. With a port number it is a host of that name.
             ("unix" | "unix-abstract" | "vsock" | "xds", None) if rest.parse::<u16>().is_err() => {
                 Err(SCHEME)
             }
             (_, None) if text.contains(',') => Err(LIST),
-            (_, None) => one("http", text, PORT_DEFAULT),
+            (_, None) => single_host("http", text, PORT_DEFAULT),
         }
     }
 }
@@ -84,19 +82,19 @@ fn name_server(text: &str) -> Result<Option<SocketAddr>, &'static str> {
     }
 }
 
-/// One host with its port.
-fn one(scheme: &str, text: &str, usual: u16) -> Result<Target, &'static str> {
+/// One host with an optional port.
+fn single_host(scheme: &str, text: &str, default_port: u16) -> Result<Target, &'static str> {
     let (host, port) = Host::split(text)?;
-    let written = match &host {
+    let host_text = match &host {
         Host::Address(IpAddr::V6(ip)) => format!("[{ip}]"),
         Host::Address(ip) => ip.to_string(),
         Host::Name(name) => (*name).to_owned(),
     };
-    let port_written = port.map(|port| format!(":{port}")).unwrap_or_default();
-    let origin = format!("{scheme}://{written}{port_written}").parse();
+    let port_text = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let origin = format!("{scheme}://{host_text}{port_text}").parse();
     let origin: Uri = origin
         .map_err(|_| "the host is not one; write an international name in its form with xn--")?;
-    let port = port.unwrap_or(usual);
+    let port = port.unwrap_or(default_port);
     let location = match host {
         Host::Address(ip) => Location::Addresses(vec![SocketAddr::new(ip, port)]),
         Host::Name(name) => Location::Name { host: name.into(), port },
@@ -104,14 +102,14 @@ fn one(scheme: &str, text: &str, usual: u16) -> Result<Target, &'static str> {
     Ok(Target { origin, location, name_server: None })
 }
 
-/// Addresses of one family.
-fn list(text: &str, is_right: impl Fn(&IpAddr) -> bool) -> Result<Target, &'static str> {
+/// A list of addresses of one family.
+fn address_list(text: &str, is_family: impl Fn(&IpAddr) -> bool) -> Result<Target, &'static str> {
     let mut addresses = Vec::new();
     for text in text.split(',') {
         let (Host::Address(ip), port) = Host::split(text).map_err(|_| LIST)? else {
             return Err(LIST);
         };
-        if !is_right(&ip) {
+        if !is_family(&ip) {
             return Err("an address is not of the family that it is said to be");
         }
         addresses.push(SocketAddr::new(ip, port.unwrap_or(PORT_DEFAULT)));
@@ -127,9 +125,9 @@ enum Host<'a> {
 }
 
 impl Host<'_> {
-    /// A host, and its port if it has one.
+    /// Splits a host from its port, if it has one.
     fn split(text: &str) -> Result<(Host<'_>, Option<u16>), &'static str> {
-        // An IPv6 address may stand without brackets if no port follows.
+        // An IPv6 address needs no brackets if no port follows.
         if let Ok(ip) = text.parse::<Ipv6Addr>() {
             return Ok((Host::Address(ip.into()), None));
         }
@@ -175,7 +173,7 @@ impl Host<'_> {
 mod tests {
     use super::*;
 
-    /// A target that is right, as its origin, what it is to reach, and the name server.
+    /// The origin, the location and the name server of a valid target, as text.
     fn read(text: &str) -> (String, String, String) {
         let target = Target::parse(text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
         let location = match target.location {

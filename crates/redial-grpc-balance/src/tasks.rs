@@ -1,8 +1,9 @@
-//! The tasks of a channel: one that follows the addresses, and below it one for each backend.
+//! The background tasks of a channel: one that resolves the target, and one per subchannel that
+//! connects it.
 //!
-//! Rule: when to dial or resolve again after a failure is a `redial` policy's decision; nothing here
-//! counts attempts. The rhythm in which names that were resolved are resolved anew is not a retry, and
-//! is kept here.
+//! Rule: the delay after a failed connection attempt or resolution comes from a `redial` policy;
+//! nothing here counts attempts. The interval between successful resolutions is not a retry, and is
+//! computed here.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,22 +20,23 @@ use super::resolver::{Resolution, Resolver};
 use super::subchannels::{AddressChanges, NewSubchannel, SubchannelId};
 use redial_grpc::balancing::evidence;
 
-/// How long a connection that has answered nothing must live for the next dial to come at once when it
-/// is lost: without it a server that accepts and closes would be dialled in a tight loop.
+/// A connection that lasted this long is reconnected immediately when it is lost, even if it never
+/// returned a response. A shorter one counts as a failed attempt, so that a server that accepts and
+/// closes is not reconnected in a tight loop.
 pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long one resolution may take.
+/// Limits one resolution.
 pub(crate) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long after a resolution the next one comes at the earliest, however short the application and
-/// the answer want it to be: without it a resolver that is quick would be asked in a tight circle.
+/// The minimum interval between resolutions, whatever the options and the TTL are. It prevents a
+/// tight loop with a fast resolver.
 const RESOLVE_INTERVAL_FLOOR: Duration = Duration::from_millis(10);
 
-/// The part of its time by which a pause may be longer: clients that lost the same backend, or have
-/// their answers from the same cache, would otherwise all ask in the same moment.
+/// Intervals are extended by a random part of up to this fraction. Clients that lost the same
+/// backend, or share a DNS cache, would otherwise resolve at the same moment (thundering herd).
 const INTERVAL_JITTER: f64 = 0.1;
 
-/// Where the addresses come from.
+/// The source of the address list.
 #[derive(Clone, Debug)]
 pub(crate) enum AddressSource {
     Static(Vec<SocketAddr>),
@@ -50,15 +52,16 @@ impl AddressSource {
     }
 }
 
-/// Follows the addresses, for as long as the channel lives.
+/// Resolves the target and maintains the connect tasks, until the channel is dropped.
 pub(crate) fn run_channel(
     balancer: Arc<Balancer>,
     source: AddressSource,
 ) -> impl Future<Output = ()> + Send {
-    // Not in the task's first turn, which a runtime that ends may never give it.
-    let ends = ShutDownOnDrop(balancer.clone());
+    // Created outside of the future: a runtime that shuts down may drop the task before its first
+    // poll.
+    let shutdown = ShutDownOnDrop(balancer.clone());
     async move {
-        let _ends = ends;
+        let _shutdown = shutdown;
         let mut connect_tasks = ConnectTasks { tasks: JoinSet::new(), by_id: HashMap::new() };
         match source {
             AddressSource::Static(addresses) => {
@@ -67,9 +70,9 @@ pub(crate) fn run_channel(
                 std::future::pending::<()>().await;
             }
             AddressSource::Resolver(resolver) => loop {
-                let ask = || resolve(&balancer, &*resolver);
+                let resolve_once = || resolve(&balancer, &*resolver);
                 let found = tokio::select! {
-                    found = balancer.settings.resolve_backoff.retry(ask).when(|_: &ResolutionFailed| true) => found,
+                    found = balancer.settings.resolve_backoff.retry(resolve_once).when(|_: &ResolutionFailed| true) => found,
                     () = balancer.backoff_reset.notified() => continue,
                 };
                 let mut ttl = None;
@@ -83,14 +86,14 @@ pub(crate) fn run_channel(
     }
 }
 
-/// Until it is time to resolve again: somebody has reason to, it was long ago, or the answer is no
-/// longer good; never at once.
+/// Waits until the next resolution: when one is requested, the interval has passed, or the TTL has
+/// expired; never less than the minimum interval.
 async fn wait_for_next_resolution(balancer: &Balancer, ttl: Option<Duration>) {
-    let more = 1.0 + INTERVAL_JITTER * redial::parts::draw();
-    let spread = |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * more);
-    let spread = |time| spread(time).unwrap_or(Duration::MAX);
-    let min = spread(balancer.settings.min_resolve_interval.max(RESOLVE_INTERVAL_FLOOR));
-    let every = balancer.settings.resolve_every.or(ttl.map(spread));
+    let factor = 1.0 + INTERVAL_JITTER * redial::parts::draw();
+    let with_jitter = |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * factor);
+    let with_jitter = |time| with_jitter(time).unwrap_or(Duration::MAX);
+    let min = with_jitter(balancer.settings.min_resolve_interval.max(RESOLVE_INTERVAL_FLOOR));
+    let every = balancer.settings.resolve_every.or(ttl.map(with_jitter));
     tokio::time::sleep(min).await;
     match every.map(|every| every.saturating_sub(min)) {
         Some(rest) => {
@@ -100,7 +103,7 @@ async fn wait_for_next_resolution(balancer: &Balancer, ttl: Option<Duration>) {
     }
 }
 
-/// A resolution failed; the hub knows why.
+/// A resolution failed. The balancer has recorded the cause.
 #[derive(Debug)]
 struct ResolutionFailed;
 
@@ -108,10 +111,10 @@ async fn resolve(
     balancer: &Balancer,
     resolver: &dyn Resolver,
 ) -> Result<Resolution, ResolutionFailed> {
-    // With the error's text: its code is the application's too.
-    let asked = async { resolver.resolve().await.map_err(|error| evidence::text(&*error)) };
+    // The error is converted inside: its `Display` is application code too, and may panic.
+    let query = async { resolver.resolve().await.map_err(|error| evidence::text(&*error)) };
     let resolving =
-        catch_panic::run(|| Box::pin(asked), || Err("the resolver panicked".to_owned()));
+        catch_panic::run(|| Box::pin(query), || Err("the resolver panicked".to_owned()));
     let resolving = tokio::time::timeout(RESOLVE_TIMEOUT, resolving).await;
     let result = resolving.unwrap_or_else(|_| Err(format!("no answer in {RESOLVE_TIMEOUT:?}")));
     let result = result.and_then(|resolution| match resolution.addresses.is_empty() {
@@ -124,7 +127,7 @@ async fn resolve(
     })
 }
 
-/// When the task goes, so do the connections.
+/// Shuts the balancer down when the channel's task ends.
 struct ShutDownOnDrop(Arc<Balancer>);
 
 impl Drop for ShutDownOnDrop {
@@ -133,7 +136,7 @@ impl Drop for ShutDownOnDrop {
     }
 }
 
-/// The tasks of the backends; they end with this.
+/// The connect tasks, aborted when this is dropped.
 struct ConnectTasks {
     tasks: JoinSet<()>,
     by_id: HashMap<SubchannelId, AbortHandle>,
@@ -155,7 +158,7 @@ impl ConnectTasks {
     }
 }
 
-/// Keeps one backend connected as long as it is wanted.
+/// Keeps one subchannel connected while it is needed.
 async fn run_subchannel(balancer: Arc<Balancer>, backend: NewSubchannel) {
     let NewSubchannel { id, address, .. } = backend;
     loop {
@@ -173,8 +176,9 @@ async fn run_subchannel(balancer: Arc<Balancer>, backend: NewSubchannel) {
     }
 }
 
-/// Connects once; done when the connection has proved itself (it lived for a while, or answered a
-/// request before it was closed), while calls use it already.
+/// Makes one connection attempt. Calls use the connection as soon as it is established. The
+/// function returns when the connection counts as a success: it lasted for [`STABLE_AFTER`], or
+/// returned a response before it was closed.
 async fn connect_once(
     balancer: &Balancer,
     id: SubchannelId,
@@ -182,15 +186,15 @@ async fn connect_once(
 ) -> Result<TonicConnection, ConnectError> {
     balancer.update(|subchannels, now| subchannels.connect_started(id, now));
     let settings = &balancer.settings;
-    let (connector, most) = (settings.connector.clone(), settings.connect_timeout);
-    let error = match connection::connect(&settings.endpoint, connector, address, most).await {
+    let (connector, timeout) = (settings.connector.clone(), settings.connect_timeout);
+    let error = match connection::connect(&settings.endpoint, connector, address, timeout).await {
         Ok(mut connection) => {
             balancer.update(|subchannels, _| subchannels.connected(id, connection.clone()));
             let connected = tokio::time::Instant::now();
-            let lived = tokio::time::timeout(STABLE_AFTER, connection.closed()).await.is_err();
+            let is_stable = tokio::time::timeout(STABLE_AFTER, connection.closed()).await.is_err();
             let error = ConnectError::closed_early(connected.elapsed());
             let reason = error.to_string();
-            if lived
+            if is_stable
                 || balancer.update(|subchannels, now| subchannels.closed_early(id, &reason, now))
             {
                 return Ok(connection);

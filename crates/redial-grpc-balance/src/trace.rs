@@ -1,4 +1,4 @@
-//! What `tracing` is told of a channel (target `redial::grpc`).
+//! The `tracing` events of a channel (target `redial::grpc`).
 
 #[cfg(not(feature = "tracing"))]
 pub(crate) use disabled::*;
@@ -23,7 +23,7 @@ mod enabled {
         tracing::warn!(target: "redial::grpc", error, "config refused");
     }
 
-    /// One event for all of them, since a config may have many; the channel's view has the rest.
+    /// One event for all warnings, since a config may have many; the channel's snapshot lists them.
     pub(crate) fn config_warnings(all: &[Problem]) {
         if let Some(first) = all.first() {
             let warnings = all.len();

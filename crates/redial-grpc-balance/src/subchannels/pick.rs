@@ -1,9 +1,10 @@
-//! Which backend an attempt goes to.
+//! The picker: chooses the subchannel for an attempt.
 //!
-//! Invariants: a pick is a backend of the list in force with an open connection. As long as a backend
-//! that the call has not used is open and not avoided, it is one of those. Avoidance never keeps a
-//! call from the last open backend. Under `round_robin` a retry, a hedge or a replacement does not
-//! move the order of first attempts.
+//! Invariants: a picked subchannel is in the current address list and ready. While a ready backend
+//! exists that is neither used by the call nor ejected, the picker chooses such a backend. Outlier
+//! detection never fails a pick: ejected backends are used when no others are ready. Under
+//! `round_robin`, retries, hedges and transparent retries do not affect the order of first
+//! attempts.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use tokio::time::Instant;
 use super::{Connection, PickRecord, State, Subchannel, Subchannels};
 use redial_grpc::BackendId;
 
-/// How long a backend that is being dialled is worth waiting for while others could be tried: the
-/// pace at which `pick_first` goes through its addresses (RFC 8305, "Connection Attempt Delay").
+/// How long a pick waits for a connecting subchannel before the next address is tried: the
+/// "Connection Attempt Delay" of RFC 8305 (Happy Eyeballs), as in gRPC's `pick_first`.
 pub(super) const CONNECT_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Where an attempt goes.
+/// The chosen subchannel.
 #[derive(Debug)]
 pub(crate) struct Pick<C> {
     pub(crate) backend_id: BackendId,
@@ -27,16 +28,20 @@ pub(crate) struct Pick<C> {
 #[derive(Debug)]
 pub(crate) enum PickResult<C> {
     Complete(Pick<C>),
-    /// Ask again when something has changed, or at this moment.
+    /// No backend is available yet. Pick again after a wakeup, or at this time at the latest.
     Queue(Option<Instant>),
-    /// There is nothing to wait for.
+    /// All backends are in connection backoff.
     Fail,
 }
 
 impl<C: Connection> Subchannels<C> {
-    /// Where an attempt goes whose call has used these backends, the least recently used one first.
-    /// `first`: whether it is the first attempt of its call, which takes a turn of its own. `requested_at`:
-    /// when it was asked for the first time.
+    /// Picks a subchannel for an attempt.
+    ///
+    /// - `used`: the backends that the call has used, least recently used first.
+    /// - `first`: whether this is the first attempt of its call, which advances the `round_robin`
+    ///   order.
+    /// - `requested_at`: when the attempt first asked for a pick; bounds the wait for an unused
+    ///   backend.
     pub(crate) fn pick(
         &mut self,
         used: &[BackendId],
@@ -44,24 +49,24 @@ impl<C: Connection> Subchannels<C> {
         requested_at: Instant,
         now: Instant,
     ) -> PickResult<C> {
-        let open = |it: &Subchannel<C>| it.is_ready();
+        let ready = |it: &Subchannel<C>| it.is_ready();
         let healthy = |it: &Subchannel<C>| it.is_ready() && it.outlier_state.accepts_attempts(now);
         let unused = |it: &Subchannel<C>| !used.contains(&it.backend_id);
-        // Where one of many is open, it is mostly the one that the last call went to.
+        // Fast path: with one ready backend among many, it is usually the selected one.
         let any_healthy = self.selected.is_some_and(|index| healthy(&self.all[index]))
             || self.all.iter().any(healthy);
         if !any_healthy {
-            if !self.all.iter().any(open) {
+            if !self.all.iter().any(ready) {
                 return self.pick_without_ready(now);
             }
-            // The only one that is connected keeps failing: have another ready for the next call.
+            // All ready backends are ejected: connect another one for the next calls.
             self.connect_another(&[], now);
         }
-        let candidate = |it: &Subchannel<C>| if any_healthy { healthy(it) } else { open(it) };
+        let candidate = |it: &Subchannel<C>| if any_healthy { healthy(it) } else { ready(it) };
         if let Some(index) = self.next_candidate(first, |it| candidate(it) && unused(it)) {
             return self.complete(index, first, now);
         }
-        // What is open was used: another that is about to be is worth a moment.
+        // The call has used all ready backends: wait briefly for another one to connect.
         let until = self
             .connect_another(used, now)
             .map(|until| until.min(requested_at + CONNECT_ATTEMPT_DELAY));
@@ -69,18 +74,18 @@ impl<C: Connection> Subchannels<C> {
             self.has_queued_picks = true;
             return PickResult::Queue(until);
         }
-        let oldest = used.iter().find_map(|backend_id| {
+        let least_recently_used = used.iter().find_map(|backend_id| {
             self.all.iter().position(|it| it.backend_id == *backend_id && candidate(it))
         });
-        match oldest {
+        match least_recently_used {
             Some(index) => self.complete(index, false, now),
-            // It has ended since it was looked at.
+            // The connection closed after it was checked above.
             None => self.pick_without_ready(now),
         }
     }
 
-    /// Makes sure that a backend which the call has not used is being dialled; until when that one
-    /// is worth waiting for. `None`: there is none, or it takes too long.
+    /// Ensures that a healthy backend outside of `used` is connecting. Returns until when waiting
+    /// for it is worthwhile; `None` if there is no such backend, or its connection takes too long.
     pub(super) fn connect_another(&mut self, used: &[BackendId], now: Instant) -> Option<Instant> {
         self.connect_one(
             |it| !used.contains(&it.backend_id) && it.outlier_state.accepts_attempts(now),
@@ -88,56 +93,56 @@ impl<C: Connection> Subchannels<C> {
         )
     }
 
-    /// The same for one of these.
+    /// The same, for the backends that `accepts` accepts.
     fn connect_one(
         &mut self,
-        is_one: impl Fn(&Subchannel<C>) -> bool,
+        accepts: impl Fn(&Subchannel<C>) -> bool,
         now: Instant,
     ) -> Option<Instant> {
-        let patient = |it: &Subchannel<C>| match it.state {
+        let worth_waiting = |it: &Subchannel<C>| match it.state {
             State::Connecting { since } => {
                 Some(since + CONNECT_ATTEMPT_DELAY).filter(|until| *until > now)
             }
             _ => None,
         };
-        let soon = self.all.iter().filter(|it| is_one(it)).find_map(patient);
-        if soon.is_some() {
-            return soon;
+        let connecting_until = self.all.iter().filter(|it| accepts(it)).find_map(worth_waiting);
+        if connecting_until.is_some() {
+            return connecting_until;
         }
-        let idle = |it: &&mut Subchannel<C>| matches!(it.state, State::Idle) && is_one(it);
+        let idle = |it: &&mut Subchannel<C>| matches!(it.state, State::Idle) && accepts(it);
         self.all.iter_mut().find(idle)?.request_connect(&mut self.wakeups, now);
         Some(now + CONNECT_ATTEMPT_DELAY)
     }
 
-    /// No connection is open: makes sure that one is being dialled, if there is one to dial.
+    /// No subchannel is ready: ensures that one is connecting, if any can be.
     pub(super) fn pick_without_ready(&mut self, now: Instant) -> PickResult<C> {
-        // Also those that are avoided: there are no others.
-        let dialled = self.connect_another(&[], now).or_else(|| self.connect_one(|_| true, now));
-        // A connection that has ended counts as being dialled: its keeper is about to notice.
-        let hope =
+        // Includes ejected backends, since no others are ready.
+        let wait_until = self.connect_another(&[], now).or_else(|| self.connect_one(|_| true, now));
+        // A closed connection counts as connecting: its connect task is about to reconnect.
+        let connecting =
             |it: &Subchannel<C>| matches!(it.state, State::Connecting { .. } | State::Ready(_));
-        if !self.all.iter().any(hope) {
+        if !self.all.iter().any(connecting) {
             return PickResult::Fail;
         }
         self.has_queued_picks = true;
-        // With more addresses to dial, the next one's turn comes by itself.
+        // While idle addresses are left, the queued pick connects the next one after the delay.
         let more = self.all.iter().any(|it| matches!(it.state, State::Idle));
-        PickResult::Queue(dialled.filter(|_| more))
+        PickResult::Queue(wait_until.filter(|_| more))
     }
 
-    /// The one of these whose turn it is.
+    /// The next candidate in the order of the load balancing policy.
     fn next_candidate(
         &self,
         first: bool,
         candidate: impl Fn(&Subchannel<C>) -> bool,
     ) -> Option<usize> {
-        let is_one = |index: usize| candidate(&self.all[index]);
+        let accepts = |index: usize| candidate(&self.all[index]);
         if self.picks_first() {
-            let selected = self.selected.filter(|index| is_one(*index));
-            return selected.or_else(|| (0..self.all.len()).find(|index| is_one(*index)));
+            let selected = self.selected.filter(|index| accepts(*index));
+            return selected.or_else(|| (0..self.all.len()).find(|index| accepts(*index)));
         }
         let rotation = if first { &self.first_attempts } else { &self.later_attempts };
-        rotation.next(is_one)
+        rotation.next(accepts)
     }
 
     fn complete(&mut self, index: usize, first: bool, now: Instant) -> PickResult<C> {

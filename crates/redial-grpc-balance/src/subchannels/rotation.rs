@@ -1,18 +1,18 @@
-//! Whose turn it is: round robin over backends that come, go and are skipped.
+//! The `round_robin` order over a list whose entries are added, removed and skipped.
 //!
-//! Invariant: the backend whose last turn is longest ago comes first. So over consecutive picks from
-//! the same backends each has its turn before one of them has another.
+//! Invariant: the entry whose last turn is longest ago comes first. Over consecutive picks from the
+//! same set, every entry gets a turn before any entry gets a second one.
 
 use std::collections::VecDeque;
 
-/// When a backend had its last turn in each rotation, counted in turns; 0: never.
+/// The last turn of a subchannel in each rotation, as a sequence number; 0 if it had none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turns {
     pub(super) first_attempt: u64,
     pub(super) later_attempt: u64,
 }
 
-/// Places of a list, the one whose last turn is longest ago first.
+/// The indexes of a list, ordered by their last turn, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Rotation {
     order: VecDeque<usize>,
@@ -20,18 +20,18 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// For a list of so many places from now on, in the order of this key.
+    /// Rebuilds the order for a list of `count` entries, sorted by `key`.
     pub(super) fn arrange<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) {
         self.order = (0..count).collect();
         self.order.make_contiguous().sort_unstable_by_key(|index| key(*index));
     }
 
-    /// The first of these.
-    pub(super) fn next(&self, is_one: impl Fn(usize) -> bool) -> Option<usize> {
-        self.order.iter().copied().find(|index| is_one(*index))
+    /// The first entry that `accepts` accepts.
+    pub(super) fn next(&self, accepts: impl Fn(usize) -> bool) -> Option<usize> {
+        self.order.iter().copied().find(|index| accepts(*index))
     }
 
-    /// This place has its turn; which one that is.
+    /// Moves the entry to the end, and returns the sequence number of the turn.
     pub(super) fn take_turn(&mut self, index: usize) -> u64 {
         if self.order.back() != Some(&index)
             && let Some(at) = self.order.iter().position(|it| *it == index)

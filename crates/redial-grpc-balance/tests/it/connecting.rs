@@ -146,7 +146,7 @@ async fn unreachable_error_names_each_backend_and_cause() {
         assert_eq!(
             status.message(),
             "none of 2 backends can be reached: 10.0.0.1:50051: connection refused; \
-             10.0.0.2:50051: closed before the server said anything",
+             10.0.0.2:50051: closed before the server sent anything",
             "{balancing}"
         );
         let source = CallReport::of_status(&status).and_then(CallReport::source);
