@@ -1,4 +1,4 @@
-//! How a resolver is written.
+//! The builder of a DNS resolver.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -19,18 +19,18 @@ use redial_service_config::{Chooser, ClientOptions, RECORD_NAME_PREFIX};
 use super::error::{DnsError, DnsErrorKind};
 use super::resolver::{DnsResolver, FamilyLookup, Inner, Lookup, NameLookup, TTL_MAX, TxtLookup};
 
-/// How long an answer is kept, whatever its TTL says, as in other gRPC libraries.
+/// The minimum time for which an answer is cached, whatever its TTL, as in other gRPC libraries.
 pub const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(30);
-/// How long one question to one name server may take.
+/// The time limit of one query to one name server.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a question is asked before it counts as unanswered. With [`TIMEOUT`] that is 10 s, half
-/// of what a channel gives one resolution.
+/// How often a query is sent before it fails. With [`TIMEOUT`] that takes 10 s, half of the time
+/// that a channel allows for a resolution.
 const QUERY_ATTEMPTS: usize = 2;
-/// A name has three answers: A, AAAA and TXT. With a search list there are some more names to it.
+/// A name has three answers: A, AAAA and TXT. A search list adds some more names.
 const CACHE_ENTRIES_MAX: u64 = 64;
 
-/// A [`DnsResolver`] that is being written.
+/// Builds a [`DnsResolver`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct DnsResolverBuilder {
@@ -58,54 +58,56 @@ impl DnsResolverBuilder {
         }
     }
 
-    /// Asks for the service config too: the TXT record `_grpc_config.` and the host. Off by default,
-    /// so that nobody who can write to DNS changes what a client does unless it wants that.
+    /// Also queries the service config: the TXT record of `_grpc_config.` followed by the host. Off
+    /// by default, because write access to DNS would otherwise be enough to change the behaviour of
+    /// clients.
     ///
-    /// Addresses and `localhost` have none, and are not asked about. A record that is not there within
-    /// 3 s counts as one that could not be asked for.
+    /// IP addresses and `localhost` have no such record and are not queried. A record that does not
+    /// arrive within 3 s counts as a failed query.
     pub const fn config_from_txt(mut self) -> Self {
         self.txt = true;
         self
     }
 
-    /// Asks these name servers, by UDP and, if an answer does not fit, by TCP, instead of those of
-    /// the target or the system. Nothing else of the system's configuration is used then: no search
-    /// list and no hosts file.
+    /// Queries these name servers instead of those of the target or the system, by UDP, and by TCP
+    /// for answers that do not fit. The system's search list and hosts file are not used then.
     pub fn name_servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.name_servers = Some(servers.into_iter().collect());
         self
     }
 
-    /// The name of this machine, for `clientHostname` of a choice; by default what the system says.
+    /// The name of this machine, which `clientHostname` in a service config choice is compared
+    /// with. By default the system's hostname.
     pub fn hostname(mut self, name: impl Into<Box<str>>) -> Self {
         self.hostname = Some(name.into());
         self
     }
 
-    /// The draw, from 0 to 99, that each `percentage` is compared with (see [`ChoiceSelector::new`]); by
-    /// default a random one.
+    /// The number from 0 to 99 that each `percentage` in a service config choice is compared with
+    /// (see [`Chooser::new`]). By default random.
     pub const fn draw(mut self, draw: u8) -> Self {
         self.draw = Some(draw);
         self
     }
 
-    /// The options of the client whose config it is, as [`ChoiceSelector::client`] wants them: they decide
-    /// about warnings. A channel tells its own.
+    /// The options of the client that uses the config (see [`Chooser::client_options`]); they
+    /// decide about warnings. A channel sets its own.
     pub const fn client_options(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
 
-    /// How long an answer is kept, whatever its TTL says; [`REFRESH_INTERVAL_MIN`] by default, or what the
-    /// channel has as [`min_resolve_interval`](redial_grpc_balance::ChannelBuilder::min_resolve_interval). A lookup before that
-    /// time gets the same answer without a query. A later one queries the name servers: a channel does so
-    /// when the TTL is over, or when it has lost a connection.
+    /// The minimum time for which an answer is cached, whatever its TTL; [`REFRESH_INTERVAL_MIN`]
+    /// by default, or the channel's
+    /// [`min_resolve_interval`](redial_grpc_balance::ChannelBuilder::min_resolve_interval) if that
+    /// is set. A lookup within this time returns the cached answer. A later one queries the name
+    /// servers: a channel does this when the TTL expires or a connection is lost.
     pub const fn min_refresh_interval(mut self, time: Duration) -> Self {
         self.min_refresh_interval = Some(time);
         self
     }
 
-    /// The same for a builder that has none.
+    /// Sets the interval unless the builder has one.
     fn or_min_refresh_interval(mut self, time: Option<Duration>) -> Self {
         self.min_refresh_interval = self.min_refresh_interval.or(time);
         self
@@ -115,20 +117,20 @@ impl DnsResolverBuilder {
         self.min_refresh_interval.unwrap_or(REFRESH_INTERVAL_MIN)
     }
 
-    /// How long one question to one name server may take, its repetitions by UDP included;
-    /// [`TIMEOUT`] by default. One that is not answered then is asked once more.
+    /// The time limit of one query to one name server, including its repetitions by UDP;
+    /// [`TIMEOUT`] by default. A query without an answer is sent a second time.
     pub const fn timeout(mut self, time: Duration) -> Self {
         self.timeout = time;
         self
     }
 
-    /// The resolver. Reads the system's configuration in the calling thread, if that is used.
+    /// Builds the resolver. Reads the system's DNS configuration synchronously, if that is used.
     ///
     /// # Errors
-    /// The target is none, or the system's name servers cannot be found out.
+    /// The target is invalid, or the system's DNS configuration cannot be read.
     pub fn build(self) -> Result<DnsResolver, DnsError> {
-        let wrong = |what: String| DnsError::new(&self.target, DnsErrorKind::Target(what));
-        let read = Target::parse(&self.target).map_err(|reason| wrong(reason.to_owned()))?;
+        let failure = |what: String| DnsError::new(&self.target, DnsErrorKind::Target(what));
+        let read = Target::parse(&self.target).map_err(|reason| failure(reason.to_owned()))?;
         let (host, port) = match read.location {
             Location::Name { host, port } => (host, port),
             Location::Addresses(addresses) => {
@@ -138,7 +140,7 @@ impl DnsResolverBuilder {
             }
         };
         let parse = |name: &str| {
-            Name::from_utf8(name).map_err(|error| wrong(format!("{name} is no name: {error}")))
+            Name::from_utf8(name).map_err(|error| failure(format!("{name} is no name: {error}")))
         };
         let name = parse(&host)?;
         let txt = match self.txt && !name.is_localhost() {
@@ -154,8 +156,9 @@ impl DnsResolverBuilder {
         let v6 = family(LookupIpStrategy::Ipv6Only)?;
         let v4 = family(LookupIpStrategy::Ipv4Only)?;
         let min_refresh_interval = self.min_refresh_interval_or_default().min(TTL_MAX);
-        let named = NameLookup { port, v6, v4, txt, min_refresh_interval, asked: Mutex::default() };
-        Ok(DnsResolver(Arc::new(Inner { host, lookup: Lookup::Name(Box::new(named)) })))
+        let name_lookup =
+            NameLookup { port, v6, v4, txt, min_refresh_interval, last_query: Mutex::default() };
+        Ok(DnsResolver(Arc::new(Inner { host, lookup: Lookup::Name(Box::new(name_lookup)) })))
     }
 
     fn txt(&self, name: Name) -> TxtLookup {
@@ -198,7 +201,7 @@ impl DnsResolverBuilder {
 
     fn set(&self, options: &mut ResolverOpts) {
         options.timeout = self.timeout;
-        // Hickory counts those after the first.
+        // hickory counts the attempts after the first.
         options.attempts = QUERY_ATTEMPTS - 1;
         options.cache_size = CACHE_ENTRIES_MAX;
         let (least, most) =
@@ -208,7 +211,7 @@ impl DnsResolverBuilder {
     }
 }
 
-/// For a channel, whose options hold where this builder has none.
+/// For a channel, whose options apply where this builder has none.
 impl ResolverBuilder for DnsResolverBuilder {
     fn name(&self) -> &'static str {
         "DNS"

@@ -1,13 +1,13 @@
-//! DNS for a channel that is being written.
+//! The extension trait that adds DNS to a channel builder.
 
 use redial_grpc_balance::ChannelBuilder;
 
 use super::{DnsResolver, DnsResolverBuilder};
 
-/// DNS as an option of a [`ChannelBuilder`].
+/// Adds DNS as an option to a [`ChannelBuilder`].
 pub trait ChannelBuilderExt: Sized {
-    /// Asks DNS for the target's name, in place of the operating system: for answers that are asked
-    /// for again when their time is over and, if wanted, for the service config.
+    /// Resolves the target with DNS instead of the operating system. The channel then resolves
+    /// again when the TTL expires, and can read its service config from a TXT record.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), redial_grpc_balance::BuildError> {
@@ -19,11 +19,11 @@ pub trait ChannelBuilderExt: Sized {
     /// # drop(channel); Ok(()) }
     /// ```
     ///
-    /// A target `dns://1.2.3.4/host:port` says which name server is asked, unless
-    /// [`name_servers`](DnsResolverBuilder::name_servers) says so. The last of
-    /// [`addresses`](ChannelBuilder::addresses), [`resolver`](ChannelBuilder::resolver) and this is in force. What is
-    /// wrong with the config by DNS, and what is surely not meant in it, is in the channel's
-    /// [view](redial_grpc_balance::ChannelSnapshot).
+    /// A target `dns://1.2.3.4/host:port` selects the name server, unless
+    /// [`name_servers`](DnsResolverBuilder::name_servers) is set. The last call of
+    /// [`addresses`](ChannelBuilder::addresses), [`resolver`](ChannelBuilder::resolver) and `dns`
+    /// takes effect. Errors and warnings of the config in DNS are in the channel's
+    /// [snapshot](redial_grpc_balance::ChannelSnapshot).
     #[must_use = "a builder does nothing until it is built"]
     fn dns(self, settings: impl FnOnce(DnsResolverBuilder) -> DnsResolverBuilder) -> Self;
 }

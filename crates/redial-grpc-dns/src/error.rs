@@ -1,12 +1,12 @@
-//! Why DNS did not tell.
+//! Errors of DNS lookups and of building a resolver.
 
 use std::fmt;
 
 use hickory_resolver::net::NetError;
 use redial_service_config::{Problems, RECORD_NAME_PREFIX};
 
-/// Why a resolver cannot be made, or does not know an address or a service config. Its text names
-/// the target, or the name that was asked for.
+/// Why a resolver cannot be built, or a lookup of addresses or a service config failed. The message
+/// names the target or the host.
 #[derive(Debug)]
 pub struct DnsError {
     name: Box<str>,
@@ -28,13 +28,13 @@ impl DnsError {
         DnsError { name: name.into(), kind }
     }
 
-    /// The target of a resolver that cannot be made; otherwise the host that was asked for.
+    /// The target, if the resolver cannot be built; otherwise the queried host.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is wrong with the service config; `None` if something else is.
+    /// The problems of the service config, if that is the cause.
     #[must_use]
     pub const fn problems(&self) -> Option<&Problems> {
         match &self.kind {
@@ -43,7 +43,7 @@ impl DnsError {
         }
     }
 
-    /// Whether DNS says that the host has no address, or does not exist.
+    /// Whether the host does not exist or has no address.
     #[must_use]
     pub const fn is_not_found(&self) -> bool {
         matches!(self.kind, DnsErrorKind::Missing)

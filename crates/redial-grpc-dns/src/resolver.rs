@@ -1,4 +1,4 @@
-//! A resolver of one target, on hickory.
+//! The DNS resolver of one target, built on hickory.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,85 +14,84 @@ use redial_service_config::{Chooser, Chosen, Problem, ServiceConfig};
 use super::builder::DnsResolverBuilder;
 use super::error::{DnsError, DnsErrorKind};
 
-/// How long addresses that are known wait for the config. The first calls of a channel wait for them,
-/// and some name servers never answer a question for TXT.
+/// How long a resolution waits for the service config once the addresses are known. The first calls
+/// of a channel wait for the resolution, and some name servers never answer TXT queries.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the addresses of one family wait for those of the other: some name servers never answer a
-/// question for AAAA.
+/// How long the addresses of one family wait for the other family: some name servers never answer
+/// AAAA queries.
 const OTHER_FAMILY_TIMEOUT: Duration = Duration::from_secs(3);
-/// The longest that an answer is kept.
+/// The longest TTL.
 pub(super) const TTL_MAX: Duration = Duration::from_secs(MAX_TTL as u64);
 
-/// Asks DNS for the addresses of a target and, if it is told to, for its service config.
+/// Looks up the addresses of a target in DNS and, if enabled, its service config.
 ///
-/// Clones share what they know. See the [crate](crate).
+/// Clones share the cache. See the [crate](crate).
 ///
 /// # Cancel safety
-/// Dropping a resolution loses nothing but its answer.
+/// Dropping a resolution only loses its result.
 #[derive(Clone)]
 pub struct DnsResolver(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    /// The target's host, as errors name it.
+    /// The target's host, for error messages.
     pub(super) host: Box<str>,
     pub(super) lookup: Lookup,
 }
 
-/// What is asked for.
 pub(super) enum Lookup {
-    /// The target has its addresses itself.
+    /// The target is an IP address or a list of them: no query is needed.
     Static(Vec<SocketAddr>),
     Name(Box<NameLookup>),
 }
 
-/// A name, who is asked for it, and whether its config is wanted too.
+/// The lookup of a name: addresses of both families, and optionally the service config.
 pub(super) struct NameLookup {
     pub(super) port: u16,
     pub(super) v6: FamilyLookup,
     pub(super) v4: FamilyLookup,
     pub(super) txt: Option<TxtLookup>,
     pub(super) min_refresh_interval: Duration,
-    /// When the name servers were last asked.
-    pub(super) asked: Mutex<Option<Instant>>,
+    /// When the name servers were last queried.
+    pub(super) last_query: Mutex<Option<Instant>>,
 }
 
 impl NameLookup {
-    /// Forgets what is known once it is old enough, however long it is still good: who asks before
-    /// its end has reason to doubt it.
+    /// Clears the cache once the minimum refresh interval has passed, even if the TTL has not: a
+    /// lookup before the TTL expires means that the caller suspects stale addresses.
     fn refresh(&self) {
         let now = Instant::now();
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.is_none_or(|at| now.duration_since(at) >= self.min_refresh_interval) {
+        let mut last_query = self.last_query.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_query.is_none_or(|at| now.duration_since(at) >= self.min_refresh_interval) {
             self.v6.resolver.clear_cache();
             self.v4.resolver.clear_cache();
-            *asked = Some(now);
+            *last_query = Some(now);
         }
     }
 
-    /// The addresses, and how long they are good.
+    /// The addresses and their TTL.
     async fn addresses(&self) -> Result<(Vec<IpAddr>, Duration), DnsErrorKind> {
-        let (v6, v4) = (self.v6.ask(), self.v4.ask());
+        let (v6, v4) = (self.v6.query(), self.v4.query());
         tokio::pin!(v6, v4);
         let (v6, v4) = tokio::select! {
             first = &mut v6 => {
-                let second = after(&first, v4).await;
+                let second = wait_for_other_family(&first, v4).await;
                 (first, second)
             }
             first = &mut v4 => {
-                let second = after(&first, v6).await;
+                let second = wait_for_other_family(&first, v6).await;
                 (second, first)
             }
         };
         let (v6, v4) = match (v6, v4) {
             (Err(error), Err(_)) => return Err(DnsErrorKind::Addresses(error)),
             (v6, v4) => (
-                self.v6.take(v6, self.min_refresh_interval),
-                self.v4.take(v4, self.min_refresh_interval),
+                self.v6.or_last_known(v6, self.min_refresh_interval),
+                self.v4.or_last_known(v4, self.min_refresh_interval),
             ),
         };
         let (found, ttl) = match (v6, v4) {
             (Ok(v6), Ok(v4)) => ([v6.0, v4.0].concat(), v6.1.min(v4.1)),
-            // What nobody knows is asked for again soon.
+            // The failed family is queried again soon.
             (Ok(one), Err(_)) | (Err(_), Ok(one)) if !one.0.is_empty() => {
                 (one.0, one.1.min(self.min_refresh_interval))
             }
@@ -102,27 +101,27 @@ impl NameLookup {
     }
 }
 
-/// What one family's answer is, with how long it is good; without any address if it has none.
+/// The addresses of one family with their TTL; an empty list if the name has none.
 type Found = Result<(Vec<IpAddr>, Duration), NetError>;
 
-/// The answer of the second family, once that of the first is there.
-async fn after(first: &Found, second: impl Future<Output = Found>) -> Found {
-    let is_enough = first.as_ref().is_ok_and(|(found, _)| !found.is_empty());
-    let most = if is_enough { OTHER_FAMILY_TIMEOUT } else { Duration::MAX };
-    tokio::time::timeout(most, second).await.unwrap_or(Err(NetError::Timeout))
+/// Waits for the second family after the first has answered.
+async fn wait_for_other_family(first: &Found, second: impl Future<Output = Found>) -> Found {
+    let has_addresses = first.as_ref().is_ok_and(|(found, _)| !found.is_empty());
+    let timeout = if has_addresses { OTHER_FAMILY_TIMEOUT } else { Duration::MAX };
+    tokio::time::timeout(timeout, second).await.unwrap_or(Err(NetError::Timeout))
 }
 
-/// The addresses of one family.
+/// The lookup of the addresses of one family.
 pub(super) struct FamilyLookup {
     pub(super) name: Name,
-    /// It asks for this family alone.
+    /// Queries only this family.
     pub(super) resolver: TokioResolver,
-    /// What was last known.
+    /// The last addresses.
     pub(super) last: Mutex<Vec<IpAddr>>,
 }
 
 impl FamilyLookup {
-    async fn ask(&self) -> Found {
+    async fn query(&self) -> Found {
         match self.resolver.lookup_ip(self.name.clone()).await {
             Ok(found) => Ok((found.iter().collect(), remaining_ttl(found.valid_until()))),
             Err(error) if is_absent(&error) => Ok((Vec::new(), TTL_MAX)),
@@ -130,9 +129,9 @@ impl FamilyLookup {
         }
     }
 
-    /// While one family cannot be asked for, its addresses are those that it last had: what still
-    /// works is not to be given up because a question was lost.
-    fn take(&self, found: Found, min_refresh_interval: Duration) -> Found {
+    /// If the query of this family fails, returns its last addresses: a lost packet must not remove
+    /// working backends.
+    fn or_last_known(&self, found: Found, min_refresh_interval: Duration) -> Found {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match found {
             Ok((found, ttl)) => {
@@ -149,41 +148,42 @@ impl Lookup {
     fn txt(&self) -> Option<&TxtLookup> {
         match self {
             Lookup::Static(_) => None,
-            Lookup::Name(named) => named.txt.as_ref(),
+            Lookup::Name(name_lookup) => name_lookup.txt.as_ref(),
         }
     }
 }
 
-/// What it takes to get a service config.
+/// The lookup of the service config.
 pub(super) struct TxtLookup {
     pub(super) name: Name,
     pub(super) chooser: Chooser,
     pub(super) min_refresh_interval: Duration,
-    /// What was last taken, and from which records: while they stay, so does the very same config.
-    pub(super) last: Mutex<Option<(Records, SelectedChoice)>>,
+    /// The last records and the choice made from them: unchanged records return the same config
+    /// object.
+    pub(super) last: Mutex<Option<(Records, Chosen)>>,
 }
 
-/// TXT records as their character-strings.
+/// TXT records as lists of character-strings.
 type Records = Vec<Box<[Box<[u8]>]>>;
 
 impl DnsResolver {
-    /// A resolver of addresses, by the system's name servers.
+    /// Creates a resolver of addresses that uses the system's name servers.
     ///
     /// # Errors
-    /// As [`DnsResolverBuilder::build`].
+    /// See [`DnsResolverBuilder::build`].
     pub fn new(target: &str) -> Result<DnsResolver, DnsError> {
         DnsResolver::builder(target).build()
     }
 
-    /// A resolver with options.
+    /// Starts building a resolver with options.
     pub fn builder(target: impl Into<String>) -> DnsResolverBuilder {
         DnsResolverBuilder::new(target.into())
     }
 
-    /// What is legal in the list of choices that was last read, and surely not meant. Such is a
-    /// choice that is passed over for its unknown condition, which is told nowhere else if no choice
-    /// is taken. A channel tells them in its view, too
-    /// ([`ChannelSnapshot::config_warnings`](redial_grpc_balance::ChannelSnapshot::config_warnings)).
+    /// Likely mistakes in the last list of service config choices, for example a choice that is
+    /// skipped because of an unknown condition. If no choice matches, they are reported nowhere
+    /// else. A channel also reports them in
+    /// [`ChannelSnapshot::config_warnings`](redial_grpc_balance::ChannelSnapshot::config_warnings).
     #[must_use]
     pub fn warnings(&self) -> Vec<Problem> {
         self.0.lookup.txt().map_or_else(Vec::new, TxtLookup::warnings)
@@ -212,54 +212,55 @@ impl Resolver for DnsResolver {
 
 impl Inner {
     async fn resolve(&self) -> Result<Resolution, DnsError> {
-        let named = match &self.lookup {
+        let name_lookup = match &self.lookup {
             Lookup::Static(addresses) => {
                 return Ok(Resolution::new(addresses.clone()).ttl(TTL_MAX));
             }
-            Lookup::Name(named) => &**named,
+            Lookup::Name(name_lookup) => &**name_lookup,
         };
-        named.refresh();
-        let asked = async {
-            match &named.txt {
-                Some(txt) => txt.ask(&self.host, &named.v4.resolver).await,
+        name_lookup.refresh();
+        let config_query = async {
+            match &name_lookup.txt {
+                Some(txt) => txt.query(&self.host, &name_lookup.v4.resolver).await,
                 None => (Ok(None), TTL_MAX),
             }
         };
-        let (found, (config, config_good_for)) = tokio::join!(named.addresses(), asked);
-        let (found, ttl) = found.map_err(|wrong| DnsError::new(&self.host, wrong))?;
-        let addresses = interleaved(found.into_iter(), named.port);
+        let (found, (config, config_good_for)) =
+            tokio::join!(name_lookup.addresses(), config_query);
+        let (found, ttl) = found.map_err(|failure| DnsError::new(&self.host, failure))?;
+        let addresses = interleaved(found.into_iter(), name_lookup.port);
         let ttl = ttl.min(config_good_for);
         let config = config.map_err(|error| Arc::new(error) as ConfigError);
-        let warnings = named.txt.as_ref().map_or_else(Vec::new, TxtLookup::warnings);
+        let warnings = name_lookup.txt.as_ref().map_or_else(Vec::new, TxtLookup::warnings);
         Ok(Resolution::new(addresses).with_config_result(config).with_warnings(warnings).ttl(ttl))
     }
 }
 
 impl TxtLookup {
-    /// What is surely not meant in the list that was last read.
+    /// Likely mistakes in the last list of choices.
     fn warnings(&self) -> Vec<Problem> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map(|(_, selected)| selected.warnings.clone()).unwrap_or_default()
     }
 
-    /// The config that DNS has for us, and how long that is good.
-    async fn ask(
+    /// Queries the service config. Returns it with its TTL.
+    async fn query(
         &self,
         host: &str,
         by: &TokioResolver,
     ) -> (Result<Option<ServiceConfig>, DnsError>, Duration) {
-        let wrong = |wrong| Err(DnsError::new(host, wrong));
-        let asking = by.lookup(self.name.clone(), RecordType::TXT);
-        let found = tokio::time::timeout(CONFIG_TIMEOUT, asking).await;
+        let failure = |failure| Err(DnsError::new(host, failure));
+        let query = by.lookup(self.name.clone(), RecordType::TXT);
+        let found = tokio::time::timeout(CONFIG_TIMEOUT, query).await;
         match found.unwrap_or(Err(NetError::Timeout)) {
             Ok(found) => {
                 let records = found.answers().iter().filter_map(|record| match &record.data {
                     RData::TXT(txt) => Some(txt.txt_data.clone()),
                     _ => None,
                 });
-                let config = self.take(records.collect());
+                let config = self.choose(records.collect());
                 (
-                    config.or_else(|problems| wrong(DnsErrorKind::Config(problems))),
+                    config.or_else(|problems| failure(DnsErrorKind::Config(problems))),
                     remaining_ttl(found.valid_until()),
                 )
             }
@@ -267,16 +268,16 @@ impl TxtLookup {
                 *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 (Ok(None), negative_ttl(&error).clamp(self.min_refresh_interval, TTL_MAX))
             }
-            Err(error) => (wrong(DnsErrorKind::ConfigLookup(error)), self.min_refresh_interval),
+            Err(error) => (failure(DnsErrorKind::ConfigLookup(error)), self.min_refresh_interval),
         }
     }
 
-    /// The config that is ours in these records.
-    fn take(
+    /// Selects the config for this client from the records.
+    fn choose(
         &self,
         mut records: Records,
     ) -> Result<Option<ServiceConfig>, redial_service_config::Problems> {
-        // Records have no order, and name servers like to turn them round.
+        // Records have no order, and name servers rotate them.
         records.sort_unstable();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, selected)) = &*last
@@ -292,12 +293,12 @@ impl TxtLookup {
     }
 }
 
-/// Whether DNS says that there are no such records, rather than nothing.
+/// Whether the answer says that no such record exists.
 fn is_absent(error: &NetError) -> bool {
     matches!(error, NetError::Dns(Answer::NoRecordsFound(_)))
 }
 
-/// How long there are no such records.
+/// The TTL of the answer that no such record exists.
 fn negative_ttl(error: &NetError) -> Duration {
     let seconds = match error {
         NetError::Dns(Answer::NoRecordsFound(none)) => none.negative_ttl,
@@ -306,13 +307,12 @@ fn negative_ttl(error: &NetError) -> Duration {
     Duration::from_secs(seconds.unwrap_or(0).into())
 }
 
-/// How long it is until then.
 fn remaining_ttl(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 
-/// The addresses, one of each family in turns, IPv6 first (RFC 8305, 4): a family that does not work
-/// holds up every other attempt at the most. None is there twice.
+/// Interleaves the address families, IPv6 first (RFC 8305, section 4), so that a broken family
+/// delays at most every other connection attempt. Removes duplicates.
 fn interleaved(found: impl Iterator<Item = IpAddr>, port: u16) -> Vec<SocketAddr> {
     let (v6, v4): (Vec<_>, Vec<_>) = found.partition(IpAddr::is_ipv6);
     let mut addresses: Vec<SocketAddr> = Vec::with_capacity(v6.len() + v4.len());

@@ -1,7 +1,7 @@
-//! The deadline of a call that arrived, and the layer that refuses what comes too late.
+//! The deadline of an incoming call, and the layer that rejects calls whose deadline has passed.
 //!
-//! Rule: a deadline is counted from the moment in which a layer first saw the call; at that deadline
-//! nothing starts any more.
+//! Rule: the deadline counts from the moment at which a layer first sees the call. No call starts
+//! at or after its deadline.
 
 mod future;
 mod layer;
@@ -16,52 +16,52 @@ pub use layer::{DeadlineLayer, DeadlineService};
 
 use super::IncomingRequest;
 
-/// When the client of a call stops waiting for it: the moment of its arrival plus its `grpc-timeout`.
+/// When the client stops waiting for the call: its arrival plus its `grpc-timeout`.
 ///
-/// [`DeadlineLayer`] puts it into the extensions of each request that has one.
+/// [`DeadlineLayer`] adds it to the extensions of each request that has a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deadline {
     at: Instant,
 }
 
 impl Deadline {
-    /// The deadline of a request that came through a [`DeadlineLayer`]; `None` if it has none, or came
-    /// through none.
+    /// The deadline of a request that passed a [`DeadlineLayer`]; `None` if the request has no
+    /// timeout, or did not pass such a layer.
     #[must_use]
     pub fn of<R: IncomingRequest + ?Sized>(request: &R) -> Option<Self> {
         request.extension_map().get().copied()
     }
 
-    /// The moment itself.
+    /// The point in time.
     #[must_use]
     pub fn at(self) -> Instant {
         self.at
     }
 
-    /// What is left of the time; zero once it has passed.
+    /// The remaining time; zero after the deadline.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// Whether it is too late to begin.
+    /// Whether the deadline has passed.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self.at <= Instant::now()
     }
 
-    /// What the headers say, counted from now. A header that cannot be read, or that lies beyond what
-    /// the clock can say, is no deadline.
+    /// The deadline of a request that arrives now. An invalid header, or a time beyond the range of
+    /// the clock, means no deadline.
     fn from_headers<B>(request: &http::Request<B>) -> Option<Self> {
         let timeout = timeout::parse(request.headers().get(TIMEOUT)?)?;
         Instant::now().checked_add(timeout).map(|at| Self { at })
     }
 }
 
-/// What is left of the time that the client of `request` gave it; zero once that has passed.
+/// The remaining time of the call; zero after its deadline. Use it for deadline propagation: a
+/// handler passes it to the calls that it makes itself.
 ///
-/// `None` if it gave none, or if the request did not come through a [`DeadlineLayer`]. A handler that
-/// calls others hands it on:
+/// `None` if the client set no timeout, or the request did not pass a [`DeadlineLayer`].
 /// ```
 /// use redial_grpc_server as server;
 ///

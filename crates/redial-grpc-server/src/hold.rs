@@ -1,7 +1,8 @@
-//! Response headers that wait for the first message, so that an error before it can be retried.
+//! Delays response headers until the first message, so that clients can retry an error before it.
 //!
-//! Rule: headers go out once: with the first message, at the end, at a flush or when the time for it is over,
-//! whichever comes first. Nothing of the handler's answer is lost, repeated or reordered.
+//! Rule: the headers are sent once: with the first message, at the end of the stream, at a flush,
+//! or at the time limit, whichever comes first. No part of the response is lost, repeated or
+//! reordered.
 
 mod future;
 mod handle;

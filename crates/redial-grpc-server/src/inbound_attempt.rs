@@ -1,6 +1,6 @@
-//! The layer that makes what is served known to the handler's own calls.
+//! The layer that makes the inbound attempt available to the calls that a handler makes.
 //!
-//! Rule: whatever the handler runs is within the scope: its future, and its stream at each frame.
+//! Rule: everything that the handler runs is in the scope: its future, and its stream at each poll.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,10 +13,10 @@ use tower_service::Service;
 
 use super::InboundAttempt;
 
-/// Makes [`InboundAttempt::current`] known to everything that handlers run.
+/// Makes [`InboundAttempt::current`] available in handlers and their response streams.
 ///
-/// It changes nothing by itself: a client layer asks for it only if its own option says so. Where it stands
-/// among a server's layers does not matter.
+/// The layer changes nothing by itself: a client layer uses the value only if its own option is
+/// set. Its position among the layers of a server does not matter.
 ///
 /// ```
 /// use redial_grpc_server::{InboundAttempt, InboundAttemptLayer};
@@ -24,8 +24,8 @@ use super::InboundAttempt;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let handler = service_fn(async |_: http::Request<String>| {
-///     let served = InboundAttempt::current().unwrap();
-///     assert!(served.is_repetition());
+///     let attempt = InboundAttempt::current().unwrap();
+///     assert!(attempt.is_repetition());
 ///     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
 /// });
 /// let service = ServiceBuilder::new().layer(InboundAttemptLayer::new()).service(handler);
@@ -38,7 +38,7 @@ use super::InboundAttempt;
 pub struct InboundAttemptLayer;
 
 impl InboundAttemptLayer {
-    /// The layer.
+    /// Creates the layer.
     #[must_use]
     pub const fn new() -> Self {
         Self
@@ -53,7 +53,7 @@ impl<S> Layer<S> for InboundAttemptLayer {
     }
 }
 
-/// The service that [`InboundAttemptLayer`] makes.
+/// The service of [`InboundAttemptLayer`].
 #[derive(Clone, Debug)]
 pub struct InboundAttemptService<S> {
     inner: S,
@@ -137,8 +137,8 @@ impl<B: Body> Body for InboundAttemptBody<B> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: each place where a handler's code runs is within the scope, and no other. Method: a service and
-    //! a body that ask at every step.
+    //! Services and bodies that read the current attempt at every step: handler code is in the
+    //! scope, and nothing else.
 
     use std::convert::Infallible;
     use std::future;
@@ -153,10 +153,10 @@ mod tests {
         InboundAttempt::current().map(InboundAttempt::previous_attempts)
     }
 
-    /// Yields what is served when it is polled, once.
-    struct Asking(bool);
+    /// Yields the current attempt at its first poll, then ends.
+    struct CurrentAttemptBody(bool);
 
-    impl Body for Asking {
+    impl Body for CurrentAttemptBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -186,7 +186,7 @@ mod tests {
                 assert_eq!(previous(), Some(2), "in the future");
                 tokio::task::yield_now().await;
                 assert_eq!(previous(), Some(2), "in its second poll");
-                Ok::<_, Infallible>(Response::new(Asking(false)))
+                Ok::<_, Infallible>(Response::new(CurrentAttemptBody(false)))
             }
         });
         let request = Request::builder().header("grpc-previous-rpc-attempts", "2");

@@ -1,10 +1,10 @@
-//! What a server is handed, whichever library it comes from.
+//! Requests of tonic and http, as the functions of this crate accept them.
 
 use http::Extensions;
 
 use super::Headers;
 
-/// A call that arrived: a request of tonic or of http.
+/// An incoming request: [`tonic::Request`] or [`http::Request`].
 pub trait IncomingRequest: Headers + private::RequestExtensions {}
 
 mod private {

@@ -1,15 +1,15 @@
-//! For servers of tonic: what their clients' retries need of them, and what keeps retries bearable.
+//! Layers and helpers for tonic servers whose clients retry.
 //!
-//! Rule: each part works alone. A layer that is not there makes its handle or its value absent, and never an
-//! error, so that a handler is the same with and without it.
+//! Rule: each part works alone. Without its layer, a handle does nothing and a value is absent, but
+//! neither is an error, so a handler works the same with and without the layer.
 //!
-//! | a server wants to | use |
+//! | goal | use |
 //! | --- | --- |
 //! | know how many attempts came before | [`previous_attempts`] |
-//! | say when to retry, or not to | [`PushbackExt`] on a [`Status`](tonic::Status) |
+//! | server pushback: say when to retry, or not to retry | [`PushbackExt`] on a [`Status`](tonic::Status) |
 //! | let clients retry a stream that fails before its first message | [`HoldLayer`], [`HeaderHold`] |
-//! | refuse what nobody waits for any more | [`DeadlineLayer`], [`remaining`] |
-//! | keep its own calls from multiplying retries | [`InboundAttemptLayer`], [`InboundAttempt`] |
+//! | reject calls whose deadline has passed, propagate deadlines | [`DeadlineLayer`], [`remaining`] |
+//! | avoid retry amplification in calls that handlers make | [`InboundAttemptLayer`], [`InboundAttempt`] |
 //!
 //! ```no_run
 //! use redial_echo::Responder;

@@ -1,7 +1,8 @@
-//! The response body of the layers: nothing, or another body, perhaps after a frame that was read of it.
+//! A response body whose first frame may already have been read.
 //!
-//! Rule: what it says of its end and its size holds for what is still to come, the frame included. HTTP/2
-//! sends a body that has ended as `END_STREAM` on the headers, and an exact size as `content-length`.
+//! Rule: its end and size describe the frames that are still to come, including a frame that was
+//! read ahead. HTTP/2 sends a body that has ended as `END_STREAM` on the headers, and an exact size
+//! as `content-length`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,17 +22,17 @@ pin_project! {
 }
 
 impl<B: Body> PeekedBody<B> {
-    /// Nothing at all.
+    /// An empty body.
     pub(super) fn empty() -> Self {
         Self { first: None, rest: None }
     }
 
-    /// The body as it is.
+    /// The body, unchanged.
     pub(super) fn whole(body: B) -> Self {
         Self { first: None, rest: Some(body) }
     }
 
-    /// What was read already, then the rest.
+    /// A frame that was already read, followed by the rest of the body.
     pub(super) fn with_first_frame(first: Result<Frame<B::Data>, B::Error>, rest: B) -> Self {
         Self { first: Some(first), rest: Some(rest) }
     }
@@ -89,7 +90,7 @@ impl<B: Body> fmt::Debug for PeekedBody<B> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: end and size are right before, between and after the frames.
+    //! End and size are correct before, between and after the frames.
 
     use bytes::Bytes;
     use http::HeaderMap;

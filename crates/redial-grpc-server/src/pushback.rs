@@ -1,4 +1,5 @@
-//! A status that says when to retry: the metadata `grpc-retry-pushback-ms` (A6, "Pushback").
+//! Server pushback: a status that says when to retry, in the metadata `grpc-retry-pushback-ms`
+//! (gRFC A6).
 
 use std::time::Duration;
 
@@ -7,16 +8,18 @@ use tonic::metadata::MetadataValue;
 
 const PUSHBACK_MS: &str = "grpc-retry-pushback-ms";
 
-/// A client reads anything beyond 32 bits as "do not retry", so a longer wait becomes this one: 24.8 days.
+/// Clients treat a value beyond 32 bits as "do not retry", so longer delays are clamped to this
+/// one, 24.8 days.
 const PUSHBACK_MS_MAX: i32 = i32::MAX;
 
-/// The client reads any negative number as "do not retry".
+/// Clients treat any negative value as "do not retry".
 const DO_NOT_RETRY: i32 = -1;
 
-/// What a server may say about retrying a call that it fails.
+/// Adds server pushback to a failed call's status: when the client should retry, or that it should
+/// not.
 ///
-/// It has an effect where it reaches the client before anything else of the response does: in an error
-/// that a handler returns, or one that [`HoldLayer`](super::HoldLayer) sends in place of the headers.
+/// It takes effect only if the client receives it before response headers: in an error that a
+/// handler returns, or one that [`HoldLayer`](super::HoldLayer) sends in place of the headers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,15 +34,15 @@ const DO_NOT_RETRY: i32 = -1;
 /// assert_eq!(full.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
 /// ```
 pub trait PushbackExt: private::Sealed + Sized {
-    /// Asks the client to retry after exactly `wait` in place of its own backoff, if its policy lists the
-    /// status and an attempt is left; zero means at once.
+    /// Asks the client to retry after exactly `wait` instead of its own backoff, if its policy
+    /// lists the status and an attempt is left. Zero means immediately.
     ///
-    /// Whole milliseconds, rounded up, so that nobody comes too early; at most 2,147,483,647 of them. What
-    /// was said before is replaced.
+    /// The delay is rounded up to whole milliseconds, so that no client retries too early, and is
+    /// at most 2,147,483,647 ms. It replaces earlier pushback.
     #[must_use]
     fn retry_after(self, wait: Duration) -> Self;
 
-    /// Asks the client not to retry, whatever its policy says. What was said before is replaced.
+    /// Asks the client not to retry, whatever its policy is. It replaces earlier pushback.
     #[must_use]
     fn do_not_retry(self) -> Self;
 }
@@ -67,7 +70,7 @@ mod private {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what is written is what a strict client reads (`0|-?[1-9][0-9]*`, 32 bits), once.
+    //! The values are valid for strict clients (`0|-?[1-9][0-9]*`, 32 bits) and occur once.
 
     use tonic::Code;
 

@@ -1,4 +1,4 @@
-//! A call between its arrival and its answer.
+//! The future of a call that waits for the service and its deadline.
 //!
 //! Rule: the service is called at most once, when it is ready, and only before the deadline.
 
@@ -33,7 +33,7 @@ pin_project! {
             service: S,
             request: Option<Request<A>>,
             deadline: Option<Deadline>,
-            // Made when the service is not ready at once, which is rare.
+            // Created only if the service is not ready immediately, which is rare.
             #[pin]
             timer: Option<Sleep>,
         },
@@ -76,7 +76,7 @@ where
                     if deadline.is_some_and(Deadline::has_passed) {
                         return Poll::Ready(Ok(refusal()));
                     }
-                    // A future that has answered may not be polled again, so the request is there.
+                    // Present, because a completed future must not be polled again.
                     let Some(request) = request.take() else { return Poll::Pending };
                     let future = service.call(request);
                     state.set(State::Called { future });

@@ -1,4 +1,4 @@
-//! The layer itself: it takes every call at once, and notes when that was.
+//! The layer and its service: accepts every call immediately and records its deadline.
 
 use std::task::{Context, Poll};
 
@@ -10,17 +10,18 @@ use tower_service::Service;
 use super::{Deadline, DeadlineFuture};
 use crate::PeekedBody;
 
-/// Refuses calls whose deadline has passed, and tells handlers how much time is left.
+/// Rejects calls whose deadline has passed, and provides the remaining time to handlers.
 ///
-/// A server that is overloaded spends its time on calls whose clients have given up, and so is late for
-/// the next ones too. This layer notes when a call arrived, waits until the service below can take it, and
-/// if its `grpc-timeout` is over by then, answers `DEADLINE_EXCEEDED` without having called the
-/// service: one frame, Trailers-Only. A call that still waits when its deadline comes is refused in that
-/// moment and leaves the queue. Once the service has been called, it is left alone.
+/// An overloaded server wastes its time on calls whose clients have given up, and is then late for
+/// the next calls too. This layer records when a call arrives and waits until the inner service is
+/// ready. If the call's `grpc-timeout` has passed by then, the layer responds with
+/// `DEADLINE_EXCEEDED` in one frame (Trailers-Only) and does not call the service. A call that is
+/// still waiting at its deadline is rejected at that moment and leaves the queue. A call that has
+/// started is not interrupted.
 ///
-/// The time is counted from where the call meets the first such layer, and every further one below
-/// uses the same deadline. So it goes above whatever makes calls wait, and a second one below whatever
-/// makes them wait after they were called (a buffer, a slow interceptor):
+/// The time counts from the outermost such layer; layers further in use the same deadline. So place
+/// it above any layer that queues calls, and a second one below any layer that delays them after
+/// they were accepted (a buffer, a slow interceptor):
 /// ```
 /// use redial_grpc_server::DeadlineLayer;
 /// use tower::limit::GlobalConcurrencyLimitLayer;
@@ -30,19 +31,20 @@ use crate::PeekedBody;
 ///     .layer(GlobalConcurrencyLimitLayer::new(100));
 /// # let _ = server;
 /// ```
-/// tonic's own `concurrency_limit_per_connection` is above every layer that a server is given: what a call
-/// waits there is not seen, neither here nor by tonic's own timeout. Use a limit below this layer.
+/// tonic's own `concurrency_limit_per_connection` is above all layers of a server, so neither this
+/// layer nor tonic's own timeout sees the time that a call waits there. Use a limit below this
+/// layer instead.
 ///
-/// The layer takes every call at once, so one that sheds load when the service is not ready has to be
-/// below it, too. A `grpc-timeout` that cannot be read (anything but one to eight digits and one of `HMSmun`)
-/// is ignored, as tonic does it; of several the first counts. A call without one costs a look at its headers
-/// and a clone of the service below.
+/// The layer accepts every call immediately, so a layer that sheds load when the service is not
+/// ready must also be below it. An invalid `grpc-timeout` (anything but one to eight digits and one
+/// of `HMSmun`) is ignored, as in tonic; of several values the first counts. A call without a
+/// timeout costs one header lookup and a clone of the inner service.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct DeadlineLayer;
 
 impl DeadlineLayer {
-    /// The layer.
+    /// Creates the layer.
     #[must_use]
     pub const fn new() -> Self {
         Self
@@ -57,7 +59,7 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// The service that [`DeadlineLayer`] makes.
+/// The service of [`DeadlineLayer`].
 #[derive(Clone, Debug)]
 pub struct DeadlineService<S> {
     inner: S,
@@ -72,7 +74,7 @@ where
     type Error = S::Error;
     type Future = DeadlineFuture<S, A>;
 
-    /// Always: a call has to be here for its time to be counted.
+    /// Always ready: the time of a call counts only once it has arrived here.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }

@@ -1,5 +1,5 @@
-//! Goal: nothing starts at or after its deadline, and all else is served as it was. Method: the layer around
-//! small services, on a paused clock.
+//! The deadline layer around small services, on a paused clock: no call starts at or after its
+//! deadline, and all other calls are served unchanged.
 
 use std::convert::Infallible;
 use std::future;
@@ -27,7 +27,7 @@ fn call(timeout: &str) -> Request<()> {
     Request::builder().header("grpc-timeout", timeout).body(()).unwrap()
 }
 
-/// Counts the calls that reach it, and takes as long as it is told.
+/// Counts the calls that reach it. Each call takes `takes`.
 fn service(
     served: &Arc<AtomicU32>,
     takes: Duration,
@@ -215,7 +215,7 @@ fn deadline_layer_without_a_timeout_needs_no_timer() {
     let mut context = Context::from_waker(Waker::noop());
     let mut first = Box::pin(service.call(Request::new(())));
     let mut second = Box::pin(service.call(Request::new(())));
-    // Outside of a runtime a timer cannot even be made.
+    // Outside of a runtime, creating a timer would panic.
     assert!(first.as_mut().poll(&mut context).is_pending());
     assert!(second.as_mut().poll(&mut context).is_pending());
 }

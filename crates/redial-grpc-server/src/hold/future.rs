@@ -1,6 +1,6 @@
-//! A response on its way from the handler to its first frame.
+//! The future of a response, from the handler to its first frame.
 //!
-//! Rule: the stream is polled where the response is awaited, so what drops one drops both.
+//! Rule: the future polls the stream itself, so dropping the future drops the stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,14 +21,14 @@ use redial_grpc::BoxError;
 pin_project! {
     /// The future of [`HoldService`](super::HoldService).
     pub struct HoldFuture<F, B> {
-        // Gone once it has returned: it may hold a permit of a layer below.
+        // Dropped when the handler has returned, because it may hold a permit of an inner layer.
         #[pin]
         handler: Option<F>,
         hold: HeaderHold,
         at_most: Option<Duration>,
-        // What the handler returned, while its headers are held.
+        // The handler's response, while its headers are held.
         held: Option<Response<B>>,
-        // Made when the first frame is not there at once.
+        // Created only if the first frame is not available immediately.
         #[pin]
         timer: Option<Sleep>,
     }
@@ -55,7 +55,7 @@ where
             this.handler.set(None);
             *this.held = Some(returned?);
         }
-        // Nothing is held once this has answered, and then it may not be polled.
+        // Present, because a completed future must not be polled again.
         let Some(held) = this.held.take() else { return Poll::Pending };
         let (head, mut body) = held.into_parts();
         if !can_be_held(&head) {
@@ -89,10 +89,10 @@ impl<F, B> fmt::Debug for HoldFuture<F, B> {
     }
 }
 
-/// What the first poll of a body gave.
+/// The result of the first poll of a body.
 type First<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
-/// The response as the handler made it, with what was read of it in front.
+/// The handler's response, with the frame that was already read in front.
 fn unchanged<B: Body>(head: response::Parts, first: First<B>, rest: B) -> Response<PeekedBody<B>> {
     let body = match first {
         Some(first) => PeekedBody::with_first_frame(first, rest),
@@ -101,7 +101,7 @@ fn unchanged<B: Body>(head: response::Parts, first: First<B>, rest: B) -> Respon
     Response::from_parts(head, body)
 }
 
-/// The response with an error in its headers, if an error is what comes first.
+/// Merges the error into the headers if the stream begins with one.
 fn merge_early_error<B>(
     mut head: response::Parts,
     first: First<B>,
@@ -127,7 +127,7 @@ where
 fn trailers_of(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
-        // Its text or details fit into no header; the code says the most important.
+        // The message or the details do not fit into a header; the code is the most important part.
         trailers.insert(Status::GRPC_STATUS, (status.code() as i32).into());
     }
     trailers

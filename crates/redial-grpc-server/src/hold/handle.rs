@@ -1,4 +1,4 @@
-//! The handle with which a handler sends its headers before its first message.
+//! The handle that lets a handler send its headers before its first message.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,9 +6,9 @@ use std::task::{Context, Waker};
 
 use crate::IncomingRequest;
 
-/// Lets a handler send its response headers now, where [`HoldLayer`](super::HoldLayer) holds them back.
+/// Sends response headers that [`HoldLayer`](super::HoldLayer) holds.
 ///
-/// A clone is the same handle; it may be used from any task, before or after the handler has returned.
+/// Clones are the same handle. It works from any task, before and after the handler has returned.
 ///
 /// ```
 /// use redial_echo::{EchoRequest, EchoResponse};
@@ -20,12 +20,13 @@ use crate::IncomingRequest;
 /// async fn bidi(
 ///     request: Request<Streaming<EchoRequest>>,
 /// ) -> Result<Response<BoxStream<EchoResponse>>, Status> {
-///     // Clients wait for headers before they send anything, and this answers nothing before they do.
+///     // The client waits for headers before its first message, and this handler responds only to
+///     // messages.
 ///     HeaderHold::of(&request).flush();
-///     let answers = request.into_inner().map(|asked| {
-///         Ok(EchoResponse { payload: asked?.payload, ..EchoResponse::default() })
+///     let responses = request.into_inner().map(|request| {
+///         Ok(EchoResponse { payload: request?.payload, ..EchoResponse::default() })
 ///     });
-///     Ok(Response::new(Box::pin(answers)))
+///     Ok(Response::new(Box::pin(responses)))
 /// }
 /// # let _ = bidi;
 /// ```
@@ -34,27 +35,26 @@ pub struct HeaderHold {
     shared: Option<Arc<Mutex<State>>>,
 }
 
-/// Headers go out once, so the two ways in which they are let go are one fact.
+/// Whether the headers were released, and the waker of the future that waits for it.
 #[derive(Default)]
 struct State {
     released: bool,
-    /// Who waits for that.
     waker: Option<Waker>,
 }
 
 impl HeaderHold {
     /// The handle for the response to `request`.
     ///
-    /// If the request did not come through a [`HoldLayer`](super::HoldLayer), nothing holds the headers
-    /// back, and the handle does nothing; so a handler needs not know.
+    /// If the request did not pass a [`HoldLayer`](super::HoldLayer), the handle does nothing, so a
+    /// handler works the same with and without the layer.
     #[must_use]
     pub fn of<R: IncomingRequest + ?Sized>(request: &R) -> Self {
         request.extension_map().get().cloned().unwrap_or_default()
     }
 
-    /// Sends the headers, as they are, as soon as the handler has returned its response; at once if it
-    /// has. From then on an error of the stream comes in trailers, and the client does not retry it. Does
-    /// nothing if they were sent already.
+    /// Sends the headers unchanged as soon as the handler has returned its response, or immediately
+    /// if it has. After that, an error of the stream is sent in trailers, and clients do not retry
+    /// it. Does nothing if the headers were already sent.
     pub fn flush(&self) {
         let Some(shared) = &self.shared else { return };
         let waker = {
@@ -62,7 +62,7 @@ impl HeaderHold {
             state.released = true;
             state.waker.take()
         };
-        // Outside of the lock: a waker may run the task at once.
+        // Outside of the lock, because a waker may run the task immediately.
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -76,7 +76,7 @@ impl HeaderHold {
         self.shared.as_ref().is_none_or(|shared| lock(shared).released)
     }
 
-    /// As [`Self::is_released`]; if not, the task is woken when it is.
+    /// Like [`Self::is_released`], and registers the task to be woken if it is not.
     pub(super) fn poll_released(&self, context: &Context<'_>) -> bool {
         let Some(shared) = &self.shared else { return true };
         let mut state = lock(shared);
@@ -90,8 +90,8 @@ impl HeaderHold {
     }
 }
 
-/// The lock, even if somebody panicked while holding it: what it guards is consistent between
-/// any two statements that can panic.
+/// Ignores lock poisoning: the guarded data is consistent between any two statements that can
+/// panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! The layer: each request gets a handle, each response a future that waits for its first frame.
+//! The layer and its service: adds a handle to each request, and delays the headers of each
+//! response.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,20 +13,21 @@ use super::{HeaderHold, HoldFuture};
 use crate::PeekedBody;
 use redial_grpc::BoxError;
 
-/// Holds response headers back until the first message, so that an error before it can be retried.
+/// Delays response headers until the first message, so that clients can retry an error before it.
 ///
-/// A client retries an attempt only as long as it has seen no response headers. A handler of tonic that
-/// returns `Ok(stream)` has sent them, so if the first item of that stream is an error, no client of
-/// any language retries it, and nobody notices. With this layer the headers wait for what comes first:
-/// - the first message: headers, then the message, as ever;
-/// - an error: one frame with the headers, the status and all metadata of both (Trailers-Only), which
-///   clients retry. An error of the body itself is sent that way too, as the status that tonic makes of it;
-/// - the end without any message: headers, then trailers, as ever;
-/// - [`HeaderHold::flush`] by the handler, or the end of [`HoldLayer::at_most`]: the headers, then whatever
-///   follows.
+/// A gRPC client retries an attempt only before it has received response headers. A tonic handler
+/// that returns `Ok(stream)` sends its headers immediately. If the first item of that stream is an
+/// error, no client retries it. With this layer the headers wait for the first of these events:
+/// - A message: headers, then the message, as usual.
+/// - An error: one frame with the headers, the status and all metadata of both (Trailers-Only),
+///   which clients retry. An error of the body itself is sent the same way, as the status that
+///   tonic derives from it.
+/// - The end of the stream without a message: headers, then trailers, as usual.
+/// - [`HeaderHold::flush`] by the handler, or the time limit [`HoldLayer::at_most`]: the headers,
+///   then the rest of the response.
 ///
-/// Methods that answer with one message, and handlers that return an error, behave as before: their first
-/// frame is there at once. The handle costs each call two small allocations.
+/// Nothing changes for unary responses and for handlers that return an error: their first frame is
+/// available immediately. The handle costs two small allocations per call.
 ///
 /// ```
 /// use redial_echo::Responder;
@@ -39,18 +41,18 @@ use redial_grpc::BoxError;
 /// ```
 ///
 /// # When a handler must flush
-/// A client that sends its first message once it has seen headers, and a handler that answers only after a
-/// message, would wait for each other for ever. In tonic, such a client is one that awaits
-/// `client.chat(stream)` before it feeds the stream. Its handler calls [`HeaderHold::flush`]; so does one
-/// whose first message may take long, and whose clients want to know that they are connected.
-/// [`HoldLayer::at_most`] bounds the wait for those that do not.
+/// A client that waits for headers before its first message, and a handler that waits for a message
+/// before it responds, would deadlock. In tonic this is a client that awaits `client.chat(stream)`
+/// before it feeds the stream. Its handler must call [`HeaderHold::flush`]. So should a handler
+/// whose first message may take long and whose clients want to know that they are connected.
+/// [`HoldLayer::at_most`] bounds the wait for handlers that do not flush.
 ///
-/// # What else changes
-/// The response is not there before its first message. So a limit of concurrency above this layer counts the
-/// call until then, and tonic's own timeout (`grpc-timeout`, `Server::timeout`), which ends with the
-/// headers, lasts until then. Headers and trailers of more than 16 KiB together are not merged. Responses
-/// that are not gRPC (by `content-type`), gRPC-Web among them, pass untouched: gRPC-Web's own layer
-/// goes above this one.
+/// # Side effects
+/// The response is available only with its first message. A concurrency limit above this layer
+/// therefore counts the call until then, and tonic's own timeout (`grpc-timeout`,
+/// `Server::timeout`), which ends with the headers, applies until then. Headers and trailers of
+/// more than 16 KiB together are not merged. Responses that are not gRPC (by `content-type`) pass
+/// through unchanged. This includes gRPC-Web: its layer goes above this one.
 ///
 /// # Cancel safety
 /// Nothing is spawned: dropping the response drops the handler's stream.
@@ -60,15 +62,15 @@ pub struct HoldLayer {
 }
 
 impl HoldLayer {
-    /// Holds headers back for as long as it takes.
+    /// Creates a layer without a time limit.
     #[must_use]
     pub const fn new() -> Self {
         Self { at_most: None }
     }
 
-    /// Holds headers back for this long at most, counted from when the handler returned its response;
-    /// then they are sent as they are. Zero waits for nothing but still merges an error that is there at
-    /// once. Without it there is no bound.
+    /// Limits how long headers are held, counted from when the handler returned its response. After
+    /// that they are sent unchanged. Zero does not wait, but still merges an error that is
+    /// available immediately.
     #[must_use]
     pub const fn at_most(self, time: Duration) -> Self {
         Self { at_most: Some(time) }
@@ -83,7 +85,7 @@ impl<S> Layer<S> for HoldLayer {
     }
 }
 
-/// The service that [`HoldLayer`] makes.
+/// The service of [`HoldLayer`].
 #[derive(Clone, Debug)]
 pub struct HoldService<S> {
     inner: S,
@@ -105,7 +107,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        // Of several layers one flush releases all: they share a handle.
+        // Several layers share a handle, so that one flush releases all of them.
         let hold = request.extensions_mut().get_or_insert_with(HeaderHold::new).clone();
         HoldFuture::new(self.inner.call(request), hold, self.at_most)
     }

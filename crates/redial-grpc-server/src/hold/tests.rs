@@ -1,5 +1,5 @@
-//! Goal: headers go out at the right moment and in the right form, and nothing of an answer is lost.
-//! Method: the layer around a handler whose stream is fed by the test, polled by hand.
+//! The layer around a handler whose stream the test feeds, polled by hand: headers are sent at the
+//! right moment and in the right form, and no part of a response is lost.
 
 use std::convert::Infallible;
 use std::future::{self, Ready};
@@ -73,7 +73,7 @@ impl Call {
     }
 }
 
-/// What the handler's response begins with.
+/// The headers of the handler's response.
 fn grpc() -> Response<()> {
     let head = Response::builder().header("content-type", "application/grpc").header("early", "1");
     head.body(()).unwrap()
@@ -246,7 +246,7 @@ async fn hold_flush_within_a_poll_applies_to_that_poll() {
     }
 }
 
-/// A stream of one item that is made when it is polled.
+/// A stream of one item that is computed when it is polled.
 fn futures_of(
     make: impl FnOnce() -> Option<Item> + Unpin,
 ) -> impl tokio_stream::Stream<Item = Item> + Unpin {
@@ -338,7 +338,7 @@ async fn hold_drops_the_handler_future_once_it_returned() {
     let mut service = HoldLayer::new().layer(ConcurrencyLimitLayer::new(1).layer(handler));
     let mut held = Box::pin(service.ready().await.unwrap().call(Request::new(())));
     assert!(held.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // The limit's permit went with the handler, so a second call is taken.
+    // The handler's permit was released with it, so the limit admits a second call.
     let mut answer = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
     assert_eq!(answer.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "one");
 }

@@ -1,4 +1,5 @@
-//! Headers and trailers as one frame: the form of a response that a client may still retry (A6).
+//! Merges headers and trailers into one frame (Trailers-Only), which clients may still retry (gRFC
+//! A6).
 //!
 //! Source: "gRPC over HTTP2", Responses: `Trailers-Only → HTTP-Status Content-Type Trailers`.
 
@@ -6,26 +7,26 @@ use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{HeaderMap, response};
 use tonic::Status;
 
-/// What fits into one frame of headers, counted as HTTP/2 does (RFC 9113, 6.5.2): the limit that the
-/// clients of h2, hyper and grpc-go begin with. More is sent as headers and trailers, which each fit if
-/// the handler's own do.
+/// The size limit of one header frame, computed as in HTTP/2 (RFC 9113, section 6.5.2): the initial
+/// limit of clients based on h2, hyper and grpc-go. Larger responses are sent as headers and
+/// trailers.
 const HEADER_LIST_MAX: usize = 16 * 1024;
 
-/// What HTTP/2 adds for each header.
+/// The overhead per header in the size of a header list.
 const HEADER_OVERHEAD: usize = 32;
 
-/// Headers that belong to messages, of which there are none.
+/// Headers that describe messages. A Trailers-Only response has none.
 const MESSAGE_HEADERS: [HeaderName; 3] = [
     CONTENT_LENGTH,
     HeaderName::from_static("grpc-encoding"),
     HeaderName::from_static("grpc-accept-encoding"),
 ];
 
-/// Whether a response is one of gRPC that has begun and not ended: only its headers can be held.
+/// Whether this is an open gRPC response: only its headers can be held.
 pub(super) fn can_be_held(head: &response::Parts) -> bool {
     let of_grpc = head.headers.get(http::header::CONTENT_TYPE).is_some_and(|value| {
         let suffix = value.as_bytes().strip_prefix(b"application/grpc");
-        // Not `application/grpc-web`, whose trailers look like messages.
+        // Not `application/grpc-web`, which encodes trailers as a message.
         suffix.is_some_and(|suffix| matches!(suffix.first(), None | Some(b'+' | b';')))
     });
     of_grpc
@@ -38,9 +39,10 @@ pub(super) fn is_error(trailers: &HeaderMap) -> bool {
     trailers.get(Status::GRPC_STATUS).is_some_and(|code| code != "0")
 }
 
-/// Puts the trailers into the headers; gives them back if both together are too many.
+/// Merges the trailers into the headers, or returns them if the result would be too large.
 ///
-/// A name of gRPC itself that is in both keeps the trailers' value; of other metadata both values stay.
+/// For a name that gRPC itself defines, the value of the trailers replaces that of the headers.
+/// Other metadata keeps both values.
 pub(super) fn merge(headers: &mut HeaderMap, trailers: HeaderMap) -> Result<(), HeaderMap> {
     let size = size(headers.iter()).saturating_add(size(trailers.iter()));
     if size > HEADER_LIST_MAX {
@@ -54,7 +56,7 @@ pub(super) fn merge(headers: &mut HeaderMap, trailers: HeaderMap) -> Result<(), 
     }
     let mut current = None;
     for (name, value) in trailers {
-        // Further values of a name come without it.
+        // The iterator returns the name only with its first value.
         current = name.or(current);
         if let Some(name) = &current
             && *name != http::header::CONTENT_TYPE
@@ -75,7 +77,7 @@ fn size<'a>(headers: impl Iterator<Item = (&'a HeaderName, &'a http::HeaderValue
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the one frame says what the two said. Method: small lists, and one at the limit.
+    //! Merging keeps all information, up to the size limit.
 
     use http::Response;
 
