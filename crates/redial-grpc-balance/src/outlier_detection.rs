@@ -330,12 +330,12 @@ mod tests {
         assert!(outlier_state.attempt_started(after));
         assert!(!outlier_state.accepts_attempts(after), "one at a time");
         outlier_state.attempt_ended(Outcome::Ignored, true, true, &detection(), after);
-        assert!(outlier_state.accepts_attempts(after), "a cancelled one has tried nothing");
+        assert!(outlier_state.accepts_attempts(after), "a cancelled probe gives no information");
         assert!(outlier_state.attempt_started(after));
         assert!(!outlier_state.accepts_attempts(after + PROBE_MAX - Duration::from_nanos(1)));
         assert!(
             outlier_state.accepts_attempts(after + PROBE_MAX),
-            "one that never ends holds up nobody"
+            "a probe that never ends does not block others"
         );
         outlier_state.attempt_ended(Outcome::Success, true, true, &detection(), after);
         assert!(
@@ -357,7 +357,7 @@ mod tests {
         let is_probe = outlier_state.attempt_started(now);
         assert!(
             !outlier_state.attempt_ended(Outcome::Failure, is_probe, true, &detection(), now),
-            "no other was there"
+            "no other backend was ready"
         );
         assert_eq!(outlier_state.ejected_until(), Some(now + s(10)));
     }

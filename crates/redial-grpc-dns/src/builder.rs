@@ -140,7 +140,8 @@ impl DnsResolverBuilder {
             }
         };
         let parse = |name: &str| {
-            Name::from_utf8(name).map_err(|error| failure(format!("{name} is no name: {error}")))
+            Name::from_utf8(name)
+                .map_err(|error| failure(format!("{name} is not a DNS name: {error}")))
         };
         let name = parse(&host)?;
         let txt = match self.txt && !name.is_localhost() {

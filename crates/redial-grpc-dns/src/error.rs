@@ -54,14 +54,14 @@ impl fmt::Display for DnsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
         match &self.kind {
-            DnsErrorKind::Target(what) => write!(f, "{name:?} is no target: {what}"),
+            DnsErrorKind::Target(what) => write!(f, "{name:?} is not a target: {what}"),
             DnsErrorKind::System(_) => f.write_str("the system's name servers are not known"),
             DnsErrorKind::Missing => write!(f, "{name} has no address"),
             DnsErrorKind::Addresses(_) => {
-                write!(f, "the addresses of {name} could not be asked for")
+                write!(f, "the addresses of {name} could not be queried")
             }
             DnsErrorKind::ConfigLookup(_) => {
-                write!(f, "the TXT record {RECORD_NAME_PREFIX}{name} could not be asked for")
+                write!(f, "the TXT record {RECORD_NAME_PREFIX}{name} could not be queried")
             }
             DnsErrorKind::Config(problems) => {
                 let text = problems.to_string();

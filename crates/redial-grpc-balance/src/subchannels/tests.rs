@@ -1,5 +1,6 @@
-//! Goal: where attempts go, and where never. Method: the roster alone, with moments and connections of
-//! the test's own; then random histories against the promises of the module's head.
+//! The subchannels alone, with fake connections and timestamps: which backend an attempt goes to,
+//! and which tasks are woken. Then random histories that check the invariants of the module
+//! documentation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,16 +14,16 @@ use super::*;
 struct Fake(Rc<Cell<bool>>);
 
 thread_local! {
-    /// How often this thread has looked whether a connection is open.
-    static LOOKS: Cell<u32> = const { Cell::new(0) };
-    /// All connections of this thread end after so many looks.
-    static LOOKS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    /// How often this thread has checked whether a connection is open.
+    static CHECKS: Cell<u32> = const { Cell::new(0) };
+    /// All connections of this thread close after this many checks.
+    static CHECKS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
 impl Connection for Fake {
     fn is_open(&self) -> bool {
-        LOOKS.set(LOOKS.get() + 1);
-        LOOKS.get() <= LOOKS_LEFT.get() && self.0.get()
+        CHECKS.set(CHECKS.get() + 1);
+        CHECKS.get() <= CHECKS_LEFT.get() && self.0.get()
     }
 }
 
@@ -53,7 +54,7 @@ impl Rig {
         Rig { subchannels, now }
     }
 
-    /// All of them are connected.
+    /// All backends are connected.
     fn connected(balancing: LoadBalancing, ports: impl IntoIterator<Item = u16>) -> Self {
         let mut rig = Rig::new(balancing, ports);
         let last_id: Vec<_> = rig.subchannels.all().iter().map(|it| it.id).collect();
@@ -90,7 +91,7 @@ impl Rig {
         port
     }
 
-    /// Attempts that are sent to this one fail until it is avoided.
+    /// Fails attempts on this backend until it is ejected.
     fn eject(&mut self, port: u16) {
         let others: Vec<_> = self.subchannels.all().iter().map(|it| it.address.port()).collect();
         let others: Vec<_> = others.into_iter().filter(|it| *it != port).collect();
@@ -106,7 +107,7 @@ impl Rig {
         }
     }
 
-    /// Whether calls are woken, and who dials is.
+    /// Whether queued picks are woken, and the ports of the connect tasks that are.
     fn wakeups(&mut self) -> (bool, Vec<u16>) {
         let Wakeups { queued_picks, connect_tasks } = self.subchannels.take_wakeups();
         let all = self.subchannels.all();
@@ -161,7 +162,7 @@ fn pick_first_keeps_its_backend_until_it_is_lost() {
     rig.subchannels.connection_lost(id, rig.now);
     assert_eq!(rig.port(&[]), 2);
     rig.subchannels.connected(id, open());
-    assert_eq!(rig.port(&[]), 2, "it stays, though the first is back");
+    assert_eq!(rig.port(&[]), 2, "it stays although the first is back");
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn connecting_is_parallel_for_round_robin_sequential_for_pick_first() {
     assert_eq!(rig.states(), "fci");
     let second = rig.id(2);
     rig.subchannels.connected(second, open());
-    assert_eq!(rig.states(), "ioi", "the others rest");
+    assert_eq!(rig.states(), "ioi", "the others are idle");
     assert_eq!(rig.port(&[]), 2);
 }
 
@@ -231,7 +232,7 @@ fn pick_first_retry_connects_another_address() {
     };
     assert_eq!(rig.states(), "oc");
     assert_eq!(rig.port(&[]), 1, "first attempts do not wait for it");
-    // It takes too long: better the same again than nothing.
+    // The other address takes too long to connect, so the pick falls back to the used backend.
     let requested_at = rig.now;
     rig.now = until;
     let pick = rig.subchannels.pick(&[backend_id(1)], false, requested_at, rig.now);
@@ -254,10 +255,8 @@ fn pick_skips_a_closed_connection_before_its_task_notices() {
     assert!(matches!(rig.pick(&[]), PickResult::Queue(None)));
 }
 
-/// Connections end whenever they like, also while somebody picks.
-///
-/// Red if `PickResult::Fail` stood for "it was open a moment ago": the call would be told that the other
-/// backend is down, while this one is about to be dialled again.
+/// A connection may close at any time, even during a pick. The pick must not fail then, because the
+/// backend is about to reconnect.
 #[test]
 fn pick_queues_when_a_connection_closes_during_the_pick() {
     for (balancing, used) in [(PickFirst, &[][..]), (RoundRobin, &[]), (RoundRobin, &[1, 2])] {
@@ -268,13 +267,13 @@ fn pick_queues_when_a_connection_closes_during_the_pick() {
             rig.pick(&[1]);
             rig.subchannels.connect_failed(first, "refused", rig.now);
             rig.subchannels.connected(second, open());
-            // Under `pick_first` the first rests now.
+            // Under `pick_first` the first address is idle now.
             rig.subchannels.connect_started(first, rig.now);
             rig.subchannels.connect_failed(first, "refused", rig.now);
-            LOOKS.set(0);
-            LOOKS_LEFT.set(looks);
+            CHECKS.set(0);
+            CHECKS_LEFT.set(looks);
             picks.push(rig.pick(used));
-            LOOKS_LEFT.set(u32::MAX);
+            CHECKS_LEFT.set(u32::MAX);
         }
         let failed = picks.iter().any(|pick| matches!(pick, PickResult::Fail));
         assert!(!failed, "{balancing:?} {picks:?}");
@@ -283,8 +282,7 @@ fn pick_queues_when_a_connection_closes_during_the_pick() {
     }
 }
 
-/// Red if an avoided address were dialled only when no other is being dialled: calls would wait for
-/// the other as long as a dial may take.
+/// Otherwise calls would wait for the other address for as long as a connection attempt may take.
 #[test]
 fn pick_first_connects_an_ejected_address_when_others_are_slow() {
     let mut rig = Rig::new(PickFirst, [1, 2]);
@@ -306,7 +304,7 @@ fn pick_first_connects_an_ejected_address_when_others_are_slow() {
     assert_eq!(rig.states(), "cc");
 }
 
-/// A retry of a call whose first attempt found no backend has used none, and is still no first attempt.
+/// A retry of a call whose first attempt found no backend has used none, but is no first attempt.
 #[test]
 fn round_robin_retries_without_a_backend_take_no_turn() {
     let mut rig = Rig::connected(RoundRobin, 1..3);
@@ -321,7 +319,7 @@ fn round_robin_retries_without_a_backend_take_no_turn() {
     assert!(picked.windows(2).all(|pair| pair[0] != pair[1]), "{picked:?}");
 }
 
-/// Callers with deadlines that are too short for it do not take a backend from all others.
+/// Callers whose deadlines are too short for a backend must not eject it for all other callers.
 #[test]
 fn outlier_detection_ignores_deadlines_of_a_backend_that_answers_others() {
     let mut rig = Rig::connected(RoundRobin, 1..3);
@@ -338,7 +336,7 @@ fn outlier_detection_ignores_deadlines_of_a_backend_that_answers_others() {
             );
         }
     }
-    // Without an answer to anybody they count.
+    // If the backend answers no attempt in the meantime, they count.
     rig.now += ms(20);
     let records = [rig.complete(&[2]).1, rig.complete(&[2]).1];
     rig.now += ms(20);
@@ -357,7 +355,7 @@ fn outlier_detection_probes_an_ejected_backend_after_its_ejection_time() {
     let (port, record) = rig.complete(&[]);
     assert_eq!(port, 2, "its last turn is longest ago");
     let ports: Vec<_> = (0..4).map(|_| rig.port(&[])).collect();
-    assert!(!ports.contains(&2), "one call tries: {ports:?}");
+    assert!(!ports.contains(&2), "one call probes: {ports:?}");
     rig.subchannels.attempt_ended(record, AttemptEnd::Answered(Code::Ok), rig.now);
     let ports: Vec<_> = (0..3).map(|_| rig.port(&[])).collect();
     assert!(ports.contains(&2), "{ports:?}");
@@ -445,15 +443,15 @@ fn load_balancing_policy_change_takes_effect_at_once() {
     assert_eq!(rig.states(), "oi");
 }
 
-/// Plays a random history, one step for each three bytes, and checks every pick.
+/// Plays a random history, one step per three bytes, and checks every pick.
 fn play(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let balancing = if bytes.next().unwrap_or(0) % 2 == 0 { RoundRobin } else { PickFirst };
     let mut rig = Rig::new(balancing, 0..4);
     let mut running: Vec<(u16, PickRecord)> = Vec::new();
     let mut used: Vec<u16> = Vec::new();
-    // What a call was told last.
-    let mut told = None;
+    // The last pick of the call, if it was queued.
+    let mut queued = None;
     let links: BTreeMap<u16, Fake> = (0..8).map(|port| (port, open())).collect();
     while let (Some(step), Some(what), Some(how)) = (bytes.next(), bytes.next(), bytes.next()) {
         let port = u16::from(what) % 8;
@@ -485,26 +483,27 @@ fn play(bytes: &[u8]) {
                 if rig.subchannels.attempt_ended(record, attempt_end, rig.now) {
                     let all = rig.subchannels.all();
                     let avoided = all.iter().filter(avoided).count();
-                    // A shorter list may leave more than half, and a trial that fails adds none.
+                    // A shorter list may leave more than half ejected, but a failed probe adds
+                    // none.
                     assert!(avoided <= OutlierDetection::max_ejected(all.len()).max(before));
                 }
                 used.clear();
             }
             (6, _) => rig.now += Duration::from_secs(u64::from(how)),
-            _ => told = Some(check(&mut rig, &mut used, &mut running)),
+            _ => queued = Some(check(&mut rig, &mut used, &mut running)),
         }
         check_order(&rig.subchannels);
         if rig.subchannels.take_wakeups().queued_picks {
-            told = None;
+            queued = None;
         }
-        if let Some(PickResult::Queue(until)) = told {
+        if let Some(PickResult::Queue(until)) = queued {
             check_wait(&rig, until);
         }
     }
 }
 
-/// Nobody waits in vain: a call that has not been woken, and does not look by itself, would be told
-/// to wait again, and has nothing to dial.
+/// A queued pick that has not been woken, and has no timeout left, would be queued again and has no
+/// address to connect.
 fn check_wait(rig: &Rig, until: Option<Instant>) {
     let states = rig.states();
     let open = rig.subchannels.all().iter().any(Subchannel::is_ready);
@@ -516,7 +515,7 @@ fn check_wait(rig: &Rig, until: Option<Instant>) {
     }
 }
 
-/// The orders are those of the turns.
+/// The rotations are ordered by the turns of the subchannels.
 fn check_order(subchannels: &Subchannels<Fake>) {
     let count = subchannels.all.len();
     let by = |turn: fn(Turns) -> u64| {
@@ -552,14 +551,14 @@ fn check(
             assert!(open.contains(&port), "an open one");
             assert!(
                 healthy.is_empty() || healthy.contains(&port),
-                "no avoided one while there are others"
+                "no ejected one while there are others"
             );
             let elsewhere = healthy.iter().any(|it| !used.contains(it));
-            assert!(!elsewhere || !used.contains(&port), "elsewhere while there is an elsewhere");
+            assert!(!elsewhere || !used.contains(&port), "an unused backend while there is one");
             if used.contains(&port) {
                 let left: &[u16] = if healthy.is_empty() { &open } else { &healthy };
                 let oldest = used.iter().find(|it| left.contains(it));
-                assert_eq!(oldest, Some(&port), "then the least recently used");
+                assert_eq!(oldest, Some(&port), "otherwise the least recently used");
             }
             used.retain(|it| *it != port);
             used.push(port);
@@ -568,10 +567,10 @@ fn check(
         PickResult::Queue(_) => {
             assert!(
                 healthy.iter().all(|it| used.contains(it)),
-                "nobody waits who could go elsewhere"
+                "no pick is queued while an unused backend is ready"
             );
         }
-        PickResult::Fail => assert!(open.is_empty(), "avoidance never fails a call"),
+        PickResult::Fail => assert!(open.is_empty(), "ejection never fails a pick"),
     }
     pick
 }
@@ -622,7 +621,7 @@ fn round_robin_is_fair_over_any_ready_set() {
         });
 }
 
-/// Which backends first attempts may go to now, and how many each of them has had since that changed.
+/// The backends that first attempts may use, and how many each has had since that set changed.
 #[derive(Default)]
 struct Spread {
     ready: Vec<u16>,
@@ -630,8 +629,8 @@ struct Spread {
 }
 
 impl Spread {
-    /// Picks for a first attempt; panics if over consecutive picks from the same backends one has had
-    /// two more than another.
+    /// Picks for a first attempt. Panics if, over consecutive picks from the same set, the counts
+    /// of two backends differ by more than one.
     fn pick(&mut self, rig: &mut Rig) -> Option<(u16, PickRecord)> {
         let ready = |healthy: bool| -> Vec<u16> {
             let all = rig.subchannels.all().iter().filter(|it| it.is_ready());
@@ -654,7 +653,7 @@ impl Spread {
     }
 }
 
-/// Plays first attempts, further ones and changes of the ready set in any order.
+/// Plays first attempts, retries and changes of the ready set in random order.
 fn play_spread(bytes: &[u8]) {
     const PORTS: u16 = 5;
     let mut bytes = bytes.iter().copied();
@@ -663,7 +662,7 @@ fn play_spread(bytes: &[u8]) {
     while let (Some(step), Some(what)) = (bytes.next(), bytes.next()) {
         let port = u16::from(what) % PORTS;
         match step % 16 {
-            // A call, and as many further attempts as it likes.
+            // A call with a random number of retries.
             0..8 => {
                 let mut used = Vec::new();
                 for _ in 0..=step % 4 {
@@ -704,7 +703,7 @@ fn play_spread(bytes: &[u8]) {
     }
 }
 
-/// The property that the guide promises of `round_robin`.
+/// The guide guarantees this property of `round_robin`.
 #[test]
 fn round_robin_first_attempts_stay_even_whatever_retries_do() {
     bolero::check!()
@@ -727,13 +726,13 @@ fn reconnect_is_immediate_only_after_a_connection_that_served() {
         assert_eq!(rig.subchannels.closed_early(id, "closed", rig.now), served);
         assert_eq!(rig.states(), state);
     }
-    // That of the connection before says nothing about the next.
+    // The previous connection's response does not count for the next connection.
     rig.subchannels.connected(id, open());
     assert!(!rig.subchannels.closed_early(id, "closed", rig.now));
     assert_eq!(rig.states(), "f");
 }
 
-/// The task of a call may learn of its answer after the task that dials has seen the end.
+/// The call's task may see the response after the connect task has seen the connection close.
 #[test]
 fn connect_backoff_ends_when_a_late_response_is_seen() {
     let mut rig = Rig::new(RoundRobin, [1]);
@@ -752,9 +751,8 @@ fn connect_backoff_ends_when_a_late_response_is_seen() {
     assert!(rig.subchannels.is_obsolete(id, connect_request), "the wait for the backoff is over");
 }
 
-/// Who picks holds the lock of a channel. The numbers are exact: more backends change nothing.
-///
-/// Red: `min_by_key` over all turns in place of `order` in `next_candidate` looks at all of them.
+/// A pick holds the channel's lock. The counts are exact: they do not grow with the number of
+/// backends.
 #[test]
 fn pick_cost_does_not_grow_with_the_backend_count() {
     for balancing in [RoundRobin, PickFirst] {
@@ -762,10 +760,10 @@ fn pick_cost_does_not_grow_with_the_backend_count() {
             let mut rig = Rig::connected(balancing, 0..count);
             let mut ports = Vec::new();
             for _ in 0..3 * usize::from(count) {
-                LOOKS.set(0);
+                CHECKS.set(0);
                 let (port, record) = rig.complete(&[]);
                 rig.subchannels.attempt_ended(record, AttemptEnd::Answered(Code::Ok), rig.now);
-                assert_eq!(LOOKS.get(), 2, "{balancing:?} {count}");
+                assert_eq!(CHECKS.get(), 2, "{balancing:?} {count}");
                 ports.push(port);
             }
             let turns =
@@ -775,7 +773,6 @@ fn pick_cost_does_not_grow_with_the_backend_count() {
     }
 }
 
-/// Red: with `index` alone, without the comparison of serials, in `Subchannels::index`.
 #[test]
 fn address_update_keeps_in_flight_counts_on_the_right_backend() {
     let mut rig = Rig::connected(RoundRobin, [1, 2, 3]);
@@ -794,7 +791,7 @@ fn address_update_keeps_in_flight_counts_on_the_right_backend() {
     assert_eq!(in_flight(&rig), [(4, 0), (3, 0), (1, 0)]);
 }
 
-/// Red if a dial stirred other keepers: each of a thousand dials would wake a thousand who dial.
+/// Otherwise each of a thousand connection attempts would wake a thousand connect tasks.
 #[test]
 fn wakeup_of_connect_tasks_ignores_other_connect_attempts() {
     let mut rig = Rig::new(RoundRobin, [1, 2]);
@@ -819,13 +816,12 @@ fn wakeup_of_connect_tasks_ignores_other_connect_attempts() {
     assert_eq!(rig.wakeups(), (true, vec![1]));
     assert_ne!(rig.subchannels.connect_request(id), Some(connect_request), "another");
     assert!(rig.subchannels.is_obsolete(id, connect_request));
-    // What came of the first one in this very moment is not made a second time.
+    // A connection for the obsolete request was just made: it is used, and not made a second time.
     rig.subchannels.connected(id, open());
     assert!(!rig.subchannels.is_obsolete(id, connect_request));
 }
 
-/// Red if `failed` stirred the calls whatever is left: each of them would look at the whole list once
-/// for each address.
+/// Otherwise every queued call would scan the whole list once per address.
 #[test]
 fn wakeup_of_queued_picks_waits_for_the_last_refused_address() {
     const COUNT: u16 = 1000;
@@ -846,8 +842,7 @@ fn wakeup_of_queued_picks_waits_for_the_last_refused_address() {
     }
 }
 
-/// Red if `failed` dialled on whether or not somebody waits: without a call a channel would go through
-/// all of its addresses.
+/// Otherwise a channel without calls would try all of its addresses.
 #[test]
 fn wakeup_is_skipped_for_a_refused_address_without_queued_picks() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
@@ -865,9 +860,8 @@ fn wakeup_is_skipped_for_a_refused_address_without_queued_picks() {
     assert_eq!((rig.states().as_str(), rig.wakeups()), ("ifi", (false, vec![])));
 }
 
-/// What is open was used, so it is for each call to say which address it wants next.
-///
-/// Red without `open ||` in `failed`: the call would wait though another could be dialled.
+/// The call has used the ready backend, so the call itself must choose which address to connect
+/// next.
 #[test]
 fn wakeup_reaches_a_retry_whose_next_address_refuses() {
     let mut rig = Rig::new(PickFirst, [1, 2, 3]);
@@ -882,18 +876,18 @@ fn wakeup_reaches_a_retry_whose_next_address_refuses() {
     assert_eq!((rig.states().as_str(), rig.wakeups()), ("ofc", (false, vec![3])));
 }
 
-/// Red without `selected` in `any_healthy`: it would look at each that stands before.
+/// Otherwise the pick would check every subchannel before the selected one.
 #[test]
 fn pick_first_checks_its_selected_backend_first() {
     let mut rig = Rig::new(PickFirst, 0..1000);
     for port in 0..1000 {
         let (id, connection) = (rig.id(port), open());
-        // Of all but the last nobody has noticed yet that they ended.
+        // All but the last one have closed, and their connect tasks have not noticed yet.
         connection.0.set(port == 999);
         rig.subchannels.connected(id, connection);
     }
     assert_eq!(rig.port(&[]), 999);
-    LOOKS.set(0);
+    CHECKS.set(0);
     assert_eq!(rig.port(&[]), 999);
-    assert_eq!(LOOKS.get(), 2);
+    assert_eq!(CHECKS.get(), 2);
 }

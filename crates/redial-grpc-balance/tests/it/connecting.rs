@@ -1,4 +1,4 @@
-//! Dials and their backoff, waiting calls, and what is left when a channel goes.
+//! Connection attempts and their backoff, queued calls, and cleanup when a channel is dropped.
 
 use std::error::Error as _;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::support::{
-    Client, Log, Pipes, RETRY, Replica, ScriptedResolver, address, answered_by, config, failing,
-    until,
+    Client, Log, Pipes, RETRY, Replica, ScriptedResolver, address, config, failing,
+    responding_server, until,
 };
 
 fn s(seconds: u64) -> Duration {
@@ -34,12 +34,12 @@ async fn connect_backoff_grows_exponentially_with_jitter() {
     let channel = channel.build().unwrap();
     channel.start();
     tokio::time::sleep(s(1200)).await;
-    let dials = pipes.dials(1);
-    let gaps: Vec<_> = dials.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+    let attempts = pipes.connect_attempts(1);
+    let gaps: Vec<_> = attempts.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
     assert!(gaps.len() > 15, "{gaps:?}");
     for (nth, gap) in gaps.iter().enumerate() {
         let base = (0.05 * 1.6_f64.powi(nth as i32)).min(120.0);
-        // A millisecond is the grain of the timer.
+        // The timer has a resolution of one millisecond.
         let range = base * 0.8 - 0.001..=(base * 1.2).min(120.0) + 0.002;
         assert!(range.contains(gap), "dial {}: {gap} s is not in {range:?}", nth + 2);
     }
@@ -47,12 +47,12 @@ async fn connect_backoff_grows_exponentially_with_jitter() {
     assert!(!even, "there is jitter");
 }
 
-/// A deadline that ends the wait for a connection says so, and which addresses were dialled.
+/// The status message names the addresses that were connecting.
 #[tokio::test(start_paused = true)]
 async fn deadline_while_connecting_names_the_addresses() {
     let pipes = Pipes::default();
-    pipes.hold_at(1);
-    pipes.be_silent_at(2);
+    pipes.leave_pending_at(1);
+    pipes.stay_silent_at(2);
     let channel = pipes.to(2, &config("round_robin", RETRY)).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
@@ -64,18 +64,18 @@ async fn deadline_while_connecting_names_the_addresses() {
     assert_eq!(report.history()[0].message(), Some(waited), "{report}");
 }
 
-/// The same while the name has no address yet.
+/// The same before the name has an address.
 #[tokio::test(start_paused = true)]
 async fn deadline_while_resolving_is_explained() {
     let pipes = Pipes::default();
-    let channel = pipes.dialled("{}").resolver(Never).build().unwrap();
+    let channel = pipes.channel("{}").resolver(Never).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
     let status = Client::new(channel).unary(request).await.unwrap_err();
     assert!(status.message().ends_with("the name was being resolved"), "{}", status.message());
 }
 
-/// A resolver that never answers, and brings no config.
+/// A resolver that never answers and returns no config.
 #[derive(Debug)]
 struct Never;
 
@@ -92,13 +92,13 @@ impl Resolver for Never {
 #[tokio::test(start_paused = true)]
 async fn connect_backoff_applies_to_servers_that_accept_and_close() {
     let pipes = Pipes::default();
-    pipes.close_all_at(1);
+    pipes.close_connections_at(1);
     let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
     channel.start();
     tokio::time::sleep(s(30)).await;
-    // 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first, more or less.
-    let dials = pipes.dials(1).len();
-    assert!((5..=8).contains(&dials), "{dials} dials in 30 s");
+    // About 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first.
+    let attempts = pipes.connect_attempts(1).len();
+    assert!((5..=8).contains(&attempts), "{attempts} dials in 30 s");
     let ConnectivityState::TransientFailure(reason) = &channel.snapshot().backends[0].state else {
         panic!("failed")
     };
@@ -107,26 +107,26 @@ async fn connect_backoff_applies_to_servers_that_accept_and_close() {
 
 #[tokio::test(start_paused = true)]
 async fn reconnect_is_immediate_after_a_connection_of_one_second() {
-    for (lived_ms, dials) in [(990, 5..=9), (1010, 28..=30)] {
+    for (lived_ms, attempts) in [(990, 5..=9), (1010, 28..=30)] {
         let pipes = Pipes::default();
-        pipes.live_at(1, Duration::from_millis(lived_ms));
+        pipes.close_after_at(1, Duration::from_millis(lived_ms));
         let channel = pipes.to(1, &config("round_robin", "")).build().unwrap();
         channel.start();
         tokio::time::sleep(s(30)).await;
-        let made = pipes.dials(1).len();
-        assert!(dials.contains(&made), "{lived_ms} ms: {made} dials in 30 s");
+        let made = pipes.connect_attempts(1).len();
+        assert!(attempts.contains(&made), "{lived_ms} ms: {made} dials in 30 s");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn connecting_to_a_silent_server_times_out() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    pipes.be_silent_at(1);
+    pipes.stay_silent_at(1);
     pipes.serve(2, &log);
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
     let mut client = Client::new(channel.clone());
     for _ in 0..4 {
-        assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 2);
+        assert_eq!(responding_server(&mut client, failing(0)).await.unwrap(), 2);
     }
     tokio::time::sleep(CONNECT_TIMEOUT_DEFAULT + Duration::from_millis(500)).await;
     let ConnectivityState::TransientFailure(reason) = &channel.snapshot().backends[0].state else {
@@ -138,7 +138,7 @@ async fn connecting_to_a_silent_server_times_out() {
 #[tokio::test(start_paused = true)]
 async fn unreachable_error_names_each_backend_and_cause() {
     let pipes = Pipes::default();
-    pipes.close_all_at(2);
+    pipes.close_connections_at(2);
     for balancing in ["round_robin", "pick_first"] {
         let mut client = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
         let status = client.unary(failing(0)).await.unwrap_err();
@@ -161,7 +161,7 @@ async fn wait_for_ready_call_waits_while_others_follow_their_policy() {
     let waits = format!(r#""waitForReady": true, {RETRY}"#);
     let mut waiting = Client::new(pipes.to(1, &config("round_robin", &waits)).build().unwrap());
     let mut policy = Client::new(pipes.to(1, &config("round_robin", RETRY)).build().unwrap());
-    let call = tokio::spawn(async move { answered_by(&mut waiting, failing(0)).await });
+    let call = tokio::spawn(async move { responding_server(&mut waiting, failing(0)).await });
     let status = policy.unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(status.metadata().get("grpc-previous-rpc-attempts").unwrap(), "4");
@@ -174,27 +174,27 @@ async fn wait_for_ready_call_waits_while_others_follow_their_policy() {
 #[tokio::test(start_paused = true)]
 async fn deadline_bounds_the_wait_for_a_connection() {
     let pipes = Pipes::default();
-    pipes.be_silent_at(1);
+    pipes.stay_silent_at(1);
     let channel = pipes.to(1, &config("round_robin", RETRY)).build().unwrap();
     let mut client = Client::new(channel.clone());
     let mut request = Request::new(failing(0));
     request.set_timeout(s(3));
-    let began = Instant::now();
+    let started = Instant::now();
     let status = client.unary(request).await.unwrap_err();
-    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
+    assert_eq!((status.code(), started.elapsed()), (Code::DeadlineExceeded, s(3)));
     assert_eq!(channel.snapshot().backends[0].in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn queued_calls_are_all_served_by_the_first_connection() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    pipes.hold_at(1);
-    pipes.hold_at(2);
+    pipes.leave_pending_at(1);
+    pipes.leave_pending_at(2);
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
     let calls: Vec<_> = (0..100)
         .map(|_| {
             let mut client = Client::new(channel.clone());
-            tokio::spawn(async move { answered_by(&mut client, failing(0)).await })
+            tokio::spawn(async move { responding_server(&mut client, failing(0)).await })
         })
         .collect();
     tokio::time::sleep(s(1)).await;
@@ -213,7 +213,7 @@ async fn dropped_channel_ends_its_tasks_and_connections() {
     tokio::time::sleep(s(1)).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    // One is refused, and waits for its next dial.
+    // The third address refuses, and is in connection backoff.
     let channel = pipes.to(3, &config("round_robin", RETRY)).build().unwrap();
     assert_eq!(tasks(), before, "nothing is spawned before the first call");
     let mut client = Client::new(channel.clone());
@@ -224,22 +224,22 @@ async fn dropped_channel_ends_its_tasks_and_connections() {
     drop(channel);
     client.unary(failing(0)).await.unwrap();
     drop(client);
-    // Tasks of connections end on both sides.
+    // Connections have tasks on both sides.
     tokio::time::sleep(s(1)).await;
     assert_eq!(tasks(), before);
-    let dials = pipes.dials(3).len();
+    let attempts = pipes.connect_attempts(3).len();
     tokio::time::sleep(s(300)).await;
-    assert_eq!(pipes.dials(3).len(), dials, "nobody dials any more");
+    assert_eq!(pipes.connect_attempts(3).len(), attempts, "no more connection attempts");
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancellation_of_a_queued_or_running_call_leaves_no_state() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    let manner = pipes.serve(1, &log);
-    manner.delay(s(100));
-    pipes.be_silent_at(2);
+    let server_control = pipes.serve(1, &log);
+    server_control.delay(s(100));
+    pipes.stay_silent_at(2);
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
-    let silent = pipes.dialled(&config("pick_first", "")).addresses([address(2)]).build().unwrap();
+    let silent = pipes.channel(&config("pick_first", "")).addresses([address(2)]).build().unwrap();
     for channel in [channel, silent] {
         let mut client = Client::new(channel.clone());
         let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
@@ -286,10 +286,10 @@ async fn build_error_names_the_cause() {
 
 #[tokio::test]
 async fn resolver_of_the_operating_system_finds_localhost() {
-    // Of either family: on some machines it is an address of the one, on some of the other.
+    // IPv4 or IPv6, depending on the machine.
     let known = ("localhost", 0).to_socket_addrs().expect("the machine knows its own name");
     let can_listen = |at: &SocketAddr| TcpListener::bind(at).is_ok();
-    let at = known.into_iter().find(can_listen).expect("somebody can listen there");
+    let at = known.into_iter().find(can_listen).expect("an address to listen on");
     let log = Log::default();
     let replica = Replica::start_at(at, 0, &log, None);
     let target = format!("dns:///localhost:{}", replica.address.port());
@@ -307,11 +307,11 @@ async fn resolver_of_the_operating_system_finds_localhost() {
 #[tokio::test(start_paused = true)]
 async fn endpoint_settings_apply_to_every_connection() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    let manner = pipes.serve(1, &log);
+    let server_control = pipes.serve(1, &log);
     let channel = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("orders/1"));
     let mut client = Client::new(channel.build().unwrap());
     client.unary(failing(0)).await.unwrap();
-    let agent = manner.agent.lock().unwrap().clone().unwrap();
+    let agent = server_control.agent.lock().unwrap().clone().unwrap();
     assert!(agent.starts_with("orders/1"), "{agent}");
     let bad = pipes.to(1, "{}").endpoint(|endpoint| endpoint.user_agent("no\nagent"));
     assert_eq!(bad.build().unwrap_err().to_string(), "the endpoint is not valid");
@@ -322,7 +322,7 @@ fn runtime_shutdown_fails_calls_with_its_cause() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let pipes = Pipes::default();
-    pipes.hold_at(1);
+    pipes.leave_pending_at(1);
     let channel = pipes.to(1, "{}").build().unwrap();
     let mut client = Client::new(channel.clone());
     let waiting = second.spawn(async move { client.unary(failing(0)).await });
@@ -339,9 +339,9 @@ fn runtime_shutdown_fails_calls_with_its_cause() {
     }
 }
 
-/// Red if `keep::follow` made its guard in its task: one that is dropped before its first turn would
-/// never say that it is gone, and calls would wait for ever. Red, too, if `evidence::of_balance` took
-/// it for a channel that cannot connect: with `waitForReady` they would wait for a quarter of an hour.
+/// The task may be dropped before its first poll. Calls must not wait for it forever, and with
+/// `waitForReady` the error must not count as a failed connection attempt, which would make them
+/// wait for a quarter of an hour.
 #[test]
 fn runtime_shutdown_before_the_first_poll_fails_calls() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -349,38 +349,38 @@ fn runtime_shutdown_before_the_first_poll_fails_calls() {
         let channel = Pipes::default().to(1, &config("pick_first", fields)).build().unwrap();
         runtime().block_on(async { channel.start() });
         let mut client = Client::new(channel);
-        // A limit that ends a test that hangs.
+        // Ends a test that hangs.
         let call = async { tokio::time::timeout(s(60), client.unary(failing(0))).await };
-        let status = runtime().block_on(call).expect("nobody waits").unwrap_err();
+        let status = runtime().block_on(call).expect("it does not hang").unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         assert_eq!(status.message(), "the runtime that the channel was started on has ended");
     }
 }
 
-/// Red if `Wish` did not count: the first address, which waits for its backoff, is left idle and
-/// needed again in one moment, and would be said to be dialled while it waits on.
+/// The first address, which is in backoff, becomes idle and is needed again at the same moment. It
+/// must connect immediately instead of waiting for the old backoff.
 #[tokio::test(start_paused = true)]
 async fn connect_backoff_ends_when_an_idle_address_is_needed_again() {
     const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0s",
         "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
     let (pipes, log) = (Pipes::default(), Log::default());
-    pipes.hold_at(2);
+    pipes.leave_pending_at(2);
     let channel = pipes.to(2, &config("pick_first", HEDGE_AT_ONCE));
     let channel = channel.connect_backoff(s(100), s(100)).build().unwrap();
     let mut client = Client::new(channel.clone());
-    let call = tokio::spawn(async move { answered_by(&mut client, failing(0)).await });
+    let call = tokio::spawn(async move { responding_server(&mut client, failing(0)).await });
     tokio::time::sleep(s(1)).await;
-    assert_eq!(pipes.dials(1).len(), 1, "it was refused");
-    // One of both hedges takes it, and the other asks for an elsewhere.
+    assert_eq!(pipes.connect_attempts(1).len(), 1, "it was refused");
+    // One hedge uses it, and the other needs another backend.
     pipes.serve(2, &log);
     assert_eq!(call.await.unwrap().unwrap(), 2);
     tokio::time::sleep(s(1)).await;
-    assert_eq!(pipes.dials(1).len(), 2);
+    assert_eq!(pipes.connect_attempts(1).len(), 2);
     let first = channel.snapshot().backends.swap_remove(0);
     assert_eq!(first.state, ConnectivityState::TransientFailure("connection refused".to_owned()));
 }
 
-/// A dialler and a resolver with a mistake in it.
+/// A connector and a resolver that panic.
 #[derive(Debug)]
 struct Panics;
 
@@ -398,20 +398,20 @@ impl Resolver for Panics {
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_connector_or_resolver_fails_the_call() {
-    let dials = balance::channel("http://panics.test").addresses([address(1)]).connector(Panics);
+    let attempts = balance::channel("http://panics.test").addresses([address(1)]).connector(Panics);
     let resolves = balance::channel("http://panics.test").resolver(Panics);
     for (channel, text) in [
-        (dials, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
+        (attempts, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
         (resolves, "no backend is known: the name cannot be resolved: the resolver panicked"),
     ] {
         let mut client = Client::new(channel.build().unwrap());
         let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
-        let status = call.await.expect("it does not wait for ever").unwrap_err();
+        let status = call.await.expect("it does not hang").unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
     }
 }
 
-/// A pipe with a mistake in it.
+/// A stream that panics.
 #[derive(Debug)]
 struct Broken;
 
@@ -443,7 +443,7 @@ impl tokio::io::AsyncWrite for Broken {
     }
 }
 
-/// Its first connection is broken; all others are those of the pipes.
+/// The first connection panics; all others are those of the pipes.
 #[derive(Debug)]
 struct BrokenFirst(Pipes, AtomicBool);
 
@@ -456,8 +456,7 @@ impl Connector for BrokenFirst {
     }
 }
 
-/// Red if only the dial itself were watched: the connection's first bytes are written by whoever
-/// dials, whose task would be gone, and nobody would dial again.
+/// The connect task writes the connection's first bytes, so a panic there must not end the task.
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_connection_is_a_failed_connect() {
     let (pipes, log) = (Pipes::default(), Log::default());
@@ -465,26 +464,25 @@ async fn panic_in_a_connection_is_a_failed_connect() {
     let channel = pipes.to(1, "{}").connector(BrokenFirst(pipes.clone(), AtomicBool::new(false)));
     let mut client = Client::new(channel.build().unwrap());
     let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
-    let status = call.await.expect("it does not wait for ever").unwrap_err();
+    let status = call.await.expect("it does not hang").unwrap_err();
     let text = "the backend cannot be reached: 10.0.0.1:50051: the connection panicked";
     assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
     tokio::time::sleep(s(2)).await;
     client.unary(failing(0)).await.expect("it was dialled again");
 }
 
-/// Red without `task.abort()` in `Inner::drop`.
 #[tokio::test(start_paused = true)]
 async fn dropped_channel_ends_tasks_that_are_connecting() {
     let pipes = Pipes::default();
-    pipes.hold_at(1);
-    pipes.be_silent_at(2);
+    pipes.leave_pending_at(1);
+    pipes.stay_silent_at(2);
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     for balancing in ["round_robin", "pick_first"] {
         let channel = pipes.to(3, &config(balancing, "")).build().unwrap();
         let mut client = Client::new(channel.clone());
         let call = tokio::time::timeout(s(1), client.unary(failing(0))).await;
-        assert!(call.is_err(), "nobody answers");
+        assert!(call.is_err(), "no server responds");
         assert!(tasks() > before);
         drop((channel, client));
         tokio::time::sleep(s(1)).await;
@@ -492,8 +490,8 @@ async fn dropped_channel_ends_tasks_that_are_connecting() {
     }
 }
 
-/// Whether a task beside a loop of failing calls has its turns.
-async fn others_run_beside(client: &mut Client) -> bool {
+/// Whether another task makes progress next to a loop of failing calls.
+async fn other_tasks_progress(client: &mut Client) -> bool {
     let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = turns.clone();
     let other = tokio::spawn(async move {
@@ -509,20 +507,20 @@ async fn others_run_beside(client: &mut Client) -> bool {
     turns.load(Ordering::Relaxed) >= 100
 }
 
-/// A loop of calls that fail at once must not starve the runtime: its timers, and the channel's own
-/// dials, would never run.
+/// A loop of calls that fail immediately must not starve timers and the channel's connection
+/// attempts.
 #[tokio::test(start_paused = true)]
 async fn failed_call_yields_to_the_runtime() {
     let pipes = Pipes::default();
     for balancing in ["round_robin", "pick_first"] {
         let mut refused = Client::new(pipes.to(2, &config(balancing, "")).build().unwrap());
         refused.unary(failing(0)).await.unwrap_err();
-        assert!(others_run_beside(&mut refused).await, "{balancing}: no backend can be reached");
+        assert!(other_tasks_progress(&mut refused).await, "{balancing}: no backend can be reached");
     }
     let channel = balance::channel("http://panics.test").resolver(Panics).build().unwrap();
     let mut unresolved = Client::new(channel);
     unresolved.unary(failing(0)).await.unwrap_err();
-    assert!(others_run_beside(&mut unresolved).await, "the name cannot be resolved");
+    assert!(other_tasks_progress(&mut unresolved).await, "the name cannot be resolved");
     let ended = pipes.to(1, "{}").build().unwrap();
     let start = ended.clone();
     std::thread::spawn(move || {
@@ -531,10 +529,10 @@ async fn failed_call_yields_to_the_runtime() {
     })
     .join()
     .unwrap();
-    assert!(others_run_beside(&mut Client::new(ended)).await, "the channel has ended");
+    assert!(other_tasks_progress(&mut Client::new(ended)).await, "the channel has ended");
 }
 
-/// The same with sockets and a real clock: a client that loops until its server is there.
+/// The same with sockets in real time: a client that loops until its server is up.
 #[test]
 fn failing_calls_in_a_loop_recover_when_the_port_opens() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -543,7 +541,7 @@ fn failing_calls_in_a_loop_recover_when_the_port_opens() {
         Replica::start_at(port, 0, &Log::default(), None)
     });
     let (done, answered) = std::sync::mpsc::channel();
-    // A thread of its own: in a starved runtime no timeout fires.
+    // A separate thread, because no timeout fires in a starved runtime.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -554,12 +552,12 @@ fn failing_calls_in_a_loop_recover_when_the_port_opens() {
         done.send(()).unwrap();
     });
     let server = server.join().unwrap();
-    // It takes about a second: the first delay between two dials.
+    // It takes about a second, the first delay of the connection backoff.
     answered.recv_timeout(s(60)).expect("the calls find the server");
     drop(server);
 }
 
-/// Without a runtime nothing can be started, and the channel stays what it was.
+/// The panic of `start` outside of a runtime leaves the channel usable.
 #[test]
 fn channel_first_used_outside_a_runtime_still_works_inside_one() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -574,7 +572,7 @@ fn channel_first_used_outside_a_runtime_still_works_inside_one() {
     });
 }
 
-/// A dial or a resolution that never ends, and panics when it is dropped.
+/// A connection attempt or a resolution that never ends, and panics when it is dropped.
 #[derive(Debug)]
 struct PanicsOnDrop;
 
@@ -584,7 +582,8 @@ impl Drop for PanicsOnDrop {
     }
 }
 
-/// The first dial and the first resolution never end and panic when dropped; later ones succeed.
+/// The first connection attempt and the first resolution never end and panic when dropped; later
+/// ones succeed.
 #[derive(Clone, Debug)]
 struct PanicsFirst(Pipes, std::sync::Arc<AtomicBool>);
 
@@ -623,12 +622,13 @@ impl Resolver for PanicsFirst {
 async fn panic_in_a_connector_or_resolver_destructor_is_a_failure() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
-    let dials = pipes.to(1, "{}").connector(PanicsFirst::new(&pipes));
-    let resolves = pipes.dialled("{}").resolver(PanicsFirst::new(&pipes));
-    for (channel, text) in [(dials, "not connected within 20s"), (resolves, "no answer in 20s")] {
+    let attempts = pipes.to(1, "{}").connector(PanicsFirst::new(&pipes));
+    let resolves = pipes.channel("{}").resolver(PanicsFirst::new(&pipes));
+    for (channel, text) in [(attempts, "not connected within 20s"), (resolves, "no answer in 20s")]
+    {
         let mut client = Client::new(channel.build().unwrap());
         let call = tokio::time::timeout(s(3600), client.unary(failing(0)));
-        let status = call.await.expect("it does not wait for ever").unwrap_err();
+        let status = call.await.expect("it does not hang").unwrap_err();
         assert!(status.message().ends_with(text), "{status}");
         tokio::time::sleep(s(2)).await;
         client.unary(failing(0)).await.expect("the next one succeeds");
@@ -639,7 +639,7 @@ async fn panic_in_a_connector_or_resolver_destructor_is_a_failure() {
 async fn reset_connect_backoff_connects_and_resolves_at_once() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     let listed = pipes.to(2, &config("round_robin", "")).connect_backoff(s(100), s(100));
-    let resolved = pipes.dialled(&config("round_robin", "")).resolver(resolver.clone());
+    let resolved = pipes.channel(&config("round_robin", "")).resolver(resolver.clone());
     let (listed, resolved) = (listed.build().unwrap(), resolved.build().unwrap());
     for channel in [&listed, &resolved] {
         Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
@@ -650,15 +650,15 @@ async fn reset_connect_backoff_connects_and_resolves_at_once() {
     };
     assert_eq!((counts(&listed), counts(&resolved)), ((2, 0), (0, 0)));
     pipes.serve(1, &log);
-    resolver.tell(balance::Resolution::new(vec![address(1)]));
-    let began = Instant::now();
+    resolver.set(balance::Resolution::new(vec![address(1)]));
+    let started = Instant::now();
     for channel in [&listed, &resolved] {
         channel.reset_connect_backoff();
-        // A turn for the task that resolves.
+        // Lets the resolving task run.
         tokio::time::sleep(Duration::from_millis(1)).await;
         Client::new(channel.clone()).unary(failing(0)).await.unwrap();
     }
-    // Otherwise it is 100 s for the dials, and 1 s for the resolution.
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    // Otherwise it takes 100 s for the connection and 1 s for the resolution.
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
     assert_eq!((counts(&listed), counts(&resolved)), ((2, 1), (1, 1)));
 }

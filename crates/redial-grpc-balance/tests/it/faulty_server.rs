@@ -1,5 +1,5 @@
-//! A gRPC server in memory that closes, resets, hangs or answers slowly: a few lines on h2, since a
-//! tonic server cannot be made to.
+//! A gRPC server in memory that closes, resets, hangs or responds slowly. It is written on h2,
+//! because a tonic server cannot misbehave like this.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::support::SERVER;
 /// How a connection ends after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// GOAWAY with `NO_ERROR` and the last stream that it answers, as proxies do; running requests
-    /// are finished.
+    /// GOAWAY with `NO_ERROR` and the last stream that is processed, as proxies send it; requests
+    /// in flight are finished.
     GoAway,
-    /// The socket is closed under whatever runs.
+    /// The socket is closed while requests are in flight.
     Abrupt,
 }
 
-/// What happens to a request.
+/// How a request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Treatment {
     Answer,
@@ -34,7 +34,7 @@ pub(crate) enum Treatment {
     Hang,
 }
 
-/// How a server behaves from now on; existing connections included.
+/// The behaviour of a server from now on, also on existing connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behaviour {
     /// How many requests a connection serves.
@@ -48,7 +48,7 @@ impl Behaviour {
         Behaviour { requests_max: None, treatment: Treatment::Answer, delay: Duration::ZERO };
 }
 
-/// A server that is told how to behave.
+/// A server whose behaviour the test changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Faulty {
     name: u64,
@@ -65,7 +65,7 @@ impl Faulty {
         *self.behaviour.lock().unwrap() = behaviour;
     }
 
-    /// Closes all connections under whatever runs.
+    /// Closes all connections while requests are in flight.
     pub(crate) fn cut_connections(&self) {
         self.cut.notify_waiters();
     }
@@ -74,7 +74,7 @@ impl Faulty {
         *self.behaviour.lock().unwrap()
     }
 
-    /// Serves one connection until it ends; what it still answers ends with it.
+    /// Serves one connection until it closes; responses in progress end with it.
     pub(crate) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         tokio::select! {
             () = self.cut.notified() => {}
@@ -118,7 +118,7 @@ async fn answer(
         }
         head
     };
-    // What cannot be sent any more is nobody's: the connection has ended.
+    // Send errors are ignored: the connection has closed.
     match behaviour.treatment {
         Treatment::Hang => std::future::pending::<()>().await,
         Treatment::Reset(reason) => respond.send_reset(reason),
@@ -144,9 +144,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Serves one connection and answers every request after this delay, whether it was cancelled or not:
-/// h2 would not send what it knows to be cancelled, and a network has no such knowledge.
-pub(crate) async fn serve_cancelled_too(
+/// Serves one connection and responds to every request after this delay, cancelled or not: h2 does
+/// not send frames for streams that it knows to be cancelled, but a server behind a slow network
+/// does.
+pub(crate) async fn serve_ignoring_cancellation(
     io: impl AsyncRead + AsyncWrite + Send + 'static,
     delay: Duration,
 ) -> std::io::Result<()> {

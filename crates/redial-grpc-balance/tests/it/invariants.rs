@@ -1,19 +1,19 @@
-//! Goal: what must hold of the balanced channel whatever its servers do. Method: random servers that
-//! close after n requests, refuse, reset, hang, restart and answer slowly, under random policies and
-//! deadlines, over pipes; then all of them are healthy. It is played many times on a paused clock, and
-//! once in real time with callers that repeat a failed call at once.
+//! The invariants of the balanced channel under random faults: servers close after n requests,
+//! refuse, reset, hang, restart and respond slowly, under random policies and deadlines, over
+//! pipes. Then all of them are healthy. Runs many times on a paused clock, and once in real time
+//! with callers that repeat a failed call immediately.
 //!
-//! What is checked:
-//! - over consecutive picks between two changes of the ready set, first attempts of backends are within
-//!   one of each other;
+//! Checked:
+//! - over consecutive picks between two changes of the ready set, the numbers of first attempts per
+//!   backend differ by at most one;
 //! - no call ends later than its deadline plus a tolerance;
 //! - the runtime is never starved: a ticker sees no gap above a tolerance;
-//! - each backend that is healthy again has calls again within a stated time;
-//! - while all servers are healthy no call fails, hedged or not; and no call ever fails with a status
-//!   that neither a server nor a lost connection gave it.
+//! - each backend that is healthy again gets calls again within a stated time;
+//! - while all servers are healthy no call fails, hedged or not; and no call ever fails with a
+//!   status that came neither from a server nor from a lost connection.
 //!
-//! `REDIAL_MODEL_RUNS` is the number of runs on the paused clock, `REDIAL_MODEL_SEED` the first seed; a
-//! failure names its seed.
+//! `REDIAL_MODEL_RUNS` is the number of runs on the paused clock, `REDIAL_MODEL_SEED` the first
+//! seed. A failure prints its seed.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -36,11 +36,11 @@ const RUNS: u64 = 4;
 const BACKENDS: usize = 4;
 const CALLERS: usize = 6;
 const CHAOS: Duration = Duration::from_secs(1);
-/// How long no server can be reached, at first.
+/// How long no server can be reached at the start.
 const BLACKOUT: Duration = Duration::from_millis(200);
 /// How many calls each caller makes while all servers are healthy.
 const QUIET_CALLS: usize = 40;
-/// How long a run may take in real time, on a machine that is busy with other things.
+/// The time limit of a run in real time, on a busy machine.
 const RUN_MAX: Duration = Duration::from_secs(300);
 
 const POLICIES: [&str; 4] = [
@@ -53,11 +53,11 @@ const POLICIES: [&str; 4] = [
         "nonFatalStatusCodes": ["UNAVAILABLE", "CANCELLED", "INTERNAL"] }"#,
 ];
 
-/// What servers, resets and lost connections end calls with; and the deadline.
+/// The codes that servers, resets, lost connections and deadlines produce.
 const EXPECTED: [Code; 5] =
     [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Internal, Code::Unknown];
 
-/// What differs between the clocks.
+/// The tolerances, which depend on the clock.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     paused: bool,
@@ -65,8 +65,8 @@ struct Clock {
     late_max: Duration,
     /// The longest gap between two ticks.
     gap_max: Duration,
-    /// How soon a backend that is healthy again has calls again: the longest connection backoff
-    /// and the longest time without calls to an outlier, with as much again to spare.
+    /// How soon a backend that is healthy again gets calls: the longest connection backoff and the
+    /// longest ejection, doubled.
     recovery_max: Duration,
 }
 
@@ -87,7 +87,7 @@ const CONNECT_BACKOFF: (Duration, Duration) =
 const AVOIDED: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(200));
 const TICK: Duration = Duration::from_millis(5);
 
-/// First attempts by backend since the ready set changed.
+/// First attempts per backend since the ready set changed.
 #[derive(Debug, Default)]
 struct Spread {
     ready: Vec<BackendId>,
@@ -97,8 +97,8 @@ struct Spread {
 }
 
 impl Spread {
-    /// A first attempt went to this backend while these were ready; `None`: it is not known which
-    /// of them could be picked.
+    /// Counts a first attempt on this backend while `ready` were ready; `None` if it is unknown
+    /// which of them could be picked.
     fn picked(&mut self, backend: BackendId, ready: Option<Vec<BackendId>>) -> Result<(), String> {
         let ready = ready.unwrap_or_default();
         if ready.is_empty() || ready != self.ready {
@@ -118,8 +118,8 @@ impl Spread {
     }
 }
 
-/// The backends that a first attempt may go to; `None` where an avoided one may be tried, or is all
-/// there is.
+/// The backends that a first attempt may use; `None` if an ejected one may be probed, or all ready
+/// ones are ejected.
 fn ready(channel: &BalancedChannel) -> Option<Vec<BackendId>> {
     let open =
         channel.snapshot().backends.into_iter().filter(|it| it.state == ConnectivityState::Ready);
@@ -139,7 +139,7 @@ struct Run {
     clock: Clock,
     channel: BalancedChannel,
     spread: Mutex<Spread>,
-    /// Which servers have answered since this was last cleared.
+    /// Which servers have responded since this was last cleared.
     answered: Mutex<[bool; BACKENDS]>,
     calls: AtomicUsize,
     succeeded: AtomicUsize,
@@ -157,9 +157,9 @@ impl Run {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Makes one call, and checks its first pick and its end.
+    /// Makes one call, and checks its first pick and its result.
     async fn call(&self, client: &mut Client, deadline: Option<Duration>) -> Result<(), Status> {
-        let (used, began) = (UsedBackends::new(), Instant::now());
+        let (used, started) = (UsedBackends::new(), Instant::now());
         let mut request = Request::new(failing(0));
         request.extensions_mut().insert(used.clone());
         if let Some(deadline) = deadline {
@@ -182,7 +182,7 @@ impl Run {
         })
         .await;
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let took = began.elapsed();
+        let took = started.elapsed();
         if deadline.is_some_and(|deadline| took > deadline + self.clock.late_max) {
             self.report(format!("a call with a deadline of {deadline:?} took {took:?}"));
         }
@@ -202,13 +202,13 @@ impl Run {
         Ok(())
     }
 
-    /// Calls with deadlines until the run is stopped.
+    /// Makes calls with deadlines until the run stops.
     async fn keep_calling(&self, mut random: Rng) {
         let mut client = Client::new(self.channel.clone());
         while !self.stopped() {
             let deadline = Duration::from_millis(random.u64(20..=300));
             let failed = self.call(&mut client, Some(deadline)).await.is_err();
-            // On a paused clock time stands still as long as there is something to do.
+            // On a paused clock, time advances only when no task is ready.
             if self.clock.paused || !failed {
                 sleep(Duration::from_millis(random.u64(1..=3))).await;
             }
@@ -241,7 +241,7 @@ fn behaviour(random: &mut Rng) -> Behaviour {
     Behaviour { requests_max, treatment, delay }
 }
 
-/// Changes what one server does after the other.
+/// Changes the behaviour of one server after another.
 async fn disturb(mut random: Rng, pipes: &Pipes, servers: &[Faulty]) {
     for (nth, server) in (1..).zip(servers) {
         pipes.refuse_at(nth);
@@ -256,8 +256,8 @@ async fn disturb(mut random: Rng, pipes: &Pipes, servers: &[Faulty]) {
         server.behave(behaviour(&mut random));
         match random.u32(0..8) {
             0 => pipes.refuse_at(nth),
-            1 => pipes.close_all_at(nth),
-            2 => pipes.be_silent_at(nth),
+            1 => pipes.close_connections_at(nth),
+            2 => pipes.stay_silent_at(nth),
             _ => pipes.let_misbehave_at(nth, server),
         }
         if random.u32(0..3) == 0 {
@@ -267,17 +267,17 @@ async fn disturb(mut random: Rng, pipes: &Pipes, servers: &[Faulty]) {
     for (nth, server) in (1..).zip(servers) {
         server.behave(Behaviour::HEALTHY);
         pipes.let_misbehave_at(nth, server);
-        // What hangs would hang until its deadline.
+        // Otherwise requests that hang would hang until their deadlines.
         server.cut_connections();
     }
 }
 
-/// Plays one run. What was wrong, or how many calls succeeded of how many.
+/// Plays one run. Returns the violation, or how many of how many calls succeeded.
 async fn play(seed: u64, clock: Clock) -> Result<(usize, usize), String> {
     let mut random = Rng::with_seed(seed);
     let pipes = Pipes::default();
     let servers: Vec<_> =
-        (1..=BACKENDS).map(|nth| pipes.misbehave_at(nth, Behaviour::HEALTHY)).collect();
+        (1..=BACKENDS).map(|nth| pipes.serve_faulty(nth, Behaviour::HEALTHY)).collect();
     let policy = POLICIES[random.usize(0..POLICIES.len())];
     let outliers = match random.bool() {
         true => OutlierDetection::off(),
@@ -317,8 +317,8 @@ async fn play(seed: u64, clock: Clock) -> Result<(usize, usize), String> {
         }
     });
     if recovered.await.is_err() {
-        let view = run.channel.snapshot().backends;
-        run.report(format!("a healthy backend is not used again: {view:?}"));
+        let snapshot = run.channel.snapshot().backends;
+        run.report(format!("a healthy backend is not used again: {snapshot:?}"));
     }
     let mut client = Client::new(run.channel.clone());
     for _ in 0..QUIET_CALLS * CALLERS {
@@ -344,13 +344,13 @@ async fn play(seed: u64, clock: Clock) -> Result<(usize, usize), String> {
     }
 }
 
-/// Plays one run on a thread of its own, which a starved runtime may keep for ever.
+/// Plays one run on its own thread, which a starved runtime may block forever.
 fn check(seed: u64, clock: Clock) {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().start_paused(clock.paused).build().unwrap();
-        // Nobody waits for it any more if it took too long.
+        // An error means that the receiver has timed out.
         let _sent = done.send(runtime.block_on(play(seed, clock)));
     });
     match result.recv_timeout(RUN_MAX) {

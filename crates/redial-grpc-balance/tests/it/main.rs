@@ -1,6 +1,6 @@
-//! Goal: the balanced channel with real servers. Method: tonic servers over TCP, each on a runtime of
-//! its own, where processes die; over pipes and on a paused clock where time matters. Servers log
-//! which attempts arrived, and sign their answers.
+//! The balanced channel with real servers: tonic servers over TCP, each on its own runtime, for
+//! tests that kill servers; over pipes on a paused clock for tests of timing. Servers log the
+//! attempts that arrive, and add their name to the response.
 
 mod connecting;
 mod deadline;

@@ -1,4 +1,4 @@
-//! Backends that keep failing.
+//! Outlier detection with real calls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,16 +98,16 @@ async fn outlier_detection_counts_listed_codes_and_can_be_off() {
     assert!(failures > 3 && !avoided);
 }
 
-/// A second for each call, and no retries.
+/// A timeout of one second per call, and no retries.
 const BOUNDED: &str = r#""timeout": "1s""#;
 
-/// Red without `Ticket::waits_until`: the silent backend would keep its third of the calls for ever.
+/// Otherwise the silent backend would keep a third of the calls forever.
 #[tokio::test(start_paused = true)]
 async fn outlier_detection_ejects_a_silent_backend_after_missed_deadlines() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    // Long enough for the deadlines below, and for two times of being avoided.
+    // Long enough for the deadlines below and for two ejections.
     let vanished = Duration::from_secs(120);
-    pipes.live_at(1, vanished);
+    pipes.close_after_at(1, vanished);
     pipes.serve(2, &log);
     pipes.serve(3, &log);
     let channel = pipes.to(3, &config("round_robin", BOUNDED)).build().unwrap();
@@ -118,7 +118,7 @@ async fn outlier_detection_ejects_a_silent_backend_after_missed_deadlines() {
         channel.snapshot().backends.iter().all(|it| it.state == ConnectivityState::Ready)
     })
     .await;
-    let began = Instant::now();
+    let started = Instant::now();
 
     let mut late = 0;
     for _ in 0..30 {
@@ -138,9 +138,9 @@ async fn outlier_detection_ejects_a_silent_backend_after_missed_deadlines() {
     let longer = first().ejected_for.unwrap();
     assert!(longer > BASE_EJECTION_TIME_DEFAULT, "the second time is longer");
 
-    // The machine is back: its old connection ends, and the next dial finds a server.
+    // The machine is back: its old connection closes, and the next connection attempt succeeds.
     pipes.serve(1, &log);
-    tokio::time::sleep_until(began + vanished + longer).await;
+    tokio::time::sleep_until(started + vanished + longer).await;
     until("it is connected again", || first().state == ConnectivityState::Ready).await;
     log.take();
     for _ in 0..30 {
@@ -158,11 +158,10 @@ fn is_late<T>(answer: Result<T, tonic::Status>) -> bool {
     }
 }
 
-/// Red if `Ticket` blamed a backend for every attempt that is dropped without an answer.
 #[tokio::test(start_paused = true)]
 async fn outlier_detection_ignores_losing_hedges_and_cancelled_calls() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    pipes.live_at(1, Duration::from_secs(3600));
+    pipes.close_after_at(1, Duration::from_secs(3600));
     pipes.serve(2, &log);
     pipes.serve(3, &log);
     let hedged = r#""timeout": "1s",
@@ -178,7 +177,7 @@ async fn outlier_detection_ignores_losing_hedges_and_cancelled_calls() {
     let mut lonely = Client::new(alone.clone());
     for _ in 0..10 {
         let cancelled = tokio::time::timeout(Duration::from_millis(999), lonely.unary(failing(0)));
-        cancelled.await.expect_err("nobody answers");
+        cancelled.await.expect_err("no server responds");
     }
     for channel in [channel, alone] {
         let first = &channel.snapshot().backends[0];
@@ -188,7 +187,7 @@ async fn outlier_detection_ignores_losing_hedges_and_cancelled_calls() {
     assert!(is_late(lonely.unary(failing(0)).await));
 }
 
-/// Red without `Ticket::heard`: a stream that is open to its deadline would count against its backend.
+/// A stream that is still open at its deadline is no failure of its backend.
 #[tokio::test(start_paused = true)]
 async fn outlier_detection_ignores_deadlines_of_streams_with_messages() {
     let (pipes, log) = (Pipes::default(), Log::default());
@@ -196,9 +195,9 @@ async fn outlier_detection_ignores_deadlines_of_streams_with_messages() {
     let channel = pipes.to(1, &config("round_robin", BOUNDED)).build().unwrap();
     let mut client = Client::new(channel.clone());
     for messages in [0, 1] {
-        let (ask, asked) = tokio::sync::mpsc::unbounded_channel();
+        let (ask, queries) = tokio::sync::mpsc::unbounded_channel();
         ask.send(EchoRequest { responses: Some(messages), ..failing(0) }).unwrap();
-        let answers = client.bidi(UnboundedReceiverStream::new(asked)).await;
+        let answers = client.bidi(UnboundedReceiverStream::new(queries)).await;
         let mut answers = answers.expect("the headers come at once").into_inner();
         for _ in 0..messages {
             answers.message().await.unwrap().expect("so many answers");
@@ -213,22 +212,21 @@ async fn outlier_detection_ignores_deadlines_of_streams_with_messages() {
     }
 }
 
-/// Red if only the end of an attempt told how its backend is: one that serves streams without end
-/// would get one call in ten seconds for ever.
+/// Otherwise a backend that serves endless streams would get one probe every ten seconds forever.
 #[tokio::test(start_paused = true)]
 async fn outlier_detection_probe_stream_with_a_message_ends_the_ejection() {
     let (pipes, log) = (Pipes::default(), Log::default());
-    let manner = pipes.serve(1, &log);
+    let server_control = pipes.serve(1, &log);
     pipes.serve(2, &log);
     let channel = pipes.to(2, &config("round_robin", "")).build().unwrap();
     let mut client = Client::new(channel.clone());
-    manner.fail(Code::Unavailable);
+    server_control.fail(Code::Unavailable);
     for _ in 0..4 * CONSECUTIVE_FAILURES_DEFAULT {
         let _either = client.unary(failing(0)).await;
     }
     let first = || channel.snapshot().backends[0].clone();
     tokio::time::sleep(first().ejected_for.expect("it is avoided")).await;
-    manner.fail(Code::Ok);
+    server_control.fail(Code::Ok);
     log.take();
     let ask = EchoRequest { responses: Some(60), delay_ms: 60_000, ..failing(0) };
     let mut stream = client.server_stream(ask).await.unwrap().into_inner();

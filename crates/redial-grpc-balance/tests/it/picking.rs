@@ -1,4 +1,4 @@
-//! Who gets which attempt.
+//! Which backend an attempt goes to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,25 +16,26 @@ use tonic::Request;
 use tower::{Service as _, ServiceBuilder, service_fn};
 
 use super::support::{
-    Client, Log, Pipes, RETRY, answered_by, config, failing, replicas, to, until,
+    Client, Log, Pipes, RETRY, config, failing, replicas, responding_server, to, until,
 };
 
 const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s",
     "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
 
-/// Until there is an elsewhere: on a busy machine connecting may take longer than a retry waits.
+/// Waits until all backends are connected: on a busy machine, connecting may take longer than a
+/// retry waits.
 async fn all_ready(channel: &BalancedChannel) {
     channel.start();
     let ready = |it: &Backend| it.state == ConnectivityState::Ready;
     let all = || {
-        let view = channel.snapshot();
-        !view.backends.is_empty() && view.backends.iter().all(ready)
+        let snapshot = channel.snapshot();
+        !snapshot.backends.is_empty() && snapshot.backends.iter().all(ready)
     };
     until("all are connected", all).await;
 }
 
-fn distinct(places: &[usize]) -> usize {
-    places.iter().collect::<BTreeSet<_>>().len()
+fn distinct(servers: &[usize]) -> usize {
+    servers.iter().collect::<BTreeSet<_>>().len()
 }
 
 #[tokio::test]
@@ -43,14 +44,14 @@ async fn retry_picks_another_backend_each_time() {
         let (replicas, log) = replicas(3);
         let channel = to(&replicas, &config(balancing, RETRY)).build().unwrap();
         let mut client = Client::new(channel.clone());
-        // Under pick_first it is a retry that has another address connected.
+        // Under `pick_first` a retry connects another address.
         client.unary(failing(2)).await.unwrap();
         all_ready(&channel).await;
         log.take();
         for _ in 0..4 {
             client.unary(failing(2)).await.unwrap();
-            let places = log.take();
-            assert_eq!((places.len(), distinct(&places)), (3, 3), "{balancing}: {places:?}");
+            let servers = log.take();
+            assert_eq!((servers.len(), distinct(&servers)), (3, 3), "{balancing}: {servers:?}");
         }
     }
 }
@@ -62,16 +63,16 @@ async fn retry_after_all_backends_picks_the_least_recently_used() {
     all_ready(&channel).await;
     let mut client = Client::new(channel);
     client.unary(failing(4)).await.unwrap();
-    let places = log.take();
-    assert_eq!(places.len(), 5);
-    assert!(places.windows(2).all(|pair| pair[0] != pair[1]), "{places:?}");
+    let servers = log.take();
+    assert_eq!(servers.len(), 5);
+    assert!(servers.windows(2).all(|pair| pair[0] != pair[1]), "{servers:?}");
 }
 
 #[tokio::test]
 async fn hedging_at_once_picks_distinct_backends() {
     let (replicas, log) = replicas(3);
     for replica in &replicas {
-        replica.manner.delay(Duration::from_millis(100));
+        replica.server_control.delay(Duration::from_millis(100));
     }
     let channel = to(&replicas, &config("round_robin", HEDGE_AT_ONCE)).build().unwrap();
     all_ready(&channel).await;
@@ -96,7 +97,7 @@ async fn hedging_before_any_connection_picks_distinct_backends() {
     }
 }
 
-/// Red if `Roster::pick` waited its moment whatever `dial_another` says.
+/// With no other backend to wait for, a hedge must not wait.
 #[tokio::test(start_paused = true)]
 async fn hedging_with_fewer_backends_shares_them_without_waiting() {
     for (balancing, count) in [("round_robin", 1), ("pick_first", 1), ("round_robin", 2)] {
@@ -106,12 +107,12 @@ async fn hedging_with_fewer_backends_shares_them_without_waiting() {
         }
         let channel = pipes.to(count, &config(balancing, HEDGE_AT_ONCE)).build().unwrap();
         all_ready(&channel).await;
-        let began = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         Client::new(channel).unary(failing(0)).await.unwrap();
-        let places = log.take();
-        assert_eq!((places.len(), distinct(&places)), (3, count), "{balancing}");
-        // The server takes 100 ms, and a timer's grain is 1 ms.
-        assert!(began.elapsed().as_millis() <= 102, "{balancing}: {:?}", began.elapsed());
+        let servers = log.take();
+        assert_eq!((servers.len(), distinct(&servers)), (3, count), "{balancing}");
+        // The server takes 100 ms, and the timer has a resolution of 1 ms.
+        assert!(started.elapsed().as_millis() <= 102, "{balancing}: {:?}", started.elapsed());
     }
 }
 
@@ -119,14 +120,14 @@ async fn hedging_with_fewer_backends_shares_them_without_waiting() {
 async fn retry_waits_briefly_for_another_address() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log);
-    pipes.hold_at(2);
+    pipes.leave_pending_at(2);
     let channel = pipes.to(2, &config("pick_first", RETRY)).build().unwrap();
     let mut client = Client::new(channel);
-    let began = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     client.unary(failing(1)).await.unwrap();
     assert_eq!(log.take(), [1, 1]);
-    // The moment is 250 ms, the retry's own delay at most 10 ms, and a timer's grain 1 ms.
-    let took = began.elapsed().as_millis();
+    // The wait is 250 ms, the backoff of the retry at most 10 ms, and the timer resolution 1 ms.
+    let took = started.elapsed().as_millis();
     assert!((250..=262).contains(&took), "{took} ms");
 }
 
@@ -136,7 +137,7 @@ async fn pick_first_uses_the_first_address() {
     let channel = to(&replicas, "{}").build().unwrap();
     let mut client = Client::new(channel.clone());
     for _ in 0..10 {
-        assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 0);
+        assert_eq!(responding_server(&mut client, failing(0)).await.unwrap(), 0);
     }
     assert_eq!(log.counts(), BTreeMap::from([(0, 10)]));
     let states: Vec<_> = channel.snapshot().backends.into_iter().map(|it| it.state).collect();
@@ -151,13 +152,13 @@ async fn pick_first_moves_to_the_next_reachable_address() {
     let (mut replicas, log) = replicas(3);
     replicas[0].kill();
     let mut client = Client::new(to(&replicas, "{}").build().unwrap());
-    assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+    assert_eq!(responding_server(&mut client, failing(0)).await.unwrap(), 1);
     replicas[1].kill();
-    // What was lost without a trace may have run, and this config repeats nothing.
+    // An attempt that was lost may have been processed, and this config does not retry it.
     until("the loss is seen", || log.counts().contains_key(&1)).await;
     let mut answered = None;
     for _ in 0..10 {
-        if let Ok(server) = answered_by(&mut client, failing(0)).await {
+        if let Ok(server) = responding_server(&mut client, failing(0)).await {
             answered = Some(server);
             break;
         }
@@ -181,15 +182,15 @@ async fn round_robin_spreads_calls_evenly() {
     assert!(channel.snapshot().backends.iter().all(|it| it.in_flight == 0));
 }
 
-/// The first attempts that each backend had.
+/// The number of first attempts per backend.
 fn first_attempts(channel: &BalancedChannel, calls: &[UsedBackends]) -> Vec<usize> {
     let first = |used: &UsedBackends| used.to_vec()[0];
     let count = |it: Backend| calls.iter().filter(|used| first(used) == it.id).count();
     channel.snapshot().backends.into_iter().map(count).collect()
 }
 
-/// With one rotation for all attempts each hedge or retry takes the turn of the healthy backend, and
-/// the next first attempt goes to the bad one again.
+/// With one rotation for all attempts, each hedge or retry would take the turn of the healthy
+/// backend, and the next first attempt would go to the failing one again.
 #[tokio::test(start_paused = true)]
 async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
     const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.01s" }"#;
@@ -216,17 +217,17 @@ async fn round_robin_first_attempts_are_not_skewed_by_hedges_or_retries() {
         let counts = first_attempts(&channel, &calls);
         let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
         assert!(spread <= 1, "{servers} servers, {policy}: {counts:?}");
-        // Further attempts are spread over the others.
-        let further: BTreeMap<_, usize> = calls
+        // Retries are spread over the other backends.
+        let retries: BTreeMap<_, usize> = calls
             .iter()
             .filter_map(|it| it.to_vec().get(1).copied())
             .fold(BTreeMap::new(), |mut counts, id| {
                 *counts.entry(id).or_default() += 1;
                 counts
             });
-        assert_eq!(further.len(), servers - 1, "{further:?}");
-        let (least, most) = (further.values().min().unwrap(), further.values().max().unwrap());
-        assert!(most - least <= 1, "{further:?}");
+        assert_eq!(retries.len(), servers - 1, "{retries:?}");
+        let (least, most) = (retries.values().min().unwrap(), retries.values().max().unwrap());
+        assert!(most - least <= 1, "{retries:?}");
     }
 }
 
@@ -239,12 +240,12 @@ async fn used_backends_tells_the_application_where_attempts_went() {
     let mut request = Request::new(failing(2));
     request.extensions_mut().insert(used.clone());
     client.unary(request).await.unwrap();
-    let view = channel.snapshot();
-    let ids: Vec<_> = log.take().into_iter().map(|place| view.backends[place].id).collect();
+    let snapshot = channel.snapshot();
+    let ids: Vec<_> = log.take().into_iter().map(|place| snapshot.backends[place].id).collect();
     assert_eq!(used.to_vec(), ids);
 }
 
-/// Red if `sync::lock` unwrapped a lock that somebody had left by a panic.
+/// The panic leaves a poisoned lock, which must not affect other calls.
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_custom_balancer_fails_only_its_call() {
     let config = ServiceConfig::parse(&config("pick_first", RETRY)).unwrap();
@@ -261,14 +262,14 @@ async fn panic_in_a_custom_balancer_fails_only_its_call() {
     });
     let client = EchoClient::new(ServiceBuilder::new().layer(layer).service(balancer));
     // The second attempt of the first call panics.
-    for (panics, places) in [(true, &[0][..]), (false, &[2, 3])] {
+    for (panics, servers) in [(true, &[0][..]), (false, &[2, 3])] {
         let (mut client, used) = (client.clone(), UsedBackends::new());
         let mut request = Request::new(failing(1));
         request.extensions_mut().insert(used.clone());
         let call = tokio::spawn(async move { client.unary(request).await.map(drop) }).await;
         assert_eq!(call.is_err_and(|error| error.is_panic()), panics);
-        let places: Vec<_> = places.iter().copied().map(BackendId::new).collect();
-        assert_eq!((used.to_vec(), control.bytes_kept()), (places, 0));
+        let servers: Vec<_> = servers.iter().copied().map(BackendId::new).collect();
+        assert_eq!((used.to_vec(), control.bytes_kept()), (servers, 0));
     }
 }
 
@@ -277,13 +278,13 @@ async fn hedging_masks_one_slow_replica() {
     const HEDGE: &str = r#""hedgingPolicy": { "maxAttempts": 2, "hedgingDelay": "0.05s",
         "nonFatalStatusCodes": ["UNAVAILABLE"] }"#;
     let (replicas, log) = replicas(3);
-    // Longer than any test may take: who waits for it never answers.
-    replicas[1].manner.delay(Duration::from_secs(600));
+    // Longer than any test: a call that waits for it never completes.
+    replicas[1].server_control.delay(Duration::from_secs(600));
     let channel = to(&replicas, &config("round_robin", HEDGE)).build().unwrap();
     all_ready(&channel).await;
     let mut client = Client::new(channel.clone());
     for _ in 0..12 {
-        assert_ne!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+        assert_ne!(responding_server(&mut client, failing(0)).await.unwrap(), 1);
     }
     assert!(log.counts()[&1] >= 3, "it had its turns");
     let idle = || channel.snapshot().backends.iter().all(|it| it.in_flight == 0);

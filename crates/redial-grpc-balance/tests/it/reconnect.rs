@@ -1,4 +1,4 @@
-//! Servers that die, come back and say goodbye while calls run.
+//! Servers that crash, restart and drain connections while calls run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,9 +12,11 @@ use redial_grpc_balance::{
 use tokio::task::JoinHandle;
 
 use super::faulty_server::{Behaviour, Closing, Faulty};
-use super::support::{Client, Pipes, RETRY, answered_by, config, failing, replicas, to, until};
+use super::support::{
+    Client, Pipes, RETRY, config, failing, replicas, responding_server, to, until,
+};
 
-/// Calls that go on until they are stopped; each result is counted.
+/// Runs calls until it is stopped, and counts the results.
 struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -40,7 +42,7 @@ impl Load {
         Load { stop, done, tasks }
     }
 
-    /// Until so many more calls are done.
+    /// Waits for this many more calls.
     async fn more(&self, calls: usize) {
         let before = self.done.load(Ordering::Relaxed);
         until("calls go on", || self.done.load(Ordering::Relaxed) >= before + calls).await;
@@ -89,11 +91,11 @@ async fn server_restarts_fail_no_retryable_call() {
 #[tokio::test]
 async fn goaway_fails_no_call_even_without_a_retry_policy() {
     let (mut replicas, _) = replicas(2);
-    replicas.iter().for_each(|it| it.manner.delay(Duration::from_millis(5)));
+    replicas.iter().for_each(|it| it.server_control.delay(Duration::from_millis(5)));
     let channel = to(&replicas, &config("round_robin", "")).build().unwrap();
     let load = Load::on(&channel);
     load.more(50).await;
-    replicas[0].say_goodbye();
+    replicas[0].drain();
     let down = || channel.snapshot().backends[0].state != ConnectivityState::Ready;
     until("the goodbye is seen", down).await;
     load.more(50).await;
@@ -102,8 +104,8 @@ async fn goaway_fails_no_call_even_without_a_retry_policy() {
     assert_eq!(channel.snapshot().backends[0].consecutive_failures, 0, "going is not failing");
 }
 
-/// Red if `evidence::of_balance` does not know `Spent`: what tonic still takes for a connection that has
-/// said goodbye would be a failure to connect, which no policy repeats here.
+/// Requests that tonic still holds when its connection has received a GOAWAY were not sent. They
+/// must be retried transparently, and not fail as a connection error that no policy retries here.
 #[tokio::test]
 async fn goaway_drains_the_connection() {
     let (mut replicas, _) = replicas(2);
@@ -112,12 +114,13 @@ async fn goaway_drains_the_connection() {
     let ask = EchoRequest { responses: Some(3), delay_ms: 500, ..EchoRequest::default() };
     let mut stream = client.server_stream(ask).await.unwrap().into_inner();
     stream.message().await.unwrap().expect("the first message");
-    replicas[0].say_goodbye();
-    // Its connection lives on with the stream, and only trying tells that it takes nothing any more.
-    let mut elsewhere = 0;
-    while elsewhere < 4 {
-        match answered_by(&mut client, failing(0)).await.unwrap() {
-            1 => elsewhere += 1,
+    replicas[0].drain();
+    // The connection stays open for the stream, and only a further request shows that it accepts no
+    // more.
+    let mut on_other_servers = 0;
+    while on_other_servers < 4 {
+        match responding_server(&mut client, failing(0)).await.unwrap() {
+            1 => on_other_servers += 1,
             _ => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
@@ -129,7 +132,7 @@ async fn goaway_drains_the_connection() {
     assert_eq!(messages, 3);
 }
 
-/// Calls of eight tasks at once, so many each; what failed.
+/// Makes calls from eight tasks in parallel. Returns the failures.
 async fn calls_at_once(channel: &BalancedChannel, calls: usize) -> Vec<tonic::Status> {
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -150,8 +153,8 @@ async fn calls_at_once(channel: &BalancedChannel, calls: usize) -> Vec<tonic::St
     failed
 }
 
-/// Proxies close connections after so many requests. Where that counts as a failed dial, the calls of
-/// the next second fail, and then those of 1.6 s.
+/// Proxies close connections after a number of requests. If that counted as a failed connection
+/// attempt, the calls of the next second would fail, and then those of the next 1.6 s.
 #[tokio::test(start_paused = true)]
 async fn reconnect_is_immediate_after_a_connection_that_served() {
     for closing in [Closing::GoAway, Closing::Abrupt] {
@@ -160,31 +163,31 @@ async fn reconnect_is_immediate_after_a_connection_that_served() {
             for nth in 1..=backends {
                 let requests_max = Some((30, closing));
                 let delay = Duration::from_millis(1);
-                pipes.misbehave_at(nth, Behaviour { requests_max, delay, ..Behaviour::HEALTHY });
+                pipes.serve_faulty(nth, Behaviour { requests_max, delay, ..Behaviour::HEALTHY });
             }
             let channel = pipes.to(backends, &config(balancing, RETRY)).build().unwrap();
-            let began = tokio::time::Instant::now();
+            let started = tokio::time::Instant::now();
             let failed = calls_at_once(&channel, 250).await;
             let what = format!("{closing:?} {balancing} {backends}");
-            // A connection that is cut takes the calls on it with it, and one call may meet that five
-            // times; but each attempt found a connection.
+            // A closed connection fails the calls on it, and one call may see that five times; but
+            // each attempt found a connection.
             let found = |status: &tonic::Status| {
                 let report = CallReport::of_status(status).unwrap();
                 closing == Closing::Abrupt
                     && report.history().iter().all(|attempt| attempt.backend().is_some())
             };
             assert!(failed.iter().all(found), "{what}: {} failed: {failed:?}", failed.len());
-            let dials = pipes.dials(1).len();
-            assert!(dials >= 20, "{what}: only {dials} dials");
-            // 250 calls of 1 ms, each of them perhaps with a retry of up to 50 ms; no second of
+            let attempts = pipes.connect_attempts(1).len();
+            assert!(attempts >= 20, "{what}: only {attempts} dials");
+            // 250 calls of 1 ms, each possibly with a retry of up to 50 ms, and no second of
             // connection backoff.
-            assert!(began.elapsed() < Duration::from_secs(10), "{what}: {:?}", began.elapsed());
+            assert!(started.elapsed() < Duration::from_secs(10), "{what}: {:?}", started.elapsed());
         }
     }
 }
 
-/// All backends restart at once and are back in 50 ms. With gRPC's own first backoff of 1 s calls would
-/// fail for most of a second, whatever their retry policy.
+/// All backends restart at the same time and are back after 50 ms. With gRPC's first backoff of 1
+/// s, calls would fail for most of a second, whatever their retry policy.
 #[tokio::test(start_paused = true)]
 async fn reconnect_bridges_a_short_outage_of_all_backends() {
     const POLICY: &str = r#""retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.1s",
@@ -193,7 +196,7 @@ async fn reconnect_bridges_a_short_outage_of_all_backends() {
     let _draws = redial::testing::draws([0.5]);
     let pipes = Pipes::default();
     let behaviour = Behaviour { delay: Duration::from_millis(1), ..Behaviour::HEALTHY };
-    let servers: Vec<_> = (1..=3).map(|nth| pipes.misbehave_at(nth, behaviour)).collect();
+    let servers: Vec<_> = (1..=3).map(|nth| pipes.serve_faulty(nth, behaviour)).collect();
     let channel = pipes.to(3, &config("round_robin", POLICY));
     let channel =
         channel.connect_backoff(CONNECT_BACKOFF_FIRST_DEFAULT, CONNECT_BACKOFF_CAP_DEFAULT);
@@ -211,11 +214,12 @@ async fn reconnect_bridges_a_short_outage_of_all_backends() {
     }
     let failed = calls.await.unwrap();
     assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed[0]);
-    assert!(pipes.dials(1).len() >= 3, "there was an outage");
+    assert!(pipes.connect_attempts(1).len() >= 3, "there was an outage");
 }
 
-/// Each lost hedge resets its stream, and what its server still sends counts against a limit of h2's
-/// (`too_many_internal_resets`, 1024 by default), at which the connection ends and its calls fail.
+/// Each losing hedge resets its stream. Frames that its server still sends count towards a limit of
+/// h2 (`too_many_internal_resets`, 1024 by default), at which the connection closes and its calls
+/// fail.
 #[tokio::test(start_paused = true)]
 async fn hedging_losers_that_are_answered_late_keep_their_connections() {
     const HEDGE_AT_ONCE: &str = r#""hedgingPolicy": { "maxAttempts": 3, "hedgingDelay": "0s" }"#;
@@ -226,17 +230,21 @@ async fn hedging_losers_that_are_answered_late_keep_their_connections() {
     let channel = pipes.to(3, &config("round_robin", HEDGE_AT_ONCE)).build().unwrap();
     let failed = calls_at_once(&channel, 300).await;
     assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed[0]);
-    assert_eq!([1, 2, 3].map(|nth| pipes.dials(nth).len()), [1, 1, 1], "no connection ended");
+    assert_eq!(
+        [1, 2, 3].map(|nth| pipes.connect_attempts(nth).len()),
+        [1, 1, 1],
+        "no connection ended"
+    );
 }
 
-/// The same under load, with replicas over sockets that answer in 3 ms.
+/// The same under load, with replicas over sockets that respond in 3 ms.
 #[tokio::test]
 async fn hedging_under_load_fails_no_call() {
     for delay in ["0.003s", "0s"] {
         let hedge =
             format!(r#""hedgingPolicy": {{ "maxAttempts": 3, "hedgingDelay": "{delay}" }}"#);
         let (replicas, _) = replicas(3);
-        replicas.iter().for_each(|it| it.manner.delay(Duration::from_millis(3)));
+        replicas.iter().for_each(|it| it.server_control.delay(Duration::from_millis(3)));
         let channel = to(&replicas, &config("round_robin", &hedge)).build().unwrap();
         let failed = calls_at_once(&channel, 150).await;
         assert!(failed.is_empty(), "{delay}: {} failed: {:?}", failed.len(), failed[0]);

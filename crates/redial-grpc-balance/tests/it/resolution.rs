@@ -1,4 +1,4 @@
-//! Names, and what they resolve to while calls run.
+//! Name resolution while calls run: address updates, TTL, and configs from the resolver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::support::{
-    Client, Log, Pipes, RETRY, ScriptedResolver, address, answered_by, config, failing,
+    Client, Log, Pipes, RETRY, ScriptedResolver, address, config, failing, responding_server,
 };
 
 fn found(nths: &[usize]) -> Resolution {
@@ -27,23 +27,23 @@ async fn address_update_keeps_connections_and_finishes_calls_in_flight() {
     for nth in 1..=3 {
         pipes.serve(nth, &log);
     }
-    resolver.tell(found(&[1, 2]));
-    let channel = pipes.dialled(&config("round_robin", RETRY)).resolver(resolver.clone());
+    resolver.set(found(&[1, 2]));
+    let channel = pipes.channel(&config("round_robin", RETRY)).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
     let mut client = Client::new(channel.clone());
-    // A stream of two minutes on each of both.
+    // A stream of two minutes on each of the two backends.
     let ask = EchoRequest { responses: Some(12), delay_ms: 10_000, ..EchoRequest::default() };
     let mut streams = Vec::new();
     for _ in 0..2 {
         streams.push(client.server_stream(ask.clone()).await.unwrap().into_inner());
     }
-    resolver.tell(found(&[2, 3]));
+    resolver.set(found(&[2, 3]));
     tokio::time::sleep(s(61)).await;
     let addresses: Vec<_> = channel.snapshot().backends.iter().map(|it| it.address).collect();
     assert_eq!(addresses, [address(2), address(3)]);
     log.take();
     for _ in 0..6 {
-        assert_ne!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+        assert_ne!(responding_server(&mut client, failing(0)).await.unwrap(), 1);
     }
     assert!(log.counts().contains_key(&3));
     for mut stream in streams {
@@ -53,34 +53,34 @@ async fn address_update_keeps_connections_and_finishes_calls_in_flight() {
         }
         assert_eq!(messages, 12, "also on the backend that is no longer listed");
     }
-    assert_eq!(pipes.dials(2).len(), 1, "what stays keeps its connection");
+    assert_eq!(pipes.connect_attempts(2).len(), 1, "what stays keeps its connection");
 }
 
 #[tokio::test(start_paused = true)]
 async fn resolution_that_fails_or_is_empty_keeps_the_addresses() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
-    resolver.tell(found(&[1]));
-    let channel = pipes.dialled(&config("round_robin", "")).resolver(resolver.clone());
+    resolver.set(found(&[1]));
+    let channel = pipes.channel(&config("round_robin", "")).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
     let mut client = Client::new(channel.clone());
     client.unary(failing(0)).await.unwrap();
-    resolver.tell(found(&[]));
+    resolver.set(found(&[]));
     tokio::time::sleep(s(61)).await;
     assert_eq!(channel.snapshot().resolution_error.as_deref(), Some("the answer has no address"));
     resolver.fail();
     tokio::time::sleep(s(200)).await;
     assert_eq!(channel.snapshot().resolution_error.as_deref(), Some("the resolver is out"));
     client.unary(failing(0)).await.unwrap();
-    // 60 s, then 1, 1.6, 2.56 ... s apart, each more or less by a fifth.
-    let asked = resolver.asked();
-    let first = asked[2] - asked[1];
+    // After 60 s, then 1, 1.6, 2.56 ... s apart, ±20 %.
+    let queries = resolver.queries();
+    let first = queries[2] - queries[1];
     assert!(
         first >= Duration::from_millis(800) && first <= Duration::from_millis(1202),
         "{first:?}"
     );
-    assert!((8..=14).contains(&asked.len()), "{}", asked.len());
-    resolver.tell(found(&[1]));
+    assert!((8..=14).contains(&queries.len()), "{}", queries.len());
+    resolver.set(found(&[1]));
     tokio::time::sleep(s(121)).await;
     assert_eq!(channel.snapshot().resolution_error, None);
 }
@@ -88,7 +88,7 @@ async fn resolution_that_fails_or_is_empty_keeps_the_addresses() {
 #[tokio::test(start_paused = true)]
 async fn resolution_failure_before_any_address_is_unavailable_with_cause() {
     let (pipes, resolver) = (Pipes::default(), ScriptedResolver::default());
-    let channel = pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
+    let channel = pipes.channel("{}").resolver(resolver.clone()).build().unwrap();
     let mut client = Client::new(channel);
     let status = client.unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
@@ -98,12 +98,12 @@ async fn resolution_failure_before_any_address_is_unavailable_with_cause() {
     );
     let log = Log::default();
     pipes.serve(1, &log);
-    resolver.tell(found(&[1]));
+    resolver.set(found(&[1]));
     tokio::time::sleep(s(2)).await;
     client.unary(failing(0)).await.unwrap();
 }
 
-/// Never answers; whether a config might have come.
+/// A resolver that never answers. The field says whether it may return a config.
 #[derive(Debug)]
 struct Mute(bool);
 
@@ -119,34 +119,34 @@ impl Resolver for Mute {
 
 #[tokio::test(start_paused = true)]
 async fn resolver_without_config_is_awaited_under_the_call_deadline() {
-    let began = Instant::now();
-    let channel = Pipes::default().dialled("{}").resolver(Mute(false)).build().unwrap();
+    let started = Instant::now();
+    let channel = Pipes::default().channel("{}").resolver(Mute(false)).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
     let status = Client::new(channel).unary(request).await.unwrap_err();
-    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(2)));
+    assert_eq!((status.code(), started.elapsed()), (Code::DeadlineExceeded, s(2)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn resolver_that_hangs_does_not_block_calls_forever() {
-    let began = Instant::now();
-    let channel = Pipes::default().dialled("{}").resolver(Mute(true)).build().unwrap();
+    let started = Instant::now();
+    let channel = Pipes::default().channel("{}").resolver(Mute(true)).build().unwrap();
     let mut client = Client::new(channel);
     let mut request = Request::new(failing(0));
     request.set_timeout(s(2));
     let status = client.unary(request).await.unwrap_err();
-    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(2)));
+    assert_eq!((status.code(), started.elapsed()), (Code::DeadlineExceeded, s(2)));
     let status = client.unary(failing(0)).await.unwrap_err();
     assert!(
         status.message().ends_with("the name cannot be resolved: no answer in 20s"),
         "{status}"
     );
-    // A timer's grain is a millisecond.
-    assert!(began.elapsed() - s(20) < Duration::from_millis(10), "{:?}", began.elapsed());
+    // The timer has a resolution of one millisecond.
+    assert!(started.elapsed() - s(20) < Duration::from_millis(10), "{:?}", started.elapsed());
 }
 
-/// The wait for a config that may come ends with the call's deadline, its own or that of the config
-/// in force, and what remains of the deadline is what is left after the wait.
+/// The wait for a config ends at the call's deadline, its own or the active config's. After the
+/// wait, the layer gets the remaining time.
 #[tokio::test(start_paused = true)]
 async fn deadline_bounds_the_wait_for_the_first_config() {
     let ms = Duration::from_millis;
@@ -157,24 +157,24 @@ async fn deadline_bounds_the_wait_for_the_first_config() {
         (Some(ms(200)), &timeout, ms(200)),
         (Some(s(8)), "{}", s(8)),
     ] {
-        let channel = Pipes::default().dialled(default).resolver(Mute(true)).build().unwrap();
+        let channel = Pipes::default().channel(default).resolver(Mute(true)).build().unwrap();
         let mut client = Client::new(channel);
         for _ in 0..2 {
-            let began = Instant::now();
+            let started = Instant::now();
             let mut request = Request::new(failing(0));
             if let Some(own) = own {
                 request.set_timeout(own);
             }
             let status = client.unary(request).await.unwrap_err();
             assert_eq!(status.code(), Code::DeadlineExceeded);
-            // A timer's grain is a millisecond.
-            let late = began.elapsed() - expected;
-            assert!(late <= ms(2), "{own:?} {default}: {:?}", began.elapsed());
+            // The timer has a resolution of one millisecond.
+            let late = started.elapsed() - expected;
+            assert!(late <= ms(2), "{own:?} {default}: {:?}", started.elapsed());
         }
     }
 }
 
-/// A resolver that takes its time.
+/// A resolver that answers after a delay.
 #[derive(Debug)]
 struct Slow(Duration, String);
 
@@ -192,22 +192,23 @@ async fn deadline_of_a_resolvers_config_includes_the_wait_for_it() {
     let (pipes, log) = (Pipes::default(), Log::default());
     pipes.serve(1, &log).delay(s(60));
     let config = config("pick_first", r#""timeout": "3s""#);
-    let channel = pipes.dialled("{}").resolver(Slow(s(1), config)).build().unwrap();
-    let began = Instant::now();
+    let channel = pipes.channel("{}").resolver(Slow(s(1), config)).build().unwrap();
+    let started = Instant::now();
     let status = Client::new(channel).unary(failing(0)).await.unwrap_err();
-    assert_eq!((status.code(), began.elapsed()), (Code::DeadlineExceeded, s(3)));
+    assert_eq!((status.code(), started.elapsed()), (Code::DeadlineExceeded, s(3)));
     assert_eq!(log.take(), [1]);
-    // What measures the call counts the wait, too.
+    // The latency of the call includes the wait.
     let report = CallReport::of_status(&status).unwrap();
     let attempt = &report.history()[0];
     assert_eq!((report.elapsed(), attempt.started(), attempt.elapsed()), (s(3), s(1), s(2)));
 }
 
-/// A call that its deadline ends before the config is there makes no attempt, and took as long.
+/// A call whose deadline passes before the config arrives makes no attempt, and its latency
+/// includes the wait.
 #[tokio::test(start_paused = true)]
 async fn report_counts_the_wait_for_a_config_that_never_comes() {
     let pipes = Pipes::default();
-    let channel = pipes.dialled("{}").resolver(Slow(s(60), "{}".to_owned())).build().unwrap();
+    let channel = pipes.channel("{}").resolver(Slow(s(60), "{}".to_owned())).build().unwrap();
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
     let status = Client::new(channel).unary(request).await.unwrap_err();
@@ -218,21 +219,21 @@ async fn report_counts_the_wait_for_a_config_that_never_comes() {
 #[tokio::test(start_paused = true)]
 async fn resolution_repeats_after_a_connection_failure_at_the_minimum_interval() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
-    resolver.tell(found(&[1]));
+    resolver.set(found(&[1]));
     let channel =
-        pipes.dialled(&config("round_robin", "")).resolver(resolver.clone()).build().unwrap();
+        pipes.channel(&config("round_robin", "")).resolver(resolver.clone()).build().unwrap();
     let mut client = Client::new(channel);
     client.unary(failing(0)).await.unwrap_err();
     tokio::time::sleep(RESOLVE_INTERVAL_MIN_DEFAULT - s(1)).await;
-    assert_eq!(resolver.asked().len(), 1);
+    assert_eq!(resolver.queries().len(), 1);
     pipes.serve(2, &log);
-    resolver.tell(found(&[2]));
-    // It may be a tenth later.
+    resolver.set(found(&[2]));
+    // The jitter adds up to 10 %.
     tokio::time::sleep(s(5)).await;
-    assert_eq!(resolver.asked().len(), 2);
+    assert_eq!(resolver.queries().len(), 2);
     client.unary(failing(0)).await.unwrap();
     tokio::time::sleep(s(3600)).await;
-    assert_eq!(resolver.asked().len(), 2, "all is well, and nobody asked for more");
+    assert_eq!(resolver.queries().len(), 2, "all is healthy, and no resolution was requested");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,8 +242,8 @@ async fn resolver_config_replaces_the_default_unless_it_is_invalid() {
     for nth in 1..=2 {
         pipes.serve(nth, &log);
     }
-    resolver.tell(found(&[1, 2]).with_config(config("round_robin", RETRY)));
-    let channel = pipes.dialled("{}").resolver(resolver.clone());
+    resolver.set(found(&[1, 2]).with_config(config("round_robin", RETRY)));
+    let channel = pipes.channel("{}").resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
     let mut client = Client::new(channel.clone());
     client.unary(failing(1)).await.expect("also the first call has the resolver's config");
@@ -252,12 +253,12 @@ async fn resolver_config_replaces_the_default_unless_it_is_invalid() {
     }
     assert_eq!(log.counts().len(), 2, "round_robin is in force");
 
-    resolver.tell(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
+    resolver.set(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_some());
     client.unary(failing(1)).await.expect("the config in force stays");
 
-    resolver.tell(found(&[1, 2]));
+    resolver.set(found(&[1, 2]));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
@@ -272,19 +273,17 @@ async fn resolver_config_replaces_the_default_unless_it_is_invalid() {
 async fn resolver_config_error_keeps_the_current_config() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
-    resolver
-        .tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
-    let channel = pipes.dialled(&config("pick_first", RETRY)).resolver(resolver.clone());
+    resolver.set(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
+    let channel = pipes.channel(&config("pick_first", RETRY)).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
     let mut client = Client::new(channel.clone());
     client.unary(failing(1)).await.expect("the default is in force");
     assert_eq!(channel.snapshot().config_error.unwrap().to_string(), "no answer");
-    resolver.tell(found(&[1]).with_config("{}"));
+    resolver.set(found(&[1]).with_config("{}"));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_none());
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable);
-    resolver
-        .tell(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
+    resolver.set(found(&[1]).with_config_result(Err(Arc::new(std::io::Error::other("no answer")))));
     tokio::time::sleep(s(61)).await;
     assert_eq!(client.unary(failing(1)).await.unwrap_err().code(), Code::Unavailable, "it stays");
 }
@@ -293,18 +292,18 @@ async fn resolver_config_error_keeps_the_current_config() {
 async fn resolution_repeats_when_its_ttl_expires() {
     let (pipes, log, resolver) = (Pipes::default(), Log::default(), ScriptedResolver::default());
     pipes.serve(1, &log);
-    resolver.tell(found(&[1]).ttl(s(100)));
-    let channel = pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
+    resolver.set(found(&[1]).ttl(s(100)));
+    let channel = pipes.channel("{}").resolver(resolver.clone()).build().unwrap();
     let mut client = Client::new(channel);
     client.unary(failing(0)).await.unwrap();
     tokio::time::sleep(s(99)).await;
-    assert_eq!(resolver.asked().len(), 1);
-    // From now on it is good for less than the channel waits at least; each time may be a tenth more.
-    resolver.tell(found(&[1]).ttl(s(1)));
+    assert_eq!(resolver.queries().len(), 1);
+    // The TTL is now below the minimum interval. The jitter adds up to 10 %.
+    resolver.set(found(&[1]).ttl(s(1)));
     tokio::time::sleep(s(12)).await;
-    assert_eq!(resolver.asked().len(), 2);
-    tokio::time::sleep_until(resolver.asked()[1] + RESOLVE_INTERVAL_MIN_DEFAULT * 11).await;
-    assert!((12..=13).contains(&resolver.asked().len()), "{}", resolver.asked().len());
+    assert_eq!(resolver.queries().len(), 2);
+    tokio::time::sleep_until(resolver.queries()[1] + RESOLVE_INTERVAL_MIN_DEFAULT * 11).await;
+    assert!((12..=13).contains(&resolver.queries().len()), "{}", resolver.queries().len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,40 +335,41 @@ async fn config_swap_through_control_changes_the_load_balancing_policy() {
     assert_eq!(log.counts().len(), 1, "an unknown one is pick_first");
 }
 
-/// Red without `SPREAD`: all of them would ask in one moment.
+/// Clients must not resolve at the same moment (thundering herd).
 #[tokio::test(start_paused = true)]
 async fn resolution_interval_has_jitter_across_clients() {
-    // An answer that is no longer good; a backend that is lost to all, thirty seconds ago at least.
+    // An expired TTL; a backend that all clients lose, after the minimum interval of 30 s.
     for (ttl, refuses, seconds) in [(1000, false, 1000..=1100), (9000, true, 30..=33)] {
         let (pipes, log, resolver) =
             (Pipes::default(), Log::default(), ScriptedResolver::default());
         if !refuses {
             pipes.serve(1, &log);
         }
-        resolver.tell(found(&[1]).ttl(s(ttl)));
-        let channel = |_| pipes.dialled("{}").resolver(resolver.clone()).build().unwrap();
+        resolver.set(found(&[1]).ttl(s(ttl)));
+        let channel = |_| pipes.channel("{}").resolver(resolver.clone()).build().unwrap();
         let channels: Vec<_> = (0..50).map(channel).collect();
-        let began = Instant::now();
+        let started = Instant::now();
         for channel in &channels {
             channel.start();
         }
         tokio::time::sleep(s(seconds.end() + 1)).await;
-        let again = resolver.asked().split_off(50);
-        let times: Vec<_> = again.iter().map(|at| at.duration_since(began)).collect();
+        let again = resolver.queries().split_off(50);
+        let times: Vec<_> = again.iter().map(|at| at.duration_since(started)).collect();
         assert!(times.iter().all(|time| seconds.contains(&time.as_secs())), "{times:?}");
         let distinct = times.iter().collect::<std::collections::BTreeSet<_>>().len();
         assert!(times.len() == 50 && distinct > 25, "{times:?}");
     }
 }
 
-/// Red without `PAUSE_MIN`: the channel would ask all the time, and this would never end.
+/// Without a minimum interval the channel would resolve in a tight loop, and this test would not
+/// end.
 #[tokio::test(start_paused = true)]
 async fn resolution_with_a_tiny_ttl_keeps_the_minimum_interval() {
     let (pipes, resolver) = (Pipes::default(), ScriptedResolver::default());
-    resolver.tell(found(&[1]).ttl(s(0)));
+    resolver.set(found(&[1]).ttl(s(0)));
     let channel =
-        pipes.dialled("{}").resolver(resolver.clone()).min_resolve_interval(s(0)).build().unwrap();
+        pipes.channel("{}").resolver(resolver.clone()).min_resolve_interval(s(0)).build().unwrap();
     channel.start();
     tokio::time::sleep(s(1)).await;
-    assert!((50..=101).contains(&resolver.asked().len()), "{}", resolver.asked().len());
+    assert!((50..=101).contains(&resolver.queries().len()), "{}", resolver.queries().len());
 }

@@ -1,5 +1,5 @@
-//! Servers with names: over TCP, each on a runtime of its own that can be killed, or over pipes on the
-//! test's runtime, whose clock can be paused.
+//! Numbered test servers: over TCP, each on its own runtime that can be killed, or over pipes on
+//! the test's runtime, whose clock can be paused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -24,14 +24,14 @@ use tonic::codegen::BoxStream;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::faulty_server::{Behaviour, Faulty, serve_cancelled_too};
+use super::faulty_server::{Behaviour, Faulty, serve_ignoring_cancellation};
 
 pub(crate) type Client = EchoClient<BalancedChannel>;
 
-/// The server that answered, in the response's metadata.
+/// The metadata key for the number of the server that responded.
 pub(crate) const SERVER: &str = "server";
 
-/// Where attempts arrived, in order.
+/// The servers at which attempts arrived, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<usize>>>);
 
@@ -40,7 +40,7 @@ impl Log {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// How many arrived at each.
+    /// How many attempts arrived at each server.
     pub(crate) fn counts(&self) -> BTreeMap<usize, usize> {
         let mut counts = BTreeMap::new();
         for server in &*self.0.lock().unwrap() {
@@ -50,17 +50,17 @@ impl Log {
     }
 }
 
-/// What a server does, from outside.
+/// Controls how a server behaves.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Manner {
+pub(crate) struct ServerControl {
     code: Arc<AtomicU32>,
     delay_ms: Arc<AtomicU64>,
-    /// Who called last.
+    /// The user agent of the last call.
     pub(crate) agent: Arc<Mutex<Option<String>>>,
 }
 
-impl Manner {
-    /// Every attempt is answered with this code; 0: as the request says.
+impl ServerControl {
+    /// Fails every attempt with this code; 0 responds as the request asks.
     pub(crate) fn fail(&self, code: tonic::Code) {
         self.code.store(code as u32, Ordering::Relaxed);
     }
@@ -70,22 +70,24 @@ impl Manner {
     }
 }
 
-/// The echo service with a name.
+/// The echo service, with a number.
 #[derive(Clone, Debug)]
-struct Named {
+struct NumberedEcho {
     name: usize,
     log: Log,
-    manner: Manner,
+    server_control: ServerControl,
 }
 
-impl Named {
+impl NumberedEcho {
     async fn arrived<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let agent = request.metadata().get("user-agent").map(|it| it.to_str().unwrap().to_owned());
-        *self.manner.agent.lock().unwrap() = agent;
+        *self.server_control.agent.lock().unwrap() = agent;
         self.log.0.lock().unwrap().push(self.name);
-        tokio::time::sleep(Duration::from_millis(self.manner.delay_ms.load(Ordering::Relaxed)))
-            .await;
-        match self.manner.code.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(
+            self.server_control.delay_ms.load(Ordering::Relaxed),
+        ))
+        .await;
+        match self.server_control.code.load(Ordering::Relaxed) {
             0 => Ok(()),
             code => Err(Status::new(tonic::Code::from_i32(code as i32), "as the test says")),
         }
@@ -98,7 +100,7 @@ impl Named {
 }
 
 #[tonic::async_trait]
-impl Echo for Named {
+impl Echo for NumberedEcho {
     async fn unary(&self, request: Request<EchoRequest>) -> Result<Response<EchoResponse>, Status> {
         self.arrived(&request).await?;
         Responder.unary(request).await.map(|response| self.signed(response))
@@ -133,11 +135,11 @@ impl Echo for Named {
     }
 }
 
-/// A server over TCP that can die.
+/// A server over TCP that can be killed.
 pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
-    pub(crate) manner: Manner,
-    service: Named,
+    pub(crate) server_control: ServerControl,
+    service: NumberedEcho,
     tls: Option<ServerTlsConfig>,
     runtime: Option<tokio::runtime::Runtime>,
     goodbye: Option<tokio::sync::oneshot::Sender<()>>,
@@ -148,7 +150,7 @@ impl Replica {
         Replica::start_with(name, log, None)
     }
 
-    /// With TLS, perhaps.
+    /// Starts a server, optionally with TLS.
     pub(crate) fn start_with(name: usize, log: &Log, tls: Option<ServerTlsConfig>) -> Self {
         Replica::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), name, log, tls)
     }
@@ -159,14 +161,16 @@ impl Replica {
         log: &Log,
         tls: Option<ServerTlsConfig>,
     ) -> Self {
-        let manner = Manner::default();
-        let service = Named { name, log: log.clone(), manner: manner.clone() };
-        let mut replica = Replica { address, manner, service, tls, runtime: None, goodbye: None };
+        let server_control = ServerControl::default();
+        let service =
+            NumberedEcho { name, log: log.clone(), server_control: server_control.clone() };
+        let mut replica =
+            Replica { address, server_control, service, tls, runtime: None, goodbye: None };
         replica.restart();
         replica
     }
 
-    /// Serves again, at the same address.
+    /// Starts it again at the same address.
     pub(crate) fn restart(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -178,7 +182,7 @@ impl Replica {
         listener.set_nonblocking(true).expect("a listener");
         let (goodbye, heard) = tokio::sync::oneshot::channel();
         let service = EchoServer::new(self.service.clone());
-        // Cancelled hedges are not to look like an attack to a server that is slow to accept them.
+        // Cancelled hedges must not look like a rapid-reset attack to a slow server.
         let mut server = Server::builder()
             .http2_max_pending_accept_reset_streams(Some(100_000))
             .http2_max_local_error_reset_streams(None);
@@ -194,13 +198,13 @@ impl Replica {
         (self.runtime, self.goodbye) = (Some(runtime), Some(goodbye));
     }
 
-    /// Ends all connections in the middle of whatever they do.
+    /// Closes all connections while requests are in flight.
     pub(crate) fn kill(&mut self) {
         self.runtime.take().expect("it runs").shutdown_background();
     }
 
-    /// Takes no new calls and no connections, and finishes what runs.
-    pub(crate) fn say_goodbye(&mut self) {
+    /// Drains: accepts no new calls and connections, and finishes those in flight.
+    pub(crate) fn drain(&mut self) {
         self.goodbye.take().expect("it runs").send(()).expect("it listens");
     }
 }
@@ -213,18 +217,18 @@ impl Drop for Replica {
     }
 }
 
-/// So many servers over TCP.
+/// Starts servers over TCP.
 pub(crate) fn replicas(count: usize) -> (Vec<Replica>, Log) {
     let log = Log::default();
     ((0..count).map(|name| Replica::start(name, &log)).collect(), log)
 }
 
-/// A channel to these, with this config.
+/// A channel to these replicas with this config.
 pub(crate) fn to(replicas: &[Replica], config: &str) -> ChannelBuilder {
     balance::channel("http://echo.test")
         .addresses(replicas.iter().map(|replica| replica.address))
         .default_service_config(config)
-        // A server name of its own: tests share the process.
+        // A server name of its own, because all tests share one process.
         .layer(
             redial_grpc_balance::RetryLayer::builder()
                 .for_server(format!("{:p}", replicas.as_ptr())),
@@ -238,24 +242,24 @@ pub(crate) struct Pipes(Arc<Network>);
 #[derive(Debug, Default)]
 struct Network {
     listeners: Mutex<HashMap<SocketAddr, Listener>>,
-    dials: Mutex<Vec<(SocketAddr, Instant)>>,
+    attempts: Mutex<Vec<(SocketAddr, Instant)>>,
     changed: tokio::sync::Notify,
 }
 
 #[derive(Debug)]
 enum Listener {
     Serves(mpsc::UnboundedSender<io::Result<DuplexStream>>),
-    /// Serves as it is resolver.
-    Misbehaves(Faulty),
-    /// Answers after this time what was cancelled too.
-    AnswersCancelled(Duration),
-    /// Takes connections, reads a little and closes them.
+    /// Serves with faults.
+    Faulty(Faulty),
+    /// Responds after this delay, also to cancelled requests.
+    IgnoresCancellation(Duration),
+    /// Accepts connections, reads a few bytes and closes them.
     Closes,
-    /// Greets as a server does, lives this long and closes.
-    Lives(Duration),
-    /// Leaves who dials without an answer until something else is here.
-    Holds,
-    /// Takes connections and says nothing.
+    /// Sends SETTINGS, stays open for this long and closes.
+    ClosesAfter(Duration),
+    /// Leaves connection attempts pending until the listener changes.
+    Pending,
+    /// Accepts connections and sends nothing.
     Silent(Vec<DuplexStream>),
 }
 
@@ -265,27 +269,28 @@ pub(crate) fn address(nth: usize) -> SocketAddr {
 
 impl Pipes {
     /// Serves at this address from now on.
-    pub(crate) fn serve(&self, nth: usize, log: &Log) -> Manner {
+    pub(crate) fn serve(&self, nth: usize, log: &Log) -> ServerControl {
         let (connections, accepted) = mpsc::unbounded_channel();
-        let manner = Manner::default();
-        let service = Named { name: nth, log: log.clone(), manner: manner.clone() };
+        let server_control = ServerControl::default();
+        let service =
+            NumberedEcho { name: nth, log: log.clone(), server_control: server_control.clone() };
         tokio::spawn(async move {
             let server = Server::builder().add_service(EchoServer::new(service));
             server.serve_with_incoming(UnboundedReceiverStream::new(accepted)).await
         });
         self.listen(nth, Listener::Serves(connections));
-        manner
+        server_control
     }
 
-    /// Serves at this address as it is told from now on.
-    pub(crate) fn misbehave_at(&self, nth: usize, behaviour: Behaviour) -> Faulty {
+    /// Serves at this address with faults from now on.
+    pub(crate) fn serve_faulty(&self, nth: usize, behaviour: Behaviour) -> Faulty {
         let faulty = Faulty::new(nth as u64, behaviour);
         self.let_misbehave_at(nth, &faulty);
         faulty
     }
 
     pub(crate) fn let_misbehave_at(&self, nth: usize, faulty: &Faulty) {
-        self.listen(nth, Listener::Misbehaves(faulty.clone()));
+        self.listen(nth, Listener::Faulty(faulty.clone()));
     }
 
     /// Refuses connections at this address.
@@ -294,23 +299,23 @@ impl Pipes {
     }
 
     pub(crate) fn answer_cancelled_at(&self, nth: usize, delay: Duration) {
-        self.listen(nth, Listener::AnswersCancelled(delay));
+        self.listen(nth, Listener::IgnoresCancellation(delay));
     }
 
-    pub(crate) fn close_all_at(&self, nth: usize) {
+    pub(crate) fn close_connections_at(&self, nth: usize) {
         self.listen(nth, Listener::Closes);
     }
 
-    pub(crate) fn be_silent_at(&self, nth: usize) {
+    pub(crate) fn stay_silent_at(&self, nth: usize) {
         self.listen(nth, Listener::Silent(Vec::new()));
     }
 
-    pub(crate) fn live_at(&self, nth: usize, how_long: Duration) {
-        self.listen(nth, Listener::Lives(how_long));
+    pub(crate) fn close_after_at(&self, nth: usize, how_long: Duration) {
+        self.listen(nth, Listener::ClosesAfter(how_long));
     }
 
-    pub(crate) fn hold_at(&self, nth: usize) {
-        self.listen(nth, Listener::Holds);
+    pub(crate) fn leave_pending_at(&self, nth: usize) {
+        self.listen(nth, Listener::Pending);
     }
 
     fn listen(&self, nth: usize, listener: Listener) {
@@ -319,27 +324,27 @@ impl Pipes {
     }
 
     fn holds(&self, address: SocketAddr) -> bool {
-        matches!(self.0.listeners.lock().unwrap().get(&address), Some(Listener::Holds))
+        matches!(self.0.listeners.lock().unwrap().get(&address), Some(Listener::Pending))
     }
 
-    /// When this address was dialled.
-    pub(crate) fn dials(&self, nth: usize) -> Vec<Instant> {
-        let dials = self.0.dials.lock().unwrap();
-        dials.iter().filter(|(to, _)| *to == address(nth)).map(|(_, at)| *at).collect()
+    /// When connection attempts to this address were made.
+    pub(crate) fn connect_attempts(&self, nth: usize) -> Vec<Instant> {
+        let attempts = self.0.attempts.lock().unwrap();
+        attempts.iter().filter(|(to, _)| *to == address(nth)).map(|(_, at)| *at).collect()
     }
 
     /// A channel to the servers 1 to `count`, with this config.
     pub(crate) fn to(&self, count: usize, config: &str) -> ChannelBuilder {
-        self.dialled(config).addresses((1..=count).map(address))
+        self.channel(config).addresses((1..=count).map(address))
     }
 
-    /// A channel that dials here.
-    pub(crate) fn dialled(&self, config: &str) -> ChannelBuilder {
+    /// A channel that connects through these pipes.
+    pub(crate) fn channel(&self, config: &str) -> ChannelBuilder {
         balance::channel("http://echo.test")
             .default_service_config(config)
             .layer(redial_grpc_balance::RetryLayer::builder().for_server(format!("{:p}", self.0)))
             .connector(self.clone())
-            // Long enough that a test can look at a channel that waits for it.
+            // Long enough that a test can observe a channel in connection backoff.
             .connect_backoff(Duration::from_secs(1), Duration::from_secs(120))
     }
 }
@@ -347,7 +352,7 @@ impl Pipes {
 impl Connector for Pipes {
     fn connect(&self, address: SocketAddr) -> ConnectFuture<'_> {
         Box::pin(async move {
-            self.0.dials.lock().unwrap().push((address, Instant::now()));
+            self.0.attempts.lock().unwrap().push((address, Instant::now()));
             while self.holds(address) {
                 self.0.changed.notified().await;
             }
@@ -356,16 +361,16 @@ impl Connector for Pipes {
                 Some(Listener::Serves(connections)) => connections
                     .send(Ok(theirs))
                     .map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?,
-                Some(Listener::Misbehaves(faulty)) => {
+                Some(Listener::Faulty(faulty)) => {
                     tokio::spawn(faulty.clone().serve(theirs));
                 }
-                Some(Listener::AnswersCancelled(delay)) => {
-                    tokio::spawn(serve_cancelled_too(theirs, *delay));
+                Some(Listener::IgnoresCancellation(delay)) => {
+                    tokio::spawn(serve_ignoring_cancellation(theirs, *delay));
                 }
-                Some(Listener::Closes | Listener::Holds) => {
+                Some(Listener::Closes | Listener::Pending) => {
                     tokio::spawn(async move { theirs.read(&mut [0; 16]).await });
                 }
-                Some(Listener::Lives(how_long)) => {
+                Some(Listener::ClosesAfter(how_long)) => {
                     let how_long = *how_long;
                     tokio::spawn(async move {
                         // An empty SETTINGS frame (RFC 9113, section 6.5).
@@ -387,7 +392,7 @@ impl Connector for Pipes {
 pub(crate) struct ScriptedResolver(Arc<Mutex<(Option<Resolution>, Vec<Instant>)>>);
 
 impl ScriptedResolver {
-    pub(crate) fn tell(&self, answer: Resolution) {
+    pub(crate) fn set(&self, answer: Resolution) {
         self.0.lock().unwrap().0 = Some(answer);
     }
 
@@ -395,7 +400,7 @@ impl ScriptedResolver {
         self.0.lock().unwrap().0 = None;
     }
 
-    pub(crate) fn asked(&self) -> Vec<Instant> {
+    pub(crate) fn queries(&self) -> Vec<Instant> {
         self.0.lock().unwrap().1.clone()
     }
 }
@@ -410,7 +415,7 @@ impl Resolver for ScriptedResolver {
     }
 }
 
-/// A config with this policy for every method.
+/// A config with this method policy for every method.
 pub(crate) fn config(balancing: &str, method: &str) -> String {
     let comma = if method.is_empty() { "" } else { "," };
     format!(
@@ -423,22 +428,25 @@ pub(crate) fn config(balancing: &str, method: &str) -> String {
 pub(crate) const RETRY: &str = r#""retryPolicy": { "maxAttempts": 5, "initialBackoff": "0.01s",
     "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] }"#;
 
-/// A request that so many attempts fail.
+/// A request that fails this many attempts.
 pub(crate) fn failing(failures: u32) -> EchoRequest {
     EchoRequest { failures, ..EchoRequest::default() }
 }
 
-/// Calls, and says who answered.
-pub(crate) async fn answered_by(client: &mut Client, ask: EchoRequest) -> Result<usize, Status> {
+/// Makes a call. Returns the number of the server that responded.
+pub(crate) async fn responding_server(
+    client: &mut Client,
+    ask: EchoRequest,
+) -> Result<usize, Status> {
     let response = client.unary(ask).await?;
     let server = response.metadata().get(SERVER).expect("answers are signed");
     Ok(server.to_str().unwrap().parse().unwrap())
 }
 
-/// Waits until it is so, in the time of the test's clock; a generous limit ends a test that hangs.
-pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
+/// Waits until the condition holds, on the test's clock; a generous limit ends a test that hangs.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..6_000 {
-        if so() {
+        if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

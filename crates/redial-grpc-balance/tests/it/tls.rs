@@ -1,4 +1,4 @@
-//! Connections with TLS, and who is believed.
+//! Connections with TLS and the verification of certificates.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use redial_grpc_balance::{self as balance, BalancedChannel, ChannelBuilder, Conn
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use super::support::{Client, Log, RETRY, Replica, answered_by, config, failing, until};
+use super::support::{Client, Log, RETRY, Replica, config, failing, responding_server, until};
 
-/// Servers for the name `echo.test` that prove it, and what a client must trust for that.
+/// Servers with a certificate for `echo.test`, and the root that a client must trust.
 struct Environment {
     replicas: Vec<Replica>,
     log: Log,
@@ -57,17 +57,17 @@ async fn tls_verifies_the_target_name_at_every_address() {
     let channel = env.trusting("https://echo.test");
     let mut client = Client::new(channel.clone());
     let ready = |nth: usize| {
-        let view = channel.snapshot();
-        view.backends.get(nth).is_some_and(|it| it.state == ConnectivityState::Ready)
+        let snapshot = channel.snapshot();
+        snapshot.backends.get(nth).is_some_and(|it| it.state == ConnectivityState::Ready)
     };
     channel.start();
     until("both are connected", || ready(0) && ready(1)).await;
     client.unary(failing(1)).await.expect("a retry finds the other");
     assert_eq!(env.log.take().into_iter().collect::<BTreeSet<_>>().len(), 2);
-    // A connection that is lost under TLS is seen, and is made again.
+    // A lost TLS connection is noticed and made again.
     env.replicas[0].kill();
     until("the loss is seen", || !ready(0)).await;
-    assert_eq!(answered_by(&mut client, failing(0)).await.unwrap(), 1);
+    assert_eq!(responding_server(&mut client, failing(0)).await.unwrap(), 1);
     env.replicas[0].restart();
     until("it is back", || ready(0)).await;
     client.unary(failing(1)).await.unwrap();
@@ -87,7 +87,6 @@ async fn tls_rejects_a_certificate_for_another_name() {
     assert!(message.contains("certificate not valid for name \"other.test\""), "{message}");
 }
 
-/// Red if the endpoint were made without TLS: tonic would refuse to dial at all.
 #[tokio::test]
 async fn tls_is_on_for_https_and_rejects_unknown_issuers() {
     let env = Environment::of(1);

@@ -1,17 +1,17 @@
-//! Long lists of addresses, and many calls that wait for one of them. Wakes are counted: a second of
-//! a loaded machine says nothing.
+//! Long address lists and many queued calls. The tests count wakeups, because time says little on a
+//! busy machine.
 
 use std::pin::pin;
 
 use redial_grpc_balance::ConnectivityState;
 use tokio::task::JoinSet;
 
-use super::support::{Client, Log, Pipes, answered_by, config, failing};
+use super::support::{Client, Log, Pipes, config, failing, responding_server};
 
-/// How many addresses refuse; the one after them serves.
+/// How many addresses refuse. The one after them serves.
 const REFUSED: usize = 200;
 
-/// The future's result, and how often it was polled.
+/// The result of the future, and how often it was polled.
 async fn polled<T>(future: impl Future<Output = T>) -> (T, usize) {
     let (mut future, mut polls) = (pin!(future), 0);
     let result = std::future::poll_fn(|cx| {
@@ -21,7 +21,6 @@ async fn polled<T>(future: impl Future<Output = T>) -> (T, usize) {
     (result.await, polls)
 }
 
-/// Red if `Roster::failed` woke the calls each time: each would look once for each address.
 #[tokio::test(start_paused = true)]
 async fn queued_call_is_not_woken_by_each_refused_address() {
     for balancing in ["pick_first", "round_robin"] {
@@ -31,21 +30,20 @@ async fn queued_call_is_not_woken_by_each_refused_address() {
         let mut calls = JoinSet::new();
         for _ in 0..20 {
             let mut client = Client::new(channel.clone());
-            calls.spawn(async move { polled(answered_by(&mut client, failing(0))).await });
+            calls.spawn(async move { polled(responding_server(&mut client, failing(0))).await });
         }
         while let Some(call) = calls.join_next().await {
             let (server, polls) = call.unwrap();
             assert_eq!(server.unwrap(), REFUSED + 1);
-            // The first, the connection, the answer and its parts; not one for each address.
+            // The first poll, the connection, the response and its frames; not one per address.
             assert!(polls < 20, "{balancing}: {polls} polls");
         }
         for nth in 1..=REFUSED {
-            assert_eq!(pipes.dials(nth).len(), 1, "{balancing}: {nth}");
+            assert_eq!(pipes.connect_attempts(nth).len(), 1, "{balancing}: {nth}");
         }
     }
 }
 
-/// Red if `Roster::failed` dialled on though nobody waits.
 #[tokio::test(start_paused = true)]
 async fn pick_first_without_calls_tries_the_first_address_only() {
     let (pipes, log) = (Pipes::default(), Log::default());
@@ -56,5 +54,5 @@ async fn pick_first_without_calls_tries_the_first_address_only() {
     let states: Vec<_> = channel.snapshot().backends.into_iter().map(|it| it.state).collect();
     let refused = ConnectivityState::TransientFailure("connection refused".to_owned());
     assert_eq!(states, [refused, ConnectivityState::Idle, ConnectivityState::Idle]);
-    assert_eq!(answered_by(&mut Client::new(channel), failing(0)).await.unwrap(), 3);
+    assert_eq!(responding_server(&mut Client::new(channel), failing(0)).await.unwrap(), 3);
 }

@@ -1,4 +1,4 @@
-//! What servers do to attempts: everything that a script can say, at random.
+//! The random responses of the servers: everything that a script can express.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use redial_faults::grpc::{
 
 use super::marks::{Mark, Source};
 
-/// The statuses that scripts answer with: some that policies list and some that they do not.
+/// The statuses in scripts: some that policies list and some that they do not.
 const CODES: [Code; 6] = [
     Code::UNAVAILABLE,
     Code::UNAVAILABLE,
@@ -23,7 +23,7 @@ const CODES: [Code; 6] = [
     Code::DEADLINE_EXCEEDED,
 ];
 
-/// One answer in so many ends its connection.
+/// One response in this many closes its connection.
 const ENDS_CONNECTION: u32 = 500;
 
 const REASONS: [Reason; 6] = [
@@ -35,10 +35,10 @@ const REASONS: [Reason; 6] = [
     Reason::INTERNAL_ERROR,
 ];
 
-/// Well-formed ones and ones that are not.
+/// Valid and invalid values.
 const PUSHBACKS: [&str; 5] = ["0", "3", "20", "-1", "soon"];
 
-/// What follows the text of a scripted status: whose it is.
+/// The suffix of a scripted status message, which identifies the call.
 pub(crate) fn text_of(call: u64) -> String {
     format!("scripted for {call}")
 }
@@ -55,14 +55,14 @@ fn reason(random: &mut Rng) -> Reason {
     REASONS[random.usize(0..REASONS.len())]
 }
 
-/// The message of a server that does not echo.
+/// A message that is not an echo.
 fn reply(call: u64, index: u32, total: u32) -> Bytes {
     let mark = Mark { source: Source::Server, call, index, total };
     let payload = mark.to_bytes(16);
     EchoResponse { payload, ..Default::default() }.encode_to_vec().into()
 }
 
-/// Headers and so many of `total` messages.
+/// Headers and some of `total` messages.
 fn some_replies(answer: Answer, random: &mut Rng, call: u64, count: u32, total: u32) -> Answer {
     let mut answer = answer.then_headers().after(up_to(random, 5));
     for index in 0..count {
@@ -71,7 +71,7 @@ fn some_replies(answer: Answer, random: &mut Rng, call: u64, count: u32, total: 
     answer
 }
 
-/// The end of the connection, in one of its ways.
+/// Closes the connection in a random way.
 fn ends_connection(random: &mut Rng) -> Answer {
     let last = [LastStream::Below, LastStream::This, LastStream::Above];
     let away = Answer::go_away(last[random.usize(0..last.len())], Reason::NO_ERROR);
@@ -83,13 +83,13 @@ fn ends_connection(random: &mut Rng) -> Answer {
     }
 }
 
-/// What an attempt of this call meets.
+/// The response to an attempt of this call.
 pub(crate) fn answer(random: &mut Rng, call: u64) -> Answer {
     let start = || Answer::of([]);
     let failure = |random: &mut Rng| {
         Answer::trailers_only(code(random)).text(&text_of(call)).after(up_to(random, 10))
     };
-    // What ends a connection ends every call on it: more of it, and nothing else would be seen.
+    // Kept rare, because closing a connection ends every call on it and would hide other faults.
     if random.u32(0..ENDS_CONNECTION) == 0 {
         return ends_connection(random);
     }
@@ -118,7 +118,7 @@ pub(crate) fn answer(random: &mut Rng, call: u64) -> Answer {
         }
         9 => Answer::http_empty(StatusCode::BAD_GATEWAY),
         10 => Answer::hang(),
-        // What was accepted of the request stays unanswered, and the rest is not taken.
+        // The accepted part of the request stays without a response, and the rest is not read.
         11 => Answer::hang().accepts(random.u64(0..3)),
         12 => some_replies(start(), random, call, total, total).trailers(Code::OK),
         _ => Answer::echo(),
@@ -130,18 +130,18 @@ pub(crate) fn answer(random: &mut Rng, call: u64) -> Answer {
     }
 }
 
-/// The failure that policies repeat.
+/// The failure that policies retry.
 pub(crate) fn unavailable(call: u64) -> Answer {
     Answer::trailers_only(Code::UNAVAILABLE).text(&text_of(call))
 }
 
-/// The script of a server that answers unless something is prepared.
+/// A script that echoes unless a response is prepared.
 pub(crate) fn quiet() -> Script {
     Script::new().otherwise(Answer::echo())
 }
 
-/// The script of a server that has just come: what its first connections meet, and an echo for
-/// whoever finds nothing prepared.
+/// The script of a server that has just started: faults for its first connections, and an echo for
+/// requests without a prepared response.
 pub(crate) fn script(random: &mut Rng) -> Script {
     let mut script = quiet();
     for _ in 0..random.u32(0..3) {

@@ -1,4 +1,4 @@
-//! Servers that come and go, and what is checked of every stream that they see.
+//! Servers that restart, and the checks of every stream that they see.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,12 +15,12 @@ use super::answers;
 use super::faults::Faults;
 use super::marks::Sequence;
 
-/// More than the messages of a call have together.
+/// More than all messages of a call together.
 const PAYLOAD_BYTES: u64 = 8 << 20;
-/// How long the ends of what was cancelled last may need to arrive at a server.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the last cancellations may need to arrive at a server.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One server; it has the same address each time it comes.
+/// One server, which keeps its address across restarts.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     handle: Mutex<Option<Handle<Tcp>>>,
@@ -37,14 +37,14 @@ impl Backend {
         Backend { address, handle: Mutex::new(Some(handle)), faults }
     }
 
-    /// Prepares what the attempts of a call meet here.
+    /// Prepares the responses to the attempts of a call on this server.
     pub(crate) fn prepare(&self, call: u64, answers: Vec<Answer>) {
         if let Some(handle) = &*self.handle.lock().unwrap() {
             handle.call(&call.to_string(), answers);
         }
     }
 
-    /// Goes, and comes back after so long with this script; whoever was connected is cut off.
+    /// Stops, and starts again after `away` with this script. Existing connections are closed.
     pub(crate) async fn restart(&self, script: Script, away: Duration) {
         let gone = self.handle.lock().unwrap().take();
         if let Some(handle) = gone {
@@ -52,7 +52,7 @@ impl Backend {
         }
         sleep(away).await;
         let server = server(script, &self.faults);
-        // The port may be taken for a moment by a connection that was made from it.
+        // The port may be in use for a moment by an outgoing connection.
         let handle = loop {
             match server.clone().listen(self.address).await {
                 Ok(handle) => break handle,
@@ -65,7 +65,8 @@ impl Backend {
     /// Waits until no stream is open, and stops.
     pub(crate) async fn finish(&self) {
         let Some(handle) = self.handle.lock().unwrap().take() else { return };
-        let idle = timeout(PATIENCE, handle.until_counts(|counts| counts.streams_open == 0)).await;
+        let idle =
+            timeout(DRAIN_TIMEOUT, handle.until_counts(|counts| counts.streams_open == 0)).await;
         if idle.is_err() {
             self.faults.report(format!("streams stay open: {:?}", handle.counts()));
         }
@@ -84,7 +85,7 @@ fn server(script: Script, faults: &Arc<Faults>) -> Server {
     })
 }
 
-/// No message lost, doubled or reordered within an attempt.
+/// Checks that no message was lost, duplicated or reordered within an attempt.
 fn check(stream: &Stream) -> Result<(), String> {
     let call = stream.headers.get(CALL_HEADER).and_then(|call| call.to_str().ok()?.parse().ok());
     let call = call.ok_or("a stream of no call")?;

@@ -1,4 +1,4 @@
-//! One call at random, made through a generated client, and what must be true of its end.
+//! One random call through a generated client, and the checks of its result.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::Channel;
 use super::answers::text_of;
 use super::marks::{Mark, Sequence, Source};
 
-/// How long a call may take that has a deadline or is dropped long before: it hangs otherwise.
-const HANGS: Duration = Duration::from_secs(60);
+/// The time limit of a call that has a deadline or is dropped: beyond it, the call hangs.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a failure is if no script has said it: connections that end, streams that are reset,
-/// answers that are not gRPC's, deadlines, messages that are larger than a config allows.
-const OURS: [Code; 7] = [
+/// The codes of failures that no script sent: closed connections, reset streams, responses that are
+/// not gRPC, deadlines, messages larger than the config allows.
+const LOCAL_CODES: [Code; 7] = [
     Code::Unavailable,
     Code::DeadlineExceeded,
     Code::Cancelled,
@@ -38,17 +38,17 @@ enum Kind {
     Bidi,
 }
 
-/// A call, before it is made.
+/// The parameters of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) id: u64,
     kind: Kind,
     messages: u32,
     size: usize,
-    /// Between two messages of a stream.
+    /// The delay between two messages of a stream.
     pause: Duration,
     deadline: Option<Duration>,
-    /// When the application loses interest.
+    /// When the application drops the call.
     dropped: Option<Duration>,
     options: Option<CallOptions>,
 }
@@ -86,7 +86,7 @@ impl Call {
         }
     }
 
-    /// A call of one message that waits for its end, however long that takes.
+    /// A call of one message without a deadline.
     pub(crate) fn plain(id: u64) -> Call {
         Call {
             id,
@@ -133,19 +133,21 @@ impl Call {
         request
     }
 
-    /// Makes the call. How it ended, or what was wrong.
+    /// Makes the call. Returns how it ended, or what was wrong.
     pub(crate) async fn make(&self, client: EchoClient<Channel>) -> Result<String, String> {
-        let made = timeout(self.dropped.unwrap_or(HANGS), self.answer(client)).await;
+        let made = timeout(self.dropped.unwrap_or(CALL_TIMEOUT), self.answer(client)).await;
         match made {
             Err(_) if self.dropped.is_some() => Ok("dropped".to_owned()),
             Err(_) => Err(format!("{self:?} hangs")),
             Ok(Ok(())) => Ok("OK".to_owned()),
-            Ok(Err(Wrong::Failed(status))) => self.failed(&status),
-            Ok(Err(Wrong::Messages(fault))) => Err(format!("{fault}, at the client, in {self:?}")),
+            Ok(Err(Failure::Failed(status))) => self.failed(&status),
+            Ok(Err(Failure::Messages(fault))) => {
+                Err(format!("{fault}, at the client, in {self:?}"))
+            }
         }
     }
 
-    async fn answer(&self, mut client: EchoClient<Channel>) -> Result<(), Wrong> {
+    async fn answer(&self, mut client: EchoClient<Channel>) -> Result<(), Failure> {
         match self.kind {
             Kind::Unary => self.one(client.unary(self.request(self.message(0))).await?.get_ref()),
             Kind::ClientStream => {
@@ -162,31 +164,31 @@ impl Call {
         }
     }
 
-    fn one(&self, response: &EchoResponse) -> Result<(), Wrong> {
-        Sequence::of(self.id).take(&response.payload).map_err(Wrong::Messages)
+    fn one(&self, response: &EchoResponse) -> Result<(), Failure> {
+        Sequence::of(self.id).take(&response.payload).map_err(Failure::Messages)
     }
 
-    async fn many(&self, mut responses: Streaming<EchoResponse>) -> Result<(), Wrong> {
+    async fn many(&self, mut responses: Streaming<EchoResponse>) -> Result<(), Failure> {
         let mut sequence = Sequence::of(self.id);
         while let Some(response) = responses.message().await? {
-            sequence.take(&response.payload).map_err(Wrong::Messages)?;
+            sequence.take(&response.payload).map_err(Failure::Messages)?;
         }
-        // What is echoed, if nothing came that says how much it should be, is what was sent.
+        // Without a message that states the total, an echo returns the messages that were sent.
         let total = sequence.total().unwrap_or(self.messages);
         if total != sequence.count {
-            return Err(Wrong::Messages(format!("OK after {sequence:?}")));
+            return Err(Failure::Messages(format!("OK after {sequence:?}")));
         }
         Ok(())
     }
 
-    /// A failure is what a script said to this call, or what comes of broken connections.
+    /// Checks that a failure came from this call's script or from a closed connection.
     fn failed(&self, status: &Status) -> Result<String, String> {
         let scripted = status.message().starts_with("scripted for");
         if scripted && status.message() != text_of(self.id) {
             return Err(format!("{self:?} ended with the status of another call: {status:?}"));
         }
-        if !scripted && !OURS.contains(&status.code()) {
-            return Err(format!("{self:?} ended with a status that nobody sent: {status:?}"));
+        if !scripted && !LOCAL_CODES.contains(&status.code()) {
+            return Err(format!("{self:?} ended with a status that no server sent: {status:?}"));
         }
         if self.deadline.is_none() && !scripted && status.code() == Code::DeadlineExceeded {
             return Err(format!("{self:?} has no deadline: {status:?}"));
@@ -195,14 +197,14 @@ impl Call {
     }
 }
 
-/// What became of a call that did not succeed.
-enum Wrong {
+/// Why a call did not succeed.
+enum Failure {
     Failed(Status),
     Messages(String),
 }
 
-impl From<Status> for Wrong {
-    fn from(status: Status) -> Wrong {
-        Wrong::Failed(status)
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
+        Failure::Failed(status)
     }
 }

@@ -1,11 +1,11 @@
-//! What was found to be wrong, and how often what happened.
+//! The violations that were found, and counts of what happened.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// More of the same say nothing new.
-const KEPT: usize = 20;
+/// Limits the list of violations.
+const VIOLATIONS_MAX: usize = 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -18,12 +18,12 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn report(&self, text: String) {
         let mut texts = self.texts.lock().unwrap();
-        if texts.len() < KEPT {
+        if texts.len() < VIOLATIONS_MAX {
             texts.push(text);
         }
     }
 
-    /// A stream has ended at a server, with UNAVAILABLE or in another way.
+    /// Counts a stream that has ended at a server.
     pub(crate) fn seen_stream(&self, unavailable: bool) {
         self.streams.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(unavailable.into(), Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Faults {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// A call has ended in this way.
+    /// Counts a call by its result.
     pub(crate) fn ended(&self, how: String) {
         *self.ends.lock().unwrap().entry(how).or_default() += 1;
     }

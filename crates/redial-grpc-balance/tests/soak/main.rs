@@ -1,13 +1,12 @@
-//! Goal: whatever servers, applications and operators do, every call ends exactly once, no message
-//! is lost, doubled or reordered within an attempt, every stream at a server is closed, and buffers,
-//! tokens and tasks are back where they belong. Method: calls of all four kinds at random, many at
-//! once, through the balanced channel, in real time over loopback, against scripted servers that
-//! fail in every way that a script knows and come and go; with random deadlines and dropped calls,
-//! while configs are swapped and retries switched.
+//! Whatever servers, applications and operators do, every call ends exactly once, no message is
+//! lost, duplicated or reordered within an attempt, every stream at a server is closed, and
+//! buffers, tokens and tasks are released. The test makes random calls of all four kinds, many in
+//! parallel, through the balanced channel, in real time over loopback. Scripted servers fail in
+//! every way that a script can express, and restart; calls have random deadlines and are dropped,
+//! while configs are swapped and retries are switched off and on.
 //!
-//! So many calls as `REDIAL_SOAK_CALLS` says, at random as `REDIAL_SOAK_SEED` says: `cargo xtask test
-//! soak` makes more. What happens is random in its timing too, so that a seed repeats the calls and
-//! not the run.
+//! `REDIAL_SOAK_CALLS` is the number of calls, `REDIAL_SOAK_SEED` the seed: `cargo xtask test soak`
+//! makes more. A seed repeats the calls, but not their timing.
 
 mod answers;
 mod backends;
@@ -30,24 +29,23 @@ use backends::Backend;
 use calls::Call;
 use faults::Faults;
 
-/// A client's channel.
 type Channel = redial_grpc_balance::BalancedChannel;
 
-/// How many calls are made if nobody says how many.
+/// The default number of calls.
 const CALLS: u64 = 20_000;
-/// How many calls run at once.
-const AT_ONCE: usize = 64;
+/// How many calls run in parallel.
+const PARALLEL_CALLS: usize = 64;
 const BACKENDS: usize = 3;
-/// How many calls that succeed fill the throttle, wherever it was.
-const FILLED: u64 = 1000;
-/// How many calls are made whose tokens are counted one by one: so few that the throttle, which each
-/// of them may cost as many tokens as there are servers, stays above its threshold.
-const COUNTED: usize = 150;
-/// How long what is cancelled last may need to be gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How many successful calls refill the token bucket, whatever its level.
+const REFILL_CALLS: u64 = 1000;
+/// How many calls are made whose tokens are counted exactly. Each of them may cost as many tokens
+/// as there are servers; the number is small enough for the bucket to stay above its threshold.
+const COUNTED_CALLS: usize = 150;
+/// How long the last cancellations may need to take effect.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is in force while calls are made: retries, hedges with and without a delay, tight limits and
-/// generous ones, and nothing.
+/// The configs that are swapped while calls are made: retries, hedging with and without a delay,
+/// tight and generous limits, and none.
 const CONFIGS: [&str; 6] = [
     r#"{ "methodConfig": [{ "name": [{}],
         "retryPolicy": { "maxAttempts": 4, "initialBackoff": "0.005s", "maxBackoff": "0.02s",
@@ -90,7 +88,7 @@ fn channel(backends: &[Backend]) -> Channel {
     let ms = Duration::from_millis;
     redial_grpc_balance::channel("soak:1")
         .addresses(backends.iter().map(|backend| backend.address))
-        // Behind some doors nobody ever says anything.
+        // Some ports accept connections and stay silent.
         .endpoint(move |endpoint| {
             let endpoint = endpoint.keep_alive_while_idle(true).http2_keep_alive_interval(ms(500));
             Ok(endpoint.keep_alive_timeout(ms(1_000)))
@@ -100,7 +98,7 @@ fn channel(backends: &[Backend]) -> Channel {
         .expect("it is right")
 }
 
-/// Prepares what a call's attempts meet at each server: as a rule more than one of them fails.
+/// Prepares the responses to a call's attempts on each server: usually more than one of them fails.
 fn prepare(random: &mut Rng, backends: &[Backend], call: u64) {
     for backend in backends {
         let answers = (0..random.u32(0..=2)).map(|_| answers::answer(random, call)).collect();
@@ -108,7 +106,7 @@ fn prepare(random: &mut Rng, backends: &[Backend], call: u64) {
     }
 }
 
-/// Swaps configs and switches retries until it is told to stop.
+/// Swaps configs and switches retries until stopped.
 async fn operate(mut random: Rng, control: Control, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         sleep(Duration::from_millis(random.u64(1..=30))).await;
@@ -122,7 +120,7 @@ async fn operate(mut random: Rng, control: Control, stop: Arc<AtomicBool>) {
     }
 }
 
-/// Lets one server after the other go and come back until it is told to stop.
+/// Restarts one server after another until stopped.
 async fn disturb(mut random: Rng, backends: Arc<Vec<Backend>>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         sleep(Duration::from_millis(random.u64(500..=2_000))).await;
@@ -132,7 +130,7 @@ async fn disturb(mut random: Rng, backends: Arc<Vec<Backend>>, stop: Arc<AtomicB
     }
 }
 
-/// Makes the calls that `next` gives, many at once, and notes how each ended.
+/// Makes the calls that `next` returns, many in parallel, and records how each ended.
 async fn all(
     client: &EchoClient<Channel>,
     faults: &Arc<Faults>,
@@ -140,7 +138,7 @@ async fn all(
 ) {
     let mut running = JoinSet::new();
     loop {
-        while running.len() < AT_ONCE
+        while running.len() < PARALLEL_CALLS
             && let Some(call) = next()
         {
             let (client, faults) = (client.clone(), faults.clone());
@@ -158,17 +156,17 @@ async fn all(
     }
 }
 
-/// Waits for something that is true in a moment.
-async fn soon(what: &str, is_so: impl Fn() -> bool) {
+/// Waits for a condition that becomes true soon.
+async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let waiting = async {
-        while !is_so() {
+        while !condition() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(timeout(PATIENCE, waiting).await.is_ok(), "{what}");
+    assert!(timeout(DRAIN_TIMEOUT, waiting).await.is_ok(), "{what}");
 }
 
-/// Chaos, until all calls are made.
+/// Makes all calls under random faults.
 async fn chaos(
     random: &mut Rng,
     calls: u64,
@@ -192,7 +190,7 @@ async fn chaos(
     disturber.await.expect("servers came back");
 }
 
-/// Counts the tokens of calls that all fail at each server once, and then succeed.
+/// Counts the tokens of calls that fail once at each server and then succeed.
 async fn count_tokens(
     first: u64,
     client: &EchoClient<Channel>,
@@ -205,14 +203,14 @@ async fn count_tokens(
     }
     control.set_retries(Retries::All);
     control.set_json(FILLING).expect("it is valid");
-    let mut ids = first..first + FILLED;
+    let mut ids = first..first + REFILL_CALLS;
     all(client, faults, || ids.next().map(Call::plain)).await;
     assert_eq!(control.tokens(), Some(1000.0), "calls that succeed fill the throttle");
 
     control.set_json(COUNTING).expect("it is valid");
     let made = |control: &Control| control.statistics()[UNARY].retries.retries;
     let (retries, failures) = (made(control), faults.consecutive_failures());
-    let mut ids = (first + FILLED..).take(COUNTED);
+    let mut ids = (first + REFILL_CALLS..).take(COUNTED_CALLS);
     all(client, faults, || {
         let id = ids.next()?;
         for backend in backends.iter() {
@@ -222,9 +220,9 @@ async fn count_tokens(
     })
     .await;
     let failures = faults.consecutive_failures() - failures;
-    assert!(failures >= COUNTED as u64, "each call failed at least once: {failures}");
+    assert!(failures >= COUNTED_CALLS as u64, "each call failed at least once: {failures}");
     assert_eq!(made(control) - retries, failures, "each failure was followed by a retry");
-    let left = 1000.0 - failures as f64 + 0.01 * COUNTED as f64;
+    let left = 1000.0 - failures as f64 + 0.01 * COUNTED_CALLS as f64;
     assert_eq!(control.tokens(), Some(left), "after {failures} failures");
 }
 
@@ -247,19 +245,19 @@ async fn soak_calls_end_once_and_leave_no_state() {
 
     chaos(&mut random, calls, &client, &control, &backends, &faults).await;
     let succeeded = faults.ends().get("OK").copied().unwrap_or(0);
-    // As a rule it is every third; on a machine that is busy with other things many are too late.
+    // Usually every third; on a busy machine many are too late.
     assert!(
         succeeded > calls / 50,
         "too few calls succeeded to show anything: {:?}",
         faults.ends()
     );
-    soon("what calls kept is given back", || control.bytes_kept() == 0).await;
+    wait_until("what calls kept is given back", || control.bytes_kept() == 0).await;
     let quiet = || channel.snapshot().backends.iter().all(|backend| backend.in_flight == 0);
-    soon("no attempt is under way", quiet).await;
+    wait_until("no attempt is under way", quiet).await;
     count_tokens(calls + 1, &client, &control, &backends, &faults).await;
     faults.none();
     let ends = faults.ends();
-    let made = calls + FILLED + COUNTED as u64;
+    let made = calls + REFILL_CALLS + COUNTED_CALLS as u64;
     assert_eq!(ends.values().sum::<u64>(), made, "each call ended once: {ends:?}");
     assert_eq!(control.bytes_kept(), 0);
 
@@ -267,7 +265,7 @@ async fn soak_calls_end_once_and_leave_no_state() {
     for backend in backends.iter() {
         backend.finish().await;
     }
-    soon("no task is left", || tasks() == before).await;
+    wait_until("no task is left", || tasks() == before).await;
     faults.none();
     println!("seed {seed}: {made} calls, {} streams; {ends:?}", faults.streams());
 }

@@ -1,5 +1,5 @@
-//! What messages carry so that their path can be checked: who made it, for which call, and which
-//! of how many it is.
+//! The contents of messages, which make their path checkable: who made the message, for which call,
+//! and its position.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -21,7 +21,7 @@ pub(crate) struct Mark {
 const SIZE: usize = 17;
 
 impl Mark {
-    /// A payload of this many bytes, or of as few as the mark needs.
+    /// A payload of this many bytes, or as few as the mark needs.
     pub(crate) fn to_bytes(self, size: usize) -> Bytes {
         let mut bytes = BytesMut::with_capacity(size.max(SIZE));
         bytes.put_u8(match self.source {
@@ -35,12 +35,12 @@ impl Mark {
         bytes.freeze()
     }
 
-    /// Differs from message to message, so that bytes of another one show.
+    /// Differs between messages, so that bytes of another message are detected.
     fn filler(self) -> u8 {
         (self.call as u8).wrapping_mul(31).wrapping_add(self.index as u8)
     }
 
-    /// What a payload says; an error if it is not as it was made.
+    /// Parses a payload; an error if it was changed.
     pub(crate) fn read(mut payload: &[u8]) -> Result<Mark, String> {
         if payload.len() < SIZE {
             return Err(format!("a payload of {} bytes has no mark", payload.len()));
@@ -63,7 +63,7 @@ impl Mark {
     }
 }
 
-/// Checks that marks come in order, none twice and none missing, and all of one call.
+/// Checks that marks arrive in order, without duplicates and gaps, and belong to one call.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     call: u64,
@@ -87,7 +87,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// How many there should be, as the first one said.
+    /// The total that the first mark stated.
     pub(crate) fn total(&self) -> Option<u32> {
         self.first.map(|mark| mark.total)
     }

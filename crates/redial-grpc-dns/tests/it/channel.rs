@@ -1,5 +1,5 @@
-//! A balanced channel by name: its addresses and its service config come from a name server, its calls
-//! go to real servers.
+//! A balanced channel with a name server: its addresses and its service config come from DNS, and
+//! its calls go to real servers.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ fn retrying(attempts: u32) -> String {
     )
 }
 
-/// Echo servers at the same port of 127.0.0.1 and 127.0.0.2, since an address in DNS has no port; each
-/// with the number of its attempts.
+/// Echo servers at the same port of 127.0.0.1 and 127.0.0.2, since an address in DNS has no port.
+/// Each counts its attempts.
 async fn backends() -> (u16, [Arc<AtomicUsize>; 2]) {
     for _ in 0..20 {
         let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -58,7 +58,7 @@ async fn backends() -> (u16, [Arc<AtomicUsize>; 2]) {
     panic!("no port is free on both addresses");
 }
 
-/// A name server, the echo servers behind `echo.test`, and what a channel to them needs.
+/// A name server, the echo servers behind `echo.test`, and the options of a channel to them.
 struct Environment {
     names: NameServer,
     port: u16,
@@ -70,18 +70,18 @@ impl Environment {
         let names = NameServer::start().await.unwrap();
         let (port, counts) = backends().await;
         let env = Environment { names, port, counts };
-        env.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+        env.set_addresses(&["127.0.0.1", "127.0.0.2"]);
         env
     }
 
-    /// A channel by the name server that its target names.
+    /// A channel whose target names the name server.
     fn channel(&self, dns: fn(DnsResolverBuilder) -> DnsResolverBuilder) -> BalancedChannel {
         let target = format!("dns://{}/echo.test:{}", self.names.address, self.port);
         let channel = balance::channel(&target);
         self.build(channel.dns(|builder| dns(builder.min_refresh_interval(Duration::ZERO))))
     }
 
-    /// It resolves as often as it may, and its default config has no retries.
+    /// A channel that resolves as often as possible, and whose default config has no retries.
     fn build(&self, channel: ChannelBuilder) -> BalancedChannel {
         channel
             .default_service_config(r#"{ "loadBalancingPolicy": "round_robin" }"#)
@@ -91,33 +91,33 @@ impl Environment {
             .unwrap()
     }
 
-    fn say_addresses(&self, ips: &[&str]) {
+    fn set_addresses(&self, ips: &[&str]) {
         let ips: Vec<_> = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        self.names.say_addresses("echo.test", 0, &ips);
+        self.names.set_addresses("echo.test", 0, &ips);
     }
 
-    /// How many attempts have reached each.
+    /// How many attempts have reached each server.
     fn reached(&self) -> [usize; 2] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Until a resolution that began after now has been taken in.
-    async fn resolved_anew(&self) {
-        // The next but one question comes after the answer to the next one was taken in.
-        self.names.asked();
-        let mut asked = 0;
+    /// Waits until a resolution that started after this call has been applied.
+    async fn wait_for_resolution(&self) {
+        // When the second query arrives, the answer to the first one has been applied.
+        self.names.queries();
+        let mut queries = 0;
         until("the name is resolved anew", || {
-            asked += self.names.asked_for(RecordType::A);
-            asked >= 3
+            queries += self.names.query_count(RecordType::A);
+            queries >= 3
         })
         .await;
     }
 }
 
-/// Waits until it is so; a generous limit ends a test that hangs.
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
+/// Waits until the condition holds; a generous limit ends a test that hangs.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..6_000 {
-        if so() {
+        if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -125,7 +125,7 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// A call that so many attempts fail.
+/// A call that fails this many attempts.
 async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
     let request = EchoRequest { failures, ..EchoRequest::default() };
     let answer = EchoClient::new(channel.clone()).unary(request).await;
@@ -135,7 +135,7 @@ async fn call(channel: &BalancedChannel, failures: u32) -> Result<(), Code> {
 #[tokio::test]
 async fn dns_config_is_active_until_changed_or_removed() {
     let env = Environment::new().await;
-    env.names.say_text(NAME, 0, &retrying(3));
+    env.names.set_txt(NAME, 0, &retrying(3));
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
 
     call(&channel, 2).await.expect("also the first call is retried as DNS says");
@@ -146,13 +146,13 @@ async fn dns_config_is_active_until_changed_or_removed() {
     let both = || env.reached().iter().all(|count| *count > 0);
     until("both addresses are found and used", both).await;
 
-    env.names.say_text(NAME, 0, &retrying(4));
-    env.resolved_anew().await;
+    env.names.set_txt(NAME, 0, &retrying(4));
+    env.wait_for_resolution().await;
     call(&channel, 3).await.expect("the next resolution has swapped the config");
 
-    env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
-    env.resolved_anew().await;
-    let error = channel.snapshot().config_error.expect("a bad record is told");
+    env.names.set_txt(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfig": {}}}]"#);
+    env.wait_for_resolution().await;
+    let error = channel.snapshot().config_error.expect("an invalid record is reported");
     assert_eq!(
         error.to_string(),
         "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found an object"
@@ -160,24 +160,23 @@ async fn dns_config_is_active_until_changed_or_removed() {
     assert!(error.downcast_ref::<DnsError>().is_some_and(|error| error.problems().is_some()));
     call(&channel, 3).await.expect("the config in force stays");
 
-    env.names.say(NAME, RecordType::TXT, Answer::Failure);
-    env.resolved_anew().await;
-    let error = channel.snapshot().config_error.expect("a record that nobody knows is told");
-    assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be asked for");
+    env.names.set_answer(NAME, RecordType::TXT, Answer::ServFail);
+    env.wait_for_resolution().await;
+    let error = channel.snapshot().config_error.expect("a failed query is reported");
+    assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be queried");
     call(&channel, 3).await.expect("the config in force stays");
 
-    env.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
-    env.resolved_anew().await;
+    env.names.set_answer(NAME, RecordType::TXT, Answer::NoRecord(0));
+    env.wait_for_resolution().await;
     assert!(channel.snapshot().config_error.is_none());
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
 }
 
-/// Red if the channel kept the addresses that it began with: all of them are well, so that nothing
-/// but the TTL makes it ask again.
+/// All known addresses are healthy, so only the TTL causes another lookup.
 #[tokio::test]
 async fn dns_address_changes_reach_the_channel() {
     let env = Environment::new().await;
-    env.say_addresses(&["127.0.0.1"]);
+    env.set_addresses(&["127.0.0.1"]);
     let channel = env.channel(|dns| dns);
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
@@ -189,14 +188,14 @@ async fn dns_address_changes_reach_the_channel() {
         let backends = channel.snapshot().backends;
         backends.iter().filter(is_ready).map(|it| it.address.ip().to_string()).collect::<Vec<_>>()
     };
-    env.say_addresses(&["127.0.0.1", "127.0.0.2"]);
+    env.set_addresses(&["127.0.0.1", "127.0.0.2"]);
     until("the added one is connected", || known().len() == 2).await;
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
     }
     assert_eq!(env.reached(), [6, 2], "both take turns");
 
-    env.say_addresses(&["127.0.0.2"]);
+    env.set_addresses(&["127.0.0.2"]);
     until("the removed one is gone", || known() == ["127.0.0.2"]).await;
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
@@ -204,59 +203,59 @@ async fn dns_address_changes_reach_the_channel() {
     assert_eq!(env.reached(), [6, 6]);
 }
 
-/// A name server that never answers: the call's deadline bounds the wait for its config.
+/// The call's deadline bounds the wait for the config of a name server that never answers.
 #[tokio::test]
 async fn deadline_bounds_the_wait_for_a_silent_name_server() {
     let env = Environment::new().await;
     for kind in [RecordType::A, RecordType::AAAA] {
-        env.names.say("echo.test", kind, Answer::Silence);
+        env.names.set_answer("echo.test", kind, Answer::NoAnswer);
     }
-    env.names.say(NAME, RecordType::TXT, Answer::Silence);
+    env.names.set_answer(NAME, RecordType::TXT, Answer::NoAnswer);
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
     let mut client = EchoClient::new(channel);
     let mut request = Request::new(EchoRequest::default());
     request.set_timeout(Duration::from_millis(200));
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let status = client.unary(request).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    // Without the bound it is 5 s; the machine may be busy.
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // Without the bound it takes 5 s; the machine may be busy.
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }
 
-/// The channel's own interval is the resolver's, unless that has one: with the resolver's default the
-/// channel would ask and get the kept answer for 30 s.
+/// The channel's interval applies to the resolver, unless the resolver has its own. With the
+/// resolver's default, the channel would get the cached answer for 30 s.
 #[tokio::test]
 async fn dns_lookups_respect_the_channels_minimum_interval() {
     let env = Environment::new().await;
     let target = format!("dns://{}/echo.test:{}", env.names.address, env.port);
     let channel = env.build(balance::channel(&target).dns(|dns| dns));
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     call(&channel, 0).await.unwrap();
-    env.resolved_anew().await;
-    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    env.wait_for_resolution().await;
+    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn dns_config_is_off_by_default() {
     let env = Environment::new().await;
-    env.names.say_text(NAME, 0, &retrying(3));
+    env.names.set_txt(NAME, 0, &retrying(3));
     let channel = env.channel(|dns| dns);
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
-    let mut asked = Vec::new();
+    let mut queries = Vec::new();
     until("the name is resolved several times", || {
-        asked.extend(env.names.asked());
-        asked.len() > 6
+        queries.extend(env.names.queries());
+        queries.len() > 6
     })
     .await;
-    assert!(asked.iter().all(|asked| asked.kind != RecordType::TXT), "{asked:?}");
+    assert!(queries.iter().all(|queries| queries.kind != RecordType::TXT), "{queries:?}");
     assert_eq!(call(&channel, 1).await, Err(Code::Unavailable));
 }
 
 #[tokio::test]
 async fn dns_config_invalid_at_start_keeps_the_default() {
     let env = Environment::new().await;
-    env.names.say_text(NAME, 0, "grpc_config={}");
-    // A resolver that the application keeps.
+    env.names.set_txt(NAME, 0, "grpc_config={}");
+    // A resolver that the application owns.
     let target = format!("dns:///echo.test:{}", env.port);
     let resolver = DnsResolver::builder(&*target).name_servers([env.names.address]);
     let resolver = resolver.config_from_txt().build().unwrap();
@@ -266,15 +265,13 @@ async fn dns_config_invalid_at_start_keeps_the_default() {
     call(&channel, 0).await.expect("its addresses are good");
 }
 
-/// A choice that is passed over for a misspelt condition is legal, and nothing but its warning says why
-/// the default is in force.
-///
-/// Red: without `with_warnings` in `dns/resolver.rs` the view has none.
+/// A choice with a misspelt condition is skipped. Only the warning explains why the default is
+/// active.
 #[tokio::test]
 async fn dns_config_warnings_are_in_the_channel_snapshot() {
     let env = Environment::new().await;
     let misspelt = r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#;
-    env.names.say_text(NAME, 0, misspelt);
+    env.names.set_txt(NAME, 0, misspelt);
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
     let rules = || {
         let warnings = channel.snapshot().config_warnings;
@@ -285,27 +282,31 @@ async fn dns_config_warnings_are_in_the_channel_snapshot() {
     assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField]);
     assert!(channel.snapshot().config_error.is_none(), "it is legal");
 
-    env.names.say(NAME, RecordType::TXT, Answer::Failure);
-    env.resolved_anew().await;
-    assert_eq!(rules(), [Rule::PassedOver, Rule::UnknownField], "nobody knows better");
+    env.names.set_answer(NAME, RecordType::TXT, Answer::ServFail);
+    env.wait_for_resolution().await;
+    assert_eq!(
+        rules(),
+        [Rule::PassedOver, Rule::UnknownField],
+        "a failed query keeps the warnings"
+    );
     assert!(channel.snapshot().config_error.is_some());
 
-    env.names.say(NAME, RecordType::TXT, Answer::NoneFor(0));
-    env.resolved_anew().await;
+    env.names.set_answer(NAME, RecordType::TXT, Answer::NoRecord(0));
+    env.wait_for_resolution().await;
     assert_eq!(rules(), [], "the record is gone");
 
-    // A config that is taken has warnings of its own.
-    env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
-    env.resolved_anew().await;
+    // A config that is active has warnings of its own.
+    env.names.set_txt(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    env.wait_for_resolution().await;
     assert_eq!(rules(), [Rule::UnknownField]);
 }
 
-/// Red if `ChannelBuilder::build` kept the layer's options to itself: a config that makes as many
-/// attempts as this client may would be said to make too many.
+/// The warnings use the options of the channel's layer: a config with as many attempts as this
+/// client allows must not be reported as too many.
 #[tokio::test]
 async fn dns_config_warnings_follow_the_layer_options() {
     let env = Environment::new().await;
-    env.names.say_text(NAME, 0, &retrying(8));
+    env.names.set_txt(NAME, 0, &retrying(8));
     for (cap, too_many) in [(8, false), (5, true)] {
         let target = format!("dns://{}/echo.test:{}", env.names.address, env.port);
         let layer = RetryLayer::builder().attempts_cap(cap).for_server(format!("cap {cap}"));
@@ -319,7 +320,7 @@ async fn dns_config_warnings_follow_the_layer_options() {
     }
 }
 
-/// They are told when they are new, and not with every answer.
+/// Warnings are traced when they are new, not with every answer.
 #[tokio::test]
 async fn dns_config_warnings_are_traced_once() {
     use std::fmt::{Debug, Write as _};
@@ -328,7 +329,7 @@ async fn dns_config_warnings_are_traced_once() {
     use tracing::field::{Field, Visit};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-    /// The fields of the events of a channel, a line for each.
+    /// The fields of the channel's events, one line each.
     #[derive(Clone, Default)]
     struct Events(Arc<Mutex<Vec<String>>>);
 
@@ -359,17 +360,17 @@ async fn dns_config_warnings_are_traced_once() {
         all.into_iter().filter(|it| it.contains("config has warnings")).collect::<Vec<_>>()
     };
     let env = Environment::new().await;
-    env.names.say_text(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
+    env.names.set_txt(NAME, 0, r#"grpc_config=[{"percentge": 5, "serviceConfig": {}}]"#);
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
     call(&channel, 0).await.unwrap();
-    env.resolved_anew().await;
+    env.wait_for_resolution().await;
     let all = told();
     let [line] = &*all else { panic!("{all:?}") };
     assert!(line.starts_with("WARN ") && line.contains("warnings=2"), "{line}");
     assert!(line.contains("[0]: a field that is not known"), "the first in its words: {line}");
 
-    env.names.say_text(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
-    env.resolved_anew().await;
+    env.names.set_txt(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
+    env.wait_for_resolution().await;
     let all = told();
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[1].contains("warnings=1") && all[1].contains("methodConfg"), "{}", all[1]);
@@ -383,7 +384,7 @@ async fn dns_invalid_name_is_a_build_error() {
     let source = error.source().and_then(|source| source.downcast_ref::<DnsError>());
     assert_eq!(source.expect("why").name(), "dns://127.0.0.1/a..test:1");
 
-    // The last word counts, and no other resolver asks a name server.
+    // The last option takes effect, and no other resolver can use a name server.
     let resolver = DnsResolver::new("echo.test:1").unwrap();
     let channel = balance::channel("dns://127.0.0.1/echo.test:1");
     let error = channel.dns(|dns| dns).resolver(resolver).build().unwrap_err();

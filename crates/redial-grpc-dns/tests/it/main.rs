@@ -1,6 +1,6 @@
-//! Goal: names become addresses and service configs as DNS has them, no question is asked that nobody
-//! wants an answer to, and what DNS does not tell changes nothing. Method: a name server on loopback
-//! that answers as it is told and remembers what it was asked, by real packets.
+//! The DNS resolver with real packets: a name server on loopback with scripted answers, which
+//! records the queries. Names resolve to their addresses and service configs, no unnecessary query
+//! is sent, and failed queries change nothing.
 
 mod name_server;
 

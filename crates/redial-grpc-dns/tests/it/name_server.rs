@@ -1,5 +1,5 @@
 //! A name server on loopback: UDP and TCP on one port, answers that can be changed, and a list of
-//! what was asked.
+//! the queries.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,22 +12,22 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// What is said about a name and a type. What nothing is said about does not exist.
+/// The answer to a name and a type. Names without an answer do not exist.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// These records, with their TTL in seconds.
     Records(u32, Vec<RData>),
-    /// There are none, for so many seconds.
-    NoneFor(u32),
+    /// No such record, with this negative TTL in seconds.
+    NoRecord(u32),
     /// SERVFAIL.
-    Failure,
-    /// Nothing at all.
-    Silence,
+    ServFail,
+    /// No answer.
+    NoAnswer,
 }
 
-/// One question, and how it came.
+/// One query, and its transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct Query {
     pub(crate) name: String,
     pub(crate) kind: RecordType,
     pub(crate) by_tcp: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Asked {
 #[derive(Default)]
 struct State {
     answers: HashMap<(String, RecordType), Answer>,
-    asked: Vec<Asked>,
+    queries: Vec<Query>,
 }
 
 /// The server; it ends with its runtime.
@@ -65,37 +65,37 @@ impl NameServer {
         self.state.lock().unwrap()
     }
 
-    pub(crate) fn say(&self, name: &str, kind: RecordType, answer: Answer) {
+    pub(crate) fn set_answer(&self, name: &str, kind: RecordType, answer: Answer) {
         self.state().answers.insert((format!("{name}."), kind), answer);
     }
 
-    /// Addresses of a name.
-    pub(crate) fn say_addresses(&self, name: &str, ttl: u32, ips: &[IpAddr]) {
+    /// Sets the addresses of a name.
+    pub(crate) fn set_addresses(&self, name: &str, ttl: u32, ips: &[IpAddr]) {
         let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = ips.iter().partition(|ip| ip.is_ipv4());
         for (kind, ips) in [(RecordType::A, v4), (RecordType::AAAA, v6)] {
             let answer = match ips.is_empty() {
-                true => Answer::NoneFor(ttl),
+                true => Answer::NoRecord(ttl),
                 false => Answer::Records(ttl, ips.into_iter().map(RData::from).collect()),
             };
-            self.say(name, kind, answer);
+            self.set_answer(name, kind, answer);
         }
     }
 
-    /// The one TXT record of a name, in character-strings as long as they can be.
-    pub(crate) fn say_text(&self, name: &str, ttl: u32, text: &str) {
+    /// Sets the one TXT record of a name, in character-strings of the maximum length.
+    pub(crate) fn set_txt(&self, name: &str, ttl: u32, text: &str) {
         let strings = text.as_bytes().chunks(255).collect();
         let record = RData::TXT(TXT::from_bytes(strings));
-        self.say(name, RecordType::TXT, Answer::Records(ttl, vec![record]));
+        self.set_answer(name, RecordType::TXT, Answer::Records(ttl, vec![record]));
     }
 
-    /// What was asked since the last time.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.state().asked)
+    /// Returns the queries since the last call.
+    pub(crate) fn queries(&self) -> Vec<Query> {
+        std::mem::take(&mut self.state().queries)
     }
 
-    /// How often it was asked for this type since the last time that somebody looked.
-    pub(crate) fn asked_for(&self, kind: RecordType) -> usize {
-        self.asked().iter().filter(|asked| asked.kind == kind).count()
+    /// Returns how many queries of this type arrived since the last call.
+    pub(crate) fn query_count(&self, kind: RecordType) -> usize {
+        self.queries().iter().filter(|queries| queries.kind == kind).count()
     }
 
     async fn serve_udp(&self, socket: UdpSocket) {
@@ -126,7 +126,7 @@ impl NameServer {
         }
     }
 
-    /// The answer to a question, and how long it may be by UDP.
+    /// The answer to a query, and its size limit over UDP.
     fn answer(&self, question: &[u8], by_tcp: bool) -> Option<(Message, u16)> {
         let question = Message::from_vec(question).expect("hickory asks in DNS");
         let query = question.queries.first().expect("and asks for something").clone();
@@ -134,7 +134,7 @@ impl NameServer {
         let answer = {
             let mut state = self.state();
             let shown = name.trim_end_matches('.').to_owned();
-            state.asked.push(Asked { name: shown, kind, by_tcp });
+            state.queries.push(Query { name: shown, kind, by_tcp });
             state.answers.get(&(name, kind)).cloned()
         };
         let mut message =
@@ -145,15 +145,15 @@ impl NameServer {
             message.set_edns(edns);
         }
         match answer {
-            Some(Answer::Silence) => return None,
-            Some(Answer::Failure) => message.metadata.response_code = ResponseCode::ServFail,
+            Some(Answer::NoAnswer) => return None,
+            Some(Answer::ServFail) => message.metadata.response_code = ResponseCode::ServFail,
             Some(Answer::Records(ttl, records)) => {
                 let name = query.name();
                 message.add_answers(
                     records.into_iter().map(|data| Record::from_rdata(name.clone(), ttl, data)),
                 );
             }
-            Some(Answer::NoneFor(ttl)) => drop(message.add_authority(start_of_authority(ttl))),
+            Some(Answer::NoRecord(ttl)) => drop(message.add_authority(start_of_authority(ttl))),
             None => message.metadata.response_code = ResponseCode::NXDomain,
         }
         Some((message, question.max_payload()))

@@ -1,4 +1,4 @@
-//! Calls that come too late.
+//! Calls whose deadline has passed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use tonic::Response;
 use tonic::transport::Server;
 use tower::limit::ConcurrencyLimitLayer;
 
-use super::support::{Handlers, Raw, saying, serve};
+use super::support::{FrameClient, Handlers, response, serve};
 
 #[tokio::test(start_paused = true)]
 async fn deadline_layer_rejects_expired_calls_in_one_frame() {
@@ -20,13 +20,13 @@ async fn deadline_layer_rejects_expired_calls_in_one_frame() {
     let count = Arc::clone(&served);
     let handlers = Handlers::unary(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(Response::new(saying("served")))
+        Ok(Response::new(response("served")))
     });
     let pipe = serve(|incoming| {
         let mut server = Server::builder().layer(DeadlineLayer::new());
         server.add_service(EchoServer::new(handlers)).serve_with_incoming(incoming)
     });
-    let mut raw = Raw::over(pipe).await;
+    let mut raw = FrameClient::over(pipe).await;
     let answer = raw.call("Unary", &[("grpc-timeout", "0n")], &EchoRequest::default()).await;
     assert_eq!(answer.frames, ["HEADERS+END"]);
     assert_eq!(answer.head.status(), 200);
@@ -46,7 +46,7 @@ async fn deadline_layer_rejects_queued_calls_before_tonic_cancels_them() {
         server.add_service(EchoServer::new(Responder)).serve_with_incoming(incoming)
     });
     let begun = Instant::now();
-    let raw = Raw::over(pipe).await;
+    let raw = FrameClient::over(pipe).await;
     let slow = EchoRequest { delay_ms: 10_000, ..EchoRequest::default() };
     let mut first = raw.again();
     let first = tokio::spawn(async move { first.call("Unary", &[], &slow).await });
@@ -68,13 +68,13 @@ async fn deadline_layer_rejects_queued_calls_before_tonic_cancels_them() {
 async fn deadline_layer_handler_reads_the_remaining_time() {
     let handlers = Handlers::unary(|request| {
         let remaining = server::remaining(&request);
-        Ok(Response::new(saying(format!("{remaining:?}"))))
+        Ok(Response::new(response(format!("{remaining:?}"))))
     });
     let pipe = serve(|incoming| {
         let mut server = Server::builder().layer(DeadlineLayer::new());
         server.add_service(EchoServer::new(handlers)).serve_with_incoming(incoming)
     });
-    let mut raw = Raw::over(pipe).await;
+    let mut raw = FrameClient::over(pipe).await;
     let asked = raw.call("Unary", &[("grpc-timeout", "90S")], &EchoRequest::default()).await;
     assert_eq!(asked.messages[0].payload, "Some(90s)");
     let asked = raw.call("Unary", &[], &EchoRequest::default()).await;

@@ -1,4 +1,4 @@
-//! Headers that wait for the first message.
+//! Response headers that wait for the first message.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
 use tonic::{Code, Response, Status};
 
-use super::support::{Handlers, Raw, channel, saying, serve};
+use super::support::{FrameClient, Handlers, channel, response, serve};
 
-/// Long enough to say that it would never have come.
+/// Long enough to count as never.
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn plain(service: impl Echo) -> DuplexStream {
@@ -49,7 +49,7 @@ fn failing_with_its_first_item() -> EchoRequest {
 
 #[tokio::test(start_paused = true)]
 async fn hold_absent_sends_a_first_item_error_after_headers() {
-    let mut raw = Raw::over(plain(Responder)).await;
+    let mut raw = FrameClient::over(plain(Responder)).await;
     let answer = raw.call("ServerStream", &[], &failing_with_its_first_item()).await;
     assert_eq!(answer.frames, ["HEADERS", "HEADERS+END"]);
     assert_eq!(answer.header("grpc-status"), None);
@@ -57,7 +57,7 @@ async fn hold_absent_sends_a_first_item_error_after_headers() {
 
 #[tokio::test(start_paused = true)]
 async fn hold_sends_first_item_error_with_pushback_in_one_frame() {
-    let mut raw = Raw::over(held(Responder)).await;
+    let mut raw = FrameClient::over(held(Responder)).await;
     for method in ["ServerStream", "Bidi"] {
         let answer = raw.call(method, &[], &failing_with_its_first_item()).await;
         assert_eq!(answer.frames, ["HEADERS+END"], "{method}");
@@ -92,8 +92,8 @@ async fn hold_does_not_change_messages() {
         EchoRequest { failures: 1, failing: Failing::AtEnd.into(), ..thrice.clone() };
     let silent = EchoRequest { responses: Some(0), ..EchoRequest::default() };
     let failing = EchoRequest { failures: 1, ..EchoRequest::default() };
-    let mut without = Raw::over(plain(Responder)).await;
-    let mut with = Raw::over(held(Responder)).await;
+    let mut without = FrameClient::over(plain(Responder)).await;
+    let mut with = FrameClient::over(held(Responder)).await;
     let cases = [
         ("ServerStream", &thrice, &["HEADERS", "DATA", "DATA", "DATA", "HEADERS+END"][..]),
         ("ServerStream", &failing_late, &["HEADERS", "DATA", "DATA", "DATA", "HEADERS+END"]),
@@ -138,13 +138,14 @@ async fn hold_supports_compression_and_merged_error_names_no_encoding() {
     assert!(status.metadata().get("grpc-encoding").is_none());
 }
 
-/// Answers each message of the client, and nothing before the first.
-fn answering(asked: tonic::Streaming<EchoRequest>) -> tonic::codegen::BoxStream<EchoResponse> {
-    Box::pin(asked.map(|asked| Ok(saying(asked?.payload))))
+/// Responds to each message of the client, and sends nothing before the first.
+fn echo_each(asked: tonic::Streaming<EchoRequest>) -> tonic::codegen::BoxStream<EchoResponse> {
+    Box::pin(asked.map(|asked| Ok(response(asked?.payload))))
 }
 
-/// Whether a client that sends its first message once it has seen headers gets its answer, and when.
-async fn a_client_that_waits_for_headers(pipe: DuplexStream) -> Option<Duration> {
+/// A client that waits for headers before its first message. Returns when it got its response, if
+/// it did.
+async fn call_waiting_for_headers(pipe: DuplexStream) -> Option<Duration> {
     let mut client = EchoClient::new(channel(pipe).await);
     let begun = Instant::now();
     let (say, said) = mpsc::unbounded_channel();
@@ -158,22 +159,22 @@ async fn a_client_that_waits_for_headers(pipe: DuplexStream) -> Option<Duration>
 
 #[tokio::test(start_paused = true)]
 async fn hold_flush_resolves_a_bidi_deadlock() {
-    let silent = || Handlers::bidi(|request| Ok(Response::new(answering(request.into_inner()))));
+    let silent = || Handlers::bidi(|request| Ok(Response::new(echo_each(request.into_inner()))));
     let flushing = Handlers::bidi(|request| {
         HeaderHold::of(&request).flush();
-        Ok(Response::new(answering(request.into_inner())))
+        Ok(Response::new(echo_each(request.into_inner())))
     });
-    assert_eq!(a_client_that_waits_for_headers(plain(silent())).await, Some(Duration::ZERO));
-    assert_eq!(a_client_that_waits_for_headers(held(silent())).await, None);
-    assert_eq!(a_client_that_waits_for_headers(held(flushing.clone())).await, Some(Duration::ZERO));
-    assert_eq!(a_client_that_waits_for_headers(plain(flushing)).await, Some(Duration::ZERO));
+    assert_eq!(call_waiting_for_headers(plain(silent())).await, Some(Duration::ZERO));
+    assert_eq!(call_waiting_for_headers(held(silent())).await, None);
+    assert_eq!(call_waiting_for_headers(held(flushing.clone())).await, Some(Duration::ZERO));
+    assert_eq!(call_waiting_for_headers(plain(flushing)).await, Some(Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
 async fn hold_time_limit_resolves_a_bidi_deadlock() {
-    let silent = Handlers::bidi(|request| Ok(Response::new(answering(request.into_inner()))));
+    let silent = Handlers::bidi(|request| Ok(Response::new(echo_each(request.into_inner()))));
     let pipe = held_by(HoldLayer::new().at_most(Duration::from_secs(2)), silent);
-    assert_eq!(a_client_that_waits_for_headers(pipe).await, Some(Duration::from_secs(2)));
+    assert_eq!(call_waiting_for_headers(pipe).await, Some(Duration::from_secs(2)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,16 +187,16 @@ async fn hold_flush_works_from_a_spawned_task() {
             tokio::time::sleep(Duration::from_secs(3)).await;
             hold.flush();
             while let Ok(Some(asked)) = asked.message().await {
-                let _ = answer.send(Ok(saying(asked.payload))).await;
+                let _ = answer.send(Ok(response(asked.payload))).await;
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     });
-    let seen = a_client_that_waits_for_headers(held(handlers)).await;
+    let seen = call_waiting_for_headers(held(handlers)).await;
     assert_eq!(seen, Some(Duration::from_secs(3)));
 }
 
-/// Says when it is dropped.
+/// Sends a message when it is dropped.
 struct Guard(mpsc::UnboundedSender<()>);
 
 impl Drop for Guard {

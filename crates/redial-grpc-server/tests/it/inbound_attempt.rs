@@ -1,4 +1,4 @@
-//! What a handler's own calls know of the attempt that it serves.
+//! The inbound attempt in the calls that a handler makes.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use tonic::Response;
 use tonic::transport::Server;
 use tower::{Service as _, ServiceExt as _};
 
-use super::support::{Handlers, Raw, saying, serve};
+use super::support::{FrameClient, Handlers, response, serve};
 
 fn previous() -> Option<u32> {
     InboundAttempt::current().map(InboundAttempt::previous_attempts)
@@ -24,11 +24,11 @@ async fn inbound_attempt_is_known_to_handler_stream_and_tasks() {
         let serving = InboundAttempt::of(&request);
         let in_handler = previous();
         assert_eq!(previous_attempts(&request), serving.previous_attempts());
-        let told = tokio::spawn(serving.scope(async { previous() }));
+        let propagated = tokio::spawn(serving.scope(async { previous() }));
         let untold = tokio::spawn(async { previous() });
-        let stream = tokio_stream::iter([told, untold]).then(move |task| async move {
+        let stream = tokio_stream::iter([propagated, untold]).then(move |task| async move {
             let text = format!("{in_handler:?} {:?} {:?}", previous(), task.await.unwrap());
-            Ok(saying(text))
+            Ok(response(text))
         });
         Ok(Response::new(Box::pin(stream)))
     });
@@ -36,14 +36,14 @@ async fn inbound_attempt_is_known_to_handler_stream_and_tasks() {
         let mut server = Server::builder().layer(InboundAttemptLayer::new());
         server.add_service(EchoServer::new(handlers)).serve_with_incoming(incoming)
     });
-    let mut raw = Raw::over(pipe).await;
+    let mut raw = FrameClient::over(pipe).await;
     let retry = [("grpc-previous-rpc-attempts", "2")];
     let cases = [(&retry[..], "Some(2) Some(2) "), (&[], "Some(0) Some(0) ")];
     for (headers, expected) in cases {
         let answer = raw.call("ServerStream", headers, &EchoRequest::default()).await;
-        let told = expected.split_whitespace().next().unwrap();
+        let propagated = expected.split_whitespace().next().unwrap();
         let texts: Vec<_> = answer.messages.iter().map(|message| &message.payload[..]).collect();
-        assert_eq!(texts[0], format!("{expected}{told}").as_bytes());
+        assert_eq!(texts[0], format!("{expected}{propagated}").as_bytes());
         assert_eq!(texts[1], format!("{expected}None").as_bytes());
     }
 }
@@ -53,10 +53,11 @@ async fn inbound_attempt_reaches_the_client_layer_of_a_handler() {
     let below = EchoServer::new(Responder);
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let saw = Arc::clone(&seen);
-    // Where a client layer stands: it sees the request's extensions, and runs in the handler's task.
+    // In the position of a client layer: it sees the request's extensions, and runs in the
+    // handler's task.
     let layer = tower::service_fn(move |request: Request<tonic::body::Body>| {
-        let told = request.extensions().get::<InboundAttempt>().copied();
-        saw.lock().unwrap().push((told.map(InboundAttempt::previous_attempts), previous()));
+        let propagated = request.extensions().get::<InboundAttempt>().copied();
+        saw.lock().unwrap().push((propagated.map(InboundAttempt::previous_attempts), previous()));
         below.clone().oneshot(request)
     });
 

@@ -1,4 +1,4 @@
-//! All layers at once: each does its part, and calls of every kind go through.
+//! All layers together: each has its effect, and calls of every kind succeed.
 
 use redial_echo::echo_client::EchoClient;
 use redial_echo::echo_server::EchoServer;
@@ -7,7 +7,7 @@ use redial_grpc_server::{DeadlineLayer, HoldLayer, InboundAttemptLayer};
 use tokio::io::DuplexStream;
 use tonic::transport::Server;
 
-use super::support::{Raw, channel, serve};
+use super::support::{FrameClient, channel, serve};
 
 fn layered() -> DuplexStream {
     serve(|incoming| {
@@ -29,7 +29,7 @@ fn layered_the_other_way() -> DuplexStream {
     })
 }
 
-fn saying(payload: &'static str) -> EchoRequest {
+fn response(payload: &'static str) -> EchoRequest {
     EchoRequest { payload: payload.into(), ..EchoRequest::default() }
 }
 
@@ -37,11 +37,11 @@ fn saying(payload: &'static str) -> EchoRequest {
 async fn layers_serve_all_call_kinds_in_any_order() {
     for pipe in [layered(), layered_the_other_way()] {
         let mut client = EchoClient::new(channel(pipe).await);
-        let both = || tokio_stream::iter([saying("a"), saying("b")]);
-        assert_eq!(client.unary(saying("a")).await.unwrap().into_inner().payload, "a");
+        let both = || tokio_stream::iter([response("a"), response("b")]);
+        assert_eq!(client.unary(response("a")).await.unwrap().into_inner().payload, "a");
         assert_eq!(client.client_stream(both()).await.unwrap().into_inner().payload, "ab");
 
-        let twice = EchoRequest { responses: Some(2), ..saying("a") };
+        let twice = EchoRequest { responses: Some(2), ..response("a") };
         let mut served = client.server_stream(twice).await.unwrap().into_inner();
         let mut answered = client.bidi(both()).await.unwrap().into_inner();
         for (stream, payloads) in [(&mut served, ["a", "a"]), (&mut answered, ["a", "b"])] {
@@ -56,12 +56,12 @@ async fn layers_serve_all_call_kinds_in_any_order() {
 #[tokio::test(start_paused = true)]
 async fn layers_keep_rejections_and_merged_errors_in_one_frame() {
     for pipe in [layered(), layered_the_other_way()] {
-        let mut raw = Raw::over(pipe).await;
-        let late = raw.call("ServerStream", &[("grpc-timeout", "0n")], &saying("a")).await;
+        let mut raw = FrameClient::over(pipe).await;
+        let late = raw.call("ServerStream", &[("grpc-timeout", "0n")], &response("a")).await;
         assert_eq!(late.frames, ["HEADERS+END"]);
         assert_eq!(late.header("grpc-status"), Some("4"));
         let failing =
-            EchoRequest { failures: 1, failing: Failing::FirstItem.into(), ..saying("a") };
+            EchoRequest { failures: 1, failing: Failing::FirstItem.into(), ..response("a") };
         let failed = raw.call("ServerStream", &[("grpc-timeout", "9S")], &failing).await;
         assert_eq!(failed.frames, ["HEADERS+END"]);
         assert_eq!(failed.header("grpc-status"), Some("14"));

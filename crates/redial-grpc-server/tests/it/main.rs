@@ -1,6 +1,5 @@
-//! Goal: what `redial_grpc_server` promises is what a client sees on the wire.
-//! Method: a real server of tonic behind a pipe in memory, on a paused clock; its clients are tonic's own, and
-//! one on the `h2` crate that sees every frame.
+//! The behaviour of `redial_grpc_server` on the wire: a real tonic server behind a pipe in memory,
+//! on a paused clock. Its clients are tonic's own, and one on the `h2` crate that sees every frame.
 
 mod deadline;
 mod hold;

@@ -1,4 +1,4 @@
-//! What a handler says about retrying.
+//! Server pushback from a handler.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use redial_grpc_server::PushbackExt as _;
 use tonic::Status;
 use tonic::transport::Server;
 
-use super::support::{Handlers, Raw, serve};
+use super::support::{FrameClient, Handlers, serve};
 
 #[tokio::test(start_paused = true)]
 async fn pushback_reaches_the_client_in_one_frame() {
@@ -22,7 +22,7 @@ async fn pushback_reaches_the_client_in_one_frame() {
     let pipe = serve(|incoming| {
         Server::builder().add_service(EchoServer::new(handlers)).serve_with_incoming(incoming)
     });
-    let mut raw = Raw::over(pipe).await;
+    let mut raw = FrameClient::over(pipe).await;
     for (delay_ms, expected) in [(0, "-1"), (1, "1"), (u32::MAX, "2147483647")] {
         let request = EchoRequest { delay_ms, ..EchoRequest::default() };
         let answer = raw.call("Unary", &[], &request).await;

@@ -1,4 +1,4 @@
-//! A server behind a pipe, and two ways to look at it.
+//! A server behind a pipe, with a tonic client and a client that sees frames.
 
 use std::io;
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use tonic::Status;
 use tonic::codegen::BoxStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// What a server accepts from: one connection.
-pub(crate) type IncomingRequest =
+/// The connections of a server: exactly one.
+pub(crate) type Connections =
     Pin<Box<dyn tokio_stream::Stream<Item = io::Result<DuplexStream>> + Send>>;
 
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// Starts a server and gives the client's end of its only connection.
-pub(crate) fn serve<F>(start: impl FnOnce(IncomingRequest) -> F) -> DuplexStream
+/// Starts a server and returns the client's end of its only connection.
+pub(crate) fn serve<F>(start: impl FnOnce(Connections) -> F) -> DuplexStream
 where
     F: Future<Output = Result<(), tonic::transport::Error>> + Send + 'static,
 {
@@ -34,7 +34,7 @@ where
     client
 }
 
-/// A channel of tonic over the pipe.
+/// A tonic channel over the pipe.
 pub(crate) async fn channel(pipe: DuplexStream) -> Channel {
     let mut pipe = Some(pipe);
     let connector = tower::service_fn(move |_| {
@@ -46,12 +46,12 @@ pub(crate) async fn channel(pipe: DuplexStream) -> Channel {
 }
 
 /// A client that sees frames.
-pub(crate) struct Raw {
+pub(crate) struct FrameClient {
     client: h2::client::SendRequest<Bytes>,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-/// What came back for one request.
+/// The response to one request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) head: Response<()>,
@@ -67,21 +67,21 @@ impl Answer {
     }
 }
 
-impl Raw {
+impl FrameClient {
     pub(crate) async fn over(pipe: DuplexStream) -> Self {
         let seen = Arc::default();
-        let tapped = Tapped { pipe, seen: Arc::clone(&seen) };
+        let tapped = RecordingIo { pipe, seen: Arc::clone(&seen) };
         let (client, connection) = h2::client::handshake(tapped).await.unwrap();
         tokio::spawn(connection);
         Self { client, seen }
     }
 
-    /// The same connection, to call it at the same time.
+    /// A second handle to the same connection, for parallel calls.
     pub(crate) fn again(&self) -> Self {
         Self { client: self.client.clone(), seen: Arc::clone(&self.seen) }
     }
 
-    /// Calls a method with one message, and reads all of the answer.
+    /// Calls a method with one message, and reads the whole response.
     pub(crate) async fn call(
         &mut self,
         method: &str,
@@ -124,14 +124,14 @@ fn framed(message: &EchoRequest) -> Bytes {
 fn messages(mut data: Bytes) -> Vec<EchoResponse> {
     let mut messages = Vec::new();
     while data.has_remaining() {
-        assert_eq!(data.get_u8(), 0, "nobody asked for compression");
+        assert_eq!(data.get_u8(), 0, "no compression was requested");
         let length = data.get_u32() as usize;
         messages.push(EchoResponse::decode(data.split_to(length)).unwrap());
     }
     messages
 }
 
-/// The frames of one stream that make up its answer (RFC 9113, section 4.1 and 6).
+/// The frames of one response (RFC 9113, sections 4.1 and 6).
 fn frames(mut seen: &[u8], id: u32) -> Vec<&'static str> {
     const END_STREAM: u8 = 1;
     let mut frames = Vec::new();
@@ -153,13 +153,13 @@ fn frames(mut seen: &[u8], id: u32) -> Vec<&'static str> {
     frames
 }
 
-/// Remembers what the server sent.
-struct Tapped {
+/// Records the bytes that the server sends.
+struct RecordingIo {
     pipe: DuplexStream,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-impl AsyncRead for Tapped {
+impl AsyncRead for RecordingIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -172,7 +172,7 @@ impl AsyncRead for Tapped {
     }
 }
 
-impl AsyncWrite for Tapped {
+impl AsyncWrite for RecordingIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -195,7 +195,7 @@ pub(crate) type Streamed = Result<tonic::Response<BoxStream<EchoResponse>>, Stat
 
 type Handle<T, R> = Arc<dyn Fn(tonic::Request<T>) -> R + Send + Sync>;
 
-/// A service whose methods are written where they are needed; the others are not there.
+/// A service whose methods each test supplies; the others are unimplemented.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
     unary: Option<Handle<EchoRequest, Result<tonic::Response<EchoResponse>, Status>>>,
@@ -266,6 +266,6 @@ impl Echo for Handlers {
 }
 
 /// A response with this payload.
-pub(crate) fn saying(payload: impl Into<Bytes>) -> EchoResponse {
+pub(crate) fn response(payload: impl Into<Bytes>) -> EchoResponse {
     EchoResponse { payload: payload.into(), ..EchoResponse::default() }
 }
