@@ -256,11 +256,11 @@ impl Balancer {
     /// Describes the cause of the wait, for the message of a deadline that ends it.
     pub(crate) fn describe_wait(&self) -> String {
         let subchannels = lock(&self.subchannels);
-        let dialled = subchannels.all().iter().filter_map(|it| match it.state {
+        let connecting = subchannels.all().iter().filter_map(|it| match it.state {
             State::Connecting { .. } => Some(it.address),
             _ => None,
         });
-        let (named, known) = (dialled.collect::<Vec<_>>(), subchannels.all().len());
+        let (named, known) = (connecting.collect::<Vec<_>>(), subchannels.all().len());
         drop(subchannels);
         if known == 0 {
             let reason = lock(&self.status).resolution_error.clone();
@@ -272,7 +272,7 @@ impl Balancer {
         let more = if named.len() > CONNECTING_NAMED_MAX { ", ..." } else { "" };
         let named: Vec<_> =
             named.iter().take(CONNECTING_NAMED_MAX).map(ToString::to_string).collect();
-        format!("no connection was ready: dialling {}{more}", named.join(", "))
+        format!("no connection was ready: connecting to {}{more}", named.join(", "))
     }
 
     /// Records a failed resolution. The current addresses stay in use.

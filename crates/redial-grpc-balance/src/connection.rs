@@ -185,7 +185,7 @@ impl Service<Uri> for SingleUseConnector {
             (self.target.take(), self.phases.clone(), self.tls_required);
         Box::pin(async move {
             let (connector, address) = target.ok_or(Spent)?;
-            let panicked = || Err(io::Error::other("the dial panicked"));
+            let panicked = || Err(io::Error::other("the connector panicked"));
             let io = catch_panic::run(|| connector.connect(address), panicked).await?;
             Ok(TokioIo::new(MonitoredIo { io, tls_required, established: false, phases }))
         })
@@ -210,7 +210,7 @@ impl MonitoredIo {
     fn check_tls(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(first) = bytes.first().filter(|_| self.tls_required) else { return Ok(()) };
         if *first != TLS_HANDSHAKE {
-            let reason = "the target says https, and tonic is built without a feature for TLS";
+            let reason = "the target is https, but tonic is built without a TLS feature";
             return Err(io::Error::other(reason));
         }
         self.tls_required = false;

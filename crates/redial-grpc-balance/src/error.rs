@@ -102,11 +102,11 @@ impl fmt::Display for BuildError {
             BuildErrorKind::Target { target, reason } => write!(f, "target {target:?}: {reason}"),
             BuildErrorKind::Endpoint(_) => f.write_str("the endpoint is not valid"),
             BuildErrorKind::Config(problems) => write!(f, "default service config: {problems}"),
-            BuildErrorKind::Addresses => f.write_str("there is no address"),
+            BuildErrorKind::Addresses => f.write_str("the address list is empty"),
             BuildErrorKind::Backoff(reason) => write!(f, "connect backoff: {reason}"),
             BuildErrorKind::NameServer { target } => write!(
                 f,
-                "target {target:?}: only DNS asks a name server; write .dns(|dns| dns) (crate \
+                "target {target:?}: only DNS can use a name server; write .dns(|dns| dns) (crate \
                  redial-grpc-dns), or dns:///host:port for the operating system to resolve it"
             ),
             BuildErrorKind::Resolver { name, .. } => {

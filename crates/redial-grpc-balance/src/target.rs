@@ -78,7 +78,7 @@ fn name_server(text: &str) -> Result<Option<SocketAddr>, &'static str> {
         (Host::Address(ip), port) => {
             Ok(Some(SocketAddr::new(ip, port.unwrap_or(PORT_NAME_SERVER))))
         }
-        (Host::Name(_), _) => Err("a name server is given by its address"),
+        (Host::Name(_), _) => Err("a name server must be an IP address"),
     }
 }
 
@@ -93,7 +93,7 @@ fn single_host(scheme: &str, text: &str, default_port: u16) -> Result<Target, &'
     let port_text = port.map(|port| format!(":{port}")).unwrap_or_default();
     let origin = format!("{scheme}://{host_text}{port_text}").parse();
     let origin: Uri = origin
-        .map_err(|_| "the host is not one; write an international name in its form with xn--")?;
+        .map_err(|_| "the host is not valid; write an international name in its xn-- form")?;
     let port = port.unwrap_or(default_port);
     let location = match host {
         Host::Address(ip) => Location::Addresses(vec![SocketAddr::new(ip, port)]),
@@ -110,7 +110,7 @@ fn address_list(text: &str, is_family: impl Fn(&IpAddr) -> bool) -> Result<Targe
             return Err(LIST);
         };
         if !is_family(&ip) {
-            return Err("an address is not of the family that it is said to be");
+            return Err("the address family does not match the scheme; use ipv4: or ipv6:");
         }
         addresses.push(SocketAddr::new(ip, port.unwrap_or(PORT_DEFAULT)));
     }
@@ -151,7 +151,7 @@ impl Host<'_> {
                     return Err("it has no host; write host:port");
                 }
                 if host.contains(|it: char| "/@?#".contains(it) || it.is_whitespace()) {
-                    return Err("a host has none of / @ ? # and no blank; write host:port");
+                    return Err("a host must not contain / @ ? # or a space; write host:port");
                 }
                 let ip = host.parse().map(Host::Address);
                 (ip.unwrap_or(Host::Name(host)), port)
@@ -225,8 +225,8 @@ mod tests {
     fn target_that_is_invalid_is_rejected_with_advice() {
         const PORT: &str = "expected a port from 1 to 65535 after the host";
         const HOST: &str = "it has no host; write host:port";
-        const CHARACTERS: &str = "a host has none of / @ ? # and no blank; write host:port";
-        const XN: &str = "the host is not one; write an international name in its form with xn--";
+        const CHARACTERS: &str = "a host must not contain / @ ? # or a space; write host:port";
+        const XN: &str = "the host is not valid; write an international name in its xn-- form";
         for (text, expected) in [
             ("", HOST),
             ("unix:/tmp/socket", SCHEME),
@@ -244,7 +244,7 @@ mod tests {
             ("https://a:0", PORT),
             ("dns://1.2.3.4:x/a", PORT),
             ("dns://1.2.3.4", NO_SLASH),
-            ("dns://ns.example/a", "a name server is given by its address"),
+            ("dns://ns.example/a", "a name server must be an IP address"),
             ("[::1", "expected a ] after the address"),
             ("[::1]80", "expected a : after the ]"),
             ("[127.0.0.1]:80", "expected an IPv6 address in brackets"),
@@ -264,8 +264,8 @@ mod tests {
             ("ipv4:a:1", LIST),
             ("ipv4:10.0.0.1:1,", LIST),
             ("ipv4:10.0.0.1:x", LIST),
-            ("ipv4:[::1]:1", "an address is not of the family that it is said to be"),
-            ("ipv6:10.0.0.1:1", "an address is not of the family that it is said to be"),
+            ("ipv4:[::1]:1", "the address family does not match the scheme; use ipv4: or ipv6:"),
+            ("ipv6:10.0.0.1:1", "the address family does not match the scheme; use ipv4: or ipv6:"),
         ] {
             assert_eq!(Target::parse(text), Err(expected), "{text}");
         }

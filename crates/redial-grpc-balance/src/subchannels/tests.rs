@@ -98,12 +98,12 @@ impl Rig {
         for last in [false, true] {
             let (picked, record) = self.complete(&others);
             assert_eq!(picked, port);
-            let avoided = self.subchannels.attempt_ended(
+            let ejected = self.subchannels.attempt_ended(
                 record,
                 AttemptEnd::Answered(Code::Unavailable),
                 self.now,
             );
-            assert_eq!(avoided, last);
+            assert_eq!(ejected, last);
         }
     }
 
@@ -193,7 +193,7 @@ fn connecting_is_parallel_for_round_robin_sequential_for_pick_first() {
     assert_eq!((rig.states().as_str(), until), ("cii", rig.now + CONNECT_ATTEMPT_DELAY));
     rig.now = until;
     assert!(matches!(rig.pick(&[]), PickResult::Queue(Some(_))));
-    assert_eq!(rig.states(), "cci", "the first takes long, so the second is dialled too");
+    assert_eq!(rig.states(), "cci", "the first takes long, so the second connects too");
     let first = rig.id(1);
     rig.subchannels.connect_failed(first, "refused", rig.now);
     assert!(matches!(rig.pick(&[]), PickResult::Queue(Some(_))));
@@ -478,14 +478,14 @@ fn play(bytes: &[u8]) {
                     3 => AttemptEnd::DeadlineExceeded,
                     _ => AttemptEnd::Answered(Code::Unavailable),
                 };
-                let avoided = |it: &&Subchannel<Fake>| it.outlier_state.is_ejected();
-                let before = rig.subchannels.all().iter().filter(avoided).count();
+                let ejected = |it: &&Subchannel<Fake>| it.outlier_state.is_ejected();
+                let before = rig.subchannels.all().iter().filter(ejected).count();
                 if rig.subchannels.attempt_ended(record, attempt_end, rig.now) {
                     let all = rig.subchannels.all();
-                    let avoided = all.iter().filter(avoided).count();
+                    let ejected = all.iter().filter(ejected).count();
                     // A shorter list may leave more than half ejected, but a failed probe adds
                     // none.
-                    assert!(avoided <= OutlierDetection::max_ejected(all.len()).max(before));
+                    assert!(ejected <= OutlierDetection::max_ejected(all.len()).max(before));
                 }
                 used.clear();
             }
@@ -508,7 +508,7 @@ fn check_wait(rig: &Rig, until: Option<Instant>) {
     let states = rig.states();
     let open = rig.subchannels.all().iter().any(Subchannel::is_ready);
     if until.is_none() {
-        assert!(!open && !states.contains('i'), "it can go, or dial: {states}");
+        assert!(!open && !states.contains('i'), "it can be picked or connect: {states}");
     }
     if until.is_none_or(|until| until > rig.now) {
         assert!(open || states.contains(['c', 'o']), "there is nothing to hope for: {states}");
@@ -547,7 +547,7 @@ fn check(
     match &pick {
         PickResult::Complete(pick) => {
             let port = all.iter().copied().find(|port| backend_id(*port) == pick.backend_id);
-            let port = port.expect("a backend of the list in force");
+            let port = port.expect("a backend of the current list");
             assert!(open.contains(&port), "an open one");
             assert!(
                 healthy.is_empty() || healthy.contains(&port),

@@ -41,7 +41,7 @@ async fn connect_backoff_grows_exponentially_with_jitter() {
         let base = (0.05 * 1.6_f64.powi(nth as i32)).min(120.0);
         // The timer has a resolution of one millisecond.
         let range = base * 0.8 - 0.001..=(base * 1.2).min(120.0) + 0.002;
-        assert!(range.contains(gap), "dial {}: {gap} s is not in {range:?}", nth + 2);
+        assert!(range.contains(gap), "attempt {}: {gap} s is not in {range:?}", nth + 2);
     }
     let even = gaps.windows(2).all(|pair| (pair[1] / pair[0] - 1.6).abs() < 1e-3);
     assert!(!even, "there is jitter");
@@ -57,7 +57,7 @@ async fn deadline_while_connecting_names_the_addresses() {
     let mut request = Request::new(failing(0));
     request.set_timeout(Duration::from_millis(500));
     let status = Client::new(channel).unary(request).await.unwrap_err();
-    let waited = "no connection was ready: dialling 10.0.0.1:50051, 10.0.0.2:50051";
+    let waited = "no connection was ready: connecting to 10.0.0.1:50051, 10.0.0.2:50051";
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert_eq!(status.message(), format!("the deadline passed (1 attempt); {waited}"));
     let report = CallReport::of_status(&status).unwrap();
@@ -98,7 +98,7 @@ async fn connect_backoff_applies_to_servers_that_accept_and_close() {
     tokio::time::sleep(s(30)).await;
     // About 1, 2.6, 5.2, 9.3, 15.8 and 26 s after the first.
     let attempts = pipes.connect_attempts(1).len();
-    assert!((5..=8).contains(&attempts), "{attempts} dials in 30 s");
+    assert!((5..=8).contains(&attempts), "{attempts} attempts in 30 s");
     let ConnectivityState::TransientFailure(reason) = &channel.snapshot().backends[0].state else {
         panic!("failed")
     };
@@ -114,7 +114,7 @@ async fn reconnect_is_immediate_after_a_connection_of_one_second() {
         channel.start();
         tokio::time::sleep(s(30)).await;
         let made = pipes.connect_attempts(1).len();
-        assert!(attempts.contains(&made), "{lived_ms} ms: {made} dials in 30 s");
+        assert!(attempts.contains(&made), "{lived_ms} ms: {made} attempts in 30 s");
     }
 }
 
@@ -277,7 +277,7 @@ async fn build_error_names_the_cause() {
         assert!(text(channel).contains("write .dns(|dns| dns)"));
     }
     let none = balance::channel("a:1").addresses([]);
-    assert_eq!(text(none), "there is no address");
+    assert_eq!(text(none), "the address list is empty");
     let config = balance::channel("a:1").default_service_config(r#"{ "methodConfig": 1 }"#);
     assert!(text(config).starts_with("default service config: "));
     let backoff = balance::channel("a:1").connect_backoff(s(0), s(1));
@@ -401,7 +401,7 @@ async fn panic_in_a_connector_or_resolver_fails_the_call() {
     let attempts = balance::channel("http://panics.test").addresses([address(1)]).connector(Panics);
     let resolves = balance::channel("http://panics.test").resolver(Panics);
     for (channel, text) in [
-        (attempts, "the backend cannot be reached: 10.0.0.1:50051: the dial panicked"),
+        (attempts, "the backend cannot be reached: 10.0.0.1:50051: the connector panicked"),
         (resolves, "no backend is known: the name cannot be resolved: the resolver panicked"),
     ] {
         let mut client = Client::new(channel.build().unwrap());
@@ -468,7 +468,7 @@ async fn panic_in_a_connection_is_a_failed_connect() {
     let text = "the backend cannot be reached: 10.0.0.1:50051: the connection panicked";
     assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
     tokio::time::sleep(s(2)).await;
-    client.unary(failing(0)).await.expect("it was dialled again");
+    client.unary(failing(0)).await.expect("it reconnected");
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,14 +56,14 @@ async fn outlier_detection_keeps_backends_in_use_when_all_fail() {
     let channel = pipes.to(3, &config("round_robin", "")).build().unwrap();
     let mut client = Client::new(channel.clone());
     for _ in 0..60 {
-        assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
+        assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "scripted failure");
     }
-    let avoided = channel.snapshot().backends.iter().filter(|it| it.ejected_for.is_some()).count();
-    assert_eq!(avoided, 1, "half of three at the most");
+    let ejected = channel.snapshot().backends.iter().filter(|it| it.ejected_for.is_some()).count();
+    assert_eq!(ejected, 1, "at most half of three");
     let alone = pipes.to(1, &config("round_robin", "")).build().unwrap();
     let mut client = Client::new(alone.clone());
     for _ in 0..20 {
-        assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "as the test says");
+        assert_eq!(client.unary(failing(0)).await.unwrap_err().message(), "scripted failure");
     }
     assert_eq!(alone.snapshot().backends[0].ejected_for, None);
 }
@@ -94,8 +94,8 @@ async fn outlier_detection_counts_listed_codes_and_can_be_off() {
         .codes([redial_grpc_balance::Code::Internal]);
     assert_eq!(failures(Some(internal)).await, (3, true));
     let off = OutlierDetection::off().codes([redial_grpc_balance::Code::Internal]);
-    let (failures, avoided) = failures(Some(off)).await;
-    assert!(failures > 3 && !avoided);
+    let (failures, ejected) = failures(Some(off)).await;
+    assert!(failures > 3 && !ejected);
 }
 
 /// A timeout of one second per call, and no retries.
@@ -198,7 +198,7 @@ async fn outlier_detection_ignores_deadlines_of_streams_with_messages() {
         let (ask, queries) = tokio::sync::mpsc::unbounded_channel();
         ask.send(EchoRequest { responses: Some(messages), ..failing(0) }).unwrap();
         let answers = client.bidi(UnboundedReceiverStream::new(queries)).await;
-        let mut answers = answers.expect("the headers come at once").into_inner();
+        let mut answers = answers.expect("the headers arrive immediately").into_inner();
         for _ in 0..messages {
             answers.message().await.unwrap().expect("so many answers");
         }
@@ -225,7 +225,7 @@ async fn outlier_detection_probe_stream_with_a_message_ends_the_ejection() {
         let _either = client.unary(failing(0)).await;
     }
     let first = || channel.snapshot().backends[0].clone();
-    tokio::time::sleep(first().ejected_for.expect("it is avoided")).await;
+    tokio::time::sleep(first().ejected_for.expect("it is ejected")).await;
     server_control.fail(Code::Ok);
     log.take();
     let ask = EchoRequest { responses: Some(60), delay_ms: 60_000, ..failing(0) };

@@ -178,7 +178,7 @@ async fn reconnect_is_immediate_after_a_connection_that_served() {
             };
             assert!(failed.iter().all(found), "{what}: {} failed: {failed:?}", failed.len());
             let attempts = pipes.connect_attempts(1).len();
-            assert!(attempts >= 20, "{what}: only {attempts} dials");
+            assert!(attempts >= 20, "{what}: only {attempts} attempts");
             // 250 calls of 1 ms, each possibly with a retry of up to 50 ms, and no second of
             // connection backoff.
             assert!(started.elapsed() < Duration::from_secs(10), "{what}: {:?}", started.elapsed());

@@ -251,12 +251,12 @@ async fn resolver_config_replaces_the_default_unless_it_is_invalid() {
     for _ in 0..4 {
         client.unary(failing(0)).await.unwrap();
     }
-    assert_eq!(log.counts().len(), 2, "round_robin is in force");
+    assert_eq!(log.counts().len(), 2, "round_robin is active");
 
     resolver.set(found(&[1, 2]).with_config(r#"{ "methodConfig": 1 }"#));
     tokio::time::sleep(s(61)).await;
     assert!(channel.snapshot().config_error.is_some());
-    client.unary(failing(1)).await.expect("the config in force stays");
+    client.unary(failing(1)).await.expect("the current config stays active");
 
     resolver.set(found(&[1, 2]));
     tokio::time::sleep(s(61)).await;
@@ -266,7 +266,7 @@ async fn resolver_config_replaces_the_default_unless_it_is_invalid() {
     for _ in 0..4 {
         client.unary(failing(0)).await.unwrap();
     }
-    assert_eq!(log.counts().len(), 1, "the default is in force again: pick_first");
+    assert_eq!(log.counts().len(), 1, "the default is active again: pick_first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +277,7 @@ async fn resolver_config_error_keeps_the_current_config() {
     let channel = pipes.channel(&config("pick_first", RETRY)).resolver(resolver.clone());
     let channel = channel.resolve_every(s(60)).build().unwrap();
     let mut client = Client::new(channel.clone());
-    client.unary(failing(1)).await.expect("the default is in force");
+    client.unary(failing(1)).await.expect("the default is active");
     assert_eq!(channel.snapshot().config_error.unwrap().to_string(), "no answer");
     resolver.set(found(&[1]).with_config("{}"));
     tokio::time::sleep(s(61)).await;

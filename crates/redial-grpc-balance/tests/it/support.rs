@@ -89,7 +89,7 @@ impl NumberedEcho {
         .await;
         match self.server_control.code.load(Ordering::Relaxed) {
             0 => Ok(()),
-            code => Err(Status::new(tonic::Code::from_i32(code as i32), "as the test says")),
+            code => Err(Status::new(tonic::Code::from_i32(code as i32), "scripted failure")),
         }
     }
 
@@ -142,7 +142,7 @@ pub(crate) struct Replica {
     service: NumberedEcho,
     tls: Option<ServerTlsConfig>,
     runtime: Option<tokio::runtime::Runtime>,
-    goodbye: Option<tokio::sync::oneshot::Sender<()>>,
+    drain: Option<tokio::sync::oneshot::Sender<()>>,
 }
 
 impl Replica {
@@ -165,7 +165,7 @@ impl Replica {
         let service =
             NumberedEcho { name, log: log.clone(), server_control: server_control.clone() };
         let mut replica =
-            Replica { address, server_control, service, tls, runtime: None, goodbye: None };
+            Replica { address, server_control, service, tls, runtime: None, drain: None };
         replica.restart();
         replica
     }
@@ -180,7 +180,7 @@ impl Replica {
         let listener = std::net::TcpListener::bind(self.address).expect("a port");
         self.address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a listener");
-        let (goodbye, heard) = tokio::sync::oneshot::channel();
+        let (drain, drained) = tokio::sync::oneshot::channel();
         let service = EchoServer::new(self.service.clone());
         // Cancelled hedges must not look like a rapid-reset attack to a slow server.
         let mut server = Server::builder()
@@ -192,10 +192,10 @@ impl Replica {
         let server = server.add_service(service);
         runtime.spawn(async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-            let said = async { drop(heard.await) };
-            server.serve_with_incoming_shutdown(incoming, said).await
+            let shutdown = async { drop(drained.await) };
+            server.serve_with_incoming_shutdown(incoming, shutdown).await
         });
-        (self.runtime, self.goodbye) = (Some(runtime), Some(goodbye));
+        (self.runtime, self.drain) = (Some(runtime), Some(drain));
     }
 
     /// Closes all connections while requests are in flight.
@@ -205,7 +205,7 @@ impl Replica {
 
     /// Drains: accepts no new calls and connections, and finishes those in flight.
     pub(crate) fn drain(&mut self) {
-        self.goodbye.take().expect("it runs").send(()).expect("it listens");
+        self.drain.take().expect("it runs").send(()).expect("it listens");
     }
 }
 

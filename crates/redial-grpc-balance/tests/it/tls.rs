@@ -47,7 +47,7 @@ impl Environment {
 async fn refused(env: &Environment, channel: BalancedChannel) -> String {
     let status = Client::new(channel.clone()).unary(failing(0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert_eq!(env.log.take(), [0; 0], "no server heard of it");
+    assert_eq!(env.log.take(), [0; 0], "no attempt reached a server");
     status.message().to_owned()
 }
 

@@ -138,7 +138,7 @@ async fn dns_config_is_active_until_changed_or_removed() {
     env.names.set_txt(NAME, 0, &retrying(3));
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
 
-    call(&channel, 2).await.expect("also the first call is retried as DNS says");
+    call(&channel, 2).await.expect("the first call also uses the policy from DNS");
     assert_eq!(call(&channel, 3).await, Err(Code::Unavailable));
     for _ in 0..4 {
         call(&channel, 0).await.unwrap();
@@ -158,18 +158,18 @@ async fn dns_config_is_active_until_changed_or_removed() {
         "_grpc_config.echo.test:1:37: error[type]: [0].serviceConfig.methodConfig: expected a list, found an object"
     );
     assert!(error.downcast_ref::<DnsError>().is_some_and(|error| error.problems().is_some()));
-    call(&channel, 3).await.expect("the config in force stays");
+    call(&channel, 3).await.expect("the current config stays active");
 
     env.names.set_answer(NAME, RecordType::TXT, Answer::ServFail);
     env.wait_for_resolution().await;
     let error = channel.snapshot().config_error.expect("a failed query is reported");
     assert_eq!(error.to_string(), "the TXT record _grpc_config.echo.test could not be queried");
-    call(&channel, 3).await.expect("the config in force stays");
+    call(&channel, 3).await.expect("the current config stays active");
 
     env.names.set_answer(NAME, RecordType::TXT, Answer::NoRecord(0));
     env.wait_for_resolution().await;
     assert!(channel.snapshot().config_error.is_none());
-    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is in force again");
+    assert_eq!(call(&channel, 1).await, Err(Code::Unavailable), "the default is active again");
 }
 
 /// All known addresses are healthy, so only the TTL causes another lookup.
@@ -315,8 +315,8 @@ async fn dns_config_warnings_follow_the_layer_options() {
         let channel = channel.build().unwrap();
         call(&channel, 1).await.expect("DNS has a policy");
         let warnings = channel.snapshot().config_warnings;
-        let told = warnings.iter().any(|warning| warning.rule == Rule::AttemptsAboveCap);
-        assert_eq!(told, too_many, "{warnings:?}");
+        let warned = warnings.iter().any(|warning| warning.rule == Rule::AttemptsAboveCap);
+        assert_eq!(warned, too_many, "{warnings:?}");
     }
 }
 
@@ -355,7 +355,7 @@ async fn dns_config_warnings_are_traced_once() {
     let subscriber = tracing_subscriber::registry().with(events.clone());
     // The runtime of this test has one thread.
     let _guard = tracing::subscriber::set_default(subscriber);
-    let told = || {
+    let warned = || {
         let all = events.0.lock().unwrap().clone();
         all.into_iter().filter(|it| it.contains("config has warnings")).collect::<Vec<_>>()
     };
@@ -364,14 +364,14 @@ async fn dns_config_warnings_are_traced_once() {
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
     call(&channel, 0).await.unwrap();
     env.wait_for_resolution().await;
-    let all = told();
+    let all = warned();
     let [line] = &*all else { panic!("{all:?}") };
     assert!(line.starts_with("WARN ") && line.contains("warnings=2"), "{line}");
     assert!(line.contains("[0]: a field that is not known"), "the first in its words: {line}");
 
     env.names.set_txt(NAME, 0, r#"grpc_config=[{"serviceConfig": {"methodConfg": []}}]"#);
     env.wait_for_resolution().await;
-    let all = told();
+    let all = warned();
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[1].contains("warnings=1") && all[1].contains("methodConfg"), "{}", all[1]);
 }

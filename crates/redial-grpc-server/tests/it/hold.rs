@@ -148,11 +148,11 @@ fn echo_each(asked: tonic::Streaming<EchoRequest>) -> tonic::codegen::BoxStream<
 async fn call_waiting_for_headers(pipe: DuplexStream) -> Option<Duration> {
     let mut client = EchoClient::new(channel(pipe).await);
     let begun = Instant::now();
-    let (say, said) = mpsc::unbounded_channel();
-    let call = client.bidi(UnboundedReceiverStream::new(said));
+    let (sender, messages) = mpsc::unbounded_channel();
+    let call = client.bidi(UnboundedReceiverStream::new(messages));
     let mut answers = timeout(HOUR, call).await.ok()?.unwrap().into_inner();
     let seen = begun.elapsed();
-    say.send(EchoRequest { payload: "hello".into(), ..EchoRequest::default() }).unwrap();
+    sender.send(EchoRequest { payload: "hello".into(), ..EchoRequest::default() }).unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap().payload, "hello");
     Some(seen)
 }
