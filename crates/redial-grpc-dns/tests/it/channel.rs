@@ -208,9 +208,9 @@ async fn dns_address_changes_reach_the_channel() {
 async fn deadline_bounds_the_wait_for_a_silent_name_server() {
     let env = Environment::new().await;
     for kind in [RecordType::A, RecordType::AAAA] {
-        env.names.set_answer("echo.test", kind, Answer::NoAnswer);
+        env.names.set_answer("echo.test", kind, Answer::Silent);
     }
-    env.names.set_answer(NAME, RecordType::TXT, Answer::NoAnswer);
+    env.names.set_answer(NAME, RecordType::TXT, Answer::Silent);
     let channel = env.channel(DnsResolverBuilder::config_from_txt);
     let mut client = EchoClient::new(channel);
     let mut request = Request::new(EchoRequest::default());

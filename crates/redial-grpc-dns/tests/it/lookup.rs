@@ -149,7 +149,7 @@ async fn dns_failed_family_keeps_its_last_addresses() {
 async fn dns_silent_family_delays_the_other_briefly() {
     let server = NameServer::start().await.unwrap();
     server.set_addresses("echo.test", 300, &ips(&["10.0.0.1"]));
-    server.set_answer("echo.test", RecordType::AAAA, Answer::NoAnswer);
+    server.set_answer("echo.test", RecordType::AAAA, Answer::Silent);
     let builder = DnsResolver::builder("echo.test").name_servers([server.address]);
     let resolver = builder.timeout(Duration::from_secs(300)).build().unwrap();
     let queries = tokio::time::timeout(Duration::from_secs(60), resolve(&resolver)).await;
@@ -162,7 +162,7 @@ async fn dns_silent_family_delays_the_other_briefly() {
 async fn dns_empty_family_waits_for_the_other() {
     let server = NameServer::start().await.unwrap();
     server.set_answer("slow.test", RecordType::AAAA, Answer::NoRecord(300));
-    server.set_answer("slow.test", RecordType::A, Answer::NoAnswer);
+    server.set_answer("slow.test", RecordType::A, Answer::Silent);
     let builder = DnsResolver::builder("slow.test").name_servers([server.address]);
     let resolver = builder.timeout(Duration::from_secs(2)).build().unwrap();
     let started = std::time::Instant::now();
@@ -184,7 +184,7 @@ async fn dns_error_distinguishes_missing_names_from_failed_queries() {
     let none = Answer::NoRecord(0);
     for (answer, other) in [
         (Answer::ServFail, Answer::ServFail),
-        (Answer::NoAnswer, Answer::NoAnswer),
+        (Answer::Silent, Answer::Silent),
         // Most names have no address of one family.
         (Answer::ServFail, none.clone()),
         (none.clone(), Answer::ServFail),

@@ -22,7 +22,7 @@ pub(crate) enum Answer {
     /// SERVFAIL.
     ServFail,
     /// No answer.
-    NoAnswer,
+    Silent,
 }
 
 /// One query, and its transport.
@@ -145,7 +145,7 @@ impl NameServer {
             message.set_edns(edns);
         }
         match answer {
-            Some(Answer::NoAnswer) => return None,
+            Some(Answer::Silent) => return None,
             Some(Answer::ServFail) => message.metadata.response_code = ResponseCode::ServFail,
             Some(Answer::Records(ttl, records)) => {
                 let name = query.name();
