@@ -154,7 +154,8 @@ impl Builder<Policy> {
         self
     }
 
-    /// The randomness in a delay.
+    /// The randomness in a delay. The default is full jitter, and none for [`Policy::constant`] and
+    /// [`Policy::table`].
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.rules.jitter = jitter;
         self
@@ -196,7 +197,8 @@ impl Builder<Policy> {
         self.own()
     }
 
-    /// The policy, with a table of delays that is made at run time.
+    /// The policy, with a table of delays that is made at run time in place of the builder's backoff.
+    /// The jitter stays the builder's: begin with `Policy::table(&[])` for none.
     ///
     /// # Errors
     /// The table is empty, or the rules contradict each other.

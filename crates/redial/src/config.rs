@@ -42,7 +42,7 @@
 //! | --- | --- |
 //! | `attempts` | 3, the first included |
 //! | `backoff` | exponential, 100 ms doubled up to 20 s |
-//! | `jitter` | `full` |
+//! | `jitter` | `full`; `none` for the backoffs `constant` and `table` |
 //! | `late` | `early` |
 //! | `throttle` | a budget of the policy's own, which its clones share |
 //! | `limits`, `deadline`, `attempt_timeout`, `hedge` | none |
@@ -88,9 +88,13 @@ pub struct PolicyConfig {
     /// The series of delays.
     #[serde(deserialize_with = "choice::backoff")]
     pub backoff: Backoff,
-    /// The randomness in a delay.
-    #[serde(deserialize_with = "choice::jitter", serialize_with = "JitterForm::serialize")]
-    pub jitter: Jitter,
+    /// The randomness in a delay; `None`: [`Backoff::default_jitter`].
+    #[serde(
+        deserialize_with = "choice::some_jitter",
+        serialize_with = "fields::jitter::serialize",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub jitter: Option<Jitter>,
     /// Soft and hard limits on the time that retrying takes.
     #[serde(with = "limits", skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
@@ -269,7 +273,7 @@ impl PolicyConfig {
         }
         let rules = Rules {
             attempts: self.attempts,
-            jitter: self.jitter,
+            jitter: self.jitter.unwrap_or_else(|| self.backoff.default_jitter()),
             limits: self.limits.unwrap_or(Limits::NONE),
             deadline: self.deadline,
             attempt_timeout: self.attempt_timeout,
@@ -287,6 +291,16 @@ impl PolicyConfig {
 }
 
 impl Backoff {
+    /// The jitter of a policy that leaves it out: none where the delays are chosen one by one
+    /// (`constant` and `table`), full for the others.
+    #[must_use]
+    pub const fn default_jitter(&self) -> Jitter {
+        match self {
+            Backoff::Constant(_) | Backoff::Table(_) => Jitter::None,
+            Backoff::Arithmetic { .. } | Backoff::Exponential { .. } => Jitter::Full,
+        }
+    }
+
     /// The rules with this series, checked. A table is the policy's own.
     ///
     /// # Errors
@@ -334,7 +348,7 @@ impl Default for PolicyConfig {
         PolicyConfig {
             attempts: Rules::DEFAULT.attempts,
             backoff: Backoff::Exponential { first: Duration::from_millis(100), factor: 2.0, cap },
-            jitter: Rules::DEFAULT.jitter,
+            jitter: None,
             limits: None,
             deadline: None,
             attempt_timeout: None,

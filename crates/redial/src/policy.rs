@@ -168,12 +168,23 @@ impl Policy {
         })
     }
 
-    /// Each delay is the same before jitter. With that of the default, full, it is drawn from zero up
-    /// to this; with [`Jitter::None`] the rhythm is kept.
+    /// Every delay is the same. There is no jitter unless [`Builder::jitter`] adds one.
+    ///
+    /// ```
+    /// use redial::{Jitter, Policy, ms};
+    ///
+    /// static POLL: Policy = Policy::constant(ms(250)).build();
+    /// assert_eq!(POLL.rules().jitter, Jitter::None);
+    ///
+    /// // Many clients that poll the same server: spread them out.
+    /// static SPREAD: Policy = Policy::constant(ms(250)).jitter(Jitter::Proportional(0.2)).build();
+    /// assert_eq!(SPREAD.rules().jitter, Jitter::Proportional(0.2));
+    /// ```
     #[doc(alias("fixed", "interval"))]
     #[track_caller]
     pub const fn constant(delay: Duration) -> Builder<Policy> {
-        Builder::new(Rules { backoff: Backoff::Constant(delay), ..Rules::DEFAULT })
+        let backoff = Backoff::Constant(delay);
+        Builder::new(Rules { backoff, jitter: Jitter::None, ..Rules::DEFAULT })
     }
 
     /// Each delay is longer than the one before it by the same step.
@@ -184,17 +195,18 @@ impl Policy {
         Builder::new(Rules { backoff, ..Rules::DEFAULT })
     }
 
-    /// The delays are listed; the last one repeats.
+    /// The delays are listed; the last one repeats. There is no jitter unless [`Builder::jitter`]
+    /// adds one.
     #[track_caller]
     pub const fn table(delays: &'static [Duration]) -> Builder<Policy> {
-        Builder::new(Rules { backoff: Backoff::Table(delays), ..Rules::DEFAULT })
+        let backoff = Backoff::Table(delays);
+        Builder::new(Rules { backoff, jitter: Jitter::None, ..Rules::DEFAULT })
     }
 
     /// Retries follow at once.
     #[track_caller]
     pub const fn immediate() -> Builder<Policy> {
-        let backoff = Backoff::Constant(Duration::ZERO);
-        Builder::new(Rules { backoff, jitter: Jitter::None, ..Rules::DEFAULT })
+        Policy::constant(Duration::ZERO)
     }
 
     /// Another attempt starts whenever this long has passed without an answer, or one fails.

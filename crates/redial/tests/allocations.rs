@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use counting::allocations;
 use redial::throttle::{CostBucket, CostBucketConfig};
 use redial::{
-    Hedged, Jitter, Policy, Sleeper, Throttle, ms,
+    Hedged, Policy, Sleeper, Throttle, ms,
     rules::{ChargeAt, DeadlineAction, Rules},
     s,
     time::Ns,
@@ -76,8 +76,7 @@ fn operation(pends: u32, failures: u32) -> impl FnMut() -> Pends {
 }
 
 static PLAIN: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).build();
-static LIMITED: Policy =
-    Policy::constant(ms(5)).jitter(Jitter::None).throttle(Throttle::none()).deadline(s(5)).build();
+static LIMITED: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).deadline(s(5)).build();
 
 /// Runs the call on a clock of its own, and counts.
 fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {

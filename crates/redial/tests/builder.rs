@@ -10,6 +10,20 @@ use redial::{
 };
 
 #[test]
+fn policy_constant_and_table_have_no_jitter_by_default() {
+    static TABLE: [std::time::Duration; 2] = [ms(1), ms(5)];
+    assert_eq!(Policy::constant(ms(10)).build().rules().jitter, Jitter::None);
+    assert_eq!(Policy::table(&TABLE).build().rules().jitter, Jitter::None);
+    assert_eq!(Policy::immediate().build().rules().jitter, Jitter::None);
+    assert_eq!(Policy::exponential(ms(10)).build().rules().jitter, Jitter::Full);
+    assert_eq!(Policy::arithmetic(ms(10), ms(5)).build().rules().jitter, Jitter::Full);
+    let asked = Policy::constant(ms(10)).jitter(Jitter::Full).build();
+    assert_eq!(asked.rules().jitter, Jitter::Full);
+    let table = Policy::table(&[]).try_build_with_table([ms(3)]).expect("valid");
+    assert_eq!(table.rules().jitter, Jitter::None);
+}
+
+#[test]
 fn a_cap_or_factor_that_the_series_does_not_have_is_refused() {
     let capped = Policy::constant(s(1)).cap(ms(5)).try_build();
     assert_eq!(capped.err(), Some(PolicyError::CapWithoutGrowth));

@@ -23,7 +23,7 @@ static TABLE: [Duration; 2] = [ms(1), ms(7)];
 
 /// A second policy that differs in one constant.
 fn other() -> Policy {
-    Policy::constant(ms(11)).jitter(Jitter::None).attempts(3).build()
+    Policy::constant(ms(11)).attempts(3).build()
 }
 
 /// Checks a diary against the policy that made it, and returns it as it was read.
@@ -172,7 +172,7 @@ async fn a_strategy_that_answers_later_replays_from_its_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
-    let always = Policy::constant(ms(100)).jitter(Jitter::None).attempts(5);
+    let always = Policy::constant(ms(100)).attempts(5);
     let policy = always.build();
     let mut call_log = CallLog::new();
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|_| true).call_log(&mut call_log);
@@ -184,7 +184,7 @@ async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
 
 #[tokio::test(start_paused = true)]
 async fn another_policy_or_a_changed_note_is_noticed() {
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build();
+    let policy = Policy::constant(ms(10)).attempts(3).build();
     let call_log = run(&policy, 9, Failure::server()).await;
     let different = call_log.replay(other()).expect_err("11 ms are not 10 ms");
     assert_eq!(

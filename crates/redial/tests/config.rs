@@ -95,6 +95,38 @@ fn toml_says_the_same() {
 }
 
 #[test]
+fn config_jitter_left_out_depends_on_the_backoff() {
+    let exponential = r#"{ "exponential": { "first": "1ms", "factor": 2 } }"#;
+    let arithmetic = r#"{ "arithmetic": { "first": "1ms", "step": "1ms" } }"#;
+    let cases = [
+        (r#"{ "constant": "1ms" }"#, Jitter::None),
+        (r#"{ "table": ["1ms", "10ms"] }"#, Jitter::None),
+        (exponential, Jitter::Full),
+        (arithmetic, Jitter::Full),
+    ];
+    for (backoff, default) in cases {
+        let config = |jitter: &str| -> PolicyConfig {
+            let text = format!(r#"{{ "backoff": {backoff}{jitter} }}"#);
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+        };
+        let left_out = config("");
+        assert_eq!(left_out.jitter, None);
+        assert_eq!(left_out.policy().unwrap().rules().jitter, default, "{backoff}");
+        let json = serde_json::to_string(&left_out).unwrap();
+        assert!(!json.contains("jitter"), "{json}");
+        let again: PolicyConfig = serde_json::from_str(&json).unwrap();
+        assert_eq!(again.policy().unwrap().rules(), left_out.policy().unwrap().rules());
+        for (name, jitter) in [("full", Jitter::Full), ("none", Jitter::None)] {
+            let written = config(&format!(r#", "jitter": "{name}""#));
+            assert_eq!(written.policy().unwrap().rules().jitter, jitter, "{backoff}");
+            assert!(serde_json::to_string(&written).unwrap().contains(name));
+        }
+    }
+    let null = mistake(r#"{"jitter": null}"#);
+    assert!(null.starts_with("invalid type: null, expected a jitter like"), "{null}");
+}
+
+#[test]
 fn a_table_is_the_policys_own() {
     let policy = policy(r#"{ "backoff": { "table": ["1ms", "10ms"] } }"#);
     assert_eq!(policy.core().table(), Some(&[ms(1), ms(10)][..]));
@@ -436,7 +468,7 @@ prop_compose! {
     fn any_written()(
         attempts in proptest::option::of(any::<u32>()),
         backoff in any_backoff(),
-        jitter in any_jitter(),
+        jitter in proptest::option::of(any_jitter()),
         limits in proptest::option::of(any_limits()),
         deadline in proptest::option::of(any_span()),
         attempt_timeout in proptest::option::of(any_span()),

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use redial::{
-    CallLog, Directive, Error, Hedged, Jitter, Policy, Sleeper, StopReason, ms, s,
+    CallLog, Directive, Error, Hedged, Policy, Sleeper, StopReason, ms, s,
     strategy::{Decision, Request},
     time::Ns,
 };
@@ -277,7 +277,7 @@ fn pends(call: &mut Call<'_>) {
 
 /// A policy with one retry after a sleep; each way of playing it.
 fn policies() -> [(Policy, Said); 5] {
-    let one = || Policy::constant(ms(10)).jitter(Jitter::None).attempts(2);
+    let one = || Policy::constant(ms(10)).attempts(2);
     let build = |builder: redial::Builder<Policy>| builder.build();
     [
         (build(one()), Said::Nothing),

@@ -23,7 +23,7 @@ use redial::{
 use redial_core::{ChargeAt, Proof};
 
 fn every(delay: Duration, attempts: u32) -> Policy {
-    let builder = Policy::constant(delay).jitter(Jitter::None).attempts(attempts);
+    let builder = Policy::constant(delay).attempts(attempts);
     builder.throttle(Throttle::none()).build()
 }
 

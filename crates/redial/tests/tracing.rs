@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use redial::{Failure, Jitter, Policy, Reason, Throttle, ms};
+use redial::{Failure, Policy, Reason, Throttle, ms};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -62,8 +62,7 @@ impl Subscriber for Collector {
     fn exit(&self, _: &Id) {}
 }
 
-static POLICY: Policy =
-    Policy::constant(ms(5)).jitter(Jitter::None).attempts(2).throttle(Throttle::none()).build();
+static POLICY: Policy = Policy::constant(ms(5)).attempts(2).throttle(Throttle::none()).build();
 
 async fn fail() {
     let failure = Failure::throttling().because(Reason::new("SLOW_DOWN"));

@@ -127,10 +127,10 @@ impl FromIterator<(Ns, Event)> for CallLog {
 /// are rounded down to the microsecond; a deadline is counted from the beginning too.
 ///
 /// ```
-/// use redial::{CallLog, Jitter, Policy, ms};
+/// use redial::{CallLog, Policy, ms};
 ///
 /// static TWICE: Policy =
-///     Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).deadline(ms(500)).build();
+///     Policy::constant(ms(10)).attempts(2).deadline(ms(500)).build();
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
 /// let mut call_log = CallLog::new();

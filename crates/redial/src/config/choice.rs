@@ -36,6 +36,13 @@ pub(crate) fn jitter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Jitte
     deserializer.deserialize_any(choice).map(|form| form.0)
 }
 
+/// A jitter that is not left out; null is an error.
+pub(super) fn some_jitter<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Jitter>, D::Error> {
+    jitter(deserializer).map(Some)
+}
+
 /// What is there and null is left out.
 pub(super) fn throttle<'de, D: Deserializer<'de>>(
     deserializer: D,

@@ -107,7 +107,7 @@ fn in_every_state_nothing_is_left_and_the_payment_comes_back() {
 #[test]
 fn a_call_that_has_ended_holds_nothing_that_its_drop_could_give_back() {
     for (name, driver) in DRIVERS {
-        let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(2).try_build();
+        let policy = Policy::constant(ms(10)).attempts(2).try_build();
         let policy = policy.expect("valid");
         let (hand, count) = (Hand::default(), Count::default());
         let mut call = driver(&policy, &hand, &count);

@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use redial::testing::nanoseconds;
-use redial::{Hedged, Jitter, Policy, Sleeper, StopReason, ms, s, time::Ns};
+use redial::{Hedged, Policy, Sleeper, StopReason, ms, s, time::Ns};
 
 /// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -79,7 +79,7 @@ impl Future for Timer {
 
 #[test]
 fn retries_wait_on_the_sleeper_that_the_call_names() {
-    static QUICK: Policy = Policy::constant(ms(2)).jitter(Jitter::None).build();
+    static QUICK: Policy = Policy::constant(ms(2)).build();
     let mut calls = 0;
     let (value, report) = block_on(
         QUICK

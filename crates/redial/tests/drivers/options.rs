@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use redial::throttle::Bucket;
 use redial::{
-    AttemptEnd, CallLog, Directive, Event, Failure, Hedged, Jitter, Policy, Reason, Stage,
-    StopReason, Throttle, ms,
+    AttemptEnd, CallLog, Directive, Event, Failure, Hedged, Policy, Reason, Stage, StopReason,
+    Throttle, ms,
     rules::Rules,
     s,
     strategy::{Decision, Request},
@@ -15,7 +15,7 @@ use redial::{
 use redial_core::ExpiredDeadlineAction;
 
 fn free(attempts: u32) -> Policy {
-    let builder = Policy::constant(ms(10)).jitter(Jitter::None).attempts(attempts);
+    let builder = Policy::constant(ms(10)).attempts(attempts);
     builder.throttle(Throttle::none()).build()
 }
 
@@ -27,7 +27,7 @@ async fn fails() -> Result<(), &'static str> {
 
 #[tokio::test(start_paused = true)]
 async fn the_smallest_deadline_counts_whoever_gave_it() {
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).unlimited().deadline(ms(100));
+    let policy = Policy::constant(ms(10)).unlimited().deadline(ms(100));
     let policy = policy.throttle(Throttle::none()).build();
     for (own, ended) in [(None, 95), (Some(ms(500)), 95), (Some(ms(50)), 50), (Some(ms(7)), 5)] {
         let mut call = policy.retry(fails).when(|_| true);
@@ -127,7 +127,7 @@ async fn the_same_seed_gives_the_same_delays_and_another_gives_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_history_has_every_attempt_with_its_times_and_its_end() {
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempt_timeout(ms(8)).attempts(4);
+    let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).attempts(4);
     let policy = policy.build();
     let mut calls = 0;
     let operation = || {

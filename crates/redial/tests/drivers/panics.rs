@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use redial::{Event, Hedged, Jitter, Policy, Sleeper, ms, s, time::Ns};
+use redial::{Event, Hedged, Policy, Sleeper, ms, s, time::Ns};
 
 use crate::hand::{Count, Counted, Hand, poll};
 
 fn ten() -> Policy {
-    Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build()
+    Policy::constant(ms(10)).attempts(3).build()
 }
 
 /// The text of the panic that this ends with.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redial::{Jitter, Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
+use redial::{Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
 
 use crate::hand::{Hand, poll};
 
@@ -99,7 +99,7 @@ async fn a_deadline_reads_the_clock_once_on_the_way_of_a_success() {
 
 #[test]
 fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
-    static LATER: Policy = Policy::constant(ms(30)).jitter(Jitter::None).attempts(2).build();
+    static LATER: Policy = Policy::constant(ms(30)).attempts(2).build();
     let hand = Hand::default();
     let mut call = Box::pin(
         LATER
@@ -180,7 +180,7 @@ fn sleeps_that_are_over_at_once_let_others_run_too() {
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn waiting_retry_leaves_other_calls_alone() {
     const HOUR: Duration = s(3600);
-    let waits = || Policy::constant(HOUR).jitter(Jitter::None).throttle(Throttle::none());
+    let waits = || Policy::constant(HOUR).throttle(Throttle::none());
     let plain = waits().attempts(2).build();
     let machine = waits().attempts(2).deadline(HOUR * 2).build();
     let hedged = Policy::hedged(HOUR).attempts(2).build();
@@ -214,7 +214,7 @@ async fn waiting_retry_leaves_other_calls_alone() {
 
     let others = (0..100).map(|_| {
         tokio::spawn(async {
-            let policy = Policy::constant(ms(10)).jitter(Jitter::None).throttle(Throttle::none());
+            let policy = Policy::constant(ms(10)).throttle(Throttle::none());
             let policy = policy.attempts(3).build();
             policy.retry(failing(2)).when(|_| true).await.is_ok()
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redial::testing::{Clock, block_on};
 use redial::throttle::{Bucket, CostBucket, CostBucketConfig, RetryBudget, WhenEmpty};
-use redial::{Error, Failure, Jitter, Policy, Sleeper, StopReason, Throttle, ms, s};
+use redial::{Error, Failure, Policy, Sleeper, StopReason, Throttle, ms, s};
 
 use crate::stage::{Fails, run_one};
 
@@ -159,7 +159,7 @@ fn costs() -> Arc<CostBucket> {
 #[test]
 fn one_calls_success_does_not_refund_anothers_retry() {
     let bucket = costs();
-    let policy = Policy::constant(s(1)).jitter(Jitter::None).attempts(2).build();
+    let policy = Policy::constant(s(1)).attempts(2).build();
     let policy = policy.sharing(bucket.clone());
     let (one, two) = (asleep(&policy, false), asleep(&policy, false));
     assert_eq!(bucket.tokens(0), Some(0.0), "each took its own");
@@ -222,7 +222,7 @@ fn a_debt_that_ends_after_the_deadline_is_not_waited_for() {
     let spec =
         CostBucketConfig { capacity: 5.0, refill_per_second: 0.1, ..CostBucketConfig::STANDARD };
     let bucket = Arc::new(CostBucket::new(spec).expect("valid"));
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).deadline(s(10)).try_build();
+    let policy = Policy::constant(ms(10)).deadline(s(10)).try_build();
     let policy = policy.expect("valid").sharing(bucket.clone());
     let became = run_one(&policy, Fails::AT_ONCE, None);
     // The second retry would have to wait for 50 s.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use redial::testing::{Clock, block_on};
 use redial::{
-    CallLog, Event, Hedged, Jitter, Policy, Sleeper, ms, s,
+    CallLog, Event, Hedged, Policy, Sleeper, ms, s,
     strategy::{Decision, Request},
     time::Ns,
 };
@@ -115,7 +115,7 @@ fn nothing_needs_to_be_cloned_sent_or_owned() {
 /// Red: count an attempt from 0 (`number: start.number - 1` in `Engine::attempt`).
 #[test]
 fn attempts_are_numbered_from_one_everywhere() {
-    let policy = Policy::constant(ms(10)).jitter(Jitter::None).attempts(3).build();
+    let policy = Policy::constant(ms(10)).attempts(3).build();
     let (seen, asked, mut call_log) =
         (RefCell::new(Vec::new()), Mutex::new(Vec::new()), CallLog::new());
     let call = policy
