@@ -242,23 +242,76 @@ fn a_diary_is_replayed_with_whatever_kind_of_policy_there_is() {
 }
 
 #[test]
-fn what_is_not_a_diary_is_refused_with_its_line() {
-    let line = |text: &str| CallLog::from_json_lines(text).expect_err(text).line;
-    assert_eq!(line(""), 1);
-    assert_eq!(line("{\"redial_diary\":2}"), 1);
-    assert_eq!(line("{\"redial_diary\":1}\nnonsense"), 2);
-    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"sealed\"}\n{\"at\":1}"), 3);
-    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"drew\",\"u\":1.0}"), 2);
-    assert_eq!(line("{\"redial_diary\":1}\n{\"at\":1,\"note\":\"ended\",\"why\":\"bored\"}"), 2);
-    let outcome = "{\"at\":1,\"note\":\"outcome\",\"attempt\":1,\"directive\":\"retry\"}";
-    assert_eq!(line(&format!("{{\"redial_diary\":1}}\n{outcome}")), 2);
+fn call_log_json_errors_have_a_line_number() {
+    let error = |text: &str| CallLog::from_json_lines(text).expect_err(text);
+    let head = |text: &str| error(text).to_string();
+    assert_eq!(head(""), "line 1: expected {\"redial_call_log\":2}");
+    assert_eq!(head("{}"), "line 1: expected {\"redial_call_log\":2}");
+    let unknown = |version: u32| {
+        format!("line 1: version {version} of the call log is unknown; this release reads 1 and 2")
+    };
+    assert_eq!(head("{\"redial_call_log\":3}"), unknown(3));
+    assert_eq!(head("{\"redial_call_log\":1}"), unknown(1));
+    assert_eq!(head("{\"redial_diary\":2}"), unknown(2));
+
+    let version_2 = [
+        ("nonsense", "expected ident"),
+        (r#"{"at":1}"#, "missing field `event`"),
+        (r#"{"at":1,"event":"random-draw","u":1.0}"#, "a draw of 1 is not in [0, 1)"),
+        (r#"{"at":1,"event":"call-ended","stop_reason":"bored"}"#, "unknown stop reason `bored`"),
+        (r#"{"at":1,"event":"sealed"}"#, "unknown variant `sealed`"),
+        (r#"{"at":0,"event":"hedge-delay","before":7}"#, "unknown field `before`"),
+        (
+            r#"{"at":1,"event":"attempt-outcome","attempt":1,"directive":"retry"}"#,
+            "`failure` goes with the directive `retry` alone",
+        ),
+        (
+            r#"{"at":1,"event":"throttle-answered","grant":"later","withdrawn":1}"#,
+            "`after` and `withdrawn` do not match this grant",
+        ),
+        (
+            r#"{"at":1,"event":"strategy-answered","advice":"none","after":1}"#,
+            "`after` goes with the advice `after` alone",
+        ),
+    ];
+    let version_1 = [
+        ("nonsense", "expected ident"),
+        ("[]", "invalid type"),
+        (r#"{"at":1}"#, "missing field `note`"),
+        (r#"{"note":"sealed"}"#, "missing field `at`"),
+        (r#"{"at":1,"note":"drew","u":1.0}"#, "a draw of 1 is not in [0, 1)"),
+        (r#"{"at":1,"note":"ended","why":"bored"}"#, "unknown stop reason `bored`"),
+        (r#"{"at":1,"note":"committing","attempt":1}"#, "unknown note \"committing\""),
+        (r#"{"at":0,"note":"hedging","before":7}"#, "unknown field `before`"),
+        (
+            r#"{"at":1,"note":"outcome","attempt":1,"directive":"retry"}"#,
+            "`failure` goes with the directive `retry` alone",
+        ),
+        (
+            r#"{"at":1,"note":"answered","after":1,"silent":true}"#,
+            "`after` goes with the advice `after` alone",
+        ),
+        (r#"{"at":1,"note":"answered","silent":1}"#, "`silent` must be true or false, not 1"),
+    ];
+    let first_2 = r#"{"redial_call_log":2}
+{"at":1,"event":"not-replayable"}"#;
+    let first_1 = r#"{"redial_diary":1}
+{"at":1,"note":"sealed"}"#;
+    for (first, lines) in [(first_2, &version_2[..]), (first_1, &version_1[..])] {
+        for (line, problem) in lines {
+            let error = error(&format!("{first}\n{line}"));
+            assert_eq!(error.line, 3, "{line}");
+            assert!(error.text.starts_with(problem), "{line}: {error}");
+        }
+    }
 }
 
-/// Red if any note is written as another: `Advice::None => (None, false)`.
-#[test]
-fn every_note_is_read_as_it_was_written() {
+/// A call log with every event in every form.
+fn every_event() -> CallLog {
     let failure = Failure::client().at(Stage::InFlight).stop();
-    let judged = |directive, proof, drains| Event::AttemptOutcome {
+    let reason = Reason::new("KV_LOCKED").allow_non_idempotent().always();
+    let hinted = Failure::throttling().at(Stage::Unsent).because(reason).retry_after(s(7));
+    let outcome = |directive, proof, drains| Event::AttemptOutcome {
         attempt: 2,
         classification: Classification { directive, proof, drains },
     };
@@ -268,9 +321,9 @@ fn every_note_is_read_as_it_was_written() {
         Event::HedgeDelay(HedgeDelay::After(3)),
         Event::HedgeDelay(HedgeDelay::Never),
         Event::AttemptStarted { attempt: 3, number: 2 },
-        judged(Directive::Succeed, None, false),
-        judged(Directive::Fail, Some(Proof::Unsent), true),
-        judged(Directive::Retry(failure), Some(Proof::Unprocessed), false),
+        outcome(Directive::Succeed, None, false),
+        outcome(Directive::Fail, Some(Proof::Unsent), true),
+        outcome(Directive::Retry(failure), Some(Proof::Unprocessed), false),
         Event::AttemptTimedOut { attempt: 1 },
         Event::AttemptCancelled { attempt: 1 },
         Event::RandomDraw(0.1),
@@ -278,11 +331,11 @@ fn every_note_is_read_as_it_was_written() {
         Event::ThrottleAnswered(Grant::After(7, Withdrawal(u64::MAX))),
         Event::ThrottleAnswered(Grant::Later),
         Event::ThrottleAnswered(Grant::Refused),
-        Event::StrategyAsked(failure),
+        Event::StrategyAsked(hinted),
         Event::StrategyAnswered(Advice::None),
         Event::StrategyAnswered(Advice::After(0)),
         Event::StrategyAnswered(Advice::Decline),
-        Event::RetryScheduled { after: 1, failure },
+        Event::RetryScheduled { after: 1, failure: Failure::server() },
         Event::TransparentRetryScheduled { attempt: 1, after: 2, proof: Proof::Unsent },
         Event::TransparentRetryScheduled { attempt: 1, after: 2, proof: Proof::Unprocessed },
         Event::Committed { attempt: u32::MAX },
@@ -292,12 +345,30 @@ fn every_note_is_read_as_it_was_written() {
         StopReason::ALL.map(|stop_reason| Event::CallEnded { stop_reason, attempt: Some(1) }),
     );
     events.push(Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None });
-    let call_log: CallLog = events.into_iter().map(|event| (Ns::MAX, event)).collect();
-    let text = call_log.to_json_lines();
-    assert_eq!(text.lines().count(), call_log.events().len() + 1);
-    assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
-    let both = "{\"redial_diary\":1}\n{\"at\":1,\"note\":\"answered\",\"after\":1,\"silent\":true}";
-    assert_eq!(CallLog::from_json_lines(both).expect_err("one of the two").line, 2);
+    events.into_iter().map(|event| (Ns::MAX, event)).collect()
+}
+
+/// The files hold `every_event` in each version of the format; no version may change.
+#[test]
+fn call_log_json_of_every_version_reads_to_the_same_events() {
+    let call_log = every_event();
+    let version_2 = include_str!("call_log/version_2.jsonl");
+    assert_eq!(call_log.to_json_lines(), version_2);
+    assert_eq!(CallLog::from_json_lines(version_2).as_ref(), Ok(&call_log));
+    let version_1 = include_str!("call_log/version_1.jsonl");
+    assert_eq!(version_1.lines().count(), version_2.lines().count());
+    assert_eq!(CallLog::from_json_lines(version_1), Ok(call_log));
+}
+
+/// A log that an earlier release wrote: two retries after 10 ms each, then no attempt is left.
+#[test]
+fn call_log_json_of_version_1_replays() {
+    let text = include_str!("call_log/retries_version_1.jsonl");
+    let call_log = CallLog::from_json_lines(text).expect("version 1 is read");
+    let policy = Policy::constant(ms(10)).attempts(3).build();
+    call_log.replay(&policy).expect("the same decisions");
+    assert_eq!(stop_reason(&call_log), Some(StopReason::AttemptsExhausted));
+    assert_eq!(call_log.replay(other()).expect_err("11 ms are not 10 ms").index, 4);
 }
 
 #[test]
@@ -346,8 +417,6 @@ fn a_calls_own_hedges_are_written_read_and_replayed() {
     assert_eq!(wrong.replay(&policy).expect_err("no hedge was due").index, 3);
 
     let text = after(7, false).to_json_lines();
-    assert!(text.contains(r#"{"at":0,"note":"hedging","after":7}"#), "{text}");
-    assert!(alone.to_json_lines().contains(r#"{"at":0,"note":"hedging"}"#));
-    let unknown = "{\"redial_diary\":1}\n{\"at\":0,\"note\":\"hedging\",\"before\":7}";
-    assert_eq!(CallLog::from_json_lines(unknown).expect_err("an unknown field").line, 2);
+    assert!(text.contains(r#"{"at":0,"event":"hedge-delay","after":7}"#), "{text}");
+    assert!(alone.to_json_lines().contains(r#"{"at":0,"event":"hedge-delay"}"#));
 }

@@ -1,6 +1,6 @@
-//! The written form of a note.
+//! One event of a call log as a JSON object.
 //!
-//! Rule: what was written is read again as the same note, or not at all.
+//! Invariant: an event that was written is read back as the same event, or reading it is an error.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,29 +12,30 @@ use redial_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How many different reasons can be read in one process: their names live as long as it does.
+/// How many different reasons can be read in one process. A reason's name is `&'static str`, so each
+/// new name is leaked once.
 const REASONS_MAX: usize = 4096;
 /// The longest name of a reason that is read, in bytes.
 const REASON_BYTES_MAX: usize = 256;
 
 #[derive(Serialize, Deserialize)]
-#[serde(tag = "note", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum JsonEvent {
-    Began {
+    CallStarted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Ns>,
         idempotent: bool,
     },
-    Hedging {
-        /// Absent: never by time.
+    HedgeDelay {
+        /// Absent: no hedge is sent on a timer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<Ns>,
     },
-    Started {
+    AttemptStarted {
         attempt: u32,
         number: u32,
     },
-    Outcome {
+    AttemptOutcome {
         attempt: u32,
         directive: JsonDirective,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,38 +45,35 @@ pub(super) enum JsonEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         drains: bool,
     },
-    TimedOut {
+    AttemptTimedOut {
         attempt: u32,
     },
-    Cancelled {
+    AttemptCancelled {
         attempt: u32,
     },
-    Drew {
+    RandomDraw {
         u: f64,
     },
-    Granted {
+    ThrottleAnswered {
         grant: JsonGrant,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<Ns>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        taken: Option<u64>,
+        withdrawn: Option<u64>,
     },
-    Asked {
+    StrategyAsked {
         failure: JsonFailure,
     },
-    Answered {
-        /// Absent: declined.
+    StrategyAnswered {
+        advice: JsonAdvice,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<Ns>,
-        /// It neither agreed nor declined.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        silent: bool,
     },
-    Retrying {
+    RetryScheduled {
         after: Ns,
         failure: JsonFailure,
     },
-    Replacing {
+    TransparentRetryScheduled {
         attempt: u32,
         after: Ns,
         proof: JsonProof,
@@ -83,9 +81,8 @@ pub(super) enum JsonEvent {
     Committed {
         attempt: u32,
     },
-    Sealed {},
-    Ended {
-        #[serde(rename = "why")]
+    NotReplayable {},
+    CallEnded {
         stop_reason: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt: Option<u32>,
@@ -114,6 +111,14 @@ pub(super) enum JsonGrant {
     After,
     Later,
     Refused,
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum JsonAdvice {
+    After,
+    Decline,
+    None,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -165,13 +170,15 @@ impl From<Event> for JsonEvent {
     fn from(event: Event) -> Self {
         match event {
             Event::CallStarted { deadline, idempotent } => {
-                JsonEvent::Began { deadline, idempotent }
+                JsonEvent::CallStarted { deadline, idempotent }
             }
             Event::HedgeDelay(HedgeDelay::After(after)) => {
-                JsonEvent::Hedging { after: Some(after) }
+                JsonEvent::HedgeDelay { after: Some(after) }
             }
-            Event::HedgeDelay(HedgeDelay::Never) => JsonEvent::Hedging { after: None },
-            Event::AttemptStarted { attempt, number } => JsonEvent::Started { attempt, number },
+            Event::HedgeDelay(HedgeDelay::Never) => JsonEvent::HedgeDelay { after: None },
+            Event::AttemptStarted { attempt, number } => {
+                JsonEvent::AttemptStarted { attempt, number }
+            }
             Event::AttemptOutcome { attempt, classification } => {
                 let Classification { directive, proof, drains } = classification;
                 let (directive, failure) = match directive {
@@ -180,41 +187,41 @@ impl From<Event> for JsonEvent {
                     Directive::Retry(failure) => (JsonDirective::Retry, Some(failure.into())),
                 };
                 let proof = proof.map(JsonProof::from);
-                JsonEvent::Outcome { attempt, directive, failure, proof, drains }
+                JsonEvent::AttemptOutcome { attempt, directive, failure, proof, drains }
             }
-            Event::AttemptTimedOut { attempt } => JsonEvent::TimedOut { attempt },
-            Event::AttemptCancelled { attempt } => JsonEvent::Cancelled { attempt },
-            Event::RandomDraw(u) => JsonEvent::Drew { u },
+            Event::AttemptTimedOut { attempt } => JsonEvent::AttemptTimedOut { attempt },
+            Event::AttemptCancelled { attempt } => JsonEvent::AttemptCancelled { attempt },
+            Event::RandomDraw(u) => JsonEvent::RandomDraw { u },
             Event::ThrottleAnswered(grant) => {
-                let (grant, after, taken) = match grant {
-                    Grant::Now(Withdrawal(taken)) => (JsonGrant::Now, None, Some(taken)),
-                    Grant::After(after, Withdrawal(taken)) => {
-                        (JsonGrant::After, Some(after), Some(taken))
+                let (grant, after, withdrawn) = match grant {
+                    Grant::Now(Withdrawal(withdrawn)) => (JsonGrant::Now, None, Some(withdrawn)),
+                    Grant::After(after, Withdrawal(withdrawn)) => {
+                        (JsonGrant::After, Some(after), Some(withdrawn))
                     }
                     Grant::Later => (JsonGrant::Later, None, None),
                     Grant::Refused => (JsonGrant::Refused, None, None),
                 };
-                JsonEvent::Granted { grant, after, taken }
+                JsonEvent::ThrottleAnswered { grant, after, withdrawn }
             }
-            Event::StrategyAsked(failure) => JsonEvent::Asked { failure: failure.into() },
+            Event::StrategyAsked(failure) => JsonEvent::StrategyAsked { failure: failure.into() },
             Event::StrategyAnswered(advice) => {
-                let (after, silent) = match advice {
-                    Advice::After(after) => (Some(after), false),
-                    Advice::Decline => (None, false),
-                    Advice::None => (None, true),
+                let (advice, after) = match advice {
+                    Advice::After(after) => (JsonAdvice::After, Some(after)),
+                    Advice::Decline => (JsonAdvice::Decline, None),
+                    Advice::None => (JsonAdvice::None, None),
                 };
-                JsonEvent::Answered { after, silent }
+                JsonEvent::StrategyAnswered { advice, after }
             }
             Event::RetryScheduled { after, failure } => {
-                JsonEvent::Retrying { after, failure: failure.into() }
+                JsonEvent::RetryScheduled { after, failure: failure.into() }
             }
             Event::TransparentRetryScheduled { attempt, after, proof } => {
-                JsonEvent::Replacing { attempt, after, proof: proof.into() }
+                JsonEvent::TransparentRetryScheduled { attempt, after, proof: proof.into() }
             }
             Event::Committed { attempt } => JsonEvent::Committed { attempt },
-            Event::NotReplayable => JsonEvent::Sealed {},
+            Event::NotReplayable => JsonEvent::NotReplayable {},
             Event::CallEnded { stop_reason, attempt } => {
-                JsonEvent::Ended { stop_reason: stop_reason.name().into(), attempt }
+                JsonEvent::CallEnded { stop_reason: stop_reason.name().into(), attempt }
             }
         }
     }
@@ -223,17 +230,19 @@ impl From<Event> for JsonEvent {
 impl TryFrom<JsonEvent> for Event {
     type Error = String;
 
-    fn try_from(written: JsonEvent) -> Result<Self, String> {
-        Ok(match written {
-            JsonEvent::Began { deadline, idempotent } => {
+    fn try_from(event: JsonEvent) -> Result<Self, String> {
+        Ok(match event {
+            JsonEvent::CallStarted { deadline, idempotent } => {
                 Event::CallStarted { deadline, idempotent }
             }
-            JsonEvent::Hedging { after: Some(after) } => {
+            JsonEvent::HedgeDelay { after: Some(after) } => {
                 Event::HedgeDelay(HedgeDelay::After(after))
             }
-            JsonEvent::Hedging { after: None } => Event::HedgeDelay(HedgeDelay::Never),
-            JsonEvent::Started { attempt, number } => Event::AttemptStarted { attempt, number },
-            JsonEvent::Outcome { attempt, directive, failure, proof, drains } => {
+            JsonEvent::HedgeDelay { after: None } => Event::HedgeDelay(HedgeDelay::Never),
+            JsonEvent::AttemptStarted { attempt, number } => {
+                Event::AttemptStarted { attempt, number }
+            }
+            JsonEvent::AttemptOutcome { attempt, directive, failure, proof, drains } => {
                 let directive = match (directive, failure) {
                     (JsonDirective::Succeed, None) => Directive::Succeed,
                     (JsonDirective::Fail, None) => Directive::Fail,
@@ -246,41 +255,42 @@ impl TryFrom<JsonEvent> for Event {
                     classification: Classification { directive, proof, drains },
                 }
             }
-            JsonEvent::TimedOut { attempt } => Event::AttemptTimedOut { attempt },
-            JsonEvent::Cancelled { attempt } => Event::AttemptCancelled { attempt },
-            JsonEvent::Drew { u } if (0.0..1.0).contains(&u) => Event::RandomDraw(u),
-            JsonEvent::Drew { u } => return Err(format!("a draw of {u} is not in [0, 1)")),
-            JsonEvent::Granted { grant, after, taken } => {
-                Event::ThrottleAnswered(match (grant, after, taken) {
-                    (JsonGrant::Now, None, Some(taken)) => Grant::Now(Withdrawal(taken)),
-                    (JsonGrant::After, Some(after), Some(taken)) => {
-                        Grant::After(after, Withdrawal(taken))
+            JsonEvent::AttemptTimedOut { attempt } => Event::AttemptTimedOut { attempt },
+            JsonEvent::AttemptCancelled { attempt } => Event::AttemptCancelled { attempt },
+            JsonEvent::RandomDraw { u } if (0.0..1.0).contains(&u) => Event::RandomDraw(u),
+            JsonEvent::RandomDraw { u } => return Err(format!("a draw of {u} is not in [0, 1)")),
+            JsonEvent::ThrottleAnswered { grant, after, withdrawn } => {
+                Event::ThrottleAnswered(match (grant, after, withdrawn) {
+                    (JsonGrant::Now, None, Some(withdrawn)) => Grant::Now(Withdrawal(withdrawn)),
+                    (JsonGrant::After, Some(after), Some(withdrawn)) => {
+                        Grant::After(after, Withdrawal(withdrawn))
                     }
                     (JsonGrant::Later, None, None) => Grant::Later,
                     (JsonGrant::Refused, None, None) => Grant::Refused,
-                    _ => return Err("`after` and `taken` do not go with this grant".into()),
+                    _ => return Err("`after` and `withdrawn` do not match this grant".into()),
                 })
             }
-            JsonEvent::Asked { failure } => Event::StrategyAsked(failure.try_into()?),
-            JsonEvent::Answered { after, silent } => {
-                Event::StrategyAnswered(match (after, silent) {
-                    (Some(after), false) => Advice::After(after),
-                    (None, false) => Advice::Decline,
-                    (None, true) => Advice::None,
-                    (Some(_), true) => return Err("`after` does not go with `silent`".into()),
+            JsonEvent::StrategyAsked { failure } => Event::StrategyAsked(failure.try_into()?),
+            JsonEvent::StrategyAnswered { advice, after } => {
+                Event::StrategyAnswered(match (advice, after) {
+                    (JsonAdvice::After, Some(after)) => Advice::After(after),
+                    (JsonAdvice::Decline, None) => Advice::Decline,
+                    (JsonAdvice::None, None) => Advice::None,
+                    _ => return Err("`after` goes with the advice `after` alone".into()),
                 })
             }
-            JsonEvent::Retrying { after, failure } => {
+            JsonEvent::RetryScheduled { after, failure } => {
                 Event::RetryScheduled { after, failure: failure.try_into()? }
             }
-            JsonEvent::Replacing { attempt, after, proof } => {
+            JsonEvent::TransparentRetryScheduled { attempt, after, proof } => {
                 Event::TransparentRetryScheduled { attempt, after, proof: proof.into() }
             }
             JsonEvent::Committed { attempt } => Event::Committed { attempt },
-            JsonEvent::Sealed {} => Event::NotReplayable,
-            JsonEvent::Ended { stop_reason, attempt } => {
+            JsonEvent::NotReplayable {} => Event::NotReplayable,
+            JsonEvent::CallEnded { stop_reason, attempt } => {
                 let known = StopReason::ALL.into_iter().find(|known| known.name() == stop_reason);
-                let stop_reason = known.ok_or_else(|| format!("unknown why `{stop_reason}`"))?;
+                let stop_reason =
+                    known.ok_or_else(|| format!("unknown stop reason `{stop_reason}`"))?;
                 Event::CallEnded { stop_reason, attempt }
             }
         })
@@ -320,19 +330,19 @@ impl From<Failure> for JsonFailure {
 impl TryFrom<JsonFailure> for Failure {
     type Error = String;
 
-    fn try_from(written: JsonFailure) -> Result<Self, String> {
-        let kind = match written.kind {
+    fn try_from(json: JsonFailure) -> Result<Self, String> {
+        let kind = match json.kind {
             JsonKind::Server => Kind::Server,
             JsonKind::Client => Kind::Client,
             JsonKind::Throttling => Kind::Throttling,
             JsonKind::Timeout => Kind::Timeout,
         };
-        let stage = match written.stage {
+        let stage = match json.stage {
             JsonStage::Unsent => Stage::Unsent,
             JsonStage::InFlight => Stage::InFlight,
             JsonStage::Answered => Stage::Answered,
         };
-        let hint = match written.hint {
+        let hint = match json.hint {
             None => Hint::None,
             Some(JsonHint::Stop) => Hint::Stop,
             Some(JsonHint::After { secs, nanos }) if nanos < 1_000_000_000 => {
@@ -341,12 +351,12 @@ impl TryFrom<JsonFailure> for Failure {
             Some(JsonHint::After { .. }) => return Err("`nanos` is a second or more".into()),
         };
         let mut failure = Failure::new(kind).at(stage).hint(hint);
-        if let Some(written) = written.reason {
-            let mut reason = Reason::new(name(&written.name)?);
-            if written.allows_non_idempotent {
+        if let Some(json) = json.reason {
+            let mut reason = Reason::new(static_name(&json.name)?);
+            if json.allows_non_idempotent {
                 reason = reason.allow_non_idempotent();
             }
-            if written.always {
+            if json.always {
                 reason = reason.always();
             }
             failure = failure.because(reason);
@@ -373,17 +383,17 @@ impl From<JsonProof> for Proof {
     }
 }
 
-/// The name of a reason for as long as the process lives; each is kept once.
-fn name(text: &str) -> Result<&'static str, String> {
+/// The name of a reason as `&'static str`; each different name is leaked once.
+fn static_name(text: &str) -> Result<&'static str, String> {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    kept(&mut names, text, REASONS_MAX)
+    intern(&mut names, text, REASONS_MAX)
 }
 
-fn kept(
+fn intern(
     names: &mut BTreeSet<&'static str>,
     text: &str,
-    most: usize,
+    names_max: usize,
 ) -> Result<&'static str, String> {
     if let Some(known) = names.get(text) {
         return Ok(known);
@@ -391,8 +401,8 @@ fn kept(
     if text.len() > REASON_BYTES_MAX {
         return Err(format!("a reason of more than {REASON_BYTES_MAX} bytes"));
     }
-    if names.len() >= most {
-        return Err(format!("more than {most} different reasons"));
+    if names.len() >= names_max {
+        return Err(format!("more than {names_max} different reasons"));
     }
     let name: &'static str = Box::leak(text.to_owned().into_boxed_str());
     names.insert(name);
@@ -406,13 +416,13 @@ mod tests {
     #[test]
     fn names_of_reasons_are_kept_once_and_up_to_both_limits() {
         let mut names = BTreeSet::new();
-        assert_eq!(kept(&mut names, "A", 2), Ok("A"));
-        assert_eq!(kept(&mut names, "A", 2), Ok("A"));
+        assert_eq!(intern(&mut names, "A", 2), Ok("A"));
+        assert_eq!(intern(&mut names, "A", 2), Ok("A"));
         let longest = "b".repeat(REASON_BYTES_MAX);
         let longer = format!("{longest}b");
-        assert_eq!(kept(&mut names, &longer, 2), Err("a reason of more than 256 bytes".into()));
-        assert_eq!(kept(&mut names, &longest, 2), Ok(longest.as_str()));
-        assert_eq!(kept(&mut names, "C", 2), Err("more than 2 different reasons".into()));
-        assert_eq!(kept(&mut names, "A", 2), Ok("A"), "what is known stays known");
+        assert_eq!(intern(&mut names, &longer, 2), Err("a reason of more than 256 bytes".into()));
+        assert_eq!(intern(&mut names, &longest, 2), Ok(longest.as_str()));
+        assert_eq!(intern(&mut names, "C", 2), Err("more than 2 different reasons".into()));
+        assert_eq!(intern(&mut names, "A", 2), Ok("A"), "a known name needs no room");
     }
 }

@@ -1,7 +1,26 @@
-//! A diary as JSON lines: one object that says the version, then one for each note.
+//! A call log as JSON lines: one object with the version, then one object per event.
 //!
-//! Moments and spans are whole nanoseconds. Unknown fields and notes are errors: a diary is
-//! evidence, and what cannot be read must not be skipped.
+//! ```text
+//! {"redial_call_log":2}
+//! {"at":0,"event":"call-started","idempotent":true}
+//! {"at":0,"event":"attempt-started","attempt":1,"number":1}
+//! {"at":3000000,"event":"attempt-outcome","attempt":1,"directive":"succeed"}
+//! {"at":3000000,"event":"call-ended","stop_reason":"succeeded","attempt":1}
+//! ```
+//!
+//! # Compatibility
+//!
+//! - A release writes the newest version of the format, which is 2, and reads every version that an
+//!   earlier release wrote. Version 1 (`{"redial_diary":1}`) is read by all 1.x releases; a version
+//!   is dropped only in a new major release.
+//! - Within a version, the head, the names of the events, their fields and their values never change
+//!   their meaning, and none of them is removed.
+//! - A new event, field or value means a new version, so an old reader fails on the first line rather
+//!   than in the middle of a file.
+//! - Times are whole nanoseconds. `at` counts from the start of the driver's clock, which differs from
+//!   process to process.
+//! - An unknown event or field is an error with its line number. A call log is evidence: a reader that
+//!   skipped a line could replay another call than the one that happened.
 
 use std::fmt;
 
@@ -9,20 +28,20 @@ use redial_core::{Event, Ns};
 use serde::{Deserialize, Serialize};
 
 use super::json::JsonEvent;
-use super::{CallLog, EventDetail};
+use super::{CallLog, EventDetail, version_1};
 
-/// The version that is written and read.
-const VERSION: u32 = 1;
-/// The longest diary that is read, in notes.
+/// The version that is written.
+const VERSION: u32 = 2;
+/// The longest call log that is read, in events.
 const EVENTS_MAX: usize = 1_000_000;
 
-/// A diary that cannot be read.
+/// A call log cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallLogError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem with that line.
     pub text: String,
 }
 
@@ -34,10 +53,12 @@ impl fmt::Display for CallLogError {
 
 impl std::error::Error for CallLogError {}
 
+/// The first line. The key depends on the version.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Head {
-    redial_diary: u32,
+#[serde(rename_all = "snake_case")]
+enum Head {
+    RedialCallLog(u32),
+    RedialDiary(u32),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,15 +72,53 @@ struct Line {
     backend: Option<Box<str>>,
 }
 
+/// Parses one line after the head.
+type ParseLine = fn(&str) -> Result<Line, String>;
+
+impl Head {
+    fn parse_line(&self) -> Result<ParseLine, String> {
+        match *self {
+            Head::RedialCallLog(VERSION) => {
+                Ok(|line| serde_json::from_str(line).map_err(|error| error.to_string()))
+            }
+            Head::RedialDiary(1) => Ok(|line| {
+                let line = version_1::upgrade(line)?;
+                serde_json::from_value(line).map_err(|error| error.to_string())
+            }),
+            Head::RedialCallLog(version) | Head::RedialDiary(version) => Err(format!(
+                "version {version} of the call log is unknown; this release reads 1 and {VERSION}"
+            )),
+        }
+    }
+}
+
 impl CallLog {
-    /// The diary as JSON lines.
+    /// The call log as JSON lines: a line with the version of the format, then a line per event.
+    ///
+    /// [`CallLog::from_json_lines`] reads the text back to an equal call log, in this release and in
+    /// later ones: the meaning of a version never changes, and all 1.x releases read every version
+    /// that an earlier release wrote.
+    ///
+    /// ```
+    /// use redial::{CallLog, Policy, ms};
+    ///
+    /// static ONCE: Policy = Policy::constant(ms(10)).attempts(1).build();
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+    /// let mut call_log = CallLog::new();
+    /// ONCE.retry(|| async { Ok::<_, ()>(7) }).when(|_| true).call_log(&mut call_log).await.unwrap();
+    /// let text = call_log.to_json_lines();
+    /// assert!(text.starts_with("{\"redial_call_log\":2}\n"));
+    /// assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
+    /// # }
+    /// ```
     #[must_use]
     pub fn to_json_lines(&self) -> String {
-        let mut text = format!("{{\"redial_diary\":{VERSION}}}\n");
+        let mut text = format!("{{\"redial_call_log\":{VERSION}}}\n");
         for (index, &(at, event)) in self.events().iter().enumerate() {
             let EventDetail { error, backend } = self.detail(index).cloned().unwrap_or_default();
             let line = Line { at, event: JsonEvent::from(event), error, backend };
-            // Plain data with string keys: there is nothing that JSON could refuse.
+            // Plain data with string keys: serialization cannot fail.
             if let Ok(line) = serde_json::to_string(&line) {
                 text.push_str(&line);
                 text.push('\n');
@@ -68,32 +127,29 @@ impl CallLog {
         text
     }
 
-    /// Reads a diary from JSON lines, of up to a million notes.
+    /// Reads a call log from JSON lines of version 2 or 1, up to a million events. An unknown event
+    /// or field is an error.
     ///
     /// # Errors
-    /// The first line that is not what it should be.
+    /// The first line that is not valid, with its number.
     pub fn from_json_lines(text: &str) -> Result<CallLog, CallLogError> {
         CallLog::read(text, EVENTS_MAX)
     }
 
     fn read(text: &str, events_max: usize) -> Result<CallLog, CallLogError> {
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
-        let wrong = |line: usize, text: String| CallLogError { line, text };
-        let (_, head) = lines.next().ok_or_else(|| wrong(1, "nothing to read".into()))?;
+        let error_at = |line: usize| move |text: String| CallLogError { line, text };
+        let head = lines.next().map_or("", |(_, line)| line);
         let head: Head = serde_json::from_str(head)
-            .map_err(|_| wrong(1, format!("expected {{\"redial_diary\":{VERSION}}}")))?;
-        if head.redial_diary != VERSION {
-            let text = format!("version {} is not {VERSION}", head.redial_diary);
-            return Err(wrong(1, text));
-        }
+            .map_err(|_| error_at(1)(format!("expected {{\"redial_call_log\":{VERSION}}}")))?;
+        let parse_line = head.parse_line().map_err(error_at(1))?;
         let mut call_log = CallLog::new();
         for (number, line) in lines {
             if call_log.events().len() >= events_max {
-                return Err(wrong(number, format!("more than {events_max} notes")));
+                return Err(error_at(number)(format!("more than {events_max} events")));
             }
-            let line: Line =
-                serde_json::from_str(line).map_err(|error| wrong(number, error.to_string()))?;
-            let event = Event::try_from(line.event).map_err(|text| wrong(number, text))?;
+            let line = parse_line(line).map_err(error_at(number))?;
+            let event = Event::try_from(line.event).map_err(error_at(number))?;
             call_log.push(line.at, event);
             call_log.annotate(EventDetail { error: line.error, backend: line.backend });
         }
@@ -106,26 +162,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn details_are_written_and_read_again() {
+    fn call_log_json_lines_keep_error_and_backend() {
         let mut call_log = CallLog::new();
         call_log.push(1, Event::AttemptStarted { attempt: 1, number: 1 });
         call_log.push(2, Event::AttemptCancelled { attempt: 1 });
         call_log.annotate(EventDetail::new().error("busy").backend("a"));
         let text = call_log.to_json_lines();
-        let line = r#"{"at":2,"note":"cancelled","attempt":1,"error":"busy","backend":"a"}"#;
+        let line =
+            r#"{"at":2,"event":"attempt-cancelled","attempt":1,"error":"busy","backend":"a"}"#;
         assert_eq!(text.lines().nth(2), Some(line));
-        assert_eq!(CallLog::from_json_lines(&text), Ok(call_log));
+        assert_eq!(CallLog::from_json_lines(&text).as_ref(), Ok(&call_log));
         assert!(CallLog::from_json_lines(&text.replace("backend", "bakend")).is_err());
+        let version_1 = concat!(
+            "{\"redial_diary\":1}\n",
+            "{\"at\":1,\"note\":\"started\",\"attempt\":1,\"number\":1}\n",
+            "{\"at\":2,\"note\":\"cancelled\",\"attempt\":1,\"error\":\"busy\",\"backend\":\"a\"}\n",
+        );
+        assert_eq!(CallLog::from_json_lines(version_1), Ok(call_log));
     }
 
-    /// Red if the head counts as a note: `number > events_max`.
     #[test]
-    fn a_diary_is_read_up_to_its_limit_and_not_one_note_beyond() {
-        let text = |events: usize| {
-            format!("{{\"redial_diary\":1}}\n{}", "{\"at\":1,\"note\":\"sealed\"}\n".repeat(events))
-        };
-        assert_eq!(CallLog::read(&text(3), 3).map(|call_log| call_log.events().len()), Ok(3));
-        let error = CallLogError { line: 5, text: "more than 3 notes".into() };
-        assert_eq!(CallLog::read(&text(4), 3), Err(error));
+    fn call_log_json_lines_are_read_up_to_the_event_limit() {
+        let versions = [
+            ("{\"redial_call_log\":2}", "{\"at\":1,\"event\":\"not-replayable\"}\n"),
+            ("{\"redial_diary\":1}", "{\"at\":1,\"note\":\"sealed\"}\n"),
+        ];
+        for (head, line) in versions {
+            let text = |events: usize| format!("{head}\n{}", line.repeat(events));
+            assert_eq!(CallLog::read(&text(3), 3).map(|call_log| call_log.events().len()), Ok(3));
+            let error = CallLogError { line: 5, text: "more than 3 events".into() };
+            assert_eq!(CallLog::read(&text(4), 3), Err(error));
+        }
     }
 }

@@ -5,6 +5,8 @@ mod json;
 #[cfg(feature = "serde")]
 mod lines;
 mod replay;
+#[cfg(feature = "serde")]
+mod version_1;
 
 use std::collections::BTreeMap;
 use std::fmt;
