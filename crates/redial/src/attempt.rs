@@ -66,7 +66,7 @@ pub trait Operation {
     /// What one try returns.
     type Answer;
     /// Whether it looks at its [`Attempt`], so that the clock must be read for it.
-    const SEES: bool;
+    const READS_ATTEMPT: bool;
 
     /// Starts one try.
     fn start(&mut self, attempt: Attempt) -> Self::Answer;
@@ -74,7 +74,7 @@ pub trait Operation {
 
 impl<R, F: FnMut() -> R> Operation for F {
     type Answer = R;
-    const SEES: bool = false;
+    const READS_ATTEMPT: bool = false;
 
     #[inline]
     fn start(&mut self, _attempt: Attempt) -> R {
@@ -88,7 +88,7 @@ pub struct WithAttempt<F>(pub(crate) F);
 
 impl<R, F: FnMut(Attempt) -> R> Operation for WithAttempt<F> {
     type Answer = R;
-    const SEES: bool = true;
+    const READS_ATTEMPT: bool = true;
 
     #[inline]
     fn start(&mut self, attempt: Attempt) -> R {

@@ -12,7 +12,7 @@ use crate::classify::{Classified, Classify};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::future::{Output, shorter};
+use crate::future::{Output, min_duration};
 use crate::options::Options;
 use crate::policy::{Origin, Policy};
 use crate::report::Report;
@@ -60,7 +60,7 @@ where
         let expired = rules.deadline == Some(Duration::ZERO);
         let machine = expired || crate::trace::is_wanted() || origin.watches_calls();
         if options.is_none() && !machine {
-            let remaining = shorter(rules.deadline, rules.attempt_timeout);
+            let remaining = min_duration(rules.deadline, rules.attempt_timeout);
             let attempt = Attempt { number: 1, remaining, last: None };
             let outcome = classify.classify(operation.start(attempt));
             if let Classified::Succeed(value) = outcome {
@@ -114,9 +114,9 @@ where
     C: Classify<T, E>,
     R: Output<T>,
 {
-    let now = || clock::moment(Instant::now());
+    let now = || clock::to_ns(Instant::now());
     let mut engine =
-        Engine::<T, E, C::Kept, 1>::begin(policy, handle, options, clock::moment(start));
+        Engine::<T, E, C::Kept, 1>::begin(policy, handle, options, clock::to_ns(start));
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         while let Some(command) = engine.command() {
@@ -127,9 +127,9 @@ where
                     let outcome = first.take().unwrap_or_else(|| {
                         classify.classify(operation.start(engine.attempt(start, now())))
                     });
-                    engine.outcome(start.slot, outcome, now());
+                    engine.handle_outcome(start.slot, outcome, now());
                 }
-                Command::Ask(failure) => engine.ask(failure, now()),
+                Command::Ask(failure) => engine.ask_strategy(failure, now()),
                 Command::Await(cost) => engine.await_grant(cost),
                 Command::End(end) => {
                     let result = engine.result(end);
@@ -137,7 +137,7 @@ where
                 }
             }
         }
-        if engine.poll_question(&mut Context::from_waker(&waker), now) == Poll::Ready(()) {
+        if engine.poll_pending_answer(&mut Context::from_waker(&waker), now) == Poll::Ready(()) {
             continue;
         }
         let Some(at) = engine.call.wake_at() else {

@@ -18,7 +18,7 @@ use crate::report::Report;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
 /// A call whose operation borrows: made by [`Policy::retry_on`]. It takes the options of other calls;
-/// [`when`](Lend::when) or [`classify`](Lend::classify) is its last word, since the future of a
+/// [`when`](BorrowingRetry::when) or [`classify`](Lend::classify) is its last word, since the future of a
 /// borrowing closure has no name.
 #[must_use = "a call does nothing until `when` or `classify` is awaited"]
 pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value> {
@@ -32,7 +32,7 @@ pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value> {
 
 impl<A, F, S, R> fmt::Debug for BorrowingRetry<'_, A, F, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lend").finish_non_exhaustive()
+        f.debug_struct("BorrowingRetry").finish_non_exhaustive()
     }
 }
 
@@ -85,7 +85,7 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
     /// The call did not get what it asked for.
     ///
     /// # Cancel safety
-    /// As for [`when`](Lend::when).
+    /// As for [`when`](BorrowingRetry::when).
     pub async fn classify<T, E, J>(self, rules: J) -> Result<R::Output, Error<E, T>>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
@@ -104,21 +104,21 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
         R: Output<T>,
     {
         let options = self.options.map_or_else(Options::default, |options| *options);
-        let mut watch = Watch::begin(self.policy, options, self.sleeper);
+        let mut driver = BorrowingDriver::begin(self.policy, options, self.sleeper);
         loop {
-            let start = match poll_fn(|cx| watch.poll_idle(cx)).await {
+            let start = match poll_fn(|cx| driver.poll_until_start(cx)).await {
                 Ok(start) => start,
                 Err(result) => return result.map(|(value, report)| R::output(value, || report)),
             };
             // The attempt is dropped here before anything else happens to its target.
             let result = {
                 let mut attempt = pin!((self.operation)(self.target));
-                poll_fn(|cx| watch.poll_running(attempt.as_mut(), cx)).await
+                poll_fn(|cx| driver.poll_attempt(attempt.as_mut(), cx)).await
             };
             if let Some(result) = result {
                 let outcome = classify.classify(result);
-                let now = watch.sleeper.now();
-                watch.engine.outcome(start.slot, outcome, now);
+                let now = driver.sleeper.now();
+                driver.engine.handle_outcome(start.slot, outcome, now);
             }
         }
     }
@@ -128,35 +128,35 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
 type ResultOf<T, E, V> = Result<(T, Report), Error<E, V>>;
 
 /// The machine and its timer, watched from an async function.
-struct Watch<'a, S: Sleeper, T, E, V> {
+struct BorrowingDriver<'a, S: Sleeper, T, E, V> {
     engine: Engine<'a, T, E, V, 1>,
     sleeper: S,
     timer: Option<(Ns, Pin<Box<S::Sleep>>)>,
     /// Attempts since others had a turn.
     rounds: u32,
     /// Whether others had a turn since the timer fired.
-    looked: bool,
+    yielded: bool,
 }
 
-impl<'a, S: Sleeper, T, E, V> Watch<'a, S, T, E, V> {
+impl<'a, S: Sleeper, T, E, V> BorrowingDriver<'a, S, T, E, V> {
     fn begin(policy: &'a Policy, options: Options<'a>, sleeper: S) -> Self {
         let engine = Engine::begin(policy, policy.handle.clone(), options, sleeper.now());
-        Watch { engine, sleeper, timer: None, rounds: 0, looked: false }
+        BorrowingDriver { engine, sleeper, timer: None, rounds: 0, yielded: false }
     }
 
     /// Carries out commands until an attempt starts or the call ends.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, ResultOf<T, E, V>>> {
+    fn poll_until_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, ResultOf<T, E, V>>> {
         loop {
             while let Some(command) = self.engine.command() {
                 match command {
                     Command::Cancel(_) => {}
                     Command::Start(start) => return Poll::Ready(Ok(start)),
-                    Command::Ask(failure) => self.engine.ask(failure, self.sleeper.now()),
+                    Command::Ask(failure) => self.engine.ask_strategy(failure, self.sleeper.now()),
                     Command::Await(cost) => self.engine.await_grant(cost),
                     Command::End(end) => return Poll::Ready(Err(self.engine.result(end))),
                 }
             }
-            if self.engine.poll_question(cx, || self.sleeper.now()).is_ready() {
+            if self.engine.poll_pending_answer(cx, || self.sleeper.now()).is_ready() {
                 continue;
             }
             let Some(at) = self.engine.call.wake_at() else { return Poll::Pending };
@@ -166,7 +166,7 @@ impl<'a, S: Sleeper, T, E, V> Watch<'a, S, T, E, V> {
     }
 
     /// Polls the attempt; `None`: the machine cancelled it.
-    fn poll_running<F>(
+    fn poll_attempt<F>(
         &mut self,
         attempt: Pin<&mut F>,
         cx: &mut Context<'_>,
@@ -180,18 +180,18 @@ impl<'a, S: Sleeper, T, E, V> Watch<'a, S, T, E, V> {
             return Poll::Pending;
         }
         if let Poll::Ready(result) = attempt.poll(cx) {
-            self.looked = false;
+            self.yielded = false;
             return Poll::Ready(Some(result));
         }
         while let Some(at) = self.engine.call.wake_at() {
-            if !self.looked {
+            if !self.yielded {
                 ready!(self.poll_timer(at, cx));
                 // P4: an outcome of this very moment goes first.
-                self.looked = true;
+                self.yielded = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.looked = false;
+            self.yielded = false;
             self.engine.wake(self.sleeper.now().max(at));
             if !self.engine.call.is_running(0) {
                 return Poll::Ready(None);

@@ -41,7 +41,7 @@ pub struct BucketOptions {
     /// What an empty bucket does.
     #[cfg_attr(
         feature = "serde",
-        serde(with = "crate::config::empty", skip_serializing_if = "Option::is_none")
+        serde(with = "crate::config::when_empty", skip_serializing_if = "Option::is_none")
     )]
     pub empty: Option<WhenEmpty>,
 }

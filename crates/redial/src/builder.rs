@@ -19,10 +19,10 @@ pub struct Builder<P> {
     rules: Rules,
     throttle: Throttle,
     /// Whether nobody has named a throttle, so that a policy made at run time owns its budget.
-    unnamed: bool,
+    is_default_throttle: bool,
     /// Something that was said and does not go with the backoff, or with what it becomes.
-    misplaced: Option<PolicyError>,
-    becomes: PhantomData<fn() -> P>,
+    error: Option<PolicyError>,
+    output: PhantomData<fn() -> P>,
 }
 
 impl<P> Builder<P> {
@@ -31,9 +31,9 @@ impl<P> Builder<P> {
         Builder {
             rules,
             throttle: Throttle::here(),
-            unnamed: true,
-            misplaced: None,
-            becomes: PhantomData,
+            is_default_throttle: true,
+            error: None,
+            output: PhantomData,
         }
     }
 
@@ -64,8 +64,8 @@ impl<P> Builder<P> {
     ///
     /// A hint replaces the policy's own delay, without jitter, and is no step of its series: the
     /// delay after it is the one that would have been next.
-    pub const fn hint_max(mut self, most: Duration) -> Self {
-        self.rules.hint = HintRule::Exact(Some(most));
+    pub const fn hint_max(mut self, max: Duration) -> Self {
+        self.rules.hint = HintRule::Exact(Some(max));
         self
     }
 
@@ -73,32 +73,32 @@ impl<P> Builder<P> {
     #[doc(alias("budget", "circuit_breaker"))]
     pub const fn throttle(mut self, throttle: Throttle) -> Self {
         self.throttle = throttle;
-        self.unnamed = false;
+        self.is_default_throttle = false;
         self
     }
 
     #[track_caller]
-    const fn fixed(self) -> Policy {
-        if let Some(problem) = self.misplaced {
+    const fn build_policy(self) -> Policy {
+        if let Some(problem) = self.error {
             panic!("{}", problem.text());
         }
         let core = redial_core::Policy::new(self.rules);
         Policy { core, handle: self.throttle.handle(), strategy: None }
     }
 
-    fn own(self) -> Result<Policy, PolicyError> {
-        self.placed()?;
+    fn try_build_policy(self) -> Result<Policy, PolicyError> {
+        self.check()?;
         let core = redial_core::Policy::try_new(self.rules)?;
-        Ok(Policy { core, handle: self.own_handle(), strategy: None })
+        Ok(Policy { core, handle: self.handle(), strategy: None })
     }
 
-    fn placed(&self) -> Result<(), PolicyError> {
-        self.misplaced.map_or(Ok(()), Err)
+    fn check(&self) -> Result<(), PolicyError> {
+        self.error.map_or(Ok(()), Err)
     }
 
     /// The handle of a policy that is made at run time: its own budget, unless one was named.
-    fn own_handle(&self) -> Handle {
-        if self.unnamed {
+    fn handle(&self) -> Handle {
+        if self.is_default_throttle {
             Handle::Own(Arc::new(RetryBudget::standard()))
         } else {
             self.throttle.handle()
@@ -109,10 +109,10 @@ impl<P> Builder<P> {
 impl Builder<Policy> {
     /// Rules from elsewhere, which may hedge.
     #[track_caller]
-    pub(crate) const fn retrying(rules: Rules) -> Self {
+    pub(crate) const fn from_rules(rules: Rules) -> Self {
         let mut builder = Builder::new(rules);
         if rules.hedge.is_some() {
-            builder.misplaced = Some(PolicyError::HedgeAsRetry);
+            builder.error = Some(PolicyError::HedgeAsRetry);
         }
         builder
     }
@@ -126,16 +126,16 @@ impl Builder<Policy> {
 
     /// No delay exceeds it, jitter included.
     #[doc(alias("max_delay", "max_backoff", "max_interval"))]
-    pub const fn cap(mut self, most: Duration) -> Self {
+    pub const fn cap(mut self, max: Duration) -> Self {
         self.rules.backoff = match self.rules.backoff {
             Backoff::Arithmetic { first, step, .. } => {
-                Backoff::Arithmetic { first, step, cap: Some(most) }
+                Backoff::Arithmetic { first, step, cap: Some(max) }
             }
             Backoff::Exponential { first, factor, .. } => {
-                Backoff::Exponential { first, factor, cap: Some(most) }
+                Backoff::Exponential { first, factor, cap: Some(max) }
             }
             other => {
-                self.misplaced = Some(PolicyError::CapWithoutGrowth);
+                self.error = Some(PolicyError::CapWithoutGrowth);
                 other
             }
         };
@@ -149,7 +149,7 @@ impl Builder<Policy> {
             Backoff::Exponential { first, cap, .. } => {
                 self.rules.backoff = Backoff::Exponential { first, factor, cap };
             }
-            _ => self.misplaced = Some(PolicyError::FactorWithoutGrowth),
+            _ => self.error = Some(PolicyError::FactorWithoutGrowth),
         }
         self
     }
@@ -185,7 +185,7 @@ impl Builder<Policy> {
     #[track_caller]
     #[must_use]
     pub const fn build(self) -> Policy {
-        self.fixed()
+        self.build_policy()
     }
 
     /// The policy, made at run time: unless a throttle was named it owns its budget, together with
@@ -194,7 +194,7 @@ impl Builder<Policy> {
     /// # Errors
     /// The rules contradict each other.
     pub fn try_build(self) -> Result<Policy, PolicyError> {
-        self.own()
+        self.try_build_policy()
     }
 
     /// The policy, with a table of delays that is made at run time in place of the builder's backoff.
@@ -206,9 +206,9 @@ impl Builder<Policy> {
         self,
         table: impl Into<Arc<[Duration]>>,
     ) -> Result<Policy, PolicyError> {
-        self.placed()?;
+        self.check()?;
         let core = redial_core::Policy::with_table(self.rules, table)?;
-        Ok(Policy { core, handle: self.own_handle(), strategy: None })
+        Ok(Policy { core, handle: self.handle(), strategy: None })
     }
 
     /// The policy, with a function of your own that says each delay before jitter and limits.
@@ -219,9 +219,9 @@ impl Builder<Policy> {
         self,
         function: impl Fn(Step<'_>) -> Duration + Send + Sync + 'static,
     ) -> Result<Policy, PolicyError> {
-        self.placed()?;
+        self.check()?;
         let core = redial_core::Policy::with_function(self.rules, function)?;
-        Ok(Policy { core, handle: self.own_handle(), strategy: None })
+        Ok(Policy { core, handle: self.handle(), strategy: None })
     }
 }
 
@@ -233,7 +233,7 @@ impl Builder<Hedged> {
     #[track_caller]
     #[must_use]
     pub const fn build(self) -> Hedged {
-        Hedged(self.fixed())
+        Hedged(self.build_policy())
     }
 
     /// The policy, made at run time: unless a throttle was named it owns its budget, together with
@@ -242,7 +242,7 @@ impl Builder<Hedged> {
     /// # Errors
     /// The rules contradict each other.
     pub fn try_build(self) -> Result<Hedged, PolicyError> {
-        self.own().map(Hedged)
+        self.try_build_policy().map(Hedged)
     }
 }
 

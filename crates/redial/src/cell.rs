@@ -9,7 +9,7 @@
 //! bits of the ledger's flags instead.
 //!
 //! Invariants:
-//! 1. `RUNS` is set if and only if `union.run` holds a live value; `SLEEPS` if and only if
+//! 1. `HAS_ATTEMPT` is set if and only if `union.run` holds a live value; `HAS_SLEEP` if and only if
 //!    `union.sleep` does. They are never both set.
 //! 2. The bits change only in this module: `with_ledger` hands out the ledger and puts the two bits
 //!    back as they were.
@@ -18,7 +18,7 @@
 //! 4. `ENDED` is set once an attempt has ended, so that a cell in which nothing is alive any more is
 //!    not a new one. A bit is cleared before its value is dropped, so that a destructor that panics
 //!    is not run twice.
-//! 5. `BOXED` is set if and only if the driver owns a box, `HOLDS` if it holds a payment; a driver
+//! 5. `HAS_BOX` is set if and only if the driver owns a box, `HAS_WITHDRAWAL` if it holds a payment; a driver
 //!    with either is told when it is dropped. (A wrong bit would leak them, nothing worse.)
 //!
 //! `tests/memory.rs` takes every path through it, and runs under valgrind's memcheck.
@@ -30,17 +30,17 @@ use std::task::{Context, Poll};
 
 use redial_core::CallCounters;
 
-const RUNS: u16 = CallCounters::FIRST_DRIVER_BIT;
-const SLEEPS: u16 = CallCounters::FIRST_DRIVER_BIT << 1;
+const HAS_ATTEMPT: u16 = CallCounters::FREE;
+const HAS_SLEEP: u16 = CallCounters::FREE << 1;
 /// The driver owns a box.
-pub(crate) const BOXED: u16 = CallCounters::FIRST_DRIVER_BIT << 2;
+pub(crate) const HAS_BOX: u16 = CallCounters::FREE << 2;
 /// The driver holds what a retry was paid with that has not started.
-pub(crate) const HOLDS: u16 = CallCounters::FIRST_DRIVER_BIT << 3;
+pub(crate) const HAS_WITHDRAWAL: u16 = CallCounters::FREE << 3;
 /// The first bit that is left to the driver.
 pub(crate) const FREE: u16 = CallCounters::FIRST_DRIVER_BIT << 4;
 
 union Slot<R, S> {
-    run: ManuallyDrop<R>,
+    attempt: ManuallyDrop<R>,
     sleep: ManuallyDrop<S>,
 }
 
@@ -50,7 +50,7 @@ union Slot<R, S> {
 #[repr(C)]
 pub struct Cell<R, S> {
     counters: CallCounters,
-    place: MaybeUninit<Slot<R, S>>,
+    slot: MaybeUninit<Slot<R, S>>,
     _pinned: PhantomPinned,
 }
 
@@ -65,7 +65,7 @@ impl<R, S> Cell<R, S> {
     #[inline(always)]
     fn new(flags: u16) -> Self {
         let counters = CallCounters { attempts: 1, flags, ..CallCounters::new(0) };
-        Cell { counters, place: MaybeUninit::uninit(), _pinned: PhantomPinned }
+        Cell { counters, slot: MaybeUninit::uninit(), _pinned: PhantomPinned }
     }
 
     #[inline]
@@ -76,31 +76,31 @@ impl<R, S> Cell<R, S> {
     /// Lets `change` see and change the ledger; the bits of this module stay as they are, even if it
     /// panics.
     #[inline(always)]
-    pub(crate) fn with_ledger<T>(
+    pub(crate) fn with_counters<T>(
         self: Pin<&mut Self>,
         change: impl FnOnce(&mut CallCounters) -> T,
     ) -> T {
-        struct Keep<'a> {
+        struct RestoreBits<'a> {
             counters: &'a mut CallCounters,
             alive: u16,
         }
-        impl Drop for Keep<'_> {
+        impl Drop for RestoreBits<'_> {
             #[inline(always)]
             fn drop(&mut self) {
-                self.counters.flags = self.counters.flags & !(RUNS | SLEEPS) | self.alive;
+                self.counters.flags = self.counters.flags & !(HAS_ATTEMPT | HAS_SLEEP) | self.alive;
             }
         }
         // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned,
         // is handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
-        let alive = this.counters.flags & (RUNS | SLEEPS);
-        let keep = Keep { counters: &mut this.counters, alive };
-        change(keep.counters)
+        let alive = this.counters.flags & (HAS_ATTEMPT | HAS_SLEEP);
+        let restore = RestoreBits { counters: &mut this.counters, alive };
+        change(restore.counters)
     }
 
     /// Counts another attempt, and says which one it is.
     #[inline(always)]
-    pub(crate) fn count(self: Pin<&mut Self>) -> u32 {
+    pub(crate) fn count_attempt(self: Pin<&mut Self>) -> u32 {
         // SAFETY: as above.
         unsafe { &mut self.get_unchecked_mut().counters }.count()
     }
@@ -112,13 +112,13 @@ impl<R, S> Cell<R, S> {
     }
 
     #[inline]
-    pub(crate) const fn runs(&self) -> bool {
-        self.counters.has(RUNS)
+    pub(crate) const fn has_attempt(&self) -> bool {
+        self.counters.has(HAS_ATTEMPT)
     }
 
     #[inline]
-    pub(crate) const fn sleeps(&self) -> bool {
-        self.counters.has(SLEEPS)
+    pub(crate) const fn has_sleep(&self) -> bool {
+        self.counters.has(HAS_SLEEP)
     }
 
     /// Puts an attempt in place.
@@ -126,50 +126,50 @@ impl<R, S> Cell<R, S> {
     /// # Panics
     /// An attempt or a sleep is there.
     #[inline(always)]
-    pub(crate) fn run(self: Pin<&mut Self>, attempt: impl FnOnce() -> R) {
+    pub(crate) fn put_attempt(self: Pin<&mut Self>, attempt: impl FnOnce() -> R) {
         // SAFETY: what is pinned is neither moved nor handed out (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         // Kept over the call: the compiler must not think that the closure can reach them.
         let flags = this.counters.flags;
-        assert!(flags & (RUNS | SLEEPS) == 0, "an attempt or a sleep is there");
-        let place = this.place.as_mut_ptr();
+        assert!(flags & (HAS_ATTEMPT | HAS_SLEEP) == 0, "an attempt or a sleep is there");
+        let slot = this.slot.as_mut_ptr();
         // SAFETY: nothing is alive, so nothing is overwritten without its drop, and writing a new
         // value in place moves nothing that is pinned (invariants 1 and 3). If the closure panics
         // nothing is alive, as the bits say. The place is ours and large enough for each of its
         // fields; only the field is written, which is less than the whole where a sleep is larger.
-        unsafe { (&raw mut (*place).run).write(ManuallyDrop::new(attempt())) };
-        this.counters.flags = flags | RUNS;
+        unsafe { (&raw mut (*slot).attempt).write(ManuallyDrop::new(attempt())) };
+        this.counters.flags = flags | HAS_ATTEMPT;
     }
 
     /// Puts a sleep in place; what was there is dropped.
     #[inline]
-    pub(crate) fn sleep(mut self: Pin<&mut Self>, sleep: S) {
+    pub(crate) fn put_sleep(mut self: Pin<&mut Self>, sleep: S) {
         self.as_mut().clear();
         // SAFETY: as in `run`.
         let this = unsafe { self.get_unchecked_mut() };
-        this.place.write(Slot { sleep: ManuallyDrop::new(sleep) });
-        this.counters.set(SLEEPS);
+        this.slot.write(Slot { sleep: ManuallyDrop::new(sleep) });
+        this.counters.set(HAS_SLEEP);
     }
 
     /// Drops what is there.
     #[inline(always)]
     pub(crate) fn clear(self: Pin<&mut Self>) {
-        if self.counters.flags & (RUNS | SLEEPS) != 0 {
-            self.clear_place();
+        if self.counters.flags & (HAS_ATTEMPT | HAS_SLEEP) != 0 {
+            self.clear_slot();
         }
     }
 
-    fn clear_place(self: Pin<&mut Self>) {
+    fn clear_slot(self: Pin<&mut Self>) {
         // SAFETY: what is pinned is only dropped in place (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
-        if this.counters.has(RUNS) {
-            this.counters.clear(RUNS);
+        if this.counters.has(HAS_ATTEMPT) {
+            this.counters.clear(HAS_ATTEMPT);
             // SAFETY: the bit says that `run` is alive, and it is cleared already (1 and 4).
-            unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
-        } else if this.counters.has(SLEEPS) {
-            this.counters.clear(SLEEPS);
+            unsafe { ManuallyDrop::drop(&mut this.slot.assume_init_mut().attempt) };
+        } else if this.counters.has(HAS_SLEEP) {
+            this.counters.clear(HAS_SLEEP);
             // SAFETY: the bit says that `sleep` is alive, and it is cleared already (1 and 4).
-            unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().sleep) };
+            unsafe { ManuallyDrop::drop(&mut this.slot.assume_init_mut().sleep) };
         }
     }
 }
@@ -180,24 +180,24 @@ impl<R: Future, S> Cell<R, S> {
     /// # Panics
     /// No attempt is there.
     #[inline(always)]
-    pub(crate) fn poll_run(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
-        assert!(self.runs(), "no attempt is running");
+    pub(crate) fn poll_attempt(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+        assert!(self.has_attempt(), "no attempt is running");
         let flags = self.counters.flags;
         // SAFETY: the bit says that `run` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
-        let run = unsafe {
-            self.as_mut().map_unchecked_mut(|this| &mut *this.place.assume_init_mut().run)
+        let attempt = unsafe {
+            self.as_mut().map_unchecked_mut(|this| &mut *this.slot.assume_init_mut().attempt)
         };
-        let output = run.poll(cx);
+        let output = attempt.poll(cx);
         if output.is_ready() {
             // SAFETY: what is pinned is only dropped in place (invariant 3).
             let this = unsafe { self.get_unchecked_mut() };
             // Polling cannot reach the flags: that they are what they were, and that nothing sleeps
             // where an attempt runs, is for the compiler to see.
-            this.counters.flags = flags & !(RUNS | SLEEPS) | CallCounters::ENDED;
+            this.counters.flags = flags & !(HAS_ATTEMPT | HAS_SLEEP) | CallCounters::ENDED;
             // SAFETY: it was alive before it was polled, polling cannot reach the bits, and the bit
             // is cleared already (invariants 1 and 4).
-            unsafe { ManuallyDrop::drop(&mut this.place.assume_init_mut().run) };
+            unsafe { ManuallyDrop::drop(&mut this.slot.assume_init_mut().attempt) };
         }
         output
     }
@@ -210,11 +210,11 @@ impl<R, S: Future<Output = ()>> Cell<R, S> {
     /// No sleep is there.
     #[inline(always)]
     pub(crate) fn poll_sleep(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        assert!(self.sleeps(), "nothing sleeps");
+        assert!(self.has_sleep(), "nothing sleeps");
         // SAFETY: the bit says that `sleep` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
         let sleep = unsafe {
-            self.as_mut().map_unchecked_mut(|this| &mut *this.place.assume_init_mut().sleep)
+            self.as_mut().map_unchecked_mut(|this| &mut *this.slot.assume_init_mut().sleep)
         };
         let output = sleep.poll(cx);
         if output.is_ready() {
@@ -245,13 +245,13 @@ pub trait Drive<R, S> {
 
     /// The future is dropped, and something of the call is left; what runs is dropped after this.
     #[doc(hidden)]
-    fn dropped(&mut self, _ledger: &CallCounters) {}
+    fn dropped(&mut self, _counters: &CallCounters) {}
 }
 
 impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
     #[inline(always)]
     pub(crate) fn new(driver: D, flags: u16) -> Self {
-        Retrying { driver, cell: Cell::new(flags & !(RUNS | SLEEPS)) }
+        Retrying { driver, cell: Cell::new(flags & !(HAS_ATTEMPT | HAS_SLEEP)) }
     }
 
     /// The driver.
@@ -284,7 +284,7 @@ impl<D: Drive<R, S>, R, S> Drop for Retrying<D, R, S> {
     #[inline(always)]
     fn drop(&mut self) {
         // Nothing of a call that has ended is left.
-        if self.cell.counters.flags & (RUNS | SLEEPS | BOXED | HOLDS) != 0 {
+        if self.cell.counters.flags & (HAS_ATTEMPT | HAS_SLEEP | HAS_BOX | HAS_WITHDRAWAL) != 0 {
             self.drop_rest();
         }
     }
@@ -296,15 +296,15 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
     fn drop_rest(&mut self) {
         /// Clears the cell whatever the driver does: its memory goes even if that panics, and what
         /// was pinned there must have been dropped by then.
-        struct Clear<'a, R, S>(&'a mut Cell<R, S>);
-        impl<R, S> Drop for Clear<'_, R, S> {
+        struct ClearOnDrop<'a, R, S>(&'a mut Cell<R, S>);
+        impl<R, S> Drop for ClearOnDrop<'_, R, S> {
             fn drop(&mut self) {
                 // SAFETY: a value that is being dropped is not moved any more; if it was pinned it
                 // still is, and if it never was, nothing was put in place (invariant 3).
                 unsafe { Pin::new_unchecked(&mut *self.0) }.clear();
             }
         }
-        let rest = Clear(&mut self.cell);
+        let rest = ClearOnDrop(&mut self.cell);
         self.driver.dropped(&rest.0.counters);
     }
 }

@@ -144,9 +144,9 @@ pub trait Classify<T, E> {
 /// The classifier of a call that has not said which errors may be repeated. It works where the
 /// error says so itself ([`Transient`]); elsewhere the compiler names this type.
 #[derive(Clone, Copy, Debug)]
-pub struct SayWhichErrorsMayBeRepeatedWithWhen;
+pub struct CallWhenToSayWhichErrorsAreRetried;
 
-impl<T, E: Transient> Classify<T, E> for SayWhichErrorsMayBeRepeatedWithWhen {
+impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     type Kept = NoValue;
     type Rejected = E;
 

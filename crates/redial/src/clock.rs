@@ -7,30 +7,30 @@ use redial_core::Ns;
 
 /// The origin lies this far before the first clock read, so that a clock that is paused or set
 /// back in a test stays after it.
-const AHEAD: Ns = 1 << 61;
+const ORIGIN_OFFSET: Ns = 1 << 61;
 
 /// The moment as nanoseconds since the process's origin.
-pub(crate) fn moment(instant: Instant) -> Ns {
+pub(crate) fn to_ns(instant: Instant) -> Ns {
     let base = base();
     match instant.checked_duration_since(base) {
-        Some(after) => AHEAD.saturating_add(redial_core::ns(after)),
-        None => AHEAD.saturating_sub(redial_core::ns(base.duration_since(instant))),
+        Some(after) => ORIGIN_OFFSET.saturating_add(redial_core::ns(after)),
+        None => ORIGIN_OFFSET.saturating_sub(redial_core::ns(base.duration_since(instant))),
     }
 }
 
 /// The instant of a moment; one that is too far away is a century ahead, which no timer reaches.
 #[cfg(feature = "tokio")]
-pub(crate) fn instant(at: Ns) -> Instant {
+pub(crate) fn to_instant(at: Ns) -> Instant {
     let base = base();
-    match at.checked_sub(AHEAD) {
-        Some(span) => after(base, span),
-        None => base.checked_sub(redial_core::duration(AHEAD - at)).unwrap_or(base),
+    match at.checked_sub(ORIGIN_OFFSET) {
+        Some(span) => instant_after(base, span),
+        None => base.checked_sub(redial_core::duration(ORIGIN_OFFSET - at)).unwrap_or(base),
     }
 }
 
 /// The instant this long after another; one that is too far away as above.
 #[cfg(feature = "tokio")]
-pub(crate) fn after(instant: Instant, span: Ns) -> Instant {
+pub(crate) fn instant_after(instant: Instant, span: Ns) -> Instant {
     let far = || instant + std::time::Duration::from_secs(100 * 365 * 86_400);
     instant.checked_add(redial_core::duration(span)).unwrap_or_else(far)
 }

@@ -69,12 +69,12 @@ use crate::throttle::Handle;
 
 mod attempts;
 mod choice;
-pub(crate) mod empty;
 /// Public for the crates of other designs, whose written forms have the same fields.
 #[doc(hidden)]
 pub mod fields;
 mod limits;
 pub(crate) mod span;
+pub(crate) mod when_empty;
 
 /// A policy as it is written. What it says is checked when it becomes a [`Policy`] or a [`Hedged`]
 /// one.
@@ -364,7 +364,7 @@ impl LoadError {
     #[must_use]
     pub fn field(&self) -> String {
         match self {
-            LoadError::PolicyError(problem) => in_this_form(problem.field()),
+            LoadError::PolicyError(problem) => with_config_path(problem.field()),
             LoadError::IsHedged | LoadError::IsNotHedged => "hedge".to_owned(),
         }
     }
@@ -373,7 +373,7 @@ impl LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::PolicyError(problem) => f.write_str(&in_this_form(problem.text())),
+            LoadError::PolicyError(problem) => f.write_str(&with_config_path(problem.text())),
             LoadError::IsHedged => {
                 f.write_str("hedge: makes this a hedged policy; load it as `redial::Hedged`")
             }
@@ -387,7 +387,7 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// The core names throttles by what they are; in this form they have a place.
-fn in_this_form(text: &str) -> String {
+fn with_config_path(text: &str) -> String {
     let text = text.replace("bucket.", "throttle.cost.");
     let named = ["budget.", "tokens."].iter().any(|name| text.starts_with(name));
     if named { format!("throttle.{text}") } else { text }
@@ -395,20 +395,20 @@ fn in_this_form(text: &str) -> String {
 
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Load(PolicyConfig::policy))
+        deserializer.deserialize_map(PolicyVisitor(PolicyConfig::policy))
     }
 }
 
 impl<'de> Deserialize<'de> for Hedged {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Load(PolicyConfig::hedged))
+        deserializer.deserialize_map(PolicyVisitor(PolicyConfig::hedged))
     }
 }
 
 /// Checks a policy while its reader still knows where it is, so that a contradiction has a place.
-struct Load<P>(fn(&PolicyConfig) -> Result<P, LoadError>);
+struct PolicyVisitor<P>(fn(&PolicyConfig) -> Result<P, LoadError>);
 
-impl<'de, P> Visitor<'de> for Load<P> {
+impl<'de, P> Visitor<'de> for PolicyVisitor<P> {
     type Value = P;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -416,8 +416,8 @@ impl<'de, P> Visitor<'de> for Load<P> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<P, A::Error> {
-        let written = PolicyConfig::deserialize(MapAccessDeserializer::new(map))?;
-        (self.0)(&written).map_err(A::Error::custom)
+        let config = PolicyConfig::deserialize(MapAccessDeserializer::new(map))?;
+        (self.0)(&config).map_err(A::Error::custom)
     }
 }
 

@@ -10,7 +10,7 @@ use redial_core::Random;
 enum Source {
     Random(Random),
     /// The last one repeats.
-    Given {
+    List {
         list: Vec<f64>,
         next: usize,
     },
@@ -39,7 +39,7 @@ impl Source {
     fn draw(&mut self) -> f64 {
         match self {
             Source::Random(random) => random.draw(),
-            Source::Given { list, next } => {
+            Source::List { list, next } => {
                 let u = list[*next];
                 *next = (*next + 1).min(list.len() - 1);
                 u
@@ -66,7 +66,7 @@ pub fn given(draws: impl IntoIterator<Item = f64>) -> Given {
     let list: Vec<f64> = draws.into_iter().collect();
     assert!(!list.is_empty(), "at least one draw is given");
     assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw is in [0, 1)");
-    let before = SOURCE.replace(Source::Given { list, next: 0 });
+    let before = SOURCE.replace(Source::List { list, next: 0 });
     Given { before: Some(before), thread: PhantomData }
 }
 

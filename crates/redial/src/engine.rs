@@ -27,7 +27,7 @@ use crate::strategy::{Decision, Reasons, Request, Strategy};
 use crate::throttle::Handle;
 
 /// Where a call's draws come from in a process, and who reads its notes.
-struct Process<'p> {
+struct ProcessContext<'p> {
     random: Option<Random>,
     hook: Option<Hook<'p>>,
     call_log: Option<&'p mut CallLog>,
@@ -36,7 +36,7 @@ struct Process<'p> {
     call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
 }
 
-impl DriverContext for Process<'_> {
+impl DriverContext for ProcessContext<'_> {
     fn draw(&mut self) -> f64 {
         self.random.as_mut().map_or_else(draw, Random::draw)
     }
@@ -60,7 +60,7 @@ impl DriverContext for Process<'_> {
 }
 
 /// A question under way, and who will answer it.
-enum Question {
+enum PendingAnswer {
     Strategy(Pin<Box<dyn Future<Output = Decision> + Send>>),
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
@@ -69,13 +69,13 @@ enum Question {
 pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
     pub(crate) call: Call<&'p redial_core::Policy, LIVE>,
     policy: &'p Policy,
-    env: CallEnvironment<Handle, Process<'p>>,
+    env: CallEnvironment<Handle, ProcessContext<'p>>,
     strategy: Option<Arc<dyn Strategy + 'p>>,
     strategy_error: Option<BoxError>,
     data: Vec<Box<dyn Any + Send + Sync>>,
     idempotent: bool,
     reasons: Reasons,
-    question: Option<Question>,
+    pending_answer: Option<PendingAnswer>,
     value: Option<T>,
     last: Option<Last<E, V>>,
 }
@@ -90,7 +90,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         start: Ns,
     ) -> Self {
         let hedge = options.estimator.and_then(LatencyEstimator::delay);
-        let process = Process {
+        let process = ProcessContext {
             random: options.seed.map(Random::new),
             hook: options.hook,
             call_log: options.call_log,
@@ -119,7 +119,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             data: options.data,
             idempotent: params.idempotent,
             reasons: Reasons::default(),
-            question: None,
+            pending_answer: None,
             value: None,
             last: None,
         }
@@ -140,7 +140,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     }
 
     /// An attempt's outcome is there.
-    pub(crate) fn outcome(&mut self, slot: usize, outcome: Classified<T, E, V>, now: Ns) {
+    pub(crate) fn handle_outcome(&mut self, slot: usize, outcome: Classified<T, E, V>, now: Ns) {
         let directive = match outcome {
             Classified::Succeed(value) => {
                 self.value = Some(value);
@@ -157,7 +157,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             Classified::Retry(failure, last) => {
                 self.last = Some(last);
                 if self.strategy.is_some() {
-                    self.reasons.failed(failure.reason);
+                    self.reasons.record(failure.reason);
                 }
                 Directive::Retry(failure)
             }
@@ -171,14 +171,14 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         self.call.wake_once(now, &mut self.env);
     }
 
-    /// Asks the strategy; what it does not answer at once is polled by `poll_question`.
-    pub(crate) fn ask(&mut self, failure: Failure, now: Ns) {
+    /// Asks the strategy; what it does not answer at once is polled by `poll_pending_answer`.
+    pub(crate) fn ask_strategy(&mut self, failure: Failure, now: Ns) {
         let counters = *self.call.counters();
         let deadline = self.call.deadline();
         let request = Request {
             idempotent: self.idempotent,
             attempts: counters.attempts,
-            reasons: self.reasons.before(),
+            reasons: self.reasons.earlier(),
             failure,
             elapsed: duration(now.saturating_sub(counters.start)),
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
@@ -187,15 +187,15 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         // Rules that ask (`Policy::from_rules`) may come without a strategy, which declines.
         let decision =
             self.strategy.as_ref().map_or(Decision::Decline, |it| it.retry_after(&request));
-        self.decided(decision, now);
+        self.apply_decision(decision, now);
     }
 
     /// Waits for the throttle's later answer.
     pub(crate) fn await_grant(&mut self, cost: Cost) {
-        self.question = Some(Question::Throttle(self.env.throttle().later(cost)));
+        self.pending_answer = Some(PendingAnswer::Throttle(self.env.throttle().later(cost)));
     }
 
-    fn decided(&mut self, decision: Decision, now: Ns) {
+    fn apply_decision(&mut self, decision: Decision, now: Ns) {
         let advice = match decision {
             Decision::Retry(delay) => Advice::After(ns(delay)),
             Decision::Decline => Advice::Decline,
@@ -204,7 +204,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
                 Advice::Decline
             }
             Decision::Later(decision) => {
-                self.question = Some(Question::Strategy(decision));
+                self.pending_answer = Some(PendingAnswer::Strategy(decision));
                 return;
             }
         };
@@ -212,23 +212,23 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
     }
 
     /// Polls the question under way; ready if one was answered.
-    pub(crate) fn poll_question(
+    pub(crate) fn poll_pending_answer(
         &mut self,
         cx: &mut Context<'_>,
         now: impl FnOnce() -> Ns,
     ) -> Poll<()> {
-        match &mut self.question {
+        match &mut self.pending_answer {
             None => return Poll::Pending,
-            Some(Question::Strategy(decision)) => {
+            Some(PendingAnswer::Strategy(decision)) => {
                 let Poll::Ready(decision) = decision.as_mut().poll(cx) else {
                     return Poll::Pending;
                 };
-                self.question = None;
-                self.decided(decision, now());
+                self.pending_answer = None;
+                self.apply_decision(decision, now());
             }
-            Some(Question::Throttle(grant)) => {
+            Some(PendingAnswer::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(cx) else { return Poll::Pending };
-                self.question = None;
+                self.pending_answer = None;
                 self.call.granted(grant, now(), &mut self.env);
             }
         }

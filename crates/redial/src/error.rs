@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial_core::StopReason;
 
 use crate::classify::{Last, NoValue};
-use crate::report::{Report, Span};
+use crate::report::{HumanDuration, Report};
 
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -185,7 +185,7 @@ impl<E: fmt::Display, V> fmt::Display for Error<E, V> {
         }
         let Report { attempts, elapsed, stop_reason, .. } = &self.0.report;
         let plural = if *attempts == 1 { "" } else { "s" };
-        write!(f, " ({attempts} attempt{plural} in {}; ", Span(*elapsed))?;
+        write!(f, " ({attempts} attempt{plural} in {}; ", HumanDuration(*elapsed))?;
         match stop_reason {
             StopReason::NotRetryable | StopReason::Succeeded | StopReason::Cancelled => {
                 write!(f, "{stop_reason})")

@@ -23,7 +23,7 @@ use redial_core::{
 };
 
 use crate::attempt::{Answer, Async, Attempt, Operation};
-use crate::cell::{self, BOXED, Cell, Drive, HOLDS};
+use crate::cell::{self, Cell, Drive, HAS_BOX, HAS_WITHDRAWAL};
 use crate::classify::{Classified, Classify, Last};
 use crate::engine::draw;
 use crate::error::Error;
@@ -31,7 +31,7 @@ use crate::options::Options;
 use crate::policy::Origin;
 use crate::report::Report;
 use crate::sleeper::{Moment, Sleeper};
-use boxed::{BoxOf, Rare};
+use boxed::{BoxOf, BoxedState};
 
 /// The clock has been read: the ledger's start is true.
 const TIMED: u16 = cell::FREE;
@@ -94,16 +94,16 @@ where
     operation: O,
     classify: C,
     sleeper: S,
-    /// Not dropped by itself: the cell's `BOXED` bit says that it is there, and whoever drops the
+    /// Not dropped by itself: the cell's `HAS_BOX` bit says that it is there, and whoever drops the
     /// call looks at that alone.
-    rare: ManuallyDrop<Option<BoxOf<'p, O, C, S, LIVE>>>,
+    boxed_state: ManuallyDrop<Option<BoxOf<'p, O, C, S, LIVE>>>,
     output: PhantomData<fn() -> R>,
 }
 
 /// What a plain call sees of the process.
-struct Plain<G>(G);
+struct PlainEnvironment<G>(G);
 
-impl<'p, G: Origin<'p>> Environment for Plain<G> {
+impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
     fn draw(&mut self) -> f64 {
         draw()
     }
@@ -133,28 +133,28 @@ where
         sleeper: S,
         options: Option<Box<Options<'p>>>,
     ) -> Self {
-        let rare = options.map(Rare::told);
-        let rare = ManuallyDrop::new(rare);
-        Driver { origin, operation, classify, sleeper, rare, output: PhantomData }
+        let boxed_state = options.map(BoxedState::with_options);
+        let boxed_state = ManuallyDrop::new(boxed_state);
+        Driver { origin, operation, classify, sleeper, boxed_state, output: PhantomData }
     }
 
     /// The bits of the cell that goes with it.
     #[inline(always)]
     pub(crate) fn flags(&self) -> u16 {
-        if self.rare.is_some() { BOXED } else { 0 }
+        if self.boxed_state.is_some() { HAS_BOX } else { 0 }
     }
 
     /// Whether the ledger alone plays this call.
     fn is_plain(&self) -> bool {
         // An operation that sees its attempt is told what the one before failed with, and a plain
         // call that sleeps does not keep that.
-        !O::SEES && self.origin.policy().core.needs_only_counters() && self.origin.is_flat()
+        !O::READS_ATTEMPT && self.origin.policy().core.fits_ledger() && self.origin.is_fixed_cost()
     }
 
     /// Whether the clock is read before the first attempt, or there is a machine from the start.
     #[inline(always)]
     fn is_timed(&self) -> bool {
-        O::SEES
+        O::READS_ATTEMPT
             || R::TIMED
             || self.origin.policy().rules().deadline.is_some()
             || self.origin.watches_calls()
@@ -162,15 +162,15 @@ where
 
     /// The first poll of a call without options: the operation starts.
     #[inline(always)]
-    fn first(&mut self, cell: CellOf<'_, O, S>, remaining: Option<Duration>) {
+    fn start_first(&mut self, cell: CellOf<'_, O, S>, remaining: Option<Duration>) {
         let operation = &mut self.operation;
-        cell.run(|| operation.start(Attempt { number: 1, remaining, last: None }));
+        cell.put_attempt(|| operation.start(Attempt { number: 1, remaining, last: None }));
     }
 
     /// The same for a call that needs the time, and its first poll.
     #[cold]
     #[inline(never)]
-    fn first_timed(
+    fn start_first_timed(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
@@ -178,30 +178,30 @@ where
         // What a deadline that has passed already leaves of a call is the machine's to say (P10).
         let expired = self.origin.policy().rules().deadline == Some(Duration::ZERO);
         if expired || crate::trace::is_wanted() || self.origin.watches_calls() {
-            self.open_box(cell.as_mut(), || Rare::told(Box::default()));
-            return self.drive(cell, cx);
+            self.get_or_make_box(cell.as_mut(), || BoxedState::with_options(Box::default()));
+            return self.poll_machine(cell, cx);
         }
         self.read_clock(cell.as_mut());
         let rules = self.origin.policy().rules();
-        let remaining = shorter(rules.deadline, rules.attempt_timeout);
-        self.first(cell.as_mut(), remaining);
-        self.poll_attempt(true, cell, cx)
+        let remaining = min_duration(rules.deadline, rules.attempt_timeout);
+        self.start_first(cell.as_mut(), remaining);
+        self.poll_first_attempt(true, cell, cx)
     }
 
     /// Polls the attempt of a call without a machine.
     #[inline(always)]
-    fn poll_attempt(
+    fn poll_first_attempt(
         &mut self,
         first: bool,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        match cell.as_mut().poll_run(cx) {
+        match cell.as_mut().poll_attempt(cx) {
             Poll::Ready(result) => match self.classify.accept(result) {
-                Ok(value) => Poll::Ready(self.result(value, &cell)),
-                Err(rejected) => self.failed(rejected, cell, cx),
+                Ok(value) => Poll::Ready(self.succeed(value, &cell)),
+                Err(rejected) => self.handle_failure(rejected, cell, cx),
             },
-            Poll::Pending if first => self.pended(cell, cx),
+            Poll::Pending if first => self.arm_first_timer(cell, cx),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -210,16 +210,17 @@ where
     #[cold]
     fn read_clock(&self, cell: CellOf<'_, O, S>) -> Ns {
         let now = self.sleeper.now();
-        self.learn_start(cell, || now);
+        self.record_start(cell, || now);
         now
     }
 
     /// Enters the call's start if it was not known yet: when its timer was made, or else now.
-    fn learn_start(&self, cell: CellOf<'_, O, S>, now: impl FnOnce() -> Ns) {
+    fn record_start(&self, cell: CellOf<'_, O, S>, now: impl FnOnce() -> Ns) {
         if !cell.counters().has(TIMED) {
-            let timer_made = self.rare.as_ref().and_then(|rare| rare.driver().start);
+            let timer_made =
+                self.boxed_state.as_ref().and_then(|boxed_state| boxed_state.driver().start);
             let start = timer_made.map_or_else(now, Moment::ns);
-            cell.with_ledger(|counters| {
+            cell.with_counters(|counters| {
                 counters.start = start;
                 counters.set(TIMED);
             });
@@ -230,7 +231,7 @@ where
     /// starts, now or later.
     #[cold]
     #[inline(never)]
-    fn failed(
+    fn handle_failure(
         &mut self,
         mut rejected: RejectedOf<O, C>,
         mut cell: CellOf<'_, O, S>,
@@ -239,18 +240,26 @@ where
         if !self.is_plain() {
             let outcome = self.classify.judge(rejected);
             let now = self.read_clock(cell.as_mut());
-            self.engage(cell.as_mut()).engine.outcome(0, outcome, now);
-            return self.drive(cell, cx);
+            self.start_machine(cell.as_mut()).engine.handle_outcome(0, outcome, now);
+            return self.poll_machine(cell, cx);
         }
         let origin = self.origin;
         let policy = &origin.policy().core;
         loop {
             if !policy.is_immediate() {
-                return self.deliberate(rejected, cell, cx);
+                return self.handle_failure_with_backoff(rejected, cell, cx);
             }
-            let verdict = self.judge(rejected, cell.as_mut(), |_, failure, cell| {
+            let verdict = self.decide_after(rejected, cell.as_mut(), |_, failure, cell| {
                 let decide = |counters: &mut CallCounters| {
-                    decide(policy, counters, failure, Advice::None, 0, NEVER, &mut Plain(origin))
+                    decide(
+                        policy,
+                        counters,
+                        failure,
+                        Advice::None,
+                        0,
+                        NEVER,
+                        &mut PlainEnvironment(origin),
+                    )
                 };
                 if failure.has_no_reason_or_hint() {
                     // Nothing else of the ledger matters, so that it need not be lent out.
@@ -261,16 +270,16 @@ where
                         ..CallCounters::new(0)
                     })
                 } else {
-                    cell.with_ledger(decide)
+                    cell.with_counters(decide)
                 }
             });
             match verdict {
                 ControlFlow::Break(result) => return Poll::Ready(result),
                 ControlFlow::Continue(0) => {}
-                ControlFlow::Continue(after) => return self.sleep(after, cell, cx),
+                ControlFlow::Continue(after) => return self.start_sleep(after, cell, cx),
             }
-            match ready!(self.again(cell.as_mut(), cx)) {
-                Ok(value) => return Poll::Ready(self.result(value, &cell)),
+            match ready!(self.start_next(cell.as_mut(), cx)) {
+                Ok(value) => return Poll::Ready(self.succeed(value, &cell)),
                 Err(another) => rejected = another,
             }
         }
@@ -278,7 +287,7 @@ where
 
     /// The same for a plain call whose retries do not all follow at once.
     #[inline(never)]
-    fn deliberate(
+    fn handle_failure_with_backoff(
         &mut self,
         rejected: RejectedOf<O, C>,
         mut cell: CellOf<'_, O, S>,
@@ -286,42 +295,42 @@ where
     ) -> Poll<ResultOf<O, C, R>> {
         let origin = self.origin;
         let policy = &origin.policy().core;
-        let verdict = self.judge(rejected, cell.as_mut(), |this, failure, mut cell| {
+        let verdict = self.decide_after(rejected, cell.as_mut(), |this, failure, mut cell| {
             // Most policies need no clock before it is known that one must wait.
-            let now = if policy.uses_elapsed_time() { this.read_clock(cell.as_mut()) } else { 0 };
-            let env = &mut Plain(origin);
-            cell.with_ledger(|counters| {
+            let now = if policy.measures_time() { this.read_clock(cell.as_mut()) } else { 0 };
+            let env = &mut PlainEnvironment(origin);
+            cell.with_counters(|counters| {
                 decide(policy, counters, failure, Advice::None, now, NEVER, env)
             })
         });
         match verdict {
             ControlFlow::Break(result) => Poll::Ready(result),
-            ControlFlow::Continue(0) => self.proceed(cell, cx),
-            ControlFlow::Continue(after) => self.sleep(after, cell, cx),
+            ControlFlow::Continue(0) => self.run_next(cell, cx),
+            ControlFlow::Continue(after) => self.start_sleep(after, cell, cx),
         }
     }
 
     /// What follows a result that was not accepted: the end, or another attempt after this long.
     #[inline(always)]
-    fn judge(
+    fn decide_after(
         &mut self,
         rejected: RejectedOf<O, C>,
         mut cell: CellOf<'_, O, S>,
         decide: impl FnOnce(&Self, &Failure, CellOf<'_, O, S>) -> Verdict,
     ) -> ControlFlow<ResultOf<O, C, R>, Ns> {
         let (failure, last) = match self.classify.judge(rejected) {
-            Classified::Succeed(value) => return ControlFlow::Break(self.result(value, &cell)),
+            Classified::Succeed(value) => return ControlFlow::Break(self.succeed(value, &cell)),
             Classified::Retry(failure, last) => (failure, last),
             Classified::SucceedWith(error) => {
                 self.origin.succeeded();
-                return ControlFlow::Break(self.gave_up(
+                return ControlFlow::Break(self.fail(
                     StopReason::Succeeded,
                     Last::Error(error),
                     cell,
                 ));
             }
             Classified::Fail(last) => {
-                return ControlFlow::Break(self.gave_up(StopReason::NotRetryable, last, cell));
+                return ControlFlow::Break(self.fail(StopReason::NotRetryable, last, cell));
             }
         };
         let stop_reason = match decide(self, &failure, cell.as_mut()) {
@@ -330,26 +339,26 @@ where
             Verdict::Later { .. } | Verdict::Ask => StopReason::Throttled,
             Verdict::End(stop_reason) => stop_reason,
         };
-        ControlFlow::Break(self.gave_up(stop_reason, last, cell))
+        ControlFlow::Break(self.fail(stop_reason, last, cell))
     }
 
     /// Puts a plain call to sleep before its next attempt.
     #[inline(never)]
-    fn sleep(
+    fn start_sleep(
         &mut self,
         after: Ns,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        cell.as_mut().with_ledger(|counters| counters.set(HOLDS));
+        cell.as_mut().with_counters(|counters| counters.set(HAS_WITHDRAWAL));
         let at = self.read_clock(cell.as_mut()).saturating_add(after);
-        cell.as_mut().sleep(self.sleeper.sleep_until(at));
-        self.asleep(cell, cx)
+        cell.as_mut().put_sleep(self.sleeper.sleep_until(at));
+        self.poll_sleeping(cell, cx)
     }
 
     /// The end of a plain call that did not get what it asked for.
     #[inline(never)]
-    fn gave_up(
+    fn fail(
         &self,
         stop_reason: StopReason,
         last: Last<ErrorOf<O>, KeptOf<O, C>>,
@@ -363,19 +372,20 @@ where
 
     /// Starts the next attempt of a plain call and polls it once.
     #[inline(always)]
-    fn again(
+    fn start_next(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ValueOf<O>, RejectedOf<O, C>>> {
-        let number = cell.as_mut().count();
+        let number = cell.as_mut().count_attempt();
         let operation = &mut self.operation;
-        cell.as_mut().run(|| operation.start(Attempt { number, remaining: None, last: None }));
+        cell.as_mut()
+            .put_attempt(|| operation.start(Attempt { number, remaining: None, last: None }));
         if number.is_multiple_of(IMMEDIATE_MAX) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let result = ready!(cell.poll_run(cx));
+        let result = ready!(cell.poll_attempt(cx));
         Poll::Ready(self.classify.accept(result))
     }
 
@@ -383,32 +393,32 @@ where
     /// failure, so often as `again` lets attempts follow each other.
     #[cold]
     #[inline(never)]
-    fn asleep(
+    fn poll_sleeping(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        assert!(cell.sleeps(), "polled after its end");
+        assert!(cell.has_sleep(), "polled after its end");
         ready!(cell.as_mut().poll_sleep(cx));
         // What its next attempt was paid with is used when that starts.
-        cell.as_mut().with_ledger(|counters| counters.clear(HOLDS));
-        self.proceed(cell, cx)
+        cell.as_mut().with_counters(|counters| counters.clear(HAS_WITHDRAWAL));
+        self.run_next(cell, cx)
     }
 
     /// The next attempt of a plain call, and what follows it.
-    fn proceed(
+    fn run_next(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        match ready!(self.again(cell.as_mut(), cx)) {
-            Ok(value) => Poll::Ready(self.result(value, &cell)),
-            Err(rejected) => self.failed(rejected, cell, cx),
+        match ready!(self.start_next(cell.as_mut(), cx)) {
+            Ok(value) => Poll::Ready(self.succeed(value, &cell)),
+            Err(rejected) => self.handle_failure(rejected, cell, cx),
         }
     }
 
     #[inline(always)]
-    fn result(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> ResultOf<O, C, R> {
+    fn succeed(&self, value: ValueOf<O>, cell: &CellOf<'_, O, S>) -> ResultOf<O, C, R> {
         self.origin.succeeded();
         Ok(R::output(value, || {
             report(cell.counters(), self.origin, self.sleeper.now(), StopReason::Succeeded)
@@ -435,7 +445,7 @@ fn report<'p>(
 }
 
 /// The shorter of two spans, of which either may be missing.
-pub(crate) fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+pub(crate) fn min_duration(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if ns(a) <= ns(b) { a } else { b }),
         (a, b) => a.or(b),
@@ -459,21 +469,21 @@ where
         let first = cell.is_new();
         if first {
             if self.is_timed() || crate::trace::is_wanted() {
-                return self.first_timed(cell, cx);
+                return self.start_first_timed(cell, cx);
             }
-            self.first(cell.as_mut(), None);
-        } else if cell.counters().has(BOXED) {
-            return self.boxed(cell, cx);
-        } else if !cell.runs() {
-            return self.asleep(cell, cx);
+            self.start_first(cell.as_mut(), None);
+        } else if cell.counters().has(HAS_BOX) {
+            return self.poll_boxed(cell, cx);
+        } else if !cell.has_attempt() {
+            return self.poll_sleeping(cell, cx);
         }
-        self.poll_attempt(first, cell, cx)
+        self.poll_first_attempt(first, cell, cx)
     }
 
     #[inline(always)]
     fn dropped(&mut self, counters: &CallCounters) {
-        *self.rare = None;
-        if counters.has(HOLDS) {
+        *self.boxed_state = None;
+        if counters.has(HAS_WITHDRAWAL) {
             self.origin.handle().refund(Withdrawal(0));
         }
     }

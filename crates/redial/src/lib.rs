@@ -41,7 +41,7 @@
 //!
 //! | the compiler says | because |
 //! | --- | --- |
-//! | `Retry<.., SayWhichErrorsMayBeRepeatedWithWhen>` is not a future | nothing says which errors may be repeated: add `.when(..)` |
+//! | `Retry<.., CallWhenToSayWhichErrorsAreRetried>` is not a future | nothing says which errors may be repeated: add `.when(..)` |
 //! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: `.call()` it, or make it `async` |
 //! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: `.await` it |
 //! | expected `Policy`, found `Builder<Policy>` | a builder ends with `.build()`, at run time with `.try_build()?` |
@@ -151,7 +151,7 @@ pub mod parts {
     pub use crate::borrowing::BorrowingRetry;
     pub use crate::cell::{Drive, Retrying};
     pub use crate::classify::{
-        Chain, IntoDirective, Or, SayWhichErrorsMayBeRepeatedWithWhen, Until, When,
+        CallWhenToSayWhichErrorsAreRetried, Chain, IntoDirective, Or, Until, When,
     };
     pub use crate::draws::draw;
     pub use crate::future::{Driver, Output, Value, WithReport};

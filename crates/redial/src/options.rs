@@ -28,7 +28,7 @@ pub(crate) struct Options<'p> {
 }
 
 /// This hook, after the one that is there.
-pub(crate) fn beside<'p>(
+pub(crate) fn chain_hooks<'p>(
     earlier: Option<Hook<'p>>,
     mut hook: impl FnMut(Ns, &Event) + Send + 'p,
 ) -> Hook<'p> {
@@ -85,7 +85,7 @@ macro_rules! call_options {
             hook: impl FnMut(redial_core::Ns, &redial_core::Event) + Send + $p,
         ) -> Self {
             let options = self.options();
-            options.hook = Some(crate::options::beside(options.hook.take(), hook));
+            options.hook = Some(crate::options::chain_hooks(options.hook.take(), hook));
             self
         }
 

@@ -11,7 +11,7 @@ use redial_core::{Backoff, Cost, Grant, Jitter, Ns, PolicyError, Rules};
 use crate::attempt::{Answer, Async, Attempt, Operation, WithAttempt};
 use crate::borrowing::BorrowingRetry;
 use crate::builder::Builder;
-use crate::classify::SayWhichErrorsMayBeRepeatedWithWhen;
+use crate::classify::CallWhenToSayWhichErrorsAreRetried;
 use crate::retry::Retry;
 use crate::strategy::Strategy;
 use crate::throttle::{Handle, Throttle};
@@ -50,7 +50,7 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
 
     /// Whether what the throttle takes is always the same.
     #[doc(hidden)]
-    fn is_flat(self) -> bool;
+    fn is_fixed_cost(self) -> bool;
 
     /// Whether the throttle is told when calls start and end, so that a call needs its machine from
     /// the start.
@@ -81,8 +81,8 @@ impl<'p> Origin<'p> for &'p Policy {
         self.handle.clone()
     }
     #[inline]
-    fn is_flat(self) -> bool {
-        self.handle.is_flat()
+    fn is_fixed_cost(self) -> bool {
+        self.handle.is_fixed_cost()
     }
     #[inline(always)]
     fn watches_calls(self) -> bool {
@@ -115,7 +115,7 @@ impl<'p> Origin<'p> for Site {
         Handle::CallSite(self.0)
     }
     #[inline]
-    fn is_flat(self) -> bool {
+    fn is_fixed_cost(self) -> bool {
         true
     }
     #[inline(always)]
@@ -219,7 +219,7 @@ impl Policy {
     /// are refused when it is built: [`Policy::hedged`] makes those.
     #[track_caller]
     pub const fn from_rules(rules: Rules) -> Builder<Policy> {
-        Builder::retrying(rules)
+        Builder::from_rules(rules)
     }
 
     /// The same policy with a throttle that is shared at run time.
@@ -265,7 +265,7 @@ impl Policy {
     pub const fn retry<O, K>(
         &self,
         operation: O,
-    ) -> Retry<'_, &Policy, O, K, SayWhichErrorsMayBeRepeatedWithWhen>
+    ) -> Retry<'_, &Policy, O, K, CallWhenToSayWhichErrorsAreRetried>
     where
         O: Operation,
         O::Answer: Answer<K>,
@@ -297,7 +297,7 @@ impl Policy {
     pub const fn retry_with<F, R, K>(
         &self,
         operation: F,
-    ) -> Retry<'_, &Policy, WithAttempt<F>, K, SayWhichErrorsMayBeRepeatedWithWhen>
+    ) -> Retry<'_, &Policy, WithAttempt<F>, K, CallWhenToSayWhichErrorsAreRetried>
     where
         F: FnMut(Attempt) -> R,
         R: Answer<K>,
@@ -361,7 +361,7 @@ impl Hedged {
         &Policy,
         O,
         Async,
-        SayWhichErrorsMayBeRepeatedWithWhen,
+        CallWhenToSayWhichErrorsAreRetried,
         crate::sleeper::DefaultSleeper,
         crate::future::Value,
         { redial_core::LIVE_MAX },
@@ -382,7 +382,7 @@ impl Hedged {
         &Policy,
         WithAttempt<F>,
         Async,
-        SayWhichErrorsMayBeRepeatedWithWhen,
+        CallWhenToSayWhichErrorsAreRetried,
         crate::sleeper::DefaultSleeper,
         crate::future::Value,
         { redial_core::LIVE_MAX },

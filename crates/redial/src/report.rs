@@ -89,9 +89,9 @@ impl Report {
                 Event::AttemptCancelled { attempt } => (attempt, AttemptEnd::Cancelled),
                 _ => continue,
             };
-            let tried = history.iter_mut().find(|tried| tried.attempt == attempt);
-            if let Some(tried) = tried.filter(|tried| tried.end == AttemptEnd::Running) {
-                (tried.ended, tried.end) = (since(at), end);
+            let record = history.iter_mut().find(|record| record.attempt == attempt);
+            if let Some(record) = record.filter(|record| record.end == AttemptEnd::Running) {
+                (record.ended, record.end) = (since(at), end);
             }
         }
         history
@@ -99,9 +99,9 @@ impl Report {
 }
 
 /// A span as people read it: `1.2 s`, `250 ms`, `0 ms`.
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct HumanDuration(pub(crate) Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secs = self.0.as_secs_f64();
         match self.0.as_millis() {

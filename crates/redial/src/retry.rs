@@ -10,7 +10,7 @@ use redial_core::throttle::CallSite;
 use crate::attempt::{Answer, Async, Operation};
 use crate::cell::Retrying;
 use crate::classify::{
-    Chain, Classify, ClassifyRule, IntoDirective, SayWhichErrorsMayBeRepeatedWithWhen, Until, When,
+    CallWhenToSayWhichErrorsAreRetried, Chain, Classify, ClassifyRule, IntoDirective, Until, When,
 };
 use crate::future::{Driver, Output, Value, WithReport};
 use crate::options::{Options, call_options, retry_options};
@@ -35,7 +35,7 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// is `#[track_caller]`.
 #[track_caller]
 #[inline(always)]
-pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K, SayWhichErrorsMayBeRepeatedWithWhen>
+pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K, CallWhenToSayWhichErrorsAreRetried>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -92,14 +92,14 @@ impl<G, O, K, C, S, R, const LIVE: usize> fmt::Debug for Retry<'_, G, O, K, C, S
 }
 
 impl<G, O, K, const LIVE: usize>
-    Retry<'_, G, O, K, SayWhichErrorsMayBeRepeatedWithWhen, DefaultSleeper, Value, LIVE>
+    Retry<'_, G, O, K, CallWhenToSayWhichErrorsAreRetried, DefaultSleeper, Value, LIVE>
 {
     #[inline]
     pub(crate) const fn new(origin: G, operation: O) -> Self {
         Retry {
             origin,
             operation,
-            classify: SayWhichErrorsMayBeRepeatedWithWhen,
+            classify: CallWhenToSayWhichErrorsAreRetried,
             sleeper: DEFAULT_SLEEPER,
             options: None,
             kind: PhantomData,
@@ -108,7 +108,7 @@ impl<G, O, K, const LIVE: usize>
 }
 
 impl<'p, G, O, K, S, R, const LIVE: usize>
-    Retry<'p, G, O, K, SayWhichErrorsMayBeRepeatedWithWhen, S, R, LIVE>
+    Retry<'p, G, O, K, CallWhenToSayWhichErrorsAreRetried, S, R, LIVE>
 where
     O: Operation,
     O::Answer: Answer<K>,
@@ -177,7 +177,7 @@ where
     pub fn until<F>(
         self,
         accepts: F,
-    ) -> Retry<'p, G, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
+    ) -> Retry<'p, G, O, K, Until<F, CallWhenToSayWhichErrorsAreRetried>, S, R, LIVE>
     where
         F: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
     {
@@ -233,7 +233,7 @@ where
 }
 
 impl<'p, G, O, K, S, R, F, const LIVE: usize>
-    Retry<'p, G, O, K, Until<F, SayWhichErrorsMayBeRepeatedWithWhen>, S, R, LIVE>
+    Retry<'p, G, O, K, Until<F, CallWhenToSayWhichErrorsAreRetried>, S, R, LIVE>
 where
     O: Operation,
     O::Answer: Answer<K>,

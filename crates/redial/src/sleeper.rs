@@ -7,10 +7,10 @@ use redial_core::Ns;
 /// A moment as a clock shows it. It is counted only when somebody asks: a call that is answered
 /// before its timer fires never needs to know when it began.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment(Shown);
+pub struct Moment(Repr);
 
 #[derive(Clone, Copy, Debug)]
-enum Shown {
+enum Repr {
     Ns(Ns),
     Instant(Instant),
 }
@@ -20,22 +20,22 @@ impl Moment {
     #[must_use]
     pub fn ns(self) -> Ns {
         match self.0 {
-            Shown::Ns(at) => at,
-            Shown::Instant(instant) => crate::clock::moment(instant),
+            Repr::Ns(at) => at,
+            Repr::Instant(instant) => crate::clock::to_ns(instant),
         }
     }
 }
 
 impl From<Ns> for Moment {
     fn from(at: Ns) -> Self {
-        Moment(Shown::Ns(at))
+        Moment(Repr::Ns(at))
     }
 }
 
 /// The origin is the process's own, the one of `Tokio` and of blocking calls.
 impl From<Instant> for Moment {
     fn from(instant: Instant) -> Self {
-        Moment(Shown::Instant(instant))
+        Moment(Repr::Instant(instant))
     }
 }
 
@@ -92,11 +92,11 @@ impl Sleeper for Tokio {
     type Sleep = tokio::time::Sleep;
 
     fn now(&self) -> Ns {
-        crate::clock::moment(tokio::time::Instant::now().into_std())
+        crate::clock::to_ns(tokio::time::Instant::now().into_std())
     }
 
     fn sleep_until(&self, at: Ns) -> Self::Sleep {
-        tokio::time::sleep_until(crate::clock::instant(at).into())
+        tokio::time::sleep_until(crate::clock::to_instant(at).into())
     }
 
     fn moment(&self) -> Moment {
@@ -105,8 +105,8 @@ impl Sleeper for Tokio {
 
     fn sleep_after(&self, start: Moment, span: Ns) -> Self::Sleep {
         let end = match start.0 {
-            Shown::Ns(at) => crate::clock::instant(at.saturating_add(span)),
-            Shown::Instant(instant) => crate::clock::after(instant, span),
+            Repr::Ns(at) => crate::clock::to_instant(at.saturating_add(span)),
+            Repr::Instant(instant) => crate::clock::instant_after(instant, span),
         };
         tokio::time::sleep_until(end.into())
     }

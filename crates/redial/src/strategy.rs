@@ -91,23 +91,23 @@ impl fmt::Debug for Request<'_> {
 /// (decisions C9, C10).
 #[derive(Debug, Default)]
 pub(crate) struct Reasons {
-    before: Vec<Reason>,
-    present: Option<Reason>,
+    earlier: Vec<Reason>,
+    current: Option<Reason>,
 }
 
 impl Reasons {
     /// An attempt failed. The failure before it was retried.
-    pub(crate) fn failed(&mut self, reason: Option<Reason>) {
-        if let Some(before) = std::mem::replace(&mut self.present, reason)
-            && !self.before.contains(&before)
+    pub(crate) fn record(&mut self, reason: Option<Reason>) {
+        if let Some(earlier) = std::mem::replace(&mut self.current, reason)
+            && !self.earlier.contains(&earlier)
         {
-            self.before.push(before);
+            self.earlier.push(earlier);
         }
     }
 
     /// The reasons of the retries before.
-    pub(crate) fn before(&self) -> &[Reason] {
-        &self.before
+    pub(crate) fn earlier(&self) -> &[Reason] {
+        &self.earlier
     }
 }
 

@@ -16,10 +16,10 @@ use redial_core::Ns;
 
 /// A throttle that can stand in a `static`: none, the budget of a place, or a shared one.
 #[derive(Clone, Copy)]
-pub struct Throttle(pub(crate) Fixed);
+pub struct Throttle(pub(crate) StaticThrottle);
 
 #[derive(Clone, Copy)]
-pub(crate) enum Fixed {
+pub(crate) enum StaticThrottle {
     None,
     CallSite(CallSite),
     Budget(&'static RetryBudget),
@@ -30,14 +30,14 @@ impl Throttle {
     /// No throttle: nothing holds retries back. Write it out only where something else does.
     #[must_use]
     pub const fn none() -> Self {
-        Throttle(Fixed::None)
+        Throttle(StaticThrottle::None)
     }
 
     /// The default budget of the place where this is written.
     #[track_caller]
     #[must_use]
     pub const fn here() -> Self {
-        Throttle(Fixed::CallSite(CallSite::here()))
+        Throttle(StaticThrottle::CallSite(CallSite::here()))
     }
 
     /// A budget that several policies, clients and layers share.
@@ -57,21 +57,21 @@ impl Throttle {
     /// ```
     #[must_use]
     pub const fn budget(budget: &'static RetryBudget) -> Self {
-        Throttle(Fixed::Budget(budget))
+        Throttle(StaticThrottle::Budget(budget))
     }
 
     /// Any other throttle that is shared, one of your own too.
     #[must_use]
     pub const fn shared(bucket: &'static (dyn Bucket + Send + Sync)) -> Self {
-        Throttle(Fixed::Shared(bucket))
+        Throttle(StaticThrottle::Shared(bucket))
     }
 
     pub(crate) const fn handle(self) -> Handle {
         match self.0 {
-            Fixed::None => Handle::None,
-            Fixed::CallSite(place) => Handle::CallSite(place),
-            Fixed::Budget(budget) => Handle::Budget(budget),
-            Fixed::Shared(bucket) => Handle::Static(bucket),
+            StaticThrottle::None => Handle::None,
+            StaticThrottle::CallSite(site) => Handle::CallSite(site),
+            StaticThrottle::Budget(budget) => Handle::Budget(budget),
+            StaticThrottle::Shared(bucket) => Handle::Static(bucket),
         }
     }
 }
@@ -98,25 +98,25 @@ pub enum Handle {
 
 impl Handle {
     /// Whether what it takes is always the same, so that a flag can stand for the payment.
-    pub(crate) const fn is_flat(&self) -> bool {
+    pub(crate) const fn is_fixed_cost(&self) -> bool {
         matches!(self, Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_))
     }
 
     #[inline(never)]
-    fn take_elsewhere(&self, cost: Cost, now: Ns) -> Grant {
+    fn withdraw_slow(&self, cost: Cost, now: Ns) -> Grant {
         self.bucket().map_or(Grant::Now(Withdrawal(0)), |bucket| bucket.withdraw(cost, now))
     }
 
     #[inline(never)]
-    fn succeeded_elsewhere(&self, taken: Option<Withdrawal>) {
+    fn succeeded_slow(&self, withdrawal: Option<Withdrawal>) {
         if let Some(bucket) = self.bucket() {
-            bucket.succeeded(taken);
+            bucket.succeeded(withdrawal);
         }
     }
 
     /// The throttle, if the start and the end of calls are reported to it.
     #[inline]
-    fn watching(&self) -> Option<&dyn Bucket> {
+    fn call_watcher(&self) -> Option<&dyn Bucket> {
         let bucket: &dyn Bucket = match self {
             Handle::Static(bucket) => *bucket,
             Handle::Shared(bucket) => &**bucket,
@@ -129,7 +129,7 @@ impl Handle {
     fn bucket(&self) -> Option<&dyn Bucket> {
         match self {
             Handle::None => None,
-            Handle::CallSite(place) => Some(place.budget()),
+            Handle::CallSite(site) => Some(site.budget()),
             Handle::Budget(budget) => Some(*budget),
             Handle::Own(budget) => Some(&**budget),
             Handle::Static(bucket) => Some(*bucket),
@@ -142,7 +142,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Handle::None => f.write_str("none"),
-            Handle::CallSite(place) => write!(f, "budget of {}", place.location()),
+            Handle::CallSite(site) => write!(f, "budget of {}", site.location()),
             Handle::Own(_) => f.write_str("own budget"),
             Handle::Budget(_) => f.write_str("shared budget"),
             Handle::Static(_) | Handle::Shared(_) => f.write_str("shared"),
@@ -152,25 +152,25 @@ impl fmt::Debug for Handle {
 
 impl Bucket for Handle {
     fn call_started(&self) {
-        if let Some(bucket) = self.watching() {
+        if let Some(bucket) = self.call_watcher() {
             bucket.call_started();
         }
     }
 
     #[inline]
     fn watches_calls(&self) -> bool {
-        self.watching().is_some()
+        self.call_watcher().is_some()
     }
 
-    fn call_failed(&self, taken: Option<Withdrawal>) {
-        if let Some(bucket) = self.watching() {
-            bucket.call_failed(taken);
+    fn call_failed(&self, withdrawal: Option<Withdrawal>) {
+        if let Some(bucket) = self.call_watcher() {
+            bucket.call_failed(withdrawal);
         }
     }
 
-    fn call_cancelled(&self, taken: Option<Withdrawal>) {
-        if let Some(bucket) = self.watching() {
-            bucket.call_cancelled(taken);
+    fn call_cancelled(&self, withdrawal: Option<Withdrawal>) {
+        if let Some(bucket) = self.call_watcher() {
+            bucket.call_cancelled(withdrawal);
         }
     }
 
@@ -186,9 +186,9 @@ impl Bucket for Handle {
     fn withdraw(&self, cost: Cost, now: Ns) -> Grant {
         match self {
             Handle::None => Grant::Now(Withdrawal(0)),
-            Handle::CallSite(place) => place.withdraw(cost, now),
+            Handle::CallSite(site) => site.withdraw(cost, now),
             Handle::Budget(budget) => budget.withdraw(cost, now),
-            _ => self.take_elsewhere(cost, now),
+            _ => self.withdraw_slow(cost, now),
         }
     }
 
@@ -199,19 +199,19 @@ impl Bucket for Handle {
         }
     }
 
-    fn refund(&self, taken: Withdrawal) {
+    fn refund(&self, withdrawal: Withdrawal) {
         if let Some(bucket) = self.bucket() {
-            bucket.refund(taken);
+            bucket.refund(withdrawal);
         }
     }
 
     #[inline(always)]
-    fn succeeded(&self, taken: Option<Withdrawal>) {
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
         match self {
             Handle::None => {}
-            Handle::CallSite(place) => place.succeeded(taken),
-            Handle::Budget(budget) => budget.succeeded(taken),
-            _ => self.succeeded_elsewhere(taken),
+            Handle::CallSite(site) => site.succeeded(withdrawal),
+            Handle::Budget(budget) => budget.succeeded(withdrawal),
+            _ => self.succeeded_slow(withdrawal),
         }
     }
 

@@ -137,7 +137,7 @@ mod on {
         if quiet || !enabled!(target: "redial", Level::WARN) {
             return;
         }
-        if let Some(suppressed) = LIMIT.pass(crate::clock::moment(Instant::now())) {
+        if let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now())) {
             warn!(
                 target: "redial",
                 stop_reason = stop_reason.name(),

@@ -26,7 +26,7 @@ impl WithBudget {
 }
 
 /// What the budget takes is always the same, so that what is kept is the throttle's payment.
-const FLAT: Withdrawal = Withdrawal(0);
+const BUDGET_WITHDRAWAL: Withdrawal = Withdrawal(0);
 
 impl Bucket for WithBudget {
     fn call_started(&self) {
@@ -37,12 +37,12 @@ impl Bucket for WithBudget {
         self.throttle.watches_calls()
     }
 
-    fn call_failed(&self, taken: Option<Withdrawal>) {
-        self.throttle.call_failed(taken);
+    fn call_failed(&self, withdrawal: Option<Withdrawal>) {
+        self.throttle.call_failed(withdrawal);
     }
 
-    fn call_cancelled(&self, taken: Option<Withdrawal>) {
-        self.throttle.call_cancelled(taken);
+    fn call_cancelled(&self, withdrawal: Option<Withdrawal>) {
+        self.throttle.call_cancelled(withdrawal);
     }
 
     fn failed(&self) {
@@ -55,7 +55,7 @@ impl Bucket for WithBudget {
         }
         let grant = self.throttle.withdraw(cost, now);
         if grant == Grant::Refused {
-            self.budget.refund(FLAT);
+            self.budget.refund(BUDGET_WITHDRAWAL);
         }
         grant
     }
@@ -63,23 +63,23 @@ impl Bucket for WithBudget {
     fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         let grant = self.throttle.later(cost);
         // A call that is dropped while the throttle thinks never starts its retry.
-        let mut held = Held(Some(self.budget.clone()));
+        let mut refund = RefundOnDrop(Some(self.budget.clone()));
         Box::pin(async move {
             let grant = grant.await;
             if !matches!(grant, Grant::Refused) {
-                held.0.take();
+                refund.0.take();
             }
             grant
         })
     }
 
-    fn refund(&self, taken: Withdrawal) {
-        self.throttle.refund(taken);
-        self.budget.refund(FLAT);
+    fn refund(&self, withdrawal: Withdrawal) {
+        self.throttle.refund(withdrawal);
+        self.budget.refund(BUDGET_WITHDRAWAL);
     }
 
-    fn succeeded(&self, taken: Option<Withdrawal>) {
-        self.throttle.succeeded(taken);
+    fn succeeded(&self, withdrawal: Option<Withdrawal>) {
+        self.throttle.succeeded(withdrawal);
         self.budget.succeeded(None);
     }
 
@@ -91,18 +91,18 @@ impl Bucket for WithBudget {
 }
 
 /// What the budget gave for a retry about which the throttle has not answered yet.
-struct Held(Option<Arc<RetryBudget>>);
+struct RefundOnDrop(Option<Arc<RetryBudget>>);
 
-impl Drop for Held {
+impl Drop for RefundOnDrop {
     fn drop(&mut self) {
         if let Some(budget) = &self.0 {
-            budget.refund(FLAT);
+            budget.refund(BUDGET_WITHDRAWAL);
         }
     }
 }
 
 impl fmt::Debug for WithBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Funded").field("budget", &self.budget).finish_non_exhaustive()
+        f.debug_struct("WithBudget").field("budget", &self.budget).finish_non_exhaustive()
     }
 }

@@ -18,39 +18,39 @@ pub struct ReplayMismatch {
     /// The index of the first note that differs.
     pub index: usize,
     /// When the call began, by the diary.
-    pub began: Ns,
+    pub started_at: Ns,
     /// What the diary says; `None`: nothing more.
-    pub written: Option<(Ns, Event)>,
+    pub recorded: Option<(Ns, Event)>,
     /// What the replay did; `None`: nothing.
-    pub played: Option<(Ns, Event)>,
+    pub replayed: Option<(Ns, Event)>,
 }
 
 impl fmt::Display for ReplayMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |f: &mut fmt::Formatter<'_>, event: &Option<(Ns, Event)>| match event {
             Some((at, event)) => {
-                write!(f, "\"{event}\" at {:?}", duration(at.saturating_sub(self.began)))
+                write!(f, "\"{event}\" at {:?}", duration(at.saturating_sub(self.started_at)))
             }
             None => f.write_str("nothing"),
         };
         write!(f, "note {}: the diary says ", self.index + 1)?;
-        one(f, &self.written)?;
+        one(f, &self.recorded)?;
         f.write_str(", the replay ")?;
-        one(f, &self.played)
+        one(f, &self.replayed)
     }
 }
 
 impl std::error::Error for ReplayMismatch {}
 
 /// The world as the diary recorded it.
-struct Recorded {
+struct RecordedEnvironment {
     draws: VecDeque<f64>,
     grants: VecDeque<Grant>,
     previous: Option<Ns>,
     events: Vec<(Ns, Event)>,
 }
 
-impl Environment for Recorded {
+impl Environment for RecordedEnvironment {
     fn draw(&mut self) -> f64 {
         self.draws.pop_front().unwrap_or(0.5)
     }
@@ -82,23 +82,23 @@ impl CallLog {
     /// # Errors
     /// The first note that differs.
     pub fn replay(&self, policy: impl AsRef<Policy>) -> Result<(), Box<ReplayMismatch>> {
-        self.play(policy.as_ref())
+        self.replay_core(policy.as_ref())
     }
 
-    fn play(&self, policy: &Policy) -> Result<(), Box<ReplayMismatch>> {
-        let written = self.events();
-        let Some(&(start, Event::CallStarted { deadline, idempotent })) = written.first() else {
-            let Some(&first) = written.first() else { return Ok(()) };
-            return Err(divergence(first.0, 0, Some(first), None));
+    fn replay_core(&self, policy: &Policy) -> Result<(), Box<ReplayMismatch>> {
+        let recorded = self.events();
+        let Some(&(start, Event::CallStarted { deadline, idempotent })) = recorded.first() else {
+            let Some(&first) = recorded.first() else { return Ok(()) };
+            return Err(mismatch(first.0, 0, Some(first), None));
         };
-        let mut env = Recorded {
-            draws: written
+        let mut env = RecordedEnvironment {
+            draws: recorded
                 .iter()
                 .filter_map(
                     |(_, event)| if let Event::RandomDraw(u) = event { Some(*u) } else { None },
                 )
                 .collect(),
-            grants: written
+            grants: recorded
                 .iter()
                 .filter_map(|(_, event)| {
                     if let Event::ThrottleAnswered(grant) = event { Some(*grant) } else { None }
@@ -108,41 +108,39 @@ impl CallLog {
             events: Vec::new(),
         };
         // What the terms said is noted before anything starts.
-        let said = || {
-            let events = written.iter().skip(1).map(|(_, event)| event);
+        let initial = || {
+            let events = recorded.iter().skip(1).map(|(_, event)| event);
             events.take_while(|event| matches!(event, Event::HedgeDelay(_) | Event::NotReplayable))
         };
         let params = CallParams {
             deadline: deadline.map(|at| duration(at.saturating_sub(start))),
             idempotent,
-            not_replayable: said().any(|event| *event == Event::NotReplayable),
-            hedge: said().find_map(|event| {
+            not_replayable: initial().any(|event| *event == Event::NotReplayable),
+            hedge: initial().find_map(|event| {
                 if let Event::HedgeDelay(hedge) = event { Some(*hedge) } else { None }
             }),
-            uses_strategy: written
-                .iter()
-                .any(|(_, event)| matches!(event, Event::StrategyAsked(_))),
+            asks: recorded.iter().any(|(_, event)| matches!(event, Event::StrategyAsked(_))),
         };
         let starts = !matches!(
-            written.get(1 + said().count()),
+            recorded.get(1 + initial().count()),
             Some((_, Event::CallEnded { stop_reason: StopReason::Cancelled, attempt: None }))
         );
         let begin = if starts { Call::<_, LIVE_MAX>::begin } else { Call::cancelled_before_start };
         let mut call = begin(policy, params, start, &mut env);
-        let mut slots = vec![0; written.len() + 1];
+        let mut slots = vec![0; recorded.len() + 1];
         let mut checked = 0;
         loop {
-            while let Some(&played) = env.events.get(checked) {
-                match written.get(checked) {
+            while let Some(&replayed) = env.events.get(checked) {
+                match recorded.get(checked) {
                     None => return Ok(()),
-                    Some(event) if *event == played => checked += 1,
-                    event => return Err(divergence(start, checked, event.copied(), Some(played))),
+                    Some(event) if *event == replayed => checked += 1,
+                    event => return Err(mismatch(start, checked, event.copied(), Some(replayed))),
                 }
             }
-            let Some(&(at, event)) = written.get(checked) else { return Ok(()) };
+            let Some(&(at, event)) = recorded.get(checked) else { return Ok(()) };
             let slot = |attempt: u32| slots.get(attempt as usize).copied().unwrap_or(0);
             let cancelled = || {
-                let end = written.iter().rev().find_map(|(_, event)| {
+                let end = recorded.iter().rev().find_map(|(_, event)| {
                     if let Event::CallEnded { stop_reason, .. } = event {
                         Some(*stop_reason)
                     } else {
@@ -158,7 +156,7 @@ impl CallLog {
                 Event::StrategyAnswered(advice) => call.answered(advice, at, &mut env),
                 Event::Committed { attempt } => call.committed(slot(attempt), at, &mut env),
                 Event::NotReplayable => {
-                    let chosen = match written.get(checked + 1) {
+                    let chosen = match recorded.get(checked + 1) {
                         Some(&(then, Event::Committed { attempt })) if then == at => {
                             Some(slot(attempt))
                         }
@@ -194,17 +192,17 @@ impl CallLog {
                 }
             }
             if env.events.len() == checked {
-                return Err(divergence(start, checked, Some((at, event)), None));
+                return Err(mismatch(start, checked, Some((at, event)), None));
             }
         }
     }
 }
 
-fn divergence(
-    began: Ns,
+fn mismatch(
+    started_at: Ns,
     index: usize,
-    written: Option<(Ns, Event)>,
-    played: Option<(Ns, Event)>,
+    recorded: Option<(Ns, Event)>,
+    replayed: Option<(Ns, Event)>,
 ) -> Box<ReplayMismatch> {
-    Box::new(ReplayMismatch { index, began, written, played })
+    Box::new(ReplayMismatch { index, started_at, recorded, replayed })
 }

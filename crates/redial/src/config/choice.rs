@@ -18,9 +18,9 @@ use super::{Backoff, JitterForm, Throttle};
 
 pub(super) fn backoff<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backoff, D::Error> {
     deserializer.deserialize_any(Choice {
-        like: r#"a backoff like {"constant": "250ms"}"#,
-        needs_more: &["constant", "arithmetic", "exponential", "table"],
-        chosen: PhantomData,
+        example: r#"a backoff like {"constant": "250ms"}"#,
+        needs_object: &["constant", "arithmetic", "exponential", "table"],
+        output: PhantomData,
     })
 }
 
@@ -29,9 +29,9 @@ pub(crate) fn jitter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Jitte
     #[serde(transparent)]
     struct Form(#[serde(with = "JitterForm")] Jitter);
     let choice: Choice<Form> = Choice {
-        like: r#"a jitter like "full" or {"proportional": 0.2}"#,
-        needs_more: &["proportional"],
-        chosen: PhantomData,
+        example: r#"a jitter like "full" or {"proportional": 0.2}"#,
+        needs_object: &["proportional"],
+        output: PhantomData,
     };
     deserializer.deserialize_any(choice).map(|form| form.0)
 }
@@ -55,54 +55,54 @@ pub(super) fn throttle<'de, D: Deserializer<'de>>(
 
 fn one_throttle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Throttle, D::Error> {
     deserializer.deserialize_any(Choice {
-        like: r#"a throttle like "none" or {"budget": {"reserve": 10}}"#,
-        needs_more: &["budget", "tokens", "cost"],
-        chosen: PhantomData,
+        example: r#"a throttle like "none" or {"budget": {"reserve": 10}}"#,
+        needs_object: &["budget", "tokens", "cost"],
+        output: PhantomData,
     })
 }
 
 struct Choice<T> {
-    like: &'static str,
+    example: &'static str,
     /// Those that say nothing by their name alone.
-    needs_more: &'static [&'static str],
-    chosen: PhantomData<T>,
+    needs_object: &'static [&'static str],
+    output: PhantomData<T>,
 }
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Choice<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.like)
+        f.write_str(self.example)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        if self.needs_more.contains(&text) {
+        if self.needs_object.contains(&text) {
             return Err(E::invalid_value(Unexpected::Str(text), &self));
         }
         T::deserialize(text.into_deserializer())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        let mut map = Seen { map, any: false };
-        let chosen = T::deserialize(MapAccessDeserializer::new(&mut map));
-        if !map.any {
+        let mut map = NonEmptyMap { map, non_empty: false };
+        let output = T::deserialize(MapAccessDeserializer::new(&mut map));
+        if !map.non_empty {
             return Err(A::Error::invalid_value(Unexpected::Other("an empty object"), &self));
         }
-        let chosen = chosen?;
+        let output = output?;
         match map.next_key::<IgnoredAny>()? {
-            None => Ok(chosen),
+            None => Ok(output),
             Some(_) => Err(A::Error::invalid_length(2, &self)),
         }
     }
 }
 
 /// A map that knows whether it has anything.
-struct Seen<A> {
+struct NonEmptyMap<A> {
     map: A,
-    any: bool,
+    non_empty: bool,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Seen<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for NonEmptyMap<A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
@@ -110,7 +110,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Seen<A> {
         seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
         let key = self.map.next_key_seed(seed);
-        self.any |= !matches!(key, Ok(None));
+        self.non_empty |= !matches!(key, Ok(None));
         key
     }
 

@@ -27,50 +27,50 @@ const NANOS: u128 = 1_000_000_000;
 
 /// Why a text is not a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mistake {
+pub(crate) enum DurationError {
     Number,
     Unit,
     Order,
     Length,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for DurationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Mistake::Number => "a number must come first, without a sign",
-            Mistake::Unit => "the unit must be one of ns, us, ms, s, m, h, d",
-            Mistake::Order => "of several units the larger comes first, each once",
-            Mistake::Length => "it is too long",
+            DurationError::Number => "a number must come first, without a sign",
+            DurationError::Unit => "the unit must be one of ns, us, ms, s, m, h, d",
+            DurationError::Order => "of several units the larger comes first, each once",
+            DurationError::Length => "it is too long",
         })
     }
 }
 
 /// Reads a span; what is finer than a nanosecond is rounded down.
-pub(crate) fn parse(text: &str) -> Result<Duration, Mistake> {
+pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.len() > TEXT_MAX {
-        return Err(Mistake::Length);
+        return Err(DurationError::Length);
     }
     let mut rest = text;
     let mut total: u128 = 0;
-    let mut smaller = 0;
+    let mut next_unit = 0;
     loop {
         let (value, after) = number(rest)?;
         let length = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
         let (name, after) = after.split_at(length);
         let index = UNITS.iter().position(|(names, _)| names.contains(&name));
-        let index = index.ok_or(Mistake::Unit)?;
-        if index < smaller {
-            return Err(Mistake::Order);
+        let index = index.ok_or(DurationError::Unit)?;
+        if index < next_unit {
+            return Err(DurationError::Order);
         }
-        smaller = index + 1;
-        let span = value.times(UNITS[index].1).ok_or(Mistake::Length)?;
-        total = total.checked_add(span).ok_or(Mistake::Length)?;
+        next_unit = index + 1;
+        let span = value.times(UNITS[index].1).ok_or(DurationError::Length)?;
+        total = total.checked_add(span).ok_or(DurationError::Length)?;
         if after.is_empty() {
             break;
         }
         rest = after.strip_prefix(' ').unwrap_or(after);
     }
-    let secs = u64::try_from(total / NANOS).map_err(|_| Mistake::Length)?;
+    let secs = u64::try_from(total / NANOS).map_err(|_| DurationError::Length)?;
     // A remainder of a billion fits.
     Ok(Duration::new(secs, (total % NANOS) as u32))
 }
@@ -88,7 +88,7 @@ impl Decimal {
 }
 
 /// The number at the start of the text, and what follows it.
-fn number(text: &str) -> Result<(Decimal, &str), Mistake> {
+fn number(text: &str) -> Result<(Decimal, &str), DurationError> {
     // Further decimals are below a nanosecond in every unit.
     const DECIMALS_MAX: u32 = 14;
     let not_digit = |c: char| !c.is_ascii_digit();
@@ -96,17 +96,18 @@ fn number(text: &str) -> Result<(Decimal, &str), Mistake> {
     let (fraction, rest) = match rest.strip_prefix('.') {
         None => ("", rest),
         Some(rest) => match rest.split_at(rest.find(not_digit).unwrap_or(rest.len())) {
-            ("", _) => return Err(Mistake::Number),
+            ("", _) => return Err(DurationError::Number),
             parts => parts,
         },
     };
     if whole.is_empty() {
-        return Err(Mistake::Number);
+        return Err(DurationError::Number);
     }
-    let mut number = Decimal { digits: whole.parse().map_err(|_| Mistake::Length)?, decimals: 0 };
+    let mut number =
+        Decimal { digits: whole.parse().map_err(|_| DurationError::Length)?, decimals: 0 };
     for digit in fraction.bytes().take(DECIMALS_MAX as usize) {
         let digit = u128::from(digit - b'0');
-        let digits = number.digits.checked_mul(10).ok_or(Mistake::Length)?;
+        let digits = number.digits.checked_mul(10).ok_or(DurationError::Length)?;
         number = Decimal { digits: digits + digit, decimals: number.decimals + 1 };
     }
     Ok((number, rest))
@@ -135,9 +136,9 @@ impl<'de> Deserialize<'de> for Span {
                 f.write_str("a duration like \"250ms\" or \"1.5s\"")
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
-                parse(text).map(Span).map_err(|mistake| {
+                parse(text).map(Span).map_err(|error| {
                     E::custom(format_args!(
-                        "{text:?} is not a duration: {mistake}; write it like \"250ms\" or \"1.5s\""
+                        "{text:?} is not a duration: {error}; write it like \"250ms\" or \"1.5s\""
                     ))
                 })
             }
@@ -248,34 +249,34 @@ mod tests {
         assert_eq!(write(aeon), "1000000000000d");
         let longest = Duration::new(u64::MAX, 999_999_999);
         assert_eq!(parse(&write(longest)), Ok(longest));
-        assert_eq!(parse("18446744073709551616s"), Err(Mistake::Length));
+        assert_eq!(parse("18446744073709551616s"), Err(DurationError::Length));
     }
 
     #[test]
     fn what_is_no_span_says_why() {
-        for (text, mistake) in [
-            ("", Mistake::Number),
-            ("ms", Mistake::Number),
-            ("-5ms", Mistake::Number),
-            ("+5ms", Mistake::Number),
-            (".5s", Mistake::Number),
-            ("5.s", Mistake::Number),
-            (" 5s", Mistake::Number),
-            ("5s ", Mistake::Number),
-            ("5", Mistake::Unit),
-            ("5 s", Mistake::Unit),
-            ("5S", Mistake::Unit),
-            ("5years", Mistake::Unit),
-            ("1e3ms", Mistake::Unit),
-            ("5s5s", Mistake::Order),
-            ("5s1m", Mistake::Order),
-            ("99999999999999999999999999999999999999999s", Mistake::Length),
+        for (text, error) in [
+            ("", DurationError::Number),
+            ("ms", DurationError::Number),
+            ("-5ms", DurationError::Number),
+            ("+5ms", DurationError::Number),
+            (".5s", DurationError::Number),
+            ("5.s", DurationError::Number),
+            (" 5s", DurationError::Number),
+            ("5s ", DurationError::Number),
+            ("5", DurationError::Unit),
+            ("5 s", DurationError::Unit),
+            ("5S", DurationError::Unit),
+            ("5years", DurationError::Unit),
+            ("1e3ms", DurationError::Unit),
+            ("5s5s", DurationError::Order),
+            ("5s1m", DurationError::Order),
+            ("99999999999999999999999999999999999999999s", DurationError::Length),
         ] {
-            assert_eq!(parse(text), Err(mistake), "{text}");
+            assert_eq!(parse(text), Err(error), "{text}");
         }
         let longest = format!("{}s", "0".repeat(TEXT_MAX - 1));
         assert_eq!(parse(&longest), Ok(Duration::ZERO));
-        assert_eq!(parse(&format!("0{longest}")), Err(Mistake::Length));
+        assert_eq!(parse(&format!("0{longest}")), Err(DurationError::Length));
     }
 
     proptest::proptest! {

@@ -13,7 +13,7 @@ use redial_core::{CallCounters, Command, NEVER, Ns};
 
 use super::{CellOf, Driver, ErrorOf, IMMEDIATE_MAX, KeptOf, Output, ResultOf, TIMED, ValueOf};
 use crate::attempt::{Answer, Async, Operation};
-use crate::cell::{BOXED, Cell, Drive, Retrying};
+use crate::cell::{Cell, Drive, HAS_BOX, Retrying};
 use crate::classify::Classify;
 use crate::engine::Engine;
 use crate::options::Options;
@@ -21,19 +21,19 @@ use crate::policy::{Origin, Policy};
 use crate::sleeper::{Moment, Sleeper};
 use crate::throttle::Handle;
 
-type BegunOf<'p, O, C, const LIVE: usize> =
-    Begun<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>;
+type StartedOf<'p, O, C, const LIVE: usize> =
+    Started<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>;
 
-type RareOf<'p, O, C, S, const LIVE: usize> = Retrying<
-    Rare<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>,
+type BoxedStateOf<'p, O, C, S, const LIVE: usize> = Retrying<
+    BoxedState<'p, <O as Operation>::Answer, ValueOf<O>, ErrorOf<O>, KeptOf<O, C>, LIVE>,
     Infallible,
     <S as Sleeper>::Sleep,
 >;
 
-pub(super) type BoxOf<'p, O, C, S, const LIVE: usize> = Pin<Box<RareOf<'p, O, C, S, LIVE>>>;
+pub(super) type BoxOf<'p, O, C, S, const LIVE: usize> = Pin<Box<BoxedStateOf<'p, O, C, S, LIVE>>>;
 
 /// What a plain call does not need; the timer is in the cell beside it.
-pub(super) struct Rare<'p, F, T, E, V, const LIVE: usize> {
+pub(super) struct BoxedState<'p, F, T, E, V, const LIVE: usize> {
     /// `None`: it is begun when something happens besides that the first attempt, which runs,
     /// succeeds. In a box of its own: most calls that have a timer never need it, and it is far
     /// larger.
@@ -46,33 +46,35 @@ pub(super) struct Rare<'p, F, T, E, V, const LIVE: usize> {
 #[expect(clippy::large_enum_variant, reason = "in its box, what was told becomes what has begun")]
 enum Machine<'p, F, T, E, V, const LIVE: usize> {
     /// It is begun at the first poll, with what the call was told.
-    Told(Box<Options<'p>>),
-    Begun(Begun<'p, F, T, E, V, LIVE>),
+    NotStarted(Box<Options<'p>>),
+    Started(Started<'p, F, T, E, V, LIVE>),
 }
 
-pub(super) struct Begun<'p, F, T, E, V, const LIVE: usize> {
+pub(super) struct Started<'p, F, T, E, V, const LIVE: usize> {
     pub(super) engine: Engine<'p, T, E, V, LIVE>,
     /// The attempts in the slots after the first, which lives beside the ledger.
-    others: Vec<Option<Pin<Box<F>>>>,
+    hedges: Vec<Option<Pin<Box<F>>>>,
     timer_at: Ns,
     /// Whether others had a turn since the timer fired.
-    looked: bool,
+    yielded: bool,
 }
 
-impl<'p, F, T, E, V, const LIVE: usize> Rare<'p, F, T, E, V, LIVE> {
+impl<'p, F, T, E, V, const LIVE: usize> BoxedState<'p, F, T, E, V, LIVE> {
     /// That of a call that was told something.
-    pub(super) fn told<S>(options: Box<Options<'p>>) -> Pin<Box<Retrying<Self, Infallible, S>>> {
-        let machine = Some(Box::new(Machine::Told(options)));
-        Box::pin(Retrying::new(Rare { machine, start: None }, 0))
+    pub(super) fn with_options<S>(
+        options: Box<Options<'p>>,
+    ) -> Pin<Box<Retrying<Self, Infallible, S>>> {
+        let machine = Some(Box::new(Machine::NotStarted(options)));
+        Box::pin(Retrying::new(BoxedState { machine, start: None }, 0))
     }
 
     /// That of a call whose first attempt runs.
-    fn late<S>() -> Pin<Box<Retrying<Self, Infallible, S>>> {
-        Box::pin(Retrying::new(Rare { machine: None, start: None }, 0))
+    fn timer_only<S>() -> Pin<Box<Retrying<Self, Infallible, S>>> {
+        Box::pin(Retrying::new(BoxedState { machine: None, start: None }, 0))
     }
 }
 
-impl<'p, F, T, E, V, const LIVE: usize> Begun<'p, F, T, E, V, LIVE> {
+impl<'p, F, T, E, V, const LIVE: usize> Started<'p, F, T, E, V, LIVE> {
     /// The machine of a call that began at `start`, and a timer that is set to `timer_at`.
     fn new(
         policy: &'p Policy,
@@ -82,12 +84,12 @@ impl<'p, F, T, E, V, const LIVE: usize> Begun<'p, F, T, E, V, LIVE> {
         timer_at: Ns,
     ) -> Self {
         let engine = Engine::begin(policy, handle, options, start);
-        Begun { engine, others: Vec::new(), timer_at, looked: false }
+        Started { engine, hedges: Vec::new(), timer_at, yielded: false }
     }
 }
 
 /// It is never polled itself: the driver that owns it uses its cell for the timer.
-impl<F, T, E, V, const LIVE: usize, S> Drive<Infallible, S> for Rare<'_, F, T, E, V, LIVE> {
+impl<F, T, E, V, const LIVE: usize, S> Drive<Infallible, S> for BoxedState<'_, F, T, E, V, LIVE> {
     type Output = Infallible;
     fn poll(&mut self, _: Pin<&mut Cell<Infallible, S>>, _: &mut Context<'_>) -> Poll<Infallible> {
         Poll::Pending
@@ -106,56 +108,59 @@ where
     /// The first poll did not end the call: what can happen besides its outcome gets a timer.
     #[cold]
     #[inline(never)]
-    pub(super) fn pended(
+    pub(super) fn arm_first_timer(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         let span = self.origin.policy().core.first_wake_after();
         if span == NEVER {
-            self.learn_start(cell, || self.sleeper.now());
+            self.record_start(cell, || self.sleeper.now());
             return Poll::Pending;
         }
         if span == 0 {
-            self.engage(cell.as_mut());
-            return self.drive(cell, cx);
+            self.start_machine(cell.as_mut());
+            return self.poll_machine(cell, cx);
         }
         let start = match cell.counters() {
             counters if counters.has(TIMED) => counters.start.into(),
             _ => self.sleeper.moment(),
         };
         let sleep = self.sleeper.sleep_after(start, span);
-        let (rare, mut timer) = self.open_box(cell.as_mut(), Rare::late).parts();
-        rare.start = Some(start);
-        timer.as_mut().sleep(sleep);
+        let (boxed_state, mut timer) =
+            self.get_or_make_box(cell.as_mut(), BoxedState::timer_only).parts();
+        boxed_state.start = Some(start);
+        timer.as_mut().put_sleep(sleep);
         ready!(timer.poll_sleep(cx));
-        self.take_over(cell, cx)
+        self.start_machine_and_yield(cell, cx)
     }
 
     /// A call with a box.
     #[cold]
     #[inline(never)]
-    pub(super) fn boxed(
+    pub(super) fn poll_boxed(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        let Some(rare) = self.rare.as_mut() else { unreachable!("the bit says that it is there") };
-        let (rare, timer) = rare.as_mut().parts();
-        if rare.machine.is_some() {
-            return self.drive(cell, cx);
+        let Some(boxed_state) = self.boxed_state.as_mut() else {
+            unreachable!("the bit says that it is there")
+        };
+        let (boxed_state, timer) = boxed_state.as_mut().parts();
+        if boxed_state.machine.is_some() {
+            return self.poll_machine(cell, cx);
         }
-        match cell.as_mut().poll_run(cx) {
+        match cell.as_mut().poll_attempt(cx) {
             Poll::Ready(result) => match self.classify.accept(result) {
                 Ok(value) => {
                     self.drop_box(cell.as_mut());
-                    Poll::Ready(self.result(value, &cell))
+                    Poll::Ready(self.succeed(value, &cell))
                 }
-                Err(rejected) => self.failed(rejected, cell, cx),
+                Err(rejected) => self.handle_failure(rejected, cell, cx),
             },
             Poll::Pending => {
                 ready!(timer.poll_sleep(cx));
-                self.take_over(cell, cx)
+                self.start_machine_and_yield(cell, cx)
             }
         }
     }
@@ -163,67 +168,73 @@ where
     /// The first thing is due that can happen to a call whose first attempt runs: the machine takes
     /// over.
     #[cold]
-    fn take_over(
+    fn start_machine_and_yield(
         &mut self,
         cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         // P4: an outcome of this very moment goes first, so whoever makes it gets a turn.
-        self.engage(cell).looked = true;
+        self.start_machine(cell).yielded = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     /// The box of this call; if there is none, it is made.
     #[inline]
-    pub(super) fn open_box(
+    pub(super) fn get_or_make_box(
         &mut self,
         cell: CellOf<'_, O, S>,
         make: impl FnOnce() -> BoxOf<'p, O, C, S, LIVE>,
-    ) -> Pin<&mut RareOf<'p, O, C, S, LIVE>> {
-        cell.with_ledger(|counters| counters.set(BOXED));
-        self.rare.get_or_insert_with(make).as_mut()
+    ) -> Pin<&mut BoxedStateOf<'p, O, C, S, LIVE>> {
+        cell.with_counters(|counters| counters.set(HAS_BOX));
+        self.boxed_state.get_or_insert_with(make).as_mut()
     }
 
     fn drop_box(&mut self, cell: CellOf<'_, O, S>) {
-        *self.rare = None;
-        cell.with_ledger(|counters| counters.clear(BOXED));
+        *self.boxed_state = None;
+        cell.with_counters(|counters| counters.clear(HAS_BOX));
     }
 
     /// Begins the machine of a call whose first attempt already runs, or has just ended.
-    pub(super) fn engage(&mut self, mut cell: CellOf<'_, O, S>) -> &mut BegunOf<'p, O, C, LIVE> {
-        self.learn_start(cell.as_mut(), || self.sleeper.now());
+    pub(super) fn start_machine(
+        &mut self,
+        mut cell: CellOf<'_, O, S>,
+    ) -> &mut StartedOf<'p, O, C, LIVE> {
+        self.record_start(cell.as_mut(), || self.sleeper.now());
         let start = cell.counters().start;
         let (policy, handle) = (self.origin.policy(), self.origin.handle());
         let timer_at = policy.core.first_wake_at(start);
-        let mut begun = Begun::new(policy, handle, Options::default(), start, timer_at);
-        let first = begun.engine.command();
+        let mut started = Started::new(policy, handle, Options::default(), start, timer_at);
+        let first = started.engine.command();
         debug_assert!(matches!(first, Some(Command::Start(_))), "the first attempt runs already");
-        let (rare, _) = self.open_box(cell, Rare::late).parts();
-        match &mut **rare.machine.insert(Box::new(Machine::Begun(begun))) {
-            Machine::Begun(begun) => begun,
-            Machine::Told(_) => unreachable!("it has just begun"),
+        let (boxed_state, _) = self.get_or_make_box(cell, BoxedState::timer_only).parts();
+        match &mut **boxed_state.machine.insert(Box::new(Machine::Started(started))) {
+            Machine::Started(started) => started,
+            Machine::NotStarted(_) => unreachable!("it has just begun"),
         }
     }
 
     /// A call with a machine, or one that is about to get it.
     #[cold]
     #[inline(never)]
-    pub(super) fn drive(
+    pub(super) fn poll_machine(
         &mut self,
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        let Driver { origin, operation, classify, sleeper, rare, .. } = self;
-        let Some(rare) = rare.as_mut() else { unreachable!("only a call with a box is driven") };
-        let (Rare { machine, .. }, mut timer) = rare.as_mut().parts();
+        let Driver { origin, operation, classify, sleeper, boxed_state, .. } = self;
+        let Some(boxed_state) = boxed_state.as_mut() else {
+            unreachable!("only a call with a box is driven")
+        };
+        let (BoxedState { machine, .. }, mut timer) = boxed_state.as_mut().parts();
         let Some(machine) = machine else { unreachable!("a call that is driven has a machine") };
-        if let Machine::Told(options) = &mut **machine {
+        if let Machine::NotStarted(options) = &mut **machine {
             let options = std::mem::take(&mut **options);
             let (policy, handle) = (origin.policy(), origin.handle());
-            **machine = Machine::Begun(Begun::new(policy, handle, options, sleeper.now(), NEVER));
+            **machine =
+                Machine::Started(Started::new(policy, handle, options, sleeper.now(), NEVER));
         }
-        let Machine::Begun(Begun { engine, others, timer_at, looked }) = &mut **machine else {
+        let Machine::Started(Started { engine, hedges, timer_at, yielded }) = &mut **machine else {
             unreachable!("it has begun")
         };
         let mut rounds = 0;
@@ -233,28 +244,28 @@ where
             while let Some(command) = engine.command() {
                 match command {
                     Command::Cancel(0) => cell.as_mut().clear(),
-                    Command::Cancel(slot) => others[slot - 1] = None,
+                    Command::Cancel(slot) => hedges[slot - 1] = None,
                     Command::Start(start) => {
-                        let now = if O::SEES { sleeper.now() } else { 0 };
+                        let now = if O::READS_ATTEMPT { sleeper.now() } else { 0 };
                         let attempt = operation.start(engine.attempt(start, now));
                         if start.slot == 0 {
-                            cell.as_mut().run(|| attempt);
+                            cell.as_mut().put_attempt(|| attempt);
                         } else {
-                            if others.len() < start.slot {
-                                others.resize_with(start.slot, || None);
+                            if hedges.len() < start.slot {
+                                hedges.resize_with(start.slot, || None);
                             }
-                            others[start.slot - 1] = Some(Box::pin(attempt));
+                            hedges[start.slot - 1] = Some(Box::pin(attempt));
                         }
                         // P4: an outcome of this moment comes before the next start.
                         polled = false;
                         break;
                     }
-                    Command::Ask(failure) => engine.ask(failure, sleeper.now()),
+                    Command::Ask(failure) => engine.ask_strategy(failure, sleeper.now()),
                     Command::Await(cost) => engine.await_grant(cost),
                     Command::End(end) => {
                         let result = engine.result(end);
                         self.drop_box(cell.as_mut());
-                        cell.with_ledger(|counters| counters.set(CallCounters::ENDED));
+                        cell.with_counters(|counters| counters.set(CallCounters::ENDED));
                         return Poll::Ready(
                             result.map(|(value, report)| R::output(value, || report)),
                         );
@@ -274,8 +285,8 @@ where
                     earlier = attempt;
                     running = true;
                     let result = match slot {
-                        0 => cell.as_mut().poll_run(cx),
-                        _ => match &mut others[slot - 1] {
+                        0 => cell.as_mut().poll_attempt(cx),
+                        _ => match &mut hedges[slot - 1] {
                             Some(attempt) => attempt.as_mut().poll(cx),
                             None => Poll::Pending,
                         },
@@ -287,34 +298,34 @@ where
                 }
                 if let Some((slot, result)) = ready {
                     if slot > 0 {
-                        others[slot - 1] = None;
+                        hedges[slot - 1] = None;
                     }
-                    engine.outcome(slot, classify.classify(result), sleeper.now());
-                    *looked = false;
+                    engine.handle_outcome(slot, classify.classify(result), sleeper.now());
+                    *yielded = false;
                 } else {
                     polled = true;
                 }
                 continue;
             }
-            if engine.poll_question(cx, || sleeper.now()).is_ready() {
+            if engine.poll_pending_answer(cx, || sleeper.now()).is_ready() {
                 polled = false;
                 continue;
             }
             let Some(at) = engine.call.wake_at() else { return Poll::Pending };
-            if !*looked {
-                if *timer_at != at || !timer.sleeps() {
-                    timer.as_mut().sleep(sleeper.sleep_until(at));
+            if !*yielded {
+                if *timer_at != at || !timer.has_sleep() {
+                    timer.as_mut().put_sleep(sleeper.sleep_until(at));
                     *timer_at = at;
                 }
                 ready!(timer.as_mut().poll_sleep(cx));
                 // P4: an outcome of this very moment goes first, so whoever makes it gets a turn.
                 if running {
-                    *looked = true;
+                    *yielded = true;
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
             }
-            *looked = false;
+            *yielded = false;
             engine.wake(sleeper.now().max(at));
             polled = false;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redial_core::{Classification, Directive, Failure};
 
-use super::player::Play;
+use super::play::Play;
 use super::{Played, Plays};
 use crate::policy::Policy;
 use crate::strategy::Strategy;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use redial_core::throttle::RetryBudget;
 use redial_core::{NEVER, Ns, ns};
 
-use super::actor::Actor;
-use super::messages::Channel;
+use super::context::Draws;
 use super::played::Played;
+use super::replay_buffer::ChannelBuffer;
 use super::script::Script;
-use super::stage::Draws;
+use super::scripted_call::ScriptedCall;
 use crate::throttle::Handle;
 
 /// Calls that are played together on one virtual clock, which begins at 0.
@@ -65,33 +65,33 @@ impl<'p> Play<'p> {
     #[must_use]
     pub fn run(self) -> Vec<Played> {
         let draws = Draws::new(self.draws);
-        let channel = Channel::new(self.buffer_max);
+        let channel = ChannelBuffer::new(self.buffer_max);
         let mut throttles = Throttles::default();
         let mut order: Vec<usize> = (0..self.calls.len()).collect();
         order.sort_by_key(|&index| self.calls[index].at);
-        let mut actors: Vec<_> = order
+        let mut calls: Vec<_> = order
             .iter()
             .map(|&index| &self.calls[index])
-            .map(|script| Actor::new(script, throttles.of(script), &draws, &channel))
+            .map(|script| ScriptedCall::new(script, throttles.of(script), &draws, &channel))
             .collect();
-        let mut agenda = Agenda { events: BinaryHeap::new(), rank: 0, ended: 0 };
+        let mut queue = EventQueue { events: BinaryHeap::new(), rank: 0, ended: 0 };
         for (rank, &index) in order.iter().enumerate() {
-            agenda.of(rank).add(ns(self.calls[index].at), 0, What::Begins);
+            queue.of(rank).add(ns(self.calls[index].at), 0, ScriptEvent::Begins);
         }
         // Who waits for an answer; hardly ever anybody.
-        let mut asking: Vec<usize> = Vec::new();
-        while let Some(Reverse(Scheduled { at, rank, what, .. })) = agenda.events.pop() {
-            actors[rank].happens(what, at, agenda.of(rank));
-            if actors[rank].asks() && !asking.contains(&rank) {
-                asking.push(rank);
+        let mut waiting: Vec<usize> = Vec::new();
+        while let Some(Reverse(Scheduled { at, rank, event, .. })) = queue.events.pop() {
+            calls[rank].handle_event(event, at, queue.of(rank));
+            if calls[rank].asks() && !waiting.contains(&rank) {
+                waiting.push(rank);
             }
-            asking.retain(|&rank| {
-                actors[rank].look(at, agenda.of(rank));
-                actors[rank].asks()
+            waiting.retain(|&rank| {
+                calls[rank].poll_pending_answer(at, queue.of(rank));
+                calls[rank].asks()
             });
         }
         let mut played: Vec<_> =
-            order.into_iter().zip(actors.into_iter().map(Actor::played)).collect();
+            order.into_iter().zip(calls.into_iter().map(ScriptedCall::played)).collect();
         played.sort_by_key(|(index, _)| *index);
         played.into_iter().map(|(_, played)| played).collect()
     }
@@ -134,7 +134,7 @@ impl Throttles {
 
 /// What happens to a call. The order of the first two is theirs at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(super) enum ScriptEvent {
     /// The response of an attempt begins.
     Headers { slot: usize, attempt: u32 },
     /// The outcome of an attempt is there.
@@ -166,11 +166,11 @@ struct Scheduled {
     class: Class,
     rank: usize,
     attempt: u32,
-    what: What,
+    event: ScriptEvent,
 }
 
 /// What is to happen, as one call after the other adds to it.
-pub(super) struct Agenda {
+pub(super) struct EventQueue {
     events: BinaryHeap<Reverse<Scheduled>>,
     /// The call whose turn it is.
     rank: usize,
@@ -178,7 +178,7 @@ pub(super) struct Agenda {
     ended: usize,
 }
 
-impl Agenda {
+impl EventQueue {
     /// The agenda for this call's turn.
     const fn of(&mut self, rank: usize) -> &mut Self {
         self.rank = rank;
@@ -191,24 +191,24 @@ impl Agenda {
         self.ended - 1
     }
 
-    pub(super) fn add(&mut self, at: Ns, attempt: u32, what: What) {
-        let class = match what {
-            What::Headers { .. } | What::Outcome { .. } => Class::Outcome,
-            What::Writes(_) => Class::Message,
-            What::Begins | What::Due { .. } => Class::Timer,
-            What::Cancels => Class::Cancel,
+    pub(super) fn add(&mut self, at: Ns, attempt: u32, event: ScriptEvent) {
+        let class = match event {
+            ScriptEvent::Headers { .. } | ScriptEvent::Outcome { .. } => Class::Outcome,
+            ScriptEvent::Writes(_) => Class::Message,
+            ScriptEvent::Begins | ScriptEvent::Due { .. } => Class::Timer,
+            ScriptEvent::Cancels => Class::Cancel,
         };
-        self.push(at, class, attempt, what);
+        self.push(at, class, attempt, event);
     }
 
-    pub(super) fn add_deadline(&mut self, at: Ns, what: What) {
-        self.push(at, Class::Deadline, 0, what);
+    pub(super) fn add_deadline(&mut self, at: Ns, event: ScriptEvent) {
+        self.push(at, Class::Deadline, 0, event);
     }
 
-    fn push(&mut self, at: Ns, class: Class, attempt: u32, what: What) {
+    fn push(&mut self, at: Ns, class: Class, attempt: u32, event: ScriptEvent) {
         // What is never due never happens.
         if at != NEVER {
-            self.events.push(Reverse(Scheduled { at, class, rank: self.rank, attempt, what }));
+            self.events.push(Reverse(Scheduled { at, class, rank: self.rank, attempt, event }));
         }
     }
 }

@@ -28,18 +28,18 @@ impl Draws {
 }
 
 /// What one call draws from and writes to.
-pub(super) struct Stage<'a> {
+pub(super) struct ScriptContext<'a> {
     draws: &'a Draws,
     pub(super) call_log: CallLog,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ScriptContext<'a> {
     pub(super) fn new(draws: &'a Draws) -> Self {
-        Stage { draws, call_log: CallLog::new() }
+        ScriptContext { draws, call_log: CallLog::new() }
     }
 }
 
-impl DriverContext for Stage<'_> {
+impl DriverContext for ScriptContext<'_> {
     fn draw(&mut self) -> f64 {
         self.draws.draw()
     }

@@ -7,37 +7,37 @@ use std::cell::Cell;
 
 /// What all calls of a play keep together.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(super) struct ChannelBuffer {
     pub(super) bytes_max: u64,
     kept: Cell<u64>,
 }
 
-impl Channel {
+impl ChannelBuffer {
     pub(super) const fn new(bytes_max: u64) -> Self {
-        Channel { bytes_max, kept: Cell::new(0) }
+        ChannelBuffer { bytes_max, kept: Cell::new(0) }
     }
 }
 
 /// What one call has written and keeps.
-pub(super) struct Messages<'a> {
-    channel: &'a Channel,
+pub(super) struct ReplayBuffer<'a> {
+    channel: &'a ChannelBuffer,
     bytes_max: u64,
     kept: u64,
     /// Whether messages are still kept: no more after the first that did not fit.
-    keeps: bool,
+    is_recording: bool,
     /// How many messages the application has written.
     pub(super) written: u64,
 }
 
-impl<'a> Messages<'a> {
-    pub(super) const fn new(channel: &'a Channel, bytes_max: u64) -> Self {
-        Messages { channel, bytes_max, kept: 0, keeps: true, written: 0 }
+impl<'a> ReplayBuffer<'a> {
+    pub(super) const fn new(channel: &'a ChannelBuffer, bytes_max: u64) -> Self {
+        ReplayBuffer { channel, bytes_max, kept: 0, is_recording: true, written: 0 }
     }
 
     /// Keeps a message if it fits; false if it is the one that does not.
     pub(super) fn write(&mut self, bytes: u64) -> bool {
         self.written += 1;
-        if !self.keeps {
+        if !self.is_recording {
             return true;
         }
         // More bytes than a number holds are more than every limit.
@@ -45,7 +45,7 @@ impl<'a> Messages<'a> {
         let call = within(self.kept, self.bytes_max);
         let all = within(self.channel.kept.get(), self.channel.bytes_max);
         let (Some(call), Some(all)) = (call, all) else {
-            self.keeps = false;
+            self.is_recording = false;
             return false;
         };
         self.kept = call;
@@ -54,8 +54,8 @@ impl<'a> Messages<'a> {
     }
 
     /// The call has committed or ended: nothing counts against the limits any more.
-    pub(super) fn free(&mut self) {
-        self.keeps = false;
+    pub(super) fn release(&mut self) {
+        self.is_recording = false;
         self.channel.kept.set(self.channel.kept.get() - self.kept);
         self.kept = 0;
     }
@@ -67,18 +67,19 @@ mod tests {
 
     #[test]
     fn a_limit_is_passed_by_more_than_it() {
-        let channel = Channel::new(150);
-        let (mut one, mut other) = (Messages::new(&channel, 100), Messages::new(&channel, 100));
+        let channel = ChannelBuffer::new(150);
+        let (mut one, mut other) =
+            (ReplayBuffer::new(&channel, 100), ReplayBuffer::new(&channel, 100));
         assert!(one.write(60) && one.write(40));
         assert!(other.write(50));
         assert!(!other.write(1), "the channel is full");
         assert!(other.write(1000), "what comes after it is not kept at all");
-        one.free();
+        one.release();
         assert_eq!(channel.kept.get(), 50);
-        other.free();
-        other.free();
+        other.release();
+        other.release();
         assert_eq!(channel.kept.get(), 0);
-        let mut third = Messages::new(&channel, 100);
+        let mut third = ReplayBuffer::new(&channel, 100);
         assert!(!third.write(101));
         assert_eq!((third.written, channel.kept.get()), (1, 0));
     }
@@ -86,12 +87,13 @@ mod tests {
     /// Red: let the sums saturate.
     #[test]
     fn more_bytes_than_a_number_holds_pass_every_limit() {
-        let channel = Channel::new(u64::MAX);
-        let mut calls = [Messages::new(&channel, u64::MAX), Messages::new(&channel, u64::MAX)];
+        let channel = ChannelBuffer::new(u64::MAX);
+        let mut calls =
+            [ReplayBuffer::new(&channel, u64::MAX), ReplayBuffer::new(&channel, u64::MAX)];
         assert!(calls[0].write(u64::MAX), "the limit itself is allowed");
         assert!(!calls[1].write(1) && !calls[0].write(1));
         for call in &mut calls {
-            call.free();
+            call.release();
         }
         assert_eq!(channel.kept.get(), 0);
     }

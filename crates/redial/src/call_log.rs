@@ -154,15 +154,15 @@ impl FromIterator<(Ns, Event)> for CallLog {
 /// ```
 impl fmt::Display for CallLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let began = self.events.first().map_or(0, |(at, _)| *at);
+        let started_at = self.events.first().map_or(0, |(at, _)| *at);
         for (index, (at, event)) in self.events.iter().enumerate() {
             let line_end = if index > 0 { "\n" } else { "" };
-            let us = at.saturating_sub(began) / 1_000;
+            let us = at.saturating_sub(started_at) / 1_000;
             write!(f, "{line_end}{:>6}.{:03} ms  ", us / 1_000, us % 1_000)?;
             match *event {
                 // The clock of a driver counts from a moment that means nothing to a reader.
                 Event::CallStarted { deadline: Some(deadline), idempotent } => {
-                    let deadline = Some(deadline.saturating_sub(began));
+                    let deadline = Some(deadline.saturating_sub(started_at));
                     write!(f, "{}", Event::CallStarted { deadline, idempotent })?;
                 }
                 event => write!(f, "{event}")?,

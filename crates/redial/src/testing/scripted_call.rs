@@ -11,32 +11,32 @@ use redial_core::{
     Ns, Start, duration, ns,
 };
 
-use super::messages::{Channel, Messages};
+use super::context::{Draws, ScriptContext};
+use super::play::{EventQueue, ScriptEvent};
 use super::played::Played;
-use super::player::{Agenda, What};
+use super::replay_buffer::{ChannelBuffer, ReplayBuffer};
 use super::script::{Meets, Script};
-use super::stage::{Draws, Stage};
 use crate::error::BoxError;
 use crate::strategy::{Decision, Reasons, Request};
 use crate::throttle::Handle;
 
 /// What was asked and is not answered yet.
-enum Question {
+enum PendingAnswer {
     Strategy(Pin<Box<dyn Future<Output = Decision> + Send>>),
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
 
 /// One call of a play.
-pub(super) struct Actor<'a> {
+pub(super) struct ScriptedCall<'a> {
     script: &'a Script<'a>,
     call: Option<Call<&'a redial_core::Policy, LIVE_MAX>>,
-    env: CallEnvironment<Handle, Stage<'a>>,
+    env: CallEnvironment<Handle, ScriptContext<'a>>,
     began: Ns,
     /// The attempt in each slot.
     running: [Option<u32>; LIVE_MAX],
     reasons: Reasons,
-    question: Option<Question>,
-    messages: Messages<'a>,
+    pending_answer: Option<PendingAnswer>,
+    messages: ReplayBuffer<'a>,
     sent: Vec<u64>,
     tokens: Option<f64>,
     unscripted: Option<u32>,
@@ -49,22 +49,22 @@ pub(super) struct Actor<'a> {
     timer: u64,
 }
 
-impl<'a> Actor<'a> {
+impl<'a> ScriptedCall<'a> {
     pub(super) fn new(
         script: &'a Script<'a>,
         throttle: Handle,
         draws: &'a Draws,
-        channel: &'a Channel,
+        channel: &'a ChannelBuffer,
     ) -> Self {
-        Actor {
+        ScriptedCall {
             script,
             call: None,
-            env: CallEnvironment::new(throttle, Stage::new(draws)),
+            env: CallEnvironment::new(throttle, ScriptContext::new(draws)),
             began: ns(script.at),
             running: [None; LIVE_MAX],
             reasons: Reasons::default(),
-            question: None,
-            messages: Messages::new(channel, script.buffer_max.unwrap_or(u64::MAX)),
+            pending_answer: None,
+            messages: ReplayBuffer::new(channel, script.buffer_max.unwrap_or(u64::MAX)),
             sent: Vec::new(),
             tokens: None,
             unscripted: None,
@@ -77,58 +77,58 @@ impl<'a> Actor<'a> {
 
     /// Whether something was asked that is not answered yet.
     pub(super) const fn asks(&self) -> bool {
-        self.question.is_some()
+        self.pending_answer.is_some()
     }
 
     pub(super) fn played(self) -> Played {
-        let Actor { began, env, sent, tokens, unscripted, strategy_error, .. } = self;
+        let ScriptedCall { began, env, sent, tokens, unscripted, strategy_error, .. } = self;
         let call_log = env.context.call_log;
         let (ended_nth, too_large) = (self.ended_nth, self.too_large);
         Played { began, call_log, sent, tokens, unscripted, strategy_error, ended_nth, too_large }
     }
 
     /// What the script or a timer says happens to this call now.
-    pub(super) fn happens(&mut self, what: What, now: Ns, agenda: &mut Agenda) {
-        match (what, &mut self.call) {
-            (What::Begins, _) => self.begin(now, agenda),
-            (What::Headers { slot, attempt }, Some(call)) => {
+    pub(super) fn handle_event(&mut self, event: ScriptEvent, now: Ns, queue: &mut EventQueue) {
+        match (event, &mut self.call) {
+            (ScriptEvent::Begins, _) => self.begin(now, queue),
+            (ScriptEvent::Headers { slot, attempt }, Some(call)) => {
                 if self.running[slot] == Some(attempt) {
                     call.committed(slot, now, &mut self.env);
                 }
             }
-            (What::Outcome { slot, attempt }, _) => self.outcome(slot, attempt, now),
-            (What::Writes(index), _) => self.write(self.script.messages[index].1, now),
-            (What::Due { timer }, Some(call)) if timer == self.timer => {
+            (ScriptEvent::Outcome { slot, attempt }, _) => self.outcome(slot, attempt, now),
+            (ScriptEvent::Writes(index), _) => self.write(self.script.messages[index].1, now),
+            (ScriptEvent::Due { timer }, Some(call)) if timer == self.timer => {
                 call.wake_once(now, &mut self.env);
             }
-            (What::Cancels, Some(call)) => call.cancel(now, &mut self.env),
+            (ScriptEvent::Cancels, Some(call)) => call.cancel(now, &mut self.env),
             // A timer that was replaced, which must not replace the one that is meant.
             _ => return,
         }
-        self.settle(now, agenda);
+        self.run_commands_and_arm_timer(now, queue);
     }
 
     /// Looks whether what was asked is answered now.
-    pub(super) fn look(&mut self, now: Ns, agenda: &mut Agenda) {
+    pub(super) fn poll_pending_answer(&mut self, now: Ns, queue: &mut EventQueue) {
         let context = &mut Context::from_waker(Waker::noop());
         let Some(call) = &mut self.call else { return };
-        match &mut self.question {
+        match &mut self.pending_answer {
             None => return,
-            Some(Question::Strategy(decision)) => {
+            Some(PendingAnswer::Strategy(decision)) => {
                 let Poll::Ready(decision) = decision.as_mut().poll(context) else { return };
-                self.question = None;
-                self.decided(decision, now);
+                self.pending_answer = None;
+                self.apply_decision(decision, now);
             }
-            Some(Question::Throttle(grant)) => {
+            Some(PendingAnswer::Throttle(grant)) => {
                 let Poll::Ready(grant) = grant.as_mut().poll(context) else { return };
-                self.question = None;
+                self.pending_answer = None;
                 call.granted(grant, now, &mut self.env);
             }
         }
-        self.settle(now, agenda);
+        self.run_commands_and_arm_timer(now, queue);
     }
 
-    fn begin(&mut self, now: Ns, agenda: &mut Agenda) {
+    fn begin(&mut self, now: Ns, queue: &mut EventQueue) {
         let script = self.script;
         let policy = script.policy.core();
         let mut params = CallParams {
@@ -148,11 +148,11 @@ impl<'a> Actor<'a> {
             if at.is_zero() {
                 params.not_replayable |= !self.messages.write(*bytes);
             } else {
-                agenda.add(now.saturating_add(ns(*at)), 0, What::Writes(index));
+                queue.add(now.saturating_add(ns(*at)), 0, ScriptEvent::Writes(index));
             }
         }
         if let Some(cancel) = script.cancel {
-            agenda.add(now.saturating_add(ns(cancel)), 0, What::Cancels);
+            queue.add(now.saturating_add(ns(cancel)), 0, ScriptEvent::Cancels);
         }
         self.call = Some(Call::begin(policy, params, now, &mut self.env));
     }
@@ -168,10 +168,10 @@ impl<'a> Actor<'a> {
             return;
         };
         if let Directive::Retry(failure) = classification.directive {
-            self.reasons.failed(failure.reason);
+            self.reasons.record(failure.reason);
         }
         let written = self.messages.written;
-        stopped(&mut self.running, &mut self.sent, self.script, written, slot);
+        record_sent(&mut self.running, &mut self.sent, self.script, written, slot);
         call.outcome(slot, classification, now, &mut self.env);
     }
 
@@ -188,7 +188,7 @@ impl<'a> Actor<'a> {
             let first = running.filter_map(|(slot, it)| it.map(|attempt| (attempt, slot))).min();
             let Some((_, slot)) = first else { return call.cancel(now, &mut self.env) };
             let written = self.messages.written;
-            stopped(&mut self.running, &mut self.sent, self.script, written, slot);
+            record_sent(&mut self.running, &mut self.sent, self.script, written, slot);
             return call.outcome(slot, Directive::Fail.into(), now, &mut self.env);
         }
         let before = self.messages.written;
@@ -206,59 +206,59 @@ impl<'a> Actor<'a> {
         call.not_replayable(chosen, now, &mut self.env);
         // What could not be kept goes to that attempt alone: the others never see it.
         for slot in (0..LIVE_MAX).filter(|slot| Some(*slot) != chosen) {
-            stopped(&mut self.running, &mut self.sent, self.script, before, slot);
+            record_sent(&mut self.running, &mut self.sent, self.script, before, slot);
         }
     }
 
     /// Carries out the machine's commands, and arms its next timer.
-    fn settle(&mut self, now: Ns, agenda: &mut Agenda) {
-        self.obey(now, agenda);
+    fn run_commands_and_arm_timer(&mut self, now: Ns, queue: &mut EventQueue) {
+        self.run_commands(now, queue);
         if self.unscripted.is_some()
             && let Some(call) = &mut self.call
         {
             call.cancel(now, &mut self.env);
-            self.obey(now, agenda);
+            self.run_commands(now, queue);
         }
         let Some(call) = &self.call else { return };
         if call.is_committed() || call.end().is_some() {
-            self.messages.free();
+            self.messages.release();
         }
         self.timer += 1;
         if let Some(at) = call.wake_at() {
-            let what = What::Due { timer: self.timer };
+            let event = ScriptEvent::Due { timer: self.timer };
             if at >= call.deadline() {
-                agenda.add_deadline(at, what);
+                queue.add_deadline(at, event);
             } else {
-                agenda.add(at.max(now), 0, what);
+                queue.add(at.max(now), 0, event);
             }
         }
     }
 
-    fn obey(&mut self, now: Ns, agenda: &mut Agenda) {
+    fn run_commands(&mut self, now: Ns, queue: &mut EventQueue) {
         while let Some(call) = &mut self.call
             && let Some(command) = call.command(&mut self.env)
         {
             match command {
                 Command::Cancel(slot) => {
                     let written = self.messages.written;
-                    stopped(&mut self.running, &mut self.sent, self.script, written, slot);
+                    record_sent(&mut self.running, &mut self.sent, self.script, written, slot);
                 }
-                Command::Start(start) => self.start(start, now, agenda),
-                Command::Ask(failure) => self.ask(failure, now),
+                Command::Start(start) => self.start(start, now, queue),
+                Command::Ask(failure) => self.ask_strategy(failure, now),
                 Command::Await(cost) => {
                     let later = self.env.throttle().later(cost);
-                    self.question = Some(Question::Throttle(later));
+                    self.pending_answer = Some(PendingAnswer::Throttle(later));
                 }
                 Command::End(_) => {
-                    self.question = None;
-                    self.ended_nth = Some(agenda.ended());
+                    self.pending_answer = None;
+                    self.ended_nth = Some(queue.ended());
                     self.tokens = self.env.throttle().tokens(now);
                 }
             }
         }
     }
 
-    fn start(&mut self, start: Start, now: Ns, agenda: &mut Agenda) {
+    fn start(&mut self, start: Start, now: Ns, queue: &mut EventQueue) {
         let Start { slot, attempt, .. } = start;
         self.running[slot] = Some(attempt);
         let Some(meets) = scripted(self.script, attempt) else {
@@ -266,22 +266,22 @@ impl<'a> Actor<'a> {
             return;
         };
         if let Some(headers) = meets.headers {
-            let what = What::Headers { slot, attempt };
-            agenda.add(now.saturating_add(ns(headers)), attempt, what);
+            let event = ScriptEvent::Headers { slot, attempt };
+            queue.add(now.saturating_add(ns(headers)), attempt, event);
         }
         if meets.classification.is_some() {
-            let what = What::Outcome { slot, attempt };
-            agenda.add(now.saturating_add(ns(meets.after)), attempt, what);
+            let event = ScriptEvent::Outcome { slot, attempt };
+            queue.add(now.saturating_add(ns(meets.after)), attempt, event);
         }
     }
 
-    fn ask(&mut self, failure: Failure, now: Ns) {
+    fn ask_strategy(&mut self, failure: Failure, now: Ns) {
         let Some(call) = &self.call else { return };
         let deadline = call.deadline();
         let request = Request {
             idempotent: self.script.idempotent,
             attempts: call.counters().attempts,
-            reasons: self.reasons.before(),
+            reasons: self.reasons.earlier(),
             failure,
             elapsed: duration(now.saturating_sub(self.began)),
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
@@ -292,10 +292,10 @@ impl<'a> Actor<'a> {
             (None, Some(strategy)) => strategy.retry_after(&request),
             (None, None) => Decision::Decline,
         };
-        self.decided(decision, now);
+        self.apply_decision(decision, now);
     }
 
-    fn decided(&mut self, decision: Decision, now: Ns) {
+    fn apply_decision(&mut self, decision: Decision, now: Ns) {
         let advice = match decision {
             Decision::Retry(delay) => Advice::After(ns(delay)),
             Decision::Decline => Advice::Decline,
@@ -304,7 +304,7 @@ impl<'a> Actor<'a> {
                 Advice::Decline
             }
             Decision::Later(decision) => {
-                self.question = Some(Question::Strategy(decision));
+                self.pending_answer = Some(PendingAnswer::Strategy(decision));
                 return;
             }
         };
@@ -319,7 +319,7 @@ fn scripted<'s>(script: &'s Script<'_>, attempt: u32) -> Option<&'s Meets> {
 }
 
 /// The attempt in this slot runs no longer; of all that was `written`, what it took is counted.
-fn stopped(
+fn record_sent(
     running: &mut [Option<u32>],
     sent: &mut Vec<u64>,
     script: &Script<'_>,

@@ -61,17 +61,17 @@
 //! The default budget of a policy starts full in each play and is the play's own; a throttle that
 //! was shared by name is used as it is.
 
-mod actor;
 mod clock;
-mod messages;
+mod context;
+mod play;
 mod played;
-mod player;
+mod replay_buffer;
 mod script;
-mod stage;
+mod scripted_call;
 
 pub use clock::{Clock, Sleep, block_on};
+pub use play::Play;
 pub use played::{Ended, Played};
-pub use player::Play;
 pub use script::{Meets, Script, fails, fails_with, fatal, hangs, meets, succeeds};
 
 pub use crate::draws::{Given, given as draws};
