@@ -1,6 +1,6 @@
 //! The best-effort preset, on virtual time.
 
-#[path = "../../redial/tests/designs/mod.rs"]
+#[path = "../../redial/tests/common/virtual_clock.rs"]
 mod designs;
 
 use designs::{Clock, Script};

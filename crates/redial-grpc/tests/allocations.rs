@@ -4,7 +4,7 @@
 // Whoever counts allocations is an allocator.
 #![allow(unsafe_code)]
 
-#[path = "../../redial/tests/counting/mod.rs"]
+#[path = "../../redial/tests/common/allocation_count.rs"]
 mod counting;
 
 use std::cell::Cell;

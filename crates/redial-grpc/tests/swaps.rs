@@ -6,7 +6,7 @@
 //! A part of a million swaps, or as many as `REDIAL_SWAPS` says: `cargo xtask test swaps` makes all.
 #![allow(unsafe_code)]
 
-#[path = "../../redial/tests/living/mod.rs"]
+#[path = "../../redial/tests/common/live_bytes.rs"]
 mod living;
 
 use std::convert::Infallible;

@@ -2,7 +2,7 @@
 //! allocations of this thread.
 #![allow(unsafe_code)]
 
-#[path = "../../redial/tests/counting/mod.rs"]
+#[path = "../../redial/tests/common/allocation_count.rs"]
 mod counting;
 
 use counting::allocations;

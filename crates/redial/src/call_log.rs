@@ -181,7 +181,7 @@ mod tests {
     use redial_core::StopReason;
 
     #[test]
-    fn details_belong_to_the_last_note_and_are_printed_behind_it() {
+    fn call_log_detail_belongs_to_the_last_event() {
         let mut call_log = CallLog::new();
         call_log.annotate(EventDetail::new().error("lost"));
         call_log.push(0, Event::NotReplayable);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diary_is_read_from_the_beginning_of_its_call() {
+    fn call_log_display_counts_from_the_call_start() {
         let ended = Event::CallEnded { stop_reason: StopReason::Deadline, attempt: None };
         let call_log: CallLog = [
             (7_000_000_000, Event::CallStarted { deadline: Some(9_000_000_000), idempotent: true }),

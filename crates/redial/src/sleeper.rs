@@ -139,7 +139,7 @@ mod tests {
     // Breaks if a moment that is still an instant is counted from another origin, or if its sleep
     // ends elsewhere than that of the same moment in nanoseconds.
     #[tokio::test(start_paused = true)]
-    async fn a_moment_is_the_same_counted_now_or_later() {
+    async fn sleeper_moment_converts_lazily_to_the_same_time() {
         let start = Tokio.moment();
         assert_eq!(start.ns(), Tokio.now());
         tokio::time::advance(s(1)).await;

@@ -198,12 +198,12 @@ mod on {
 
         /// Red: `span.as_secs_f64() * 1e3`, which is 26.220382999999998.
         #[test]
-        fn a_span_has_no_more_digits_than_were_measured() {
+        fn tracing_elapsed_ms_has_no_rounding_digits() {
             assert_eq!(milliseconds(Duration::from_nanos(26_220_383)).to_string(), "26.220383");
         }
 
         #[test]
-        fn so_many_events_of_a_second_pass_and_the_rest_is_counted() {
+        fn tracing_rate_limit_counts_suppressed_events() {
             let limit = Limit::new();
             let passed = (0..25).filter(|_| limit.pass(5_000_000_000).is_some()).count();
             assert_eq!(passed as u64, RATE_MAX);

@@ -2,14 +2,15 @@
 //! thread asks for, around calls that are polled by hand, so that nothing else allocates.
 #![allow(unsafe_code)]
 
-mod counting;
+#[path = "common/allocation_count.rs"]
+mod allocation_count;
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use counting::allocations;
+use allocation_count::allocations;
 use redial::throttle::{CostBucket, CostBucketConfig};
 use redial::{
     Hedged, Policy, Sleeper, Throttle, ms,
@@ -89,7 +90,7 @@ fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
 }
 
 #[test]
-fn a_plain_call_that_succeeds_in_the_end_allocates_nothing() {
+fn allocation_free_retries_without_options() {
     // The thread's draws are seeded at the first use.
     count(&PLAIN, 0, 1);
     for (pends, failures) in [(0, 0), (3, 0), (0, 2), (3, 2)] {
@@ -105,7 +106,7 @@ fn a_plain_call_that_succeeds_in_the_end_allocates_nothing() {
 }
 
 #[test]
-fn smithy_bucket_costs_no_allocation_on_success() {
+fn allocation_free_success_with_a_cost_bucket() {
     let rules = Rules {
         charge_at: ChargeAt::AfterBackoff,
         deadline_action: DeadlineAction::WaitForDeadline,
@@ -119,7 +120,7 @@ fn smithy_bucket_costs_no_allocation_on_success() {
 }
 
 #[test]
-fn a_call_with_a_deadline_allocates_one_box_if_it_pends_and_one_if_it_fails() {
+fn allocation_one_box_for_a_pending_call_with_deadline() {
     assert_eq!(count(&LIMITED, 0, 0), 0);
     assert_eq!(count(&LIMITED, 1, 0), 1, "the timer");
     assert_eq!(count(&LIMITED, 9, 0), 1, "the same, however often it pends");
@@ -128,7 +129,7 @@ fn a_call_with_a_deadline_allocates_one_box_if_it_pends_and_one_if_it_fails() {
 }
 
 #[test]
-fn a_hedge_allocates_one_box_for_itself_and_one_list_for_all() {
+fn allocation_one_box_per_hedge_and_one_list() {
     let policy: Hedged = Policy::hedged(ms(5)).attempts(3).build();
     let race = |pends: u32| {
         let clock = Cell::new(0);
@@ -150,7 +151,7 @@ fn a_hedge_allocates_one_box_for_itself_and_one_list_for_all() {
 }
 
 #[test]
-fn an_error_is_one_box() {
+fn allocation_one_box_per_error() {
     let failed = allocations(|| {
         let call = PLAIN.retry(operation(0, 9)).when(|()| false);
         assert!(finish(call.sleeping_on(Ticking(&Cell::new(0))).into_future()).is_err());
@@ -159,7 +160,7 @@ fn an_error_is_one_box() {
 }
 
 #[test]
-fn a_blocking_call_allocates_nothing_unless_it_fails() {
+fn allocation_free_blocking_call_unless_it_fails() {
     static QUICK: Policy = Policy::immediate().throttle(Throttle::none()).build();
     let blocking = |policy: &Policy| {
         allocations(|| {

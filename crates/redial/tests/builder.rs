@@ -24,7 +24,7 @@ fn policy_constant_and_table_have_no_jitter_by_default() {
 }
 
 #[test]
-fn a_cap_or_factor_that_the_series_does_not_have_is_refused() {
+fn builder_rejects_cap_or_factor_without_growth() {
     let capped = Policy::constant(s(1)).cap(ms(5)).try_build();
     assert_eq!(capped.err(), Some(PolicyError::CapWithoutGrowth));
     let grown = Policy::arithmetic(ms(1), ms(1)).factor(3.0).try_build();
@@ -36,7 +36,7 @@ fn a_cap_or_factor_that_the_series_does_not_have_is_refused() {
 }
 
 #[test]
-fn when_takes_a_failure_and_until_may_follow_it() {
+fn when_accepts_a_failure_and_combines_with_until() {
     let policy = Policy::immediate().attempts(3).build();
     let mut tries = 0;
     let call = policy.retry(|| {
@@ -50,7 +50,7 @@ fn when_takes_a_failure_and_until_may_follow_it() {
 /// A type that hedges has no blocking call and takes nothing that must not run twice (P12); rules must
 /// not get around it. Red: `Builder::new(rules)` in `Policy::from_rules`.
 #[test]
-fn rules_that_hedge_make_no_policy_that_retries() {
+fn builder_rejects_hedging_rules_for_a_retry_policy() {
     let hedged = Policy::hedged(ms(5)).build();
     let builder = Policy::from_rules(*hedged.rules());
     assert_eq!(builder.try_build().err(), Some(PolicyError::HedgeAsRetry));
@@ -63,7 +63,7 @@ fn rules_that_hedge_make_no_policy_that_retries() {
 }
 
 #[test]
-fn a_policy_that_nobody_wrote_is_the_documented_one_with_a_budget_of_its_own() {
+fn policy_default_has_documented_rules_and_own_budget() {
     let (one, other) = (Policy::default(), Policy::default());
     assert_eq!(*one.rules(), *Policy::exponential(ms(100)).build().rules());
     let _ = one.retry(|| Err::<(), _>(())).when(|()| true).call();
@@ -71,7 +71,7 @@ fn a_policy_that_nobody_wrote_is_the_documented_one_with_a_budget_of_its_own() {
 }
 
 #[test]
-fn policies_may_be_used_where_panics_are_caught() {
+fn policy_is_unwind_safe() {
     fn is_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
     is_safe::<Policy>();
     is_safe::<redial::Hedged>();
@@ -88,7 +88,7 @@ fn policies_may_be_used_where_panics_are_caught() {
 
 /// Red if a type of a public field is not exported beside the type that has it.
 #[test]
-fn every_rule_can_be_written_with_this_crate_alone() {
+fn policy_rules_need_no_import_from_core() {
     let rules = Rules {
         numbering: Numbering::Attempts,
         charge_at: ChargeAt::AfterBackoff,

@@ -67,7 +67,7 @@ async fn run(policy: &Policy, failures: u32, failure: Failure) -> CallLog {
 }
 
 #[tokio::test(start_paused = true)]
-async fn diaries_of_every_kind_of_policy_replay_to_the_same_decisions() {
+async fn call_log_replays_for_every_kind_of_policy() {
     let limits = Limits { soft: Some(ms(40)), hard: Some(ms(90)), ..Limits::NONE };
     let builders = [
         Policy::exponential(ms(10)).attempts(4),
@@ -101,7 +101,7 @@ async fn diaries_of_every_kind_of_policy_replay_to_the_same_decisions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_and_answers_are_recorded_so_that_a_throttled_call_replays() {
+async fn call_log_of_a_throttled_call_replays() {
     let spec = CostBucketConfig { capacity: 10.0, ..CostBucketConfig::STANDARD };
     let bucket = std::sync::Arc::new(CostBucket::new(spec).expect("valid"));
     let policy = Policy::constant(ms(1)).attempts(5).build().sharing(bucket.clone());
@@ -122,7 +122,7 @@ async fn grants_and_answers_are_recorded_so_that_a_throttled_call_replays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hedged_calls_replay_with_their_losers() {
+async fn call_log_of_a_hedged_call_replays() {
     static HEDGED: Hedged = Policy::hedged(ms(5)).attempts(3).build();
     let mut call_log = CallLog::new();
     let mut calls = 0;
@@ -147,7 +147,7 @@ async fn hedged_calls_replay_with_their_losers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_that_answers_later_replays_from_its_answers() {
+async fn call_log_of_a_pending_strategy_replays() {
     let policy = Policy::constant(ms(1)).unlimited().deadline(s(1)).build();
     let strategy = |request: &Request<'_>| {
         let again = request.retry_attempts() < 2;
@@ -171,7 +171,7 @@ async fn a_strategy_that_answers_later_replays_from_its_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
+async fn call_log_of_a_dropped_call_ends_and_replays() {
     let always = Policy::constant(ms(100)).attempts(5);
     let policy = always.build();
     let mut call_log = CallLog::new();
@@ -183,7 +183,7 @@ async fn a_dropped_call_has_an_end_in_its_diary_and_replays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_policy_or_a_changed_note_is_noticed() {
+async fn call_log_replay_detects_another_policy_or_changed_event() {
     let policy = Policy::constant(ms(10)).attempts(3).build();
     let call_log = run(&policy, 9, Failure::server()).await;
     let different = call_log.replay(other()).expect_err("11 ms are not 10 ms");
@@ -210,7 +210,7 @@ async fn another_policy_or_a_changed_note_is_noticed() {
 
 /// What users have at hand is what a replay takes, and each is asked: two retries are not three.
 #[test]
-fn a_diary_is_replayed_with_whatever_kind_of_policy_there_is() {
+fn call_log_replays_with_every_policy_type() {
     let text = r#"{ "attempts": 2, "backoff": { "constant": "0s" }, "throttle": "none" }"#;
     let more = text.replace('2', "3");
     let loaded = |text: &str| serde_json::from_str::<PolicyConfig>(text).expect(text).load();
@@ -372,7 +372,7 @@ fn call_log_json_of_version_1_replays() {
 }
 
 #[test]
-fn a_failure_keeps_all_that_is_known_of_it_when_it_is_written() {
+fn call_log_json_keeps_every_field_of_a_failure() {
     let reason = Reason::new("KV_LOCKED").allow_non_idempotent().always();
     let failure = Failure::throttling().at(Stage::Unsent).because(reason).retry_after(s(7));
     let call_log: CallLog = [(5 as Ns, Event::StrategyAsked(failure))].into_iter().collect();
@@ -387,7 +387,7 @@ fn a_failure_keeps_all_that_is_known_of_it_when_it_is_written() {
 
 /// A call's own word on its hedges is in its diary, comes back from it, and is what a replay follows.
 #[test]
-fn a_calls_own_hedges_are_written_read_and_replayed() {
+fn call_log_json_keeps_the_hedge_delay() {
     let policy = Policy::hedged(ms(5)).attempts(2).build();
     let started = |attempt| Event::AttemptStarted { attempt, number: attempt };
     let granted = Event::ThrottleAnswered(Grant::Now(Withdrawal(0)));

@@ -39,7 +39,7 @@ impl Flaky {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_shortest_form_repeats_what_when_accepts() -> io::Result<()> {
+async fn retry_function_retries_errors_accepted_by_when() -> io::Result<()> {
     let flaky = Flaky::failing(2);
     let answer = redial::retry(|| flaky.get()).when(is_transient).await?;
     assert_eq!(answer, 3);
@@ -47,14 +47,14 @@ async fn the_shortest_form_repeats_what_when_accepts() -> io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_policy_is_shared_by_reference() -> io::Result<()> {
+async fn policy_static_is_shared_by_reference() -> io::Result<()> {
     let flaky = Flaky::failing(4);
     assert_eq!(FETCH.retry(|| flaky.get()).when(is_transient).await?, 5);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_attempt_knows_itself() -> io::Result<()> {
+async fn attempt_reports_number_remaining_and_last_failure() -> io::Result<()> {
     let flaky = Flaky::failing(2);
     let mut seen = Vec::new();
     FETCH
@@ -73,7 +73,7 @@ async fn each_attempt_knows_itself() -> io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_can_borrow_mutably_and_be_spawned() -> io::Result<()> {
+async fn retry_on_borrows_mutably_and_can_be_spawned() -> io::Result<()> {
     let mut flaky = Flaky::failing(2);
     let answer =
         FETCH.retry_on(&mut flaky, async |flaky| flaky.get_mut().await).when(is_transient).await?;
@@ -87,7 +87,7 @@ async fn an_operation_can_borrow_mutably_and_be_spawned() -> io::Result<()> {
 }
 
 #[test]
-fn the_same_policy_runs_blocking() -> io::Result<()> {
+fn blocking_call_uses_the_same_policy() -> io::Result<()> {
     static QUICK: Policy = Policy::exponential(ms(1)).attempts(4).deadline(s(10)).build();
     let flaky = Flaky::failing(2);
     assert_eq!(QUICK.retry(|| flaky.answer()).when(is_transient).call()?, 3);
@@ -95,7 +95,7 @@ fn the_same_policy_runs_blocking() -> io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hedged_policy_starts_another_when_the_first_is_slow() -> io::Result<()> {
+async fn hedging_starts_a_second_attempt_when_the_first_is_slow() -> io::Result<()> {
     let calls = AtomicU32::new(0);
     let start = tokio::time::Instant::now();
     let winner = READ
@@ -113,7 +113,7 @@ async fn a_hedged_policy_starts_another_when_the_first_is_slow() -> io::Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_asks_again_for_a_value_that_is_not_right() -> io::Result<()> {
+async fn until_retries_values_that_are_not_accepted() -> io::Result<()> {
     // A budget of its own: the other tests spend that of the policy above.
     static FETCH: Policy = Policy::exponential(ms(100)).attempts(5).deadline(s(10)).build();
     let flaky = Flaky::failing(1);
@@ -128,7 +128,7 @@ async fn until_asks_again_for_a_value_that_is_not_right() -> io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_classifies_itself_needs_no_when() {
+async fn transient_error_needs_no_when() {
     #[derive(Debug)]
     struct Busy;
     impl Transient for Busy {
@@ -141,7 +141,7 @@ async fn an_error_that_classifies_itself_needs_no_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_prints_what_a_person_needs_and_gives_the_last_real_one_back() {
+async fn error_display_and_into_last() {
     static THRICE: Policy = Policy::constant(ms(600)).jitter(redial::Jitter::None).build();
     let refused = || async { Err::<(), _>(io::Error::other("connection refused")) };
     let error = THRICE.retry(refused).when(|_| true).await.expect_err("always refused");

@@ -26,7 +26,7 @@ fn is_that_rustc() -> bool {
 }
 
 #[test]
-fn what_must_not_compile_does_not_and_the_call_sites_do() {
+fn compile_fail_cases_fail_and_call_sites_pass() {
     let cases = trybuild::TestCases::new();
     cases.pass("tests/compile/passes/*.rs");
     if is_that_rustc() {
@@ -37,23 +37,26 @@ fn what_must_not_compile_does_not_and_the_call_sites_do() {
 }
 
 #[test]
-fn what_the_compiler_says_holds_the_words_that_help() {
+fn compile_fail_messages_contain_the_help_text() {
     let words = [
-        ("nothing_says_which_errors", "SayWhichErrorsMayBeRepeatedWithWhen"),
-        ("no_attempt", "attempts: 0 would never try; write 1 for a single attempt"),
-        ("too_many_hedges", "attempts: a hedged policy runs 32 attempts at the most; lower it"),
-        ("a_hedged_call_that_blocks", "and where it is hedged a future"),
-        ("a_hedged_call_that_must_not_run_twice", "not_idempotent"),
-        ("a_hedged_call_with_a_strategy", "strategy"),
-        ("a_builder_is_not_a_policy", "expected `Policy`, found `Builder<Policy>`"),
-        ("a_builder_that_retries", "method not found in `redial::Builder<redial::Policy>`"),
-        ("an_attempt_that_keeps_a_borrow", "captured variable"),
+        ("missing_when", "CallWhenToSayWhichErrorsAreRetried"),
+        ("zero_attempts", "attempts: 0 would never try; write 1 for a single attempt"),
         (
-            "a_word_that_says_nothing",
+            "hedging_too_many_attempts",
+            "attempts: a hedged policy runs 32 attempts at the most; lower it",
+        ),
+        ("hedging_blocking", "and where it is hedged a future"),
+        ("hedging_not_idempotent", "not_idempotent"),
+        ("hedging_strategy", "strategy"),
+        ("builder_without_build", "expected `Policy`, found `Builder<Policy>`"),
+        ("builder_retry", "method not found in `redial::Builder<redial::Policy>`"),
+        ("attempt_keeps_a_borrow", "captured variable"),
+        (
+            "when_wrong_type",
             "it returns `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`",
         ),
-        ("an_operation_that_cannot_fail", "an operation returns a `Result` or a future of one"),
-        ("until_alone", "SayWhichErrorsMayBeRepeatedWithWhen"),
+        ("operation_without_result", "an operation returns a `Result` or a future of one"),
+        ("until_without_when", "CallWhenToSayWhichErrorsAreRetried"),
     ];
     for (name, word) in words {
         let said = fs::read_to_string(folder("fails").join(name).with_extension("stderr"));

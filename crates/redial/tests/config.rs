@@ -26,7 +26,7 @@ fn mistake(text: &str) -> String {
 }
 
 #[test]
-fn a_policy_that_says_nothing_has_the_documented_defaults() {
+fn config_empty_policy_has_the_documented_defaults() {
     let policy = policy("{}");
     assert_eq!(*policy.rules(), Rules::DEFAULT);
     assert_eq!(policy.tokens(0), Some(10.0));
@@ -34,7 +34,7 @@ fn a_policy_that_says_nothing_has_the_documented_defaults() {
 }
 
 #[test]
-fn every_field_is_read() {
+fn config_every_field_is_read() {
     let policy = policy(
         r#"{ "attempts": 4,
              "backoff": { "exponential": { "first": "100ms", "factor": 1.5, "cap": "20s" } },
@@ -70,7 +70,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn toml_says_the_same() {
+fn config_toml_is_equivalent_to_json() {
     let policy: Policy = toml::from_str(
         r#"
         attempts = "unlimited"
@@ -127,13 +127,13 @@ fn config_jitter_left_out_depends_on_the_backoff() {
 }
 
 #[test]
-fn a_table_is_the_policys_own() {
+fn config_table_is_owned_by_the_policy() {
     let policy = policy(r#"{ "backoff": { "table": ["1ms", "10ms"] } }"#);
     assert_eq!(policy.core().table(), Some(&[ms(1), ms(10)][..]));
 }
 
 #[test]
-fn throttles_are_read_with_their_own_defaults() {
+fn config_throttle_defaults() {
     let tokens = |throttle: &str| policy(&format!(r#"{{"throttle": {throttle}}}"#)).tokens(0);
     assert_eq!(tokens(r#""none""#), None);
     assert_eq!(tokens(r#"{"tokens": {"max": 8, "ratio": 0.1}}"#), Some(8.0));
@@ -144,7 +144,7 @@ fn throttles_are_read_with_their_own_defaults() {
 }
 
 #[test]
-fn a_loaded_policy_owns_its_budget_and_shares_it_with_its_clones() {
+fn config_loaded_policy_shares_its_budget_with_clones() {
     // Section B: a policy that is loaded has its own.
     let (one, other) = (policy("{}"), policy("{}"));
     let clone = one.clone();
@@ -154,7 +154,7 @@ fn a_loaded_policy_owns_its_budget_and_shares_it_with_its_clones() {
 }
 
 #[test]
-fn a_hedged_text_is_a_hedged_policy_and_nothing_else() {
+fn config_hedge_makes_a_hedged_policy() {
     let text = r#"{ "hedge": { "delay": "20ms" }, "attempts": 2 }"#;
     let hedged: Hedged = serde_json::from_str(text).unwrap();
     assert_eq!(hedged.rules().hedge, Some(ms(20)));
@@ -175,7 +175,7 @@ fn a_hedged_text_is_a_hedged_policy_and_nothing_else() {
 }
 
 #[test]
-fn limits_of_any_kind_do_not_go_with_hedging() {
+fn config_hedge_with_limits_is_refused() {
     let written: PolicyConfig =
         serde_json::from_str(r#"{ "hedge": { "delay": "20ms" }, "limits": {} }"#).unwrap();
     assert_eq!(written.hedged().unwrap_err(), LoadError::PolicyError(PolicyError::HedgeWithLimits));
@@ -183,7 +183,7 @@ fn limits_of_any_kind_do_not_go_with_hedging() {
 
 /// A shared form with scenario files: `hedge` is put in and taken out, the rest stays as it is.
 #[test]
-fn taking_the_hedge_out_leaves_the_policy_with_its_backoff() {
+fn config_removing_hedge_restores_the_backoff() {
     let text =
         r#"{ "backoff": { "constant": "7ms" }, "jitter": "none", "hedge": { "delay": "5ms" } }"#;
     let mut written: PolicyConfig = serde_json::from_str(text).unwrap();
@@ -195,7 +195,7 @@ fn taking_the_hedge_out_leaves_the_policy_with_its_backoff() {
 /// Red: leave the choice to the derived reader (no `deserialize_with`), which says "unit variant,
 /// expected struct variant".
 #[test]
-fn what_has_several_forms_shows_one_when_none_is_there() {
+fn config_choice_errors_show_an_example() {
     let backoff = r#"expected a backoff like {"constant": "250ms"} at line 1 column "#;
     let throttle =
         r#"expected a throttle like "none" or {"budget": {"reserve": 10}} at line 1 column "#;
@@ -230,7 +230,7 @@ fn what_has_several_forms_shows_one_when_none_is_there() {
 /// Red: leave one `expecting` out, and serde names a type or a variant of ours, which nobody has
 /// written.
 #[test]
-fn a_value_in_the_place_of_an_object_is_shown_one() {
+fn config_object_errors_show_an_example() {
     let cases = [
         (
             r#"{"backoff": {"exponential": "100ms"}}"#,
@@ -256,7 +256,7 @@ fn a_value_in_the_place_of_an_object_is_shown_one() {
 }
 
 #[test]
-fn spans_are_kept_as_written_and_saturate_only_when_they_are_played() {
+fn config_longest_durations_are_kept() {
     // P2: some 584 years are the most that can be played.
     let text = r#"{ "backoff": { "constant": "1000000d" }, "deadline": "2000000d" }"#;
     let written: PolicyConfig = serde_json::from_str(text).unwrap();
@@ -267,7 +267,7 @@ fn spans_are_kept_as_written_and_saturate_only_when_they_are_played() {
 }
 
 #[test]
-fn a_mistake_has_its_place_and_says_what_is_expected() {
+fn config_errors_have_line_column_and_expectation() {
     for (text, error) in [
         (
             "{ \"attempts\": 3,\n  \"atempts\": 3 }",
@@ -312,7 +312,7 @@ fn a_mistake_has_its_place_and_says_what_is_expected() {
 }
 
 #[test]
-fn a_contradiction_names_its_field_and_says_what_to_write() {
+fn config_contradictions_name_the_field_and_the_fix() {
     for (text, field, problem) in [
         (r#"{"attempts": 0}"#, "attempts", PolicyError::NoAttempt),
         (r#"{"attempts": "unlimited"}"#, "attempts", PolicyError::Unlimited),
@@ -364,7 +364,7 @@ fn a_contradiction_names_its_field_and_says_what_to_write() {
 }
 
 #[test]
-fn toml_shows_the_line_of_a_mistake() {
+fn config_toml_errors_have_a_line() {
     let text = "attempts = 3\ndeadline = \"soon\"\n";
     let error = toml::from_str::<Policy>(text).unwrap_err().to_string();
     assert!(error.contains("line 2, column 12"), "{error}");
@@ -374,7 +374,7 @@ fn toml_shows_the_line_of_a_mistake() {
 }
 
 #[test]
-fn the_bucket_of_costs_never_waits_in_this_form() {
+fn config_cost_bucket_fails_instead_of_waiting() {
     // S9: it is paid when the retry is decided, and refuses.
     let cost = config::Cost {
         capacity: Some(10.0),
@@ -492,7 +492,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back_as_it_was(written in any_written()) {
+    fn config_random_policies_round_trip(written in any_written()) {
         let json = serde_json::to_string(&written).unwrap();
         prop_assert_eq!(&serde_json::from_str::<PolicyConfig>(&json).unwrap(), &written, "{}", json);
         let toml = toml::to_string(&written).unwrap();
@@ -506,7 +506,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_panic(text in "[ -~]{0,40}", value in "[-0-9a-zµ. ]{0,12}") {
+    fn config_random_text_never_panics(text in "[ -~]{0,40}", value in "[-0-9a-zµ. ]{0,12}") {
         let _ = serde_json::from_str::<Policy>(&text);
         let _ = serde_json::from_str::<Policy>(&format!("{{\"deadline\": {value:?}}}"));
         let _ = serde_json::from_str::<Policy>(&format!("{{\"attempts\": {value}}}"));

@@ -346,7 +346,7 @@ fn failed(polled: Poll<Result<Vec<u8>, Error<String>>>, stop_reason: StopReason)
     error.stop_reason() == stop_reason && error.into_last().is_some_and(|last| last == "busy")
 }
 
-path!(a_success_at_once, |make: Makes, _: Hedges| {
+path!(memory_success_at_first_poll, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         attempts_now(Does::Succeed);
         let mut call = make(&policy, said);
@@ -355,7 +355,7 @@ path!(a_success_at_once, |make: Makes, _: Hedges| {
     }
 });
 
-path!(a_success_after_pending, |make: Makes, _: Hedges| {
+path!(memory_success_after_pending, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         attempts_now(Does::Pend);
         let mut call = make(&policy, said);
@@ -365,7 +365,7 @@ path!(a_success_after_pending, |make: Makes, _: Hedges| {
     }
 });
 
-path!(a_failure_a_sleep_and_a_success, |make: Makes, _: Hedges| {
+path!(memory_failure_sleep_success, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         for pending in [false, true] {
             sleeps_are_over(false);
@@ -381,7 +381,7 @@ path!(a_failure_a_sleep_and_a_success, |make: Makes, _: Hedges| {
     }
 });
 
-path!(a_sleep_that_is_over_at_once_and_an_error, |make: Makes, _: Hedges| {
+path!(memory_elapsed_sleep_then_error, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         sleeps_are_over(true);
         attempts_now(Does::Fail);
@@ -390,7 +390,7 @@ path!(a_sleep_that_is_over_at_once_and_an_error, |make: Makes, _: Hedges| {
     }
 });
 
-path!(failures_without_a_delay, |make: Makes, _: Hedges| {
+path!(memory_immediate_failures, |make: Makes, _: Hedges| {
     for attempts in [1, 2, 40] {
         let policy = Policy::immediate().attempts(attempts).throttle(redial::Throttle::none());
         let policy = policy.build();
@@ -408,7 +408,7 @@ path!(failures_without_a_delay, |make: Makes, _: Hedges| {
     }
 });
 
-path!(dropped_and_never_polled, |make: Makes, hedge: Hedges| {
+path!(memory_drop_before_first_poll, |make: Makes, hedge: Hedges| {
     for (policy, said) in policies() {
         let call = make(&policy, said);
         // Until it is polled a future may be moved.
@@ -419,7 +419,7 @@ path!(dropped_and_never_polled, |make: Makes, hedge: Hedges| {
     assert_eq!(env(|env| env.made.get()), 0, "nothing was started");
 });
 
-path!(dropped_in_flight_asleep_and_in_flight_again, |make: Makes, _: Hedges| {
+path!(memory_drop_while_running_and_sleeping, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         for polls in 1..=3 {
             attempts_now(Does::Pend);
@@ -443,7 +443,7 @@ path!(dropped_in_flight_asleep_and_in_flight_again, |make: Makes, _: Hedges| {
     }
 });
 
-path!(polled_after_the_end_and_dropped, |make: Makes, _: Hedges| {
+path!(memory_poll_after_completion_then_drop, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         attempts_now(Does::Succeed);
         let mut call = make(&policy, said);
@@ -453,7 +453,7 @@ path!(polled_after_the_end_and_dropped, |make: Makes, _: Hedges| {
     }
 });
 
-path!(an_operation_that_panics_when_it_is_called, |make: Makes, _: Hedges| {
+path!(memory_panic_when_an_attempt_starts, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         attempts_now(Does::Panic);
         let mut call = make(&policy, said);
@@ -472,7 +472,7 @@ path!(an_operation_that_panics_when_it_is_called, |make: Makes, _: Hedges| {
     }
 });
 
-path!(an_attempt_that_panics_when_it_is_polled, |make: Makes, _: Hedges| {
+path!(memory_panic_when_an_attempt_is_polled, |make: Makes, _: Hedges| {
     for (policy, said) in policies() {
         attempts_now(Does::Pend);
         let mut call = make(&policy, said);
@@ -485,7 +485,7 @@ path!(an_attempt_that_panics_when_it_is_polled, |make: Makes, _: Hedges| {
     }
 });
 
-path!(an_attempt_whose_destructor_panics, |make: Makes, _: Hedges| {
+path!(memory_panic_in_attempt_destructor, |make: Makes, _: Hedges| {
     let explode = |explode| env(|env| env.explode.set((explode, false)));
     for (policy, said) in policies() {
         for does in [Does::Succeed, Does::Fail] {
@@ -510,7 +510,7 @@ path!(an_attempt_whose_destructor_panics, |make: Makes, _: Hedges| {
     }
 });
 
-path!(a_sleep_whose_destructor_panics, |make: Makes, _: Hedges| {
+path!(memory_panic_in_sleep_destructor, |make: Makes, _: Hedges| {
     let explode = |explode| env(|env| env.explode.set((false, explode)));
     for (policy, said) in policies() {
         for wakes in [false, true] {
@@ -533,7 +533,7 @@ path!(a_sleep_whose_destructor_panics, |make: Makes, _: Hedges| {
     }
 });
 
-path!(a_hook_that_panics_while_its_call_is_dropped, |make: Makes, _: Hedges| {
+path!(memory_panic_in_hook_during_drop, |make: Makes, _: Hedges| {
     for (policy, _) in policies() {
         attempts_now(Does::Pend);
         let mut call = make(&policy, Said::Hook);
@@ -543,7 +543,7 @@ path!(a_hook_that_panics_while_its_call_is_dropped, |make: Makes, _: Hedges| {
     }
 });
 
-path!(hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
+path!(memory_hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
     let policy = Policy::hedged(ms(10)).attempts(4).deadline(s(1));
     let policy = policy.throttle(redial::Throttle::none()).build();
     let race = |hedges: i32| {
@@ -592,7 +592,7 @@ path!(hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
     }
 });
 
-path!(a_deadline_that_cancels_a_running_attempt, |make: Makes, _: Hedges| {
+path!(memory_deadline_cancels_a_running_attempt, |make: Makes, _: Hedges| {
     let policy = Policy::constant(ms(10)).deadline(ms(1)).build();
     for said in [Said::Nothing, Said::Options] {
         attempts_now(Does::Pend);
@@ -618,7 +618,7 @@ path!(a_deadline_that_cancels_a_running_attempt, |make: Makes, _: Hedges| {
     }
 });
 
-path!(an_attempt_timeout_puts_the_next_attempt_in_its_place, |make: Makes, _: Hedges| {
+path!(memory_attempt_timeout_reuses_the_slot, |make: Makes, _: Hedges| {
     let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).build();
     attempts_now(Does::Pend);
     sleeps_are_over(false);
@@ -638,7 +638,7 @@ path!(an_attempt_timeout_puts_the_next_attempt_in_its_place, |make: Makes, _: He
 
 /// What the cell cannot know: that an error was what was asked for, or a value was not.
 #[test]
-fn results_that_own_memory_are_handed_on_or_dropped_once() {
+fn memory_results_are_returned_or_dropped_once() {
     let policy = Policy::immediate().attempts(3).build();
     let mut call_log = CallLog::new();
     let mut calls = 0;

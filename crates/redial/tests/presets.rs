@@ -1,15 +1,16 @@
 //! Goal: each preset is its design's, by name and as a value, with its own throttle or none. Method:
 //! the rules are compared with the decisions' numbers, and the policies play on virtual time.
 
-mod designs;
+#[path = "common/virtual_clock.rs"]
+mod virtual_clock;
 
-use designs::{Clock, Script};
 use redial::presets::{self, Preset};
 use redial::{
     Failure, Jitter, Policy, StopReason, ms,
     rules::{Backoff, Limits},
     s,
 };
+use virtual_clock::{Clock, Script};
 
 type Outcome = Result<(), Failure>;
 
@@ -30,7 +31,7 @@ fn delays(starts: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn the_limits_by_name_are_those_in_code() {
+fn preset_by_name_equals_the_function() {
     assert_eq!(presets::by_name("limits"), Some(Preset::Limits));
     assert_eq!(presets::by_name("Limits"), None);
     let by_name = Preset::Limits.policy_within(s(2)).expect("valid");
@@ -39,7 +40,7 @@ fn the_limits_by_name_are_those_in_code() {
 }
 
 #[test]
-fn the_limits_are_the_decision_records() {
+fn preset_limits_match_the_decision_record() {
     let policy = presets::limits().build();
     let rules = policy.rules();
     assert_eq!(rules.attempts, Some(6), "five retries");
@@ -49,7 +50,7 @@ fn the_limits_are_the_decision_records() {
 }
 
 #[test]
-fn the_limits_bound_every_call_whatever_the_draws() {
+fn preset_limits_bound_every_call_for_all_draws() {
     let policy = presets::limits().build();
     for seed in 0..200 {
         let (starts, ended, stop_reason) = play(&policy, SERVER, seed);
@@ -69,7 +70,7 @@ fn the_limits_bound_every_call_whatever_the_draws() {
 }
 
 #[test]
-fn a_limit_never_cancels_a_running_attempt() {
+fn limits_never_cancel_a_running_attempt() {
     let clock = Clock::default();
     let policy = presets::limits().build();
     let script = Script::new(&clock, [(60_000, Ok::<(), Failure>(()))]);

@@ -36,7 +36,7 @@ fn ended(at: Duration, stop_reason: StopReason, attempt: Option<u32>) -> Option<
 }
 
 #[test]
-fn a_script_is_played_to_the_nanosecond() {
+fn testing_play_is_exact_to_the_nanosecond() {
     let nanosecond = Duration::from_nanos(1);
     let played = play(&every(nanosecond, 3), [fails().after(nanosecond), fails(), succeeds()]);
     assert_eq!(played.starts(), [0, 2, 3].map(Duration::from_nanos));
@@ -47,13 +47,13 @@ fn a_script_is_played_to_the_nanosecond() {
 
 #[test]
 #[should_panic(expected = "attempt 2 started, and the script lists only 1")]
-fn an_attempt_that_is_not_listed_is_a_mistake_in_the_test() {
+fn testing_unscripted_attempt_panics() {
     play(&every(ms(1), 2), [fails()]);
 }
 
 /// Red: without `#[track_caller]` on `play` the place is one in the library.
 #[test]
-fn a_mistake_in_a_script_has_the_place_where_it_is_played() {
+fn testing_script_panic_has_the_callers_location() {
     let place = Arc::new(Mutex::new(None));
     let (found, mine, others) = (place.clone(), thread::current().id(), panic::take_hook());
     panic::set_hook(Box::new(move |info| match info.location() {
@@ -70,7 +70,7 @@ fn a_mistake_in_a_script_has_the_place_where_it_is_played() {
 }
 
 #[test]
-fn a_play_says_which_attempt_was_not_listed_and_drops_the_call() {
+fn testing_play_reports_the_unscripted_attempt() {
     let policy = every(ms(1), 3);
     let played = Play::new().call(Script::new(&policy, [fails()])).run();
     assert_eq!(played[0].unscripted(), Some(2));
@@ -78,7 +78,7 @@ fn a_play_says_which_attempt_was_not_listed_and_drops_the_call() {
 }
 
 #[test]
-fn a_call_that_never_ends_has_no_end() {
+fn testing_hanging_call_has_no_end() {
     let played = play(&every(ms(1), 3), [hangs()]);
     assert_eq!((played.end(), played.starts().len()), (None, 1));
     // P2: what is later than every timer never comes.
@@ -87,14 +87,14 @@ fn a_call_that_never_ends_has_no_end() {
 }
 
 #[test]
-fn an_outcome_at_the_very_moment_of_the_deadline_counts() {
+fn testing_outcome_at_the_deadline_counts() {
     let policy = every(ms(10), 3);
     let script = Script::new(&policy, [succeeds().after(ms(50))]).deadline(ms(50));
     assert_eq!(script.play().end(), ended(ms(50), StopReason::Succeeded, Some(1)));
 }
 
 #[test]
-fn at_the_moment_of_the_deadline_nothing_starts() {
+fn testing_no_attempt_starts_at_the_deadline() {
     let policy = rules(Rules {
         backoff: Backoff::Constant(ms(10)),
         jitter: Jitter::None,
@@ -108,7 +108,7 @@ fn at_the_moment_of_the_deadline_nothing_starts() {
 }
 
 #[test]
-fn cancelling_comes_last_in_its_moment() {
+fn testing_cancellation_is_ordered_last() {
     let policy = every(ms(10), 3);
     let script = |attempts| Script::new(&policy, attempts).cancel(ms(10));
     // After an outcome.
@@ -136,7 +136,7 @@ fn scarce() -> Policy {
 }
 
 #[test]
-fn an_outcome_of_one_call_comes_before_a_timer_of_another() {
+fn testing_outcomes_are_ordered_before_timers() {
     // The first call takes the only token at 10 and succeeds at 20, which brings it back; the
     // second asks at 20, too, and finds it.
     let policy = scarce();
@@ -151,7 +151,7 @@ fn an_outcome_of_one_call_comes_before_a_timer_of_another() {
 }
 
 #[test]
-fn of_two_timers_at_one_moment_the_earlier_call_goes_first() {
+fn testing_simultaneous_timers_are_ordered_by_call() {
     let policy = scarce();
     // Both ask at 20: the one that began first gets the token, wherever it is listed.
     let played = Play::new()
@@ -173,7 +173,7 @@ fn of_two_timers_at_one_moment_the_earlier_call_goes_first() {
 }
 
 #[test]
-fn of_two_outcomes_at_one_moment_the_earlier_attempt_counts() {
+fn testing_simultaneous_outcomes_are_ordered_by_attempt() {
     let hedged: Hedged = Policy::hedged(ms(10)).attempts(2).build();
     let played = play(&hedged, [succeeds().after(ms(20)), fatal().after(ms(10))]);
     assert_eq!(played.end(), ended(ms(20), StopReason::Succeeded, Some(1)));
@@ -181,7 +181,7 @@ fn of_two_outcomes_at_one_moment_the_earlier_attempt_counts() {
 }
 
 #[test]
-fn an_attempts_timeout_comes_before_the_timer_of_the_next_hedge() {
+fn testing_attempt_timeout_is_ordered_before_the_next_hedge() {
     // Both are due at 50: the timeout sends the third hedge, whose answer of that very moment comes
     // before any further timer.
     let rules = Rules {
@@ -198,7 +198,7 @@ fn an_attempts_timeout_comes_before_the_timer_of_the_next_hedge() {
 }
 
 #[test]
-fn draws_are_used_in_order_by_all_calls_and_the_last_repeats() {
+fn testing_draws_are_used_in_order_and_the_last_repeats() {
     let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build();
     let call = || Script::new(&policy, [fails(), fails(), succeeds()]);
     let played = Play::new().draws([0.0, 0.25, 0.5]).call(call()).call(call().at(ms(1))).run();
@@ -207,7 +207,7 @@ fn draws_are_used_in_order_by_all_calls_and_the_last_repeats() {
 }
 
 #[test]
-fn a_default_budget_starts_full_in_every_play_and_is_shared_by_its_calls() {
+fn testing_default_budget_starts_full_in_every_play() {
     static PLACED: Policy = Policy::constant(ms(1)).attempts(8).build();
     for _ in 0..2 {
         let call = || Script::new(&PLACED, vec![fails(); 8]);
@@ -225,7 +225,7 @@ fn a_default_budget_starts_full_in_every_play_and_is_shared_by_its_calls() {
 }
 
 #[test]
-fn a_named_throttle_is_used_as_it_is() {
+fn testing_named_throttle_is_not_replaced() {
     let budget = Arc::new(RetryBudget::standard());
     let policy = every(ms(1), 3).sharing(budget.clone());
     play(&policy, [fails(), fails(), fails()]);
@@ -233,7 +233,7 @@ fn a_named_throttle_is_used_as_it_is() {
 }
 
 #[test]
-fn a_call_that_must_not_run_twice_is_repeated_only_with_proof() {
+fn testing_not_idempotent_call_is_retried_only_with_proof() {
     let policy = every(ms(1), 3);
     let unsent = fails_with(Failure::client().at(Stage::Unsent));
     let played = Script::new(&policy, [unsent, fails()]).not_idempotent().play();
@@ -241,7 +241,7 @@ fn a_call_that_must_not_run_twice_is_repeated_only_with_proof() {
 }
 
 #[test]
-fn a_strategy_is_asked_and_sees_the_data_of_the_call() {
+fn testing_strategy_sees_the_data_of_the_call() {
     struct Patience(u32);
     let policy = rules(Rules { attempts: None, deadline: Some(s(1)), ..Rules::DEFAULT });
     let strategy = |request: &Request<'_>| {
@@ -256,7 +256,7 @@ fn a_strategy_is_asked_and_sees_the_data_of_the_call() {
 }
 
 #[test]
-fn a_strategy_that_answers_later_is_looked_at_when_something_happens() {
+fn testing_pending_strategy_is_polled_at_every_event() {
     let policy = rules(Rules { attempts: None, deadline: Some(s(1)), ..Rules::DEFAULT });
     let ready = |_: &Request<'_>| Decision::later(async { Some(ms(3)) });
     let played = Script::new(&policy, [fails(), succeeds()]).strategy(ready).play();
@@ -271,7 +271,7 @@ fn a_strategy_that_answers_later_is_looked_at_when_something_happens() {
 }
 
 #[test]
-fn a_throttle_may_answer_later() {
+fn testing_throttle_may_answer_later() {
     struct Slow;
     impl Bucket for Slow {
         fn withdraw(&self, _: Cost, _: Ns) -> Grant {
@@ -305,7 +305,7 @@ fn grpc(attempts: u32, hedge: Option<Duration>) -> AnyPolicy {
 }
 
 #[test]
-fn response_headers_commit() {
+fn testing_response_headers_commit_the_call() {
     let policy = grpc(4, None);
     let played = play(&policy, [fails().headers(ms(5)).after(ms(20))]);
     assert_eq!(played.end(), ended(ms(20), StopReason::Committed, Some(1)));
@@ -316,7 +316,7 @@ fn response_headers_commit() {
 }
 
 #[test]
-fn what_provably_did_not_run_is_replaced_and_keeps_its_number() {
+fn testing_transparent_retry_keeps_the_attempt_number() {
     let policy = grpc(4, None);
     let seen = |proof| {
         let directive = Directive::Retry(Failure::server());
@@ -332,7 +332,7 @@ fn what_provably_did_not_run_is_replaced_and_keeps_its_number() {
 }
 
 #[test]
-fn messages_are_written_to_every_attempt_until_it_ends() {
+fn testing_messages_are_sent_to_every_attempt() {
     let policy = grpc(4, None);
     let attempts = [fails().after(ms(20)), succeeds().after(ms(20))];
     let script = Script::new(&policy, attempts).buffer_max(100);
@@ -342,7 +342,7 @@ fn messages_are_written_to_every_attempt_until_it_ends() {
 }
 
 #[test]
-fn a_message_of_the_largest_size_is_written_and_a_larger_one_ends_the_call() {
+fn testing_message_above_the_size_limit_ends_the_call() {
     let policy = grpc(4, None);
     let call = |meets| Script::new(&policy, [meets]).message_max(100).message(ms(0), 100);
     let played = call(succeeds().after(ms(20))).message(ms(5), 100).play();
@@ -363,7 +363,7 @@ fn a_message_of_the_largest_size_is_written_and_a_larger_one_ends_the_call() {
 }
 
 #[test]
-fn a_message_over_the_limit_commits() {
+fn testing_message_above_the_buffer_limit_commits() {
     let policy = grpc(4, None);
     let call = || Script::new(&policy, [fails().after(ms(20))]).buffer_max(100);
     let played = call().message(ms(0), 60).message(ms(5), 40).message(ms(10), 1).play();
@@ -383,7 +383,7 @@ fn a_message_over_the_limit_commits() {
 }
 
 #[test]
-fn of_hedges_the_one_with_most_messages_keeps_the_call() {
+fn testing_full_buffer_keeps_the_hedge_with_most_messages() {
     let policy = grpc(3, Some(ms(10)));
     let slow = |after, accepts| succeeds().after(ms(after)).accepts(accepts);
     let attempts = [slow(90, 1), slow(80, 99), slow(70, 2)];
@@ -400,7 +400,7 @@ fn of_hedges_the_one_with_most_messages_keeps_the_call() {
 }
 
 #[test]
-fn what_could_not_be_kept_is_written_to_the_chosen_hedge_alone() {
+fn testing_unbuffered_message_goes_to_the_committed_hedge_only() {
     let policy = grpc(3, Some(ms(0)));
     let script = Script::new(&policy, [succeeds().after(ms(30)), hangs(), hangs()]);
     let played = script.buffer_max(100).message(ms(0), 60).message(ms(10), 60).play();
@@ -409,7 +409,7 @@ fn what_could_not_be_kept_is_written_to_the_chosen_hedge_alone() {
 }
 
 #[test]
-fn all_calls_of_a_play_share_one_buffer() {
+fn testing_calls_share_the_channel_buffer() {
     let policy = grpc(4, None);
     let call = |at, bytes, meets| Script::new(&policy, [meets]).at(ms(at)).message(ms(0), bytes);
     let failing = fails().after(ms(20));
@@ -428,7 +428,7 @@ fn all_calls_of_a_play_share_one_buffer() {
 }
 
 #[test]
-fn the_clock_moves_only_when_everything_waits() {
+fn testing_clock_advances_only_when_all_futures_wait() {
     let began = Clock.now();
     let order = block_on(async {
         let mut order = Vec::new();
@@ -446,12 +446,12 @@ fn the_clock_moves_only_when_everything_waits() {
 
 #[test]
 #[should_panic(expected = "no timer is armed")]
-fn a_future_that_nothing_can_wake_is_a_mistake_in_the_test() {
+fn testing_block_on_panics_without_a_timer() {
     block_on(std::future::pending::<()>());
 }
 
 #[test]
-fn the_async_driver_runs_on_a_second_executor() {
+fn testing_block_on_runs_the_async_driver() {
     // Retrying, hedging, deadlines and attempt timeouts need nothing of tokio.
     let began = Clock.now();
     let since = || redial_core::duration(Clock.now() - began);
@@ -497,7 +497,7 @@ fn the_async_driver_runs_on_a_second_executor() {
 }
 
 #[test]
-fn given_draws_hold_for_the_driver_until_they_are_dropped() {
+fn testing_draws_apply_until_the_guard_is_dropped() {
     let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build();
     let run = || {
         let began = Clock.now();

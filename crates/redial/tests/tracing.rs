@@ -71,7 +71,7 @@ async fn fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_tells_its_story_at_debug() {
+async fn tracing_debug_events_of_a_call() {
     let collector = Collector::new(Level::TRACE);
     let _guard = tracing::subscriber::set_default(collector.clone());
     fail().await;
@@ -89,7 +89,7 @@ async fn a_call_tells_its_story_at_debug() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_kept_to_a_bounded_rate() {
+async fn tracing_give_up_events_are_rate_limited() {
     let collector = Collector::new(Level::WARN);
     let _guard = tracing::subscriber::set_default(collector.clone());
     let start = std::time::Instant::now();

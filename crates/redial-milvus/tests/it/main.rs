@@ -1,7 +1,8 @@
 //! Tests of section M of the decisions: calls run through the interceptor on virtual
 //! time; codes, messages and log lines are tables.
 
-#[path = "../../../redial/tests/designs/mod.rs"]
+mod codes;
+#[path = "../../../redial/tests/common/virtual_clock.rs"]
 mod designs;
 mod log;
 mod status_codes;

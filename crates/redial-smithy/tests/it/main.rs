@@ -4,7 +4,7 @@
 mod classifier;
 #[cfg(feature = "serde")]
 mod config;
-#[path = "../../../redial/tests/designs/mod.rs"]
+#[path = "../../../redial/tests/common/virtual_clock.rs"]
 mod designs;
 mod standard_strategy;
 mod token_bucket;

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_reasons_are_kept_once_and_up_to_both_limits() {
+    fn call_log_reason_names_are_interned_up_to_limits() {
         let mut names = BTreeSet::new();
         assert_eq!(intern(&mut names, "A", 2), Ok("A"));
         assert_eq!(intern(&mut names, "A", 2), Ok("A"));

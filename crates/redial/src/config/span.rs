@@ -214,7 +214,7 @@ mod tests {
     use redial_core::{ms, s};
 
     #[test]
-    fn spans_are_read_as_people_write_them() {
+    fn config_duration_accepts_every_unit() {
         for (text, span) in [
             ("0s", Duration::ZERO),
             ("7ns", Duration::from_nanos(7)),
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finer_than_a_nanosecond_is_rounded_down() {
+    fn config_duration_rounds_down_to_nanoseconds() {
         assert_eq!(parse("1.9ns"), Ok(Duration::from_nanos(1)));
         assert_eq!(parse("0.33333333333333333333s"), Ok(Duration::from_nanos(333_333_333)));
         assert_eq!(parse("0.00000000000001d"), Ok(Duration::ZERO));
     }
 
     #[test]
-    fn spans_above_584_years_are_kept_as_written() {
+    fn config_duration_above_584_years_is_kept() {
         let aeon = parse("1000000000000d").unwrap();
         assert_eq!(aeon.as_secs(), 86_400_000_000_000_000);
         assert_eq!(write(aeon), "1000000000000d");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_span_says_why() {
+    fn config_duration_errors_name_the_cause() {
         for (text, error) in [
             ("", DurationError::Number),
             ("ms", DurationError::Number),
@@ -281,7 +281,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_span_is_read_back_as_it_was(secs: u64, nanos in 0u32..1_000_000_000, shift in 0u32..64) {
+        fn config_duration_round_trips(secs: u64, nanos in 0u32..1_000_000_000, shift in 0u32..64) {
             let span = Duration::new(secs >> shift, nanos);
             proptest::prop_assert_eq!(parse(&write(span)), Ok(span));
             let whole = Duration::from_secs(secs >> shift);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_passed_by_more_than_it() {
+    fn testing_replay_buffer_limit_is_inclusive() {
         let channel = ChannelBuffer::new(150);
         let (mut one, mut other) =
             (ReplayBuffer::new(&channel, 100), ReplayBuffer::new(&channel, 100));
@@ -86,7 +86,7 @@ mod tests {
 
     /// Red: let the sums saturate.
     #[test]
-    fn more_bytes_than_a_number_holds_pass_every_limit() {
+    fn testing_replay_buffer_sum_overflow_exceeds_the_limit() {
         let channel = ChannelBuffer::new(u64::MAX);
         let mut calls =
             [ReplayBuffer::new(&channel, u64::MAX), ReplayBuffer::new(&channel, u64::MAX)];

@@ -78,7 +78,7 @@ impl Future for Timer {
 }
 
 #[test]
-fn retries_wait_on_the_sleeper_that_the_call_names() {
+fn executor_retries_use_the_named_sleeper() {
     static QUICK: Policy = Policy::constant(ms(2)).build();
     let mut calls = 0;
     let (value, report) = block_on(
@@ -102,7 +102,7 @@ fn retries_wait_on_the_sleeper_that_the_call_names() {
 }
 
 #[test]
-fn hedges_start_and_the_fast_one_wins() {
+fn executor_hedges_run_without_tokio() {
     static HEDGED: Hedged = Policy::hedged(ms(1)).attempts(2).build();
     let mut calls = 0;
     let winner = block_on(
@@ -125,7 +125,7 @@ fn hedges_start_and_the_fast_one_wins() {
 }
 
 #[test]
-fn a_deadline_cancels_what_hangs() {
+fn executor_deadline_cancels_a_hanging_attempt() {
     static SHORT: Policy = Policy::constant(ms(1)).deadline(ms(3)).build();
     let hangs = || std::future::pending::<Result<(), ()>>();
     let call = SHORT.retry(hangs).when(|()| true).sleeping_on(Threads);
@@ -135,7 +135,7 @@ fn a_deadline_cancels_what_hangs() {
 }
 
 #[test]
-fn a_lending_call_and_an_attempt_timeout_need_nothing_else() {
+fn executor_borrowing_call_runs_without_tokio() {
     static TIMED: Policy = Policy::immediate().attempt_timeout(ms(2)).build();
     let mut calls = 0;
     let call = TIMED.retry_on(&mut calls, async |calls| {

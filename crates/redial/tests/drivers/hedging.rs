@@ -9,7 +9,7 @@ use redial::testing::{self, Script};
 use redial::throttle::RetryBudget;
 use redial::{CallLog, Event, Failure, Hedged, Policy, StopReason, ms, s};
 
-use crate::hand::{Count, Hand, poll};
+use crate::manual_clock::{Count, Hand, poll};
 
 /// What each attempt does: how long it takes, and whether it succeeds.
 type Plan<'a> = &'a [(Duration, bool)];
@@ -73,7 +73,7 @@ fn hedged(delay: Duration, attempts: u32) -> Hedged {
 
 // Breaks if the machine that begins when the first hedge is due waits for its own timer first.
 #[test]
-fn a_hedge_that_is_due_starts_when_others_had_one_turn() {
+fn hedging_due_hedge_starts_after_yielding_once() {
     let (policy, hand, count) = (hedged(ms(10), 2), Hand::default(), Count::default());
     let operation = || {
         let (one, slept) = (count.one(), hand.sleep(ms(15)));
@@ -95,7 +95,7 @@ fn a_hedge_that_is_due_starts_when_others_had_one_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_race_of_three_goes_as_the_machine_says() {
+async fn hedging_driver_matches_the_core_for_three_attempts() {
     // Whole multiples of the hedging delay, so that many things happen at one moment.
     let spans = [ms(5), ms(10), ms(20), ms(25)];
     let outcomes: Vec<(Duration, bool)> =
@@ -118,14 +118,14 @@ async fn every_race_of_three_goes_as_the_machine_says() {
 
 /// Slots are used again, so that a later attempt can lie before an earlier one.
 #[tokio::test(start_paused = true)]
-async fn of_two_answers_at_one_moment_that_of_the_lower_attempt_counts() {
+async fn hedging_simultaneous_answers_prefer_the_lower_attempt() {
     let plan = [(ms(15), false), (ms(20), true), (ms(15), true)];
     let (winner, _) = run(&hedged(ms(10), 3), &plan).await;
     assert_eq!(winner, Ok(2), "both answered after 30 ms");
 }
 
 #[test]
-fn losers_are_dropped_in_the_poll_in_which_the_winner_answers() {
+fn hedging_losers_are_dropped_in_the_winning_poll() {
     let policy = hedged(ms(10), 4);
     let (hand, count) = (Hand::default(), Count::default());
     let mut calls = 0;
@@ -158,14 +158,14 @@ fn losers_are_dropped_in_the_poll_in_which_the_winner_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fast_failure_starts_the_next_attempt_at_once() {
+async fn hedging_failure_starts_the_next_attempt_without_waiting() {
     let (winner, events) = run(&hedged(s(9), 3), &[(ms(5), false), (ms(5), true)]).await;
     assert_eq!(winner, Ok(2));
     assert_eq!(events.last().map(|(at, _)| *at), Some(ms(10)), "nobody waited for the delay");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exhausted_budget_suppresses_the_next_hedge_and_nothing_else() {
+async fn hedging_exhausted_budget_suppresses_the_next_hedge_only() {
     static ONE: RetryBudget = match RetryBudget::try_new(1.0, 0.0) {
         Ok(budget) => budget,
         Err(_) => panic!("valid"),
@@ -189,7 +189,7 @@ async fn an_exhausted_budget_suppresses_the_next_hedge_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_timeout_cancels_a_hedge_and_the_deadline_all_of_them() {
+async fn hedging_attempt_timeout_cancels_one_deadline_cancels_all() {
     let policy = Policy::hedged(ms(10)).attempts(3).attempt_timeout(ms(25)).deadline(ms(38));
     let policy = policy.build();
     let (count, mut call_log) = (Count::default(), CallLog::new());
@@ -219,7 +219,7 @@ async fn an_attempt_timeout_cancels_a_hedge_and_the_deadline_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fatal_answer_ends_the_race_and_a_server_that_says_stop_ends_the_hedges() {
+async fn hedging_fatal_answer_ends_call_stop_hint_ends_hedges() {
     let policy = hedged(ms(10), 4);
     let run = async |failure: Option<Failure>| {
         let mut calls = 0;
@@ -243,7 +243,7 @@ async fn a_fatal_answer_ends_the_race_and_a_server_that_says_stop_ends_the_hedge
 
 // Breaks if the machine of a call that began it late takes that moment for the call's start.
 #[tokio::test(start_paused = true)]
-async fn a_hedged_call_counts_from_its_first_poll_whatever_begins_its_machine() {
+async fn hedging_elapsed_counts_from_the_first_poll() {
     let policy = hedged(ms(20), 2);
     // A failure begins it at 5 ms; the hedge that follows at once fails 5 ms later.
     let failed = policy.retry(|| async {
@@ -262,7 +262,7 @@ async fn a_hedged_call_counts_from_its_first_poll_whatever_begins_its_machine() 
 
 // The same on a clock that says no more than its sleeper must.
 #[test]
-fn a_hedged_call_on_a_clock_of_ones_own_counts_from_its_first_poll_too() {
+fn hedging_elapsed_counts_from_first_poll_with_custom_sleeper() {
     let (policy, hand) = (hedged(ms(20), 2), Hand::default());
     hand.pass(s(1));
     let attempt = || {

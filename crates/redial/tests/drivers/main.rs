@@ -1,18 +1,18 @@
-//! Goal: the async, the lending and the blocking driver do the same thing for the same script, and
-//! each keeps the promises of its kind: nothing is left behind when a call is dropped, nobody
-//! starves, no clock and no timer is touched without need, any executor will do.
+//! The async, the borrowing and the blocking driver behave alike for the same script, and each keeps
+//! its own guarantees: a dropped call leaks nothing, a retry loop yields to other tasks, the fast path
+//! reads no clock and arms no timer, and every executor works.
 //!
-//! Method: scripted operations on tokio's paused clock, on a clock that is moved by hand while the
-//! future is polled by hand, or, where a thread blocks, with delays of a millisecond at most. What
-//! the operation owns counts itself, so that a test knows what is still alive.
+//! The operations are scripted. They run on tokio's paused clock, on a clock that the test moves while
+//! it polls the future itself, or, where a thread blocks, with delays of at most a millisecond. Values
+//! that an operation owns count their instances, so a test knows which ones are still alive.
 
-mod dropping;
+mod call_options;
+mod cancellation;
+mod equivalence;
 mod executors;
-mod hand;
+mod futures;
 mod hedging;
-mod options;
-mod pacing;
+mod latency_estimator;
+mod manual_clock;
+mod overhead;
 mod panics;
-mod scripts;
-mod shapes;
-mod thrift;

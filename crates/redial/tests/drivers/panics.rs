@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use redial::{Event, Hedged, Policy, Sleeper, ms, s, time::Ns};
 
-use crate::hand::{Count, Counted, Hand, poll};
+use crate::manual_clock::{Count, Counted, Hand, poll};
 
 fn ten() -> Policy {
     Policy::constant(ms(10)).attempts(3).build()
@@ -25,7 +25,7 @@ fn panics<T>(story: impl FnOnce() -> T) -> String {
 }
 
 #[test]
-fn polling_after_the_end_says_so() {
+fn polling_after_completion_panics() {
     let (policy, hand) = (ten(), Hand::default());
     let plain = policy.retry(|| async { Ok::<_, ()>(()) }).when(|()| true);
     let mut plain = Box::pin(plain.sleeping_on(hand.clone()).into_future());
@@ -68,7 +68,7 @@ enum At {
 }
 
 #[test]
-fn an_operation_that_panics_leaves_everything_droppable() {
+fn panic_in_operation_leaves_the_call_droppable() {
     for at in [1, 2].into_iter().flat_map(|n| [At::Call(n), At::Poll(n), At::Judging(n)]) {
         for machine in [false, true] {
             let (policy, hand, count) = (ten(), Hand::default(), Count::default());
@@ -135,7 +135,7 @@ impl Drop for Explosive {
 }
 
 #[test]
-fn a_destructor_that_panics_is_not_run_twice_and_keeps_nothing_alive() {
+fn panic_in_destructor_runs_once_and_leaks_nothing() {
     // Dropped when it has answered, or while it runs.
     for (passes, machine) in [(ms(10), false), (ms(10), true), (ms(5), false), (ms(5), true)] {
         let (policy, hand, count) = (ten(), Hand::default(), Count::default());
@@ -160,7 +160,7 @@ fn a_destructor_that_panics_is_not_run_twice_and_keeps_nothing_alive() {
 /// A value that was pinned must be dropped before its memory is used again, whatever panics: a
 /// timer inside it may be linked from elsewhere.
 #[test]
-fn an_attempt_is_dropped_even_if_the_hook_panics_over_its_cancelling() {
+fn panic_in_hook_on_cancellation_still_drops_the_attempt() {
     let (policy, hand, count) = (ten(), Hand::default(), Count::default());
     let call = policy
         .retry(|| Explosive { _owned: count.one(), explodes: false, sleep: hand.sleep(ms(10)) })
@@ -174,7 +174,7 @@ fn an_attempt_is_dropped_even_if_the_hook_panics_over_its_cancelling() {
 }
 
 #[test]
-fn one_loser_whose_destructor_panics_does_not_keep_the_others_alive() {
+fn panic_in_one_losers_destructor_still_drops_the_others() {
     let hedged: Hedged = Policy::hedged(ms(10)).attempts(3).build();
     for explosive in 1..=3 {
         let (hand, count) = (Hand::default(), Count::default());
@@ -214,7 +214,7 @@ impl Sleeper for NoReactor {
 }
 
 #[test]
-fn a_sleeper_that_panics_does_not_cost_a_token() {
+fn panic_in_sleeper_refunds_the_token() {
     for machine in [false, true] {
         let policy = ten();
         let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
@@ -228,7 +228,7 @@ fn a_sleeper_that_panics_does_not_cost_a_token() {
 }
 
 #[test]
-fn a_blocking_operation_that_panics_gives_its_call_up() {
+fn panic_in_blocking_operation_cancels_the_call() {
     let policy = Policy::immediate().attempts(3).build();
     let count = Count::default();
     let mut calls = 0;
@@ -250,7 +250,7 @@ fn a_blocking_operation_that_panics_gives_its_call_up() {
 ///
 /// Red: `SOURCE.with(..)` in `draw`.
 #[test]
-fn a_call_in_a_destructor_of_a_thread_that_ends_still_draws() {
+fn draw_works_in_a_thread_local_destructor() {
     static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
     struct Goodbye;
     impl Drop for Goodbye {
@@ -275,7 +275,7 @@ fn a_call_in_a_destructor_of_a_thread_that_ends_still_draws() {
 ///
 /// Red: keep the hook in its place while it runs (`if let Some(hook) = &mut self.hook`).
 #[test]
-fn a_hook_that_panics_is_not_called_again_and_costs_nothing() {
+fn panic_in_hook_removes_it_and_refunds_the_token() {
     // As many notes as the call has: it begins, starts, fails, draws, pays, waits, starts, fails, ends.
     for from in 0..9 {
         for driver in ["blocking", "async", "lending"] {

@@ -221,7 +221,7 @@ fn every_script(alphabet: &[Directive]) -> Vec<Vec<(Duration, Directive)>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_short_script_ends_alike_in_every_driver() {
+async fn driver_equivalence_for_every_short_script() {
     let hard = Limits { hard: Some(ms(3)), ..Limits::NONE };
     let policies: [&dyn Fn() -> Policy; 7] = [
         &|| free(Policy::immediate().attempts(4)),
@@ -257,7 +257,7 @@ async fn every_short_script_ends_alike_in_every_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delays_of_every_kind_are_waited_alike_in_every_driver() {
+async fn driver_equivalence_for_every_kind_of_delay() {
     const LATE: Directive = Directive::Retry(Failure::server().retry_after(ms(1)));
     static ALWAYS: Reason = Reason::new("MOVED").always();
     let always = Directive::Retry(Failure::server().because(ALWAYS).at(Stage::InFlight));
@@ -328,7 +328,7 @@ async fn delays_of_every_kind_are_waited_alike_in_every_driver() {
 
 /// What needs cancelling is not for the blocking driver (P12).
 #[tokio::test(start_paused = true)]
-async fn what_needs_cancelling_is_alike_in_the_async_and_the_lending_driver() {
+async fn driver_equivalence_of_async_and_borrowing_cancellation() {
     let (now, hour) = (Duration::ZERO, s(3600));
     let cases: [Row<'_>; 7] = [
         // The deadline cancels a running attempt, the first or a later one.

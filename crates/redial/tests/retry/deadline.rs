@@ -14,14 +14,14 @@ use redial::{
     time::Ns,
 };
 
-use crate::stage::{Fails, exact, run};
+use crate::common::{Fails, exact, run};
 
 /// Elsewhere the limit on the total time sums up the sleeps alone: a limit of one second let four
 /// attempts of 30 s run for two minutes.
 ///
 /// Red: begin the machine's call without its deadline (`deadline: NEVER` in `Call::begin`).
 #[test]
-fn a_deadline_counts_the_operations_own_time() {
+fn deadline_includes_the_time_of_attempts() {
     let policy = exact(Policy::constant(ms(200)).deadline(s(1)));
     let became = run(&policy, Fails(s(30), Failure::server()));
     assert_eq!(
@@ -40,7 +40,7 @@ fn a_deadline_counts_the_operations_own_time() {
 /// Red: compare `now` in place of `now + after` with the deadline (the first `is_late` in
 /// `decide.rs`).
 #[test]
-fn no_sleep_begins_that_could_not_be_followed_by_an_attempt() {
+fn deadline_skips_a_sleep_that_would_reach_it() {
     let policy = exact(Policy::constant(s(60)).deadline(s(1)));
     let became = run(&policy, Fails(ms(100), Failure::server()));
     assert_eq!(
@@ -59,7 +59,7 @@ fn no_sleep_begins_that_could_not_be_followed_by_an_attempt() {
 /// Red: keep the start of a call at the clock's origin (`counters.start = 0` in
 /// `Driver::read_clock`).
 #[test]
-fn a_deadline_counts_from_the_call_and_not_from_the_policy() {
+fn deadline_counts_from_the_start_of_the_call() {
     let policy = exact(Policy::constant(ms(300)).attempts(9).deadline(s(1)));
     for _ in 0..3 {
         let became = run(&policy, Fails::AT_ONCE);
@@ -71,7 +71,7 @@ fn a_deadline_counts_from_the_call_and_not_from_the_policy() {
 ///
 /// Red: tell each attempt nothing (`remaining: None` in `Engine::attempt`).
 #[test]
-fn each_attempt_is_told_what_is_left_for_it() {
+fn deadline_remaining_is_passed_to_each_attempt() {
     let policy = exact(Policy::constant(s(1)).attempts(3).deadline(s(10)));
     let told = std::cell::RefCell::new(Vec::new());
     let call = policy.retry_with(|attempt| {
@@ -88,7 +88,7 @@ fn each_attempt_is_told_what_is_left_for_it() {
 ///
 /// Red: leave hints out of the comparison (`!hinted && is_late(..)` in `decide.rs`).
 #[test]
-fn a_hint_does_not_get_around_the_deadline_the_attempts_or_the_limits() {
+fn hint_respects_deadline_attempts_and_limits() {
     let hint = |span| Fails(Duration::ZERO, Failure::server().retry_after(span));
     let policy = exact(Policy::constant(ms(1)).unlimited().deadline(s(10)));
     let became = run(&policy, hint(s(4)));
@@ -105,7 +105,7 @@ fn a_hint_does_not_get_around_the_deadline_the_attempts_or_the_limits() {
 ///
 /// Red: accept attempts without end (`None` for `PolicyError::Unlimited` in `Rules::problem`).
 #[test]
-fn attempts_without_end_are_refused_unless_something_ends_them() {
+fn unlimited_attempts_need_a_deadline_or_limit() {
     let unlimited = || Policy::constant(ms(1)).unlimited();
     assert_eq!(unlimited().try_build().err(), Some(PolicyError::Unlimited));
     let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
@@ -119,7 +119,7 @@ fn attempts_without_end_are_refused_unless_something_ends_them() {
 ///
 /// Red: say that a constant always adds up (`Backoff::Constant(_) => true` in `grows_for_ever`).
 #[test]
-fn delays_that_never_add_up_to_the_limit_are_refused() {
+fn unlimited_attempts_with_unreachable_limit_are_refused() {
     let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
     let zero = || Policy::immediate().unlimited();
     assert_eq!(zero().limits(soft).try_build().err(), Some(PolicyError::Unlimited));
@@ -132,7 +132,7 @@ fn delays_that_never_add_up_to_the_limit_are_refused() {
 ///
 /// Red: leave them out (`&& !failure.is_always_retried()` where `decide.rs` counts attempts).
 #[test]
-fn a_reason_that_is_always_retried_still_ends() {
+fn always_retried_reason_still_ends_at_the_deadline() {
     static MOVED: Reason = Reason::new("MOVED").always();
     let moved = Fails(Duration::ZERO, Failure::server().because(MOVED));
     assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), moved).starts.len(), 4);
@@ -175,7 +175,7 @@ impl Future for Twice {
 ///
 /// Red: subtract without saturating (`now - counters.start` in `report` of the async driver).
 #[test]
-fn a_clock_that_steps_back_does_no_harm() {
+fn deadline_tolerates_a_clock_stepping_back() {
     for deadline in [None, Some(s(86_400))] {
         let builder = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none());
         let builder = deadline.into_iter().fold(builder, redial::Builder::deadline);
@@ -207,7 +207,7 @@ fn a_clock_that_steps_back_does_no_harm() {
 ///
 /// Red: name the wall clock anywhere in the sources of the core or of this crate.
 #[test]
-fn the_wall_clock_is_read_nowhere() {
+fn source_never_reads_the_wall_clock() {
     fn search(folder: &Path, found: &mut Vec<String>, seen: &mut usize) {
         for entry in fs::read_dir(folder).expect("a folder of sources") {
             let path = entry.expect("an entry").path();
@@ -247,7 +247,7 @@ impl Sleeper for Impatient {
 ///
 /// Red: add up the delays without saturating (`counters.waited + after` in `decide.rs`).
 #[test]
-fn the_longest_durations_do_not_panic() {
+fn deadline_longest_durations_do_not_panic() {
     let attempts = |policy: &Policy, failure: Failure, machine: bool| {
         let call = policy.retry(|| async { Err::<(), _>(()) }).when(move |()| Some(failure));
         let call = call.sleeping_on(Impatient);
@@ -278,7 +278,7 @@ fn the_longest_durations_do_not_panic() {
 ///
 /// Red: let what does not fit overflow (`as_secs() * 1_000_000_000` in `time::ns`).
 #[tokio::test(start_paused = true)]
-async fn the_longest_delay_can_be_slept_on_tokio() {
+async fn backoff_longest_delay_can_be_slept_on_tokio() {
     let policy = exact(Policy::constant(Duration::MAX));
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
     assert!(tokio::time::timeout(s(86_400), call).await.is_err(), "it still sleeps");

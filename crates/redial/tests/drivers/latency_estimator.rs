@@ -52,7 +52,7 @@ fn hedges(call_log: &CallLog) -> usize {
 
 /// Red: `hedge: None` in `Engine::begin` waits 500 ms each time; without `call_latency` no latency is known.
 #[tokio::test(start_paused = true)]
-async fn hedges_follow_the_latency_of_calls_once_enough_are_known() {
+async fn latency_estimator_sets_the_hedge_delay_after_enough_samples() {
     let estimator = estimator();
     for known in 0..4 {
         assert_eq!((estimator.read().samples, estimator.delay()), (known, None));
@@ -79,7 +79,7 @@ async fn hedges_follow_the_latency_of_calls_once_enough_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_answers_at_once_counts_too_and_failures_do_not() {
+async fn latency_estimator_counts_immediate_successes_and_no_failures() {
     let estimator = estimator();
     for _ in 0..4 {
         READ.retry(|| async { Ok::<_, ()>(()) })
@@ -99,7 +99,7 @@ async fn what_answers_at_once_counts_too_and_failures_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_hedges_never_win_they_stop_and_failures_are_still_answered_at_once() {
+async fn latency_estimator_stops_hedges_that_never_win() {
     let estimator = estimator();
     for _ in 0..4 {
         call(&estimator, &[ms(5)]).await;
@@ -135,7 +135,7 @@ async fn where_hedges_never_win_they_stop_and_failures_are_still_answered_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_runs_into_its_deadline_counts_as_slower() {
+async fn latency_estimator_counts_a_deadline_as_slow() {
     let estimator = estimator();
     for _ in 0..4 {
         call(&estimator, &[ms(20)]).await;

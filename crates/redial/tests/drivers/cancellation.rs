@@ -15,7 +15,7 @@ use redial::{
     time::Ns,
 };
 
-use crate::hand::{Count, Hand, poll};
+use crate::manual_clock::{Count, Hand, poll};
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -60,7 +60,7 @@ const DRIVERS: [(&str, Driver); 4] = [
 ];
 
 #[test]
-fn in_every_state_nothing_is_left_and_the_payment_comes_back() {
+fn cancellation_in_every_state_leaks_nothing_and_refunds() {
     let policies: [fn() -> Policy; 3] = [
         || ten(Policy::constant(ms(10))),
         || {
@@ -105,7 +105,7 @@ fn in_every_state_nothing_is_left_and_the_payment_comes_back() {
 }
 
 #[test]
-fn a_call_that_has_ended_holds_nothing_that_its_drop_could_give_back() {
+fn cancellation_after_the_end_refunds_nothing() {
     for (name, driver) in DRIVERS {
         let policy = Policy::constant(ms(10)).attempts(2).try_build();
         let policy = policy.expect("valid");
@@ -121,7 +121,7 @@ fn a_call_that_has_ended_holds_nothing_that_its_drop_could_give_back() {
 }
 
 #[test]
-fn a_hedged_call_drops_all_that_runs_and_what_its_hedges_took_is_used() {
+fn cancellation_of_a_hedged_call_drops_all_attempts() {
     let hedged: Hedged = Policy::hedged(ms(10)).attempts(4).deadline(s(1)).build();
     let (hand, count) = (Hand::default(), Count::default());
     let mut call = Box::pin(
@@ -147,7 +147,7 @@ fn a_hedged_call_drops_all_that_runs_and_what_its_hedges_took_is_used() {
 }
 
 #[test]
-fn a_strategy_that_has_not_answered_is_dropped_with_its_call() {
+fn cancellation_drops_a_pending_strategy() {
     let alive = Arc::new(());
     let policy = ten(Policy::constant(ms(10)).deadline(s(9)));
     let hand = Hand::default();
@@ -209,7 +209,7 @@ impl Bucket for Slow {
 }
 
 #[test]
-fn what_a_throttle_granted_late_is_given_back_if_its_retry_never_starts() {
+fn cancellation_refunds_a_late_grant() {
     // Dropped while the throttle thinks, while the retry waits, and after it has started.
     for (answers, passes, held) in [(0, 0, 0), (1, 0, 0), (1, 10, 1)] {
         let slow = Arc::new(Slow::default());

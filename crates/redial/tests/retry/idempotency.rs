@@ -5,7 +5,7 @@ use std::time::Duration;
 use redial::testing::{Clock, block_on};
 use redial::{Failure, Policy, Stage, StopReason, ms, s};
 
-use crate::stage::{Fails, exact, run_one};
+use crate::common::{Fails, exact, run_one};
 
 /// Elsewhere a POST is repeated after a time-out, a reset or an incomplete answer, because that is
 /// said to be safe.
@@ -13,7 +13,7 @@ use crate::stage::{Fails, exact, run_one};
 /// Red: take "in flight" for proof (`Stage::Unsent | Stage::InFlight` in
 /// `Failure::proves_not_run`).
 #[test]
-fn what_must_not_run_twice_is_not_repeated_once_it_may_have_run() {
+fn not_idempotent_call_is_not_retried_once_in_flight() {
     let policy = exact(Policy::constant(ms(10)));
     let attempts = |failure: Failure| {
         let call = policy.retry(|| async { Err::<(), _>(()) }).when(move |()| Some(failure));
@@ -31,7 +31,7 @@ fn what_must_not_run_twice_is_not_repeated_once_it_may_have_run() {
 ///
 /// Red: say that a timeout was unsent (`Stage::Unsent` in `Failure::timeout`).
 #[test]
-fn an_attempt_timeout_does_not_repeat_what_must_not_run_twice() {
+fn not_idempotent_call_is_not_retried_after_attempt_timeout() {
     let policy = exact(Policy::constant(ms(10)).attempt_timeout(s(1)));
     let call = policy.retry(std::future::pending::<Result<(), ()>>).when(|()| true);
     let call = call.not_idempotent().sleeping_on(Clock);
@@ -46,7 +46,7 @@ fn an_attempt_timeout_does_not_repeat_what_must_not_run_twice() {
 ///
 /// Red: turn the word around (`if !self` in `IntoDirective for bool`).
 #[test]
-fn nothing_is_repeated_that_nobody_accepted() {
+fn retry_needs_an_explicit_classification() {
     let policy = exact(Policy::constant(ms(10)));
     let call = policy.retry(|| async { Err::<(), _>("gone") }).when(|error| *error == "busy");
     let error = block_on(call.sleeping_on(Clock).into_future()).expect_err("it fails");
@@ -61,7 +61,7 @@ fn nothing_is_repeated_that_nobody_accepted() {
 /// Red: start each retry twice (a second `operation.start(..)` in `Driver::again`, or in the
 /// machine's `Command::Start`).
 #[test]
-fn the_operation_is_called_once_for_each_attempt_and_not_once_more() {
+fn attempt_calls_the_operation_exactly_once() {
     for attempts in 1..=4 {
         let policy = exact(Policy::constant(ms(10)).attempts(attempts));
         let became = run_one(&policy, Fails::AT_ONCE, None);

@@ -10,7 +10,7 @@ use redial::testing::{Clock, block_on};
 use redial::throttle::{Bucket, CostBucket, CostBucketConfig, RetryBudget, WhenEmpty};
 use redial::{Error, Failure, Policy, Sleeper, StopReason, Throttle, ms, s};
 
-use crate::stage::{Fails, run_one};
+use crate::common::{Fails, run_one};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -33,7 +33,7 @@ fn succeeds(policy: &Policy) {
 ///
 /// Red: begin a builder without one (`Throttle::none()` in `Builder::new`).
 #[test]
-fn a_budget_is_there_by_default_and_bounds_a_storm() {
+fn retry_budget_default_bounds_a_retry_storm() {
     static FETCH: Policy = Policy::immediate().attempts(5).build();
     let loaded = Policy::immediate().attempts(5).build();
     for policy in [&FETCH, &loaded] {
@@ -51,7 +51,7 @@ fn a_budget_is_there_by_default_and_bounds_a_storm() {
 ///
 /// Red: keep the inverse (`(MILLI / (1.0 / ratio) as u32 as f64) as u32` in `RetryBudget::try_new`).
 #[test]
-fn a_ratio_is_what_was_written() {
+fn retry_budget_ratio_is_exact() {
     for (ratio, retries) in [(0.7, 700), (0.6, 600), (0.3, 300), (0.15, 150), (0.001, 1)] {
         let (policy, budget) = with_budget(2, 2000.0, ratio);
         for _ in 0..2000 {
@@ -70,7 +70,7 @@ fn a_ratio_is_what_was_written() {
 ///
 /// Red: `RATIO: f64 = 1.0` in `RetryBudget`.
 #[test]
-fn a_success_buys_a_tenth_of_a_retry_by_default() {
+fn retry_budget_default_ratio_is_one_tenth() {
     let policy = Policy::immediate().attempts(2).build();
     for _ in 0..10 {
         fails(&policy);
@@ -87,7 +87,7 @@ fn a_success_buys_a_tenth_of_a_retry_by_default() {
 ///
 /// Red: let time fill it (`if now > 0 { self.add(1) }` in `RetryBudget::take`).
 #[test]
-fn an_idle_budget_neither_forgets_nor_grows() {
+fn retry_budget_does_not_change_while_idle() {
     let (policy, budget) = with_budget(3, 10.0, 0.1);
     let began = Clock.now();
     run_one(&policy, Fails::AT_ONCE, None);
@@ -105,7 +105,7 @@ fn an_idle_budget_neither_forgets_nor_grows() {
 /// Red: store what was computed (`self.spent.store(next, ..)` in place of the exchange in
 /// `RetryBudget::take`).
 #[test]
-fn the_budget_is_exact_under_threads() {
+fn retry_budget_is_exact_across_threads() {
     let (policy, budget) = with_budget(1_000_000, 300_000.0, 0.0);
     let attempts = |()| fails(&policy).attempts() as usize;
     let attempts: usize = thread::scope(|scope| {
@@ -131,7 +131,7 @@ fn asleep(policy: &Policy, machine: bool) -> Sleeping<'_> {
 ///
 /// Red: keep it (drop `refund` in `Driver::dropped`, or in `Permit::refund`).
 #[test]
-fn a_sleeper_that_is_dropped_gives_its_token_back() {
+fn retry_budget_refunds_a_call_dropped_in_backoff() {
     let policy = Policy::constant(s(1)).attempts(3).build();
     for machine in [false, true] {
         for _ in 0..100 {
@@ -157,7 +157,7 @@ fn costs() -> Arc<CostBucket> {
 /// Red: let any success give a retry's cost back (`taken.map_or_else(|| ..)` becomes
 /// `to_units(self.spec.server, self.unit)` in `CostBucket::succeeded`).
 #[test]
-fn one_calls_success_does_not_refund_anothers_retry() {
+fn cost_bucket_success_refunds_only_its_own_call() {
     let bucket = costs();
     let policy = Policy::constant(s(1)).attempts(2).build();
     let policy = policy.sharing(bucket.clone());
@@ -176,7 +176,7 @@ fn one_calls_success_does_not_refund_anothers_retry() {
 ///
 /// Red: count whole seconds (`now / 1_000_000_000 * 1_000_000_000` in `CostBucket::full`).
 #[test]
-fn a_refill_is_continuous_and_a_clock_that_steps_back_neither_fills_nor_drains() {
+fn cost_bucket_refill_tolerates_a_clock_stepping_back() {
     let spec =
         CostBucketConfig { capacity: 10.0, empty: WhenEmpty::Fail, ..CostBucketConfig::STANDARD };
     let bucket = CostBucket::new(spec).expect("valid");
@@ -199,7 +199,7 @@ fn a_refill_is_continuous_and_a_clock_that_steps_back_neither_fills_nor_drains()
 /// Red: ask the throttle for the first attempt too (`|| env.take(..) == Grant::Refused`
 /// beside `self.started > 0` in `Call::start_next`).
 #[test]
-fn a_first_attempt_is_neither_refused_nor_delayed_nor_paid_for() {
+fn throttle_never_applies_to_the_first_attempt() {
     let (policy, budget) = with_budget(2, 1.0, 0.0);
     fails(&policy);
     assert_eq!(budget.tokens(0), Some(0.0));
@@ -218,7 +218,7 @@ fn a_first_attempt_is_neither_refused_nor_delayed_nor_paid_for() {
 /// Red: do not look at the deadline again once the debt is known (drop the second `is_late` in
 /// `decide.rs`).
 #[test]
-fn a_debt_that_ends_after_the_deadline_is_not_waited_for() {
+fn throttle_wait_past_the_deadline_fails_fast() {
     let spec =
         CostBucketConfig { capacity: 5.0, refill_per_second: 0.1, ..CostBucketConfig::STANDARD };
     let bucket = Arc::new(CostBucket::new(spec).expect("valid"));
@@ -239,7 +239,7 @@ fn a_debt_that_ends_after_the_deadline_is_not_waited_for() {
 /// Red: give each policy a new one (`Handle::Own(Arc::new(RetryBudget::standard()))` in
 /// `Policy::sharing`).
 #[test]
-fn clones_share_their_budget_and_strangers_do_not() {
+fn retry_budget_is_shared_by_clones_only() {
     let policy = Policy::immediate().attempts(2).build();
     let (clone, stranger) = (policy.clone(), Policy::immediate().attempts(2).build());
     fails(&policy);
@@ -258,7 +258,7 @@ fn clones_share_their_budget_and_strangers_do_not() {
 ///
 /// Red: no `#[track_caller]` on `redial::retry`, or none on `CallSite::here`.
 #[test]
-fn a_wrapper_is_one_call_site_unless_it_is_its_callers() {
+fn retry_budget_call_site_of_a_wrapper_function() {
     fn shared() -> u32 {
         let call =
             redial::retry(|| Err::<(), _>(())).when(|()| Failure::server().retry_after(ms(0)));

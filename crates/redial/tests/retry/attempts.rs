@@ -12,14 +12,14 @@ use redial::{
     time::Ns,
 };
 
-use crate::stage::exact;
+use crate::common::exact;
 
 /// Elsewhere the closure is called by the constructor: a future that is dropped unpolled has made a
 /// call, and one that is polled later has an old one.
 ///
 /// Red: start in the constructor (`operation.start(..)` in `Retry::into_future`).
 #[test]
-fn the_operation_is_not_called_before_the_first_poll() {
+fn attempt_starts_at_the_first_poll() {
     let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
     let hedged: Hedged = Policy::hedged(ms(10)).build();
     let calls = Cell::new(0);
@@ -45,7 +45,7 @@ fn the_operation_is_not_called_before_the_first_poll() {
 /// Red: make the next attempt ahead (a second `self.operation.start(..)` at the top of
 /// `Driver::sleep`).
 #[test]
-fn the_operation_is_not_called_again_before_the_sleep_ends() {
+fn attempt_starts_after_the_backoff_sleep_ends() {
     for machine in [false, true] {
         let policy = exact(Policy::constant(s(3600)).attempts(2));
         let began = Clock.now();
@@ -73,7 +73,7 @@ fn the_operation_is_not_called_again_before_the_sleep_ends() {
 /// Red: keep the end from the hook (`if !matches!(event, Event::CallEnded { .. })` around it in
 /// `Process::event`).
 #[test]
-fn notes_come_in_order_within_the_call_and_to_a_hook_that_borrows() {
+fn hook_receives_events_in_order_and_may_borrow() {
     let policy = exact(Policy::constant(ms(10)).attempts(3));
     let events: Mutex<Vec<(Ns, Event)>> = Mutex::new(Vec::new());
     let mut call_log = CallLog::new();
@@ -94,7 +94,7 @@ fn notes_come_in_order_within_the_call_and_to_a_hook_that_borrows() {
 /// Red: ask for a clone (`O: Operation + Clone` where `Retry` becomes a future): it does not compile.
 #[test]
 #[allow(clippy::redundant_allocation)] // What is not `Send` and borrows is the point.
-fn nothing_needs_to_be_cloned_sent_or_owned() {
+fn retry_needs_no_clone_send_or_static() {
     /// Neither `Clone` nor `Send`, and it borrows.
     struct Request<'a>(Rc<&'a str>);
     struct Gone<'a>(#[allow(dead_code)] Rc<&'a str>);
@@ -114,7 +114,7 @@ fn nothing_needs_to_be_cloned_sent_or_owned() {
 ///
 /// Red: count an attempt from 0 (`number: start.number - 1` in `Engine::attempt`).
 #[test]
-fn attempts_are_numbered_from_one_everywhere() {
+fn attempt_numbers_start_at_one() {
     let policy = Policy::constant(ms(10)).attempts(3).build();
     let (seen, asked, mut call_log) =
         (RefCell::new(Vec::new()), Mutex::new(Vec::new()), CallLog::new());
@@ -154,7 +154,7 @@ fn attempts_are_numbered_from_one_everywhere() {
 ///
 /// Red: sleep for nothing (drop the arm `after: 0` in `Driver::failed`).
 #[test]
-fn a_retry_without_a_delay_happens_in_the_same_poll() {
+fn retry_without_delay_runs_in_the_same_poll() {
     for machine in [false, true] {
         let policy = exact(Policy::immediate().attempts(5));
         let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);

@@ -12,14 +12,14 @@ use redial::{
     strategy::{Decision, Request},
 };
 
-use crate::stage::{Fails, exact, run};
+use crate::common::{Fails, exact, run};
 
 /// Elsewhere an error says neither how often nor why it stopped, and retries that silently do not
 /// happen cost their users days.
 ///
 /// Red: say the same of all (`stop_reason: StopReason::AttemptsExhausted` in `Engine::result`).
 #[test]
-fn an_error_says_how_often_how_long_and_why() {
+fn error_states_attempts_elapsed_and_stop_reason() {
     let limits = |soft, hard| Limits { soft, hard, ..Limits::NONE };
     let three = || Policy::constant(ms(600)).attempts(3);
     let after = |failure| Fails(ms(5), failure);
@@ -94,7 +94,7 @@ fn an_error_says_how_often_how_long_and_why() {
 ///
 /// Red: report `counters.waited` (in `Engine::result` and in `report`).
 #[test]
-fn elapsed_is_the_time_that_passed_and_not_the_sum_of_the_sleeps() {
+fn error_elapsed_is_wall_time_not_total_delay() {
     let became = run(&exact(Policy::constant(ms(10))), Fails(s(30), Failure::server()));
     assert_eq!(became.elapsed, s(90) + ms(20));
     let became = run(&exact(Policy::constant(Duration::MAX).attempts(1)), Fails::AT_ONCE);
@@ -105,7 +105,7 @@ fn elapsed_is_the_time_that_passed_and_not_the_sum_of_the_sleeps() {
 ///
 /// Red: hand on nothing if the deadline ended it (`Error::new(None, ..)` in `Engine::result`).
 #[test]
-fn a_deadline_keeps_the_last_real_error() {
+fn error_after_deadline_keeps_the_last_attempt_error() {
     let policy = exact(Policy::constant(ms(10)).attempts(9).deadline(ms(100)));
     let mut calls = 0;
     let call = policy.retry(|| {
@@ -130,7 +130,7 @@ fn a_deadline_keeps_the_last_real_error() {
 ///
 /// Red: hand on the wrapper as the source (`Some(error)` alone in `Error::source`).
 #[test]
-fn an_error_without_a_type_of_its_own_can_be_returned_and_found_again() {
+fn error_boxed_can_be_returned_and_downcast() {
     type Any = Box<dyn std::error::Error + Send + Sync>;
     let policy = exact(Policy::constant(ms(10)));
     let call = || {
@@ -158,7 +158,7 @@ fn an_error_without_a_type_of_its_own_can_be_returned_and_found_again() {
 ///
 /// Red: count from nothing (`attempts: 1` in `report` of the async driver, or in `Engine::result`).
 #[test]
-fn a_success_says_how_often_it_was_tried() {
+fn report_of_a_success_counts_attempts() {
     for machine in [false, true] {
         let policy = exact(Policy::constant(ms(10)));
         let mut calls = 0;

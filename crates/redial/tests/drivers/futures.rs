@@ -19,7 +19,7 @@ fn second_time(calls: &AtomicU32) -> Result<u32, &'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn join_select_and_timeout_take_the_builder() {
+async fn future_join_select_and_timeout_accept_a_retry() {
     let (a, b) = (AtomicU32::new(0), AtomicU32::new(0));
     let (one, two) = tokio::join!(
         TWICE.retry(|| async { second_time(&a) }).when(|_| true),
@@ -39,7 +39,7 @@ async fn join_select_and_timeout_take_the_builder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spawn_takes_the_future_with_every_option() {
+async fn future_spawn_accepts_a_call_with_every_option() {
     let calls = Arc::new(AtomicU32::new(0));
     let shared = calls.clone();
     let operation = move || {
@@ -71,7 +71,7 @@ async fn spawn_takes_the_future_with_every_option() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn futures_that_are_not_send_work() {
+async fn future_not_send_is_supported() {
     let local = tokio::task::LocalSet::new();
     let calls = Rc::new(Cell::new(0));
     let mine = calls.clone();
@@ -95,7 +95,7 @@ async fn futures_that_are_not_send_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_nest_and_live_behind_pointers() {
+async fn future_calls_can_nest_and_be_boxed() {
     let inner = AtomicU32::new(0);
     let failing = async || {
         let result = TWICE.retry(|| async { Err::<(), _>("busy") }).when(|_| true).await;
@@ -115,7 +115,7 @@ async fn calls_nest_and_live_behind_pointers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lending_call_is_a_future_like_any_other() {
+async fn future_of_a_borrowing_call_can_be_spawned() {
     let mut conns = [0_u32, 0];
     let [a, b] = &mut conns;
     let query = async |conn: &mut u32| {

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use redial::{CallLog, Event, Failure, Hint, Policy, StopReason, Throttle, ms, s};
 
-use crate::stage::{Fails, announced, exact, run, run_one};
+use crate::common::{Fails, announced, exact, run, run_one};
 
 /// Elsewhere a hint is accepted, told to the hook, and then the series' own delay is slept: two hints
 /// of a minute, 20 ms slept.
 ///
 /// Red: return the base delay for an exact hint (`(rules.backoff.base(number), true)` in `delay`).
 #[test]
-fn a_hint_is_really_waited_for() {
+fn hint_delay_is_waited_for() {
     let became = run(
         &exact(Policy::constant(ms(10))),
         Fails(Duration::ZERO, Failure::throttling().retry_after(s(60))),
@@ -23,7 +23,7 @@ fn a_hint_is_really_waited_for() {
 ///
 /// Red: forget the cap of hints (`ns(wish)` without `.min(..)` in `delay`).
 #[test]
-fn a_hint_is_capped_where_the_policy_says_so() {
+fn hint_delay_is_capped_by_hint_max() {
     let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(3600)));
     let became = run(&exact(Policy::constant(ms(10)).hint_max(s(5))), hint);
     assert_eq!(became.delays(), [s(5), s(5)]);
@@ -34,7 +34,7 @@ fn a_hint_is_capped_where_the_policy_says_so() {
 /// Red: do not park the thread (`engine.wake(at)` in place of `thread::park_timeout(..)` in the
 /// blocking driver).
 #[test]
-fn a_hint_is_waited_for_in_a_blocking_call_too() {
+fn hint_delay_is_waited_for_in_a_blocking_call() {
     static QUICK: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).build();
     let hint = Failure::throttling().retry_after(ms(2));
     let start = Instant::now();
@@ -51,7 +51,7 @@ fn a_hint_is_waited_for_in_a_blocking_call_too() {
 ///
 /// Red: note the sum (`after: counters.waited` in the last note of `decide.rs`).
 #[test]
-fn a_hook_is_told_the_delay_that_follows_and_only_if_one_does() {
+fn hook_receives_the_delay_only_if_a_retry_follows() {
     let mut call_log = CallLog::new();
     let policy = exact(Policy::arithmetic(ms(10), ms(5)).attempts(4));
     let became = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));

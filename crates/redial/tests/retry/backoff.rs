@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial::testing::draws;
 use redial::{CallLog, Event, Failure, Jitter, Policy, PolicyError, Reason, ms, rules::Rules, s};
 
-use crate::stage::{Became, Fails, announced, exact, free, run, run_one};
+use crate::common::{Became, Fails, announced, exact, free, run, run_one};
 
 const NS: Duration = Duration::from_nanos(1);
 
@@ -24,7 +24,7 @@ fn drawn(policy: &Policy) -> Vec<Duration> {
 ///
 /// Red: leave the cap to the base delay (`span` for `span.min(backoff.cap())` in `jittered`).
 #[test]
-fn jitter_never_exceeds_the_cap() {
+fn backoff_jitter_never_exceeds_the_cap() {
     let jitters = [
         Jitter::Full,
         Jitter::Half,
@@ -48,7 +48,7 @@ fn jitter_never_exceeds_the_cap() {
 /// Red: give every call the same seed (`Random::new(options.seed.unwrap_or(7))` in `Engine::begin`),
 /// or every thread (`Random::new(7)` in `draws::random`).
 #[test]
-fn concurrent_calls_and_clones_draw_different_delays() {
+fn backoff_concurrent_calls_draw_different_delays() {
     let policy = free(Policy::exponential(s(1)).attempts(2));
     let mut seen = BTreeSet::new();
     for _ in 0..4 {
@@ -69,7 +69,7 @@ fn concurrent_calls_and_clones_draw_different_delays() {
 ///
 /// Red: draw once (`0.379` in place of the draw in `Plain`).
 #[test]
-fn each_delay_has_a_draw_of_its_own() {
+fn backoff_each_delay_has_its_own_draw() {
     let policy = free(Policy::constant(s(1)).attempts(9));
     let different: BTreeSet<Duration> = drawn(&policy).into_iter().collect();
     assert_eq!(different.len(), 8);
@@ -84,7 +84,7 @@ fn each_delay_has_a_draw_of_its_own() {
 ///
 /// Red: a draw that only adds (`1.0 + p * u` for `Jitter::Proportional`).
 #[test]
-fn every_part_of_the_jitters_range_is_drawn_and_none_twice_as_often() {
+fn backoff_jitter_is_uniform_over_its_range() {
     let tiny = free(Policy::constant(s(1)).jitter(Jitter::Proportional(0.004)).attempts(500));
     assert!(drawn(&tiny).iter().all(|delay| (ms(996)..=ms(1004)).contains(delay)));
     let policy = free(Policy::constant(s(1)).jitter(Jitter::Proportional(0.3)).attempts(4001));
@@ -99,7 +99,7 @@ fn every_part_of_the_jitters_range_is_drawn_and_none_twice_as_often() {
 ///
 /// Red: begin the series one step late (`grow(ns(first), factor, n)` in `Backoff::growing`).
 #[test]
-fn a_series_begins_with_the_first_delay_and_grows_by_the_factor() {
+fn backoff_exponential_starts_at_first_and_grows_by_factor() {
     let policy = exact(Policy::exponential(ms(500)).cap(s(9999)).attempts(5));
     assert_eq!(delays(&policy), [ms(500), s(1), s(2), s(4)]);
 }
@@ -108,7 +108,7 @@ fn a_series_begins_with_the_first_delay_and_grows_by_the_factor() {
 ///
 /// Red: read the table one step late (`n as usize` in `entry`).
 #[test]
-fn the_first_step_of_a_table_is_the_first_delay() {
+fn backoff_table_starts_with_its_first_entry() {
     static MOVED: Reason = Reason::new("MOVED").always();
     let policy = exact(Policy::constant(s(9)).attempts(4));
     let became = run(&policy, Fails(Duration::ZERO, Failure::server().because(MOVED)));
@@ -122,7 +122,7 @@ fn the_first_step_of_a_table_is_the_first_delay() {
 /// Red: leave the base as it grew (`base` in place of `base.min(self.cap())` in
 /// `Backoff::growing`).
 #[test]
-fn a_first_delay_above_the_cap_is_capped() {
+fn backoff_first_delay_above_the_cap_is_capped() {
     let policy = exact(Policy::exponential(s(10)).cap(s(1)).attempts(3));
     assert_eq!(delays(&policy), [s(1), s(1)]);
     let policy = exact(Policy::arithmetic(s(10), s(1)).cap(s(1)).attempts(3));
@@ -135,7 +135,7 @@ fn a_first_delay_above_the_cap_is_capped() {
 /// Red: count in 32-bit floats (`ns(delay) as f32 as Ns` for `Backoff::Constant`), or cut jitter
 /// (`/ 1_000_000 * 1_000_000` for `Jitter::Full`).
 #[test]
-fn delays_are_exact_to_the_nanosecond() {
+fn backoff_delays_are_exact_to_the_nanosecond() {
     let odd = Duration::from_nanos(123_456_789_123);
     assert_eq!(delays(&exact(Policy::constant(odd))), [odd, odd]);
     let policy = exact(Policy::exponential(odd).cap(s(9999)));
@@ -150,7 +150,7 @@ fn delays_are_exact_to_the_nanosecond() {
 ///
 /// Red: cut the factor (`grow(ns(first), factor as u32 as f64, steps)` in `Backoff::growing`).
 #[test]
-fn a_nanosecond_grows_by_one_and_a_half() {
+fn backoff_one_nanosecond_grows_by_factor_one_and_a_half() {
     let policy = exact(Policy::exponential(NS * 8).factor(1.5).attempts(5));
     assert_eq!(delays(&policy), [NS * 8, NS * 12, NS * 18, NS * 27]);
     let policy = exact(Policy::exponential(NS).factor(0.5).attempts(3));
@@ -161,7 +161,7 @@ fn a_nanosecond_grows_by_one_and_a_half() {
 ///
 /// Red: accept it (`None` for `PolicyError::Factor` in `Backoff::problem`).
 #[test]
-fn a_factor_that_is_not_above_zero_is_refused() {
+fn backoff_factor_must_be_above_zero() {
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let refused = Policy::exponential(ms(1)).factor(factor).try_build();
         assert_eq!(refused.err(), Some(PolicyError::Factor), "{factor}");
@@ -176,7 +176,7 @@ fn a_factor_that_is_not_above_zero_is_refused() {
 ///
 /// Red: `jitter: Jitter::None` in `Rules::DEFAULT`.
 #[test]
-fn jitter_is_there_by_default() {
+fn backoff_default_jitter_is_full() {
     assert_eq!(Rules::DEFAULT.jitter, Jitter::Full);
     for builder in [Policy::exponential(ms(100)), Policy::constant(ms(100))] {
         let policy = free(builder.attempts(2));
@@ -189,7 +189,7 @@ fn jitter_is_there_by_default() {
 ///
 /// Red: let a delay that does not fit be none (0 for `NEVER` in `grow`).
 #[test]
-fn a_series_that_outgrows_the_clock_stays_at_its_cap() {
+fn backoff_overflow_stays_at_the_cap() {
     let policy = exact(Policy::exponential(s(1)).factor(1e300).cap(s(20)).attempts(6));
     let mut call_log = CallLog::new();
     let became = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));

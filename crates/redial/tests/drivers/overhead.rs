@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redial::{Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
 
-use crate::hand::{Hand, poll};
+use crate::manual_clock::{Hand, poll};
 
 /// A clock that must not be read, with a timer that must not be touched.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ fn failing(times: u32) -> impl FnMut() -> Ready<Result<u32, u32>> {
 }
 
 #[tokio::test]
-async fn an_immediate_success_reads_no_clock() {
+async fn overhead_immediate_success_reads_no_clock() {
     static DEFAULT: Policy = Policy::exponential(ms(100)).build();
     static TIMED: Policy = Policy::constant(ms(100)).attempt_timeout(s(1)).build();
     let value = redial::retry(failing(0)).when(|_| true).sleeping_on(Untouchable).await;
@@ -63,14 +63,14 @@ async fn an_immediate_success_reads_no_clock() {
 }
 
 #[tokio::test]
-async fn an_immediate_success_after_retries_without_delay_reads_no_clock_either() {
+async fn overhead_success_after_immediate_retries_reads_no_clock() {
     static AT_ONCE: Policy = Policy::immediate().attempts(5).build();
     let value = AT_ONCE.retry(failing(4)).when(|_| true).sleeping_on(Untouchable).await;
     assert_eq!(value.ok(), Some(5));
 }
 
 #[tokio::test]
-async fn a_zero_delay_touches_no_timer_in_any_driver() {
+async fn overhead_zero_delay_arms_no_timer() {
     let free = || Policy::immediate().attempts(100).throttle(Throttle::none());
     let policies = [free(), free().deadline(s(1)), free().attempt_timeout(s(1))];
     for policy in policies.map(|builder| builder.build()) {
@@ -90,7 +90,7 @@ async fn a_zero_delay_touches_no_timer_in_any_driver() {
 }
 
 #[tokio::test]
-async fn a_deadline_reads_the_clock_once_on_the_way_of_a_success() {
+async fn overhead_deadline_reads_the_clock_once_on_success() {
     static IN_TIME: Policy = Policy::constant(ms(1)).deadline(s(1)).build();
     let reads = Cell::new(0);
     let call = IN_TIME.retry(failing(0)).when(|_| true).sleeping_on(Timerless(&reads));
@@ -98,7 +98,7 @@ async fn a_deadline_reads_the_clock_once_on_the_way_of_a_success() {
 }
 
 #[test]
-fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
+fn report_elapsed_counts_from_the_first_poll() {
     static LATER: Policy = Policy::constant(ms(30)).attempts(2).build();
     let hand = Hand::default();
     let mut call = Box::pin(
@@ -123,7 +123,7 @@ fn elapsed_counts_from_the_first_poll_if_that_does_not_end_the_call() {
 
 // Breaks if the driver, when the first poll pends, plays the call from the start again.
 #[test]
-fn an_attempt_is_polled_once_whenever_its_call_is() {
+fn overhead_attempt_is_polled_once_per_poll() {
     let plain = || Policy::constant(ms(30)).throttle(Throttle::none());
     let policies = [plain(), plain().deadline(s(1)), plain().attempt_timeout(s(1))];
     let hedged = Policy::hedged(s(1)).attempts(3).build();
@@ -155,7 +155,7 @@ fn an_attempt_is_polled_once_whenever_its_call_is() {
 }
 
 #[test]
-fn sleeps_that_are_over_at_once_let_others_run_too() {
+fn fairness_elapsed_sleeps_yield_to_other_tasks() {
     #[derive(Clone, Copy)]
     struct Never;
     impl Sleeper for Never {
@@ -178,7 +178,7 @@ fn sleeps_that_are_over_at_once_let_others_run_too() {
 /// One thread, and a call in each driver that sleeps for an hour of virtual time before its retry. All
 /// other calls, which sleep themselves, come to their end meanwhile.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn waiting_retry_leaves_other_calls_alone() {
+async fn fairness_waiting_retry_does_not_affect_other_calls() {
     const HOUR: Duration = s(3600);
     let waits = || Policy::constant(HOUR).throttle(Throttle::none());
     let plain = waits().attempts(2).build();
@@ -234,7 +234,7 @@ async fn waiting_retry_leaves_other_calls_alone() {
 /// Two tasks on one thread: one retries without a delay until the other says stop. If it kept the
 /// other from running it would run out of attempts.
 #[tokio::test(flavor = "current_thread")]
-async fn a_loop_without_delays_lets_others_run() {
+async fn fairness_immediate_retries_yield_to_other_tasks() {
     let free = || Policy::immediate().attempts(1_000_000).throttle(Throttle::none());
     let policies = [free(), free().deadline(s(3600))].map(|builder| builder.build());
     for policy in policies {
@@ -274,7 +274,7 @@ async fn a_loop_without_delays_lets_others_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_ends_a_loop_without_delays() {
+async fn deadline_ends_a_loop_of_immediate_retries() {
     // Time passes only where the operation waits, so the loop must let it.
     let policy = Policy::immediate().unlimited().deadline(ms(50)).throttle(Throttle::none());
     let policy = policy.build();
@@ -294,7 +294,7 @@ async fn a_deadline_ends_a_loop_without_delays() {
 }
 
 #[test]
-fn an_attempt_and_the_sleep_after_it_share_one_place() {
+fn overhead_attempt_and_sleep_share_memory() {
     /// As large as a future that holds a little.
     struct Op([u64; 8]);
     impl Future for Op {

@@ -41,7 +41,7 @@ fn hedged(delay: Duration) -> Hedged {
 /// Red: end the call with the failure (`self.finish(StopReason::NotRetryable, self.failed, now, env)` in place
 /// of `hedge_failed` in `Call::retry_or_hedge`).
 #[test]
-fn an_error_of_the_first_attempt_does_not_drop_its_hedge() {
+fn hedging_first_attempt_error_keeps_the_hedge_running() {
     let plan = [(ms(15), false), (ms(30), true), (s(9), true)];
     let (result, _) = race(&hedged(ms(10)), &plan);
     let (winner, report) = result.expect("the hedge answers");
@@ -53,7 +53,7 @@ fn an_error_of_the_first_attempt_does_not_drop_its_hedge() {
 /// Red: arm the timer again (`self.schedule_hedge(now, env)` in place of `self.hedge(..)` in
 /// `Call::hedge_failed`).
 #[test]
-fn a_fast_failure_starts_the_next_attempt_at_once() {
+fn hedging_fast_failure_starts_the_next_attempt_at_once() {
     let (result, starts) = race(&hedged(s(10)), &[(ms(5), false), (ms(5), true)]);
     assert_eq!((result.expect("the second answers").0, starts), (2, vec![ms(0), ms(5)]));
 }
@@ -62,7 +62,7 @@ fn a_fast_failure_starts_the_next_attempt_at_once() {
 ///
 /// Red: cut them (`ns(delay) / 1_000_000 * 1_000_000` in `Call::schedule_hedge`).
 #[test]
-fn a_hedging_delay_is_exact_to_the_nanosecond() {
+fn hedging_delay_is_exact_to_the_nanosecond() {
     let micro = Duration::from_nanos(1_001);
     let policy = hedged(micro);
     let (_, starts) = race(&policy, &[(s(1), true), (s(1), true), (ms(1), true)]);
@@ -75,7 +75,7 @@ fn a_hedging_delay_is_exact_to_the_nanosecond() {
 ///
 /// Red: grant every hedge (`Grant::Now(Withdrawal(0))` in place of the answer in `Call::hedge`).
 #[test]
-fn hedges_and_retries_draw_on_one_budget() {
+fn hedging_and_retries_share_one_budget() {
     let budget = Arc::new(RetryBudget::try_new(3.0, 0.0).expect("valid"));
     let hedged = hedged(ms(10)).sharing(budget.clone());
     let policy = Policy::immediate().attempts(2).build().sharing(budget.clone());
@@ -91,7 +91,7 @@ fn hedges_and_retries_draw_on_one_budget() {
 ///
 /// Red: end the call (drop the arm `Grant::Refused if hedges` in `Call::use_grant`).
 #[test]
-fn a_spent_budget_suppresses_the_hedge_and_not_the_call() {
+fn hedging_empty_budget_suppresses_the_hedge_only() {
     let budget = Arc::new(RetryBudget::try_new(1.0, 0.0).expect("valid"));
     let hedged = hedged(ms(10)).sharing(budget);
     let (result, starts) = race(&hedged, &[(ms(100), true), (s(9), true)]);
@@ -103,7 +103,7 @@ fn a_spent_budget_suppresses_the_hedge_and_not_the_call() {
 ///
 /// Red: leave them (`Command::Cancel(0) => {}` in `Driver::drive`).
 #[test]
-fn losers_are_dropped_when_the_winner_answers() {
+fn hedging_losers_are_dropped_when_the_winner_answers() {
     let alive = Rc::new(Cell::new(0));
     struct Owned(Rc<Cell<i32>>);
     impl Drop for Owned {

@@ -26,7 +26,7 @@ async fn fails() -> Result<(), &'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_smallest_deadline_counts_whoever_gave_it() {
+async fn deadline_smallest_of_call_and_policy_applies() {
     let policy = Policy::constant(ms(10)).unlimited().deadline(ms(100));
     let policy = policy.throttle(Throttle::none()).build();
     for (own, ended) in [(None, 95), (Some(ms(500)), 95), (Some(ms(50)), 50), (Some(ms(7)), 5)] {
@@ -44,7 +44,7 @@ async fn the_smallest_deadline_counts_whoever_gave_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_of_zero_leaves_one_attempt_that_must_answer_at_once() {
+async fn deadline_zero_allows_one_immediate_attempt() {
     let policy = free(3);
     let at_once = policy.retry(|| async { Ok::<_, ()>(7) }).when(|()| true);
     assert_eq!(at_once.deadline(ms(0)).await.ok(), Some(7));
@@ -60,7 +60,7 @@ async fn a_deadline_of_zero_leaves_one_attempt_that_must_answer_at_once() {
 // Breaks if a policy's own deadline of zero does not begin the machine with the call: the first
 // attempt then starts, and the end that the machine has decided is taken for that start.
 #[tokio::test(start_paused = true)]
-async fn a_policy_whose_deadline_is_zero_can_say_that_nothing_starts() {
+async fn deadline_zero_can_start_no_attempt() {
     let expired = |expired: ExpiredDeadlineAction| {
         let rules =
             Rules { expired_deadline_action: expired, deadline: Some(ms(0)), ..Rules::DEFAULT };
@@ -94,7 +94,7 @@ async fn a_policy_whose_deadline_is_zero_can_say_that_nothing_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_gives_the_same_delays_and_another_gives_others() {
+async fn seed_reproduces_the_delays() {
     let policy = Policy::exponential(ms(100)).attempts(5).throttle(Throttle::none());
     let policy = policy.build();
     let delays = async |seed: Option<u64>| {
@@ -126,7 +126,7 @@ async fn the_same_seed_gives_the_same_delays_and_another_gives_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_history_has_every_attempt_with_its_times_and_its_end() {
+async fn report_history_has_times_and_end_of_every_attempt() {
     let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).attempts(4);
     let policy = policy.build();
     let mut calls = 0;
@@ -155,7 +155,7 @@ async fn a_history_has_every_attempt_with_its_times_and_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_can_tell_how_often_and_how_long() {
+async fn report_of_a_success_has_attempts_and_elapsed() {
     let policy = free(3);
     let calls = AtomicU32::new(0);
     let operation = async || {
@@ -176,7 +176,7 @@ async fn a_success_can_tell_how_often_and_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_sees_what_the_diary_holds_in_every_driver() {
+async fn hook_receives_every_call_log_event_in_every_driver() {
     let policy = free(2);
     let seen = Mutex::new(Vec::new());
     let hook = |at, event: &Event| seen.lock().expect("one thread").push((at, *event));
@@ -195,7 +195,7 @@ async fn a_hook_sees_what_the_diary_holds_in_every_driver() {
 /// Whoever wraps a call may listen to it, and whoever made it too. Red: the later hook replaces the
 /// earlier one.
 #[tokio::test(start_paused = true)]
-async fn hooks_of_one_call_are_all_called_in_order() {
+async fn hook_order_is_the_order_of_registration() {
     let policy = free(1);
     let seen = Mutex::new(Vec::new());
     let hook = |name: &'static str| {
@@ -215,7 +215,7 @@ async fn hooks_of_one_call_are_all_called_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_decides_about_each_failure_and_sees_what_the_call_gave_it() {
+async fn strategy_decides_each_failure_with_the_calls_data() {
     struct Tenant(&'static str);
     struct Priority(u8);
     let policy = free(9);
@@ -259,7 +259,7 @@ async fn a_strategy_decides_about_each_failure_and_sees_what_the_call_gave_it() 
 }
 
 #[test]
-fn a_strategy_that_answers_later_unparks_the_blocking_driver() {
+fn strategy_pending_answer_unparks_the_blocking_driver() {
     let policy = Policy::immediate().attempts(9).deadline(s(60)).build();
     let later = |request: &Request<'_>| {
         let again = request.retry_attempts() == 0;
@@ -300,7 +300,7 @@ async fn strategy_may_decide_later_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_that_fails_is_the_source_of_the_error() {
+async fn strategy_error_is_the_source_of_the_call_error() {
     let policy = free(9);
     let broken = |_: &Request<'_>| Decision::Fail("the oracle is silent".into());
     let operation = || async { Err::<(), _>(std::io::Error::other("busy")) };
@@ -313,7 +313,7 @@ async fn a_strategy_that_fails_is_the_source_of_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_not_run_twice_is_repeated_only_with_proof() {
+async fn not_idempotent_call_is_retried_only_with_proof() {
     let policy = free(3);
     let proof = Reason::new("NOT_MASTER").allow_non_idempotent();
     let cases = [
@@ -348,7 +348,7 @@ async fn what_must_not_run_twice_is_repeated_only_with_proof() {
 
 /// What an operation that sees its attempts is told remains for each.
 #[tokio::test(start_paused = true)]
-async fn each_attempt_is_told_the_shorter_of_its_timeout_and_the_deadline() {
+async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
     let policy = Policy::immediate().attempt_timeout(s(5)).deadline(s(12)).attempts(3);
     let policy = policy.build();
     let seen = Mutex::new(Vec::new());
@@ -388,7 +388,7 @@ async fn each_attempt_is_told_the_shorter_of_its_timeout_and_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
+async fn throttle_sharing_applies_to_every_driver() {
     let budget = Arc::new(redial::throttle::RetryBudget::try_new(3.0, 0.0).expect("valid"));
     let policy = Policy::immediate().attempts(2).build().sharing(budget.clone());
     let hedged: Hedged = Policy::hedged(ms(1)).attempts(2).build();
@@ -409,7 +409,7 @@ async fn a_policy_that_shares_its_throttle_shares_it_with_every_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_borrows_takes_the_options_of_other_calls() {
+async fn retry_on_accepts_all_call_options() {
     let policy = free(9);
     let (mut call_log, mut lines) = (CallLog::new(), Vec::new());
     let mut tries = 0;
@@ -451,7 +451,7 @@ async fn a_call_that_borrows_takes_the_options_of_other_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_borrows_returns_a_report_and_judges_values() {
+async fn retry_on_returns_a_report_and_classifies_values() {
     let policy = free(3);
     let mut tries = 0;
     let count = async |tries: &mut u32| {
