@@ -1,6 +1,6 @@
-//! A policy whose kind is known only when it is loaded.
+//! A policy whose kind, retrying or hedged, is known only at run time.
 //!
-//! Invariant: a [`Policy`] never hedges and a [`Hedged`] one does, wherever they come from.
+//! Invariant: a [`Policy`] never hedges, and a [`Hedged`] policy always does.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use redial_core::throttle::Bucket;
 use crate::policy::{Hedged, Policy};
 use crate::throttle::Handle;
 
-/// A policy of either kind: what a written policy becomes (`PolicyConfig::load`, feature `serde`).
+/// A policy of either kind, as `PolicyConfig::load` returns it (feature `serde`).
 #[derive(Clone, Debug)]
 pub enum AnyPolicy {
-    /// One that retries.
+    /// A policy that retries.
     Policy(Policy),
-    /// One that hedges.
+    /// A policy that hedges.
     Hedged(Hedged),
 }
 
 impl AnyPolicy {
-    /// A policy of rules that were checked elsewhere, without a throttle: for designs that make
-    /// their own and bring their own ([`AnyPolicy::sharing`]).
+    /// A policy of rules that the core has validated. It has no throttle; add one with
+    /// [`AnyPolicy::sharing`].
     #[must_use]
     pub const fn from_core(core: redial_core::Policy) -> Self {
         let hedges = core.rules().hedge.is_some();
@@ -28,7 +28,7 @@ impl AnyPolicy {
         if hedges { AnyPolicy::Hedged(Hedged(policy)) } else { AnyPolicy::Policy(policy) }
     }
 
-    /// The same policy with a throttle that is shared at run time.
+    /// Replaces the throttle with one that is shared at run time.
     #[must_use]
     pub fn sharing(self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         match self {

@@ -1,10 +1,10 @@
-//! What an operation is, and what each attempt at it can know.
+//! Operations, and the context that each attempt of them gets.
 
 use std::time::Duration;
 
 use redial_core::Failure;
 
-/// What an attempt knows of itself.
+/// The context of one attempt: its number, the remaining time and the failure before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     pub(crate) number: u32,
@@ -13,19 +13,19 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Its number, from 1.
+    /// The number of the attempt, from 1.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// How long it has until the deadline or its own timeout; `None`: as long as it likes.
+    /// The time until the deadline or the attempt timeout, whichever is earlier; `None` without either.
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// What is known of the failure before it; `None` at the first.
+    /// The failure of the attempt before; `None` for the first attempt.
     #[must_use]
     pub const fn last_failure(&self) -> Option<&Failure> {
         self.last.as_ref()
@@ -39,15 +39,15 @@ pub enum Async {}
 #[derive(Debug)]
 pub enum Blocking {}
 
-/// What an operation returns: a `Result`, or a future of one. `K` keeps the two apart.
+/// The return type of an operation: a `Result`, or a future of one. `K` is [`Blocking`] or [`Async`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not what this operation must return",
+    message = "`{Self}` is not the return type of an operation",
     note = "an operation returns a `Result` or a future of one, and where it is hedged a future"
 )]
 pub trait Answer<K> {
-    /// What was asked for.
+    /// The value of a success.
     type Value;
-    /// What came instead.
+    /// The error of a failure.
     type Error;
 }
 
@@ -61,14 +61,14 @@ impl<T, E, F: Future<Output = Result<T, E>>> Answer<Async> for F {
     type Error = E;
 }
 
-/// Something that can be tried again and again.
+/// An operation that can be attempted more than once: a closure, usually.
 pub trait Operation {
-    /// What one try returns.
+    /// The return type of one attempt.
     type Answer;
-    /// Whether it looks at its [`Attempt`], so that the clock must be read for it.
+    /// Whether it uses its [`Attempt`]. If so, the clock is read before each attempt.
     const READS_ATTEMPT: bool;
 
-    /// Starts one try.
+    /// Starts one attempt.
     fn start(&mut self, attempt: Attempt) -> Self::Answer;
 }
 
@@ -82,7 +82,7 @@ impl<R, F: FnMut() -> R> Operation for F {
     }
 }
 
-/// An operation that sees its [`Attempt`].
+/// An operation that takes its [`Attempt`]; see [`Policy::retry_with`](crate::Policy::retry_with).
 #[derive(Debug)]
 pub struct WithAttempt<F>(pub(crate) F);
 

@@ -1,4 +1,4 @@
-//! The blocking driver: attempts in the calling thread, one after the other (decision P12).
+//! The blocking driver: runs the attempts one after the other in the calling thread (decision P12).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -28,9 +28,10 @@ where
 {
     /// Runs the call in this thread.
     ///
-    /// It blocks the thread while an attempt runs and while it waits for the next one; nothing else.
-    /// A running attempt cannot be cancelled: it is told what remains, the deadline is judged when
-    /// it returns, and its own timeout is for the operation to keep (decision P12).
+    /// The thread is blocked while an attempt runs and during the backoff. A running attempt cannot be
+    /// cancelled: the operation has to keep its own timeout, for which
+    /// [`Policy::retry_with`](crate::Policy::retry_with) passes the remaining time. The deadline is
+    /// checked when the attempt returns (decision P12).
     ///
     /// ```
     /// use redial::{Policy, ms};
@@ -48,15 +49,15 @@ where
     /// ```
     ///
     /// # Errors
-    /// The call did not get what it asked for.
+    /// The call failed; [`Error`] has the stop reason and the last error.
     ///
     /// # Panics
-    /// The operation does.
+    /// If the operation, a classifier or a hook panics.
     pub fn call(self) -> Result<R::Output, Error<E, C::Kept>> {
         let Retry { origin, mut operation, mut classify, options, .. } = self;
         let start = Instant::now();
         let rules = origin.policy().rules();
-        // What a deadline that has passed already leaves of a call is the machine's to say (P10).
+        // The state machine decides whether an expired deadline allows an attempt (P10).
         let expired = rules.deadline == Some(Duration::ZERO);
         let machine = expired || crate::trace::is_wanted() || origin.watches_calls();
         if options.is_none() && !machine {
@@ -98,7 +99,7 @@ where
     }
 }
 
-/// The blocking driver; `first` is the first attempt's outcome if it has run already.
+/// Drives the state machine; `first` is the outcome of the first attempt if it has already run.
 #[cold]
 fn run<O, C, R, T, E>(
     policy: &Policy,
@@ -121,7 +122,7 @@ where
     loop {
         while let Some(command) = engine.command() {
             match command {
-                // A blocking attempt has returned before anything can cancel it.
+                // A blocking attempt has returned before a command can cancel it.
                 Command::Cancel(_) => {}
                 Command::Start(start) => {
                     let outcome = first.take().unwrap_or_else(|| {
@@ -141,13 +142,13 @@ where
             continue;
         }
         let Some(at) = engine.call.wake_at() else {
-            // Only a question can be under way: its waker unparks this thread.
+            // Only an answer can be pending: its waker unparks this thread.
             thread::park();
             continue;
         };
         let left = at.saturating_sub(now());
         if left > 0 {
-            // A question that is answered meanwhile ends the wait early.
+            // A pending answer that arrives ends the wait early.
             thread::park_timeout(redial_core::duration(left));
         } else {
             engine.wake(now());
@@ -155,7 +156,7 @@ where
     }
 }
 
-/// Wakes the blocking driver.
+/// A waker that unparks the thread of the blocking driver.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

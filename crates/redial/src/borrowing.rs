@@ -1,4 +1,4 @@
-//! Operations that borrow something mutably for each attempt.
+//! The borrowing driver: async operations that borrow a target mutably for each attempt.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,9 +17,11 @@ use crate::policy::Policy;
 use crate::report::Report;
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
-/// A call whose operation borrows: made by [`Policy::retry_on`]. It takes the options of other calls;
-/// [`when`](BorrowingRetry::when) or [`classify`](Lend::classify) is its last word, since the future of a
-/// borrowing closure has no name.
+/// A call whose operation borrows a target mutably, made by [`Policy::retry_on`].
+///
+/// It takes the same options as [`Retry`](crate::Retry). [`when`](BorrowingRetry::when) or
+/// [`classify`](BorrowingRetry::classify) comes last and is awaited, because the future of a borrowing
+/// closure cannot be named in a field.
 #[must_use = "a call does nothing until `when` or `classify` is awaited"]
 pub struct BorrowingRetry<'a, A, F, S = DefaultSleeper, R = Value> {
     policy: &'a Policy,
@@ -47,26 +49,26 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
     call_options!('a);
     retry_options!('a);
 
-    /// Waits on this sleeper in place of tokio.
+    /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> BorrowingRetry<'a, A, F, Z, R> {
         let BorrowingRetry { policy, target, operation, options, output, .. } = self;
         BorrowingRetry { policy, target, operation, sleeper, options, output }
     }
 
-    /// Returns the [`Report`](crate::Report) with the value: how often, how long.
+    /// Returns the [`Report`](crate::Report) with the value: the number of attempts and the elapsed time.
     pub fn with_report(self) -> BorrowingRetry<'a, A, F, S, WithReport> {
         let BorrowingRetry { policy, target, operation, sleeper, options, .. } = self;
         BorrowingRetry { policy, target, operation, sleeper, options, output: PhantomData }
     }
 
-    /// Runs the call; only errors that `accepts` accepts are repeated.
+    /// Runs the call. An error is retried only if `accepts` returns `true` or a
+    /// [`Failure`](crate::Failure) for it.
     ///
     /// # Errors
-    /// The call did not get what it asked for.
+    /// The call failed; [`Error`] has the stop reason and the last error.
     ///
     /// # Cancel safety
-    /// Dropping it drops the running attempt and gives back what was taken for a retry that has not
-    /// started.
+    /// Dropping the future drops the running attempt and refunds a retry that has not started.
     pub async fn when<T, E, W, G>(self, accepts: G) -> Result<R::Output, Error<E>>
     where
         F: AsyncFnMut(&mut A) -> Result<T, E>,
@@ -78,11 +80,11 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
         self.run(When(accepts)).await
     }
 
-    /// Runs the call; the whole result is judged by these rules, as
-    /// [`Retry::classify`](crate::Retry::classify) says.
+    /// Runs the call and classifies values and errors with these rules; see
+    /// [`Retry::classify`](crate::Retry::classify).
     ///
     /// # Errors
-    /// The call did not get what it asked for.
+    /// The call failed; [`Error`] has the stop reason and the last error.
     ///
     /// # Cancel safety
     /// As for [`when`](BorrowingRetry::when).
@@ -110,7 +112,7 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
                 Ok(start) => start,
                 Err(result) => return result.map(|(value, report)| R::output(value, || report)),
             };
-            // The attempt is dropped here before anything else happens to its target.
+            // The attempt is dropped in this block, before the target is borrowed again.
             let result = {
                 let mut attempt = pin!((self.operation)(self.target));
                 poll_fn(|cx| driver.poll_attempt(attempt.as_mut(), cx)).await
@@ -124,17 +126,17 @@ impl<'a, A, F, S, R> BorrowingRetry<'a, A, F, S, R> {
     }
 }
 
-/// How a call ends.
+/// The result of a call, with its report.
 type ResultOf<T, E, V> = Result<(T, Report), Error<E, V>>;
 
-/// The machine and its timer, watched from an async function.
+/// The state machine and its timer, driven from an async function.
 struct BorrowingDriver<'a, S: Sleeper, T, E, V> {
     engine: Engine<'a, T, E, V, 1>,
     sleeper: S,
     timer: Option<(Ns, Pin<Box<S::Sleep>>)>,
-    /// Attempts since others had a turn.
+    /// Polls of attempts since the last yield to other tasks.
     rounds: u32,
-    /// Whether others had a turn since the timer fired.
+    /// Whether other tasks had a turn since the timer fired.
     yielded: bool,
 }
 
@@ -144,7 +146,7 @@ impl<'a, S: Sleeper, T, E, V> BorrowingDriver<'a, S, T, E, V> {
         BorrowingDriver { engine, sleeper, timer: None, rounds: 0, yielded: false }
     }
 
-    /// Carries out commands until an attempt starts or the call ends.
+    /// Runs commands until an attempt starts or the call ends.
     fn poll_until_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<Start, ResultOf<T, E, V>>> {
         loop {
             while let Some(command) = self.engine.command() {
@@ -165,7 +167,7 @@ impl<'a, S: Sleeper, T, E, V> BorrowingDriver<'a, S, T, E, V> {
         }
     }
 
-    /// Polls the attempt; `None`: the machine cancelled it.
+    /// Polls the attempt; `None`: the state machine cancelled it.
     fn poll_attempt<F>(
         &mut self,
         attempt: Pin<&mut F>,
@@ -186,7 +188,7 @@ impl<'a, S: Sleeper, T, E, V> BorrowingDriver<'a, S, T, E, V> {
         while let Some(at) = self.engine.call.wake_at() {
             if !self.yielded {
                 ready!(self.poll_timer(at, cx));
-                // P4: an outcome of this very moment goes first.
+                // An outcome of the same moment comes first (P4): yield once before the timer counts.
                 self.yielded = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -1,9 +1,9 @@
-//! A bucket of costs as options: each value that is given replaces one of a base.
+//! Options of a cost bucket: each option that is set replaces the value of a base configuration.
 
 use redial_core::PolicyError;
 use redial_core::throttle::{CostBucketConfig, WhenEmpty};
 
-/// What a retry costs after each kind of failure; what is not given comes from the preset.
+/// The cost of a retry by kind of failure; `None` uses the preset's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
@@ -22,23 +22,23 @@ pub struct CostOptions {
     pub timeout: Option<f64>,
 }
 
-/// The bucket; what is not given comes from the preset.
+/// The options of a cost bucket; `None` uses the preset's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct BucketOptions {
-    /// How many tokens it holds.
+    /// The capacity in tokens.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub capacity: Option<f64>,
-    /// What a retry costs.
+    /// The cost of a retry.
     pub costs: CostOptions,
-    /// What a success at the first try adds.
+    /// The tokens that a success at the first attempt adds.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub success: Option<f64>,
-    /// How many tokens come back per second.
+    /// The tokens that are added per second.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub refill_per_second: Option<f64>,
-    /// What an empty bucket does.
+    /// Whether a retry waits for tokens or fails when the bucket is empty.
     #[cfg_attr(
         feature = "serde",
         serde(with = "crate::config::when_empty", skip_serializing_if = "Option::is_none")
@@ -47,12 +47,11 @@ pub struct BucketOptions {
 }
 
 impl BucketOptions {
-    /// These values, and those of `base` where none is given.
+    /// The configuration `base` with these options applied.
     ///
     /// # Errors
-    /// A cost that is given is above the capacity. (One that comes from `base` may be: a small
-    /// bucket then never pays for that kind.) Everything else is found when
-    /// the bucket is made.
+    /// A cost that is set is above the capacity. (A cost of `base` may be: a small bucket then never
+    /// grants a retry for that kind.) All other checks happen when the bucket is made.
     pub fn over(&self, base: CostBucketConfig) -> Result<CostBucketConfig, PolicyError> {
         let capacity = self.capacity.unwrap_or(base.capacity);
         let CostOptions { server, client, throttling, timeout } = self.costs;

@@ -1,6 +1,6 @@
-//! A policy that is being written, in a `static` or at run time.
+//! The builder of policies, for a `static` or at run time.
 //!
-//! Invariant: what a builder is told and cannot use is a problem; it is never ignored.
+//! Invariant: a setting that does not apply to the policy is an error. It is never ignored.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,14 +13,17 @@ use redial_core::{Backoff, DeadlineAction, HintRule, Jitter, Limits, PolicyError
 use crate::policy::{Hedged, Policy};
 use crate::throttle::{Handle, Throttle};
 
-/// A policy that is being written. `P` is what it becomes: a [`Policy`] or a [`Hedged`] one.
-#[must_use = "a builder does nothing until it is checked or built"]
+/// Builds a policy. `P` is the result: [`Policy`] or [`Hedged`].
+///
+/// End it with `build` in a `static` or for constants, and with `try_build` for values that are known at
+/// run time.
+#[must_use = "a builder does nothing until it is built"]
 pub struct Builder<P> {
     rules: Rules,
     throttle: Throttle,
-    /// Whether nobody has named a throttle, so that a policy made at run time owns its budget.
+    /// Whether the throttle is the default one. A policy made at run time then owns its budget.
     is_default_throttle: bool,
-    /// Something that was said and does not go with the backoff, or with what it becomes.
+    /// A setting that does not apply to the backoff or to the kind of policy.
     error: Option<PolicyError>,
     output: PhantomData<fn() -> P>,
 }
@@ -37,39 +40,39 @@ impl<P> Builder<P> {
         }
     }
 
-    /// How many attempts, the first included. The default budget pays for ten retries at the most;
-    /// see [`Policy`].
+    /// The maximum number of attempts, including the first. The default retry budget allows at most ten
+    /// retries; see [`Policy`].
     #[doc(alias("max_attempts", "retries", "max_retries", "max_times"))]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.rules.attempts = Some(attempts);
         self
     }
 
-    /// After how long the call must end, whatever it is doing.
+    /// The deadline of the whole call, from its start. A running attempt is cancelled.
     #[doc(alias("timeout", "max_elapsed_time"))]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.rules.deadline = Some(deadline);
         self
     }
 
-    /// After how long an attempt is cancelled and counts as a failure of kind timeout.
+    /// The timeout of each attempt. The attempt is cancelled and counts as a failure of kind timeout.
     #[doc(alias("try_timeout", "per_try_timeout"))]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.rules.attempt_timeout = Some(timeout);
         self
     }
 
-    /// The longest delay that a server's hint may ask for; a longer one becomes this. Without it a
-    /// hint is followed however long it is, up to the deadline.
+    /// The longest delay that is accepted from the server (`Retry-After`, pushback); a longer one is cut
+    /// to this. Without it, every hint up to the deadline is followed.
     ///
-    /// A hint replaces the policy's own delay, without jitter, and is no step of its series: the
-    /// delay after it is the one that would have been next.
+    /// A hint replaces the backoff delay, without jitter. It does not advance the backoff: the delay
+    /// after it is the one that would have been next.
     pub const fn hint_max(mut self, max: Duration) -> Self {
         self.rules.hint = HintRule::Exact(Some(max));
         self
     }
 
-    /// The throttle in place of the default budget.
+    /// Replaces the default retry budget.
     #[doc(alias("budget", "circuit_breaker"))]
     pub const fn throttle(mut self, throttle: Throttle) -> Self {
         self.throttle = throttle;
@@ -96,7 +99,7 @@ impl<P> Builder<P> {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// The handle of a policy that is made at run time: its own budget, unless one was named.
+    /// The throttle of a policy that is made at run time: its own budget, unless one was named.
     fn handle(&self) -> Handle {
         if self.is_default_throttle {
             Handle::Own(Arc::new(RetryBudget::standard()))
@@ -107,7 +110,7 @@ impl<P> Builder<P> {
 }
 
 impl Builder<Policy> {
-    /// Rules from elsewhere, which may hedge.
+    /// The builder of [`Policy::from_rules`]; rules that hedge are an error.
     #[track_caller]
     pub(crate) const fn from_rules(rules: Rules) -> Self {
         let mut builder = Builder::new(rules);
@@ -117,14 +120,14 @@ impl Builder<Policy> {
         builder
     }
 
-    /// No bound on the attempts: a deadline or a limit must end the call.
+    /// Removes the maximum number of attempts. A deadline or a limit must end the call.
     #[doc(alias("forever", "infinite"))]
     pub const fn unlimited(mut self) -> Self {
         self.rules.attempts = None;
         self
     }
 
-    /// No delay exceeds it, jitter included.
+    /// The longest delay, jitter included.
     #[doc(alias("max_delay", "max_backoff", "max_interval"))]
     pub const fn cap(mut self, max: Duration) -> Self {
         self.rules.backoff = match self.rules.backoff {
@@ -142,7 +145,7 @@ impl Builder<Policy> {
         self
     }
 
-    /// What each delay of an exponential series is multiplied by; any number above 0.
+    /// The factor of exponential backoff: any number above 0.
     #[doc(alias = "multiplier")]
     pub const fn factor(mut self, factor: f64) -> Self {
         match self.rules.backoff {
@@ -161,19 +164,20 @@ impl Builder<Policy> {
         self
     }
 
-    /// Soft and hard limits on the time that retrying takes.
+    /// Soft and hard limits on the total time of retries.
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.rules.limits = limits;
         self
     }
 
-    /// What happens when the next retry cannot start before the deadline.
+    /// Whether the call fails at once or waits for the deadline when the next retry could not start
+    /// before it.
     pub const fn deadline_action(mut self, deadline_action: DeadlineAction) -> Self {
         self.rules.deadline_action = deadline_action;
         self
     }
 
-    /// The policy; a contradiction is a panic, which in a `static` is a compile error.
+    /// Builds the policy. In a `static`, a contradiction is a compile error.
     ///
     /// ```compile_fail
     /// # use redial::{Policy, ms};
@@ -181,15 +185,15 @@ impl Builder<Policy> {
     /// ```
     ///
     /// # Panics
-    /// The rules contradict each other; the message says which and what to write instead.
+    /// The rules contradict each other; the message names the field and the fix.
     #[track_caller]
     #[must_use]
     pub const fn build(self) -> Policy {
         self.build_policy()
     }
 
-    /// The policy, made at run time: unless a throttle was named it owns its budget, together with
-    /// its clones.
+    /// Builds the policy at run time. Unless a throttle was named, it owns a retry budget that its clones
+    /// share.
     ///
     /// # Errors
     /// The rules contradict each other.
@@ -197,8 +201,8 @@ impl Builder<Policy> {
         self.try_build_policy()
     }
 
-    /// The policy, with a table of delays that is made at run time in place of the builder's backoff.
-    /// The jitter stays the builder's: begin with `Policy::table(&[])` for none.
+    /// Builds the policy with a table of delays that is known at run time, in place of the backoff.
+    /// The jitter is the builder's: begin with `Policy::table(&[])` for none.
     ///
     /// # Errors
     /// The table is empty, or the rules contradict each other.
@@ -211,7 +215,7 @@ impl Builder<Policy> {
         Ok(Policy { core, handle: self.handle(), strategy: None })
     }
 
-    /// The policy, with a function of your own that says each delay before jitter and limits.
+    /// Builds the policy with a function that returns each delay, before jitter and limits.
     ///
     /// # Errors
     /// The rules contradict each other.
@@ -226,18 +230,18 @@ impl Builder<Policy> {
 }
 
 impl Builder<Hedged> {
-    /// The policy; a contradiction is a panic, which in a `static` is a compile error.
+    /// Builds the policy. In a `static`, a contradiction is a compile error.
     ///
     /// # Panics
-    /// The rules contradict each other; the message says which and what to write instead.
+    /// The rules contradict each other; the message names the field and the fix.
     #[track_caller]
     #[must_use]
     pub const fn build(self) -> Hedged {
         Hedged(self.build_policy())
     }
 
-    /// The policy, made at run time: unless a throttle was named it owns its budget, together with
-    /// its clones.
+    /// Builds the policy at run time. Unless a throttle was named, it owns a retry budget that its clones
+    /// share.
     ///
     /// # Errors
     /// The rules contradict each other.
@@ -246,7 +250,7 @@ impl Builder<Hedged> {
     }
 }
 
-// Not derived: that would ask `P` to be `Copy`, of which a builder holds nothing.
+// Not derived: the derive would require `P: Copy`.
 impl<P> Clone for Builder<P> {
     fn clone(&self) -> Self {
         *self

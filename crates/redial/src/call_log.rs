@@ -1,4 +1,5 @@
-//! The diary of a call: its notes in order, written as JSON lines, read back and replayed.
+//! The call log: every event of a call in order. It can be printed, stored as JSON lines, and replayed
+//! to check that the same inputs lead to the same decisions.
 
 #[cfg(feature = "serde")]
 mod json;
@@ -17,7 +18,10 @@ use redial_core::{Event, Ns};
 pub use lines::CallLogError;
 pub use replay::ReplayMismatch;
 
-/// The ordered notes of a call: what happened, when, and why.
+/// The events of a call in order, with their times.
+///
+/// Attach one with [`Retry::call_log`](crate::Retry::call_log). With the feature `serde` it can be
+/// stored: `CallLog::to_json_lines`.
 ///
 /// ```
 /// use redial::{CallLog, Event, Policy, StopReason, ms};
@@ -28,48 +32,48 @@ pub use replay::ReplayMismatch;
 /// let result = TWICE.retry(|| Err::<(), _>("busy")).when(|_| true).call_log(&mut call_log).call();
 /// assert_eq!(result.unwrap_err().stop_reason(), StopReason::AttemptsExhausted);
 /// assert!(matches!(call_log.events().last(), Some((_, Event::CallEnded { stop_reason: StopReason::AttemptsExhausted, .. }))));
-/// // Any surprise can be played again: with the same inputs come the same decisions.
+/// // The same inputs lead to the same decisions.
 /// call_log.replay(&TWICE).expect("the same decisions");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallLog {
     events: Vec<(Ns, Event)>,
-    /// By the index of their note.
+    /// By the index of their event.
     details: BTreeMap<usize, EventDetail>,
 }
 
-/// What is known about a note besides the decision: the machine sees no error and no backend.
+/// Details of an event that the state machine does not know: the error and the backend of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventDetail {
     /// The error of an attempt, as text.
     pub error: Option<Box<str>>,
-    /// The backend that an attempt went to.
+    /// The backend of an attempt.
     pub backend: Option<Box<str>>,
 }
 
 impl EventDetail {
-    /// Nothing is known.
+    /// No details.
     #[must_use]
     pub const fn new() -> Self {
         EventDetail { error: None, backend: None }
     }
 
-    /// With the error of an attempt.
+    /// Sets the error of an attempt.
     #[must_use]
     pub fn error(mut self, text: impl Into<Box<str>>) -> Self {
         self.error = Some(text.into());
         self
     }
 
-    /// With the backend that an attempt went to.
+    /// Sets the backend of an attempt.
     #[must_use]
     pub fn backend(mut self, name: impl Into<Box<str>>) -> Self {
         self.backend = Some(name.into());
         self
     }
 
-    /// Whether nothing is known.
+    /// Whether there are no details.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.error.is_none() && self.backend.is_none()
@@ -86,24 +90,24 @@ impl fmt::Display for EventDetail {
 }
 
 impl CallLog {
-    /// An empty diary.
+    /// An empty call log.
     #[must_use]
     pub const fn new() -> Self {
         CallLog { events: Vec::new(), details: BTreeMap::new() }
     }
 
-    /// The notes with their moments.
+    /// The events, each with its time.
     #[must_use]
     pub fn events(&self) -> &[(Ns, Event)] {
         &self.events
     }
 
-    /// Adds a note.
+    /// Adds an event.
     pub fn push(&mut self, at: Ns, event: Event) {
         self.events.push((at, event));
     }
 
-    /// Adds a detail to the last note; an empty one, or one without a note, is left out.
+    /// Adds a detail to the last event. An empty detail is ignored, and so is one without an event.
     pub fn annotate(&mut self, detail: EventDetail) {
         if let Some(last) = self.events.len().checked_sub(1)
             && !detail.is_empty()
@@ -112,7 +116,7 @@ impl CallLog {
         }
     }
 
-    /// The detail of the note at this index of [`CallLog::events`].
+    /// The detail of the event at this index of [`CallLog::events`].
     #[must_use]
     pub fn detail(&self, index: usize) -> Option<&EventDetail> {
         self.details.get(&index)
@@ -125,8 +129,8 @@ impl FromIterator<(Ns, Event)> for CallLog {
     }
 }
 
-/// What people read of it: a line for each note, after the milliseconds since the call began. Spans
-/// are rounded down to the microsecond; a deadline is counted from the beginning too.
+/// One line per event, after the milliseconds since the start of the call. Times are rounded down to
+/// the microsecond; a deadline counts from the start too.
 ///
 /// ```
 /// use redial::{CallLog, Policy, ms};
@@ -160,7 +164,7 @@ impl fmt::Display for CallLog {
             let us = at.saturating_sub(started_at) / 1_000;
             write!(f, "{line_end}{:>6}.{:03} ms  ", us / 1_000, us % 1_000)?;
             match *event {
-                // The clock of a driver counts from a moment that means nothing to a reader.
+                // The driver's clock has an arbitrary origin: print the deadline from the start.
                 Event::CallStarted { deadline: Some(deadline), idempotent } => {
                     let deadline = Some(deadline.saturating_sub(started_at));
                     write!(f, "{}", Event::CallStarted { deadline, idempotent })?;

@@ -1,27 +1,27 @@
-//! Where an attempt or the sleep before the next one lives: the one module with `unsafe`.
+//! The memory of a running attempt or of the sleep before the next one. This is the only module with
+//! `unsafe`.
 //!
-//! [`Retrying`] is the future of a call: a driver, which decides nothing about memory, and the
-//! cell, which decides nothing about retries.
+//! [`Retrying`] is the future of a call. It consists of a driver, which contains the retry logic, and a
+//! [`Cell`], which owns the memory.
 //!
-//! An attempt and a sleep are never alive at once in this place, so they share it. A safe enum
-//! would do, at the price of a tag of its own (8 bytes, which push the future over the size class of
-//! its task) and of copies on the way of a success (35 instructions). What is alive is said by two
-//! bits of the ledger's flags instead.
+//! An attempt and a sleep never exist at the same time, so they share one slot. A safe enum would need
+//! a tag of its own (8 bytes, which move the future to the next size class of its task) and copies on
+//! the fast path (35 instructions). Two bits of the counters' flags record which one is alive instead.
 //!
 //! Invariants:
-//! 1. `HAS_ATTEMPT` is set if and only if `union.run` holds a live value; `HAS_SLEEP` if and only if
-//!    `union.sleep` does. They are never both set.
-//! 2. The bits change only in this module: `with_ledger` hands out the ledger and puts the two bits
-//!    back as they were.
-//! 3. What is alive is pinned: it is written in place, polled in place and dropped in place; no
-//!    method moves it or hands out `&mut` to it.
-//! 4. `ENDED` is set once an attempt has ended, so that a cell in which nothing is alive any more is
-//!    not a new one. A bit is cleared before its value is dropped, so that a destructor that panics
-//!    is not run twice.
-//! 5. `HAS_BOX` is set if and only if the driver owns a box, `HAS_WITHDRAWAL` if it holds a payment; a driver
-//!    with either is told when it is dropped. (A wrong bit would leak them, nothing worse.)
+//! 1. `HAS_ATTEMPT` is set if and only if `slot.attempt` holds a live value; `HAS_SLEEP` if and only if
+//!    `slot.sleep` does. They are never both set.
+//! 2. The two bits change only in this module: `with_counters` lends the counters and restores the
+//!    bits afterwards.
+//! 3. The live value is pinned: it is written, polled and dropped in place. No method moves it or
+//!    returns `&mut` to it.
+//! 4. `ENDED` is set once an attempt has ended, so an empty cell after that is not mistaken for a new
+//!    one. A bit is cleared before its value is dropped, so a destructor that panics runs only once.
+//! 5. `HAS_BOX` is set if and only if the driver owns a box, `HAS_WITHDRAWAL` if it holds the withdrawal
+//!    of a retry. A driver with either bit is notified when the future is dropped. (A wrong bit would
+//!    leak them, nothing worse.)
 //!
-//! `tests/memory.rs` takes every path through it, and runs under valgrind's memcheck.
+//! `tests/memory.rs` takes every path through this module, also under valgrind's memcheck.
 
 use std::marker::PhantomPinned;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -34,18 +34,18 @@ const HAS_ATTEMPT: u16 = CallCounters::FREE;
 const HAS_SLEEP: u16 = CallCounters::FREE << 1;
 /// The driver owns a box.
 pub(crate) const HAS_BOX: u16 = CallCounters::FREE << 2;
-/// The driver holds what a retry was paid with that has not started.
+/// The driver holds the withdrawal of a retry that has not started.
 pub(crate) const HAS_WITHDRAWAL: u16 = CallCounters::FREE << 3;
-/// The first bit that is left to the driver.
-pub(crate) const FREE: u16 = CallCounters::FIRST_DRIVER_BIT << 4;
+/// The first bit that is free for the driver.
+pub(crate) const FREE: u16 = CallCounters::FREE << 4;
 
 union Slot<R, S> {
     attempt: ManuallyDrop<R>,
     sleep: ManuallyDrop<S>,
 }
 
-/// A ledger with an attempt, a sleep, or nothing beside it. It has no destructor of its own: only
-/// [`Retrying`] holds one, and clears it.
+/// The counters of a call, and a slot with an attempt, a sleep or nothing. It has no destructor:
+/// [`Retrying`] owns it and clears it.
 #[doc(hidden)]
 #[repr(C)]
 pub struct Cell<R, S> {
@@ -61,7 +61,7 @@ impl<R, S> std::fmt::Debug for Cell<R, S> {
 }
 
 impl<R, S> Cell<R, S> {
-    /// With nothing in it, for the first attempt.
+    /// An empty cell.
     #[inline(always)]
     fn new(flags: u16) -> Self {
         let counters = CallCounters { attempts: 1, flags, ..CallCounters::new(0) };
@@ -73,8 +73,7 @@ impl<R, S> Cell<R, S> {
         &self.counters
     }
 
-    /// Lets `change` see and change the ledger; the bits of this module stay as they are, even if it
-    /// panics.
+    /// Lends the counters to `change`. The bits of this module keep their values, even if it panics.
     #[inline(always)]
     pub(crate) fn with_counters<T>(
         self: Pin<&mut Self>,
@@ -90,22 +89,22 @@ impl<R, S> Cell<R, S> {
                 self.counters.flags = self.counters.flags & !(HAS_ATTEMPT | HAS_SLEEP) | self.alive;
             }
         }
-        // SAFETY: nothing is moved out of the pinned place: only the ledger, which is not pinned,
-        // is handed out (invariant 3).
+        // SAFETY: nothing is moved out of the pinned slot; only the counters, which are not pinned,
+        // are lent (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         let alive = this.counters.flags & (HAS_ATTEMPT | HAS_SLEEP);
         let restore = RestoreBits { counters: &mut this.counters, alive };
         change(restore.counters)
     }
 
-    /// Counts another attempt, and says which one it is.
+    /// Counts another attempt and returns its number.
     #[inline(always)]
     pub(crate) fn count_attempt(self: Pin<&mut Self>) -> u32 {
         // SAFETY: as above.
         unsafe { &mut self.get_unchecked_mut().counters }.count()
     }
 
-    /// Whether nothing has happened yet.
+    /// Whether the future has not been polled.
     #[inline]
     pub(crate) const fn is_new(&self) -> bool {
         self.counters.flags == 0
@@ -121,37 +120,37 @@ impl<R, S> Cell<R, S> {
         self.counters.has(HAS_SLEEP)
     }
 
-    /// Puts an attempt in place.
+    /// Makes an attempt in the slot.
     ///
     /// # Panics
-    /// An attempt or a sleep is there.
+    /// The slot is not empty.
     #[inline(always)]
     pub(crate) fn put_attempt(self: Pin<&mut Self>, attempt: impl FnOnce() -> R) {
-        // SAFETY: what is pinned is neither moved nor handed out (invariant 3).
+        // SAFETY: the pinned value is neither moved nor lent (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
-        // Kept over the call: the compiler must not think that the closure can reach them.
+        // A local copy shows the compiler that the closure cannot change the flags.
         let flags = this.counters.flags;
-        assert!(flags & (HAS_ATTEMPT | HAS_SLEEP) == 0, "an attempt or a sleep is there");
+        assert!(flags & (HAS_ATTEMPT | HAS_SLEEP) == 0, "the slot is not empty");
         let slot = this.slot.as_mut_ptr();
-        // SAFETY: nothing is alive, so nothing is overwritten without its drop, and writing a new
-        // value in place moves nothing that is pinned (invariants 1 and 3). If the closure panics
-        // nothing is alive, as the bits say. The place is ours and large enough for each of its
-        // fields; only the field is written, which is less than the whole where a sleep is larger.
+        // SAFETY: the slot is empty, so no live value is overwritten, and writing a new value in place
+        // moves nothing that is pinned (invariants 1 and 3). If the closure panics, the slot is still
+        // empty, as the bits state. The slot is large enough for each of its fields; only the field is
+        // written, which is less than the whole slot where a sleep is larger.
         unsafe { (&raw mut (*slot).attempt).write(ManuallyDrop::new(attempt())) };
         this.counters.flags = flags | HAS_ATTEMPT;
     }
 
-    /// Puts a sleep in place; what was there is dropped.
+    /// Puts a sleep into the slot and drops the previous value.
     #[inline]
     pub(crate) fn put_sleep(mut self: Pin<&mut Self>, sleep: S) {
         self.as_mut().clear();
-        // SAFETY: as in `run`.
+        // SAFETY: as in `put_attempt`.
         let this = unsafe { self.get_unchecked_mut() };
         this.slot.write(Slot { sleep: ManuallyDrop::new(sleep) });
         this.counters.set(HAS_SLEEP);
     }
 
-    /// Drops what is there.
+    /// Drops the value in the slot.
     #[inline(always)]
     pub(crate) fn clear(self: Pin<&mut Self>) {
         if self.counters.flags & (HAS_ATTEMPT | HAS_SLEEP) != 0 {
@@ -160,15 +159,15 @@ impl<R, S> Cell<R, S> {
     }
 
     fn clear_slot(self: Pin<&mut Self>) {
-        // SAFETY: what is pinned is only dropped in place (invariant 3).
+        // SAFETY: the pinned value is only dropped in place (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         if this.counters.has(HAS_ATTEMPT) {
             this.counters.clear(HAS_ATTEMPT);
-            // SAFETY: the bit says that `run` is alive, and it is cleared already (1 and 4).
+            // SAFETY: the bit was set, so `attempt` is alive; it is already cleared (1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.slot.assume_init_mut().attempt) };
         } else if this.counters.has(HAS_SLEEP) {
             this.counters.clear(HAS_SLEEP);
-            // SAFETY: the bit says that `sleep` is alive, and it is cleared already (1 and 4).
+            // SAFETY: the bit was set, so `sleep` is alive; it is already cleared (1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.slot.assume_init_mut().sleep) };
         }
     }
@@ -178,25 +177,25 @@ impl<R: Future, S> Cell<R, S> {
     /// Polls the attempt, and drops it when it is ready.
     ///
     /// # Panics
-    /// No attempt is there.
+    /// The slot has no attempt.
     #[inline(always)]
     pub(crate) fn poll_attempt(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
         assert!(self.has_attempt(), "no attempt is running");
         let flags = self.counters.flags;
-        // SAFETY: the bit says that `run` is alive; it is pinned with this cell and not moved
+        // SAFETY: the bit is set, so `attempt` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
         let attempt = unsafe {
             self.as_mut().map_unchecked_mut(|this| &mut *this.slot.assume_init_mut().attempt)
         };
         let output = attempt.poll(cx);
         if output.is_ready() {
-            // SAFETY: what is pinned is only dropped in place (invariant 3).
+            // SAFETY: the pinned value is only dropped in place (invariant 3).
             let this = unsafe { self.get_unchecked_mut() };
-            // Polling cannot reach the flags: that they are what they were, and that nothing sleeps
-            // where an attempt runs, is for the compiler to see.
+            // Polling cannot reach the flags. The local copy shows the compiler that they have not
+            // changed and that the slot has no sleep.
             this.counters.flags = flags & !(HAS_ATTEMPT | HAS_SLEEP) | CallCounters::ENDED;
-            // SAFETY: it was alive before it was polled, polling cannot reach the bits, and the bit
-            // is cleared already (invariants 1 and 4).
+            // SAFETY: `attempt` was alive before the poll, polling cannot reach the bits, and the bit is
+            // already cleared (invariants 1 and 4).
             unsafe { ManuallyDrop::drop(&mut this.slot.assume_init_mut().attempt) };
         }
         output
@@ -207,11 +206,11 @@ impl<R, S: Future<Output = ()>> Cell<R, S> {
     /// Polls the sleep, and drops it when it is over.
     ///
     /// # Panics
-    /// No sleep is there.
+    /// The slot has no sleep.
     #[inline(always)]
     pub(crate) fn poll_sleep(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        assert!(self.has_sleep(), "nothing sleeps");
-        // SAFETY: the bit says that `sleep` is alive; it is pinned with this cell and not moved
+        assert!(self.has_sleep(), "no sleep is running");
+        // SAFETY: the bit is set, so `sleep` is alive; it is pinned with this cell and not moved
         // (invariants 1 and 3).
         let sleep = unsafe {
             self.as_mut().map_unchecked_mut(|this| &mut *this.slot.assume_init_mut().sleep)
@@ -224,9 +223,9 @@ impl<R, S: Future<Output = ()>> Cell<R, S> {
     }
 }
 
-/// A cell with a driver beside it: the future of a call. It polls by handing the cell to the driver.
+/// The future of a call: a driver and its cell.
 ///
-/// The order of its fields is given: what is zero at the start lies together.
+/// The order of the fields is fixed, so that the fields that are zero at the start are adjacent.
 #[must_use = "futures do nothing unless polled"]
 #[repr(C)]
 pub struct Retrying<D: Drive<R, S>, R, S> {
@@ -234,16 +233,16 @@ pub struct Retrying<D: Drive<R, S>, R, S> {
     cell: Cell<R, S>,
 }
 
-/// What plays a call in a cell.
+/// The logic of a call whose attempts live in a cell.
 pub trait Drive<R, S> {
-    /// What the call results in.
+    /// The result of the call.
     type Output;
 
-    /// Goes on.
+    /// Advances the call.
     #[doc(hidden)]
     fn poll(&mut self, cell: Pin<&mut Cell<R, S>>, cx: &mut Context<'_>) -> Poll<Self::Output>;
 
-    /// The future is dropped, and something of the call is left; what runs is dropped after this.
+    /// Called when the future is dropped before the call has ended. The attempt is dropped afterwards.
     #[doc(hidden)]
     fn dropped(&mut self, _counters: &CallCounters) {}
 }
@@ -262,8 +261,8 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
     /// The driver, and the cell that is pinned with this.
     #[inline]
     pub(crate) fn parts(self: Pin<&mut Self>) -> (&mut D, Pin<&mut Cell<R, S>>) {
-        // SAFETY: the cell is pinned whenever this is, and nothing moves it; the driver is never
-        // pinned, so handing out `&mut` to it breaks no promise (invariant 3).
+        // SAFETY: the cell is pinned whenever this future is, and nothing moves it; the driver is never
+        // pinned, so `&mut` to it is sound (invariant 3).
         let this = unsafe { self.get_unchecked_mut() };
         // SAFETY: as above.
         (&mut this.driver, unsafe { Pin::new_unchecked(&mut this.cell) })
@@ -283,7 +282,7 @@ impl<D: Drive<R, S>, R, S> Future for Retrying<D, R, S> {
 impl<D: Drive<R, S>, R, S> Drop for Retrying<D, R, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Nothing of a call that has ended is left.
+        // A call that has ended has nothing to drop.
         if self.cell.counters.flags & (HAS_ATTEMPT | HAS_SLEEP | HAS_BOX | HAS_WITHDRAWAL) != 0 {
             self.drop_rest();
         }
@@ -294,13 +293,13 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
     #[cold]
     #[inline(never)]
     fn drop_rest(&mut self) {
-        /// Clears the cell whatever the driver does: its memory goes even if that panics, and what
-        /// was pinned there must have been dropped by then.
+        /// Clears the cell even if the driver panics: the memory is freed in any case, and a pinned value
+        /// must have been dropped by then.
         struct ClearOnDrop<'a, R, S>(&'a mut Cell<R, S>);
         impl<R, S> Drop for ClearOnDrop<'_, R, S> {
             fn drop(&mut self) {
-                // SAFETY: a value that is being dropped is not moved any more; if it was pinned it
-                // still is, and if it never was, nothing was put in place (invariant 3).
+                // SAFETY: a value that is being dropped is not moved any more. If it was pinned, it
+                // still is; if it never was, the slot is empty (invariant 3).
                 unsafe { Pin::new_unchecked(&mut *self.0) }.clear();
             }
         }
@@ -311,6 +310,6 @@ impl<D: Drive<R, S>, R, S> Retrying<D, R, S> {
 
 impl<D: Drive<R, S>, R, S> std::fmt::Debug for Retrying<D, R, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Retrying").field("ledger", &self.cell.counters).finish_non_exhaustive()
+        f.debug_struct("Retrying").field("counters", &self.cell.counters).finish_non_exhaustive()
     }
 }

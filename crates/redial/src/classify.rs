@@ -1,20 +1,20 @@
-//! How a result is judged: succeed, fail, or try again because of something.
+//! Classification of results: success, failure, or a failure that is worth a retry.
 //!
-//! The whole result is judged, value or error, so that a waiter ("until this value") and a retry
-//! ("when this error") are the same machine.
+//! A classifier sees the whole `Result`, so waiting for a value ([`Retry::until`](crate::Retry::until))
+//! and retrying an error ([`Retry::when`](crate::Retry::when)) are the same mechanism.
 
 pub use redial_core::{Classification, Proof};
 
 use redial_core::{Directive, Failure};
 
-/// What a closure may say about a result: whether to try again, because of what, or a directive.
+/// The return types of a `when` closure: `bool`, [`Failure`], `Option<Failure>` or [`Directive`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say whether to try again",
-    label = "this closure must say whether to try again",
-    note = "it returns `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`"
+    message = "`{Self}` does not state whether to retry",
+    label = "this closure must state whether to retry",
+    note = "return `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`"
 )]
 pub trait IntoDirective {
-    /// The word as a directive.
+    /// Converts the value to a directive.
     fn directive(self) -> Directive;
 }
 
@@ -46,8 +46,9 @@ impl IntoDirective for Directive {
     }
 }
 
-/// An error that knows whether trying again can help. With it no `.when(..)` is needed, except that
-/// [`Policy::retry_on`](crate::Policy::retry_on) is awaited by it.
+/// An error type that knows which of its values are worth a retry. Calls with such an error need no
+/// `.when(..)`, except [`Policy::retry_on`](crate::Policy::retry_on), which takes
+/// `.when(Transient::failure)`.
 ///
 /// ```
 /// use redial::{Failure, Transient};
@@ -84,7 +85,7 @@ impl IntoDirective for Directive {
 /// # }
 /// ```
 pub trait Transient {
-    /// What is known of it if trying again can help; `None` if it cannot.
+    /// The failure, if a retry can help; `None` if it cannot.
     fn failure(&self) -> Option<Failure>;
 }
 
@@ -97,39 +98,38 @@ pub enum Last<E, V> {
     Value(V),
 }
 
-/// In place of a value where values are always accepted; there is none of it.
+/// The type of a rejected value where every value is accepted. It has no values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoValue {}
 
-/// A judged result, with what is handed on.
+/// A classified result.
 #[derive(Clone, Debug)]
 pub enum Classified<T, E, V> {
-    /// It is what was asked for.
+    /// A success.
     Succeed(T),
-    /// An error that ends the call as it should (decision P11).
+    /// An error that ends the call and counts as a success (decision P11).
     SucceedWith(E),
-    /// It does not get better.
+    /// Not worth a retry.
     Fail(Last<E, V>),
-    /// It may get better.
+    /// Worth a retry.
     Retry(Failure, Last<E, V>),
 }
 
-/// How a call judges its results: whether one is what was asked for, and if not, what it is.
-///
-/// Two steps, so that a success is not held up by what is only said of other results.
+/// Classifies the results of a call, in two steps: the fast path of a success does not pay for the
+/// classification of failures.
 pub trait Classify<T, E> {
-    /// What an error keeps of a value that was not accepted.
+    /// The rejected value that [`Error`](crate::Error) keeps.
     type Kept;
-    /// A result that is not simply accepted.
+    /// A result that is not accepted at once.
     type Rejected;
 
-    /// The value, if it is what was asked for.
+    /// Accepts a success.
     ///
     /// # Errors
-    /// What is left of the result, to be judged.
+    /// The result, if it needs to be classified.
     fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected>;
 
-    /// Judges a result that was not accepted.
+    /// Classifies a result that was not accepted.
     fn judge(&mut self, rejected: Self::Rejected) -> Classified<T, E, Self::Kept>;
 
     /// Both steps.
@@ -141,8 +141,8 @@ pub trait Classify<T, E> {
     }
 }
 
-/// The classifier of a call that has not said which errors may be repeated. It works where the
-/// error says so itself ([`Transient`]); elsewhere the compiler names this type.
+/// The classifier of a call without `.when(..)`. It works for errors that implement [`Transient`]; for
+/// all others, the name of this type in the compile error states the fix.
 #[derive(Clone, Copy, Debug)]
 pub struct CallWhenToSayWhichErrorsAreRetried;
 
@@ -162,7 +162,7 @@ impl<T, E: Transient> Classify<T, E> for CallWhenToSayWhichErrorsAreRetried {
     }
 }
 
-/// `.when(..)`: which errors may be repeated; every value is accepted.
+/// `.when(..)`: classifies errors; every value is a success.
 #[derive(Clone, Copy, Debug)]
 pub struct When<F>(pub(crate) F);
 
@@ -191,7 +191,7 @@ fn judged<T, E, V>(error: E, directive: Directive) -> Classified<T, E, V> {
     }
 }
 
-/// `.until(..)`: values are asked for again until one is right; errors as the inner one says.
+/// `.until(..)`: retries until a value is accepted; the inner classifier classifies errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Until<F, C>(pub(crate) F, pub(crate) C);
 
@@ -201,7 +201,7 @@ where
     C: Classify<T, E, Kept = NoValue>,
 {
     type Kept = T;
-    /// A value that is not right, or what the inner one rejects.
+    /// A value that is not accepted, or a result that the inner classifier rejects.
     type Rejected = Result<T, C::Rejected>;
 
     fn accept(&mut self, result: Result<T, E>) -> Result<T, Self::Rejected> {
@@ -213,7 +213,7 @@ where
 
     fn judge(&mut self, rejected: Self::Rejected) -> Classified<T, E, T> {
         match rejected.map_err(|rejected| self.1.judge(rejected)) {
-            // The inner one has no value to accept: it has rejected an error.
+            // The inner classifier accepts every value: it has rejected an error.
             Ok(value) | Err(Classified::Succeed(value)) => {
                 Classified::Retry(Failure::server(), Last::Value(value))
             }
@@ -231,12 +231,12 @@ fn widen<E, V>(last: Last<E, NoValue>) -> Last<E, V> {
     }
 }
 
-/// A rule that may have nothing to say about a result; chains ask the next one then.
+/// A rule that classifies some results and leaves the others to the next rule.
 pub trait ClassifyRule<T, E> {
-    /// Its word, or `None`.
+    /// Classifies the result; `None` leaves it to the next rule.
     fn judge(&mut self, result: &Result<T, E>) -> Option<Directive>;
 
-    /// This rule, then the other: the first that has something to say decides.
+    /// Chains two rules: the first one that returns a directive decides.
     fn or<R: ClassifyRule<T, E>>(self, other: R) -> Or<Self, R>
     where
         Self: Sized,
@@ -251,7 +251,7 @@ impl<T, E, F: FnMut(&Result<T, E>) -> Option<Directive>> ClassifyRule<T, E> for 
     }
 }
 
-/// Two rules, asked in order.
+/// Two rules in order; see [`ClassifyRule::or`].
 #[derive(Clone, Copy, Debug)]
 pub struct Or<A, B>(A, B);
 
@@ -261,8 +261,8 @@ impl<T, E, A: ClassifyRule<T, E>, B: ClassifyRule<T, E>> ClassifyRule<T, E> for 
     }
 }
 
-/// `.classify(..)`: a chain of rules judges the whole result. If none has anything to say, a value
-/// succeeds and an error fails.
+/// `.classify(..)`: a chain of rules classifies values and errors. If no rule decides, a value is a
+/// success and an error fails.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain<R>(pub(crate) R);
 

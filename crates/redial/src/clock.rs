@@ -1,15 +1,15 @@
-//! Moments of the machine's clocks as the core counts them.
+//! Converts between [`Instant`] and the core's nanoseconds.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use redial_core::Ns;
 
-/// The origin lies this far before the first clock read, so that a clock that is paused or set
-/// back in a test stays after it.
+/// The origin lies this far before the first clock read, so a clock that a test pauses or sets back
+/// stays after it.
 const ORIGIN_OFFSET: Ns = 1 << 61;
 
-/// The moment as nanoseconds since the process's origin.
+/// Nanoseconds since the origin of this process.
 pub(crate) fn to_ns(instant: Instant) -> Ns {
     let base = base();
     match instant.checked_duration_since(base) {
@@ -18,7 +18,7 @@ pub(crate) fn to_ns(instant: Instant) -> Ns {
     }
 }
 
-/// The instant of a moment; one that is too far away is a century ahead, which no timer reaches.
+/// The instant of a time. One that does not fit is a century ahead, which no timer reaches.
 #[cfg(feature = "tokio")]
 pub(crate) fn to_instant(at: Ns) -> Instant {
     let base = base();
@@ -28,7 +28,7 @@ pub(crate) fn to_instant(at: Ns) -> Instant {
     }
 }
 
-/// The instant this long after another; one that is too far away as above.
+/// The instant this long after another; one that does not fit, as above.
 #[cfg(feature = "tokio")]
 pub(crate) fn instant_after(instant: Instant, span: Ns) -> Instant {
     let far = || instant + std::time::Duration::from_secs(100 * 365 * 86_400);

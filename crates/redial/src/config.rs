@@ -1,4 +1,6 @@
-//! The written form of policies: JSON, TOML, whatever serde reads (docs/scenarios.md, `generic`).
+//! Policies in JSON, TOML and every other format of serde (feature `serde`).
+//!
+//! The format is the policy `generic` of `docs/scenarios.md`. Keys and values do not change within 1.x.
 //!
 //! ```
 //! use redial::Policy;
@@ -15,7 +17,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! Inside a file of your own, [`Policy`] and [`Hedged`] are fields like any other:
+//! [`Policy`] and [`Hedged`] can be fields of your own configuration:
 //!
 //! ```
 //! #[derive(serde::Deserialize)]
@@ -38,17 +40,17 @@
 //! # Ok::<(), toml::de::Error>(())
 //! ```
 //!
-//! | left out | means |
+//! | absent key | default |
 //! | --- | --- |
-//! | `attempts` | 3, the first included |
+//! | `attempts` | 3, including the first |
 //! | `backoff` | exponential, 100 ms doubled up to 20 s |
 //! | `jitter` | `full`; `none` for the backoffs `constant` and `table` |
 //! | `late` | `early` |
-//! | `throttle` | a budget of the policy's own, which its clones share |
+//! | `throttle` | a retry budget of this policy, which its clones share |
 //! | `limits`, `deadline`, `attempt_timeout`, `hedge` | none |
 //!
-//! `hedge` turns the same policy into a hedged one: `backoff` and `jitter` may stand beside it and have
-//! no effect until it is taken out, `limits` are refused.
+//! `hedge` makes the policy a hedged one. `backoff` and `jitter` are then ignored, so that one line
+//! switches a policy between retries and hedging; `limits` are an error.
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,53 +71,53 @@ use crate::throttle::Handle;
 
 mod attempts;
 mod choice;
-/// Public for the crates of other designs, whose written forms have the same fields.
+// Public for the crates of other designs, whose configuration has the same fields.
 #[doc(hidden)]
 pub mod fields;
 mod limits;
 pub(crate) mod span;
 pub(crate) mod when_empty;
 
-/// A policy as it is written. What it says is checked when it becomes a [`Policy`] or a [`Hedged`]
-/// one.
+/// The configuration of a policy. It is validated when it becomes a [`Policy`] or a [`Hedged`] policy.
 #[derive(Clone, Debug, PartialEq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct PolicyConfig {
-    /// How many attempts, the first included; `None` is written `"unlimited"`.
+    /// The maximum number of attempts, including the first; `None` is written as `"unlimited"`.
     #[serde(with = "attempts")]
     pub attempts: Option<u32>,
-    /// The series of delays.
+    /// The backoff.
     #[serde(deserialize_with = "choice::backoff")]
     pub backoff: Backoff,
-    /// The randomness in a delay; `None`: [`Backoff::default_jitter`].
+    /// The jitter; `None`: [`Backoff::default_jitter`].
     #[serde(
         deserialize_with = "choice::some_jitter",
         serialize_with = "fields::jitter::serialize",
         skip_serializing_if = "Option::is_none"
     )]
     pub jitter: Option<Jitter>,
-    /// Soft and hard limits on the time that retrying takes.
+    /// Soft and hard limits on the total time of retries.
     #[serde(with = "limits", skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// After how long the call must end.
+    /// The deadline of the whole call, from its start.
     #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// After how long an attempt is cancelled.
+    /// The timeout of each attempt.
     #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
     pub attempt_timeout: Option<Duration>,
-    /// What happens when the next retry cannot start before the deadline.
+    /// Whether the call fails at once or waits for the deadline when the next retry could not start
+    /// before it.
     #[serde(rename = "late", with = "DeadlineActionForm")]
     pub deadline_action: DeadlineAction,
-    /// What holds retries back; `None`: a standard budget of the policy's own.
+    /// The throttle; `None`: a retry budget of this policy with the default parameters.
     #[serde(deserialize_with = "choice::throttle", skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
-    /// Turns the same policy into a hedged one; its backoff and jitter wait until it is taken out.
+    /// Makes the policy a hedged one; backoff and jitter are then ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Hedge>,
 }
 
-/// The series of delays, as it is written.
+/// The backoff of a configuration.
 #[derive(Clone, Debug, PartialEq, DeriveSerialize, DeriveDeserialize)]
 #[serde(
     rename_all = "lowercase",
@@ -123,36 +125,36 @@ pub struct PolicyConfig {
     expecting = r#"a backoff like {"exponential": {"first": "100ms", "factor": 2}}"#
 )]
 pub enum Backoff {
-    /// The same delay each time.
+    /// The same delay before each retry.
     Constant(#[serde(with = "span")] Duration),
-    /// Each delay is longer than the one before it by the same step.
+    /// Each delay is longer than the previous one by the same step.
     Arithmetic {
         /// The delay before the first retry.
         #[serde(with = "span")]
         first: Duration,
-        /// What each further delay adds.
+        /// The difference between two delays.
         #[serde(with = "span")]
         step: Duration,
-        /// No delay exceeds it.
+        /// The longest delay.
         #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
         cap: Option<Duration>,
     },
-    /// Each delay is the one before it times the same factor.
+    /// Each delay is the previous one times the same factor.
     Exponential {
         /// The delay before the first retry.
         #[serde(with = "span")]
         first: Duration,
-        /// What each further delay is multiplied by.
+        /// The factor between two delays.
         factor: f64,
-        /// No delay exceeds it.
+        /// The longest delay.
         #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
         cap: Option<Duration>,
     },
-    /// The delays are listed; the last one repeats.
+    /// A list of delays; the last one repeats.
     Table(#[serde(with = "span::list")] Vec<Duration>),
 }
 
-/// What holds retries back, as it is written.
+/// The throttle of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, DeriveSerialize, DeriveDeserialize)]
 #[serde(
     rename_all = "lowercase",
@@ -160,23 +162,23 @@ pub enum Backoff {
     expecting = r#"a throttle like {"budget": {"reserve": 10}}"#
 )]
 pub enum Throttle {
-    /// Nothing.
+    /// No throttle.
     None,
-    /// gRPC's bucket, which failures drain.
+    /// gRPC's retry throttling: a token bucket that failures drain.
     Tokens {
-        /// How many it holds.
+        /// The capacity in tokens.
         max: f64,
-        /// What a success adds.
+        /// The tokens that a success adds.
         ratio: f64,
     },
-    /// Smithy's bucket of costs, as a breaker: it never waits (decision S9).
+    /// Smithy's cost bucket. An empty bucket refuses the retry and never delays it (decision S9).
     Cost(Cost),
-    /// The budget that successes fund.
+    /// A retry budget that successes refill.
     Budget {
-        /// How many retries it holds in reserve.
+        /// The number of retries in reserve.
         #[serde(default = "standard_reserve")]
         reserve: f64,
-        /// What a success adds.
+        /// The tokens that a success adds.
         #[serde(default = "standard_ratio")]
         ratio: f64,
     },
@@ -190,49 +192,50 @@ const fn standard_ratio() -> f64 {
     RetryBudget::RATIO
 }
 
-/// A bucket whose retries cost by the kind of failure; what is left out is smithy's standard (S1).
+/// A cost bucket: the cost of a retry depends on the kind of failure. Absent values are those of
+/// smithy's standard mode (decision S1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a bucket like {\"capacity\": 500}")]
 pub struct Cost {
-    /// How many tokens it holds.
+    /// The capacity in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
-    /// What a retry costs, by the failure that it answers.
+    /// The cost of a retry by kind of failure.
     pub costs: CostOptions,
-    /// What a success at the first try adds.
+    /// The tokens that a success at the first attempt adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<f64>,
-    /// How many tokens come back per second.
+    /// The tokens that are added per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refill_per_second: Option<f64>,
 }
 
-/// The rhythm of hedges.
+/// The hedging of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields, expecting = "a hedge like {\"delay\": \"20ms\"}")]
 pub struct Hedge {
-    /// How long after the attempt before it the next one starts; all start at once if it is left out.
+    /// The delay between the starts of two attempts; if it is absent, all attempts start at once.
     #[serde(with = "span", default)]
     pub delay: Duration,
 }
 
-/// Why a written policy cannot be had.
+/// A configuration cannot be loaded as the requested policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It contradicts itself.
+    /// The configuration contradicts itself.
     PolicyError(PolicyError),
-    /// It hedges, and a policy that retries was asked for.
+    /// The configuration hedges, and a [`Policy`] was requested.
     IsHedged,
-    /// It does not hedge, and a policy that does was asked for.
+    /// The configuration does not hedge, and a [`Hedged`] policy was requested.
     IsNotHedged,
 }
 
 impl PolicyConfig {
-    /// The policy that it describes, whichever kind that is.
+    /// Loads the policy, retrying or hedged.
     ///
     /// # Errors
-    /// It contradicts itself.
+    /// The configuration contradicts itself.
     pub fn load(&self) -> Result<AnyPolicy, LoadError> {
         let policy = self.build().map_err(LoadError::PolicyError)?;
         Ok(match self.hedge {
@@ -241,10 +244,10 @@ impl PolicyConfig {
         })
     }
 
-    /// The policy that it describes.
+    /// Loads a policy that retries.
     ///
     /// # Errors
-    /// It contradicts itself, or it hedges.
+    /// The configuration contradicts itself, or it hedges.
     pub fn policy(&self) -> Result<Policy, LoadError> {
         match self.load()? {
             AnyPolicy::Policy(policy) => Ok(policy),
@@ -252,10 +255,10 @@ impl PolicyConfig {
         }
     }
 
-    /// The hedged policy that it describes.
+    /// Loads a hedged policy.
     ///
     /// # Errors
-    /// It contradicts itself, or it does not hedge.
+    /// The configuration contradicts itself, or it does not hedge.
     pub fn hedged(&self) -> Result<Hedged, LoadError> {
         match self.load()? {
             AnyPolicy::Hedged(policy) => Ok(policy),
@@ -264,10 +267,9 @@ impl PolicyConfig {
     }
 
     fn build(&self) -> Result<Policy, PolicyError> {
-        // Backoff and jitter may stand beside `hedge`, and nothing is done with them: scenario files
-        // are read here, and there one line turns a policy into a hedged one and back. A builder
-        // has neither word once it hedges. Limits would promise something, so they are refused, and
-        // those of any kind: one that says nothing is not silently ignored.
+        // Backoff and jitter are ignored beside `hedge`: in scenario files, one line switches a policy
+        // between retries and hedging. Limits state a guarantee that hedging cannot keep, so they are
+        // an error, even empty ones.
         if self.hedge.is_some() && self.limits.is_some() {
             return Err(PolicyError::HedgeWithLimits);
         }
@@ -291,8 +293,8 @@ impl PolicyConfig {
 }
 
 impl Backoff {
-    /// The jitter of a policy that leaves it out: none where the delays are chosen one by one
-    /// (`constant` and `table`), full for the others.
+    /// The jitter of a configuration without `jitter`: none for `constant` and `table`, whose delays are
+    /// chosen one by one, and full for the others.
     #[must_use]
     pub const fn default_jitter(&self) -> Jitter {
         match self {
@@ -301,7 +303,7 @@ impl Backoff {
         }
     }
 
-    /// The rules with this series, checked. A table is the policy's own.
+    /// Validates the rules with this backoff. The policy owns a table.
     ///
     /// # Errors
     /// The first contradiction.
@@ -360,7 +362,7 @@ impl Default for PolicyConfig {
 }
 
 impl LoadError {
-    /// The field that is wrong, as the written form names it.
+    /// The path of the field, as the configuration names it.
     #[must_use]
     pub fn field(&self) -> String {
         match self {
@@ -386,7 +388,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// The core names throttles by what they are; in this form they have a place.
+/// Replaces the core's names of throttle fields by their paths in the configuration.
 fn with_config_path(text: &str) -> String {
     let text = text.replace("bucket.", "throttle.cost.");
     let named = ["budget.", "tokens."].iter().any(|name| text.starts_with(name));
@@ -405,7 +407,8 @@ impl<'de> Deserialize<'de> for Hedged {
     }
 }
 
-/// Checks a policy while its reader still knows where it is, so that a contradiction has a place.
+/// Validates a policy while the deserializer still knows its position, so that the error of a
+/// contradiction has a line and a column.
 struct PolicyVisitor<P>(fn(&PolicyConfig) -> Result<P, LoadError>);
 
 impl<'de, P> Visitor<'de> for PolicyVisitor<P> {

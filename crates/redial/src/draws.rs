@@ -1,4 +1,4 @@
-//! The draws of calls that were given no seed: each thread's own generator, or a given list.
+//! Random draws for calls without a seed: a generator per thread, or a list that a test sets.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -20,18 +20,18 @@ thread_local! {
     static SOURCE: RefCell<Source> = RefCell::new(random());
 }
 
-/// A generator with a seed of its own.
+/// A generator with a random seed.
 fn random() -> Source {
     Source::Random(Random::new(RandomState::new().hash_one(std::thread::current().id())))
 }
 
-/// The next draw of this thread, in `[0, 1)`: for drivers of your own around `redial-core`.
+/// The next random draw of this thread, in `[0, 1)`, for your own drivers around `redial-core`.
 ///
-/// Each thread has its own generator with a seed of its own; [`testing::draws`](crate::testing::draws)
-/// gives a list instead.
+/// Each thread has its own generator with a random seed; [`testing::draws`](crate::testing::draws)
+/// replaces it with a list.
 #[must_use]
 pub fn draw() -> f64 {
-    // A call in a destructor of a thread that ends may find that the source went before it.
+    // A call in a thread-local destructor may run after the source was destroyed.
     SOURCE.try_with(|source| source.borrow_mut().draw()).unwrap_or_else(|_| random().draw())
 }
 
@@ -48,24 +48,24 @@ impl Source {
     }
 }
 
-/// Given draws are in force on this thread until this is dropped.
+/// A guard: the listed draws are used on this thread until it is dropped.
 #[derive(Debug)]
-#[must_use = "the draws are given until this is dropped"]
+#[must_use = "the draws apply until this guard is dropped"]
 pub struct Given {
-    /// What was in force before; it is again when this is dropped.
+    /// The source to restore.
     before: Option<Source>,
-    /// It belongs to the thread that it was made on.
+    /// Not `Send`: the source is thread-local.
     thread: PhantomData<*const ()>,
 }
 
-/// Gives all calls of this thread that have no seed these draws, in order; the last one repeats.
+/// Makes all calls of this thread without a seed use these draws in order; the last one repeats.
 ///
 /// # Panics
 /// There is no draw, or one that is not in `[0, 1)`.
 pub fn given(draws: impl IntoIterator<Item = f64>) -> Given {
     let list: Vec<f64> = draws.into_iter().collect();
-    assert!(!list.is_empty(), "at least one draw is given");
-    assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw is in [0, 1)");
+    assert!(!list.is_empty(), "at least one draw is needed");
+    assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw must be in [0, 1)");
     let before = SOURCE.replace(Source::List { list, next: 0 });
     Given { before: Some(before), thread: PhantomData }
 }
@@ -73,7 +73,7 @@ pub fn given(draws: impl IntoIterator<Item = f64>) -> Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            // A thread that ends may have freed its source already.
+            // The source may already be destroyed when the thread ends.
             let _ = SOURCE.try_with(|source| source.replace(before));
         }
     }

@@ -1,7 +1,8 @@
-//! The machine with everything that it needs in a real process: throttle, draws, notes, strategy.
+//! The state machine of a call with its environment in a real process: throttle, random draws, events
+//! and strategy.
 //!
-//! It translates and never decides: every verdict is the core's. The drivers (async, blocking,
-//! lending) report outcomes and carry out commands.
+//! All decisions are made by the core; the engine only translates. The drivers (async, blocking and
+//! borrowing) report outcomes and run commands.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -26,13 +27,13 @@ use crate::report::Report;
 use crate::strategy::{Decision, Reasons, Request, Strategy};
 use crate::throttle::Handle;
 
-/// Where a call's draws come from in a process, and who reads its notes.
+/// The source of random draws, and the receivers of events.
 struct ProcessContext<'p> {
     random: Option<Random>,
     hook: Option<Hook<'p>>,
     call_log: Option<&'p mut CallLog>,
     history: Option<Vec<(Ns, Event)>>,
-    /// What the call's pace hears of it, if it has one.
+    /// The latency of this call, for its estimator.
     call_latency: Option<(CallLatency, &'p LatencyEstimator)>,
 }
 
@@ -42,7 +43,8 @@ impl DriverContext for ProcessContext<'_> {
     }
     fn record(&mut self, at: Ns, event: Event) {
         crate::trace::record(&event);
-        // Taken out while it runs: one that panics is gone when the call is given up because of it.
+        // A hook is taken out while it runs: if it panics, it is not called again for the events of
+        // the cancellation.
         if let Some(mut hook) = self.hook.take() {
             hook(at, &event);
             self.hook = Some(hook);
@@ -59,13 +61,13 @@ impl DriverContext for ProcessContext<'_> {
     }
 }
 
-/// A question under way, and who will answer it.
+/// An answer that the call waits for.
 enum PendingAnswer {
     Strategy(Pin<Box<dyn Future<Output = Decision> + Send>>),
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
 
-/// One call in a process: the machine, its world, and what attempts returned.
+/// One call: the state machine, its environment and the last result.
 pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
     pub(crate) call: Call<&'p redial_core::Policy, LIVE>,
     policy: &'p Policy,
@@ -81,7 +83,7 @@ pub(crate) struct Engine<'p, T, E, V, const LIVE: usize> {
 }
 
 impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
-    /// The call that began at `start`.
+    /// Begins a call whose start time is `start`.
     #[inline]
     pub(crate) fn begin(
         policy: &'p Policy,
@@ -125,12 +127,12 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         }
     }
 
-    /// The machine's next command, until there is none.
+    /// The next command of the state machine.
     pub(crate) fn command(&mut self) -> Option<Command> {
         self.call.command(&mut self.env)
     }
 
-    /// What an attempt that starts now may know.
+    /// The context of an attempt that starts now.
     pub(crate) fn attempt(&self, start: Start, now: Ns) -> Attempt {
         let timeout =
             self.policy.rules().attempt_timeout.map_or(NEVER, |span| now.saturating_add(ns(span)));
@@ -139,7 +141,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         Attempt { number: start.number, remaining, last: self.call.failure().copied() }
     }
 
-    /// An attempt's outcome is there.
+    /// Reports the outcome of an attempt.
     pub(crate) fn handle_outcome(&mut self, slot: usize, outcome: Classified<T, E, V>, now: Ns) {
         let directive = match outcome {
             Classified::Succeed(value) => {
@@ -165,13 +167,14 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         self.call.outcome(slot, Classification::from(directive), now, &mut self.env);
     }
 
-    /// Time has passed.
+    /// Reports that a timer fired.
     pub(crate) fn wake(&mut self, now: Ns) {
-        // One thing at a time: what it starts may answer at once, and outcomes come first (P4).
+        // One step at a time: an attempt that this starts may be ready at once, and outcomes come
+        // before timers (P4).
         self.call.wake_once(now, &mut self.env);
     }
 
-    /// Asks the strategy; what it does not answer at once is polled by `poll_pending_answer`.
+    /// Asks the strategy. `poll_pending_answer` polls an answer that is not ready.
     pub(crate) fn ask_strategy(&mut self, failure: Failure, now: Ns) {
         let counters = *self.call.counters();
         let deadline = self.call.deadline();
@@ -184,13 +187,13 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
             remaining: (deadline != NEVER).then(|| duration(deadline.saturating_sub(now))),
             data: &self.data,
         };
-        // Rules that ask (`Policy::from_rules`) may come without a strategy, which declines.
+        // Rules may ask for a strategy that is not set (`Policy::from_rules`): decline.
         let decision =
             self.strategy.as_ref().map_or(Decision::Decline, |it| it.retry_after(&request));
         self.apply_decision(decision, now);
     }
 
-    /// Waits for the throttle's later answer.
+    /// Waits for a later answer of the throttle.
     pub(crate) fn await_grant(&mut self, cost: Cost) {
         self.pending_answer = Some(PendingAnswer::Throttle(self.env.throttle().later(cost)));
     }
@@ -211,7 +214,7 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         self.call.answered(advice, now, &mut self.env);
     }
 
-    /// Polls the question under way; ready if one was answered.
+    /// Polls the pending answer; ready if it arrived.
     pub(crate) fn poll_pending_answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -235,9 +238,9 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
         Poll::Ready(())
     }
 
-    /// The call's result, once the machine says that it ended.
+    /// The result of the call, after its end.
     pub(crate) fn result(&mut self, end: End) -> Result<(T, Report), Error<E, V>> {
-        // The end was decided when the machine was last told something.
+        // The call ended at the time of the last input.
         let now = self.call.seen();
         let counters: CallCounters = *self.call.counters();
         let throttled = end.stop_reason == StopReason::Throttled;
@@ -260,8 +263,8 @@ impl<'p, T, E, V, const LIVE: usize> Engine<'p, T, E, V, LIVE> {
 
 impl<T, E, V, const LIVE: usize> Drop for Engine<'_, T, E, V, LIVE> {
     fn drop(&mut self) {
-        // A call that is dropped before its end is cancelled; nobody reads a clock for that, so the
-        // diary's last note has the moment at which the call was last looked at.
+        // A call that is dropped before its end is cancelled. The clock is not read for that, so the
+        // last event has the time of the last input.
         if self.call.end().is_none() {
             self.call.cancel(self.call.seen(), &mut self.env);
         }

@@ -1,4 +1,4 @@
-//! The error of a call: what happened last, how often, how long, and why it ended.
+//! The error of a call: the last outcome, the number of attempts, the elapsed time and the stop reason.
 
 use std::any::Any;
 use std::fmt;
@@ -12,13 +12,13 @@ use crate::report::{HumanDuration, Report};
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A call that did not get what it asked for.
+/// The error of a call that failed.
 ///
-/// It prints what a person needs, `connection refused (3 attempts in 1.2 s; gave up: no attempt
-/// left)`, has all of it as data, and gives the last real error back ([`Error::into_last`]). `V` is
-/// the type of a value that was not accepted, where values are judged (`until`, `classify`).
+/// It prints as `connection refused (3 attempts in 1.2 s; gave up: no attempt left)`, has the same as
+/// data ([`Error::report`]), and returns the operation's own error ([`Error::into_last`]). `V` is the
+/// type of a rejected value, for calls that classify values (`until`, `classify`).
 ///
-/// With `?` in a function that returns an error of your own, one line is yours to write:
+/// To use `?` in a function with your own error type, implement `From`:
 ///
 /// ```
 /// # enum MyError { Db(DbError), GaveUp }
@@ -30,11 +30,11 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 ///
-/// Where the operation's own error is no [`std::error::Error`] (`Box<dyn Error>`, `anyhow::Error`, a
-/// string), `?` takes it [`boxed`](Error::boxed).
+/// If the operation's error does not implement [`std::error::Error`] (`Box<dyn Error>`,
+/// `anyhow::Error`, a string), use [`Error::boxed`].
 ///
-/// Its `source` is the last error itself, so that its type is found in the chain; what prints the
-/// whole chain, as `{:#}` of `anyhow` does, names it twice.
+/// `source` is the operation's error itself, so its type can be found in the chain. A printer of the
+/// whole chain, such as `{:#}` of `anyhow`, therefore prints its text twice.
 pub struct Error<E, V = NoValue>(Box<Inner<E, V>>);
 
 struct Inner<E, V> {
@@ -52,32 +52,33 @@ impl<E, V> Error<E, V> {
         Error(Box::new(Inner { last, strategy, report }))
     }
 
-    /// How many attempts were made.
+    /// The number of attempts.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.report.attempts
     }
 
-    /// How long the call took.
+    /// The duration of the call.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.report.elapsed
     }
 
-    /// Why it ended.
+    /// Why the call ended.
     #[must_use]
     pub fn stop_reason(&self) -> StopReason {
         self.0.report.stop_reason
     }
 
-    /// Attempts, time, why, and each attempt if the call was told to keep them.
+    /// The report of the call: attempts, elapsed time, stop reason, and the history if
+    /// [`Retry::history`](crate::Retry::history) was set.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.0.report
     }
 
-    /// The last error that an attempt returned. There may be none: a deadline can come first, or
-    /// the last outcome was a value.
+    /// The last error of the operation. `None` if the deadline came before the first error, or if the
+    /// last outcome was a value.
     #[must_use]
     pub fn last(&self) -> Option<&E> {
         match &self.0.last {
@@ -86,7 +87,7 @@ impl<E, V> Error<E, V> {
         }
     }
 
-    /// The last error that an attempt returned.
+    /// The last error of the operation.
     #[must_use]
     pub fn into_last(self) -> Option<E> {
         match self.0.last {
@@ -95,7 +96,7 @@ impl<E, V> Error<E, V> {
         }
     }
 
-    /// The last value, where that was not accepted.
+    /// The last value, if it was rejected.
     #[must_use]
     pub fn last_value(&self) -> Option<&V> {
         match &self.0.last {
@@ -104,7 +105,7 @@ impl<E, V> Error<E, V> {
         }
     }
 
-    /// The last value, where that was not accepted.
+    /// The last value, if it was rejected.
     #[must_use]
     pub fn into_last_value(self) -> Option<V> {
         match self.0.last {
@@ -113,7 +114,7 @@ impl<E, V> Error<E, V> {
         }
     }
 
-    /// The same with another last error, as `map_err` makes it of a result.
+    /// Converts the last error.
     #[must_use]
     pub fn map_last<F>(self, change: impl FnOnce(E) -> F) -> Error<F, V> {
         let Inner { last, strategy, report } = *self.0;
@@ -124,8 +125,8 @@ impl<E, V> Error<E, V> {
         Error::new(last, strategy, report)
     }
 
-    /// The same with a last error that is a [`std::error::Error`], which `Box<dyn Error>`,
-    /// `anyhow::Error` or a string is not: for `?` where such errors are returned.
+    /// Wraps the last error in a type that implements [`std::error::Error`], for operations that return
+    /// `Box<dyn Error>`, `anyhow::Error` or a string.
     ///
     /// ```
     /// use std::error::Error;
@@ -156,19 +157,20 @@ impl<E, V> Error<E, V> {
         (self.0.last, self.0.report)
     }
 
-    /// What a strategy failed the call with ([`Decision::Fail`](crate::Decision::Fail)), if it did.
+    /// The error with which a strategy failed the call
+    /// ([`Decision::Fail`](crate::strategy::Decision::Fail)).
     #[must_use]
     pub fn strategy_error(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
         self.0.strategy.as_deref()
     }
 
-    /// Whether time ended it.
+    /// Whether the deadline ended the call.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.stop_reason() == StopReason::Deadline
     }
 
-    /// Whether the throttle ended it.
+    /// Whether the throttle ended the call.
     #[must_use]
     pub fn is_throttled(&self) -> bool {
         self.stop_reason() == StopReason::Throttled
@@ -212,7 +214,7 @@ impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
         match (&self.0.strategy, &self.0.last) {
             (Some(error), _) => Some(&**error),
             (None, Some(Last::Error(error))) => {
-                // The error itself, so that whoever looks for its type in the chain finds it.
+                // The error itself, so that its type can be found in the chain.
                 let any = (error as &dyn Any).downcast_ref::<AnyError>();
                 any.map_or(Some(error), |any| Some(&*any.0))
             }
@@ -221,7 +223,7 @@ impl<E: std::error::Error + 'static, V> std::error::Error for Error<E, V> {
     }
 }
 
-/// An error of any type, as a type that is one: what [`Error::boxed`] makes of the last error.
+/// An error of any type that implements [`std::error::Error`]; see [`Error::boxed`].
 pub struct AnyError(BoxError);
 
 impl AnyError {
@@ -257,8 +259,8 @@ impl std::error::Error for AnyError {
 }
 
 impl<V: Send + Sync + 'static> From<Error<std::io::Error, V>> for std::io::Error {
-    /// An error of the same kind that holds the whole of this one; a call that ended without any
-    /// error has the kind `TimedOut`.
+    /// An `io::Error` of the same kind with this error inside. A call that ended without an error has the
+    /// kind `TimedOut`.
     fn from(error: Error<std::io::Error, V>) -> Self {
         let kind = error.last().map_or(std::io::ErrorKind::TimedOut, std::io::Error::kind);
         std::io::Error::new(kind, error)

@@ -1,11 +1,13 @@
-//! The async driver: one future for retrying and for hedging.
+//! The async driver: one future for retries and for hedging.
 //!
-//! Implementation details: a plain policy is played by the ledger beside the operation, with the
-//! way of a success inlined and everything else in cold functions. What can meet more than failures
-//! (a deadline, an attempt timeout, hedges, a strategy, a diary) needs the machine, but not before
-//! something happens: until then the first attempt runs beside a timer, in a box that is made when
-//! the first poll does not end the call. Nothing is spawned; dropping the future drops every
-//! attempt, and what was taken for a retry that never started goes back.
+//! A plain call (no deadline, attempt timeout, hedging, strategy or call log) needs only its counters,
+//! which are stored beside the operation. The fast path of a success is inlined; all else is in cold
+//! functions. Every other call needs the state machine, but not before a timer fires or an attempt
+//! fails: until then the first attempt runs beside a timer, in a box that is made when the first poll
+//! is pending.
+//!
+//! Nothing is spawned. Dropping the future drops every attempt and refunds a retry that has not
+//! started.
 
 mod boxed;
 
@@ -33,20 +35,20 @@ use crate::report::Report;
 use crate::sleeper::{Moment, Sleeper};
 use boxed::{BoxOf, BoxedState};
 
-/// The clock has been read: the ledger's start is true.
+/// The clock has been read: `start` of the counters is valid.
 const TIMED: u16 = cell::FREE;
 
-/// How many retries without a delay run before others get their turn.
+/// The number of immediate retries before the future yields to other tasks.
 pub(crate) const IMMEDIATE_MAX: u32 = 32;
 
-/// What a call hands on when it succeeds.
+/// The output of a successful call: the value, alone or with its report.
 pub trait Output<T> {
-    /// What the caller gets.
+    /// The output type.
     type Output;
-    /// Whether it tells the time, so that the clock is read at the start.
+    /// Whether the output has the elapsed time, for which the clock is read at the start.
     const TIMED: bool;
 
-    /// The value as the caller gets it.
+    /// Makes the output.
     fn output(value: T, report: impl FnOnce() -> Report) -> Self::Output;
 }
 
@@ -81,7 +83,7 @@ type KeptOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Kept;
 type RejectedOf<O, C> = <C as Classify<ValueOf<O>, ErrorOf<O>>>::Rejected;
 type ResultOf<O, C, R> = Result<<R as Output<ValueOf<O>>>::Output, Error<ErrorOf<O>, KeptOf<O, C>>>;
 
-/// The state of a call under way: what it repeats and how it judges. See [`Retrying`](crate::parts::Retrying).
+/// The driver of a running call. See [`Retrying`](crate::parts::Retrying).
 #[repr(C)]
 pub struct Driver<'p, G, O, C, S, R, const LIVE: usize>
 where
@@ -94,13 +96,12 @@ where
     operation: O,
     classify: C,
     sleeper: S,
-    /// Not dropped by itself: the cell's `HAS_BOX` bit says that it is there, and whoever drops the
-    /// call looks at that alone.
+    /// Not dropped automatically: the destructor of the call checks only the cell's `HAS_BOX` bit.
     boxed_state: ManuallyDrop<Option<BoxOf<'p, O, C, S, LIVE>>>,
     output: PhantomData<fn() -> R>,
 }
 
-/// What a plain call sees of the process.
+/// The environment of a plain call.
 struct PlainEnvironment<G>(G);
 
 impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
@@ -113,7 +114,7 @@ impl<'p, G: Origin<'p>> Environment for PlainEnvironment<G> {
     }
 }
 
-/// The cell of a call.
+/// The pinned cell of a call.
 type CellOf<'a, O, S> = Pin<&'a mut Cell<<O as Operation>::Answer, <S as Sleeper>::Sleep>>;
 
 impl<'p, G, O, C, S, R, const LIVE: usize> Driver<'p, G, O, C, S, R, LIVE>
@@ -138,20 +139,20 @@ where
         Driver { origin, operation, classify, sleeper, boxed_state, output: PhantomData }
     }
 
-    /// The bits of the cell that goes with it.
+    /// The initial bits of the cell.
     #[inline(always)]
     pub(crate) fn flags(&self) -> u16 {
         if self.boxed_state.is_some() { HAS_BOX } else { 0 }
     }
 
-    /// Whether the ledger alone plays this call.
+    /// Whether the counters are enough for this call, without the state machine.
     fn is_plain(&self) -> bool {
-        // An operation that sees its attempt is told what the one before failed with, and a plain
-        // call that sleeps does not keep that.
+        // An operation that reads its attempt needs the failure before it, which a plain call does
+        // not keep during a sleep.
         !O::READS_ATTEMPT && self.origin.policy().core.fits_ledger() && self.origin.is_fixed_cost()
     }
 
-    /// Whether the clock is read before the first attempt, or there is a machine from the start.
+    /// Whether the clock is read before the first attempt, or the state machine starts with the call.
     #[inline(always)]
     fn is_timed(&self) -> bool {
         O::READS_ATTEMPT
@@ -160,14 +161,14 @@ where
             || self.origin.watches_calls()
     }
 
-    /// The first poll of a call without options: the operation starts.
+    /// Starts the first attempt of a call without options.
     #[inline(always)]
     fn start_first(&mut self, cell: CellOf<'_, O, S>, remaining: Option<Duration>) {
         let operation = &mut self.operation;
         cell.put_attempt(|| operation.start(Attempt { number: 1, remaining, last: None }));
     }
 
-    /// The same for a call that needs the time, and its first poll.
+    /// Starts and polls the first attempt of a call that needs the time.
     #[cold]
     #[inline(never)]
     fn start_first_timed(
@@ -175,7 +176,7 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        // What a deadline that has passed already leaves of a call is the machine's to say (P10).
+        // The state machine decides whether an expired deadline allows an attempt (P10).
         let expired = self.origin.policy().rules().deadline == Some(Duration::ZERO);
         if expired || crate::trace::is_wanted() || self.origin.watches_calls() {
             self.get_or_make_box(cell.as_mut(), || BoxedState::with_options(Box::default()));
@@ -188,7 +189,7 @@ where
         self.poll_first_attempt(true, cell, cx)
     }
 
-    /// Polls the attempt of a call without a machine.
+    /// Polls the attempt of a call without the state machine.
     #[inline(always)]
     fn poll_first_attempt(
         &mut self,
@@ -206,7 +207,7 @@ where
         }
     }
 
-    /// The moment, and with it the call's start if it was not known yet.
+    /// Reads the clock, and records the start of the call if it is unknown.
     #[cold]
     fn read_clock(&self, cell: CellOf<'_, O, S>) -> Ns {
         let now = self.sleeper.now();
@@ -214,7 +215,7 @@ where
         now
     }
 
-    /// Enters the call's start if it was not known yet: when its timer was made, or else now.
+    /// Records the start of the call if it is unknown: the time when its timer was made, or now.
     fn record_start(&self, cell: CellOf<'_, O, S>, now: impl FnOnce() -> Ns) {
         if !cell.counters().has(TIMED) {
             let timer_made =
@@ -227,8 +228,8 @@ where
         }
     }
 
-    /// An attempt of a call without a machine did not succeed. If the call is plain, the next one
-    /// starts, now or later.
+    /// Handles a failed attempt of a call without the state machine. A plain call starts its next
+    /// attempt, now or after a sleep; another call starts its state machine.
     #[cold]
     #[inline(never)]
     fn handle_failure(
@@ -261,10 +262,14 @@ where
                         &mut PlainEnvironment(origin),
                     )
                 };
-                if failure.has_no_reason_or_hint() {
-                    // Nothing else of the ledger matters, so that it need not be lent out.
-                    let binds = CallCounters::USES_STRATEGY | CallCounters::NOT_IDEMPOTENT;
-                    debug_assert_eq!(cell.counters().flags & binds, 0, "such a call has a machine");
+                if failure.asks_nothing() {
+                    // Only the number of attempts matters, so a copy is enough.
+                    let binds = CallCounters::ASKS | CallCounters::NOT_IDEMPOTENT;
+                    debug_assert_eq!(
+                        cell.counters().flags & binds,
+                        0,
+                        "such a call has a state machine"
+                    );
                     decide(&mut CallCounters {
                         attempts: cell.counters().attempts,
                         ..CallCounters::new(0)
@@ -285,7 +290,7 @@ where
         }
     }
 
-    /// The same for a plain call whose retries do not all follow at once.
+    /// Handles a failed attempt of a plain call with a backoff.
     #[inline(never)]
     fn handle_failure_with_backoff(
         &mut self,
@@ -296,7 +301,7 @@ where
         let origin = self.origin;
         let policy = &origin.policy().core;
         let verdict = self.decide_after(rejected, cell.as_mut(), |this, failure, mut cell| {
-            // Most policies need no clock before it is known that one must wait.
+            // Most policies need the clock only if there is a delay.
             let now = if policy.measures_time() { this.read_clock(cell.as_mut()) } else { 0 };
             let env = &mut PlainEnvironment(origin);
             cell.with_counters(|counters| {
@@ -310,7 +315,8 @@ where
         }
     }
 
-    /// What follows a result that was not accepted: the end, or another attempt after this long.
+    /// Classifies a rejected result: breaks with the end of the call, or continues with the delay before
+    /// the next attempt.
     #[inline(always)]
     fn decide_after(
         &mut self,
@@ -335,14 +341,14 @@ where
         };
         let stop_reason = match decide(self, &failure, cell.as_mut()) {
             Verdict::Retry { after, .. } => return ControlFlow::Continue(after),
-            // A plain policy asks nobody, and its throttle answers at once.
+            // A plain policy has no strategy, and its throttle answers at once.
             Verdict::Later { .. } | Verdict::Ask => StopReason::Throttled,
             Verdict::End(stop_reason) => stop_reason,
         };
         ControlFlow::Break(self.fail(stop_reason, last, cell))
     }
 
-    /// Puts a plain call to sleep before its next attempt.
+    /// Starts the sleep of a plain call before its next attempt.
     #[inline(never)]
     fn start_sleep(
         &mut self,
@@ -356,7 +362,7 @@ where
         self.poll_sleeping(cell, cx)
     }
 
-    /// The end of a plain call that did not get what it asked for.
+    /// The error of a plain call.
     #[inline(never)]
     fn fail(
         &self,
@@ -389,8 +395,8 @@ where
         Poll::Ready(self.classify.accept(result))
     }
 
-    /// A plain call that sleeps. Where sleeps are over at once it comes back here by way of its next
-    /// failure, so often as `again` lets attempts follow each other.
+    /// Polls a plain call that sleeps. If sleeps are over at once, the next failure comes back here;
+    /// `start_next` limits how often.
     #[cold]
     #[inline(never)]
     fn poll_sleeping(
@@ -398,14 +404,14 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        assert!(cell.has_sleep(), "polled after its end");
+        assert!(cell.has_sleep(), "polled after completion");
         ready!(cell.as_mut().poll_sleep(cx));
-        // What its next attempt was paid with is used when that starts.
+        // The withdrawal is used when the next attempt starts.
         cell.as_mut().with_counters(|counters| counters.clear(HAS_WITHDRAWAL));
         self.run_next(cell, cx)
     }
 
-    /// The next attempt of a plain call, and what follows it.
+    /// Starts the next attempt of a plain call and handles its result.
     fn run_next(
         &mut self,
         mut cell: CellOf<'_, O, S>,
@@ -426,7 +432,7 @@ where
     }
 }
 
-/// The report of a call without a machine.
+/// The report of a call without the state machine.
 fn report<'p>(
     counters: &CallCounters,
     origin: impl Origin<'p>,
@@ -444,7 +450,7 @@ fn report<'p>(
     }
 }
 
-/// The shorter of two spans, of which either may be missing.
+/// The shorter of two durations, each of which may be absent.
 pub(crate) fn min_duration(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if ns(a) <= ns(b) { a } else { b }),

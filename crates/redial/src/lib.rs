@@ -1,5 +1,21 @@
-//! Retry and hedge any call: safe defaults, a budget, a deadline, and an error that explains
-//! itself.
+//! Retry and hedge any call, async or blocking: exponential backoff with full jitter, a retry budget,
+//! deadlines, and errors that state what happened.
+//!
+//! # When to use it
+//!
+//! Use it around a call that can fail for reasons that pass: a connection that was refused, a server
+//! that answered 503, a lock that another client holds. The crate decides whether and when to try
+//! again, and it stops before retries make an outage worse.
+//!
+//! - An **operation** is a closure that returns a `Result`, or a future of one.
+//! - A **policy** is an immutable value, usually a `static`: attempts, backoff, jitter, deadline and
+//!   throttle. A contradiction in it is a compile error.
+//! - The **classification** states which errors are worth a retry. Nothing is retried without it.
+//!
+//! For gRPC clients there is `redial-grpc`, a tower layer with service configs, transparent retries and
+//! hedging as gRPC defines them. For the AWS SDK's rules there is `redial-smithy`.
+//!
+//! # Example
 //!
 //! ```
 //! use redial::{Policy, ms, s};
@@ -25,54 +41,89 @@
 //! # }
 //! ```
 //!
-//! - [`retry`] is the shortest form, with safe defaults; a [`Policy`] says more.
-//! - `.when(..)` says which errors may be repeated: nothing else is. See [`Retry`].
-//!   An error type of your own says it once and for all with [`Transient`].
-//! - `.await` runs it on an async executor, `.call()` in the calling thread.
-//! - [`Policy::retry_with`] is for attempts that know their number and the time that remains,
-//!   [`Policy::retry_on`] for operations that borrow mutably, [`Retry::until`] waits for a value.
-//! - [`Hedged`] policies ([`Policy::hedged`]) start another attempt when the first is slow; with a
-//!   [`LatencyEstimator`], slower than most.
-//! - [`Error`] says how often, how long and why it ended, and gives the last real error back. A
-//!   [`Report`] has it as data, a [`CallLog`] everything that happened, in order.
-//! - [`testing`] plays policies, and programs that use them, on virtual time.
-//!
-//! # When it does not compile
-//!
-//! | the compiler says | because |
+//! | to | use |
 //! | --- | --- |
-//! | `Retry<.., CallWhenToSayWhichErrorsAreRetried>` is not a future | nothing says which errors may be repeated: add `.when(..)` |
-//! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: `.call()` it, or make it `async` |
-//! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: `.await` it |
-//! | expected `Policy`, found `Builder<Policy>` | a builder ends with `.build()`, at run time with `.try_build()?` |
-//! | expected `Policy`, found `Hedged` | hedged policies have a type of their own |
-//! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | each attempt needs what the closure gives away: clone it inside, before an `async move` block |
-//! | async closure does not implement `FnMut` because it captures state | an attempt borrows what the closure changes: lend it with [`Policy::retry_on`] |
-//! | `Result<..>` is not a future, in `retry_on` | what blocks borrows by itself: [`Policy::retry`] |
-//! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call's error says more than the operation's: `?`, or `map_err` |
-//! | `?` couldn't convert the error to `MyError` | one `From` is yours to write: see [`Error`] |
-//! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error is none: [`Error::boxed`] makes it one |
-//! | `tokio::spawn`: `Retry<..>` is not a future | only `.await` makes it one by itself: hand over `.into_future()` |
-//! | any other `Retry<..>` is not a future | the feature `tokio` is off, and no sleeper is named: [`Retry::sleeping_on`] |
-//! | evaluation panicked: `attempts: 0 would never try` | the rules contradict each other, and the text says how |
+//! | retry with the default policy | [`retry`] |
+//! | state which errors are retried, at the call | [`Retry::when`] |
+//! | state it once for an error type | [`Transient`] |
+//! | classify values and errors together | [`Retry::classify`] |
+//! | run in the calling thread instead of `.await` | [`Retry::call`] |
+//! | know the attempt's number and the remaining time | [`Policy::retry_with`] |
+//! | borrow mutably in an async operation | [`Policy::retry_on`] |
+//! | wait until a value is ready | [`Retry::until`] |
+//! | mark a call as not idempotent | [`Retry::not_idempotent`] |
+//! | cut tail latency by hedging | [`Policy::hedged`], with a delay that follows the observed latency [`hedging`] |
+//! | let the application decide about each failure | [`strategy`] |
+//! | share a retry budget | [`Throttle::budget`] |
+//! | read a policy from JSON or TOML | `config` (feature `serde`) |
+//! | record everything that a call did, and replay it | [`CallLog`] |
+//! | test policies and programs on virtual time | [`testing`] |
+//!
+//! # Defaults
+//!
+//! | setting | default | reason |
+//! | --- | --- | --- |
+//! | attempts | 3, including the first | two retries outlast most short failures |
+//! | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
+//! | jitter | full; none for [`Policy::constant`] and [`Policy::table`] | spreads out clients that failed at the same time (thundering herd) |
+//! | retry budget | a reserve of 10 retries per call site, and 1 more per 10 successes | prevents retry storms against an overloaded server |
+//! | deadline, attempt timeout, limits | none | only the caller knows them |
+//! | idempotency | the operation is taken as idempotent | mark the others with [`Retry::not_idempotent`] |
+//! | retried errors | none | a retry that is not safe must not happen by default: use [`Retry::when`] |
+//!
+//! # What can go wrong
+//!
+//! - **A call gives up with `throttled` although the server has recovered.** The retry budget is empty:
+//!   many calls failed before this one. It refills with successes; [`throttle`] explains how to size it.
+//! - **More than 11 attempts never happen.** The default budget has a reserve of 10 retries. A policy that
+//!   waits for a value, or retries for long, needs a larger budget or [`Throttle::none`].
+//! - **An operation ran twice.** It was retried after a failure that left open whether the server had
+//!   processed it. Use [`Retry::not_idempotent`], and state the [`Stage`] of a failure.
+//! - **A call ends before its deadline.** The next attempt could not have started in time, so the call
+//!   fails at once instead of sleeping first; see [`rules::DeadlineAction`].
+//! - **A blocking attempt runs past the deadline.** A thread cannot be cancelled. Give the operation a
+//!   timeout: [`Policy::retry_with`] passes it the remaining time.
+//!
+//! [`Error`] has the number of attempts, the elapsed time, the [`StopReason`] and the last error of the
+//! operation. [`Report`] has the same for a success.
+//!
+//! # Compile errors
+//!
+//! | the compiler reports | cause and fix |
+//! | --- | --- |
+//! | `Retry<.., CallWhenToSayWhichErrorsAreRetried>` is not a future | no classification: add `.when(..)` |
+//! | `Retry<.., Blocking, ..>` is not a future | the closure returns a `Result` and no future: use `.call()`, or make it `async` |
+//! | no method `call` for `Retry<.., Async, ..>` | the closure returns a future: use `.await` |
+//! | expected `Policy`, found `Builder<Policy>` | end the builder with `.build()`, or with `.try_build()?` for values known at run time |
+//! | expected `Policy`, found `Hedged` | hedged policies have their own type |
+//! | expected a closure that implements `FnMut`, found one that only implements `FnOnce` | the closure moves a captured value into the first attempt: clone it inside the closure, before the `async move` block |
+//! | async closure does not implement `FnMut` because it captures state | an attempt borrows a value that the closure changes: pass it with [`Policy::retry_on`] |
+//! | `Result<..>` is not a future, in `retry_on` | a blocking closure can borrow by itself: use [`Policy::retry`] |
+//! | expected `Result<_, E>`, found `Result<_, Error<E>>` | a call returns [`Error`] around the operation's error: use `?` or `map_err` |
+//! | `?` couldn't convert the error to `MyError` | implement `From<redial::Error<..>>`: see [`Error`] |
+//! | `?` couldn't convert the error: `std::error::Error` is not satisfied | the operation's error does not implement it: use [`Error::boxed`] |
+//! | `tokio::spawn`: `Retry<..>` is not a future | only `.await` converts it: pass `.into_future()` |
+//! | any other `Retry<..>` is not a future | the feature `tokio` is off: name a sleeper with [`Retry::sleeping_on`] |
+//! | evaluation panicked: `attempts: 0 would never try` | the policy contradicts itself; the text names the field and the fix |
 //!
 //! # Features
 //!
 //! | feature | default | adds |
 //! | --- | --- | --- |
-//! | `tokio` | yes | `Tokio`, the sleeper of calls that name none; without it they name one with [`Retry::sleeping_on`], or block |
-//! | `serde` | no | the written form of policies (the module `written`), and diaries as JSON lines |
-//! | `tracing` | no | events of every call under the target `redial` ([`trace`]) |
+//! | `tokio` | yes | `Tokio`, the default sleeper. Without it, calls block or name a sleeper with [`Retry::sleeping_on`] |
+//! | `serde` | no | policies in JSON, TOML and other formats (module `config`), and call logs as JSON lines |
+//! | `tracing` | no | an event for every step of a call, under the target `redial` ([`trace`]) |
 //!
-//! # What a call costs
+//! # Performance
 //!
-//! A call that succeeds at its first poll allocates nothing, takes no lock, arms no timer and reads
-//! no clock, unless it has a deadline, a diary or asks for the time.
+//! A call that succeeds at its first poll allocates nothing, takes no lock, arms no timer and reads no
+//! clock, unless it has a deadline, a call log or a report. Nothing is spawned: dropping the future
+//! cancels the call.
 //!
 //! # Decisions
 //!
-//! `decision P9` and the like name entries of [`docs/decisions.md`][decisions]: what the designs behind
-//! this crate leave open, how it is decided, and which test shows it.
+//! References such as `decision P9` point to [`docs/decisions.md`][decisions]. It lists the cases that
+//! the underlying designs leave open, the behaviour of this crate, and the test for it.
 //!
 //! [decisions]: https://github.com/redial-rs/redial/blob/main/docs/decisions.md
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -124,7 +175,7 @@ pub use sleeper::Sleeper;
 pub use sleeper::Tokio;
 pub use throttle::Throttle;
 
-/// Every rule that a policy can have, as plain data.
+/// The rules of a policy as plain data, for [`Policy::from_rules`].
 pub mod rules {
     pub use redial_core::{
         AttemptTimeoutAction, Backoff, ChargeAt, DeadlineAction, ExpiredDeadlineAction, HintRule,
@@ -132,12 +183,17 @@ pub mod rules {
     };
 }
 
-/// Hedge delays that follow the observed latency.
+/// Hedging: delays that follow the observed latency.
+///
+/// A hedged call starts a second attempt when the first one is slow, which cuts tail latency. A fixed
+/// delay is right only for the latencies of the day on which it was chosen; a [`LatencyEstimator`]
+/// follows the calls that it observes, and stops hedges that do not win. See
+/// [`Retry::latency_estimator`](crate::Retry::latency_estimator).
 pub mod hedging {
     pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, LatencyEstimate, LatencyEstimator};
 }
 
-/// Sleepers, and the unit of time.
+/// Clocks, timers and the unit of time.
 pub mod time {
     #[cfg(feature = "tokio")]
     pub use crate::sleeper::Tokio;
@@ -145,7 +201,7 @@ pub mod time {
     pub use redial_core::{Ns, duration, ms, ns, s};
 }
 
-/// The types that calls are made of. Signatures name them; programs rarely do.
+/// Types that appear in signatures. Programs rarely name them.
 pub mod parts {
     pub use crate::attempt::{Answer, Async, Blocking, Operation, WithAttempt};
     pub use crate::borrowing::BorrowingRetry;
@@ -158,7 +214,7 @@ pub mod parts {
     pub use crate::policy::{Origin, Site};
 }
 
-/// The first example of the README is compiled and run with the other examples.
+/// Compiles and runs the README's example with the documentation tests.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! What a call may be told besides its policy, and the words for it, which every builder has.
+//! The options of a single call, and the builder methods for them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use redial_core::{Event, LatencyEstimator, Ns};
 use crate::call_log::CallLog;
 use crate::strategy::Strategy;
 
-/// What is called for every note.
+/// A callback for every event.
 pub(crate) type Hook<'p> = Box<dyn FnMut(Ns, &Event) + Send + 'p>;
 
-/// What a call was told besides its policy.
+/// The options of a single call.
 #[derive(Default)]
 pub(crate) struct Options<'p> {
     pub(crate) deadline: Option<Duration>,
@@ -23,11 +23,11 @@ pub(crate) struct Options<'p> {
     pub(crate) call_log: Option<&'p mut CallLog>,
     pub(crate) history: bool,
     pub(crate) seed: Option<u64>,
-    /// Only a hedged call has one.
+    /// Only for hedged calls.
     pub(crate) estimator: Option<&'p LatencyEstimator>,
 }
 
-/// This hook, after the one that is there.
+/// Calls both hooks, the earlier one first.
 pub(crate) fn chain_hooks<'p>(
     earlier: Option<Hook<'p>>,
     mut hook: impl FnMut(Ns, &Event) + Send + 'p,
@@ -41,29 +41,29 @@ pub(crate) fn chain_hooks<'p>(
     }
 }
 
-/// The words of every call, for a builder that has them as `self.options`.
+/// The options of every call, for a builder with a field `options`.
 macro_rules! call_options {
     ($p:lifetime) => {
         fn options(&mut self) -> &mut crate::options::Options<$p> {
             self.options.get_or_insert_default()
         }
 
-        /// After how long this call must end; the smaller of this and the policy's deadline counts.
+        /// The deadline of this call, from its start. The earlier of this and the policy's deadline applies.
         pub fn deadline(mut self, deadline: std::time::Duration) -> Self {
             let options = self.options();
             options.deadline = Some(options.deadline.map_or(deadline, |other| other.min(deadline)));
             self
         }
 
-        /// Data of your own that a strategy can see. It is found by its type, so that what several
-        /// layers give does not get in each other's way.
+        /// Attaches data for the strategy, which finds it by type
+        /// ([`Request::data`](crate::strategy::Request::data)).
         pub fn data(mut self, data: impl std::any::Any + Send + Sync) -> Self {
             self.options().data.push(Box::new(data));
             self
         }
 
-        /// Calls this for every note of the call, with its moment. Of several hooks each is called, in
-        /// the order in which they were given.
+        /// Calls `hook` for every event of the call, with its time. Several hooks are called in the order in
+        /// which they were added.
         ///
         /// ```
         /// use redial::{Event, Policy};
@@ -89,13 +89,13 @@ macro_rules! call_options {
             self
         }
 
-        /// Writes the call's diary; it is kept up to date, also if the call is dropped.
+        /// Records every event in `call_log`, including the cancellation if the call is dropped.
         pub fn call_log(mut self, call_log: &$p mut crate::call_log::CallLog) -> Self {
             self.options().call_log = Some(call_log);
             self
         }
 
-        /// Keeps each attempt's outcome and time for the report.
+        /// Keeps the times and the outcome of each attempt for the report.
         ///
         /// ```
         /// use redial::{Failure, Policy, AttemptEnd};
@@ -119,7 +119,7 @@ macro_rules! call_options {
             self
         }
 
-        /// Draws from this seed, so that the call's delays can be reproduced.
+        /// Seeds the random draws, so that the delays are reproducible.
         pub fn seed(mut self, seed: u64) -> Self {
             self.options().seed = Some(seed);
             self
@@ -127,26 +127,26 @@ macro_rules! call_options {
     };
 }
 
-/// The words of a call whose attempts follow each other; see [`call_options`].
+/// The options of a call that retries; a hedged call has only [`call_options`].
 macro_rules! retry_options {
     ($p:lifetime) => {
-        /// Asks this strategy about each failure of this call.
+        /// Lets this [strategy](crate::strategy) decide about each failure of this call.
         ///
-        /// A hedged call has none: hedges start before there is a failure to ask about.
+        /// Hedged calls have no strategy: hedges start before there is a failure.
         pub fn strategy(mut self, strategy: impl crate::strategy::Strategy + $p) -> Self {
             self.options().strategy = Some(std::sync::Arc::new(strategy));
             self
         }
 
-        /// Declares that the operation must not run twice: it is repeated only with proof that it
-        /// did not run ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
+        /// Declares that the operation is not idempotent. A failed attempt is retried only if it provably
+        /// did not run on the server ([`Failure::proves_not_run`](crate::Failure::proves_not_run)).
         ///
         /// ```
         /// use redial::{Failure, Policy, Stage, StopReason};
         ///
         /// static PAY: Policy = Policy::immediate().attempts(3).build();
         ///
-        /// // What was never sent cannot have run; once it is on its way, nobody knows.
+        /// // A request that was not sent cannot have run. One that was in flight may have.
         /// let mut stages = [Stage::Unsent, Stage::InFlight, Stage::Unsent].into_iter();
         /// let error = PAY
         ///     .retry(|| Err::<(), _>(stages.next().unwrap()))

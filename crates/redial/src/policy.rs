@@ -1,4 +1,4 @@
-//! Policies: immutable values that say how a call is repeated.
+//! Policies: immutable values that define how calls are retried or hedged.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -16,21 +16,20 @@ use crate::retry::Retry;
 use crate::strategy::Strategy;
 use crate::throttle::{Handle, Throttle};
 
-/// How a call is repeated: an immutable value, cheap to clone, built in a `static`.
+/// A retry policy: an immutable value that is cheap to clone and can be built in a `static`.
 ///
-/// | what | default | why |
+/// | setting | default | reason |
 /// | --- | --- | --- |
-/// | attempts | 3, the first included | two more tries cure what is passing |
-/// | backoff | 100 ms, doubled, at most 20 s | quick at first, gentle soon |
-/// | jitter | full | who failed together does not return together |
-/// | throttle | a budget for the place where the policy is written | a dead server is not beaten: after a reserve of 10, one retry in ten successful calls |
-/// | deadline, attempt timeout, limits | none | only the caller knows |
-/// | which errors | none | what may be repeated is somebody's explicit word: `when` |
+/// | attempts | 3, including the first | two retries outlast most short failures |
+/// | backoff | exponential: 100 ms, doubled, at most 20 s | fast at first, and soon gentle to the server |
+/// | jitter | full; none for [`constant`](Policy::constant) and [`table`](Policy::table) | spreads out clients that failed at the same time (thundering herd) |
+/// | throttle | a retry budget for the call site of the policy: a reserve of 10 retries, then 1 per 10 successes | prevents retry storms against an overloaded server |
+/// | deadline, attempt timeout, limits | none | only the caller knows them |
+/// | retried errors | none | a retry must be safe: state it with `when` |
 ///
-/// The default budget holds 10 retries in reserve, so no call under it makes more than 11 attempts,
-/// and calls that fail in a row share them. A policy that must try longer, or that waits for a value,
-/// names its throttle: [`Throttle::budget`] with a larger reserve
-/// (`RetryBudget::new(50.0, 0.1)`), or [`Throttle::none`].
+/// The default budget has a reserve of 10 retries that all calls of the policy share, so a call makes at
+/// most 11 attempts. A policy that retries for longer, or that waits for a value, needs another throttle:
+/// [`Throttle::budget`] with a larger reserve (`RetryBudget::new(50.0, 0.1)`), or [`Throttle::none`].
 #[derive(Clone)]
 pub struct Policy {
     pub(crate) core: redial_core::Policy,
@@ -38,7 +37,7 @@ pub struct Policy {
     pub(crate) strategy: Option<Arc<dyn Strategy>>,
 }
 
-/// Where a call has its policy and throttle from: a [`Policy`], or the place where it is written.
+/// The source of a call's rules and throttle: a [`Policy`], or the call site of [`retry`](crate::retry).
 pub trait Origin<'p>: Copy + sealed::Sealed {
     /// The rules, and a strategy if there is one.
     #[doc(hidden)]
@@ -48,20 +47,20 @@ pub trait Origin<'p>: Copy + sealed::Sealed {
     #[doc(hidden)]
     fn handle(self) -> Handle;
 
-    /// Whether what the throttle takes is always the same.
+    /// Whether every retry costs the throttle the same, so that a flag can stand for the withdrawal.
     #[doc(hidden)]
     fn is_fixed_cost(self) -> bool;
 
-    /// Whether the throttle is told when calls start and end, so that a call needs its machine from
-    /// the start.
+    /// Whether the throttle observes the start and the end of calls. The call then needs its state machine
+    /// from the start.
     #[doc(hidden)]
     fn watches_calls(self) -> bool;
 
-    /// Asks for a retry.
+    /// Withdraws the cost of a retry.
     #[doc(hidden)]
     fn withdraw(self, cost: Cost, now: Ns) -> Grant;
 
-    /// Counts a success.
+    /// Reports a success to the throttle.
     #[doc(hidden)]
     fn succeeded(self);
 }
@@ -98,8 +97,8 @@ impl<'p> Origin<'p> for &'p Policy {
     }
 }
 
-/// A call site without a policy of its own: the default rules, and the site's own budget. The rules
-/// are a constant, so that the compiler sees what they do not ask for.
+/// A call site of [`retry`](crate::retry): the default rules and the budget of the call site. The rules
+/// are a constant, so the compiler removes the code for settings that they do not use.
 #[derive(Clone, Copy, Debug)]
 pub struct Site(pub(crate) CallSite);
 
@@ -132,11 +131,10 @@ impl<'p> Origin<'p> for Site {
     }
 }
 
-/// How a call is hedged: another attempt starts when those before it are slow or fail, and the
-/// first answer wins.
+/// A hedged policy: another attempt starts when the earlier ones are slow or fail, and the first success
+/// wins. Hedging cuts tail latency at the price of additional load, which the retry budget bounds.
 ///
-/// A type of its own: a blocking call cannot be hedged, and neither can one that must not run
-/// twice.
+/// It is a type of its own because blocking calls and calls that are not idempotent cannot be hedged.
 ///
 /// ```
 /// use redial::{Hedged, Policy, ms};
@@ -144,10 +142,10 @@ impl<'p> Origin<'p> for Site {
 /// static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
 /// ```
 ///
-/// The delay is right for the latencies of the day on which it was written; a call with a
-/// [`estimator`](crate::Retry::pace) follows those that are seen.
+/// A fixed delay fits the latencies of the day on which it was chosen. With a
+/// [`latency_estimator`](crate::Retry::latency_estimator), the delay follows the observed latency.
 ///
-/// It has no blocking call:
+/// Blocking calls do not compile:
 /// ```compile_fail
 /// # use redial::{Hedged, Policy, ms};
 /// # static READ: Hedged = Policy::hedged(ms(20)).attempts(3).build();
@@ -157,8 +155,8 @@ impl<'p> Origin<'p> for Site {
 pub struct Hedged(pub(crate) Policy);
 
 impl Policy {
-    /// Each delay is `2` times the one before it, at most 20 s; see [`Builder::factor`] and
-    /// [`Builder::cap`].
+    /// Exponential backoff: each delay is twice the previous one, at most 20 s, with full jitter. See
+    /// [`Builder::factor`], [`Builder::cap`] and [`Builder::jitter`].
     #[track_caller]
     pub const fn exponential(first: Duration) -> Builder<Policy> {
         let cap = Some(Duration::from_secs(20));
@@ -168,7 +166,7 @@ impl Policy {
         })
     }
 
-    /// Every delay is the same. There is no jitter unless [`Builder::jitter`] adds one.
+    /// Constant backoff: every delay is the same, without jitter unless [`Builder::jitter`] sets one.
     ///
     /// ```
     /// use redial::{Jitter, Policy, ms};
@@ -187,7 +185,7 @@ impl Policy {
         Builder::new(Rules { backoff, jitter: Jitter::None, ..Rules::DEFAULT })
     }
 
-    /// Each delay is longer than the one before it by the same step.
+    /// Linear backoff: each delay is longer than the previous one by `step`, with full jitter.
     #[doc(alias = "linear")]
     #[track_caller]
     pub const fn arithmetic(first: Duration, step: Duration) -> Builder<Policy> {
@@ -195,73 +193,73 @@ impl Policy {
         Builder::new(Rules { backoff, ..Rules::DEFAULT })
     }
 
-    /// The delays are listed; the last one repeats. There is no jitter unless [`Builder::jitter`]
-    /// adds one.
+    /// A list of delays, of which the last one repeats, without jitter unless [`Builder::jitter`] sets
+    /// one.
     #[track_caller]
     pub const fn table(delays: &'static [Duration]) -> Builder<Policy> {
         let backoff = Backoff::Table(delays);
         Builder::new(Rules { backoff, jitter: Jitter::None, ..Rules::DEFAULT })
     }
 
-    /// Retries follow at once.
+    /// Retries without a delay.
     #[track_caller]
     pub const fn immediate() -> Builder<Policy> {
         Policy::constant(Duration::ZERO)
     }
 
-    /// Another attempt starts whenever this long has passed without an answer, or one fails.
+    /// Hedging: another attempt starts after `delay` without an answer, or as soon as an attempt fails.
     #[track_caller]
     pub const fn hedged(delay: Duration) -> Builder<Hedged> {
         Builder::new(Rules { hedge: Some(delay), ..Rules::DEFAULT })
     }
 
-    /// A policy of rules that are plain data: what presets and designs are made of. Rules that hedge
-    /// are refused when it is built: [`Policy::hedged`] makes those.
+    /// A policy with these rules, which are plain data. Rules that hedge are an error; use
+    /// [`Policy::hedged`].
     #[track_caller]
     pub const fn from_rules(rules: Rules) -> Builder<Policy> {
         Builder::from_rules(rules)
     }
 
-    /// The same policy with a throttle that is shared at run time.
+    /// Replaces the throttle with one that is shared at run time.
     #[must_use]
     pub fn sharing(mut self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         self.handle = Handle::Shared(bucket);
         self
     }
 
-    /// The same policy, asking this strategy about each failure.
+    /// Lets this [strategy](crate::strategy) decide about each failure.
     ///
     /// # Errors
-    /// The rules do not go with a strategy.
+    /// The rules cannot be combined with a strategy.
     pub fn asking(mut self, strategy: impl Strategy + 'static) -> Result<Self, PolicyError> {
         self.core = self.core.changed(|rules| rules.uses_strategy = true)?;
         self.strategy = Some(Arc::new(strategy));
         Ok(self)
     }
 
-    /// Its rules.
+    /// The rules of the policy.
     #[must_use]
     pub const fn rules(&self) -> &Rules {
         self.core.rules()
     }
 
-    /// The same rules as the core has them: for drivers of your own.
+    /// The policy of `redial-core`, for your own drivers.
     #[must_use]
     pub const fn core(&self) -> &redial_core::Policy {
         &self.core
     }
 
-    /// What its throttle holds; `None` without one. The moment is one of its calls' clock
-    /// ([`Sleeper::now`](crate::Sleeper::now): `Tokio.now()` where nobody named another); only a bucket
-    /// that refills looks at it.
+    /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
+    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`); only a bucket that
+    /// refills over time uses it.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.handle.tokens(now)
     }
 
-    /// Repeats the operation: a closure that returns a `Result`, or a future of one.
+    /// Retries the operation: a closure that returns a `Result`, or a future of one.
     ///
-    /// The operation is called when the first attempt starts, not before.
+    /// The closure is called when the first attempt starts, not before.
     pub const fn retry<O, K>(
         &self,
         operation: O,
@@ -273,8 +271,8 @@ impl Policy {
         Retry::new(self, operation)
     }
 
-    /// Repeats an operation that sees its [`Attempt`]: its number, what came before, and the time
-    /// that remains.
+    /// Retries an operation that takes its [`Attempt`]: the number, the failure before it and the remaining
+    /// time, for example to set a timeout or a header.
     ///
     /// ```
     /// use redial::{Policy, ms, s};
@@ -305,11 +303,11 @@ impl Policy {
         Retry::new(self, WithAttempt(operation))
     }
 
-    /// Repeats an async operation that borrows `target` mutably for each attempt. (One that blocks
-    /// borrows what it needs by itself: [`Policy::retry`].)
+    /// Retries an async operation that borrows `target` mutably for each attempt. (A blocking operation
+    /// can borrow by itself: use [`Policy::retry`].)
     ///
-    /// `when` is the last word, and what is awaited: options come before it. It is needed here even
-    /// where the error judges itself; it is `.when(Transient::failure)` then.
+    /// Options come first; `when` comes last and is awaited. An error that implements
+    /// [`Transient`](crate::Transient) needs `.when(Transient::failure)` here.
     ///
     /// ```
     /// # use redial::{Policy, ms};
@@ -343,7 +341,7 @@ impl Hedged {
     /// # use std::io;
     /// # async fn get(_: &str) -> io::Result<u32> { Ok(7) }
     ///
-    /// /// A second request goes out if the first has no answer after 50 ms; the first answer wins.
+    /// /// A second request is sent if the first has no answer after 50 ms; the first success wins.
     /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).build();
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -373,7 +371,7 @@ impl Hedged {
         Retry::new(&self.0, operation)
     }
 
-    /// Hedges an operation that sees its [`Attempt`].
+    /// Hedges an operation that takes its [`Attempt`].
     pub const fn retry_with<F, R>(
         &self,
         operation: F,
@@ -394,35 +392,35 @@ impl Hedged {
         Retry::new(&self.0, WithAttempt(operation))
     }
 
-    /// The same policy with a throttle that is shared at run time.
+    /// Replaces the throttle with one that is shared at run time.
     #[must_use]
     pub fn sharing(self, bucket: Arc<dyn Bucket + Send + Sync>) -> Self {
         Hedged(self.0.sharing(bucket))
     }
 
-    /// Its rules.
+    /// The rules of the policy.
     #[must_use]
     pub const fn rules(&self) -> &Rules {
         self.0.rules()
     }
 
-    /// The same rules as the core has them.
+    /// The policy of `redial-core`, for your own drivers.
     #[must_use]
     pub const fn core(&self) -> &redial_core::Policy {
         self.0.core()
     }
 
-    /// What its throttle holds; `None` without one. The moment is one of its calls' clock
-    /// ([`Sleeper::now`](crate::Sleeper::now): `Tokio.now()` where nobody named another); only a bucket
-    /// that refills looks at it.
+    /// The tokens left in the throttle; `None` without a throttle. `now` is the time of the clock that the
+    /// calls use ([`Sleeper::now`](crate::Sleeper::now), by default `Tokio.now()`); only a bucket that
+    /// refills over time uses it.
     #[must_use]
     pub fn tokens(&self, now: Ns) -> Option<f64> {
         self.0.tokens(now)
     }
 }
 
-/// The policy of `Policy::exponential(ms(100)).try_build()`: the documented defaults, and a budget of its
-/// own, as a written policy has it that says nothing.
+/// The same as `Policy::exponential(ms(100)).try_build()`: the documented defaults and a retry budget of its
+/// own. An empty configuration gives the same policy.
 impl Default for Policy {
     fn default() -> Self {
         let core = redial_core::Policy::new(Rules::DEFAULT);
@@ -430,8 +428,8 @@ impl Default for Policy {
     }
 }
 
-// Nothing of a policy changes but its throttle and what a strategy keeps, which threads share: they
-// have to be whole whenever one of them panics, caught or not.
+// Only the throttle and the state of a strategy are mutable. Both are shared between threads, so they
+// must be consistent after a panic anyway.
 impl UnwindSafe for Policy {}
 impl RefUnwindSafe for Policy {}
 

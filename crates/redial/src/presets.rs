@@ -1,9 +1,9 @@
-//! Policies by name and as values.
+//! Ready-made policies, by name and as values.
 //!
-//! Each keeps its design's own throttle, or none, and never the default budget (section B of the
-//! decisions); each can be given one. The presets of Couchbase, Milvus and smithy are in their crates.
+//! A preset has the throttle of its design, or none. It never has the default retry budget (section B of
+//! the decisions), but one can be added. The presets of Couchbase, Milvus and smithy are in their crates.
 //!
-//! | name | in code | attempts | backoff | ends by | throttle |
+//! | name | function | attempts | backoff | limits | throttle |
 //! | --- | --- | --- | --- | --- | --- |
 //! | `limits` | [`limits`] | 6 | 100 ms × 2, up to half more | soft limit 1 s, hard limit 2 s | none |
 //!
@@ -23,8 +23,8 @@ use crate::builder::Builder;
 use crate::policy::Policy;
 use crate::throttle::Throttle;
 
-/// The decision record's policy (section L): five retries, 100 ms × 2 with up to half more, a soft
-/// limit of 1 s and a hard one of 2 s. It has no throttle; the builder takes one.
+/// The policy of section L of the decisions: five retries, 100 ms × 2 with up to half more, a soft limit
+/// of 1 s and a hard limit of 2 s. It has no throttle; add one to the builder.
 pub const fn limits() -> Builder<Policy> {
     unthrottled(LIMITS)
 }
@@ -42,7 +42,7 @@ const fn unthrottled(rules: Rules) -> Builder<Policy> {
     Policy::from_rules(rules).throttle(Throttle::none())
 }
 
-/// A policy that has a name.
+/// A preset by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
@@ -65,10 +65,10 @@ pub fn by_name(name: &str) -> Option<Preset> {
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Preset; 1] = [Preset::Limits];
 
-    /// Its name.
+    /// The name of the preset.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Preset {
         }
     }
 
-    /// What it does, in a line.
+    /// A one-line description.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl Preset {
         }
     }
 
-    /// Which throttle it keeps.
+    /// A description of its throttle.
     #[must_use]
     pub const fn throttle(self) -> &'static str {
         match self {

@@ -1,25 +1,25 @@
-//! What became of a call, as data.
+//! The report of a call: attempts, elapsed time and stop reason.
 
 use std::fmt;
 use std::time::Duration;
 
 use redial_core::{Directive, Event, Failure, Ns, StopReason, duration};
 
-/// What became of a call.
+/// The report of a call that has ended.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
-    /// How many attempts were started.
+    /// The number of attempts that were started.
     pub attempts: u32,
-    /// The most attempts that the policy allows; `None`: unlimited.
+    /// The policy's maximum number of attempts; `None`: unlimited.
     pub attempts_max: Option<u32>,
-    /// How long the call took.
+    /// The duration of the call.
     pub elapsed: Duration,
-    /// Why it ended.
+    /// Why the call ended.
     pub stop_reason: StopReason,
-    /// What the throttle held when it ended the call; `None` if something else did.
+    /// The tokens left in the throttle, if the throttle ended the call.
     pub tokens: Option<f64>,
-    /// Each attempt, if the call was told to keep them (`history`).
+    /// The attempts, if [`Retry::history`](crate::Retry::history) was set.
     pub history: Vec<AttemptRecord>,
 }
 
@@ -27,13 +27,13 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AttemptRecord {
-    /// Its place in the order of starts, from 1.
+    /// The number of the attempt in the order of starts, from 1.
     pub attempt: u32,
-    /// When it started, since the call began.
+    /// When the attempt started, from the start of the call.
     pub started: Duration,
-    /// When it ended, since the call began.
+    /// When the attempt ended, from the start of the call.
     pub ended: Duration,
-    /// How it ended.
+    /// How the attempt ended.
     pub end: AttemptEnd,
 }
 
@@ -41,22 +41,22 @@ pub struct AttemptRecord {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AttemptEnd {
-    /// With what was asked for.
+    /// With a success.
     Succeeded,
-    /// With something that does not get better.
+    /// With a failure that is not retryable.
     Fatal,
-    /// With something that may get better.
+    /// With a retryable failure.
     Failed(Failure),
-    /// Its own timeout cancelled it.
+    /// Cancelled by the attempt timeout.
     TimedOut,
-    /// The call cancelled it: another one won, or the call ended.
+    /// Cancelled because another attempt won or the call ended.
     Cancelled,
-    /// It was still running when this was written.
+    /// Still running when the report was made.
     Running,
 }
 
 impl Report {
-    /// What a person wants to know besides why, with a leading separator (decision S10).
+    /// Details after the stop reason, with a leading separator (decision S10).
     pub(crate) fn detail(&self) -> String {
         match (self.stop_reason, self.tokens, self.attempts_max) {
             (StopReason::Throttled, Some(tokens), Some(max)) => {
@@ -67,7 +67,7 @@ impl Report {
         }
     }
 
-    /// The attempts that these notes tell of.
+    /// Collects the attempts from the events.
     pub(crate) fn history(start: Ns, events: &[(Ns, Event)]) -> Vec<AttemptRecord> {
         let since = |at: Ns| duration(at.saturating_sub(start));
         let mut history: Vec<AttemptRecord> = Vec::new();
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// A span as people read it: `1.2 s`, `250 ms`, `0 ms`.
+/// A duration for people: `1.2 s`, `250 ms`, `0 ms`.
 pub(crate) struct HumanDuration(pub(crate) Duration);
 
 impl fmt::Display for HumanDuration {

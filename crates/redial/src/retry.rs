@@ -1,4 +1,4 @@
-//! A call that is being written: what to do, which errors, and what else this call needs.
+//! The builder of a call: the operation, the classification of its errors, and the options.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -17,8 +17,8 @@ use crate::options::{Options, call_options, retry_options};
 use crate::policy::{Origin, Site};
 use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 
-/// Repeats the operation with safe defaults: 3 attempts, full jitter, a budget for this call site.
-/// Only what `.when(..)` accepts is repeated.
+/// Retries the operation with the default policy: 3 attempts, exponential backoff from 100 ms with full
+/// jitter, and a retry budget for this call site. Only errors that `.when(..)` accepts are retried.
 ///
 /// ```
 /// # use std::io;
@@ -31,8 +31,8 @@ use crate::sleeper::{DEFAULT_SLEEPER, DefaultSleeper, Sleeper};
 /// # }
 /// ```
 ///
-/// A function of your own that calls it is one call site with one budget, whoever calls that, unless it
-/// is `#[track_caller]`.
+/// The budget belongs to the line that calls `retry`. A wrapper function is therefore one call site with
+/// one budget for all of its callers, unless it is `#[track_caller]`.
 #[track_caller]
 #[inline(always)]
 pub fn retry<'p, O, K>(operation: O) -> Retry<'p, Site, O, K, CallWhenToSayWhichErrorsAreRetried>
@@ -43,22 +43,22 @@ where
     Retry::new(Site(CallSite::here()), operation)
 }
 
-/// A call that is being written.
+/// A call before it runs.
 ///
-/// Say which errors may be repeated with [`when`](Retry::when) (an error that implements
-/// [`Transient`](crate::Transient) needs none), then `.await` it, or [`call`](Retry::call) it where
-/// the operation blocks. `spawn` takes `.into_future()`.
+/// State which errors are retried with [`when`](Retry::when) (not needed for an error that implements
+/// [`Transient`](crate::Transient)), then `.await` it, or run a blocking operation with
+/// [`call`](Retry::call). For `tokio::spawn`, use `.into_future()`.
 ///
 /// # Cancel safety
-/// Nothing is spawned. Dropping the future drops every attempt that runs and gives back what was taken
-/// for a retry that has not started; nothing of it counts as a failure.
+/// Nothing is spawned. Dropping the future drops every running attempt and refunds a retry that has not
+/// started. A dropped call does not count as a failure.
 ///
 /// # Panics
-/// What the operation, a classifier or a hook panics with goes through, and the call is given up as if
-/// it were dropped. The future panics if it is polled after its end, and, with tokio's sleeper, if it
-/// must wait outside of a tokio runtime.
+/// A panic of the operation, a classifier or a hook is propagated, and the call is cancelled. The future
+/// panics if it is polled after completion and, with tokio's sleeper, if it has to wait outside a tokio
+/// runtime.
 ///
-/// Saying nothing about errors does not compile:
+/// A call without a classification does not compile:
 /// ```compile_fail
 /// # async fn f() { let _ =
 /// redial::retry(|| async { Err::<(), _>("busy") }).await;
@@ -70,7 +70,7 @@ pub struct Retry<
     G,
     O,
     K,
-    // Without a default: rustc leaves those out when it prints a type, and this one is a message.
+    // No default: rustc omits default parameters when it prints a type, and this one is a message.
     C,
     S = DefaultSleeper,
     R = Value,
@@ -84,7 +84,7 @@ pub struct Retry<
     kind: PhantomData<fn() -> (K, R)>,
 }
 
-/// What is written in it is mostly closures, which say nothing of themselves.
+// Most fields are closures, which cannot be printed.
 impl<G, O, K, C, S, R, const LIVE: usize> fmt::Debug for Retry<'_, G, O, K, C, S, R, LIVE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retry").finish_non_exhaustive()
@@ -113,11 +113,12 @@ where
     O: Operation,
     O::Answer: Answer<K>,
 {
-    /// Which errors may be repeated: a closure that says `true` or `false`, or `Some` of the
-    /// [`Failure`](crate::Failure) that it was, or a whole [`Directive`](crate::Directive).
+    /// States which errors are retried. The closure returns a `bool`, an `Option` of a
+    /// [`Failure`](crate::Failure), or a [`Directive`](crate::Directive).
     ///
-    /// A failure says more than `true`: how far the attempt got, and when the server wants to be
-    /// asked again, which then replaces the policy's own delay.
+    /// A failure has more information than `true`: how far the attempt got (see
+    /// [`not_idempotent`](Retry::not_idempotent)), and the delay that the server asked for, which replaces
+    /// the backoff delay.
     ///
     /// ```
     /// use redial::{Failure, Policy, Stage, ms};
@@ -150,12 +151,12 @@ where
         self.map(|_| When(accepts))
     }
 
-    /// Until a value is right: others are asked for again. Errors are judged as without it: by
-    /// `when`, or by themselves ([`Transient`](crate::Transient)). Where none was right in time,
-    /// [`Error::last_value`](crate::Error::last_value) has the last one.
+    /// Waits for a value: a value that `accepts` rejects is retried. Errors are classified as without it, by
+    /// `when` or [`Transient`](crate::Transient). If the call ends first,
+    /// [`Error::last_value`](crate::Error::last_value) has the last value.
     ///
-    /// Asking again is a retry like any other, and the policy's throttle pays for it: a policy for
-    /// long waits names one that fits, or `Throttle::none()`.
+    /// Each further attempt is a retry, for which the throttle is charged. A policy for long waits needs a
+    /// large budget, or `Throttle::none()`.
     ///
     /// ```
     /// use redial::{Policy, Throttle, ms, s};
@@ -184,9 +185,8 @@ where
         self.map(|missing| Until(accepts, missing))
     }
 
-    /// How the whole result is judged, value or error. Rules can be chained with
-    /// [`ClassifyRule::or`]: the first that has something to say decides; if none has, a value succeeds
-    /// and an error fails.
+    /// Classifies the whole result, value or error. Rules can be chained with [`ClassifyRule::or`]: the
+    /// first one that returns a directive decides. If none does, a value is a success and an error fails.
     ///
     /// ```
     /// use redial::{Directive, Failure, Policy, StopReason, classify::ClassifyRule};
@@ -194,7 +194,7 @@ where
     /// struct Response { status: u16 }
     /// type Answer = Result<Response, std::io::Error>;
     ///
-    /// /// Values of the server that may get better, and one that does not.
+    /// /// Statuses that are worth a retry, and one that is not.
     /// fn by_status(answer: &Answer) -> Option<Directive> {
     ///     match answer.as_ref().ok()?.status {
     ///         429 => Some(Directive::Retry(Failure::throttling())),
@@ -204,7 +204,7 @@ where
     ///     }
     /// }
     ///
-    /// /// Asked about what `by_status` says nothing about.
+    /// /// For results that `by_status` does not classify.
     /// fn by_error(answer: &Answer) -> Option<Directive> {
     ///     answer.as_ref().err().map(|_| Directive::Retry(Failure::client()))
     /// }
@@ -238,7 +238,7 @@ where
     O: Operation,
     O::Answer: Answer<K>,
 {
-    /// Which errors may be repeated while waiting for the right value.
+    /// States which errors are retried while waiting for a value.
     pub fn when<W, H>(self, accepts: H) -> Retry<'p, G, O, K, Until<F, When<H>>, S, R, LIVE>
     where
         H: FnMut(&<O::Answer as Answer<K>>::Error) -> W,
@@ -253,7 +253,7 @@ where
     O: Operation,
     O::Answer: Answer<K>,
 {
-    /// Until a value is right: others are asked for again. It may stand before `when` or after it.
+    /// Waits for a value: a value that `accepts` rejects is retried. It may come before or after `when`.
     pub fn until<H>(self, accepts: H) -> Retry<'p, G, O, K, Until<H, When<F>>, S, R, LIVE>
     where
         H: FnMut(&<O::Answer as Answer<K>>::Value) -> bool,
@@ -271,13 +271,13 @@ impl<'p, G, O, K, C, S, R, const LIVE: usize> Retry<'p, G, O, K, C, S, R, LIVE> 
 
     call_options!('p);
 
-    /// Waits on this sleeper in place of tokio.
+    /// Uses this sleeper instead of tokio's timer.
     pub fn sleeping_on<Z>(self, sleeper: Z) -> Retry<'p, G, O, K, C, Z, R, LIVE> {
         let Retry { origin, operation, classify, options, kind, .. } = self;
         Retry { origin, operation, classify, sleeper, options, kind }
     }
 
-    /// Returns the [`Report`](crate::Report) with the value: how often, how long.
+    /// Returns the [`Report`](crate::Report) with the value: the number of attempts and the elapsed time.
     ///
     /// ```
     /// let (value, report) = redial::retry(|| Ok::<_, std::io::Error>(7))
@@ -298,15 +298,17 @@ impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R> {
 }
 
 impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }> {
-    /// Hedges follow the latencies that this pace hears of, in place of the policy's delay, which is
-    /// used until enough are known.
+    /// Lets the hedge delay follow the observed latency. The policy's delay is used until the estimator has
+    /// enough samples.
     ///
-    /// A pace is what calls share that take about as long: those of one method of one server. It hears
-    /// of this call too: how long its first attempt took to succeed, or that it was slower than that
-    /// when its hedge was sent or the deadline came. Failures say nothing. Where hedges do not win it
-    /// stops them, but for a probe now and then; what fails is still answered with the next attempt at
-    /// once. A call that is dropped counts as slower than when it was last polled for a reason, so that
-    /// a [`deadline`](Retry::deadline) tells it more than a timeout around the call.
+    /// Share one estimator between calls with similar latency, usually those of one method of one server.
+    /// The estimator also observes this call: the latency of the first attempt if it succeeds, or that it
+    /// was slower than the time at which the hedge was sent or the deadline came. Failures are not
+    /// counted. If hedges do not win, the estimator stops them, apart from an occasional probe; a failed
+    /// attempt is still followed by the next one at once.
+    ///
+    /// A dropped call counts as slower than its last event. Prefer a [`deadline`](Retry::deadline) to a
+    /// timeout around the call: the estimator learns more from it.
     ///
     /// ```
     /// use redial::{Hedged, Policy, ms, hedging::{HedgeAt, HedgeDelay, LatencyEstimator}};
@@ -314,7 +316,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }
     /// # async fn get(_: &str) -> io::Result<u32> { tokio::time::sleep(ms(8)).await; Ok(7) }
     ///
     /// static READ: Hedged = Policy::hedged(ms(50)).attempts(2).build();
-    /// /// What 95 of 100 reads stay below, once 20 are known.
+    /// /// The 95th percentile of reads, after 20 samples.
     /// static READS: LatencyEstimator = LatencyEstimator::new(HedgeAt::quantile(0.95).floor(ms(2)).samples(20).build());
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -328,7 +330,7 @@ impl<'p, G, O, K, C, S, R> Retry<'p, G, O, K, C, S, R, { redial_core::LIVE_MAX }
     /// # }
     /// ```
     ///
-    /// A call that is not hedged has none:
+    /// Only hedged calls have an estimator:
     /// ```compile_fail,E0599
     /// # use redial::{Policy, ms, hedging::{HedgeAt, LatencyEstimator}};
     /// # static READS: LatencyEstimator = LatencyEstimator::new(HedgeAt::quantile(0.95).build());

@@ -1,11 +1,11 @@
-//! Clocks and timers: what an async driver waits with.
+//! Clocks and timers of the async driver.
 
 use std::time::Instant;
 
 use redial_core::Ns;
 
-/// A moment as a clock shows it. It is counted only when somebody asks: a call that is answered
-/// before its timer fires never needs to know when it began.
+/// A time that is converted to nanoseconds only on demand: a call that succeeds before its timer fires
+/// never needs the conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(Repr);
 
@@ -16,7 +16,7 @@ enum Repr {
 }
 
 impl Moment {
-    /// Nanoseconds since the origin of the clock that showed it.
+    /// Nanoseconds since the origin of the clock.
     #[must_use]
     pub fn ns(self) -> Ns {
         match self.0 {
@@ -32,14 +32,14 @@ impl From<Ns> for Moment {
     }
 }
 
-/// The origin is the process's own, the one of `Tokio` and of blocking calls.
+/// Counts from the origin of this process, as `Tokio` and blocking calls do.
 impl From<Instant> for Moment {
     fn from(instant: Instant) -> Self {
         Moment(Repr::Instant(instant))
     }
 }
 
-/// A clock and its timer. Implement it to run on another executor or on virtual time.
+/// A clock and its timer. Implement it for another executor or for virtual time.
 ///
 /// ```
 /// use redial::{Sleeper, time::Ns};
@@ -58,22 +58,21 @@ impl From<Instant> for Moment {
 /// }
 /// ```
 pub trait Sleeper {
-    /// A future that is ready at its moment.
+    /// The future of a sleep.
     type Sleep: Future<Output = ()>;
 
-    /// The time, in nanoseconds since any fixed origin; it never goes back.
+    /// The time in nanoseconds since any fixed origin. It must not go back.
     fn now(&self) -> Ns;
 
-    /// A future that is ready at that moment.
+    /// A future that is ready at that time.
     fn sleep_until(&self, at: Ns) -> Self::Sleep;
 
-    /// The time as the clock shows it, for a sleep that begins now and a start that perhaps nobody
-    /// asks for.
+    /// The time without the conversion to nanoseconds, for the start of a call that may never need it.
     fn moment(&self) -> Moment {
         self.now().into()
     }
 
-    /// A future that is ready this long after that moment.
+    /// A future that is ready `span` after `start`.
     fn sleep_after(&self, start: Moment, span: Ns) -> Self::Sleep {
         self.sleep_until(start.ns().saturating_add(span))
     }
@@ -81,8 +80,8 @@ pub trait Sleeper {
 
 /// tokio's clock and timer; they follow `tokio::time::pause`.
 ///
-/// A call that must wait panics outside a tokio runtime with its time driver on, as tokio's own
-/// timers do; one that succeeds at once needs neither.
+/// A call that has to wait needs a tokio runtime with the time driver and panics without it, as tokio's
+/// timers do. A call that succeeds at its first poll needs neither.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tokio;
@@ -112,16 +111,16 @@ impl Sleeper for Tokio {
     }
 }
 
-/// The sleeper of a call that names none.
+/// The sleeper of a call without [`Retry::sleeping_on`](crate::Retry::sleeping_on).
 #[cfg(feature = "tokio")]
 pub type DefaultSleeper = Tokio;
 
-/// The sleeper of a call that names none: without the feature `tokio` it sleeps on nothing, and
-/// such a call can only be made blocking.
+/// The sleeper of a call that names none. Without the feature `tokio` there is none, so such a call can
+/// only block.
 #[cfg(not(feature = "tokio"))]
 pub type DefaultSleeper = NameASleeperWithSleepingOn;
 
-/// What a call sleeps on until one says `.sleeping_on(..)`.
+/// A placeholder whose name in a compile error states the fix.
 #[cfg(not(feature = "tokio"))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameASleeperWithSleepingOn;
@@ -136,8 +135,6 @@ mod tests {
     use super::*;
     use redial_core::{NEVER, ms, ns, s};
 
-    // Breaks if a moment that is still an instant is counted from another origin, or if its sleep
-    // ends elsewhere than that of the same moment in nanoseconds.
     #[tokio::test(start_paused = true)]
     async fn sleeper_moment_converts_lazily_to_the_same_time() {
         let start = Tokio.moment();
@@ -149,7 +146,7 @@ mod tests {
             assert_eq!(late, Tokio.sleep_until(start.ns() + span).deadline());
             assert_eq!(late, Tokio.sleep_after(start.ns().into(), span).deadline());
         }
-        // What no timer reaches is no reason to panic.
+        // A time that no timer reaches does not panic.
         assert!(Tokio.sleep_after(start, NEVER).deadline() > tokio::time::Instant::now());
     }
 }

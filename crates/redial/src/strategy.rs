@@ -1,4 +1,8 @@
-//! Strategies in Couchbase's sense: the application decides about each failure (decision C9).
+//! Strategies: application code that decides about each failure.
+//!
+//! A strategy replaces the backoff of the policy. For each retryable failure it returns a delay, declines,
+//! or fails the call; it may also decide later, for example after asking another system. Attempts,
+//! deadline and throttle of the policy still apply (decision C9; the model is Couchbase's retry strategy).
 
 pub use redial_core::Advice;
 
@@ -11,7 +15,7 @@ use redial_core::{Failure, Reason};
 
 use crate::error::BoxError;
 
-/// What a strategy sees of a call.
+/// The call and its failure, as a strategy sees them.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub(crate) idempotent: bool,
@@ -24,50 +28,51 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Whether the call may run twice.
+    /// Whether the operation is idempotent.
     #[must_use]
     pub const fn is_idempotent(&self) -> bool {
         self.idempotent
     }
 
-    /// How many retries were made so far.
+    /// The number of retries so far.
     #[must_use]
     pub const fn retry_attempts(&self) -> u32 {
         self.attempts.saturating_sub(1)
     }
 
-    /// The different reasons of the retries before, in order. The present one is
-    /// [`reason`](Request::reason), and is among them only if it caused a retry before.
+    /// The distinct reasons of the earlier retries, in order. The current one is
+    /// [`reason`](Request::reason); it is in this list only if it also caused an earlier retry.
     #[must_use]
     pub const fn reasons(&self) -> &[Reason] {
         self.reasons
     }
 
-    /// The failure in question.
+    /// The current failure.
     #[must_use]
     pub const fn failure(&self) -> &Failure {
         &self.failure
     }
 
-    /// Why the attempt failed.
+    /// The reason of the current failure.
     #[must_use]
     pub const fn reason(&self) -> Option<Reason> {
         self.failure.reason
     }
 
-    /// The time since the call began.
+    /// The time since the start of the call.
     #[must_use]
     pub const fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// The time until its deadline; `None` without one.
+    /// The time until the deadline; `None` without a deadline.
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// The user's own data, if the call was given some of this type; of several the last.
+    /// Data of this type that was attached to the call with [`Retry::data`](crate::Retry::data); the last
+    /// one if there are several.
     #[must_use]
     pub fn data<T: Any>(&self) -> Option<&T> {
         self.data.iter().rev().find_map(|data| data.downcast_ref())
@@ -87,8 +92,8 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// The reasons of a call's failures, for its strategy: even those about which no strategy is asked
-/// (decisions C9, C10).
+/// The reasons of a call's failures, including those for which the strategy is not asked (decisions C9,
+/// C10).
 #[derive(Debug, Default)]
 pub(crate) struct Reasons {
     earlier: Vec<Reason>,
@@ -96,7 +101,7 @@ pub(crate) struct Reasons {
 }
 
 impl Reasons {
-    /// An attempt failed. The failure before it was retried.
+    /// Records a failure. The previous one was retried.
     pub(crate) fn record(&mut self, reason: Option<Reason>) {
         if let Some(earlier) = std::mem::replace(&mut self.current, reason)
             && !self.earlier.contains(&earlier)
@@ -105,28 +110,28 @@ impl Reasons {
         }
     }
 
-    /// The reasons of the retries before.
+    /// The reasons of the earlier retries.
     pub(crate) fn earlier(&self) -> &[Reason] {
         &self.earlier
     }
 }
 
-/// What a strategy decides about a failed attempt. More kinds of decisions may be added.
+/// The decision of a strategy about a failed attempt.
 #[non_exhaustive]
 pub enum Decision {
-    /// Try again after this long; zero: at once.
+    /// Retry after this delay; zero: at once.
     Retry(Duration),
-    /// Do not try again.
+    /// Do not retry.
     Decline,
-    /// Fail the call, with this as the source.
+    /// Fail the call, with this error as its source.
     Fail(BoxError),
-    /// The decision comes later, for instance from another system; made by [`Decision::later`].
+    /// The decision comes later, for example from another system; see [`Decision::later`].
     Later(Pin<Box<dyn Future<Output = Decision> + Send>>),
 }
 
 impl Decision {
-    /// A decision that takes time. The future may bring a decision, or just the delay: none declines,
-    /// zero retries at once, and an error fails the call with that error as its source.
+    /// A decision that takes time. The output of the future is a decision, or an optional delay: `None`
+    /// declines, zero retries at once, and an error fails the call with that error as its source.
     ///
     /// ```
     /// use redial::{ms, strategy::{Decision, Request}};
@@ -171,7 +176,7 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// Decides whether a failed attempt is tried again, and when. A closure is enough:
+/// Decides whether and when a failed attempt is retried. A closure implements it:
 ///
 /// ```
 /// use redial::{Policy, ms, s, strategy::{Decision, Request}};
@@ -194,7 +199,7 @@ impl fmt::Debug for Decision {
 /// # }
 /// ```
 pub trait Strategy: Send + Sync {
-    /// Decides. It must not block: what takes time returns [`Decision::later`].
+    /// Decides about a failure. It must not block; use [`Decision::later`] for a decision that takes time.
     fn retry_after(&self, request: &Request<'_>) -> Decision;
 }
 

@@ -1,7 +1,8 @@
-//! Policies on virtual time: given draws, scripted operations, and no waiting at all.
+//! Test policies, and programs that use them, on virtual time: scripted attempts, fixed random draws, and
+//! no real waiting.
 //!
-//! [`play`] drives the deciding machine itself, synchronously, without an executor: a policy is
-//! tested in microseconds, to the nanosecond.
+//! [`play`] drives the state machine of a call synchronously, without an executor. A test takes
+//! microseconds, and its times are exact to the nanosecond.
 //!
 //! ```
 //! use redial::testing::{fails, play, succeeds};
@@ -9,13 +10,13 @@
 //!
 //! static FETCH: Policy = Policy::exponential(ms(100)).cap(s(5)).attempts(5).build();
 //!
-//! // Two failures after 5 ms each, then a success. Every draw is 0.5.
+//! // Two failures after 5 ms each, then a success. Every random draw is 0.5.
 //! let played = play(&FETCH, [fails().after(ms(5)), fails().after(ms(5)), succeeds()]);
 //! assert_eq!(played.starts(), [ms(0), ms(55), ms(160)]);
 //! assert_eq!(played.stop_reason(), Some(StopReason::Succeeded));
 //! ```
 //!
-//! A [`Script`] says more about a call, and a [`Play`] has several that share their throttles:
+//! A [`Script`] describes a call in more detail, and a [`Play`] runs several that share their throttles:
 //!
 //! ```
 //! use redial::testing::{Play, Script, fails, hangs};
@@ -34,8 +35,8 @@
 //! assert_eq!(calls[1].stop_reason(), Some(StopReason::Cancelled));
 //! ```
 //!
-//! [`block_on`] runs the async driver itself, with operations of your own, on the virtual time of
-//! [`Clock`], and [`draws`] gives it its draws:
+//! [`block_on`] runs the async driver with your own operations on the virtual time of [`Clock`]; [`draws`]
+//! sets its random draws:
 //!
 //! ```
 //! use redial::testing::{Clock, block_on, draws};
@@ -58,8 +59,8 @@
 //! assert_eq!(Clock.now() - began, redial::testing::nanoseconds(ms(7 + 50 + 7 + 100 + 7)));
 //! ```
 //!
-//! The default budget of a policy starts full in each play and is the play's own; a throttle that
-//! was shared by name is used as it is.
+//! In a play, a policy with the default budget gets a full budget of the play's own. A throttle that was
+//! named is used as it is.
 
 mod clock;
 mod context;
@@ -80,9 +81,9 @@ pub use redial_core::ns as nanoseconds;
 use crate::any_policy::AnyPolicy;
 use crate::policy::{Hedged, Policy};
 
-/// What can be played: a [`Policy`], a [`Hedged`] one, or one that was loaded and is either.
+/// A policy that can be played: [`Policy`], [`Hedged`] or [`AnyPolicy`].
 pub trait Plays: sealed::Sealed {
-    /// Its rules and its throttle.
+    /// The rules and the throttle.
     #[doc(hidden)]
     fn policy(&self) -> &Policy;
 }
@@ -115,10 +116,10 @@ mod sealed {
     impl Sealed for crate::Hedged {}
 }
 
-/// Plays one call whose attempts meet these, in the order in which they start. Every draw is 0.5.
+/// Plays one call with these attempts, in the order in which they start. Every random draw is 0.5.
 ///
 /// # Panics
-/// An attempt started for which the script has nothing.
+/// If more attempts start than are listed.
 #[track_caller]
 pub fn play(policy: &(impl Plays + ?Sized), attempts: impl IntoIterator<Item = Meets>) -> Played {
     Script::new(policy, attempts).play()

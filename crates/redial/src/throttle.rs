@@ -1,4 +1,29 @@
-//! Which throttle a policy uses.
+//! Throttles: limits on the number of retries across calls.
+//!
+//! # Why a retry budget
+//!
+//! A maximum number of attempts bounds one call, not the load. If every call fails, three attempts per
+//! call triple the load on a server that is already overloaded. A retry budget bounds the ratio: each
+//! retry costs a token, each success adds a fraction of one. While the server is healthy there are always
+//! tokens. During an outage the reserve is spent once; after that, only as many retries are sent as
+//! successes allow, and calls fail with [`StopReason::Throttled`](crate::StopReason::Throttled).
+//!
+//! | throttle | behaviour | use |
+//! | --- | --- | --- |
+//! | [`RetryBudget`] | a reserve of retries, refilled by successes | the default |
+//! | [`TokenBucket`] | gRPC's retry throttling: failures drain it, retries need it half full | for gRPC semantics |
+//! | [`CostBucket`] | the AWS SDK's: the cost depends on the kind of failure | for AWS semantics |
+//! | [`WithBudget`] | a budget beside another throttle | to bound another throttle |
+//! | [`Throttle::none`] | no limit | only if another component limits the load |
+//!
+//! Without a named throttle, a `static` policy has the budget of its call site, and a policy made at run
+//! time owns one. Share a budget between policies, clients and layers that call the same server:
+//! [`Throttle::budget`].
+//!
+//! To size a budget: the reserve is the number of retries that the server can bear at once from this
+//! process; the ratio is the share of additional load that it can bear for long (0.1 is 10 %).
+//!
+//! Implement [`Bucket`] for a throttle of your own.
 
 pub use crate::bucket_options::{BucketOptions, CostOptions};
 pub use crate::with_budget::WithBudget;
@@ -14,7 +39,7 @@ use std::sync::Arc;
 
 use redial_core::Ns;
 
-/// A throttle that can stand in a `static`: none, the budget of a place, or a shared one.
+/// A throttle for a `static` policy: none, the budget of a call site, or a shared one.
 #[derive(Clone, Copy)]
 pub struct Throttle(pub(crate) StaticThrottle);
 
@@ -27,20 +52,20 @@ pub(crate) enum StaticThrottle {
 }
 
 impl Throttle {
-    /// No throttle: nothing holds retries back. Write it out only where something else does.
+    /// No throttle. Use it only where another component limits the load of retries.
     #[must_use]
     pub const fn none() -> Self {
         Throttle(StaticThrottle::None)
     }
 
-    /// The default budget of the place where this is written.
+    /// The default retry budget of the line that calls this function.
     #[track_caller]
     #[must_use]
     pub const fn here() -> Self {
         Throttle(StaticThrottle::CallSite(CallSite::here()))
     }
 
-    /// A budget that several policies, clients and layers share.
+    /// A retry budget that several policies, clients and layers share.
     ///
     /// ```
     /// use redial::throttle::RetryBudget;
@@ -50,7 +75,7 @@ impl Throttle {
     /// static READ: Policy = Policy::exponential(ms(10)).throttle(Throttle::budget(&DATABASE)).build();
     /// static WRITE: Policy = Policy::constant(ms(50)).throttle(Throttle::budget(&DATABASE)).build();
     ///
-    /// // One that bears 50 retries in a row, and for ever one in five successful calls.
+    /// // A reserve of 50 retries, then one retry per five successes.
     /// static JOBS: RetryBudget = RetryBudget::new(50.0, 0.2);
     /// static POLL: Policy =
     ///     Policy::constant(ms(50)).attempts(30).throttle(Throttle::budget(&JOBS)).build();
@@ -60,7 +85,7 @@ impl Throttle {
         Throttle(StaticThrottle::Budget(budget))
     }
 
-    /// Any other throttle that is shared, one of your own too.
+    /// Any other shared throttle, including your own.
     #[must_use]
     pub const fn shared(bucket: &'static (dyn Bucket + Send + Sync)) -> Self {
         Throttle(StaticThrottle::Shared(bucket))
@@ -82,22 +107,22 @@ impl fmt::Debug for Throttle {
     }
 }
 
-/// A policy's hold on its throttle.
+/// A policy's reference to its throttle.
 #[derive(Clone)]
 #[doc(hidden)]
 pub enum Handle {
     None,
-    /// The default budget of a place, found at each use.
+    /// The default budget of a call site, looked up at each use.
     CallSite(CallSite),
     Budget(&'static RetryBudget),
-    /// The budget of a policy that was made at run time, shared with its clones.
+    /// The budget of a policy made at run time, shared with its clones.
     Own(Arc<RetryBudget>),
     Static(&'static (dyn Bucket + Send + Sync)),
     Shared(Arc<dyn Bucket + Send + Sync>),
 }
 
 impl Handle {
-    /// Whether what it takes is always the same, so that a flag can stand for the payment.
+    /// Whether every retry costs the same, so that a flag can stand for the withdrawal.
     pub(crate) const fn is_fixed_cost(&self) -> bool {
         matches!(self, Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_))
     }
@@ -114,13 +139,13 @@ impl Handle {
         }
     }
 
-    /// The throttle, if the start and the end of calls are reported to it.
+    /// The throttle, if it observes the start and the end of calls.
     #[inline]
     fn call_watcher(&self) -> Option<&dyn Bucket> {
         let bucket: &dyn Bucket = match self {
             Handle::Static(bucket) => *bucket,
             Handle::Shared(bucket) => &**bucket,
-            // Budgets do not watch calls.
+            // Budgets do not observe calls.
             Handle::None | Handle::CallSite(_) | Handle::Budget(_) | Handle::Own(_) => return None,
         };
         bucket.watches_calls().then_some(bucket)

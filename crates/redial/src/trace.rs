@@ -1,4 +1,4 @@
-//! Events of calls for `tracing`, under the target `redial` (feature `tracing`).
+//! Events for `tracing` under the target `redial` (feature `tracing`).
 //!
 //! | event | level | fields |
 //! | --- | --- | --- |
@@ -8,26 +8,26 @@
 //! | `attempt cancelled` | DEBUG | `attempt` |
 //! | `retrying` | DEBUG | `after_ms`, `kind`, `reason` |
 //! | `throttled` | DEBUG | |
-//! | `call ended` | DEBUG | `stop_reason`, `attempt` |
-//! | `gave up` | WARN | `stop_reason`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
+//! | `call ended` | DEBUG | `why`, `attempt` |
+//! | `gave up` | WARN | `why`, `attempts`, `elapsed_ms` where it is known, `suppressed`; of a gRPC call also `rpc.method`, `grpc.target`, `rpc.response.status_code` and `error`, the message of its status |
 //!
-//! `gave up` is kept to 10 events a second in the whole process, so that an outage does not drown
-//! its own cause; the next one that is let through says how many were not (`suppressed`). Without a
-//! subscriber that wants DEBUG a call keeps no notes for it.
+//! `gave up` is limited to 10 events per second in the whole process, so that an outage does not flood the
+//! log; the next event after that has the number of dropped ones in `suppressed`. There is no overhead
+//! per attempt unless a subscriber enables DEBUG.
 //!
-//! The functions are for drivers of the core outside of this crate, so that their calls tell the
-//! same; without the feature they do nothing.
+//! The functions are public for other drivers of `redial-core`, so that their calls emit the same events.
+//! Without the feature they do nothing.
 
 /// The fields of a gRPC call in the event `gave up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rpc<'a> {
     /// `package.Service/Method`.
     pub method: &'a str,
-    /// The name of the server, if the client has one for it.
+    /// The name of the server, if the client knows one.
     pub target: Option<&'a str>,
-    /// The name of the status code that the application gets.
+    /// The name of the status code that the application receives.
     pub status: &'a str,
-    /// The message of that status, as logs may show it.
+    /// The message of that status, sanitized for logs.
     pub message: Option<&'a str>,
 }
 
@@ -45,19 +45,19 @@ mod off {
 
     use super::Rpc;
 
-    /// Whether anybody wants events of each attempt.
+    /// Whether a subscriber enables the events of each attempt.
     #[inline(always)]
     #[must_use]
     pub fn is_wanted() -> bool {
         false
     }
-    /// The event of a note.
+    /// Emits the `tracing` event for an event of a call.
     #[inline(always)]
     pub fn record(_event: &Event) {}
-    /// A call ended; an event if it failed after it was worth retrying.
+    /// Emits `gave up` if the call failed although its failure was retryable.
     #[inline(always)]
     pub fn gave_up(
-        _why: StopReason,
+        _stop_reason: StopReason,
         _attempts: u32,
         _elapsed: Option<Duration>,
         _rpc: Option<Rpc<'_>>,
@@ -75,17 +75,17 @@ mod on {
 
     use super::Rpc;
 
-    /// How many `gave up` events pass in one second.
+    /// The number of `gave up` events per second.
     const RATE_MAX: u64 = 10;
 
-    /// Whether anybody wants events of each attempt; a plain call then keeps notes.
+    /// Whether a subscriber enables the events of each attempt.
     #[inline]
     #[must_use]
     pub fn is_wanted() -> bool {
         enabled!(target: "redial", Level::DEBUG)
     }
 
-    /// The event of a note.
+    /// Emits the `tracing` event for an event of a call.
     pub fn record(event: &Event) {
         let name = |reason: Option<Reason>| reason.map(|reason| reason.name());
         match event {
@@ -117,13 +117,13 @@ mod on {
             }
             Event::ThrottleAnswered(Grant::Refused) => debug!(target: "redial", "throttled"),
             Event::CallEnded { stop_reason, attempt } => {
-                debug!(target: "redial", stop_reason = stop_reason.name(), attempt, "call ended");
+                debug!(target: "redial", why = stop_reason.name(), attempt, "call ended");
             }
             _ => {}
         }
     }
 
-    /// A call ended; an event if it failed after it was worth retrying.
+    /// Emits `gave up` if the call failed although its failure was retryable.
     pub fn gave_up(
         stop_reason: StopReason,
         attempts: u32,
@@ -140,7 +140,7 @@ mod on {
         if let Some(suppressed) = LIMIT.pass(crate::clock::to_ns(Instant::now())) {
             warn!(
                 target: "redial",
-                stop_reason = stop_reason.name(),
+                why = stop_reason.name(),
                 rpc.method = rpc.map(|rpc| rpc.method),
                 grpc.target = rpc.and_then(|rpc| rpc.target),
                 rpc.response.status_code = rpc.map(|rpc| rpc.status),
@@ -153,16 +153,16 @@ mod on {
         }
     }
 
-    /// Divided once, so that what prints it shows no digits that nobody has measured.
+    /// One division, so that the printed value has no rounding digits.
     fn milliseconds(span: Duration) -> f64 {
         span.as_nanos() as f64 / 1e6
     }
 
     static LIMIT: Limit = Limit::new();
 
-    /// Lets so many events of a second pass, and counts the others.
+    /// A rate limit: passes a number of events per second and counts the others.
     pub(super) struct Limit {
-        /// The second, shifted left, and below it how many passed in it.
+        /// The second, shifted left by 8, and the number of events that passed in it.
         passed: AtomicU64,
         suppressed: AtomicU64,
     }
@@ -172,12 +172,12 @@ mod on {
             Limit { passed: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
         }
 
-        /// Whether an event of this moment passes, and then how many before it did not.
+        /// If an event passes now: the number of events that were suppressed before it.
         pub(super) fn pass(&self, now_ns: u64) -> Option<u64> {
             let second = now_ns / 1_000_000_000;
-            let next = |word: u64| match word >> 8 {
+            let next = |packed: u64| match packed >> 8 {
                 current if current != second => Some(second << 8 | 1),
-                _ if word & 0xff < RATE_MAX => Some(word + 1),
+                _ if packed & 0xff < RATE_MAX => Some(packed + 1),
                 _ => None,
             };
             match self.passed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
@@ -196,7 +196,6 @@ mod on {
 
         use super::{Limit, RATE_MAX, milliseconds};
 
-        /// Red: `span.as_secs_f64() * 1e3`, which is 26.220382999999998.
         #[test]
         fn tracing_elapsed_ms_has_no_rounding_digits() {
             assert_eq!(milliseconds(Duration::from_nanos(26_220_383)).to_string(), "26.220383");

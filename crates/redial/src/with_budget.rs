@@ -1,4 +1,4 @@
-//! A budget beside another throttle (section B: "a budget can be added to each").
+//! A retry budget beside another throttle (section B of the decisions).
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use redial_core::throttle::{Bucket, RetryBudget};
 use redial_core::{Cost, Grant, Ns, Withdrawal};
 
-/// A throttle and a budget beside it: a retry needs both.
+/// A throttle and a retry budget: a retry needs a grant of both.
 ///
-/// The budget is asked first, since it never makes a caller wait; what it gave goes back if the
-/// throttle refuses. A success is counted by both, each by its own rule.
+/// The budget comes first, because it never delays a caller; it is refunded if the throttle refuses. A
+/// success is reported to both.
 #[derive(Clone)]
 pub struct WithBudget {
     throttle: Arc<dyn Bucket + Send + Sync>,
@@ -18,14 +18,14 @@ pub struct WithBudget {
 }
 
 impl WithBudget {
-    /// A throttle with a budget beside it; both can be shared with others.
+    /// Combines a throttle with a budget. Both can be shared.
     #[must_use]
     pub fn new(throttle: Arc<dyn Bucket + Send + Sync>, budget: Arc<RetryBudget>) -> Self {
         WithBudget { throttle, budget }
     }
 }
 
-/// What the budget takes is always the same, so that what is kept is the throttle's payment.
+/// A budget's withdrawal is always the same, so only the throttle's is kept.
 const BUDGET_WITHDRAWAL: Withdrawal = Withdrawal(0);
 
 impl Bucket for WithBudget {
@@ -62,7 +62,7 @@ impl Bucket for WithBudget {
 
     fn later(&self, cost: Cost) -> Pin<Box<dyn Future<Output = Grant> + Send>> {
         let grant = self.throttle.later(cost);
-        // A call that is dropped while the throttle thinks never starts its retry.
+        // A call that is dropped before the throttle answers never starts its retry: refund the budget.
         let mut refund = RefundOnDrop(Some(self.budget.clone()));
         Box::pin(async move {
             let grant = grant.await;
@@ -83,14 +83,14 @@ impl Bucket for WithBudget {
         self.budget.succeeded(None);
     }
 
-    /// What holds retries back: the budget if that is spent, else the throttle.
+    /// The tokens of the budget if it is empty, else those of the throttle.
     fn tokens(&self, now: Ns) -> Option<f64> {
         let budget = self.budget.tokens(now);
         if budget.is_some_and(|tokens| tokens < 1.0) { budget } else { self.throttle.tokens(now) }
     }
 }
 
-/// What the budget gave for a retry about which the throttle has not answered yet.
+/// The budget's withdrawal for a retry that the throttle has not granted yet.
 struct RefundOnDrop(Option<Arc<RetryBudget>>);
 
 impl Drop for RefundOnDrop {

@@ -130,7 +130,7 @@ fn allocation_one_box_for_a_pending_call_with_deadline() {
 
 #[test]
 fn allocation_one_box_per_hedge_and_one_list() {
-    let policy: Hedged = Policy::hedged(ms(5)).attempts(3).build();
+    let policy: Hedged = Policy::hedged(ms(5)).attempts(3).try_build().expect("valid");
     let race = |pends: u32| {
         let clock = Cell::new(0);
         let mut calls = 0;

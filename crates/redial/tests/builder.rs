@@ -12,12 +12,18 @@ use redial::{
 #[test]
 fn policy_constant_and_table_have_no_jitter_by_default() {
     static TABLE: [std::time::Duration; 2] = [ms(1), ms(5)];
-    assert_eq!(Policy::constant(ms(10)).build().rules().jitter, Jitter::None);
-    assert_eq!(Policy::table(&TABLE).build().rules().jitter, Jitter::None);
-    assert_eq!(Policy::immediate().build().rules().jitter, Jitter::None);
-    assert_eq!(Policy::exponential(ms(10)).build().rules().jitter, Jitter::Full);
-    assert_eq!(Policy::arithmetic(ms(10), ms(5)).build().rules().jitter, Jitter::Full);
-    let asked = Policy::constant(ms(10)).jitter(Jitter::Full).build();
+    assert_eq!(Policy::constant(ms(10)).try_build().expect("valid").rules().jitter, Jitter::None);
+    assert_eq!(Policy::table(&TABLE).try_build().expect("valid").rules().jitter, Jitter::None);
+    assert_eq!(Policy::immediate().try_build().expect("valid").rules().jitter, Jitter::None);
+    assert_eq!(
+        Policy::exponential(ms(10)).try_build().expect("valid").rules().jitter,
+        Jitter::Full
+    );
+    assert_eq!(
+        Policy::arithmetic(ms(10), ms(5)).try_build().expect("valid").rules().jitter,
+        Jitter::Full
+    );
+    let asked = Policy::constant(ms(10)).jitter(Jitter::Full).try_build().expect("valid");
     assert_eq!(asked.rules().jitter, Jitter::Full);
     let table = Policy::table(&[]).try_build_with_table([ms(3)]).expect("valid");
     assert_eq!(table.rules().jitter, Jitter::None);
@@ -37,7 +43,7 @@ fn builder_rejects_cap_or_factor_without_growth() {
 
 #[test]
 fn when_accepts_a_failure_and_combines_with_until() {
-    let policy = Policy::immediate().attempts(3).build();
+    let policy = Policy::immediate().attempts(3).try_build().expect("valid");
     let mut tries = 0;
     let call = policy.retry(|| {
         tries += 1;
@@ -51,21 +57,21 @@ fn when_accepts_a_failure_and_combines_with_until() {
 /// not get around it. Red: `Builder::new(rules)` in `Policy::from_rules`.
 #[test]
 fn builder_rejects_hedging_rules_for_a_retry_policy() {
-    let hedged = Policy::hedged(ms(5)).build();
+    let hedged = Policy::hedged(ms(5)).try_build().expect("valid");
     let builder = Policy::from_rules(*hedged.rules());
     assert_eq!(builder.try_build().err(), Some(PolicyError::HedgeAsRetry));
     assert_eq!(builder.try_build_with(|_| ms(1)).err(), Some(PolicyError::HedgeAsRetry));
     assert_eq!(builder.try_build_with_table([ms(1)]).err(), Some(PolicyError::HedgeAsRetry));
     let loaded = AnyPolicy::from_core(hedged.core().clone());
     assert!(matches!(loaded, AnyPolicy::Hedged(_)), "{loaded:?}");
-    let core = Policy::constant(ms(5)).build().core().clone();
+    let core = Policy::constant(ms(5)).try_build().expect("valid").core().clone();
     assert!(matches!(AnyPolicy::from_core(core), AnyPolicy::Policy(_)));
 }
 
 #[test]
 fn policy_default_has_documented_rules_and_own_budget() {
     let (one, other) = (Policy::default(), Policy::default());
-    assert_eq!(*one.rules(), *Policy::exponential(ms(100)).build().rules());
+    assert_eq!(*one.rules(), *Policy::exponential(ms(100)).try_build().expect("valid").rules());
     let _ = one.retry(|| Err::<(), _>(())).when(|()| true).call();
     assert_eq!((one.tokens(0), other.tokens(0)), (Some(8.0), Some(10.0)));
 }
@@ -98,7 +104,7 @@ fn policy_rules_need_no_import_from_core() {
         transparent_retries: true,
         ..Rules::DEFAULT
     };
-    let policy = Policy::from_rules(rules).build();
+    let policy = Policy::from_rules(rules).try_build().expect("valid");
     let unprocessed = Classification {
         proof: Some(Proof::Unprocessed),
         ..redial::Directive::Retry(redial::Failure::server()).into()

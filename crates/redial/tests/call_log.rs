@@ -23,7 +23,7 @@ static TABLE: [Duration; 2] = [ms(1), ms(7)];
 
 /// A second policy that differs in one constant.
 fn other() -> Policy {
-    Policy::constant(ms(11)).attempts(3).build()
+    Policy::constant(ms(11)).attempts(3).try_build().expect("valid")
 }
 
 /// Checks a diary against the policy that made it, and returns it as it was read.
@@ -84,7 +84,7 @@ async fn call_log_replays_for_every_kind_of_policy() {
         Policy::exponential(ms(10)).jitter(Jitter::Half).unlimited().limits(limits),
     ];
     for builder in builders {
-        let policy = builder.build();
+        let policy = builder.try_build().expect("valid");
         for failures in [0, 1, 2, 9] {
             let failures_known = [
                 Failure::server(),
@@ -148,7 +148,7 @@ async fn call_log_of_a_hedged_call_replays() {
 
 #[tokio::test(start_paused = true)]
 async fn call_log_of_a_pending_strategy_replays() {
-    let policy = Policy::constant(ms(1)).unlimited().deadline(s(1)).build();
+    let policy = Policy::constant(ms(1)).unlimited().deadline(s(1)).try_build().expect("valid");
     let strategy = |request: &Request<'_>| {
         let again = request.retry_attempts() < 2;
         Decision::later(async move {
@@ -173,7 +173,7 @@ async fn call_log_of_a_pending_strategy_replays() {
 #[tokio::test(start_paused = true)]
 async fn call_log_of_a_dropped_call_ends_and_replays() {
     let always = Policy::constant(ms(100)).attempts(5);
-    let policy = always.build();
+    let policy = always.try_build().expect("valid");
     let mut call_log = CallLog::new();
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|_| true).call_log(&mut call_log);
     let dropped = tokio::time::timeout(ms(250), call).await;
@@ -184,13 +184,13 @@ async fn call_log_of_a_dropped_call_ends_and_replays() {
 
 #[tokio::test(start_paused = true)]
 async fn call_log_replay_detects_another_policy_or_changed_event() {
-    let policy = Policy::constant(ms(10)).attempts(3).build();
+    let policy = Policy::constant(ms(10)).attempts(3).try_build().expect("valid");
     let call_log = run(&policy, 9, Failure::server()).await;
     let different = call_log.replay(other()).expect_err("11 ms are not 10 ms");
     assert_eq!(
         different.to_string(),
-        "note 5: the diary says \"retry scheduled in 10ms after a server failure\" at 3ms, \
-         the replay \"retry scheduled in 11ms after a server failure\" at 3ms"
+        "event 5: the call log has \"a retry follows in 10ms because of a server failure\" at 3ms, \
+         the replay has \"a retry follows in 11ms because of a server failure\" at 3ms"
     );
     let changed: CallLog = call_log
         .events()
@@ -220,9 +220,9 @@ fn call_log_replays_with_every_policy_type() {
     call_log.replay(&policy).expect("a policy");
     call_log.replay(policy.core()).expect("the core's own");
     call_log.replay(loaded(text).expect(text)).expect("a loaded one");
-    assert_eq!(call_log.replay(loaded(&more).expect(text)).expect_err("one more").index, 8);
+    assert_eq!(call_log.replay(loaded(&more).expect(text)).expect_err("one more").index, 7);
 
-    let hedged = |attempts| Policy::hedged(ms(5)).attempts(attempts).build();
+    let hedged = |attempts| Policy::hedged(ms(5)).attempts(attempts).try_build().expect("valid");
     let loaded_hedged = |attempts: u32| {
         let text = format!(r#"{{ "attempts": {attempts}, "hedge": {{ "delay": "5ms" }} }}"#);
         loaded(&text).expect("valid")
@@ -365,7 +365,7 @@ fn call_log_json_of_every_version_reads_to_the_same_events() {
 fn call_log_json_of_version_1_replays() {
     let text = include_str!("call_log/retries_version_1.jsonl");
     let call_log = CallLog::from_json_lines(text).expect("version 1 is read");
-    let policy = Policy::constant(ms(10)).attempts(3).build();
+    let policy = Policy::constant(ms(10)).attempts(3).try_build().expect("valid");
     call_log.replay(&policy).expect("the same decisions");
     assert_eq!(stop_reason(&call_log), Some(StopReason::AttemptsExhausted));
     assert_eq!(call_log.replay(other()).expect_err("11 ms are not 10 ms").index, 4);
@@ -388,7 +388,7 @@ fn call_log_json_keeps_every_field_of_a_failure() {
 /// A call's own word on its hedges is in its diary, comes back from it, and is what a replay follows.
 #[test]
 fn call_log_json_keeps_the_hedge_delay() {
-    let policy = Policy::hedged(ms(5)).attempts(2).build();
+    let policy = Policy::hedged(ms(5)).attempts(2).try_build().expect("valid");
     let started = |attempt| Event::AttemptStarted { attempt, number: attempt };
     let granted = Event::ThrottleAnswered(Grant::Now(Withdrawal(0)));
     let began = Event::CallStarted { deadline: None, idempotent: true };

@@ -53,7 +53,7 @@ fn compile_fail_messages_contain_the_help_text() {
         ("attempt_keeps_a_borrow", "captured variable"),
         (
             "when_wrong_type",
-            "it returns `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`",
+            "return `true` or `false`, a `Failure`, an `Option<Failure>` or a `Directive`",
         ),
         ("operation_without_result", "an operation returns a `Result` or a future of one"),
         ("until_without_when", "CallWhenToSayWhichErrorsAreRetried"),

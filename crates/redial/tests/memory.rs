@@ -278,7 +278,7 @@ fn pends(call: &mut Call<'_>) {
 /// A policy with one retry after a sleep; each way of playing it.
 fn policies() -> [(Policy, Said); 5] {
     let one = || Policy::constant(ms(10)).attempts(2);
-    let build = |builder: redial::Builder<Policy>| builder.build();
+    let build = |builder: redial::Builder<Policy>| builder.try_build().expect("valid");
     [
         (build(one()), Said::Nothing),
         (build(one().deadline(s(1))), Said::Nothing),
@@ -393,7 +393,7 @@ path!(memory_elapsed_sleep_then_error, |make: Makes, _: Hedges| {
 path!(memory_immediate_failures, |make: Makes, _: Hedges| {
     for attempts in [1, 2, 40] {
         let policy = Policy::immediate().attempts(attempts).throttle(redial::Throttle::none());
-        let policy = policy.build();
+        let policy = policy.try_build().expect("valid");
         for said in [Said::Nothing, Said::Options] {
             attempts_now(Does::Fail);
             // The strategy of the options asks for a delay.
@@ -414,7 +414,7 @@ path!(memory_drop_before_first_poll, |make: Makes, hedge: Hedges| {
         // Until it is polled a future may be moved.
         drop(Box::new(call));
     }
-    let policy = Policy::hedged(ms(1)).build();
+    let policy = Policy::hedged(ms(1)).try_build().expect("valid");
     drop(hedge(&policy));
     assert_eq!(env(|env| env.made.get()), 0, "nothing was started");
 });
@@ -448,8 +448,8 @@ path!(memory_poll_after_completion_then_drop, |make: Makes, _: Hedges| {
         attempts_now(Does::Succeed);
         let mut call = make(&policy, said);
         assert!(succeeded(poll(&mut call)));
-        assert_eq!(panics(|| poll(&mut call)), "polled after its end");
-        assert_eq!(panics(|| poll(&mut call)), "polled after its end");
+        assert_eq!(panics(|| poll(&mut call)), "polled after completion");
+        assert_eq!(panics(|| poll(&mut call)), "polled after completion");
     }
 });
 
@@ -593,7 +593,7 @@ path!(memory_hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
 });
 
 path!(memory_deadline_cancels_a_running_attempt, |make: Makes, _: Hedges| {
-    let policy = Policy::constant(ms(10)).deadline(ms(1)).build();
+    let policy = Policy::constant(ms(10)).deadline(ms(1)).try_build().expect("valid");
     for said in [Said::Nothing, Said::Options] {
         attempts_now(Does::Pend);
         sleeps_are_over(false);
@@ -619,7 +619,7 @@ path!(memory_deadline_cancels_a_running_attempt, |make: Makes, _: Hedges| {
 });
 
 path!(memory_attempt_timeout_reuses_the_slot, |make: Makes, _: Hedges| {
-    let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).build();
+    let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).try_build().expect("valid");
     attempts_now(Does::Pend);
     sleeps_are_over(false);
     let mut call = make(&policy, Said::Nothing);
@@ -639,7 +639,7 @@ path!(memory_attempt_timeout_reuses_the_slot, |make: Makes, _: Hedges| {
 /// What the cell cannot know: that an error was what was asked for, or a value was not.
 #[test]
 fn memory_results_are_returned_or_dropped_once() {
-    let policy = Policy::immediate().attempts(3).build();
+    let policy = Policy::immediate().attempts(3).try_build().expect("valid");
     let mut call_log = CallLog::new();
     let mut calls = 0;
     let operation = || {

@@ -35,13 +35,16 @@ fn preset_by_name_equals_the_function() {
     assert_eq!(presets::by_name("limits"), Some(Preset::Limits));
     assert_eq!(presets::by_name("Limits"), None);
     let by_name = Preset::Limits.policy_within(s(2)).expect("valid");
-    assert_eq!(by_name.rules(), presets::limits().deadline(s(2)).build().rules());
+    assert_eq!(
+        by_name.rules(),
+        presets::limits().deadline(s(2)).try_build().expect("valid").rules()
+    );
     assert_eq!(by_name.tokens(0), None);
 }
 
 #[test]
 fn preset_limits_match_the_decision_record() {
-    let policy = presets::limits().build();
+    let policy = presets::limits().try_build().expect("valid");
     let rules = policy.rules();
     assert_eq!(rules.attempts, Some(6), "five retries");
     let backoff = Backoff::Exponential { first: ms(100), factor: 2.0, cap: None };
@@ -51,7 +54,7 @@ fn preset_limits_match_the_decision_record() {
 
 #[test]
 fn preset_limits_bound_every_call_for_all_draws() {
-    let policy = presets::limits().build();
+    let policy = presets::limits().try_build().expect("valid");
     for seed in 0..200 {
         let (starts, ended, stop_reason) = play(&policy, SERVER, seed);
         let delays = delays(&starts);
@@ -72,7 +75,7 @@ fn preset_limits_bound_every_call_for_all_draws() {
 #[test]
 fn limits_never_cancel_a_running_attempt() {
     let clock = Clock::default();
-    let policy = presets::limits().build();
+    let policy = presets::limits().try_build().expect("valid");
     let script = Script::new(&clock, [(60_000, Ok::<(), Failure>(()))]);
     let call = policy.retry(|| script.attempt()).when(|failure| Some(*failure));
     assert!(clock.run(call.sleeping_on(clock).into_future()).is_ok());

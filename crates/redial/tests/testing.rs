@@ -174,7 +174,7 @@ fn testing_simultaneous_timers_are_ordered_by_call() {
 
 #[test]
 fn testing_simultaneous_outcomes_are_ordered_by_attempt() {
-    let hedged: Hedged = Policy::hedged(ms(10)).attempts(2).build();
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(2).try_build().expect("valid");
     let played = play(&hedged, [succeeds().after(ms(20)), fatal().after(ms(10))]);
     assert_eq!(played.end(), ended(ms(20), StopReason::Succeeded, Some(1)));
     assert_eq!(played.cancels(), [(2, ms(20))]);
@@ -199,7 +199,7 @@ fn testing_attempt_timeout_is_ordered_before_the_next_hedge() {
 
 #[test]
 fn testing_draws_are_used_in_order_and_the_last_repeats() {
-    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build();
+    let policy = Policy::constant(ms(100)).jitter(Jitter::Full).throttle(Throttle::none()).build();
     let call = || Script::new(&policy, [fails(), fails(), succeeds()]);
     let played = Play::new().draws([0.0, 0.25, 0.5]).call(call()).call(call().at(ms(1))).run();
     assert_eq!(played[0].starts(), [ms(0), ms(0), ms(25)]);
@@ -473,7 +473,7 @@ fn testing_block_on_runs_the_async_driver() {
     );
     assert_eq!((answer.ok(), since()), (Some(7), ms(23)));
 
-    let hedged = Policy::hedged(ms(10)).attempts(3).build();
+    let hedged = Policy::hedged(ms(10)).attempts(3).try_build().expect("valid");
     let mut sent = 0;
     let answer = block_on(
         hedged
@@ -498,7 +498,7 @@ fn testing_block_on_runs_the_async_driver() {
 
 #[test]
 fn testing_draws_apply_until_the_guard_is_dropped() {
-    let policy = Policy::constant(ms(100)).throttle(Throttle::none()).build();
+    let policy = Policy::constant(ms(100)).jitter(Jitter::Full).throttle(Throttle::none()).build();
     let run = || {
         let began = Clock.now();
         let call = policy.retry(async || Err::<(), _>(())).when(|()| true).sleeping_on(Clock);

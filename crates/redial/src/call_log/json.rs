@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// How many different reasons can be read in one process. A reason's name is `&'static str`, so each
 /// new name is leaked once.
 const REASONS_MAX: usize = 4096;
-/// The longest name of a reason that is read, in bytes.
+/// The longest name of a reason, in bytes.
 const REASON_BYTES_MAX: usize = 256;
 
 #[derive(Serialize, Deserialize)]

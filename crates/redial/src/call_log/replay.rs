@@ -1,5 +1,5 @@
-//! Playing a diary again: its inputs go into the machine, and what comes out must be what is
-//! written.
+//! Replay: feeds the recorded inputs into the state machine and compares its decisions with the
+//! recorded ones.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,17 +11,18 @@ use redial_core::{
 
 use super::CallLog;
 
-/// Where a replay differs from the diary: with this policy, the call would have gone another way.
+/// The first difference between a replay and its call log: under this policy, the call would have
+/// decided differently.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayMismatch {
-    /// The index of the first note that differs.
+    /// The index of the first event that differs.
     pub index: usize,
-    /// When the call began, by the diary.
+    /// The recorded start of the call.
     pub started_at: Ns,
-    /// What the diary says; `None`: nothing more.
+    /// The recorded event; `None`: the log has ended.
     pub recorded: Option<(Ns, Event)>,
-    /// What the replay did; `None`: nothing.
+    /// The event of the replay; `None`: there was none.
     pub replayed: Option<(Ns, Event)>,
 }
 
@@ -33,16 +34,16 @@ impl fmt::Display for ReplayMismatch {
             }
             None => f.write_str("nothing"),
         };
-        write!(f, "note {}: the diary says ", self.index + 1)?;
+        write!(f, "event {}: the call log has ", self.index + 1)?;
         one(f, &self.recorded)?;
-        f.write_str(", the replay ")?;
+        f.write_str(", the replay has ")?;
         one(f, &self.replayed)
     }
 }
 
 impl std::error::Error for ReplayMismatch {}
 
-/// The world as the diary recorded it.
+/// The environment as the call log recorded it: draws and grants come from the log.
 struct RecordedEnvironment {
     draws: VecDeque<f64>,
     grants: VecDeque<Grant>,
@@ -72,15 +73,17 @@ impl Environment for RecordedEnvironment {
 }
 
 impl CallLog {
-    /// Plays the call again under this policy: draws, grants, answers, outcomes and moments are
-    /// those of the diary, and every decision must be too. Any policy will do: a
-    /// [`Policy`](crate::Policy), a [`Hedged`](crate::Hedged) one, one that was loaded, or the core's
-    /// own. The one behind [`retry`](crate::retry) is `Policy::exponential(ms(100)).build()`.
+    /// Replays the call under this policy. The inputs (times, outcomes, random draws, answers of the
+    /// throttle and of the strategy) come from the call log, and every decision is compared with it.
     ///
-    /// A diary that stops in the middle of a call is played as far as it goes.
+    /// The policy can be a [`Policy`](crate::Policy), a [`Hedged`](crate::Hedged) one, an
+    /// [`AnyPolicy`](crate::AnyPolicy), or one of `redial-core`. The policy behind
+    /// [`retry`](crate::retry) is `Policy::exponential(ms(100)).build()`.
+    ///
+    /// A log that stops in the middle of a call is replayed up to that point.
     ///
     /// # Errors
-    /// The first note that differs.
+    /// The first event that differs.
     pub fn replay(&self, policy: impl AsRef<Policy>) -> Result<(), Box<ReplayMismatch>> {
         self.replay_core(policy.as_ref())
     }
@@ -107,7 +110,7 @@ impl CallLog {
             previous: None,
             events: Vec::new(),
         };
-        // What the terms said is noted before anything starts.
+        // The parameters of the call are recorded before the first attempt.
         let initial = || {
             let events = recorded.iter().skip(1).map(|(_, event)| event);
             events.take_while(|event| matches!(event, Event::HedgeDelay(_) | Event::NotReplayable))
@@ -173,9 +176,9 @@ impl CallLog {
                 Event::ThrottleAnswered(grant) if call.awaits_grant() => {
                     call.granted(grant, at, &mut env)
                 }
-                // The driver took the next command, or came back to a timer and took what that
-                // commanded. It may have reported an outcome before it took all commands, so no
-                // command is taken before the diary shows it.
+                // The driver took the next command, or a timer fired and led to one. A driver may
+                // report an outcome before it has taken all commands, so a command is taken only
+                // when the log shows it.
                 _ => {
                     let command = call.command(&mut env).or_else(|| {
                         call.wake_once(at, &mut env);

@@ -41,7 +41,7 @@ impl Visitor<'_> for Attempts {
 /// For `#[serde(with = ..)]`; `None` is `"unlimited"`.
 ///
 /// # Errors
-/// It is neither a number of attempts nor `"unlimited"`.
+/// The value is neither a number of attempts nor `"unlimited"`.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     deserializer.deserialize_any(Attempts)
 }

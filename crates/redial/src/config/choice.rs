@@ -1,7 +1,7 @@
-//! `backoff`, `jitter` and `throttle`: one of several, a word or an object with one field.
+//! `backoff`, `jitter` and `throttle`: each is a string or an object with one field.
 //!
-//! Rule: whatever is there instead, the message shows what could be. A derived reader would name
-//! kinds of variants, which nobody has written.
+//! The error of an invalid value shows an example of a valid one. A derived deserializer would name
+//! Rust variants, which do not appear in the file.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -36,14 +36,14 @@ pub(crate) fn jitter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Jitte
     deserializer.deserialize_any(choice).map(|form| form.0)
 }
 
-/// A jitter that is not left out; null is an error.
+/// A jitter that is present; null is an error.
 pub(super) fn some_jitter<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Jitter>, D::Error> {
     jitter(deserializer).map(Some)
 }
 
-/// What is there and null is left out.
+/// A throttle; null is the same as an absent one.
 pub(super) fn throttle<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Throttle>, D::Error> {
@@ -63,7 +63,7 @@ fn one_throttle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Throttle, 
 
 struct Choice<T> {
     example: &'static str,
-    /// Those that say nothing by their name alone.
+    /// The variants that need an object, not only their name.
     needs_object: &'static [&'static str],
     output: PhantomData<T>,
 }
@@ -96,7 +96,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Choice<T> {
     }
 }
 
-/// A map that knows whether it has anything.
+/// A map that records whether it has an entry.
 struct NonEmptyMap<A> {
     map: A,
     non_empty: bool,

@@ -1,4 +1,4 @@
-//! Fields of the written form, for `#[serde(with = "..")]` in other crates.
+//! Fields of the configuration, for `#[serde(with = "..")]` in other crates.
 
 pub use super::span::option as span;
 
@@ -7,7 +7,7 @@ pub mod attempts {
     pub use crate::config::attempts::{deserialize, serialize};
 }
 
-/// `jitter`, which may be left out.
+/// `jitter`, which may be absent.
 pub mod jitter {
     use redial_core::Jitter;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -23,7 +23,7 @@ pub mod jitter {
     /// For `#[serde(with = ..)]`.
     ///
     /// # Errors
-    /// It is no jitter.
+    /// The value is not a jitter.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Jitter>, D::Error> {

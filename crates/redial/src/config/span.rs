@@ -1,7 +1,7 @@
-//! Spans of time as people write them: `"250ms"`, `"1.5s"`, `"1m30s"` (docs/scenarios.md, `generic`).
+//! Durations as text: `"250ms"`, `"1.5s"`, `"1m30s"`.
 //!
-//! Invariant: what is read is kept as written, above 584 years too; it saturates only when it is
-//! played (decision P2). What is written is read back as the same span.
+//! Invariant: a duration is kept exactly, even above 584 years; it saturates only in a call (decision
+//! P2). A duration that was written is read back as the same duration.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::Serializer;
 
-/// The longest text that is read as a span.
+/// The longest text of a duration, in bytes.
 const TEXT_MAX: usize = 64;
 
 /// The units, the largest first, with their nanoseconds.
@@ -25,7 +25,7 @@ const UNITS: [(&[&str], u128); 7] = [
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Why a text is not a span.
+/// A text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DurationError {
     Number,
@@ -45,7 +45,7 @@ impl fmt::Display for DurationError {
     }
 }
 
-/// Reads a span; what is finer than a nanosecond is rounded down.
+/// Parses a duration, rounded down to the nanosecond.
 pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.len() > TEXT_MAX {
         return Err(DurationError::Length);
@@ -71,7 +71,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
         rest = after.strip_prefix(' ').unwrap_or(after);
     }
     let secs = u64::try_from(total / NANOS).map_err(|_| DurationError::Length)?;
-    // A remainder of a billion fits.
+    // The remainder is below a billion, so it fits.
     Ok(Duration::new(secs, (total % NANOS) as u32))
 }
 
@@ -87,9 +87,9 @@ impl Decimal {
     }
 }
 
-/// The number at the start of the text, and what follows it.
+/// The number at the start of the text, and the rest.
 fn number(text: &str) -> Result<(Decimal, &str), DurationError> {
-    // Further decimals are below a nanosecond in every unit.
+    // Further digits are below a nanosecond in every unit.
     const DECIMALS_MAX: u32 = 14;
     let not_digit = |c: char| !c.is_ascii_digit();
     let (whole, rest) = text.split_at(text.find(not_digit).unwrap_or(text.len()));
@@ -113,7 +113,7 @@ fn number(text: &str) -> Result<(Decimal, &str), DurationError> {
     Ok((number, rest))
 }
 
-/// Writes a span as whole units of the largest that fits.
+/// Formats a duration in the largest unit of which it is a multiple.
 pub(crate) fn write(span: Duration) -> String {
     let nanos = span.as_nanos();
     if nanos == 0 {
@@ -124,7 +124,7 @@ pub(crate) fn write(span: Duration) -> String {
     format!("{}{}", nanos / unit, names[0])
 }
 
-/// A span as serde reads it.
+/// A duration with serde's traits.
 struct Span(Duration);
 
 impl<'de> Deserialize<'de> for Span {
@@ -162,17 +162,17 @@ pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result
 pub mod option {
     use super::{Deserialize, Deserializer, Duration, Serializer, Span, write};
 
-    /// Reads it.
+    /// Deserializes the duration.
     ///
     /// # Errors
-    /// It is no duration.
+    /// The value is not a duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Span>::deserialize(deserializer)?.map(|span| span.0))
     }
 
-    /// Writes it.
+    /// Serializes the duration.
     ///
     /// # Errors
     /// The serializer fails.
@@ -208,8 +208,6 @@ pub(crate) mod list {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: every span that can be written is read as meant. Method: pairs, and the limits.
-
     use super::*;
     use redial_core::{ms, s};
 

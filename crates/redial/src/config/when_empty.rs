@@ -1,4 +1,4 @@
-//! `empty`, which may be left out.
+//! `empty` of a cost bucket, which may be absent.
 
 use redial_core::throttle::WhenEmpty;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

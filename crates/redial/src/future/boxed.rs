@@ -1,9 +1,9 @@
-//! Calls to which more can happen than failures: a timer, and if need be the machine, in a box.
+//! Calls that need a timer or the state machine; both are in a box.
 //!
-//! Invariant: a machine that is begun after its call has missed nothing. Until something happens
-//! besides that the first attempt succeeds, which the timer or an outcome tells, there is none, and
-//! the call is the attempt with a timer beside it. Calls that were told something have theirs from
-//! the first poll, for somebody may read its notes.
+//! Invariant: a state machine that starts after its call has missed no input. As long as the first
+//! attempt runs and the timer has not fired, there was no input, and the call is just the attempt and a
+//! timer. A call with options has its state machine from the first poll, because a hook or a call log
+//! receives the events from the start.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,35 +32,37 @@ type BoxedStateOf<'p, O, C, S, const LIVE: usize> = Retrying<
 
 pub(super) type BoxOf<'p, O, C, S, const LIVE: usize> = Pin<Box<BoxedStateOf<'p, O, C, S, LIVE>>>;
 
-/// What a plain call does not need; the timer is in the cell beside it.
+/// The state that a plain call does not need. The timer is in the cell beside it.
 pub(super) struct BoxedState<'p, F, T, E, V, const LIVE: usize> {
-    /// `None`: it is begun when something happens besides that the first attempt, which runs,
-    /// succeeds. In a box of its own: most calls that have a timer never need it, and it is far
-    /// larger.
+    /// `None` while the first attempt runs and the timer has not fired. In a box of its own: most calls
+    /// with a timer never need it, and it is far larger.
     machine: Option<Box<Machine<'p, F, T, E, V, LIVE>>>,
-    /// When the timer of a call without a machine was made.
+    /// When the timer of a call without the state machine was made.
     pub(super) start: Option<Moment>,
 }
 
-/// The machine of a call with a box.
-#[expect(clippy::large_enum_variant, reason = "in its box, what was told becomes what has begun")]
+/// The state machine of a call.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is boxed, and the small variant lives only until the first poll"
+)]
 enum Machine<'p, F, T, E, V, const LIVE: usize> {
-    /// It is begun at the first poll, with what the call was told.
+    /// Starts at the first poll, with these options.
     NotStarted(Box<Options<'p>>),
     Started(Started<'p, F, T, E, V, LIVE>),
 }
 
 pub(super) struct Started<'p, F, T, E, V, const LIVE: usize> {
     pub(super) engine: Engine<'p, T, E, V, LIVE>,
-    /// The attempts in the slots after the first, which lives beside the ledger.
+    /// The attempts in the slots after the first. The first is in the cell.
     hedges: Vec<Option<Pin<Box<F>>>>,
     timer_at: Ns,
-    /// Whether others had a turn since the timer fired.
+    /// Whether other tasks had a turn since the timer fired.
     yielded: bool,
 }
 
 impl<'p, F, T, E, V, const LIVE: usize> BoxedState<'p, F, T, E, V, LIVE> {
-    /// That of a call that was told something.
+    /// The state of a call with options.
     pub(super) fn with_options<S>(
         options: Box<Options<'p>>,
     ) -> Pin<Box<Retrying<Self, Infallible, S>>> {
@@ -68,14 +70,14 @@ impl<'p, F, T, E, V, const LIVE: usize> BoxedState<'p, F, T, E, V, LIVE> {
         Box::pin(Retrying::new(BoxedState { machine, start: None }, 0))
     }
 
-    /// That of a call whose first attempt runs.
+    /// The state of a call whose first attempt runs: only a timer.
     fn timer_only<S>() -> Pin<Box<Retrying<Self, Infallible, S>>> {
         Box::pin(Retrying::new(BoxedState { machine: None, start: None }, 0))
     }
 }
 
 impl<'p, F, T, E, V, const LIVE: usize> Started<'p, F, T, E, V, LIVE> {
-    /// The machine of a call that began at `start`, and a timer that is set to `timer_at`.
+    /// The state machine of a call that began at `start`, with a timer that is set to `timer_at`.
     fn new(
         policy: &'p Policy,
         handle: Handle,
@@ -88,7 +90,7 @@ impl<'p, F, T, E, V, const LIVE: usize> Started<'p, F, T, E, V, LIVE> {
     }
 }
 
-/// It is never polled itself: the driver that owns it uses its cell for the timer.
+/// Never polled: the driver that owns it uses its cell for the timer.
 impl<F, T, E, V, const LIVE: usize, S> Drive<Infallible, S> for BoxedState<'_, F, T, E, V, LIVE> {
     type Output = Infallible;
     fn poll(&mut self, _: Pin<&mut Cell<Infallible, S>>, _: &mut Context<'_>) -> Poll<Infallible> {
@@ -105,7 +107,7 @@ where
     S: Sleeper,
     R: Output<ValueOf<O>>,
 {
-    /// The first poll did not end the call: what can happen besides its outcome gets a timer.
+    /// Arms the first timer after the first poll was pending.
     #[cold]
     #[inline(never)]
     pub(super) fn arm_first_timer(
@@ -135,7 +137,7 @@ where
         self.start_machine_and_yield(cell, cx)
     }
 
-    /// A call with a box.
+    /// Polls a call with a box.
     #[cold]
     #[inline(never)]
     pub(super) fn poll_boxed(
@@ -143,9 +145,7 @@ where
         mut cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        let Some(boxed_state) = self.boxed_state.as_mut() else {
-            unreachable!("the bit says that it is there")
-        };
+        let Some(boxed_state) = self.boxed_state.as_mut() else { unreachable!("the bit is set") };
         let (boxed_state, timer) = boxed_state.as_mut().parts();
         if boxed_state.machine.is_some() {
             return self.poll_machine(cell, cx);
@@ -165,21 +165,20 @@ where
         }
     }
 
-    /// The first thing is due that can happen to a call whose first attempt runs: the machine takes
-    /// over.
+    /// The first timer fired while the first attempt runs: starts the state machine, and yields.
     #[cold]
     fn start_machine_and_yield(
         &mut self,
         cell: CellOf<'_, O, S>,
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
-        // P4: an outcome of this very moment goes first, so whoever makes it gets a turn.
+        // An outcome of the same moment comes first (P4), so other tasks get a turn.
         self.start_machine(cell).yielded = true;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// The box of this call; if there is none, it is made.
+    /// The box of this call, made if there is none.
     #[inline]
     pub(super) fn get_or_make_box(
         &mut self,
@@ -195,7 +194,7 @@ where
         cell.with_counters(|counters| counters.clear(HAS_BOX));
     }
 
-    /// Begins the machine of a call whose first attempt already runs, or has just ended.
+    /// Starts the state machine of a call whose first attempt runs or has just ended.
     pub(super) fn start_machine(
         &mut self,
         mut cell: CellOf<'_, O, S>,
@@ -206,15 +205,18 @@ where
         let timer_at = policy.core.first_wake_at(start);
         let mut started = Started::new(policy, handle, Options::default(), start, timer_at);
         let first = started.engine.command();
-        debug_assert!(matches!(first, Some(Command::Start(_))), "the first attempt runs already");
+        debug_assert!(
+            matches!(first, Some(Command::Start(_))),
+            "the first attempt is already running"
+        );
         let (boxed_state, _) = self.get_or_make_box(cell, BoxedState::timer_only).parts();
         match &mut **boxed_state.machine.insert(Box::new(Machine::Started(started))) {
             Machine::Started(started) => started,
-            Machine::NotStarted(_) => unreachable!("it has just begun"),
+            Machine::NotStarted(_) => unreachable!("it was just started"),
         }
     }
 
-    /// A call with a machine, or one that is about to get it.
+    /// Polls a call with a state machine, or with options for one.
     #[cold]
     #[inline(never)]
     pub(super) fn poll_machine(
@@ -223,11 +225,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<ResultOf<O, C, R>> {
         let Driver { origin, operation, classify, sleeper, boxed_state, .. } = self;
-        let Some(boxed_state) = boxed_state.as_mut() else {
-            unreachable!("only a call with a box is driven")
-        };
+        let Some(boxed_state) = boxed_state.as_mut() else { unreachable!("the call has a box") };
         let (BoxedState { machine, .. }, mut timer) = boxed_state.as_mut().parts();
-        let Some(machine) = machine else { unreachable!("a call that is driven has a machine") };
+        let Some(machine) = machine else { unreachable!("the box has a state machine") };
         if let Machine::NotStarted(options) = &mut **machine {
             let options = std::mem::take(&mut **options);
             let (policy, handle) = (origin.policy(), origin.handle());
@@ -235,10 +235,10 @@ where
                 Machine::Started(Started::new(policy, handle, options, sleeper.now(), NEVER));
         }
         let Machine::Started(Started { engine, hedges, timer_at, yielded }) = &mut **machine else {
-            unreachable!("it has begun")
+            unreachable!("it was started above")
         };
         let mut rounds = 0;
-        // Whether what runs was polled since the last start, and whether anything ran then.
+        // Whether the attempts were polled since the last start, and whether any was running.
         let (mut polled, mut running) = (false, false);
         loop {
             while let Some(command) = engine.command() {
@@ -256,7 +256,7 @@ where
                             }
                             hedges[start.slot - 1] = Some(Box::pin(attempt));
                         }
-                        // P4: an outcome of this moment comes before the next start.
+                        // An outcome of this moment comes before the next start (P4).
                         polled = false;
                         break;
                     }
@@ -318,7 +318,7 @@ where
                     *timer_at = at;
                 }
                 ready!(timer.as_mut().poll_sleep(cx));
-                // P4: an outcome of this very moment goes first, so whoever makes it gets a turn.
+                // An outcome of the same moment comes first (P4), so other tasks get a turn.
                 if running {
                     *yielded = true;
                     cx.waker().wake_by_ref();

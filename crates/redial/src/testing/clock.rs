@@ -1,7 +1,7 @@
-//! Virtual time for the async driver, and a tiny executor that lets it pass.
+//! Virtual time for the async driver, and a small executor that advances it.
 //!
-//! Each thread has a clock of its own, which begins at 0 and moves only in [`block_on`]: when the
-//! future waits, to the earliest timer that is armed.
+//! Each thread has its own clock. It begins at 0 and advances only in [`block_on`], to the earliest armed
+//! timer when the future waits.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Clock;
 #[derive(Default)]
 struct State {
     now: Ns,
-    /// Timers by their moment and then by the order in which they were armed.
+    /// Timers by time, then by the order in which they were armed.
     timers: BTreeMap<(Ns, u64), Waker>,
     armed: u64,
 }
@@ -32,7 +32,7 @@ thread_local! {
 }
 
 impl Clock {
-    /// A future that is ready after this long.
+    /// A future that is ready after `span`.
     pub fn sleep(self, span: Duration) -> Sleep {
         self.sleep_until(self.now().saturating_add(ns(span)))
     }
@@ -79,16 +79,16 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(armed) = self.armed {
-            // A thread that ends may have freed its clock already.
+            // The clock may already be destroyed when the thread ends.
             let _ = STATE.try_with(|state| state.borrow_mut().timers.remove(&(self.at, armed)));
         }
     }
 }
 
-/// Runs the future on this thread's virtual clock. Time passes only when the future waits.
+/// Runs the future on this thread's virtual clock, which advances when the future waits.
 ///
 /// # Panics
-/// The future waits, and no timer of [`Clock`] is armed that could wake it.
+/// If the future waits and no timer of [`Clock`] is armed that could wake it.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let woken = Arc::new(Woken(AtomicBool::new(false)));
     let waker = Waker::from(woken.clone());
@@ -103,7 +103,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Moves the clock to its earliest timer, and wakes everybody who is due then.
+/// Advances the clock to its earliest timer and wakes all that are due.
 fn advance() {
     let due = STATE.with_borrow_mut(|state| {
         let (at, _) = *state.timers.keys().next()?;
@@ -119,7 +119,7 @@ fn advance() {
     }
 }
 
-/// Whether the future was woken. The release in `wake` publishes what the waker's thread did.
+/// Whether the future was woken. The release in `wake` publishes the writes of the waking thread.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {

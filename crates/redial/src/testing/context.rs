@@ -1,4 +1,4 @@
-//! What a scripted call sees of the outside: given draws, and a diary.
+//! The context of a scripted call: fixed random draws and a call log.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use redial_core::{DriverContext, Event, Ns};
 
 use crate::call_log::CallLog;
 
-/// Random numbers that are given, used in order by all calls of a play; the last one repeats.
+/// Random draws from a list, used in order by all calls of a play; the last one repeats.
 #[derive(Debug)]
 pub(super) struct Draws {
     list: Vec<f64>,
@@ -15,8 +15,8 @@ pub(super) struct Draws {
 
 impl Draws {
     pub(super) fn new(list: Vec<f64>) -> Self {
-        assert!(!list.is_empty(), "at least one draw is given");
-        assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw is in [0, 1)");
+        assert!(!list.is_empty(), "at least one draw is needed");
+        assert!(list.iter().all(|u| (0.0..1.0).contains(u)), "a draw must be in [0, 1)");
         Draws { list, next: Cell::new(0) }
     }
 
@@ -27,7 +27,7 @@ impl Draws {
     }
 }
 
-/// What one call draws from and writes to.
+/// The draws and the call log of one call.
 pub(super) struct ScriptContext<'a> {
     draws: &'a Draws,
     pub(super) call_log: CallLog,

@@ -1,8 +1,8 @@
-//! The player: several scripted calls on one virtual clock.
+//! Plays several scripted calls on one virtual clock.
 //!
-//! Events of one moment happen in the order of docs/scenarios.md: response headers and outcomes, then
-//! what applications write, then deadlines, then timers and calls that begin, then cancelling;
-//! among equals the earlier call first, then the lower attempt.
+//! Simultaneous events are ordered as `docs/scenarios.md` defines: response headers and outcomes, then
+//! messages of the application, then deadlines, then timers and starts of calls, then cancellation; among
+//! equals the earlier call first, then the lower attempt.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ use super::script::Script;
 use super::scripted_call::ScriptedCall;
 use crate::throttle::Handle;
 
-/// Calls that are played together on one virtual clock, which begins at 0.
+/// Several calls on one virtual clock, which begins at 0.
 #[derive(Clone, Debug)]
 #[must_use = "a play does nothing until it is run"]
 pub struct Play<'p> {
@@ -34,21 +34,21 @@ impl Default for Play<'_> {
 }
 
 impl<'p> Play<'p> {
-    /// A play without calls, in which every draw is 0.5.
+    /// A play without calls; every random draw is 0.5.
     pub fn new() -> Self {
         Play::default()
     }
 
-    /// The draws, each in `[0, 1)`, which all calls use in order; the last one repeats.
+    /// The random draws, each in `[0, 1)`, which all calls use in order; the last one repeats.
     ///
     /// # Panics
-    /// When it is run: there is no draw, or one that is not in `[0, 1)`.
+    /// `run` panics if the list is empty or a draw is not in `[0, 1)`.
     pub fn draws(mut self, draws: impl IntoIterator<Item = f64>) -> Self {
         self.draws = draws.into_iter().collect();
         self
     }
 
-    /// How many bytes of messages all calls together may keep (decision G25).
+    /// The size of the replay buffer that all calls share, in bytes (decision G25).
     pub const fn buffer_max(mut self, bytes: u64) -> Self {
         self.buffer_max = bytes;
         self
@@ -60,8 +60,7 @@ impl<'p> Play<'p> {
         self
     }
 
-    /// Plays all calls to their ends, and returns what became of them in the order in which they
-    /// were added.
+    /// Plays all calls to their ends, and returns their results in the order in which they were added.
     #[must_use]
     pub fn run(self) -> Vec<Played> {
         let draws = Draws::new(self.draws);
@@ -78,7 +77,7 @@ impl<'p> Play<'p> {
         for (rank, &index) in order.iter().enumerate() {
             queue.of(rank).add(ns(self.calls[index].at), 0, ScriptEvent::Begins);
         }
-        // Who waits for an answer; hardly ever anybody.
+        // The calls that wait for an answer; usually none.
         let mut waiting: Vec<usize> = Vec::new();
         while let Some(Reverse(Scheduled { at, rank, event, .. })) = queue.events.pop() {
             calls[rank].handle_event(event, at, queue.of(rank));
@@ -96,11 +95,11 @@ impl<'p> Play<'p> {
         played.into_iter().map(|(_, played)| played).collect()
     }
 
-    /// Plays the only call.
+    /// Plays a single call.
     #[track_caller]
     pub(super) fn run_one(self) -> Played {
         let mut played = self.run();
-        assert!(played.len() == 1, "one call was written");
+        assert!(played.len() == 1, "the play has one call");
         let played = played.remove(0);
         if let Some(attempt) = played.unscripted() {
             panic!("attempt {attempt} started, and the script lists only {}", attempt - 1);
@@ -109,8 +108,8 @@ impl<'p> Play<'p> {
     }
 }
 
-/// The throttles of a play: default budgets are its own and start full, so that one test does not
-/// drain another's; what was shared by name is used as it is.
+/// The throttles of a play. Default budgets are replaced by full ones of the play, so that tests do not
+/// affect each other; a named throttle is used as it is.
 #[derive(Default)]
 struct Throttles(Vec<(*const RetryBudget, Arc<RetryBudget>)>);
 
@@ -132,24 +131,24 @@ impl Throttles {
     }
 }
 
-/// What happens to a call. The order of the first two is theirs at one moment.
+/// An event of a script. The first two are ordered as listed if they are simultaneous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ScriptEvent {
-    /// The response of an attempt begins.
+    /// The response headers of an attempt arrive.
     Headers { slot: usize, attempt: u32 },
-    /// The outcome of an attempt is there.
+    /// The outcome of an attempt arrives.
     Outcome { slot: usize, attempt: u32 },
     /// The application writes a message.
     Writes(usize),
-    /// The call begins.
+    /// The call starts.
     Begins,
-    /// A timer or the deadline is due.
+    /// A timer or the deadline fires.
     Due { timer: u64 },
     /// The application drops the call.
     Cancels,
 }
 
-/// The order of events at one moment (decision P4).
+/// The order of simultaneous events (decision P4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Outcome,
@@ -159,7 +158,7 @@ enum Class {
     Cancel,
 }
 
-/// Something that will happen. The order of the fields is the order of events.
+/// A scheduled event. The order of the fields is the order of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Scheduled {
     at: Ns,
@@ -169,23 +168,23 @@ struct Scheduled {
     event: ScriptEvent,
 }
 
-/// What is to happen, as one call after the other adds to it.
+/// The scheduled events of all calls.
 pub(super) struct EventQueue {
     events: BinaryHeap<Reverse<Scheduled>>,
-    /// The call whose turn it is.
+    /// The call that adds events now.
     rank: usize,
-    /// How many calls have ended.
+    /// The number of calls that have ended.
     ended: usize,
 }
 
 impl EventQueue {
-    /// The agenda for this call's turn.
+    /// The queue, for events of this call.
     const fn of(&mut self, rank: usize) -> &mut Self {
         self.rank = rank;
         self
     }
 
-    /// A call has ended: how many did before it.
+    /// Counts a call that has ended; returns how many ended before it.
     pub(super) const fn ended(&mut self) -> usize {
         self.ended += 1;
         self.ended - 1
@@ -206,7 +205,7 @@ impl EventQueue {
     }
 
     fn push(&mut self, at: Ns, class: Class, attempt: u32, event: ScriptEvent) {
-        // What is never due never happens.
+        // An event that is never due is not scheduled.
         if at != NEVER {
             self.events.push(Reverse(Scheduled { at, class, rank: self.rank, attempt, event }));
         }

@@ -1,4 +1,4 @@
-//! What became of a scripted call; all of it is read from its diary.
+//! The result of a scripted call, read from its call log.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use redial_core::{Event, Ns, StopReason, duration};
 use crate::call_log::CallLog;
 use crate::error::BoxError;
 
-/// What became of a scripted call. Times count from its start.
+/// The result of a scripted call. Times count from its start.
 #[derive(Debug)]
 pub struct Played {
     pub(super) began: Ns,
@@ -23,16 +23,16 @@ pub struct Played {
 /// How a scripted call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// When.
+    /// The time of the end.
     pub at: Duration,
-    /// Why.
+    /// The reason of the end.
     pub stop_reason: StopReason,
-    /// The attempt whose outcome was handed on, if there was one.
+    /// The attempt whose outcome was returned, if there was one.
     pub attempt: Option<u32>,
 }
 
 impl Played {
-    /// When attempts started, in order.
+    /// The start times of the attempts, in order.
     #[must_use]
     pub fn starts(&self) -> Vec<Duration> {
         self.each(|event| matches!(event, Event::AttemptStarted { .. }).then_some(()))
@@ -40,7 +40,7 @@ impl Played {
             .collect()
     }
 
-    /// Which attempts were cancelled while they ran, and when.
+    /// The attempts that were cancelled while they ran, with the times.
     #[must_use]
     pub fn cancels(&self) -> Vec<(u32, Duration)> {
         let cancelled = |event: &Event| match event {
@@ -50,7 +50,7 @@ impl Played {
         self.each(cancelled).map(|(at, attempt)| (attempt, at)).collect()
     }
 
-    /// How the call ended; `None` if it never did.
+    /// The end of the call; `None` if it never ended.
     #[must_use]
     pub fn end(&self) -> Option<Ended> {
         let ended = |event: &Event| match event {
@@ -64,22 +64,22 @@ impl Played {
         })
     }
 
-    /// Why the call ended; `None` if it never did.
+    /// Why the call ended; `None` if it never ended.
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.end().map(|end| end.stop_reason)
     }
 
-    /// When the application wrote a message that is larger than
-    /// [`message_max`](super::Script::message_max), which ended the call. If no attempt ran then,
-    /// nothing failed but the application: its diary says "cancelled".
+    /// The time at which the application wrote a message above
+    /// [`message_max`](super::Script::message_max), which ended the call. If no attempt was running, the
+    /// stop reason is `Cancelled`.
     #[must_use]
     pub fn too_large(&self) -> Option<Duration> {
         self.too_large.map(|at| duration(at.saturating_sub(self.began)))
     }
 
-    /// The number of each attempt as the policy counts: a replacement keeps that of what it
-    /// replaces.
+    /// The number of each attempt as the policy counts: a transparent retry keeps the number of the attempt
+    /// that it replaces.
     #[must_use]
     pub fn numbers(&self) -> Vec<u32> {
         let number = |event: &Event| match event {
@@ -89,7 +89,7 @@ impl Played {
         self.each(number).map(|(_, number)| number).collect()
     }
 
-    /// What remained of the deadline when each attempt started; `None` without a deadline.
+    /// The remaining time until the deadline at the start of each attempt; `None` without a deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Vec<Duration>> {
         let deadline = |event: &Event| match event {
@@ -101,50 +101,49 @@ impl Played {
         Some(self.starts().iter().map(|start| deadline.saturating_sub(*start)).collect())
     }
 
-    /// How many of the call's messages were written to each attempt by its end.
+    /// The number of messages that were sent to each attempt until its end.
     #[must_use]
     pub fn sent(&self) -> &[u64] {
         &self.sent
     }
 
-    /// What its throttle held when the call ended; `None` without a throttle.
+    /// The tokens in the throttle at the end of the call; `None` without a throttle.
     #[must_use]
     pub const fn tokens(&self) -> Option<f64> {
         self.tokens
     }
 
-    /// The first attempt that started though the script has nothing for it; the call was cancelled
-    /// then.
+    /// The first attempt that started although the script does not list it. The call is then cancelled.
     #[must_use]
     pub const fn unscripted(&self) -> Option<u32> {
         self.unscripted
     }
 
-    /// What a strategy failed the call with, if it did.
+    /// The error with which a strategy failed the call.
     #[must_use]
     pub fn strategy_error(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
         self.strategy_error.as_deref()
     }
 
-    /// Its place, from 0, in the order in which the calls of the play ended.
+    /// The position of this call, from 0, in the order in which the calls of the play ended.
     #[must_use]
     pub const fn ended_nth(&self) -> Option<usize> {
         self.ended_nth
     }
 
-    /// When the call began, in nanoseconds of the play.
+    /// The start of the call, in nanoseconds from the start of the play.
     #[must_use]
     pub const fn began(&self) -> Ns {
         self.began
     }
 
-    /// Everything that happened, in nanoseconds of the play.
+    /// The call log; its times count from the start of the play.
     #[must_use]
     pub const fn call_log(&self) -> &CallLog {
         &self.call_log
     }
 
-    /// What `select` finds in the notes, with the time since the call began.
+    /// The events that `select` accepts, with the time since the start of the call.
     fn each<T>(&self, select: impl Fn(&Event) -> Option<T>) -> impl Iterator<Item = (Duration, T)> {
         let began = self.began;
         self.call_log.events().iter().filter_map(move |(at, event)| {

@@ -1,11 +1,11 @@
-//! What an application wrote and a call keeps for a repetition (decisions G23 to G25).
+//! The replay buffer: messages that a call keeps for a retry (decisions G23 to G25).
 //!
-//! Invariant: what is kept is at most the call's and the channel's limit, and nothing is kept after
-//! commit or end.
+//! Invariant: the buffered bytes never exceed the limit of the call or of the channel, and the buffer is
+//! empty after the call has committed or ended.
 
 use std::cell::Cell;
 
-/// What all calls of a play keep together.
+/// The bytes that all calls of a play buffer together.
 #[derive(Debug)]
 pub(super) struct ChannelBuffer {
     pub(super) bytes_max: u64,
@@ -18,14 +18,14 @@ impl ChannelBuffer {
     }
 }
 
-/// What one call has written and keeps.
+/// The messages of one call.
 pub(super) struct ReplayBuffer<'a> {
     channel: &'a ChannelBuffer,
     bytes_max: u64,
     kept: u64,
-    /// Whether messages are still kept: no more after the first that did not fit.
+    /// Whether messages are still buffered. They are not after the first one that did not fit.
     is_recording: bool,
-    /// How many messages the application has written.
+    /// The number of messages that the application has written.
     pub(super) written: u64,
 }
 
@@ -34,13 +34,13 @@ impl<'a> ReplayBuffer<'a> {
         ReplayBuffer { channel, bytes_max, kept: 0, is_recording: true, written: 0 }
     }
 
-    /// Keeps a message if it fits; false if it is the one that does not.
+    /// Buffers a message; returns false for the first one that does not fit.
     pub(super) fn write(&mut self, bytes: u64) -> bool {
         self.written += 1;
         if !self.is_recording {
             return true;
         }
-        // More bytes than a number holds are more than every limit.
+        // A sum that overflows exceeds every limit.
         let within = |kept: u64, most: u64| kept.checked_add(bytes).filter(|all| *all <= most);
         let call = within(self.kept, self.bytes_max);
         let all = within(self.channel.kept.get(), self.channel.bytes_max);
@@ -53,7 +53,7 @@ impl<'a> ReplayBuffer<'a> {
         true
     }
 
-    /// The call has committed or ended: nothing counts against the limits any more.
+    /// Empties the buffer after the call has committed or ended.
     pub(super) fn release(&mut self) {
         self.is_recording = false;
         self.channel.kept.set(self.channel.kept.get() - self.kept);
@@ -73,7 +73,7 @@ mod tests {
         assert!(one.write(60) && one.write(40));
         assert!(other.write(50));
         assert!(!other.write(1), "the channel is full");
-        assert!(other.write(1000), "what comes after it is not kept at all");
+        assert!(other.write(1000), "later messages are not buffered");
         one.release();
         assert_eq!(channel.kept.get(), 50);
         other.release();
@@ -84,7 +84,6 @@ mod tests {
         assert_eq!((third.written, channel.kept.get()), (1, 0));
     }
 
-    /// Red: let the sums saturate.
     #[test]
     fn testing_replay_buffer_sum_overflow_exceeds_the_limit() {
         let channel = ChannelBuffer::new(u64::MAX);

@@ -1,4 +1,4 @@
-//! Scripts: what the attempts of a call meet, and what the application does meanwhile.
+//! Scripts: the outcomes of a call's attempts, and the actions of the application.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,72 +11,72 @@ use super::{Played, Plays};
 use crate::policy::Policy;
 use crate::strategy::Strategy;
 
-/// What one attempt meets. See [`succeeds`], [`fails`], [`fails_with`], [`fatal`], [`hangs`].
+/// The outcome of one attempt. See [`succeeds`], [`fails`], [`fails_with`], [`fatal`], [`hangs`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "an attempt belongs in a script"]
 pub struct Meets {
-    /// `None`: no outcome ever comes.
+    /// `None`: the attempt hangs.
     pub(super) classification: Option<Classification>,
     pub(super) after: Duration,
     pub(super) headers: Option<Duration>,
     pub(super) accepts: u64,
 }
 
-/// The attempt gets what was asked for.
+/// The attempt succeeds.
 pub fn succeeds() -> Meets {
     meets(Directive::Succeed)
 }
 
-/// The attempt fails, and the failure may be retried; the server's fault.
+/// The attempt fails with a retryable server failure.
 pub fn fails() -> Meets {
     fails_with(Failure::server())
 }
 
-/// The attempt fails with this failure, which may be retried.
+/// The attempt fails with this retryable failure.
 pub fn fails_with(failure: Failure) -> Meets {
     meets(Directive::Retry(failure))
 }
 
-/// The attempt fails with something that does not get better.
+/// The attempt fails with an error that is not retryable.
 pub fn fatal() -> Meets {
     meets(Directive::Fail)
 }
 
-/// No outcome ever comes.
+/// The attempt never has an outcome.
 pub fn hangs() -> Meets {
     Meets { classification: None, ..succeeds() }
 }
 
-/// The attempt's outcome is judged like this: a [`Directive`], or a whole [`Classification`] with what a
-/// transport can add.
+/// The attempt's outcome is classified like this: a [`Directive`], or a [`Classification`] with the details
+/// that a transport adds.
 pub fn meets(classification: impl Into<Classification>) -> Meets {
     let classification = Some(classification.into());
     Meets { classification, after: Duration::ZERO, headers: None, accepts: u64::MAX }
 }
 
 impl Meets {
-    /// How long after its start the outcome comes.
+    /// The time from the start of the attempt to its outcome.
     pub const fn after(mut self, span: Duration) -> Self {
         self.after = span;
         self
     }
 
-    /// How long after its start the response begins, ahead of the outcome: from then on the call
-    /// belongs to this attempt.
+    /// The time from the start of the attempt to its response headers, which commit the call to this
+    /// attempt.
     pub const fn headers(mut self, span: Duration) -> Self {
         self.headers = Some(span);
         self
     }
 
-    /// How many of the call's messages its transport takes before it stops reading.
+    /// The number of messages that the attempt's transport accepts before it stops reading.
     pub const fn accepts(mut self, messages: u64) -> Self {
         self.accepts = messages;
         self
     }
 }
 
-/// One call on virtual time: its policy, what its attempts meet in the order in which they start,
-/// and what the application does.
+/// One call on virtual time: its policy, the outcomes of its attempts in the order of their starts, and
+/// the actions of the application.
 #[derive(Clone)]
 #[must_use = "a script does nothing until it is played"]
 pub struct Script<'p> {
@@ -94,7 +94,7 @@ pub struct Script<'p> {
 }
 
 impl<'p> Script<'p> {
-    /// A call that begins at once and whose attempts meet these.
+    /// A call that starts at 0 and has these attempts.
     pub fn new(
         policy: &'p (impl Plays + ?Sized),
         attempts: impl IntoIterator<Item = Meets>,
@@ -114,77 +114,77 @@ impl<'p> Script<'p> {
         }
     }
 
-    /// When the call begins. Every other time of the script counts from there.
+    /// The start of the call. All other times of the script count from it.
     pub const fn at(mut self, span: Duration) -> Self {
         self.at = span;
         self
     }
 
-    /// After how long the call must end; the smaller of this and the policy's deadline counts.
+    /// The deadline of the call. The earlier of this and the policy's deadline applies.
     pub const fn deadline(mut self, span: Duration) -> Self {
         self.deadline = Some(span);
         self
     }
 
-    /// After how long the application drops the call.
+    /// The time at which the application drops the call.
     pub const fn cancel(mut self, span: Duration) -> Self {
         self.cancel = Some(span);
         self
     }
 
-    /// Declares that the operation must not run twice.
+    /// Declares that the operation is not idempotent.
     ///
     /// # Panics
-    /// The policy is a hedged one.
+    /// If the policy is a hedged one.
     pub fn not_idempotent(mut self) -> Self {
         assert!(
             self.policy.rules().hedge.is_none(),
-            "a call that must not run twice is not hedged"
+            "a call that is not idempotent cannot be hedged"
         );
         self.idempotent = false;
         self
     }
 
-    /// Asks this strategy about each failure, in place of the policy's own.
+    /// Lets this strategy decide about each failure, instead of the policy's own.
     pub fn strategy(mut self, strategy: impl Strategy + 'p) -> Self {
         self.strategy = Some(Arc::new(strategy));
         self
     }
 
-    /// Data of your own that a strategy can see.
+    /// Attaches data for the strategy.
     ///
     /// # Panics
-    /// The script has been cloned.
+    /// If the script was cloned.
     pub fn data(mut self, data: impl Any + Send + Sync) -> Self {
-        let all = Arc::get_mut(&mut self.data).expect("data is given before a script is cloned");
+        let all = Arc::get_mut(&mut self.data).expect("attach data before the script is cloned");
         all.push(Box::new(data));
         self
     }
 
-    /// The application writes a message of so many bytes; one that is written at the call's start
-    /// is there before the first attempt.
+    /// The application writes a message of this size. A message at time 0 is written before the first
+    /// attempt starts.
     pub fn message(mut self, at: Duration, bytes: u64) -> Self {
         self.messages.push((at, bytes));
         self
     }
 
-    /// How many bytes of messages the call may keep for a repetition (decisions G23 to G25).
+    /// The size of the call's replay buffer, in bytes (decisions G23 to G25).
     pub const fn buffer_max(mut self, bytes: u64) -> Self {
         self.buffer_max = Some(bytes);
         self
     }
 
-    /// How many bytes one message may have; a larger one fails the attempt that runs, of several the
-    /// one with the lowest number, and ends the call (decision G41, [`Played::too_large`]).
+    /// The largest message, in bytes. A larger one fails the running attempt with the lowest number and
+    /// ends the call (decision G41, [`Played::too_large`]).
     pub const fn message_max(mut self, bytes: u64) -> Self {
         self.message_max = bytes;
         self
     }
 
-    /// Plays this call alone, every draw being 0.5; [`Play`] says more.
+    /// Plays this call alone, with every random draw 0.5. See [`Play`] for more.
     ///
     /// # Panics
-    /// An attempt started for which the script has nothing.
+    /// If more attempts start than are listed.
     #[track_caller]
     pub fn play(self) -> Played {
         Play::new().call(self).run_one()

@@ -1,6 +1,7 @@
-//! One scripted call: carries out what the machine commands, and tells it what the script says.
+//! The driver of one scripted call: runs the commands of the state machine, and reports the events of the
+//! script to it.
 //!
-//! Invariant: nothing is decided here. Every start, delay, cancel and end is the machine's.
+//! Invariant: all decisions (starts, delays, cancellations, the end) are made by the state machine.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -20,7 +21,7 @@ use crate::error::BoxError;
 use crate::strategy::{Decision, Reasons, Request};
 use crate::throttle::Handle;
 
-/// What was asked and is not answered yet.
+/// An answer that the call waits for.
 enum PendingAnswer {
     Strategy(Pin<Box<dyn Future<Output = Decision> + Send>>),
     Throttle(Pin<Box<dyn Future<Output = Grant> + Send>>),
@@ -41,11 +42,11 @@ pub(super) struct ScriptedCall<'a> {
     tokens: Option<f64>,
     unscripted: Option<u32>,
     strategy_error: Option<BoxError>,
-    /// Its place in the order in which the calls of the play ended.
+    /// The position of this call in the order in which the calls of the play ended.
     ended_nth: Option<usize>,
-    /// When a message came that is too large.
+    /// The time of a message that was too large.
     too_large: Option<Ns>,
-    /// Tells a timer that is still meant from one that was replaced.
+    /// The number of the current timer. Older timers were replaced.
     timer: u64,
 }
 
@@ -75,7 +76,7 @@ impl<'a> ScriptedCall<'a> {
         }
     }
 
-    /// Whether something was asked that is not answered yet.
+    /// Whether the call waits for an answer.
     pub(super) const fn asks(&self) -> bool {
         self.pending_answer.is_some()
     }
@@ -87,7 +88,7 @@ impl<'a> ScriptedCall<'a> {
         Played { began, call_log, sent, tokens, unscripted, strategy_error, ended_nth, too_large }
     }
 
-    /// What the script or a timer says happens to this call now.
+    /// Handles an event of the script or of a timer.
     pub(super) fn handle_event(&mut self, event: ScriptEvent, now: Ns, queue: &mut EventQueue) {
         match (event, &mut self.call) {
             (ScriptEvent::Begins, _) => self.begin(now, queue),
@@ -102,13 +103,13 @@ impl<'a> ScriptedCall<'a> {
                 call.wake_once(now, &mut self.env);
             }
             (ScriptEvent::Cancels, Some(call)) => call.cancel(now, &mut self.env),
-            // A timer that was replaced, which must not replace the one that is meant.
+            // A timer that was replaced: the current one stays armed.
             _ => return,
         }
         self.run_commands_and_arm_timer(now, queue);
     }
 
-    /// Looks whether what was asked is answered now.
+    /// Polls the pending answer.
     pub(super) fn poll_pending_answer(&mut self, now: Ns, queue: &mut EventQueue) {
         let context = &mut Context::from_waker(Waker::noop());
         let Some(call) = &mut self.call else { return };
@@ -175,8 +176,8 @@ impl<'a> ScriptedCall<'a> {
         call.outcome(slot, classification, now, &mut self.env);
     }
 
-    /// The application writes a message; if it cannot be kept, the call belongs to the attempt to
-    /// which most were written (decision G24).
+    /// The application writes a message. If the replay buffer cannot keep it, the call is committed to the
+    /// attempt that received the most messages (decision G24).
     fn write(&mut self, bytes: u64, now: Ns) {
         let Some(call) = &mut self.call else { return };
         if call.end().is_some() {
@@ -195,22 +196,22 @@ impl<'a> ScriptedCall<'a> {
         if self.messages.write(bytes) {
             return;
         }
-        let taken = |attempt: u32| {
+        let received = |attempt: u32| {
             scripted(self.script, attempt).map_or(0, |meets| meets.accepts.min(before))
         };
         let running = self.running.iter().enumerate();
         let most = running
             .filter_map(|(slot, attempt)| attempt.map(|attempt| (slot, attempt)))
-            .min_by_key(|&(_, attempt)| (std::cmp::Reverse(taken(attempt)), attempt));
+            .min_by_key(|&(_, attempt)| (std::cmp::Reverse(received(attempt)), attempt));
         let chosen = most.map(|(slot, _)| slot);
         call.not_replayable(chosen, now, &mut self.env);
-        // What could not be kept goes to that attempt alone: the others never see it.
+        // The message goes to that attempt only.
         for slot in (0..LIVE_MAX).filter(|slot| Some(*slot) != chosen) {
             record_sent(&mut self.running, &mut self.sent, self.script, before, slot);
         }
     }
 
-    /// Carries out the machine's commands, and arms its next timer.
+    /// Runs the commands of the state machine, and arms its next timer.
     fn run_commands_and_arm_timer(&mut self, now: Ns, queue: &mut EventQueue) {
         self.run_commands(now, queue);
         if self.unscripted.is_some()
@@ -318,7 +319,7 @@ fn scripted<'s>(script: &'s Script<'_>, attempt: u32) -> Option<&'s Meets> {
     script.attempts.get(attempt as usize - 1)
 }
 
-/// The attempt in this slot runs no longer; of all that was `written`, what it took is counted.
+/// Records how many of the `written` messages the attempt in this slot received until its end.
 fn record_sent(
     running: &mut [Option<u32>],
     sent: &mut Vec<u64>,

@@ -64,7 +64,7 @@ async fn deadline_zero_can_start_no_attempt() {
     let expired = |expired: ExpiredDeadlineAction| {
         let rules =
             Rules { expired_deadline_action: expired, deadline: Some(ms(0)), ..Rules::DEFAULT };
-        Policy::from_rules(rules).build()
+        Policy::from_rules(rules).try_build().expect("valid")
     };
     for (policy, starts) in [
         (expired(ExpiredDeadlineAction::StartNoAttempt), 0),
@@ -96,7 +96,7 @@ async fn deadline_zero_can_start_no_attempt() {
 #[tokio::test(start_paused = true)]
 async fn seed_reproduces_the_delays() {
     let policy = Policy::exponential(ms(100)).attempts(5).throttle(Throttle::none());
-    let policy = policy.build();
+    let policy = policy.try_build().expect("valid");
     let delays = async |seed: Option<u64>| {
         let mut call_log = CallLog::new();
         let mut call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true);
@@ -115,7 +115,7 @@ async fn seed_reproduces_the_delays() {
     assert_ne!(seven, delays(Some(8)).await);
     assert_ne!(delays(None).await, delays(None).await, "without a seed every call draws anew");
     let mut call_log = CallLog::new();
-    let blocking = Policy::exponential(ms(1)).factor(0.001).attempts(3).build();
+    let blocking = Policy::exponential(ms(1)).factor(0.001).attempts(3).try_build().expect("valid");
     let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).seed(7).call_log(&mut call_log);
     call.call().expect_err("it fails");
     let drew =
@@ -128,7 +128,7 @@ async fn seed_reproduces_the_delays() {
 #[tokio::test(start_paused = true)]
 async fn report_history_has_times_and_end_of_every_attempt() {
     let policy = Policy::constant(ms(10)).attempt_timeout(ms(8)).attempts(4);
-    let policy = policy.build();
+    let policy = policy.try_build().expect("valid");
     let mut calls = 0;
     let operation = || {
         calls += 1;
@@ -186,7 +186,7 @@ async fn hook_receives_every_call_log_event_in_every_driver() {
     let taken = std::mem::take(&mut *seen.lock().expect("one thread"));
     assert_eq!(taken, call_log.events());
     let mut call_log = CallLog::new();
-    let blocking = Policy::immediate().attempts(2).build();
+    let blocking = Policy::immediate().attempts(2).try_build().expect("valid");
     let call = blocking.retry(|| Err::<(), _>(())).when(|()| true).call_log(&mut call_log);
     call.on_event(hook).call().expect_err("always busy");
     assert_eq!(seen.into_inner().expect("one thread"), call_log.events());
@@ -260,7 +260,7 @@ async fn strategy_decides_each_failure_with_the_calls_data() {
 
 #[test]
 fn strategy_pending_answer_unparks_the_blocking_driver() {
-    let policy = Policy::immediate().attempts(9).deadline(s(60)).build();
+    let policy = Policy::immediate().attempts(9).deadline(s(60)).try_build().expect("valid");
     let later = |request: &Request<'_>| {
         let again = request.retry_attempts() == 0;
         let mut thread = None;
@@ -326,7 +326,7 @@ async fn not_idempotent_call_is_retried_only_with_proof() {
         let call = policy.retry(fails).when(move |_| Some(failure)).not_idempotent();
         let error = call.await.expect_err("always busy");
         assert_eq!((error.stop_reason(), error.attempts()), (stop_reason, attempts), "{failure:?}");
-        let immediate = Policy::immediate().build();
+        let immediate = Policy::immediate().try_build().expect("valid");
         let call = immediate.retry(|| Err::<(), _>(())).when(|()| Some(failure)).not_idempotent();
         let error = call.call().expect_err("always busy");
         assert_eq!(
@@ -350,7 +350,7 @@ async fn not_idempotent_call_is_retried_only_with_proof() {
 #[tokio::test(start_paused = true)]
 async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
     let policy = Policy::immediate().attempt_timeout(s(5)).deadline(s(12)).attempts(3);
-    let policy = policy.build();
+    let policy = policy.try_build().expect("valid");
     let seen = Mutex::new(Vec::new());
     let see = |remaining| seen.lock().expect("one thread").push(remaining);
     for machine in [false, true] {
@@ -391,7 +391,7 @@ async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
 async fn throttle_sharing_applies_to_every_driver() {
     let budget = Arc::new(redial::throttle::RetryBudget::try_new(3.0, 0.0).expect("valid"));
     let policy = Policy::immediate().attempts(2).build().sharing(budget.clone());
-    let hedged: Hedged = Policy::hedged(ms(1)).attempts(2).build();
+    let hedged: Hedged = Policy::hedged(ms(1)).attempts(2).try_build().expect("valid");
     let hedged = hedged.sharing(budget.clone());
     let left = || budget.tokens(0);
     policy.retry(fails).when(|_| true).await.expect_err("busy");

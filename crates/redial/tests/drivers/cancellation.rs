@@ -21,7 +21,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Each attempt takes 10 ms and fails; each delay is 10 ms.
 fn ten(builder: Builder<Policy>) -> Policy {
-    builder.jitter(Jitter::None).attempts(9).build()
+    builder.jitter(Jitter::None).attempts(9).try_build().expect("valid")
 }
 
 async fn attempt(hand: &Hand, count: &Count) -> Result<(), ()> {
@@ -122,7 +122,8 @@ fn cancellation_after_the_end_refunds_nothing() {
 
 #[test]
 fn cancellation_of_a_hedged_call_drops_all_attempts() {
-    let hedged: Hedged = Policy::hedged(ms(10)).attempts(4).deadline(s(1)).build();
+    let hedged: Hedged =
+        Policy::hedged(ms(10)).attempts(4).deadline(s(1)).try_build().expect("valid");
     let (hand, count) = (Hand::default(), Count::default());
     let mut call = Box::pin(
         hedged

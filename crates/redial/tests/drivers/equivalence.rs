@@ -230,7 +230,7 @@ async fn driver_equivalence_for_every_short_script() {
         &|| free(Policy::immediate().attempts(3).attempt_timeout(s(3600))),
         &|| free(Policy::immediate().attempts(3).limits(hard)),
         // The default budget of a policy that is built is its own, and pays for every retry here.
-        &|| Policy::immediate().attempts(4).build(),
+        &|| Policy::immediate().attempts(4).try_build().expect("valid"),
         &|| {
             let budget = std::sync::Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
             Policy::immediate().attempts(4).build().sharing(budget)

@@ -68,7 +68,7 @@ async fn run(
 }
 
 fn hedged(delay: Duration, attempts: u32) -> Hedged {
-    Policy::hedged(delay).attempts(attempts).build()
+    Policy::hedged(delay).attempts(attempts).try_build().expect("valid")
 }
 
 // Breaks if the machine that begins when the first hedge is due waits for its own timer first.
@@ -191,7 +191,7 @@ async fn hedging_exhausted_budget_suppresses_the_next_hedge_only() {
 #[tokio::test(start_paused = true)]
 async fn hedging_attempt_timeout_cancels_one_deadline_cancels_all() {
     let policy = Policy::hedged(ms(10)).attempts(3).attempt_timeout(ms(25)).deadline(ms(38));
-    let policy = policy.build();
+    let policy = policy.try_build().expect("valid");
     let (count, mut call_log) = (Count::default(), CallLog::new());
     let call = policy
         .retry(|| {

@@ -73,7 +73,7 @@ async fn overhead_success_after_immediate_retries_reads_no_clock() {
 async fn overhead_zero_delay_arms_no_timer() {
     let free = || Policy::immediate().attempts(100).throttle(Throttle::none());
     let policies = [free(), free().deadline(s(1)), free().attempt_timeout(s(1))];
-    for policy in policies.map(|builder| builder.build()) {
+    for policy in policies.map(|builder| builder.try_build().expect("valid")) {
         let reads = Cell::new(0);
         let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Timerless(&reads));
         assert_eq!(call.await.ok(), Some(100), "{policy:?}");
@@ -126,7 +126,7 @@ fn report_elapsed_counts_from_the_first_poll() {
 fn overhead_attempt_is_polled_once_per_poll() {
     let plain = || Policy::constant(ms(30)).throttle(Throttle::none());
     let policies = [plain(), plain().deadline(s(1)), plain().attempt_timeout(s(1))];
-    let hedged = Policy::hedged(s(1)).attempts(3).build();
+    let hedged = Policy::hedged(s(1)).attempts(3).try_build().expect("valid");
     let (hand, polls) = (Hand::default(), Cell::new(0));
     let count = &polls;
     let attempt = || {
@@ -146,7 +146,7 @@ fn overhead_attempt_is_polled_once_per_poll() {
         assert_eq!(poll(call.as_mut()), Poll::Ready(true));
         assert_eq!(polls.replace(0), 6);
     };
-    for policy in policies.map(|builder| builder.build()) {
+    for policy in policies.map(|builder| builder.try_build().expect("valid")) {
         let call = policy.retry(attempt).when(|()| true).sleeping_on(hand.clone());
         play(Box::pin(async { call.await.is_ok() }));
     }
@@ -168,7 +168,7 @@ fn fairness_elapsed_sleeps_yield_to_other_tasks() {
         }
     }
     let policy = Policy::constant(ms(1)).attempts(100).throttle(Throttle::none());
-    let policy = policy.build();
+    let policy = policy.try_build().expect("valid");
     let call = policy.retry(failing(99)).when(|_| true).sleeping_on(Never);
     let mut call = Box::pin(call.into_future());
     let turns = (1..).find(|_| poll(call.as_mut()).is_ready());
@@ -181,9 +181,9 @@ fn fairness_elapsed_sleeps_yield_to_other_tasks() {
 async fn fairness_waiting_retry_does_not_affect_other_calls() {
     const HOUR: Duration = s(3600);
     let waits = || Policy::constant(HOUR).throttle(Throttle::none());
-    let plain = waits().attempts(2).build();
-    let machine = waits().attempts(2).deadline(HOUR * 2).build();
-    let hedged = Policy::hedged(HOUR).attempts(2).build();
+    let plain = waits().attempts(2).try_build().expect("valid");
+    let machine = waits().attempts(2).deadline(HOUR * 2).try_build().expect("valid");
+    let hedged = Policy::hedged(HOUR).attempts(2).try_build().expect("valid");
     let began = tokio::time::Instant::now();
 
     // Each of them starts a second attempt after an hour, which succeeds.
@@ -215,7 +215,7 @@ async fn fairness_waiting_retry_does_not_affect_other_calls() {
     let others = (0..100).map(|_| {
         tokio::spawn(async {
             let policy = Policy::constant(ms(10)).throttle(Throttle::none());
-            let policy = policy.attempts(3).build();
+            let policy = policy.attempts(3).try_build().expect("valid");
             policy.retry(failing(2)).when(|_| true).await.is_ok()
         })
     });
@@ -236,7 +236,8 @@ async fn fairness_waiting_retry_does_not_affect_other_calls() {
 #[tokio::test(flavor = "current_thread")]
 async fn fairness_immediate_retries_yield_to_other_tasks() {
     let free = || Policy::immediate().attempts(1_000_000).throttle(Throttle::none());
-    let policies = [free(), free().deadline(s(3600))].map(|builder| builder.build());
+    let policies =
+        [free(), free().deadline(s(3600))].map(|builder| builder.try_build().expect("valid"));
     for policy in policies {
         for lending in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
@@ -277,7 +278,7 @@ async fn fairness_immediate_retries_yield_to_other_tasks() {
 async fn deadline_ends_a_loop_of_immediate_retries() {
     // Time passes only where the operation waits, so the loop must let it.
     let policy = Policy::immediate().unlimited().deadline(ms(50)).throttle(Throttle::none());
-    let policy = policy.build();
+    let policy = policy.try_build().expect("valid");
     let mut calls = 0_u32;
     let call = policy.retry(|| {
         calls += 1;

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use redial::{Event, Hedged, Policy, Sleeper, ms, s, time::Ns};
+use redial::{Event, Hedged, Jitter, Policy, Sleeper, ms, s, time::Ns};
 
 use crate::manual_clock::{Count, Counted, Hand, poll};
 
 fn ten() -> Policy {
-    Policy::constant(ms(10)).attempts(3).build()
+    Policy::constant(ms(10)).attempts(3).try_build().expect("valid")
 }
 
 /// The text of the panic that this ends with.
@@ -30,15 +30,15 @@ fn polling_after_completion_panics() {
     let plain = policy.retry(|| async { Ok::<_, ()>(()) }).when(|()| true);
     let mut plain = Box::pin(plain.sleeping_on(hand.clone()).into_future());
     assert!(poll(plain.as_mut()).is_ready());
-    assert_eq!(panics(|| poll(plain.as_mut())), "polled after its end");
+    assert_eq!(panics(|| poll(plain.as_mut())), "polled after completion");
 
     let machine = policy.retry(|| async { Ok::<_, ()>(()) }).when(|()| true).deadline(s(1));
     let mut machine = Box::pin(machine.sleeping_on(hand.clone()).into_future());
     assert!(poll(machine.as_mut()).is_ready());
-    assert_eq!(panics(|| poll(machine.as_mut())), "polled after its end");
+    assert_eq!(panics(|| poll(machine.as_mut())), "polled after completion");
 
     // Breaks if what waits beside the attempt is left behind when that succeeds.
-    let timed = Policy::constant(ms(1)).deadline(s(1)).build();
+    let timed = Policy::constant(ms(1)).deadline(s(1)).try_build().expect("valid");
     let late = || async {
         hand.sleep(ms(1)).await;
         Ok::<_, ()>(())
@@ -48,12 +48,12 @@ fn polling_after_completion_panics() {
     assert!(poll(waits.as_mut()).is_pending());
     hand.pass(ms(1));
     assert!(poll(waits.as_mut()).is_ready());
-    assert_eq!(panics(|| poll(waits.as_mut())), "polled after its end");
+    assert_eq!(panics(|| poll(waits.as_mut())), "polled after completion");
 
     let failed = policy.retry(|| async { Err::<(), _>(()) }).when(|()| false);
     let mut failed = Box::pin(failed.sleeping_on(hand.clone()).into_future());
     assert!(poll(failed.as_mut()).is_ready());
-    assert_eq!(panics(|| poll(failed.as_mut())), "polled after its end");
+    assert_eq!(panics(|| poll(failed.as_mut())), "polled after completion");
 }
 
 /// Where the operation panics.
@@ -175,7 +175,7 @@ fn panic_in_hook_on_cancellation_still_drops_the_attempt() {
 
 #[test]
 fn panic_in_one_losers_destructor_still_drops_the_others() {
-    let hedged: Hedged = Policy::hedged(ms(10)).attempts(3).build();
+    let hedged: Hedged = Policy::hedged(ms(10)).attempts(3).try_build().expect("valid");
     for explosive in 1..=3 {
         let (hand, count) = (Hand::default(), Count::default());
         let mut calls = 0;
@@ -229,7 +229,7 @@ fn panic_in_sleeper_refunds_the_token() {
 
 #[test]
 fn panic_in_blocking_operation_cancels_the_call() {
-    let policy = Policy::immediate().attempts(3).build();
+    let policy = Policy::immediate().attempts(3).try_build().expect("valid");
     let count = Count::default();
     let mut calls = 0;
     let text = panics(|| {
@@ -255,7 +255,7 @@ fn draw_works_in_a_thread_local_destructor() {
     struct Goodbye;
     impl Drop for Goodbye {
         fn drop(&mut self) {
-            let policy = Policy::constant(ms(1)).attempts(3).build();
+            let policy = Policy::constant(ms(1)).attempts(3).try_build().expect("valid");
             let error = policy.retry(|| Err::<(), _>(())).when(|()| true).call().unwrap_err();
             ATTEMPTS.fetch_add(error.attempts(), Ordering::Relaxed);
         }
@@ -279,7 +279,8 @@ fn panic_in_hook_removes_it_and_refunds_the_token() {
     // As many notes as the call has: it begins, starts, fails, draws, pays, waits, starts, fails, ends.
     for from in 0..9 {
         for driver in ["blocking", "async", "lending"] {
-            let policy = Policy::constant(ms(1)).attempts(2).deadline(s(1)).build();
+            let policy = Policy::constant(ms(1)).jitter(Jitter::Full).attempts(2).deadline(s(1));
+            let policy = policy.try_build().expect("valid");
             let (hand, count) = (Hand::default(), Count::default());
             let mut events = 0;
             let hook = |_: Ns, _: &Event| {

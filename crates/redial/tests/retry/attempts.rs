@@ -21,7 +21,7 @@ use crate::common::exact;
 #[test]
 fn attempt_starts_at_the_first_poll() {
     let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
-    let hedged: Hedged = Policy::hedged(ms(10)).build();
+    let hedged: Hedged = Policy::hedged(ms(10)).try_build().expect("valid");
     let calls = Cell::new(0);
     let operation = || {
         calls.set(calls.get() + 1);
@@ -115,7 +115,7 @@ fn retry_needs_no_clone_send_or_static() {
 /// Red: count an attempt from 0 (`number: start.number - 1` in `Engine::attempt`).
 #[test]
 fn attempt_numbers_start_at_one() {
-    let policy = Policy::constant(ms(10)).attempts(3).build();
+    let policy = Policy::constant(ms(10)).attempts(3).try_build().expect("valid");
     let (seen, asked, mut call_log) =
         (RefCell::new(Vec::new()), Mutex::new(Vec::new()), CallLog::new());
     let call = policy

@@ -70,7 +70,7 @@ fn backoff_concurrent_calls_draw_different_delays() {
 /// Red: draw once (`0.379` in place of the draw in `Plain`).
 #[test]
 fn backoff_each_delay_has_its_own_draw() {
-    let policy = free(Policy::constant(s(1)).attempts(9));
+    let policy = free(Policy::constant(s(1)).jitter(Jitter::Full).attempts(9));
     let different: BTreeSet<Duration> = drawn(&policy).into_iter().collect();
     assert_eq!(different.len(), 8);
     let mut call_log = CallLog::new();
@@ -141,7 +141,8 @@ fn backoff_delays_are_exact_to_the_nanosecond() {
     let policy = exact(Policy::exponential(odd).cap(s(9999)));
     assert_eq!(delays(&policy), [odd, odd * 2]);
     let _given = draws([0.25]);
-    let policy = free(Policy::constant(Duration::from_nanos(4_000_020)).attempts(2));
+    let policy =
+        free(Policy::constant(Duration::from_nanos(4_000_020)).jitter(Jitter::Full).attempts(2));
     assert_eq!(delays(&policy), [Duration::from_nanos(1_000_005)]);
 }
 
@@ -178,7 +179,7 @@ fn backoff_factor_must_be_above_zero() {
 #[test]
 fn backoff_default_jitter_is_full() {
     assert_eq!(Rules::DEFAULT.jitter, Jitter::Full);
-    for builder in [Policy::exponential(ms(100)), Policy::constant(ms(100))] {
+    for builder in [Policy::exponential(ms(100)), Policy::arithmetic(ms(100), ms(10))] {
         let policy = free(builder.attempts(2));
         let (one, two) = (drawn(&policy), drawn(&policy));
         assert_ne!(one, two, "{policy:?}");

@@ -16,7 +16,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 
 fn with_budget(attempts: u32, reserve: f64, ratio: f64) -> (Policy, Arc<RetryBudget>) {
     let budget = Arc::new(RetryBudget::try_new(reserve, ratio).expect("valid"));
-    let policy = Policy::immediate().attempts(attempts).build();
+    let policy = Policy::immediate().attempts(attempts).try_build().expect("valid");
     (policy.sharing(budget.clone()), budget)
 }
 
@@ -35,7 +35,7 @@ fn succeeds(policy: &Policy) {
 #[test]
 fn retry_budget_default_bounds_a_retry_storm() {
     static FETCH: Policy = Policy::immediate().attempts(5).build();
-    let loaded = Policy::immediate().attempts(5).build();
+    let loaded = Policy::immediate().attempts(5).try_build().expect("valid");
     for policy in [&FETCH, &loaded] {
         let attempts: u32 = (0..100).map(|_| fails(policy).attempts()).sum();
         assert_eq!(attempts, 100 + 10, "one each, and the reserve");
@@ -71,7 +71,7 @@ fn retry_budget_ratio_is_exact() {
 /// Red: `RATIO: f64 = 1.0` in `RetryBudget`.
 #[test]
 fn retry_budget_default_ratio_is_one_tenth() {
-    let policy = Policy::immediate().attempts(2).build();
+    let policy = Policy::immediate().attempts(2).try_build().expect("valid");
     for _ in 0..10 {
         fails(&policy);
     }
@@ -132,7 +132,7 @@ fn asleep(policy: &Policy, machine: bool) -> Sleeping<'_> {
 /// Red: keep it (drop `refund` in `Driver::dropped`, or in `Permit::refund`).
 #[test]
 fn retry_budget_refunds_a_call_dropped_in_backoff() {
-    let policy = Policy::constant(s(1)).attempts(3).build();
+    let policy = Policy::constant(s(1)).attempts(3).try_build().expect("valid");
     for machine in [false, true] {
         for _ in 0..100 {
             let call = asleep(&policy, machine);
@@ -159,7 +159,7 @@ fn costs() -> Arc<CostBucket> {
 #[test]
 fn cost_bucket_success_refunds_only_its_own_call() {
     let bucket = costs();
-    let policy = Policy::constant(s(1)).attempts(2).build();
+    let policy = Policy::constant(s(1)).attempts(2).try_build().expect("valid");
     let policy = policy.sharing(bucket.clone());
     let (one, two) = (asleep(&policy, false), asleep(&policy, false));
     assert_eq!(bucket.tokens(0), Some(0.0), "each took its own");
@@ -240,8 +240,9 @@ fn throttle_wait_past_the_deadline_fails_fast() {
 /// `Policy::sharing`).
 #[test]
 fn retry_budget_is_shared_by_clones_only() {
-    let policy = Policy::immediate().attempts(2).build();
-    let (clone, stranger) = (policy.clone(), Policy::immediate().attempts(2).build());
+    let policy = Policy::immediate().attempts(2).try_build().expect("valid");
+    let (clone, stranger) =
+        (policy.clone(), Policy::immediate().attempts(2).try_build().expect("valid"));
     fails(&policy);
     let left = |policy: &Policy| policy.tokens(0);
     assert_eq!((left(&policy), left(&clone), left(&stranger)), (Some(9.0), Some(9.0), Some(10.0)));

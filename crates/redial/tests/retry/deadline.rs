@@ -179,7 +179,7 @@ fn deadline_tolerates_a_clock_stepping_back() {
     for deadline in [None, Some(s(86_400))] {
         let builder = Policy::constant(ms(10)).attempts(3).throttle(Throttle::none());
         let builder = deadline.into_iter().fold(builder, redial::Builder::deadline);
-        let policy = builder.build();
+        let policy = builder.try_build().expect("valid");
         let clock = Cell::new(10 * HOUR);
         let mut calls = 0;
         let call = policy.retry(|| {

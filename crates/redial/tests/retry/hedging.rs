@@ -32,7 +32,7 @@ fn race(
 }
 
 fn hedged(delay: Duration) -> Hedged {
-    Policy::hedged(delay).attempts(3).build()
+    Policy::hedged(delay).attempts(3).try_build().expect("valid")
 }
 
 /// Elsewhere the first attempt's error wins at once, and the hedge that was about to answer is
@@ -111,7 +111,7 @@ fn hedging_losers_are_dropped_when_the_winner_answers() {
             self.0.set(self.0.get() - 1);
         }
     }
-    let policy = Policy::hedged(ms(0)).attempts(3).build();
+    let policy = Policy::hedged(ms(0)).attempts(3).try_build().expect("valid");
     let calls = Cell::new(0);
     let call = policy.retry(|| {
         calls.set(calls.get() + 1);
