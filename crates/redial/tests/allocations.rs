@@ -1,5 +1,5 @@
-//! Goal: what a call allocates is known to the last box. Method: an allocator that counts what this
-//! thread asks for, around calls that are polled by hand, so that nothing else allocates.
+//! The exact number of allocations per call. An allocator counts the allocations of this thread; the tests
+//! poll the futures themselves, so that no executor allocates.
 #![allow(unsafe_code)]
 
 #[path = "common/allocation_count.rs"]
@@ -19,7 +19,7 @@ use redial::{
     time::Ns,
 };
 
-/// Each look at it is a millisecond later, so that every wait ends.
+/// A clock that advances by a millisecond with each read, so that every wait ends.
 #[derive(Clone, Copy)]
 struct Ticking<'a>(&'a Cell<Ns>);
 
@@ -43,7 +43,7 @@ impl Future for Tick<'_> {
     }
 }
 
-/// Polls by hand until it is ready.
+/// Polls until the future is ready.
 fn finish<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     loop {
@@ -53,7 +53,7 @@ fn finish<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Pends so often before it gives its result.
+/// Is pending this many times before its result.
 struct Pends(u32, Result<u32, ()>);
 
 impl Future for Pends {
@@ -67,7 +67,7 @@ impl Future for Pends {
     }
 }
 
-/// Each attempt pends so often; so many fail before one succeeds.
+/// Each attempt is pending `pends` times; `fails` attempts fail before one succeeds.
 fn operation(pends: u32, failures: u32) -> impl FnMut() -> Pends {
     let mut calls = 0;
     move || {
@@ -79,7 +79,7 @@ fn operation(pends: u32, failures: u32) -> impl FnMut() -> Pends {
 static PLAIN: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).build();
 static LIMITED: Policy = Policy::constant(ms(5)).throttle(Throttle::none()).deadline(s(5)).build();
 
-/// Runs the call on a clock of its own, and counts.
+/// Runs the call on its own clock and counts its allocations.
 fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
     let clock = Cell::new(0);
     allocations(|| {
@@ -91,7 +91,7 @@ fn count(policy: &Policy, pends: u32, failures: u32) -> u64 {
 
 #[test]
 fn allocation_free_retries_without_options() {
-    // The thread's draws are seeded at the first use.
+    // The generator of this thread is seeded at the first use.
     count(&PLAIN, 0, 1);
     for (pends, failures) in [(0, 0), (3, 0), (0, 2), (3, 2)] {
         assert_eq!(count(&PLAIN, pends, failures), 0, "{pends} pends, {failures} failures");

@@ -1,5 +1,5 @@
-//! Goal: what a builder is told and cannot use is refused, not ignored. Method: each wrong word, at
-//! run time; in a `static` the same check is a compile error.
+//! The builder rejects settings that do not apply, and does not ignore them. In a `static`, the same check
+//! is a compile error.
 
 use redial::{
     AnyPolicy, Jitter, Policy, PolicyError,
@@ -53,8 +53,7 @@ fn when_accepts_a_failure_and_combines_with_until() {
     assert_eq!(value.ok(), Some(3));
 }
 
-/// A type that hedges has no blocking call and takes nothing that must not run twice (P12); rules must
-/// not get around it. Red: `Builder::new(rules)` in `Policy::from_rules`.
+/// Hedged calls are async and idempotent by type (P12); hedging rules in a `Policy` would bypass that.
 #[test]
 fn builder_rejects_hedging_rules_for_a_retry_policy() {
     let hedged = Policy::hedged(ms(5)).try_build().expect("valid");
@@ -86,13 +85,12 @@ fn policy_is_unwind_safe() {
     is_safe::<redial::throttle::RetryBudget>();
     let policy = Policy::default();
     let caught = std::panic::catch_unwind(|| {
-        policy.retry(|| -> Result<(), ()> { panic!("as told") }).when(|()| true).call()
+        policy.retry(|| -> Result<(), ()> { panic!("intended") }).when(|()| true).call()
     });
     assert!(caught.is_err());
     assert_eq!(policy.tokens(0), Some(10.0));
 }
 
-/// Red if a type of a public field is not exported beside the type that has it.
 #[test]
 fn policy_rules_need_no_import_from_core() {
     let rules = Rules {

@@ -1,7 +1,5 @@
-//! Goal: a diary tells everything that happened to a call, survives being written and read, and
-//! replays to the same decisions. Method: calls of every kind run through the real drivers on
-//! virtual time with a diary attached; each diary is written, read and replayed, and a diary that
-//! was changed, or another policy, must be noticed.
+//! Call logs: calls of every kind run through the real drivers on virtual time; each log is stored as JSON
+//! lines, read back and replayed. A replay detects a changed log and another policy.
 #![cfg(feature = "serde")]
 
 use std::time::Duration;
@@ -21,12 +19,12 @@ use redial::{
 
 static TABLE: [Duration; 2] = [ms(1), ms(7)];
 
-/// A second policy that differs in one constant.
+/// A policy that differs in one constant.
 fn other() -> Policy {
     Policy::constant(ms(11)).attempts(3).try_build().expect("valid")
 }
 
-/// Checks a diary against the policy that made it, and returns it as it was read.
+/// Stores, reads and replays a call log of this policy; returns the log as it was read.
 fn check(call_log: &CallLog, policy: impl AsRef<redial_core::Policy>) -> CallLog {
     let policy = policy.as_ref();
     assert!(
@@ -203,12 +201,12 @@ async fn call_log_replay_detects_another_policy_or_changed_event() {
         })
         .collect();
     assert_eq!(changed.replay(&policy).expect_err("it did not").index, changed.events().len() - 1);
-    // Half a diary is played as far as it goes.
+    // A log that stops in the middle of a call is replayed up to that point.
     let half: CallLog = call_log.events().iter().copied().take(4).collect();
     half.replay(&policy).expect("the same so far");
 }
 
-/// What users have at hand is what a replay takes, and each is asked: two retries are not three.
+/// `replay` accepts every type of policy, and uses its rules: two attempts are not three.
 #[test]
 fn call_log_replays_with_every_policy_type() {
     let text = r#"{ "attempts": 2, "backoff": { "constant": "0s" }, "throttle": "none" }"#;
@@ -385,7 +383,7 @@ fn call_log_json_keeps_every_field_of_a_failure() {
     assert!(reason.allows_non_idempotent_retry() && reason.is_always_retried());
 }
 
-/// A call's own word on its hedges is in its diary, comes back from it, and is what a replay follows.
+/// The hedge delay of a single call is recorded, stored and used by a replay.
 #[test]
 fn call_log_json_keeps_the_hedge_delay() {
     let policy = Policy::hedged(ms(5)).attempts(2).try_build().expect("valid");

@@ -1,6 +1,4 @@
-//! Goal: the call sites of the design compile and do what they say. Method: each is written as a
-//! user would write it, against operations that fail a given number of times on tokio's paused
-//! clock.
+//! Calls as users write them, with operations that fail a given number of times, on tokio's paused clock.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +12,7 @@ fn is_transient(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }
 
-/// Fails so often before it succeeds.
+/// Fails this many times before it succeeds.
 #[derive(Default)]
 struct Flaky {
     calls: AtomicU32,
@@ -114,7 +112,7 @@ async fn hedging_starts_a_second_attempt_when_the_first_is_slow() -> io::Result<
 
 #[tokio::test(start_paused = true)]
 async fn until_retries_values_that_are_not_accepted() -> io::Result<()> {
-    // A budget of its own: the other tests spend that of the policy above.
+    // Its own budget: other tests use the budget of the policy above.
     static FETCH: Policy = Policy::exponential(ms(100)).attempts(5).deadline(s(10)).build();
     let flaky = Flaky::failing(1);
     let answer = FETCH.retry(|| flaky.get()).until(|value| *value >= 4).when(is_transient).await;

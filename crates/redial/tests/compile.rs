@@ -1,10 +1,9 @@
-//! Goal: what must not compile does not, and what the compiler then says helps; the call sites of
-//! the design do. Method: trybuild compiles each file in `compile/` and compares what rustc says
-//! with the text beside it (after a new rustc: `TRYBUILD=overwrite cargo test -p redial
-//! --all-features --test compile`); the words that are ours are looked for besides, so that no new
-//! text loses them.
+//! Misuse does not compile, and the compiler's message contains the fix. trybuild compiles each file in
+//! `compile/` and compares rustc's output with the `.stderr` file beside it. After an update of rustc, run
+//! `TRYBUILD=overwrite cargo test -p redial --all-features --test compile`; a second test checks that our
+//! part of each message is still there.
 //!
-//! With the feature `serde` names occur twice, and rustc prints longer paths: the texts are those.
+//! The expected outputs are those with the feature `serde`, for which rustc prints longer paths.
 #![cfg(all(feature = "tokio", feature = "serde"))]
 
 use std::fs;
@@ -15,8 +14,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile").join(name)
 }
 
-/// The rustc whose words are beside the cases. Another one says the same in other words, so that
-/// only the cases that compile are tried there.
+/// The version of rustc whose output is stored. With another version, only the passing cases are checked.
 const RUSTC: &str = "rustc 1.95.";
 
 fn is_that_rustc() -> bool {
@@ -32,7 +30,7 @@ fn compile_fail_cases_fail_and_call_sites_pass() {
     if is_that_rustc() {
         cases.compile_fail("tests/compile/fails/*.rs");
     } else {
-        eprintln!("skipped: what must not compile is compared with the words of {RUSTC}x");
+        eprintln!("skipped: the expected compile errors are those of {RUSTC}x");
     }
 }
 
@@ -68,5 +66,5 @@ fn compile_fail_messages_contain_the_help_text() {
         let path = file.as_ref().expect("it can be read").path();
         path.extension().is_some_and(|extension| extension == "rs")
     });
-    assert_eq!(cases.count(), words.len(), "each case has its word");
+    assert_eq!(cases.count(), words.len(), "each case has a help text");
 }

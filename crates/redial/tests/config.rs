@@ -1,6 +1,5 @@
-//! Goal: a policy that is written is the policy that is meant, and a mistake in it is found where it
-//! is. Method: texts in JSON and TOML, their errors word for word, and random policies that are
-//! written and read back.
+//! Policies in JSON and TOML: values, exact error messages with line and column, and round trips of random
+//! policies. The format itself is in `config_format.rs`.
 #![cfg(feature = "serde")]
 
 use std::time::Duration;
@@ -145,7 +144,7 @@ fn config_throttle_defaults() {
 
 #[test]
 fn config_loaded_policy_shares_its_budget_with_clones() {
-    // Section B: a policy that is loaded has its own.
+    // Section B of the decisions: a loaded policy owns its budget.
     let (one, other) = (policy("{}"), policy("{}"));
     let clone = one.clone();
     let _ = one.retry(|| Err::<(), _>("down")).when(|_| true).call();
@@ -158,7 +157,7 @@ fn config_hedge_makes_a_hedged_policy() {
     let text = r#"{ "hedge": { "delay": "20ms" }, "attempts": 2 }"#;
     let hedged: Hedged = serde_json::from_str(text).unwrap();
     assert_eq!(hedged.rules().hedge, Some(ms(20)));
-    // Without a delay all start at once (decision G16).
+    // Without a delay, all attempts start at once (decision G16).
     let at_once: Hedged = serde_json::from_str(r#"{ "hedge": {} }"#).unwrap();
     assert_eq!(at_once.rules().hedge, Some(ms(0)));
     let written: PolicyConfig = serde_json::from_str(text).unwrap();
@@ -181,7 +180,7 @@ fn config_hedge_with_limits_is_refused() {
     assert_eq!(written.hedged().unwrap_err(), LoadError::PolicyError(PolicyError::HedgeWithLimits));
 }
 
-/// A shared form with scenario files: `hedge` is put in and taken out, the rest stays as it is.
+/// In scenario files, one line switches a policy between retries and hedging.
 #[test]
 fn config_removing_hedge_restores_the_backoff() {
     let text =
@@ -192,8 +191,6 @@ fn config_removing_hedge_restores_the_backoff() {
     assert_eq!(written.policy().unwrap().rules().backoff, redial::rules::Backoff::Constant(ms(7)));
 }
 
-/// Red: leave the choice to the derived reader (no `deserialize_with`), which says "unit variant,
-/// expected struct variant".
 #[test]
 fn config_choice_errors_show_an_example() {
     let backoff = r#"expected a backoff like {"constant": "250ms"} at line 1 column "#;
@@ -227,8 +224,6 @@ fn config_choice_errors_show_an_example() {
     assert_eq!(serde_json::from_value::<Policy>(json).unwrap().tokens(0), Some(4.0));
 }
 
-/// Red: leave one `expecting` out, and serde names a type or a variant of ours, which nobody has
-/// written.
 #[test]
 fn config_object_errors_show_an_example() {
     let cases = [
@@ -257,7 +252,7 @@ fn config_object_errors_show_an_example() {
 
 #[test]
 fn config_longest_durations_are_kept() {
-    // P2: some 584 years are the most that can be played.
+    // A call can last about 584 years at most (P2).
     let text = r#"{ "backoff": { "constant": "1000000d" }, "deadline": "2000000d" }"#;
     let written: PolicyConfig = serde_json::from_str(text).unwrap();
     assert_eq!(written.deadline, Some(Duration::from_secs(2_000_000 * 86_400)));
@@ -375,7 +370,7 @@ fn config_toml_errors_have_a_line() {
 
 #[test]
 fn config_cost_bucket_fails_instead_of_waiting() {
-    // S9: it is paid when the retry is decided, and refuses.
+    // The retry is charged at the decision, and refused if the bucket is empty (S9).
     let cost = config::Cost {
         capacity: Some(10.0),
         costs: CostOptions { server: Some(10.0), ..CostOptions::default() },
@@ -497,7 +492,7 @@ proptest! {
         prop_assert_eq!(&serde_json::from_str::<PolicyConfig>(&json).unwrap(), &written, "{}", json);
         let toml = toml::to_string(&written).unwrap();
         prop_assert_eq!(&toml::from_str::<PolicyConfig>(&toml).unwrap(), &written, "{}", toml);
-        // Whatever it says, it becomes a policy or names its problem.
+        // Every configuration gives a policy or an error that names its field.
         match written.load() {
             Ok(AnyPolicy::Policy(policy)) => prop_assert_eq!(policy.rules().hedge, None),
             Ok(AnyPolicy::Hedged(policy)) => prop_assert!(policy.rules().hedge.is_some()),

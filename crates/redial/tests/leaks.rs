@@ -1,5 +1,5 @@
-//! Goal: policies that are loaded are freed with the last of their clones. Method: a million of them
-//! are loaded, used and dropped, and the bytes that are alive are counted before and after.
+//! A loaded policy is freed with the last of its clones: a million are loaded, used and dropped, and the
+//! live bytes are compared before and after.
 #![cfg(feature = "serde")]
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ const TEXTS: [&str; 4] = [
     r#"{"attempts": 2, "backoff": {"table": []}}"#,
 ];
 
-/// Loads a policy, uses it as a program would, and drops it. A text that is refused counts too.
+/// Loads a policy, uses it and drops it; also a text that is refused.
 fn load_and_drop(text: &str) {
     let Ok(written) = serde_json::from_str::<PolicyConfig>(text) else { return };
     let Ok(AnyPolicy::Policy(policy)) = written.load() else { return };
@@ -44,8 +44,8 @@ fn policy_create_and_drop_does_not_leak() {
         }
         live()
     };
-    // What the process allocates once is not a leak: at a first use, or in the thread of the test
-    // harness, which notes beside the first half that a test has begun.
+    // One-time allocations are no leak: those of the first use, and those of the test harness's thread
+    // during the first half.
     let before = half();
     assert_eq!(half() - before, 0, "bytes were left behind");
 }

@@ -1,16 +1,15 @@
-//! Goal: the one module with `unsafe` (`cell.rs`) drops what it holds exactly once, on every path,
-//! and never moves it.
+//! The module with `unsafe` code (`cell.rs`) drops its value exactly once on every path, and never moves it.
 //!
-//! Method: each path is taken with attempts and sleeps of every size: larger than one another, of no
-//! size, owning heap memory. Everything that is polled or dropped looks at the memory that it owns
-//! and at its own address, and counts itself; so the tests see what is dropped twice, never or
-//! elsewhere, and valgrind's memcheck sees what is freed too early, twice or never:
+//! Each path is taken with attempts and sleeps of several sizes: each larger than the other, zero-sized,
+//! and with heap memory. Every value checks its memory and its address when it is polled or dropped, and
+//! counts its instances. The tests detect values that are dropped twice, never, or after a move; valgrind's
+//! memcheck detects memory that is freed too early, twice or never:
 //!
 //! ```text
 //! cargo test --release -p redial --test memory --no-run     # prints the path of the binary
 //! valgrind --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite <binary>
 //! ```
-// What owns heap memory shows more than an array would.
+// Vectors, because heap memory makes a wrong drop visible.
 #![allow(clippy::useless_vec)]
 
 use std::cell::Cell;
@@ -25,50 +24,50 @@ use redial::{
     time::Ns,
 };
 
-/// What an attempt does when it is polled.
+/// The behaviour of an attempt when it is polled.
 #[derive(Clone, Copy, PartialEq)]
-enum Does {
+enum Behaviour {
     Pend,
     Succeed,
     Fail,
     Panic,
 }
 
-/// How the world is now. Attempts and sleeps may be of no size, so that they cannot know it.
+/// The behaviour of attempts and sleeps. It is global, because they may be zero-sized.
 struct Environment {
-    does: Cell<Does>,
-    /// How many polls of attempts pend before that.
+    behaviour: Cell<Behaviour>,
+    /// The number of pending polls before that.
     skips: Cell<i32>,
     /// Whether sleeps are over.
     wakes: Cell<bool>,
-    /// Whether destructors panic: those of attempts, those of sleeps.
-    explode: Cell<(bool, bool)>,
+    /// Whether the destructors of attempts and of sleeps panic.
+    panics_in_drop: Cell<(bool, bool)>,
     alive: Cell<i32>,
     made: Cell<i32>,
 }
 
 thread_local! {
-    static WORLD: Environment = const {
+    static ENVIRONMENT: Environment = const {
         Environment {
-            does: Cell::new(Does::Pend),
+            behaviour: Cell::new(Behaviour::Pend),
             skips: Cell::new(0),
             wakes: Cell::new(false),
-            explode: Cell::new((false, false)),
+            panics_in_drop: Cell::new((false, false)),
             alive: Cell::new(0),
             made: Cell::new(0),
         }
     };
 }
 
-fn env<T>(look: impl FnOnce(&Environment) -> T) -> T {
-    WORLD.with(look)
+fn env<T>(check: impl FnOnce(&Environment) -> T) -> T {
+    ENVIRONMENT.with(check)
 }
 
-fn attempts_now(does: Does) {
-    env(|env| env.does.set(does));
+fn set_attempts(behaviour: Behaviour) {
+    env(|env| env.behaviour.set(behaviour));
 }
 
-fn sleeps_are_over(over: bool) {
+fn set_sleeps_over(over: bool) {
     env(|env| env.wakes.set(over));
 }
 
@@ -76,24 +75,24 @@ fn alive() -> i32 {
     env(|env| env.alive.get())
 }
 
-/// What an attempt or a sleep is made of.
+/// The content of an attempt or a sleep.
 trait Body: 'static {
     fn make() -> Self;
-    /// Reads all of it, the heap memory included, and checks that it lies where it lay before.
-    fn look(&self);
+    /// Reads all of its memory, and checks that it was not moved.
+    fn check(&self);
 }
 
-/// Of no size.
+/// Zero-sized.
 struct Nothing;
 
 impl Body for Nothing {
     fn make() -> Self {
         Nothing
     }
-    fn look(&self) {}
+    fn check(&self) {}
 }
 
-/// So many words, the last of which is on the heap.
+/// `N` words, and one more on the heap.
 struct Words<const N: usize> {
     words: [u64; N],
     heap: Box<u64>,
@@ -104,7 +103,7 @@ impl<const N: usize> Body for Words<N> {
     fn make() -> Self {
         Words { words: [7; N], heap: Box::new(7), address: Cell::new(0) }
     }
-    fn look(&self) {
+    fn check(&self) {
         assert!(self.words.iter().all(|word| *word == 7) && *self.heap == 7, "overwritten");
         let here = std::ptr::from_ref(self).addr();
         assert!([0, here].contains(&self.address.replace(here)), "moved while it was pinned");
@@ -114,7 +113,7 @@ impl<const N: usize> Body for Words<N> {
 type Small = Words<1>;
 type Large = Words<100>;
 
-/// Counts what is alive, and says so if it is dropped twice.
+/// Counts its live instances.
 struct Counted<B: Body> {
     body: B,
 }
@@ -131,7 +130,7 @@ impl<B: Body> Counted<B> {
 
 impl<B: Body> Drop for Counted<B> {
     fn drop(&mut self) {
-        self.body.look();
+        self.body.check();
         env(|env| env.alive.set(env.alive.get() - 1));
     }
 }
@@ -144,26 +143,26 @@ struct Attempt<B: Body> {
 impl<B: Body> Future for Attempt<B> {
     type Output = Result<Vec<u8>, String>;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        self.counted.body.look();
-        let does = env(|env| match env.skips.get() {
-            0 => env.does.get(),
+        self.counted.body.check();
+        let behaviour = env(|env| match env.skips.get() {
+            0 => env.behaviour.get(),
             skips => {
                 env.skips.set(skips - 1);
-                Does::Pend
+                Behaviour::Pend
             }
         });
-        match does {
-            Does::Pend => Poll::Pending,
-            Does::Succeed => Poll::Ready(Ok(vec![7; 7])),
-            Does::Fail => Poll::Ready(Err("busy".to_owned())),
-            Does::Panic => panic!("as told"),
+        match behaviour {
+            Behaviour::Pend => Poll::Pending,
+            Behaviour::Succeed => Poll::Ready(Ok(vec![7; 7])),
+            Behaviour::Fail => Poll::Ready(Err("busy".to_owned())),
+            Behaviour::Panic => panic!("intended"),
         }
     }
 }
 
 impl<B: Body> Drop for Attempt<B> {
     fn drop(&mut self) {
-        if env(|env| env.explode.get().0) && !std::thread::panicking() {
+        if env(|env| env.panics_in_drop.get().0) && !std::thread::panicking() {
             panic!("an attempt explodes");
         }
     }
@@ -177,20 +176,20 @@ struct Sleep<B: Body> {
 impl<B: Body> Future for Sleep<B> {
     type Output = ();
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        self.counted.body.look();
+        self.counted.body.check();
         if env(|env| env.wakes.get()) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl<B: Body> Drop for Sleep<B> {
     fn drop(&mut self) {
-        if env(|env| env.explode.get().1) && !std::thread::panicking() {
+        if env(|env| env.panics_in_drop.get().1) && !std::thread::panicking() {
             panic!("a sleep explodes");
         }
     }
 }
 
-/// A clock that stands still.
+/// A clock that does not advance.
 struct Still<B>(PhantomData<fn() -> B>);
 
 impl<B: Body> Sleeper for Still<B> {
@@ -205,35 +204,35 @@ impl<B: Body> Sleeper for Still<B> {
 
 type Call<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error<String>>> + 'a>>;
 
-/// What is said of a call besides its policy.
+/// The options of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Said {
-    Nothing,
+enum CallOptions {
+    None,
     /// Options that own memory.
     Options,
-    /// A hook that panics over a cancelled attempt.
+    /// A hook that panics when an attempt is cancelled.
     Hook,
 }
 
-/// A call whose closures own memory, too.
-fn call<A: Body, Z: Body>(policy: &Policy, said: Said) -> Call<'_> {
+/// A call whose closures own heap memory.
+fn call<A: Body, Z: Body>(policy: &Policy, options: CallOptions) -> Call<'_> {
     let (owned, judged) = (vec![7_u8; 100], "busy".to_owned());
     let call = policy
         .retry(move || {
             assert_eq!(owned.last(), Some(&7));
-            assert!(env(|env| env.does.get()) != Does::Panic, "as told");
+            assert!(env(|env| env.behaviour.get()) != Behaviour::Panic, "intended");
             Attempt::<A> { counted: Counted::new(), _pinned: PhantomPinned }
         })
         .when(move |error: &String| *error == judged)
         .sleeping_on(Still::<Z>(PhantomData));
-    match said {
-        Said::Nothing => Box::pin(call.into_future()),
-        Said::Options => {
-            let (hook, mut noted) = (vec![7_u8; 100], Vec::new());
+    match options {
+        CallOptions::None => Box::pin(call.into_future()),
+        CallOptions::Options => {
+            let (hook, mut events) = (vec![7_u8; 100], Vec::new());
             let call = call
                 .history()
                 .data(vec![1_u8, 2, 3])
-                .on_event(move |at, event| noted.push((at, *event, hook.len())))
+                .on_event(move |at, event| events.push((at, *event, hook.len())))
                 .strategy(|request: &Request<'_>| {
                     assert_eq!(request.data::<Vec<u8>>(), Some(&vec![1, 2, 3]));
                     let later = vec![10];
@@ -241,11 +240,11 @@ fn call<A: Body, Z: Body>(policy: &Policy, said: Said) -> Call<'_> {
                 });
             Box::pin(call.into_future())
         }
-        Said::Hook => {
+        CallOptions::Hook => {
             let owned = vec![7_u8; 100];
             let call = call.on_event(move |_, event| {
                 let fine = !matches!(event, redial::Event::AttemptCancelled { .. });
-                assert!(fine && owned[99] == 7, "as told");
+                assert!(fine && owned[99] == 7, "intended");
             });
             Box::pin(call.into_future())
         }
@@ -268,36 +267,36 @@ fn poll(call: &mut Call<'_>) -> Poll<Result<Vec<u8>, Error<String>>> {
     call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn pends(call: &mut Call<'_>) {
-    // A timer that fires gives others a turn before it counts: poll more than once.
+fn assert_pending(call: &mut Call<'_>) {
+    // After a timer fires, the call yields once before it acts on it: poll more than once.
     for _ in 0..3 {
         assert!(poll(call).is_pending());
     }
 }
 
-/// A policy with one retry after a sleep; each way of playing it.
-fn policies() -> [(Policy, Said); 5] {
+/// Policies with one retry after a sleep, for each kind of driver state.
+fn policies() -> [(Policy, CallOptions); 5] {
     let one = || Policy::constant(ms(10)).attempts(2);
     let build = |builder: redial::Builder<Policy>| builder.try_build().expect("valid");
     [
-        (build(one()), Said::Nothing),
-        (build(one().deadline(s(1))), Said::Nothing),
-        (build(one().attempt_timeout(s(1))), Said::Nothing),
-        (build(one()), Said::Options),
-        (build(one().deadline(s(1))), Said::Options),
+        (build(one()), CallOptions::None),
+        (build(one().deadline(s(1))), CallOptions::None),
+        (build(one().attempt_timeout(s(1))), CallOptions::None),
+        (build(one()), CallOptions::Options),
+        (build(one().deadline(s(1))), CallOptions::Options),
     ]
 }
 
-/// A path through the cell, for attempts made of `A` and sleeps made of `Z`.
+/// A path through the cell, with attempts of `A` and sleeps of `Z`.
 trait Path {
     fn take<A: Body, Z: Body>();
 }
 
 fn every_size<P: Path>() {
     fn one<P: Path, A: Body, Z: Body>() {
-        attempts_now(Does::Pend);
-        sleeps_are_over(false);
-        env(|env| env.explode.set((false, false)));
+        set_attempts(Behaviour::Pend);
+        set_sleeps_over(false);
+        env(|env| env.panics_in_drop.set((false, false)));
         P::take::<A, Z>();
         assert_eq!(alive(), 0, "something outlived its call");
         env(|env| env.made.set(0));
@@ -311,28 +310,28 @@ fn every_size<P: Path>() {
     one::<P, Large, Nothing>();
 }
 
-/// A test that takes a path.
+/// Defines a test that takes a path with all sizes.
 macro_rules! path {
     ($name:ident, $take:expr) => {
         #[test]
         fn $name() {
-            struct Withdrawal;
-            impl Path for Withdrawal {
+            struct Test;
+            impl Path for Test {
                 fn take<A: Body, Z: Body>() {
                     $take(call::<A, Z>, hedged::<A, Z>);
                 }
             }
-            every_size::<Withdrawal>();
+            every_size::<Test>();
         }
     };
 }
 
-type Makes = for<'a> fn(&'a Policy, Said) -> Call<'a>;
-type Hedges = for<'a> fn(&'a Hedged) -> Call<'a>;
+type MakeCall = for<'a> fn(&'a Policy, CallOptions) -> Call<'a>;
+type MakeHedged = for<'a> fn(&'a Hedged) -> Call<'a>;
 
-/// The text of the panic that this ends with.
-fn panics<T>(story: impl FnOnce() -> T) -> String {
-    let Err(payload) = catch_unwind(AssertUnwindSafe(story)) else { panic!("it did not panic") };
+/// The message of the panic.
+fn panics<T>(run: impl FnOnce() -> T) -> String {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { panic!("it did not panic") };
     let text = payload.downcast_ref::<&str>().copied().map(str::to_owned);
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
@@ -346,59 +345,59 @@ fn failed(polled: Poll<Result<Vec<u8>, Error<String>>>, stop_reason: StopReason)
     error.stop_reason() == stop_reason && error.into_last().is_some_and(|last| last == "busy")
 }
 
-path!(memory_success_at_first_poll, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
-        attempts_now(Does::Succeed);
-        let mut call = make(&policy, said);
+path!(memory_success_at_first_poll, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
+        set_attempts(Behaviour::Succeed);
+        let mut call = make(&policy, options);
         assert!(succeeded(poll(&mut call)), "{policy:?}");
         assert_eq!(alive(), 0, "an attempt is dropped when it has answered");
     }
 });
 
-path!(memory_success_after_pending, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
-        attempts_now(Does::Pend);
-        let mut call = make(&policy, said);
-        pends(&mut call);
-        attempts_now(Does::Succeed);
+path!(memory_success_after_pending, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
+        set_attempts(Behaviour::Pend);
+        let mut call = make(&policy, options);
+        assert_pending(&mut call);
+        set_attempts(Behaviour::Succeed);
         assert!(succeeded(poll(&mut call)), "{policy:?}");
     }
 });
 
-path!(memory_failure_sleep_success, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
+path!(memory_failure_sleep_success, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
         for pending in [false, true] {
-            sleeps_are_over(false);
-            attempts_now(if pending { Does::Pend } else { Does::Fail });
-            let mut call = make(&policy, said);
-            pends(&mut call);
-            attempts_now(Does::Fail);
-            pends(&mut call);
-            sleeps_are_over(true);
-            attempts_now(Does::Succeed);
+            set_sleeps_over(false);
+            set_attempts(if pending { Behaviour::Pend } else { Behaviour::Fail });
+            let mut call = make(&policy, options);
+            assert_pending(&mut call);
+            set_attempts(Behaviour::Fail);
+            assert_pending(&mut call);
+            set_sleeps_over(true);
+            set_attempts(Behaviour::Succeed);
             assert!(succeeded(poll(&mut call)), "{policy:?}, pending: {pending}");
         }
     }
 });
 
-path!(memory_elapsed_sleep_then_error, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
-        sleeps_are_over(true);
-        attempts_now(Does::Fail);
-        let mut call = make(&policy, said);
+path!(memory_elapsed_sleep_then_error, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
+        set_sleeps_over(true);
+        set_attempts(Behaviour::Fail);
+        let mut call = make(&policy, options);
         assert!(failed(poll(&mut call), StopReason::AttemptsExhausted), "{policy:?}");
     }
 });
 
-path!(memory_immediate_failures, |make: Makes, _: Hedges| {
+path!(memory_immediate_failures, |make: MakeCall, _: MakeHedged| {
     for attempts in [1, 2, 40] {
         let policy = Policy::immediate().attempts(attempts).throttle(redial::Throttle::none());
         let policy = policy.try_build().expect("valid");
-        for said in [Said::Nothing, Said::Options] {
-            attempts_now(Does::Fail);
-            // The strategy of the options asks for a delay.
-            sleeps_are_over(true);
-            let mut call = make(&policy, said);
+        for options in [CallOptions::None, CallOptions::Options] {
+            set_attempts(Behaviour::Fail);
+            // The strategy in the options adds a delay.
+            set_sleeps_over(true);
+            let mut call = make(&policy, options);
             let ended = std::iter::repeat_with(|| poll(&mut call)).find(Poll::is_ready);
             assert!(
                 ended.is_some_and(|polled| failed(polled, StopReason::AttemptsExhausted)),
@@ -408,10 +407,10 @@ path!(memory_immediate_failures, |make: Makes, _: Hedges| {
     }
 });
 
-path!(memory_drop_before_first_poll, |make: Makes, hedge: Hedges| {
-    for (policy, said) in policies() {
-        let call = make(&policy, said);
-        // Until it is polled a future may be moved.
+path!(memory_drop_before_first_poll, |make: MakeCall, hedge: MakeHedged| {
+    for (policy, options) in policies() {
+        let call = make(&policy, options);
+        // A future may be moved until it is polled.
         drop(Box::new(call));
     }
     let policy = Policy::hedged(ms(1)).try_build().expect("valid");
@@ -419,22 +418,22 @@ path!(memory_drop_before_first_poll, |make: Makes, hedge: Hedges| {
     assert_eq!(env(|env| env.made.get()), 0, "nothing was started");
 });
 
-path!(memory_drop_while_running_and_sleeping, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
+path!(memory_drop_while_running_and_sleeping, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
         for polls in 1..=3 {
-            attempts_now(Does::Pend);
-            sleeps_are_over(false);
-            let mut call = make(&policy, said);
-            pends(&mut call);
+            set_attempts(Behaviour::Pend);
+            set_sleeps_over(false);
+            let mut call = make(&policy, options);
+            assert_pending(&mut call);
             if polls > 1 {
-                attempts_now(Does::Fail);
-                pends(&mut call);
+                set_attempts(Behaviour::Fail);
+                assert_pending(&mut call);
             }
             if polls > 2 {
-                attempts_now(Does::Pend);
-                sleeps_are_over(true);
+                set_attempts(Behaviour::Pend);
+                set_sleeps_over(true);
                 assert!(poll(&mut call).is_pending());
-                sleeps_are_over(false);
+                set_sleeps_over(false);
             }
             assert!(alive() > 0, "an attempt or a sleep");
             drop(call);
@@ -443,200 +442,202 @@ path!(memory_drop_while_running_and_sleeping, |make: Makes, _: Hedges| {
     }
 });
 
-path!(memory_poll_after_completion_then_drop, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
-        attempts_now(Does::Succeed);
-        let mut call = make(&policy, said);
+path!(memory_poll_after_completion_then_drop, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
+        set_attempts(Behaviour::Succeed);
+        let mut call = make(&policy, options);
         assert!(succeeded(poll(&mut call)));
         assert_eq!(panics(|| poll(&mut call)), "polled after completion");
         assert_eq!(panics(|| poll(&mut call)), "polled after completion");
     }
 });
 
-path!(memory_panic_when_an_attempt_starts, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
-        attempts_now(Does::Panic);
-        let mut call = make(&policy, said);
-        assert_eq!(panics(|| poll(&mut call)), "as told");
+path!(memory_panic_when_an_attempt_starts, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
+        set_attempts(Behaviour::Panic);
+        let mut call = make(&policy, options);
+        assert_eq!(panics(|| poll(&mut call)), "intended");
         drop(call);
         // The same for its retry, after a sleep.
-        attempts_now(Does::Fail);
-        sleeps_are_over(false);
-        let mut call = make(&policy, said);
-        pends(&mut call);
-        attempts_now(Does::Panic);
-        sleeps_are_over(true);
-        assert_eq!(panics(|| (poll(&mut call), poll(&mut call))), "as told");
+        set_attempts(Behaviour::Fail);
+        set_sleeps_over(false);
+        let mut call = make(&policy, options);
+        assert_pending(&mut call);
+        set_attempts(Behaviour::Panic);
+        set_sleeps_over(true);
+        assert_eq!(panics(|| (poll(&mut call), poll(&mut call))), "intended");
         drop(call);
         assert_eq!(alive(), 0, "{policy:?}");
     }
 });
 
-path!(memory_panic_when_an_attempt_is_polled, |make: Makes, _: Hedges| {
-    for (policy, said) in policies() {
-        attempts_now(Does::Pend);
-        let mut call = make(&policy, said);
-        pends(&mut call);
-        attempts_now(Does::Panic);
-        assert_eq!(panics(|| poll(&mut call)), "as told");
+path!(memory_panic_when_an_attempt_is_polled, |make: MakeCall, _: MakeHedged| {
+    for (policy, options) in policies() {
+        set_attempts(Behaviour::Pend);
+        let mut call = make(&policy, options);
+        assert_pending(&mut call);
+        set_attempts(Behaviour::Panic);
+        assert_eq!(panics(|| poll(&mut call)), "intended");
         assert!(alive() > 0, "it is still there");
         drop(call);
         assert_eq!(alive(), 0, "{policy:?}");
     }
 });
 
-path!(memory_panic_in_attempt_destructor, |make: Makes, _: Hedges| {
-    let explode = |explode| env(|env| env.explode.set((explode, false)));
-    for (policy, said) in policies() {
-        for does in [Does::Succeed, Does::Fail] {
-            attempts_now(Does::Pend);
-            let mut call = make(&policy, said);
-            pends(&mut call);
-            // Dropped because it has answered, and what it answered with it.
-            attempts_now(does);
-            explode(true);
+path!(memory_panic_in_attempt_destructor, |make: MakeCall, _: MakeHedged| {
+    let panics_in_drop =
+        |panics_in_drop| env(|env| env.panics_in_drop.set((panics_in_drop, false)));
+    for (policy, options) in policies() {
+        for behaviour in [Behaviour::Succeed, Behaviour::Fail] {
+            set_attempts(Behaviour::Pend);
+            let mut call = make(&policy, options);
+            assert_pending(&mut call);
+            // The attempt is dropped because it is ready; its result is dropped with it.
+            set_attempts(behaviour);
+            panics_in_drop(true);
             assert_eq!(panics(|| poll(&mut call)), "an attempt explodes");
-            explode(false);
+            panics_in_drop(false);
             drop(call);
             assert_eq!(alive(), 0, "{policy:?}");
         }
-        attempts_now(Does::Pend);
-        let mut call = make(&policy, said);
-        pends(&mut call);
-        explode(true);
+        set_attempts(Behaviour::Pend);
+        let mut call = make(&policy, options);
+        assert_pending(&mut call);
+        panics_in_drop(true);
         assert_eq!(panics(|| drop(call)), "an attempt explodes");
-        explode(false);
+        panics_in_drop(false);
         assert_eq!(alive(), 0, "{policy:?}");
     }
 });
 
-path!(memory_panic_in_sleep_destructor, |make: Makes, _: Hedges| {
-    let explode = |explode| env(|env| env.explode.set((false, explode)));
-    for (policy, said) in policies() {
+path!(memory_panic_in_sleep_destructor, |make: MakeCall, _: MakeHedged| {
+    let panics_in_drop =
+        |panics_in_drop| env(|env| env.panics_in_drop.set((false, panics_in_drop)));
+    for (policy, options) in policies() {
         for wakes in [false, true] {
-            attempts_now(Does::Fail);
-            sleeps_are_over(false);
-            let mut call = make(&policy, said);
-            pends(&mut call);
-            explode(true);
+            set_attempts(Behaviour::Fail);
+            set_sleeps_over(false);
+            let mut call = make(&policy, options);
+            assert_pending(&mut call);
+            panics_in_drop(true);
             if wakes {
-                sleeps_are_over(true);
+                set_sleeps_over(true);
                 assert_eq!(panics(|| poll(&mut call)), "a sleep explodes");
-                explode(false);
+                panics_in_drop(false);
                 drop(call);
             } else {
                 assert_eq!(panics(|| drop(call)), "a sleep explodes");
-                explode(false);
+                panics_in_drop(false);
             }
             assert_eq!(alive(), 0, "{policy:?}, wakes: {wakes}");
         }
     }
 });
 
-path!(memory_panic_in_hook_during_drop, |make: Makes, _: Hedges| {
+path!(memory_panic_in_hook_during_drop, |make: MakeCall, _: MakeHedged| {
     for (policy, _) in policies() {
-        attempts_now(Does::Pend);
-        let mut call = make(&policy, Said::Hook);
-        pends(&mut call);
-        assert_eq!(panics(|| drop(call)), "as told");
+        set_attempts(Behaviour::Pend);
+        let mut call = make(&policy, CallOptions::Hook);
+        assert_pending(&mut call);
+        assert_eq!(panics(|| drop(call)), "intended");
         assert_eq!(alive(), 0, "what was pinned is dropped before its memory goes");
     }
 });
 
-path!(memory_hedges_beside_the_first_attempt, |_: Makes, hedge: Hedges| {
+path!(memory_hedges_beside_the_first_attempt, |_: MakeCall, hedge: MakeHedged| {
     let policy = Policy::hedged(ms(10)).attempts(4).deadline(s(1));
     let policy = policy.throttle(redial::Throttle::none()).build();
     let race = |hedges: i32| {
-        attempts_now(Does::Pend);
-        sleeps_are_over(false);
+        set_attempts(Behaviour::Pend);
+        set_sleeps_over(false);
         let mut call = hedge(&policy);
-        pends(&mut call);
+        assert_pending(&mut call);
         for _ in 0..hedges {
-            // The first poll lets others have a turn, the second starts the hedge.
-            sleeps_are_over(true);
+            // The first poll yields to other tasks, the second starts the hedge.
+            set_sleeps_over(true);
             assert!(poll(&mut call).is_pending());
-            sleeps_are_over(false);
+            set_sleeps_over(false);
             assert!(poll(&mut call).is_pending());
         }
         assert_eq!(alive(), 1 + hedges + 1, "attempts and the timer");
         call
     };
     for hedges in 0..=2 {
-        // One of them answers, and the others are dropped with it.
+        // One attempt succeeds, and the others are dropped.
         for winner in 0..=hedges {
             let mut call = race(hedges);
-            attempts_now(Does::Succeed);
+            set_attempts(Behaviour::Succeed);
             env(|env| env.skips.set(winner));
             assert!(succeeded(poll(&mut call)));
             assert_eq!(alive(), 0, "though the call itself still lives");
         }
-        // All of them fail, and so do those that replace them.
+        // All attempts fail, and so do their successors.
         let mut call = race(hedges);
-        attempts_now(Does::Fail);
+        set_attempts(Behaviour::Fail);
         assert!(failed(poll(&mut call), StopReason::AttemptsExhausted));
         drop(call);
-        // All of them are dropped in flight; one destructor panics, or none.
+        // All attempts are dropped while they run; one destructor panics, or none.
         drop(race(hedges));
         assert_eq!(alive(), 0);
         let call = race(hedges);
-        env(|env| env.explode.set((true, false)));
+        env(|env| env.panics_in_drop.set((true, false)));
         assert_eq!(panics(|| drop(call)), "an attempt explodes");
-        env(|env| env.explode.set((false, false)));
+        env(|env| env.panics_in_drop.set((false, false)));
         assert_eq!(alive(), 0, "{hedges} hedges");
-        // One of them panics when it is polled.
+        // One attempt panics when it is polled.
         let mut call = race(hedges);
-        attempts_now(Does::Panic);
-        assert_eq!(panics(|| poll(&mut call)), "as told");
+        set_attempts(Behaviour::Panic);
+        assert_eq!(panics(|| poll(&mut call)), "intended");
         drop(call);
         assert_eq!(alive(), 0, "{hedges} hedges");
     }
 });
 
-path!(memory_deadline_cancels_a_running_attempt, |make: Makes, _: Hedges| {
+path!(memory_deadline_cancels_a_running_attempt, |make: MakeCall, _: MakeHedged| {
     let policy = Policy::constant(ms(10)).deadline(ms(1)).try_build().expect("valid");
-    for said in [Said::Nothing, Said::Options] {
-        attempts_now(Does::Pend);
-        sleeps_are_over(false);
-        let mut call = make(&policy, said);
-        pends(&mut call);
-        sleeps_are_over(true);
+    for options in [CallOptions::None, CallOptions::Options] {
+        set_attempts(Behaviour::Pend);
+        set_sleeps_over(false);
+        let mut call = make(&policy, options);
+        assert_pending(&mut call);
+        set_sleeps_over(true);
         assert!(poll(&mut call).is_pending(), "an outcome of this moment would come first");
         let Poll::Ready(Err(error)) = poll(&mut call) else { panic!("the deadline is over") };
         assert_eq!((error.stop_reason(), error.into_last()), (StopReason::Deadline, None));
         assert_eq!(alive(), 0);
-        // The same with a destructor that panics, and is not run again.
-        sleeps_are_over(false);
-        let mut call = make(&policy, said);
-        pends(&mut call);
-        sleeps_are_over(true);
+        // The same with a destructor that panics, which runs only once.
+        set_sleeps_over(false);
+        let mut call = make(&policy, options);
+        assert_pending(&mut call);
+        set_sleeps_over(true);
         assert!(poll(&mut call).is_pending());
-        env(|env| env.explode.set((true, false)));
+        env(|env| env.panics_in_drop.set((true, false)));
         assert_eq!(panics(|| poll(&mut call)), "an attempt explodes");
-        env(|env| env.explode.set((false, false)));
+        env(|env| env.panics_in_drop.set((false, false)));
         drop(call);
         assert_eq!(alive(), 0);
     }
 });
 
-path!(memory_attempt_timeout_reuses_the_slot, |make: Makes, _: Hedges| {
+path!(memory_attempt_timeout_reuses_the_slot, |make: MakeCall, _: MakeHedged| {
     let policy = Policy::immediate().attempts(3).attempt_timeout(ms(1)).try_build().expect("valid");
-    attempts_now(Does::Pend);
-    sleeps_are_over(false);
-    let mut call = make(&policy, Said::Nothing);
-    pends(&mut call);
+    set_attempts(Behaviour::Pend);
+    set_sleeps_over(false);
+    let mut call = make(&policy, CallOptions::None);
+    assert_pending(&mut call);
     for attempt in 1..=2 {
         assert_eq!(env(|env| env.made.get()), 2 * attempt, "an attempt and its timer each");
-        sleeps_are_over(true);
+        set_sleeps_over(true);
         assert!(poll(&mut call).is_pending());
-        sleeps_are_over(false);
+        set_sleeps_over(false);
         assert!(poll(&mut call).is_pending());
         assert_eq!(alive(), 2, "the next attempt and its timer");
     }
-    attempts_now(Does::Succeed);
+    set_attempts(Behaviour::Succeed);
     assert!(succeeded(poll(&mut call)));
 });
 
-/// What the cell cannot know: that an error was what was asked for, or a value was not.
+/// Results that the classifier decides about: an error that is a success, and a value that is rejected.
 #[test]
 fn memory_results_are_returned_or_dropped_once() {
     let policy = Policy::immediate().attempts(3).try_build().expect("valid");

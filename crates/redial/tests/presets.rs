@@ -1,5 +1,5 @@
-//! Goal: each preset is its design's, by name and as a value, with its own throttle or none. Method:
-//! the rules are compared with the decisions' numbers, and the policies play on virtual time.
+//! Presets, by name and as values: their rules are those of the decisions, and they behave so on virtual
+//! time.
 
 #[path = "common/virtual_clock.rs"]
 mod virtual_clock;
@@ -16,7 +16,7 @@ type Outcome = Result<(), Failure>;
 
 const SERVER: Outcome = Err(Failure::server());
 
-/// Plays a call whose attempts end at once with this; starts, end and why.
+/// Plays a call whose attempts end at once with this result; returns the starts, the end and the stop reason.
 fn play(policy: &Policy, outcome: Outcome, seed: u64) -> (Vec<f64>, f64, StopReason) {
     let clock = Clock::default();
     let script = Script::new(&clock, [(0, outcome)]);

@@ -1,5 +1,5 @@
-//! Goal: the player plays what a script says, and events of one moment in their order (P4). Method:
-//! small scripts whose every moment can be counted by hand; for the clock, the async driver itself.
+//! The module `testing`: scripts are played exactly, simultaneous events in their order (P4), and the
+//! virtual clock runs the async driver.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,6 @@ fn testing_unscripted_attempt_panics() {
     play(&every(ms(1), 2), [fails()]);
 }
 
-/// Red: without `#[track_caller]` on `play` the place is one in the library.
 #[test]
 fn testing_script_panic_has_the_callers_location() {
     let place = Arc::new(Mutex::new(None));
@@ -64,7 +63,7 @@ fn testing_script_panic_has_the_callers_location() {
     }));
     let line = line!() + 1;
     panic::catch_unwind(|| play(&every(ms(1), 2), [fails()])).unwrap_err();
-    // Let go before the assertion: the hook takes it, too.
+    // Released before the assertion: the panic hook locks it, too.
     let found = place.lock().unwrap().take();
     assert_eq!(found, Some((file!().to_owned(), line)));
 }
@@ -81,7 +80,7 @@ fn testing_play_reports_the_unscripted_attempt() {
 fn testing_hanging_call_has_no_end() {
     let played = play(&every(ms(1), 3), [hangs()]);
     assert_eq!((played.end(), played.starts().len()), (None, 1));
-    // P2: what is later than every timer never comes.
+    // A time after every timer is never reached (P2).
     let played = play(&every(Duration::MAX, 3), [fails(), succeeds()]);
     assert_eq!((played.end(), played.starts().len()), (None, 1));
 }
@@ -123,7 +122,7 @@ fn testing_cancellation_is_ordered_last() {
     assert_eq!(played.stop_reason(), Some(StopReason::Deadline));
 }
 
-/// A budget of one retry that nothing fills but what is given back, paid after the backoff.
+/// A budget of one retry that only a refund refills, charged after the backoff.
 fn scarce() -> Policy {
     let rules = Rules {
         backoff: Backoff::Constant(ms(10)),
@@ -137,8 +136,8 @@ fn scarce() -> Policy {
 
 #[test]
 fn testing_outcomes_are_ordered_before_timers() {
-    // The first call takes the only token at 10 and succeeds at 20, which brings it back; the
-    // second asks at 20, too, and finds it.
+    // The first call withdraws the only token at 10 and refunds it with its success at 20; the second
+    // withdraws it at 20.
     let policy = scarce();
     let played = Play::new()
         .call(Script::new(&policy, [fails(), succeeds()]).at(ms(10)))
@@ -153,14 +152,14 @@ fn testing_outcomes_are_ordered_before_timers() {
 #[test]
 fn testing_simultaneous_timers_are_ordered_by_call() {
     let policy = scarce();
-    // Both ask at 20: the one that began first gets the token, wherever it is listed.
+    // Both withdraw at 20: the call that began first gets the token, in any order of the list.
     let played = Play::new()
         .call(Script::new(&policy, [fails()]).at(ms(10)))
         .call(Script::new(&policy, [fails().after(ms(10)), hangs()]).cancel(ms(50)))
         .run();
     assert_eq!(played[0].stop_reason(), Some(StopReason::Throttled));
     assert_eq!(played[1].starts(), [ms(0), ms(20)]);
-    // Of two that began together, the one that is listed first.
+    // Of two calls that began together, the one that is listed first.
     let policy = scarce();
     let played = Play::new()
         .call(Script::new(&policy, [fails(), hangs()]).cancel(ms(50)))
@@ -182,8 +181,8 @@ fn testing_simultaneous_outcomes_are_ordered_by_attempt() {
 
 #[test]
 fn testing_attempt_timeout_is_ordered_before_the_next_hedge() {
-    // Both are due at 50: the timeout sends the third hedge, whose answer of that very moment comes
-    // before any further timer.
+    // Both are due at 50: the timeout starts the third hedge, whose outcome at 50 comes before the next
+    // timer.
     let rules = Rules {
         hedge: Some(ms(25)),
         attempts: Some(4),
@@ -290,7 +289,7 @@ fn testing_throttle_may_answer_later() {
     assert_eq!(play(&policy, [fails(), succeeds()]).starts(), [ms(0), ms(5)]);
 }
 
-/// A policy as gRPC's layer will build it: what provably did not run is replaced.
+/// A policy with transparent retries, as the gRPC layer builds it.
 fn grpc(attempts: u32, hedge: Option<Duration>) -> AnyPolicy {
     let backoff = Backoff::Constant(ms(50));
     let attempts = Some(attempts);
@@ -351,11 +350,11 @@ fn testing_message_above_the_size_limit_ends_the_call() {
     assert_eq!((played.too_large(), played.sent()), (Some(ms(5)), &[1][..]));
     let end = played.end().expect("it ended");
     assert_eq!((end.at, end.stop_reason, end.attempt), (ms(5), StopReason::NotRetryable, Some(1)));
-    // While a retry waits nobody is there to fail.
+    // During a backoff there is no attempt that could fail.
     let played = call(fails()).message(ms(5), 101).play();
     assert_eq!((played.too_large(), played.starts()), (Some(ms(5)), vec![ms(0)]));
     assert_eq!(played.end().and_then(|end| end.attempt), None);
-    // At the start nothing starts.
+    // At the start of the call, no attempt starts.
     let played = call(succeeds()).message(ms(0), 101).play();
     assert_eq!((played.too_large(), played.starts()), (Some(ms(0)), vec![]));
     assert_eq!(played.end(), ended(ms(0), StopReason::Cancelled, None));
@@ -369,10 +368,10 @@ fn testing_message_above_the_buffer_limit_commits() {
     let played = call().message(ms(0), 60).message(ms(5), 40).message(ms(10), 1).play();
     assert_eq!(played.end(), ended(ms(20), StopReason::Committed, Some(1)));
     assert_eq!(played.sent(), [3]);
-    // From the start: one attempt is made and no more.
+    // At the start: one attempt, and no retry.
     let played = call().message(ms(0), 101).play();
     assert_eq!((played.stop_reason(), played.sent()), (Some(StopReason::Committed), &[1][..]));
-    // While a retry waits: it is the last.
+    // During a backoff: the next attempt is the last.
     let attempts = [fails().after(ms(20)), fails().after(ms(20))];
     let script = Script::new(&policy, attempts).buffer_max(100).message(ms(30), 101);
     let played = script.play();
@@ -452,7 +451,7 @@ fn testing_block_on_panics_without_a_timer() {
 
 #[test]
 fn testing_block_on_runs_the_async_driver() {
-    // Retrying, hedging, deadlines and attempt timeouts need nothing of tokio.
+    // Retries, hedging, deadlines and attempt timeouts do not need tokio.
     let began = Clock.now();
     let since = || redial_core::duration(Clock.now() - began);
     let retry = every(ms(10), 3);

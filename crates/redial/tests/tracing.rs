@@ -1,5 +1,4 @@
-//! Goal: events have the documented names and fields, and an outage is kept to a bounded rate.
-//! Method: a subscriber of our own collects what calls emit on tokio's paused clock.
+//! Tracing events: the documented names and fields, and the rate limit of `gave up`.
 #![cfg(feature = "tracing")]
 
 use std::fmt;
@@ -22,7 +21,7 @@ impl Collector {
         Collector { level, lines: Arc::default() }
     }
     fn lines(&self) -> Vec<String> {
-        self.lines.lock().expect("nobody panics with it").clone()
+        self.lines.lock().expect("not poisoned").clone()
     }
 }
 
@@ -36,7 +35,7 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            // The time that passed is not the test's to know.
+            // The elapsed time is not deterministic.
             "elapsed_ms" => {}
             name => self.fields.push_str(&format!(" {name}={value:?}")),
         }
@@ -56,7 +55,7 @@ impl Subscriber for Collector {
         let mut line = Line::default();
         event.record(&mut line);
         let line = format!("{} {}{}", event.metadata().level(), line.message, line.fields);
-        self.lines.lock().expect("nobody panics with it").push(line);
+        self.lines.lock().expect("not poisoned").push(line);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}

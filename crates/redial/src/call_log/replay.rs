@@ -174,7 +174,7 @@ impl CallLog {
                     call.cancel(at, &mut env);
                 }
                 Event::ThrottleAnswered(grant) if call.awaits_grant() => {
-                    call.granted(grant, at, &mut env)
+                    call.granted(grant, at, &mut env);
                 }
                 // The driver took the next command, or a timer fired and led to one. A driver may
                 // report an outcome before it has taken all commands, so a command is taken only

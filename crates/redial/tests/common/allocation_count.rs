@@ -1,25 +1,25 @@
-//! An allocator that counts what each thread asks for, for the tests that say how much that is.
+//! An allocator that counts the allocations of each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts what each thread asks for.
+/// The system allocator with a counter per thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches a cell of the
-// thread that needs no allocation of its own.
+// SAFETY: all calls are forwarded to the system allocator; the counter is a thread-local cell that needs
+// no allocation.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -27,9 +27,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How many allocations this makes.
-pub(crate) fn allocations(story: impl FnOnce()) -> u64 {
+/// The number of allocations that `run` makes.
+pub(crate) fn allocations(run: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
-    story();
+    run();
     ALLOCATIONS.get() - before
 }

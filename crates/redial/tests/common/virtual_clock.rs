@@ -1,5 +1,4 @@
-//! What the tests of the designs share: the virtual clock, counted in milliseconds from a test's
-//! start, and operations that follow a script.
+//! A virtual clock in milliseconds since the start of a test, and scripted operations.
 #![allow(dead_code)] // each test file uses its part
 
 use std::pin::Pin;
@@ -12,7 +11,7 @@ use redial::{Sleeper, ms, time::Ns};
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: Ns = 1_000_000;
 
-/// Virtual time since the test began, to the nanosecond.
+/// Virtual time since the start of the test.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     began: Ns,
@@ -25,17 +24,17 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Milliseconds since the test began.
+    /// Milliseconds since the start of the test.
     pub(crate) fn ms(&self) -> f64 {
         (self.now() - self.began) as f64 / MS as f64
     }
 
-    /// Lets time pass when nothing runs.
+    /// Advances the clock while nothing runs.
     pub(crate) fn advance(&self, millis: u64) {
         block_on(testing::Clock.sleep(ms(millis)));
     }
 
-    /// Runs a future to its end; time jumps whenever nothing else can happen.
+    /// Runs a future to its end; the clock jumps to the next timer when the future waits.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         block_on(future)
     }
@@ -51,7 +50,7 @@ impl Sleeper for Clock {
     }
 }
 
-/// What attempts meet, in the order in which they start, and when they started and were cancelled.
+/// The outcomes of attempts in the order of their starts, and the times of their starts and cancellations.
 /// The last step repeats.
 pub(crate) struct Script<T> {
     clock: Clock,
@@ -60,17 +59,17 @@ pub(crate) struct Script<T> {
     cancels: Arc<Mutex<Vec<f64>>>,
 }
 
-/// The outcome never comes.
+/// The attempt never has an outcome.
 pub(crate) const HANG: u64 = u64::MAX;
 
 impl<T: Clone> Script<T> {
-    /// Each step: after how many milliseconds ([`HANG`]: never), and with what.
+    /// The steps: the milliseconds until the outcome ([`HANG`]: never), and the outcome.
     pub(crate) fn new(clock: &Clock, steps: impl Into<Vec<(u64, T)>>) -> Self {
         let (starts, cancels) = Default::default();
         Script { clock: *clock, steps: steps.into(), starts, cancels }
     }
 
-    /// The next attempt.
+    /// Starts the next attempt.
     pub(crate) fn attempt(&self) -> impl Future<Output = T> + use<T> {
         let mut starts = self.starts.lock().expect("one thread");
         let index = starts.len().min(self.steps.len() - 1);
@@ -88,12 +87,12 @@ impl<T: Clone> Script<T> {
         }
     }
 
-    /// When attempts started, in milliseconds.
+    /// The start times of attempts, in milliseconds.
     pub(crate) fn starts(&self) -> Vec<f64> {
         self.starts.lock().expect("one thread").clone()
     }
 
-    /// When attempts were dropped while they ran, in milliseconds.
+    /// The times at which running attempts were dropped, in milliseconds.
     pub(crate) fn cancels(&self) -> Vec<f64> {
         self.cancels.lock().expect("one thread").clone()
     }
@@ -112,7 +111,7 @@ impl Drop for Guard {
     }
 }
 
-/// Runs futures side by side, in their order.
+/// Runs futures concurrently, and polls them in this order.
 pub(crate) async fn all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(Some).collect();
     let mut outputs: Vec<Option<T>> = futures.iter().map(|_| None).collect();

@@ -1,4 +1,4 @@
-//! What one call can say for itself: each option does what it says, and nothing else.
+//! The options of a single call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,8 +57,6 @@ async fn deadline_zero_allows_one_immediate_attempt() {
     assert_eq!(blocking.expect_err("no time for another").stop_reason(), StopReason::Deadline);
 }
 
-// Breaks if a policy's own deadline of zero does not begin the machine with the call: the first
-// attempt then starts, and the end that the machine has decided is taken for that start.
 #[tokio::test(start_paused = true)]
 async fn deadline_zero_can_start_no_attempt() {
     let expired = |expired: ExpiredDeadlineAction| {
@@ -121,7 +119,7 @@ async fn seed_reproduces_the_delays() {
     let drew =
         |(_, event): &(u64, Event)| if let Event::RandomDraw(u) = event { Some(*u) } else { None };
     let draws: Vec<f64> = call_log.events().iter().filter_map(drew).collect();
-    // A seed is a promise for ever: SplitMix64 of 7.
+    // The draws of a seed never change: SplitMix64 of 7.
     assert_eq!(draws, [0.389_829_748_391_271_5, 0.016_788_294_528_156_11]);
 }
 
@@ -151,7 +149,7 @@ async fn report_history_has_times_and_end_of_every_attempt() {
     let error = policy.retry(fails).when(|_| true).history().await.expect_err("always busy");
     assert_eq!(error.report().history.len(), 4);
     let error = policy.retry(fails).when(|_| false).await.expect_err("busy");
-    assert_eq!(error.report().history.len(), 0, "nobody asked for it");
+    assert_eq!(error.report().history.len(), 0, "not requested");
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,8 +190,7 @@ async fn hook_receives_every_call_log_event_in_every_driver() {
     assert_eq!(seen.into_inner().expect("one thread"), call_log.events());
 }
 
-/// Whoever wraps a call may listen to it, and whoever made it too. Red: the later hook replaces the
-/// earlier one.
+/// A wrapper and its caller can both add a hook.
 #[tokio::test(start_paused = true)]
 async fn hook_order_is_the_order_of_registration() {
     let policy = free(1);
@@ -205,9 +202,9 @@ async fn hook_order_is_the_order_of_registration() {
     let call = policy.retry(fails).when(|_| true).on_event(hook("one")).on_event(hook("two"));
     call.await.expect_err("always busy");
     let mut unit = ();
-    let lent = policy.retry_on(&mut unit, async |()| fails().await);
-    let lent = lent.on_event(hook("three")).on_event(hook("four"));
-    lent.when(|_| true).await.expect_err("always busy");
+    let target = policy.retry_on(&mut unit, async |()| fails().await);
+    let target = target.on_event(hook("three")).on_event(hook("four"));
+    target.when(|_| true).await.expect_err("always busy");
     let seen = seen.into_inner().expect("one thread");
     let names: Vec<_> = seen.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, [["one", "two"].repeat(4), ["three", "four"].repeat(4)].concat());
@@ -346,7 +343,7 @@ async fn not_idempotent_call_is_retried_only_with_proof() {
     assert_eq!(twice.attempts(), 3, "`when` alone is the declaration");
 }
 
-/// What an operation that sees its attempts is told remains for each.
+/// The remaining time that each attempt receives.
 #[tokio::test(start_paused = true)]
 async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
     let policy = Policy::immediate().attempt_timeout(s(5)).deadline(s(12)).attempts(3);
@@ -370,7 +367,7 @@ async fn attempt_remaining_is_the_shorter_of_timeout_and_deadline() {
         let told = std::mem::take(&mut *seen.lock().expect("one thread"));
         assert_eq!(told, [Some(s(5)), Some(s(5)), Some(s(4))], "machine: {machine}");
     }
-    // A blocking attempt is not cancelled (P12), but it is told the same.
+    // A blocking attempt is not cancelled (P12), but receives the same remaining time.
     for machine in [false, true] {
         let mut call = policy
             .retry_with(|attempt| {

@@ -1,5 +1,5 @@
-//! Dropping the future drops everything that the call holds, in every state, and gives back what
-//! was paid for a retry that has not started (decisions P6, S4).
+//! Cancellation: dropping the future drops all attempts, in every state, and refunds a retry that has not
+//! started (decisions P6, S4).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use redial::{
     time::Ns,
 };
 
-use crate::manual_clock::{Count, Hand, poll};
+use crate::manual_clock::{Count, ManualClock, poll};
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -24,36 +24,36 @@ fn ten(builder: Builder<Policy>) -> Policy {
     builder.jitter(Jitter::None).attempts(9).try_build().expect("valid")
 }
 
-async fn attempt(hand: &Hand, count: &Count) -> Result<(), ()> {
+async fn attempt(clock: &ManualClock, count: &Count) -> Result<(), ()> {
     let _owned = count.one();
-    hand.sleep(ms(10)).await;
+    clock.sleep(ms(10)).await;
     Err(())
 }
 
 /// Starts a call with one of the drivers.
-type Driver = for<'a> fn(&'a Policy, &'a Hand, &'a Count) -> Running<'a>;
+type Driver = for<'a> fn(&'a Policy, &'a ManualClock, &'a Count) -> Running<'a>;
 
 const DRIVERS: [(&str, Driver); 4] = [
-    ("async", |policy, hand, count| {
-        let call = policy.retry(move || attempt(hand, count)).when(|()| true);
-        let call = call.sleeping_on(hand.clone());
+    ("async", |policy, clock, count| {
+        let call = policy.retry(move || attempt(clock, count)).when(|()| true);
+        let call = call.sleeping_on(clock.clone());
         Box::pin(async { call.await.expect_err("it fails for ever").into_last().unwrap_or(()) })
     }),
-    ("with a history", |policy, hand, count| {
-        let call = policy.retry(move || attempt(hand, count)).when(|()| true);
-        let call = call.sleeping_on(hand.clone()).history();
+    ("with a history", |policy, clock, count| {
+        let call = policy.retry(move || attempt(clock, count)).when(|()| true);
+        let call = call.sleeping_on(clock.clone()).history();
         Box::pin(async { call.await.expect_err("it fails for ever").into_last().unwrap_or(()) })
     }),
-    ("seeing", |policy, hand, count| {
-        let call = policy.retry_with(move |_| attempt(hand, count)).when(|()| true);
-        let call = call.sleeping_on(hand.clone());
+    ("seeing", |policy, clock, count| {
+        let call = policy.retry_with(move |_| attempt(clock, count)).when(|()| true);
+        let call = call.sleeping_on(clock.clone());
         Box::pin(async { call.await.expect_err("it fails for ever").into_last().unwrap_or(()) })
     }),
-    ("lending", |policy, hand, count| {
+    ("borrowing", |policy, clock, count| {
         Box::pin(async move {
             let mut target = count;
-            let call = policy.retry_on(&mut target, async |count| attempt(hand, count).await);
-            let result = call.sleeping_on(hand.clone()).when(|()| true).await;
+            let call = policy.retry_on(&mut target, async |count| attempt(clock, count).await);
+            let result = call.sleeping_on(clock.clone()).when(|()| true).await;
             result.expect_err("it fails for ever").into_last().unwrap_or(());
         })
     }),
@@ -70,7 +70,7 @@ fn cancellation_in_every_state_leaks_nothing_and_refunds() {
         },
         || ten(Policy::constant(ms(10)).attempt_timeout(ms(500))),
     ];
-    // When it is dropped; attempts made, attempts alive and tokens just before; tokens after.
+    // The time of the drop; attempts made, attempts alive and tokens before it; tokens after it.
     let states = [
         (0, (0, 0, 10.0), 10.0),
         (5, (1, 1, 10.0), 10.0),
@@ -83,15 +83,15 @@ fn cancellation_in_every_state_leaks_nothing_and_refunds() {
         DRIVERS.into_iter().flat_map(|driver| policies.map(|policy| (driver, policy)))
     {
         for (dropped_at, before, after) in states {
-            let (policy, hand, count) = (new_policy(), Hand::default(), Count::default());
+            let (policy, clock, count) = (new_policy(), ManualClock::default(), Count::default());
             let tokens = || policy.tokens(0).expect("a budget");
-            let mut call = driver(&policy, &hand, &count);
-            // Every 5 ms from the start, for as long as it lives.
+            let mut call = driver(&policy, &clock, &count);
+            // Polled every 5 ms.
             for moment in (0..=dropped_at).step_by(5).filter(|_| dropped_at > 0) {
                 if moment > 0 {
-                    hand.pass(ms(5));
+                    clock.pass(ms(5));
                 }
-                // A timer that fires gives others a turn before it counts: poll more than once.
+                // After a timer fires, the call yields once before it acts on it: poll more than once.
                 for _ in 0..3 {
                     assert_eq!(poll(call.as_mut()), Poll::Pending);
                 }
@@ -109,10 +109,10 @@ fn cancellation_after_the_end_refunds_nothing() {
     for (name, driver) in DRIVERS {
         let policy = Policy::constant(ms(10)).attempts(2).try_build();
         let policy = policy.expect("valid");
-        let (hand, count) = (Hand::default(), Count::default());
-        let mut call = driver(&policy, &hand, &count);
+        let (clock, count) = (ManualClock::default(), Count::default());
+        let mut call = driver(&policy, &clock, &count);
         while poll(call.as_mut()).is_pending() {
-            hand.pass(ms(5));
+            clock.pass(ms(5));
         }
         assert_eq!((count.made(), count.alive(), policy.tokens(0)), (2, 0, Some(9.0)), "{name}");
         drop(call);
@@ -124,16 +124,16 @@ fn cancellation_after_the_end_refunds_nothing() {
 fn cancellation_of_a_hedged_call_drops_all_attempts() {
     let hedged: Hedged =
         Policy::hedged(ms(10)).attempts(4).deadline(s(1)).try_build().expect("valid");
-    let (hand, count) = (Hand::default(), Count::default());
+    let (clock, count) = (ManualClock::default(), Count::default());
     let mut call = Box::pin(
         hedged
             .retry(|| async {
                 let _owned = count.one();
-                hand.sleep(s(9)).await;
+                clock.sleep(s(9)).await;
                 Ok::<_, ()>(())
             })
             .when(|()| true)
-            .sleeping_on(hand.clone())
+            .sleeping_on(clock.clone())
             .into_future(),
     );
     for alive in [1, 2, 3] {
@@ -141,7 +141,7 @@ fn cancellation_of_a_hedged_call_drops_all_attempts() {
             assert!(poll(call.as_mut()).is_pending());
         }
         assert_eq!(count.alive(), alive);
-        hand.pass(ms(10));
+        clock.pass(ms(10));
     }
     drop(call);
     assert_eq!((count.made(), count.alive(), hedged.tokens(0)), (3, 0, Some(8.0)));
@@ -151,7 +151,7 @@ fn cancellation_of_a_hedged_call_drops_all_attempts() {
 fn cancellation_drops_a_pending_strategy() {
     let alive = Arc::new(());
     let policy = ten(Policy::constant(ms(10)).deadline(s(9)));
-    let hand = Hand::default();
+    let clock = ManualClock::default();
     let mut call_log = CallLog::new();
     let seen = alive.clone();
     let mut call = Box::pin(
@@ -166,7 +166,7 @@ fn cancellation_drops_a_pending_strategy() {
                 })
             })
             .call_log(&mut call_log)
-            .sleeping_on(hand.clone())
+            .sleeping_on(clock.clone())
             .into_future(),
     );
     assert!(poll(call.as_mut()).is_pending());
@@ -179,7 +179,7 @@ fn cancellation_drops_a_pending_strategy() {
     ));
 }
 
-/// A throttle of a user's own that answers when it is told to.
+/// A user-defined throttle that answers on demand.
 #[derive(Default)]
 struct Slow {
     held: Arc<AtomicI64>,
@@ -211,20 +211,20 @@ impl Bucket for Slow {
 
 #[test]
 fn cancellation_refunds_a_late_grant() {
-    // Dropped while the throttle thinks, while the retry waits, and after it has started.
+    // Dropped before the throttle answers, during the backoff, and after the retry has started.
     for (answers, passes, held) in [(0, 0, 0), (1, 0, 0), (1, 10, 1)] {
         let slow = Arc::new(Slow::default());
         let policy = ten(Policy::constant(ms(10))).sharing(slow.clone());
-        let (hand, count) = (Hand::default(), Count::default());
-        let mut call = DRIVERS[0].1(&policy, &hand, &count);
+        let (clock, count) = (ManualClock::default(), Count::default());
+        let mut call = DRIVERS[0].1(&policy, &clock, &count);
         assert!(poll(call.as_mut()).is_pending());
-        hand.pass(ms(10));
+        clock.pass(ms(10));
         assert!(poll(call.as_mut()).is_pending());
         assert_eq!((count.alive(), slow.held.load(Ordering::Relaxed)), (0, 0));
         slow.open.store(answers, Ordering::Relaxed);
         assert!(poll(call.as_mut()).is_pending());
         assert_eq!(slow.held.load(Ordering::Relaxed), answers);
-        hand.pass(ms(passes));
+        clock.pass(ms(passes));
         assert!(poll(call.as_mut()).is_pending());
         drop(call);
         let what = format!("{answers} answers, {passes} ms");

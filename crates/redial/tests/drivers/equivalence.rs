@@ -1,5 +1,4 @@
-//! The same scripts through every driver: the machine on virtual time says what must happen, and
-//! each driver must do it.
+//! The same scripts through every driver: each must behave as the state machine on virtual time.
 
 use std::time::Duration;
 
@@ -13,34 +12,36 @@ use redial::{
     time::Ns,
 };
 
-/// A policy, what its attempts meet, why the call ends and after how many of them.
+/// A policy, the outcomes of its attempts, the stop reason and the number of attempts.
 type Row<'a> = (&'a dyn Fn() -> Policy, &'a [(Duration, Directive)], StopReason, u32);
 
-/// What attempts can meet. An error carries the number of its attempt.
+/// The outcomes of attempts. An error carries the number of its attempt.
 const OK: Directive = Directive::Succeed;
 const FATAL: Directive = Directive::Fail;
 const FAIL: Directive = Directive::Retry(Failure::server());
 const SLOW_DOWN: Directive = Directive::Retry(Failure::throttling().retry_after(Duration::ZERO));
 const STOP: Directive = Directive::Retry(Failure::client().hint(Hint::Stop));
 
-/// A result as an operation returns it: the number of its attempt, and how it is to be judged.
+/// The result of an operation: the number of its attempt, and its classification.
 type Answer = Result<u32, (u32, Directive)>;
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, PartialEq)]
-struct Became {
+struct CallResult {
     result: Result<u32, Option<u32>>,
     stop_reason: StopReason,
     attempts: u32,
 }
 
-impl Became {
+impl CallResult {
     fn of(result: Result<u32, Error<(u32, Directive)>>) -> Self {
         match result {
-            Ok(number) => {
-                Became { result: Ok(number), stop_reason: StopReason::Succeeded, attempts: number }
-            }
-            Err(error) => Became {
+            Ok(number) => CallResult {
+                result: Ok(number),
+                stop_reason: StopReason::Succeeded,
+                attempts: number,
+            },
+            Err(error) => CallResult {
                 stop_reason: error.stop_reason(),
                 attempts: error.attempts(),
                 result: Err(error.into_last().map(|(number, _)| number)),
@@ -49,7 +50,7 @@ impl Became {
     }
 }
 
-/// The notes with times since the call began.
+/// The events with times since the start of the call.
 fn since_start(call_log: &CallLog) -> Vec<(Ns, Event)> {
     let began = call_log.events().first().map_or(0, |(at, _)| *at);
     let since = |at: Ns| at.saturating_sub(began);
@@ -66,9 +67,9 @@ fn without_times(call_log: &CallLog) -> Vec<Event> {
     since_start(call_log).into_iter().map(|(_, event)| event).collect()
 }
 
-/// What every driver plays. Past the end of the list its last entry repeats.
+/// The script of all drivers. The last entry repeats.
 struct Case<'a> {
-    /// Makes the policy anew, so that no driver spends another's budget.
+    /// Makes a new policy, so that the drivers do not share a budget.
     policy: &'a dyn Fn() -> Policy,
     meets: &'a [(Duration, Directive)],
 }
@@ -86,7 +87,7 @@ impl Case<'_> {
         }
     }
 
-    /// The diary of the machine alone.
+    /// The call log of the state machine alone.
     fn reference(&self) -> CallLog {
         let meets = (1..=64).map(|number| {
             let (after, directive) = self.meets(number);
@@ -106,8 +107,8 @@ impl Case<'_> {
         Case::answer(number, directive)
     }
 
-    /// The async driver with its machine, and what its diary says.
-    async fn with_diary(&self) -> (Became, CallLog) {
+    /// The async driver with its state machine, and its call log.
+    async fn with_call_log(&self) -> (CallResult, CallLog) {
         let (policy, mut call_log, mut number) = ((self.policy)(), CallLog::new(), 0);
         let result = policy
             .retry(|| {
@@ -117,33 +118,33 @@ impl Case<'_> {
             .when(|error: &(u32, Directive)| error.1)
             .call_log(&mut call_log)
             .await;
-        (Became::of(result), call_log)
+        (CallResult::of(result), call_log)
     }
 
-    /// The async driver, which plays a plain policy without the machine.
-    async fn plain(&self) -> Became {
+    /// The async driver, which runs a plain policy without the state machine.
+    async fn plain(&self) -> CallResult {
         let (policy, mut number) = ((self.policy)(), 0);
         let call = policy.retry(|| {
             number += 1;
             self.attempt(number)
         });
-        Became::of(call.when(|error: &(u32, Directive)| error.1).await)
+        CallResult::of(call.when(|error: &(u32, Directive)| error.1).await)
     }
 
-    /// The async driver for an operation that sees its attempts.
-    async fn seeing(&self) -> Became {
+    /// The async driver for an operation that takes its attempt.
+    async fn with_attempt(&self) -> CallResult {
         let policy = (self.policy)();
         let call = policy.retry_with(|attempt: Attempt| self.attempt(attempt.number()));
-        Became::of(call.when(|error: &(u32, Directive)| error.1).await)
+        CallResult::of(call.when(|error: &(u32, Directive)| error.1).await)
     }
 
-    async fn lending(&self) -> Became {
+    async fn borrowing(&self) -> CallResult {
         let (policy, mut number) = ((self.policy)(), 0_u32);
         let call = policy.retry_on(&mut number, async |number| {
             *number += 1;
             self.attempt(*number).await
         });
-        Became::of(call.when(|error: &(u32, Directive)| error.1).await)
+        CallResult::of(call.when(|error: &(u32, Directive)| error.1).await)
     }
 
     fn blocking_attempt(&self, number: u32) -> Answer {
@@ -153,51 +154,51 @@ impl Case<'_> {
         Case::answer(number, directive)
     }
 
-    fn blocking(&self) -> Became {
+    fn blocking(&self) -> CallResult {
         let (policy, mut number) = ((self.policy)(), 0);
         let call = policy.retry(|| {
             number += 1;
             self.blocking_attempt(number)
         });
-        Became::of(call.when(|error: &(u32, Directive)| error.1).call())
+        CallResult::of(call.when(|error: &(u32, Directive)| error.1).call())
     }
 
-    fn blocking_with_diary(&self) -> (Became, CallLog) {
+    fn blocking_with_call_log(&self) -> (CallResult, CallLog) {
         let (policy, mut call_log) = ((self.policy)(), CallLog::new());
         let result = policy
             .retry_with(|attempt: Attempt| self.blocking_attempt(attempt.number()))
             .when(|error: &(u32, Directive)| error.1)
             .call_log(&mut call_log)
             .call();
-        (Became::of(result), call_log)
+        (CallResult::of(result), call_log)
     }
 }
 
-/// How the async drivers must end: what the machine on virtual time says.
-async fn check_async(case: &Case<'_>) -> (Became, CallLog) {
+/// Compares the async drivers with the state machine on virtual time.
+async fn check_async(case: &Case<'_>) -> (CallResult, CallLog) {
     let reference = case.reference();
-    let (became, call_log) = case.with_diary().await;
+    let (result_of_call, call_log) = case.with_call_log().await;
     assert_eq!(since_start(&call_log), since_start(&reference));
-    let (ended, attempts) = (call_log.events().last(), became.attempts);
+    let (ended, attempts) = (call_log.events().last(), result_of_call.attempts);
     assert!(
-        matches!(ended, Some((_, Event::CallEnded { stop_reason, .. })) if *stop_reason == became.stop_reason)
+        matches!(ended, Some((_, Event::CallEnded { stop_reason, .. })) if *stop_reason == result_of_call.stop_reason)
     );
     let starts = |(_, event): &&(Ns, Event)| matches!(event, Event::AttemptStarted { .. });
     assert_eq!(call_log.events().iter().filter(starts).count(), attempts as usize);
-    assert_eq!(case.plain().await, became, "without a diary");
-    assert_eq!(case.seeing().await, became, "seeing its attempts");
-    assert_eq!(case.lending().await, became, "lending");
-    (became, reference)
+    assert_eq!(case.plain().await, result_of_call, "without a call log");
+    assert_eq!(case.with_attempt().await, result_of_call, "seeing its attempts");
+    assert_eq!(case.borrowing().await, result_of_call, "borrowing");
+    (result_of_call, reference)
 }
 
-/// The same, and the blocking driver besides; its diary differs in its times alone.
-async fn check(case: &Case<'_>) -> Became {
-    let (became, reference) = check_async(case).await;
-    assert_eq!(case.blocking(), became, "blocking");
-    let (blocking, call_log) = case.blocking_with_diary();
-    assert_eq!(blocking, became, "blocking, with a diary");
+/// The same with the blocking driver, whose call log differs only in the times.
+async fn check(case: &Case<'_>) -> CallResult {
+    let (result_of_call, reference) = check_async(case).await;
+    assert_eq!(case.blocking(), result_of_call, "blocking");
+    let (blocking, call_log) = case.blocking_with_call_log();
+    assert_eq!(blocking, result_of_call, "blocking, with a call log");
     assert_eq!(without_times(&call_log), without_times(&reference));
-    became
+    result_of_call
 }
 
 fn free(builder: Builder<Policy>) -> Policy {
@@ -229,7 +230,7 @@ async fn driver_equivalence_for_every_short_script() {
         &|| free(Policy::immediate().attempts(3).deadline(s(3600))),
         &|| free(Policy::immediate().attempts(3).attempt_timeout(s(3600))),
         &|| free(Policy::immediate().attempts(3).limits(hard)),
-        // The default budget of a policy that is built is its own, and pays for every retry here.
+        // A policy made at run time owns its budget, which allows every retry here.
         &|| Policy::immediate().attempts(4).try_build().expect("valid"),
         &|| {
             let budget = std::sync::Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
@@ -239,9 +240,9 @@ async fn driver_equivalence_for_every_short_script() {
     let mut ends = Vec::new();
     for meets in every_script(&[OK, FATAL, FAIL, SLOW_DOWN, STOP]) {
         for policy in policies {
-            let became = check(&Case { policy, meets: &meets }).await;
-            if !ends.contains(&became.stop_reason) {
-                ends.push(became.stop_reason);
+            let result_of_call = check(&Case { policy, meets: &meets }).await;
+            if !ends.contains(&result_of_call.stop_reason) {
+                ends.push(result_of_call.stop_reason);
             }
         }
     }
@@ -297,7 +298,7 @@ async fn driver_equivalence_for_every_kind_of_delay() {
             StopReason::AttemptsExhausted,
             3,
         ),
-        // An hour does not fit before the deadline: nobody waits for it.
+        // A delay of an hour does not fit before the deadline, so the call fails at once.
         (
             &|| free(Policy::constant(s(3600)).deadline(s(60))),
             &[(now, FAIL)],
@@ -321,12 +322,16 @@ async fn driver_equivalence_for_every_kind_of_delay() {
         ),
     ];
     for (policy, meets, stop_reason, attempts) in cases {
-        let became = check(&Case { policy, meets }).await;
-        assert_eq!((became.stop_reason, became.attempts), (stop_reason, attempts), "{meets:?}");
+        let result_of_call = check(&Case { policy, meets }).await;
+        assert_eq!(
+            (result_of_call.stop_reason, result_of_call.attempts),
+            (stop_reason, attempts),
+            "{meets:?}"
+        );
     }
 }
 
-/// What needs cancelling is not for the blocking driver (P12).
+/// The blocking driver cannot cancel attempts (P12).
 #[tokio::test(start_paused = true)]
 async fn driver_equivalence_of_async_and_borrowing_cancellation() {
     let (now, hour) = (Duration::ZERO, s(3600));
@@ -344,14 +349,14 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
             StopReason::Deadline,
             2,
         ),
-        // An outcome at the very moment of the deadline still counts (P4).
+        // An outcome exactly at the deadline counts (P4).
         (
             &|| free(Policy::constant(ms(5)).deadline(ms(20))),
             &[(ms(20), OK)],
             StopReason::Succeeded,
             1,
         ),
-        // An attempt's own timeout is a failure, and the next one may do better.
+        // An attempt timeout is a retryable failure.
         (
             &|| free(Policy::constant(ms(5)).attempt_timeout(ms(10))),
             &[(hour, OK), (ms(10), OK)],
@@ -364,7 +369,7 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
             StopReason::Deadline,
             2,
         ),
-        // Without a delay the next one starts in the moment in which the first is cancelled.
+        // Without a delay, the next attempt starts when the first is cancelled.
         (
             &|| free(Policy::immediate().attempt_timeout(ms(10))),
             &[(ms(25), OK), (hour, OK), (ms(3), OK)],
@@ -379,7 +384,11 @@ async fn driver_equivalence_of_async_and_borrowing_cancellation() {
         ),
     ];
     for (policy, meets, stop_reason, attempts) in cases {
-        let (became, _) = check_async(&Case { policy, meets }).await;
-        assert_eq!((became.stop_reason, became.attempts), (stop_reason, attempts), "{meets:?}");
+        let (result_of_call, _) = check_async(&Case { policy, meets }).await;
+        assert_eq!(
+            (result_of_call.stop_reason, result_of_call.attempts),
+            (stop_reason, attempts),
+            "{meets:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Any executor will do: here one of sixty lines, whose timers are threads, runs everything.
+//! The drivers run on every executor: here on one of sixty lines, whose timers are threads.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -27,7 +27,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The system's clock; each timer is a thread.
+/// The system clock; each timer is a thread.
 #[derive(Clone, Copy)]
 struct Threads;
 

@@ -1,5 +1,4 @@
-//! Where a call can stand: `join!`, `select!`, `timeout` and `spawn`, with futures that are not
-//! `Send`, inside other calls, and behind a pointer.
+//! Calls as futures: in `join!`, `select!`, `timeout` and `spawn`, not `Send`, nested, and boxed.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -51,8 +50,8 @@ async fn future_spawn_accepts_a_call_with_every_option() {
     };
     let plain = TWICE.retry(operation.clone()).when(|_| true);
     assert_eq!(tokio::spawn(plain.into_future()).await.expect("no panic").ok(), Some(2));
-    let noted = Arc::new(AtomicU32::new(0));
-    let counter = noted.clone();
+    let events = Arc::new(AtomicU32::new(0));
+    let counter = events.clone();
     let full = TWICE
         .retry(operation.clone())
         .when(|_| true)
@@ -65,7 +64,7 @@ async fn future_spawn_accepts_a_call_with_every_option() {
     let (value, report) =
         tokio::spawn(full.into_future()).await.expect("no panic").expect("it is past the second");
     assert_eq!((value, report.attempts, report.history.len()), (3, 1, 1));
-    assert!(noted.load(Ordering::Relaxed) > 2);
+    assert!(events.load(Ordering::Relaxed) > 2);
     let hedged = HEDGED.retry(operation).when(|_| true);
     assert_eq!(tokio::spawn(hedged.into_future()).await.expect("no panic").ok(), Some(4));
 }

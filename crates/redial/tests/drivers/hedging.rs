@@ -1,4 +1,4 @@
-//! Hedged calls: who wins, when the losers go, and what the hedges cost.
+//! Hedged calls: the winner, the cancellation of the losers, and the cost of hedges.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,12 +9,12 @@ use redial::testing::{self, Script};
 use redial::throttle::RetryBudget;
 use redial::{CallLog, Event, Failure, Hedged, Policy, StopReason, ms, s};
 
-use crate::manual_clock::{Count, Hand, poll};
+use crate::manual_clock::{Count, ManualClock, poll};
 
-/// What each attempt does: how long it takes, and whether it succeeds.
+/// The duration of each attempt, and whether it succeeds.
 type Plan<'a> = &'a [(Duration, bool)];
 
-/// Runs a hedged call on tokio's paused clock, and compares its diary with the machine's own.
+/// Runs a hedged call on tokio's paused clock, and compares its call log with that of the state machine.
 async fn run(
     policy: &Hedged,
     plan: Plan<'_>,
@@ -47,7 +47,7 @@ async fn run(
     assert_eq!(events, expected, "{plan:?}");
     let result = result.map_err(|error| error.stop_reason());
 
-    // Without a diary the machine begins when the first hedge is due or an attempt fails.
+    // Without a call log, the state machine starts when the first hedge is due or an attempt fails.
     let (began, mut starts) = (tokio::time::Instant::now(), Vec::new());
     let unread = policy.retry(|| {
         starts.push(began.elapsed());
@@ -71,24 +71,23 @@ fn hedged(delay: Duration, attempts: u32) -> Hedged {
     Policy::hedged(delay).attempts(attempts).try_build().expect("valid")
 }
 
-// Breaks if the machine that begins when the first hedge is due waits for its own timer first.
 #[test]
 fn hedging_due_hedge_starts_after_yielding_once() {
-    let (policy, hand, count) = (hedged(ms(10), 2), Hand::default(), Count::default());
+    let (policy, clock, count) = (hedged(ms(10), 2), ManualClock::default(), Count::default());
     let operation = || {
-        let (one, slept) = (count.one(), hand.sleep(ms(15)));
+        let (one, slept) = (count.one(), clock.sleep(ms(15)));
         async move {
             slept.await;
             drop(one);
             Ok::<_, ()>(())
         }
     };
-    let call = policy.retry(operation).when(|()| true).sleeping_on(hand.clone());
+    let call = policy.retry(operation).when(|()| true).sleeping_on(clock.clone());
     let mut call = Box::pin(call.into_future());
     for (made, passes) in [(1, ms(10)), (1, ms(0)), (2, ms(5))] {
         assert!(poll(call.as_mut()).is_pending());
         assert_eq!(count.made(), made);
-        hand.pass(passes);
+        clock.pass(passes);
     }
     assert!(poll(call.as_mut()).is_ready());
     assert_eq!(count.alive(), 0);
@@ -96,7 +95,7 @@ fn hedging_due_hedge_starts_after_yielding_once() {
 
 #[tokio::test(start_paused = true)]
 async fn hedging_driver_matches_the_core_for_three_attempts() {
-    // Whole multiples of the hedging delay, so that many things happen at one moment.
+    // Multiples of the hedge delay, so that many events are simultaneous.
     let spans = [ms(5), ms(10), ms(20), ms(25)];
     let outcomes: Vec<(Duration, bool)> =
         spans.into_iter().flat_map(|span| [(span, true), (span, false)]).collect();
@@ -116,7 +115,7 @@ async fn hedging_driver_matches_the_core_for_three_attempts() {
     assert!(wins.iter().all(|wins| *wins > 10), "{wins:?}");
 }
 
-/// Slots are used again, so that a later attempt can lie before an earlier one.
+/// Slots are reused, so a later attempt can be in a lower slot.
 #[tokio::test(start_paused = true)]
 async fn hedging_simultaneous_answers_prefer_the_lower_attempt() {
     let plan = [(ms(15), false), (ms(20), true), (ms(15), true)];
@@ -127,14 +126,14 @@ async fn hedging_simultaneous_answers_prefer_the_lower_attempt() {
 #[test]
 fn hedging_losers_are_dropped_in_the_winning_poll() {
     let policy = hedged(ms(10), 4);
-    let (hand, count) = (Hand::default(), Count::default());
+    let (clock, count) = (ManualClock::default(), Count::default());
     let mut calls = 0;
     let mut call = Box::pin(
         policy
             .retry(|| {
                 calls += 1;
                 let span = if calls == 3 { ms(5) } else { s(9) };
-                let (owned, sleep) = (count.one(), hand.sleep(span));
+                let (owned, sleep) = (count.one(), clock.sleep(span));
                 async move {
                     let _owned = owned;
                     sleep.await;
@@ -142,7 +141,7 @@ fn hedging_losers_are_dropped_in_the_winning_poll() {
                 }
             })
             .when(|()| true)
-            .sleeping_on(hand.clone())
+            .sleeping_on(clock.clone())
             .into_future(),
     );
     for alive in [1, 2, 3] {
@@ -150,7 +149,7 @@ fn hedging_losers_are_dropped_in_the_winning_poll() {
             assert!(poll(call.as_mut()).is_pending());
         }
         assert_eq!(count.alive(), alive);
-        hand.pass(if alive < 3 { ms(10) } else { ms(5) });
+        clock.pass(if alive < 3 { ms(10) } else { ms(5) });
     }
     assert!(poll(call.as_mut()).is_ready());
     assert_eq!((count.made(), count.alive()), (3, 0), "though the future itself still lives");
@@ -161,7 +160,7 @@ fn hedging_losers_are_dropped_in_the_winning_poll() {
 async fn hedging_failure_starts_the_next_attempt_without_waiting() {
     let (winner, events) = run(&hedged(s(9), 3), &[(ms(5), false), (ms(5), true)]).await;
     assert_eq!(winner, Ok(2));
-    assert_eq!(events.last().map(|(at, _)| *at), Some(ms(10)), "nobody waited for the delay");
+    assert_eq!(events.last().map(|(at, _)| *at), Some(ms(10)), "without the hedge delay");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,17 +240,16 @@ async fn hedging_fatal_answer_ends_call_stop_hint_ends_hedges() {
     assert_eq!(run(Some(Failure::server().stop())).await, (Ok((1, ms(50))), 2));
 }
 
-// Breaks if the machine of a call that began it late takes that moment for the call's start.
 #[tokio::test(start_paused = true)]
 async fn hedging_elapsed_counts_from_the_first_poll() {
     let policy = hedged(ms(20), 2);
-    // A failure begins it at 5 ms; the hedge that follows at once fails 5 ms later.
+    // A failure starts the state machine at 5 ms; the next hedge fails 5 ms later.
     let failed = policy.retry(|| async {
         tokio::time::sleep(ms(5)).await;
         Err::<(), _>("busy")
     });
     assert_eq!(failed.when(|_| true).await.unwrap_err().elapsed(), ms(10));
-    // The timer begins it at 20 ms; the first attempt fails for good 10 ms later.
+    // The timer starts the state machine at 20 ms; the first attempt fails for good 10 ms later.
     let slow = policy.retry(|| async {
         tokio::time::sleep(ms(30)).await;
         Err::<(), _>("gone")
@@ -260,28 +258,28 @@ async fn hedging_elapsed_counts_from_the_first_poll() {
     assert_eq!((error.elapsed(), error.attempts()), (ms(30), 2));
 }
 
-// The same on a clock that says no more than its sleeper must.
+// The same with a sleeper that has only the required methods.
 #[test]
 fn hedging_elapsed_counts_from_first_poll_with_custom_sleeper() {
-    let (policy, hand) = (hedged(ms(20), 2), Hand::default());
-    hand.pass(s(1));
+    let (policy, clock) = (hedged(ms(20), 2), ManualClock::default());
+    clock.pass(s(1));
     let attempt = || {
-        let sleep = hand.sleep(ms(5));
+        let sleep = clock.sleep(ms(5));
         async move {
             sleep.await;
             Err::<(), _>("gone")
         }
     };
-    let call = policy.retry(attempt).when(|_| false).sleeping_on(hand.clone()).into_future();
+    let call = policy.retry(attempt).when(|_| false).sleeping_on(clock.clone()).into_future();
     let mut call = std::pin::pin!(call);
     assert!(poll(call.as_mut()).is_pending());
-    hand.pass(ms(7));
+    clock.pass(ms(7));
     let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it has failed") };
     assert_eq!(error.elapsed(), ms(7));
 }
 
-/// Runs an operation that fails for good at its first poll; how often it ran, what the report and
-/// the throttle say.
+/// Runs an operation that fails for good at its first poll; returns the number of runs, the attempts of
+/// the report and the tokens.
 fn run_final(call: impl FnOnce(&Hedged, &Cell<u32>) -> u32) -> (u32, u32, Option<f64>) {
     let policy = hedged(Duration::ZERO, 5);
     let ran = Cell::new(0);
@@ -297,7 +295,7 @@ fn hedging_does_not_pay_for_hedges_that_never_start() {
     };
     let plain = run_final(|policy, ran| {
         let call = policy.retry(|| async { fails(ran) }).when(|()| false);
-        let mut call = Box::pin(call.sleeping_on(Hand::default()).into_future());
+        let mut call = Box::pin(call.sleeping_on(ManualClock::default()).into_future());
         let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it fails at once") };
         assert_eq!(error.stop_reason(), StopReason::NotRetryable);
         error.attempts()
@@ -307,7 +305,7 @@ fn hedging_does_not_pay_for_hedges_that_never_start() {
     let logged = run_final(|policy, ran| {
         let mut call_log = CallLog::new();
         let call = policy.retry(|| async { fails(ran) }).when(|()| false).call_log(&mut call_log);
-        let mut call = Box::pin(call.sleeping_on(Hand::default()).into_future());
+        let mut call = Box::pin(call.sleeping_on(ManualClock::default()).into_future());
         let Poll::Ready(Err(error)) = poll(call.as_mut()) else { panic!("it fails at once") };
         drop(call);
         let started = call_log
@@ -328,10 +326,10 @@ fn hedging_gives_back_hedges_queued_behind_a_panic() {
         let mut call_log = CallLog::new();
         let call = policy.retry(|| {
             calls += 1;
-            assert!(calls < 3, "as told");
+            assert!(calls < 3, "intended");
             std::future::pending::<Result<(), ()>>()
         });
-        let call = call.when(|()| true).sleeping_on(Hand::default());
+        let call = call.when(|()| true).sleeping_on(ManualClock::default());
         let call = if logged { call.call_log(&mut call_log) } else { call };
         let mut call = Box::pin(call.into_future());
         let polled = catch_unwind(AssertUnwindSafe(|| poll(call.as_mut()).is_pending()));

@@ -1,4 +1,4 @@
-//! Hedged calls with a pace: when their hedges follow, and what the pace hears of them.
+//! Hedged calls with a latency estimator: the hedge delay, and the recorded latencies.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use redial::{
     ms,
 };
 
-/// The policy's own delay is far from every latency here.
+/// The delay of the policy is far from every latency here.
 static READ: Hedged = Policy::hedged(ms(500)).attempts(2).throttle(Throttle::none()).build();
 
-/// A pace that needs four latencies.
+/// An estimator that needs four samples.
 fn estimator() -> LatencyEstimator {
     LatencyEstimator::new(HedgeAt::quantile(0.9).samples(4).build())
 }
 
-/// A call whose attempts take so long, on tokio's paused clock: how long it took, and its diary.
+/// Runs a call whose attempts have these durations on tokio's paused clock; returns its duration and its
+/// call log.
 async fn call(estimator: &LatencyEstimator, attempts: &[Duration]) -> (Duration, CallLog) {
     let mut call_log = CallLog::new();
     let mut spans = attempts.iter();
@@ -36,7 +37,7 @@ async fn call(estimator: &LatencyEstimator, attempts: &[Duration]) -> (Duration,
     (began.elapsed(), call_log)
 }
 
-/// The delay of a call that begins now.
+/// The current hedge delay.
 fn delay(estimator: &LatencyEstimator) -> Duration {
     match estimator.delay() {
         Some(HedgeDelay::After(delay)) => Duration::from_nanos(delay),
@@ -50,7 +51,6 @@ fn hedges(call_log: &CallLog) -> usize {
     call_log.events().iter().filter(is_hedge).count()
 }
 
-/// Red: `hedge: None` in `Engine::begin` waits 500 ms each time; without `call_latency` no latency is known.
 #[tokio::test(start_paused = true)]
 async fn latency_estimator_sets_the_hedge_delay_after_enough_samples() {
     let estimator = estimator();
@@ -63,14 +63,14 @@ async fn latency_estimator_sets_the_hedge_delay_after_enough_samples() {
     assert!((ms(10)..ms(60)).contains(&around), "of four it is no better known: {around:?}");
 
     let (took, call_log) = call(&estimator, &[ms(400), ms(10)]).await;
-    // The timer's own step is a millisecond.
+    // tokio's timer has a resolution of a millisecond.
     assert!((around + ms(10)..=around + ms(12)).contains(&took), "{took:?} with {around:?}");
     assert_eq!(hedges(&call_log), 1);
     let ns = u64::try_from(around.as_nanos()).expect("it is short");
     assert_eq!(
         call_log.events()[1].1,
         Event::HedgeDelay(HedgeDelay::After(ns)),
-        "the diary knows it"
+        "recorded in the call log"
     );
     assert_eq!(call_log.replay(&READ), Ok(()), "and is replayed with it");
     let LatencyEstimate { samples, win_rate, .. } = estimator.read();
@@ -104,7 +104,7 @@ async fn latency_estimator_stops_hedges_that_never_win() {
     for _ in 0..4 {
         call(&estimator, &[ms(5)]).await;
     }
-    // All of them are slow in the same moment: a hedge is as slow as what it stands in for.
+    // All attempts are equally slow, so hedges do not win.
     let mut sent = 0;
     for round in 0..200 {
         let slow = if round % 8 == 0 { ms(100) } else { ms(5) };
@@ -114,12 +114,12 @@ async fn latency_estimator_stops_hedges_that_never_win() {
     assert!(reading.is_stopped, "{reading:?}");
     assert!(sent < 40, "{sent} hedges");
     if reading.delay != Some(HedgeDelay::Never) {
-        // The next one would be a probe; once it is lost, none follows.
+        // The next hedge would be a probe; if it loses, no hedge follows.
         call(&estimator, &[ms(100), ms(100)]).await;
     }
     assert_eq!(estimator.delay(), Some(HedgeDelay::Never));
     let (took, call_log) = call(&estimator, &[ms(3000)]).await;
-    assert_eq!((took, hedges(&call_log)), (ms(3000), 0), "nobody hedges by time");
+    assert_eq!((took, hedges(&call_log)), (ms(3000), 0), "no hedge on a timer");
     let mut attempts = 0;
     let began = tokio::time::Instant::now();
     let again = READ
@@ -142,8 +142,11 @@ async fn latency_estimator_counts_a_deadline_as_slow() {
     }
     let before = delay(&estimator);
     let hangs = READ.retry(std::future::pending::<Result<(), ()>>).when(|()| true);
-    let late =
-        hangs.latency_estimator(&estimator).deadline(ms(200)).await.expect_err("nobody answers");
+    let late = hangs
+        .latency_estimator(&estimator)
+        .deadline(ms(200))
+        .await
+        .expect_err("no attempt succeeds");
     assert_eq!((late.stop_reason(), late.attempts()), (StopReason::Deadline, 2));
     let reading = estimator.read();
     assert_eq!((reading.samples, reading.win_rate), (5, Some(0.0)));

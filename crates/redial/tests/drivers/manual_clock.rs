@@ -1,4 +1,4 @@
-//! A clock that is moved by hand, polling by hand, and things that count themselves.
+//! A clock that the test advances, a function that polls once, and values that count their instances.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -11,53 +11,53 @@ use std::time::Duration;
 use redial::testing::nanoseconds;
 use redial::{Sleeper, time::Ns};
 
-/// A clock that stands still until it is moved. Nobody is woken: tests poll by hand.
+/// A clock that the test advances. It wakes no task: the test polls.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hand {
+pub(crate) struct ManualClock {
     now: Arc<AtomicU64>,
 }
 
-impl Hand {
+impl ManualClock {
     pub(crate) fn pass(&self, span: Duration) {
         self.now.fetch_add(nanoseconds(span), Ordering::Relaxed);
     }
 
-    /// A sleep for an operation of the test's own.
+    /// A sleep for an operation of the test.
     pub(crate) fn sleep(&self, span: Duration) -> Until {
         self.sleep_until(self.now() + nanoseconds(span))
     }
 }
 
-impl Sleeper for Hand {
+impl Sleeper for ManualClock {
     type Sleep = Until;
     fn now(&self) -> Ns {
         self.now.load(Ordering::Relaxed)
     }
     fn sleep_until(&self, at: Ns) -> Until {
-        Until { hand: self.clone(), at }
+        Until { clock: self.clone(), at }
     }
 }
 
-/// Ready once the clock has been moved far enough.
+/// Ready once the clock has reached its time.
 #[derive(Debug)]
 pub(crate) struct Until {
-    hand: Hand,
+    clock: ManualClock,
     at: Ns,
 }
 
 impl Future for Until {
     type Output = ();
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.hand.now() >= self.at { Poll::Ready(()) } else { Poll::Pending }
+        if self.clock.now() >= self.at { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-/// Polls once, and tells nobody.
+/// Polls once, with a waker that does nothing.
 pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// How many were made, and how many of them are alive.
+/// The number of values made, and the number of live ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count {
     made: Rc<Cell<usize>>,
@@ -80,7 +80,7 @@ impl Count {
     }
 }
 
-/// What an attempt owns.
+/// A value that an attempt owns.
 #[derive(Debug)]
 pub(crate) struct Counted(Rc<Cell<usize>>);
 

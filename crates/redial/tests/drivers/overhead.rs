@@ -1,5 +1,5 @@
-//! What a call does not do: touch a timer without a delay, read a clock without need, keep others
-//! from running, or grow.
+//! Overhead and fairness: no timer without a delay, no clock read without need, other tasks get their turn,
+//! and the size of the future is fixed.
 
 use std::cell::Cell;
 use std::future::Ready;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use redial::{Policy, Sleeper, StopReason, Throttle, ms, s, time::Ns};
 
-use crate::manual_clock::{Hand, poll};
+use crate::manual_clock::{ManualClock, poll};
 
-/// A clock that must not be read, with a timer that must not be touched.
+/// A clock that must not be read, with a timer that must not be armed.
 #[derive(Clone, Copy)]
 struct Untouchable;
 
@@ -27,7 +27,7 @@ impl Sleeper for Untouchable {
     }
 }
 
-/// A clock that counts how often it is read, with a timer that must not be touched.
+/// A clock that counts its reads, with a timer that must not be armed.
 struct Timerless<'a>(&'a Cell<u32>);
 
 impl Sleeper for Timerless<'_> {
@@ -41,7 +41,7 @@ impl Sleeper for Timerless<'_> {
     }
 }
 
-/// Fails so often, then succeeds.
+/// Fails this many times, then succeeds.
 fn failing(times: u32) -> impl FnMut() -> Ready<Result<u32, u32>> {
     let mut calls = 0;
     move || {
@@ -85,7 +85,7 @@ async fn overhead_zero_delay_arms_no_timer() {
             if *calls < 100 { Err(()) } else { Ok(*calls) }
         });
         let value = call.sleeping_on(Timerless(&reads)).when(|()| true).await;
-        assert_eq!(value.ok(), Some(100), "lending, {policy:?}");
+        assert_eq!(value.ok(), Some(100), "borrowing, {policy:?}");
     }
 }
 
@@ -100,37 +100,36 @@ async fn overhead_deadline_reads_the_clock_once_on_success() {
 #[test]
 fn report_elapsed_counts_from_the_first_poll() {
     static LATER: Policy = Policy::constant(ms(30)).attempts(2).build();
-    let hand = Hand::default();
+    let clock = ManualClock::default();
     let mut call = Box::pin(
         LATER
             .retry(|| async {
-                hand.sleep(ms(20)).await;
+                clock.sleep(ms(20)).await;
                 Err::<(), _>(())
             })
             .when(|()| true)
-            .sleeping_on(hand.clone())
+            .sleeping_on(clock.clone())
             .into_future(),
     );
-    hand.pass(s(5));
+    clock.pass(s(5));
     let error = loop {
         match poll(call.as_mut()) {
             Poll::Ready(result) => break result.expect_err("it fails twice"),
-            Poll::Pending => hand.pass(ms(10)),
+            Poll::Pending => clock.pass(ms(10)),
         }
     };
     assert_eq!(error.elapsed(), ms(20 + 30 + 20), "the time before the first poll is not its own");
 }
 
-// Breaks if the driver, when the first poll pends, plays the call from the start again.
 #[test]
 fn overhead_attempt_is_polled_once_per_poll() {
     let plain = || Policy::constant(ms(30)).throttle(Throttle::none());
     let policies = [plain(), plain().deadline(s(1)), plain().attempt_timeout(s(1))];
     let hedged = Policy::hedged(s(1)).attempts(3).try_build().expect("valid");
-    let (hand, polls) = (Hand::default(), Cell::new(0));
+    let (clock, polls) = (ManualClock::default(), Cell::new(0));
     let count = &polls;
     let attempt = || {
-        let mut slept = Box::pin(hand.sleep(ms(20)));
+        let mut slept = Box::pin(clock.sleep(ms(20)));
         std::future::poll_fn(move |_| {
             count.set(count.get() + 1);
             poll(slept.as_mut()).map(Ok::<(), ()>)
@@ -140,17 +139,17 @@ fn overhead_attempt_is_polled_once_per_poll() {
         for polled in 1..=5 {
             assert_eq!(poll(call.as_mut()), Poll::Pending);
             assert_eq!(polls.get(), polled);
-            hand.pass(ms(1));
+            clock.pass(ms(1));
         }
-        hand.pass(ms(20));
+        clock.pass(ms(20));
         assert_eq!(poll(call.as_mut()), Poll::Ready(true));
         assert_eq!(polls.replace(0), 6);
     };
     for policy in policies.map(|builder| builder.try_build().expect("valid")) {
-        let call = policy.retry(attempt).when(|()| true).sleeping_on(hand.clone());
+        let call = policy.retry(attempt).when(|()| true).sleeping_on(clock.clone());
         play(Box::pin(async { call.await.is_ok() }));
     }
-    let call = hedged.retry(attempt).when(|()| true).sleeping_on(hand.clone());
+    let call = hedged.retry(attempt).when(|()| true).sleeping_on(clock.clone());
     play(Box::pin(async { call.await.is_ok() }));
 }
 
@@ -176,7 +175,7 @@ fn fairness_elapsed_sleeps_yield_to_other_tasks() {
 }
 
 /// One thread, and a call in each driver that sleeps for an hour of virtual time before its retry. All
-/// other calls, which sleep themselves, come to their end meanwhile.
+/// other calls, which also sleep, complete meanwhile.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn fairness_waiting_retry_does_not_affect_other_calls() {
     const HOUR: Duration = s(3600);
@@ -186,7 +185,7 @@ async fn fairness_waiting_retry_does_not_affect_other_calls() {
     let hedged = Policy::hedged(HOUR).attempts(2).try_build().expect("valid");
     let began = tokio::time::Instant::now();
 
-    // Each of them starts a second attempt after an hour, which succeeds.
+    // Each starts a second attempt after an hour, which succeeds.
     let tries = |failing: bool| {
         let mut attempts = 0;
         move || {
@@ -231,15 +230,15 @@ async fn fairness_waiting_retry_does_not_affect_other_calls() {
     assert!(began.elapsed() >= HOUR);
 }
 
-/// Two tasks on one thread: one retries without a delay until the other says stop. If it kept the
-/// other from running it would run out of attempts.
+/// Two tasks on one thread: one retries without a delay until the other stops it. If it did not yield, it
+/// would run out of attempts.
 #[tokio::test(flavor = "current_thread")]
 async fn fairness_immediate_retries_yield_to_other_tasks() {
     let free = || Policy::immediate().attempts(1_000_000).throttle(Throttle::none());
     let policies =
         [free(), free().deadline(s(3600))].map(|builder| builder.try_build().expect("valid"));
     for policy in policies {
-        for lending in [false, true] {
+        for borrowing in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
             let other = stop.clone();
             let (calls, policy) = (Arc::new(AtomicU32::new(0)), policy.clone());
@@ -249,7 +248,7 @@ async fn fairness_immediate_retries_yield_to_other_tasks() {
                 if stopped.load(Ordering::Relaxed) { Ok(()) } else { Err(()) }
             };
             let looping = tokio::spawn(async move {
-                if lending {
+                if borrowing {
                     let mut target = operation;
                     policy.retry_on(&mut target, async |it| it()).when(|()| true).await
                 } else {
@@ -276,7 +275,7 @@ async fn fairness_immediate_retries_yield_to_other_tasks() {
 
 #[tokio::test(start_paused = true)]
 async fn deadline_ends_a_loop_of_immediate_retries() {
-    // Time passes only where the operation waits, so the loop must let it.
+    // Virtual time advances only while the operation waits, so the loop must yield.
     let policy = Policy::immediate().unlimited().deadline(ms(50)).throttle(Throttle::none());
     let policy = policy.try_build().expect("valid");
     let mut calls = 0_u32;
@@ -296,7 +295,7 @@ async fn deadline_ends_a_loop_of_immediate_retries() {
 
 #[test]
 fn overhead_attempt_and_sleep_share_memory() {
-    /// As large as a future that holds a little.
+    /// The size of a small future.
     struct Op([u64; 8]);
     impl Future for Op {
         type Output = Result<u64, ()>;
@@ -307,8 +306,8 @@ fn overhead_attempt_and_sleep_share_memory() {
     static PLAIN: Policy = Policy::exponential(ms(1)).build();
     let (a, b) = (3_u64, 4_u64);
     let mut future = Box::pin(PLAIN.retry(|| Op([a + b; 8])).when(|()| true).into_future());
-    // Policy, closure, box and ledger; and one place for the operation and the sleep after it. With
-    // the smallest timer of tokio's that makes 152, the most that a task's first size class holds.
+    // Policy, closure, box and counters, and one slot for the attempt or the sleep. With tokio's timer
+    // that makes 152 bytes, the most that fits the first size class of a task.
     let place = size_of::<Op>().max(size_of::<tokio::time::Sleep>());
     assert_eq!(size_of_val(&*future), 8 + 16 + 8 + 24 + place);
     assert!(matches!(poll(future.as_mut()), Poll::Ready(Ok(7))));

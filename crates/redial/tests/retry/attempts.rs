@@ -1,4 +1,4 @@
-//! When the operation runs, who hears of it, and what it must be able to do.
+//! Attempts: when the operation is called, which events hooks receive, and the bounds on its types.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,10 +14,8 @@ use redial::{
 
 use crate::common::exact;
 
-/// Elsewhere the closure is called by the constructor: a future that is dropped unpolled has made a
-/// call, and one that is polled later has an old one.
-///
-/// Red: start in the constructor (`operation.start(..)` in `Retry::into_future`).
+/// In another library, the closure is called by the constructor: a future that is dropped
+/// without a poll has made a call, and one that is polled later has a stale one.
 #[test]
 fn attempt_starts_at_the_first_poll() {
     let policy = exact(Policy::constant(ms(10)).deadline(s(1)));
@@ -31,19 +29,16 @@ fn attempt_starts_at_the_first_poll() {
     let machine = policy.retry(operation).when(|()| true).history().into_future();
     let raced = hedged.retry(operation).when(|()| true).into_future();
     let mut target = ();
-    let lent = policy.retry_on(&mut target, async |()| operation().await).when(|()| true);
-    drop((plain, machine, raced, lent));
+    let target = policy.retry_on(&mut target, async |()| operation().await).when(|()| true);
+    drop((plain, machine, raced, target));
     assert_eq!(calls.get(), 0);
     let call = policy.retry(operation).when(|()| true).sleeping_on(Clock);
     assert!(block_on(call.into_future()).is_ok());
     assert_eq!(calls.get(), 1);
 }
 
-/// Elsewhere the closure is called again before the sleep: what it captures, a connection or the
-/// time, is old when it is used.
-///
-/// Red: make the next attempt ahead (a second `self.operation.start(..)` at the top of
-/// `Driver::sleep`).
+/// In another library, the closure is called again before the sleep: a connection or a time that it
+/// captures is stale when the attempt runs.
 #[test]
 fn attempt_starts_after_the_backoff_sleep_ends() {
     for machine in [false, true] {
@@ -67,11 +62,8 @@ fn attempt_starts_after_the_backoff_sleep_ends() {
     }
 }
 
-/// Elsewhere each notification is a task of its own: it must be `Send` and `'static`, comes in any
-/// order, and may come after the call.
-///
-/// Red: keep the end from the hook (`if !matches!(event, Event::CallEnded { .. })` around it in
-/// `Process::event`).
+/// In another library, each notification is a task of its own: it must be `Send` and `'static`,
+/// comes in any order, and may come after the call.
 #[test]
 fn hook_receives_events_in_order_and_may_borrow() {
     let policy = exact(Policy::constant(ms(10)).attempts(3));
@@ -88,10 +80,8 @@ fn hook_receives_events_in_order_and_may_borrow() {
     assert_eq!(events, call_log.events());
 }
 
-/// Elsewhere a service, its policy and its request are cloned for every call, though most never
-/// retry, or everything must be `Send` and `'static`.
-///
-/// Red: ask for a clone (`O: Operation + Clone` where `Retry` becomes a future): it does not compile.
+/// In another library, a service, its policy and its request are cloned for every call, though most
+/// never retry, or everything must be `Send` and `'static`.
 #[test]
 #[allow(clippy::redundant_allocation)] // What is not `Send` and borrows is the point.
 fn retry_needs_no_clone_send_or_static() {
@@ -110,9 +100,7 @@ fn retry_needs_no_clone_send_or_static() {
     assert_eq!((error.expect_err("it fails").attempts(), sent.get()), (2, 8));
 }
 
-/// Elsewhere the hook counts attempts from 0 and the budget's event from 1.
-///
-/// Red: count an attempt from 0 (`number: start.number - 1` in `Engine::attempt`).
+/// In another library, the hook counts attempts from 0 and the budget's event from 1.
 #[test]
 fn attempt_numbers_start_at_one() {
     let policy = Policy::constant(ms(10)).attempts(3).try_build().expect("valid");
@@ -146,13 +134,12 @@ fn attempt_numbers_start_at_one() {
     assert_eq!(call_log.events().iter().filter_map(outcomes).collect::<Vec<_>>(), [1, 2, 3]);
     let history: Vec<u32> = error.report().history.iter().map(|tried| tried.attempt).collect();
     assert_eq!((history, error.attempts()), (vec![1, 2, 3], 3));
-    // A strategy is told retries, by that name: none, one, two.
+    // A strategy counts retries: none, one, two.
     assert_eq!(asked.into_inner().expect("one thread"), [0, 1, 2]);
 }
 
-/// Elsewhere a retry without a delay goes through the timer, which costs a millisecond and a park.
-///
-/// Red: sleep for nothing (drop the arm `after: 0` in `Driver::failed`).
+/// In another library, a retry without a delay goes through the timer, which costs a millisecond
+/// and a park.
 #[test]
 fn retry_without_delay_runs_in_the_same_poll() {
     for machine in [false, true] {
@@ -167,7 +154,7 @@ fn retry_without_delay_runs_in_the_same_poll() {
     }
 }
 
-/// A timer that needs a second look, as those of most executors do.
+/// A timer that is ready at the second poll, as with most executors.
 struct Reluctant;
 
 impl Sleeper for Reluctant {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redial::testing::draws;
 use redial::{CallLog, Event, Failure, Jitter, Policy, PolicyError, Reason, ms, rules::Rules, s};
 
-use crate::common::{Became, Fails, announced, exact, free, run, run_one};
+use crate::common::{CallResult, Fails, announced, exact, free, run, run_one};
 
 const NS: Duration = Duration::from_nanos(1);
 
@@ -15,14 +15,12 @@ fn delays(policy: &Policy) -> Vec<Duration> {
     run(policy, Fails::AT_ONCE).delays()
 }
 
-/// The delays of one call with draws of its own, which need not be those of another.
+/// The delays of one call with its own random draws.
 fn drawn(policy: &Policy) -> Vec<Duration> {
-    Became::delays(&run_one(policy, Fails::AT_ONCE, None))
+    CallResult::delays(&run_one(policy, Fails::AT_ONCE, None))
 }
 
-/// Elsewhere jitter is added after the cap: 100 ms become 199.99 ms, 500 become 749.9.
-///
-/// Red: leave the cap to the base delay (`span` for `span.min(backoff.cap())` in `jittered`).
+/// In another library, jitter is added after the cap: 100 ms become 199.99 ms, 500 become 749.9.
 #[test]
 fn backoff_jitter_never_exceeds_the_cap() {
     let jitters = [
@@ -42,20 +40,17 @@ fn backoff_jitter_never_exceeds_the_cap() {
     }
 }
 
-/// Elsewhere every session gets a clone of the same generator: four that failed together slept for
-/// 118.162749 ms each, and jitter did nothing inside a process.
-///
-/// Red: give every call the same seed (`Random::new(options.seed.unwrap_or(7))` in `Engine::begin`),
-/// or every thread (`Random::new(7)` in `draws::random`).
+/// In another library, every session gets a clone of the same generator: four calls
+/// that failed together slept for 118.162749 ms each, so jitter had no effect inside a process.
 #[test]
 fn backoff_concurrent_calls_draw_different_delays() {
     let policy = free(Policy::exponential(s(1)).attempts(2));
     let mut seen = BTreeSet::new();
     for _ in 0..4 {
-        assert!(seen.insert(drawn(&policy.clone())), "without a machine");
+        assert!(seen.insert(drawn(&policy.clone())), "without the state machine");
         let mut call_log = CallLog::new();
         run_one(&policy.clone(), Fails::AT_ONCE, Some(&mut call_log));
-        assert!(seen.insert(announced(&call_log)), "with a machine");
+        assert!(seen.insert(announced(&call_log)), "with the state machine");
     }
     for _ in 0..4 {
         let policy = policy.clone();
@@ -65,9 +60,8 @@ fn backoff_concurrent_calls_draw_different_delays() {
     assert_eq!(seen.len(), 12);
 }
 
-/// Elsewhere a range of jitter is drawn once for all delays of a strategy: 379 ms four times.
-///
-/// Red: draw once (`0.379` in place of the draw in `Plain`).
+/// In another library, a range of jitter is drawn once for all delays of a strategy: 379 ms four
+/// times.
 #[test]
 fn backoff_each_delay_has_its_own_draw() {
     let policy = free(Policy::constant(s(1)).jitter(Jitter::Full).attempts(9));
@@ -79,10 +73,8 @@ fn backoff_each_delay_has_its_own_draw() {
     assert_eq!(different.len(), 8);
 }
 
-/// Elsewhere a small proportion panics on an empty range, no delay is ever drawn between the base
-/// and 15 % more, and half of all draws are cut to the smallest delay.
-///
-/// Red: a draw that only adds (`1.0 + p * u` for `Jitter::Proportional`).
+/// In another library, a small proportion panics on an empty range, no delay is ever drawn between
+/// the base and 15 % more, and half of all draws are cut to the smallest delay.
 #[test]
 fn backoff_jitter_is_uniform_over_its_range() {
     let tiny = free(Policy::constant(s(1)).jitter(Jitter::Proportional(0.004)).attempts(500));
@@ -95,32 +87,26 @@ fn backoff_jitter_is_uniform_over_its_range() {
     assert!(parts.iter().all(|part| (130..=270).contains(part)), "200 each: {parts:?}");
 }
 
-/// Elsewhere the written number is the base of a power: 500 ms, 250 s, 35 hours.
-///
-/// Red: begin the series one step late (`grow(ns(first), factor, n)` in `Backoff::growing`).
+/// In another library, the configured delay is the base of a power: 500 ms, 250 s, 35 hours.
 #[test]
 fn backoff_exponential_starts_at_first_and_grows_by_factor() {
     let policy = exact(Policy::exponential(ms(500)).cap(s(9999)).attempts(5));
     assert_eq!(delays(&policy), [ms(500), s(1), s(2), s(4)]);
 }
 
-/// Elsewhere the counter is incremented before it is read, and the first step of 1 ms is never used.
-///
-/// Red: read the table one step late (`n as usize` in `entry`).
+/// In another library, the counter is incremented before it is read, and the first step of 1 ms is
+/// never used.
 #[test]
 fn backoff_table_starts_with_its_first_entry() {
     static MOVED: Reason = Reason::new("MOVED").always();
     let policy = exact(Policy::constant(s(9)).attempts(4));
-    let became = run(&policy, Fails(Duration::ZERO, Failure::server().because(MOVED)));
-    assert_eq!(became.delays(), [ms(1), ms(10), ms(50)]);
+    let result_of_call = run(&policy, Fails(Duration::ZERO, Failure::server().because(MOVED)));
+    assert_eq!(result_of_call.delays(), [ms(1), ms(10), ms(50)]);
     static STEPS: [Duration; 2] = [ms(3), ms(5)];
     assert_eq!(delays(&exact(Policy::table(&STEPS).attempts(4))), [ms(3), ms(5), ms(5)]);
 }
 
-/// Elsewhere a first delay above the cap is used as it is.
-///
-/// Red: leave the base as it grew (`base` in place of `base.min(self.cap())` in
-/// `Backoff::growing`).
+/// In another library, a first delay above the cap is used as it is.
 #[test]
 fn backoff_first_delay_above_the_cap_is_capped() {
     let policy = exact(Policy::exponential(s(10)).cap(s(1)).attempts(3));
@@ -129,11 +115,8 @@ fn backoff_first_delay_above_the_cap_is_capped() {
     assert_eq!(delays(&policy), [s(1), s(1)]);
 }
 
-/// Elsewhere 32-bit floats lose nanoseconds, jitter is cut to whole milliseconds, and delays are
-/// whole seconds.
-///
-/// Red: count in 32-bit floats (`ns(delay) as f32 as Ns` for `Backoff::Constant`), or cut jitter
-/// (`/ 1_000_000 * 1_000_000` for `Jitter::Full`).
+/// In another library, 32-bit floats lose nanoseconds, jitter is cut to whole milliseconds, and
+/// delays are whole seconds.
 #[test]
 fn backoff_delays_are_exact_to_the_nanosecond() {
     let odd = Duration::from_nanos(123_456_789_123);
@@ -146,10 +129,8 @@ fn backoff_delays_are_exact_to_the_nanosecond() {
     assert_eq!(delays(&policy), [Duration::from_nanos(1_000_005)]);
 }
 
-/// Elsewhere a smallest delay below a millisecond divides by zero, and a factor is cut to an integer,
-/// so that 1.5 does not grow at all.
-///
-/// Red: cut the factor (`grow(ns(first), factor as u32 as f64, steps)` in `Backoff::growing`).
+/// In another library, a smallest delay below a millisecond divides by zero, and a factor is cut to
+/// an integer, so that 1.5 does not grow at all.
 #[test]
 fn backoff_one_nanosecond_grows_by_factor_one_and_a_half() {
     let policy = exact(Policy::exponential(NS * 8).factor(1.5).attempts(5));
@@ -158,9 +139,7 @@ fn backoff_one_nanosecond_grows_by_factor_one_and_a_half() {
     assert_eq!(delays(&policy), [NS, Duration::ZERO]);
 }
 
-/// Elsewhere a factor that is negative or not a number silently means the longest delay.
-///
-/// Red: accept it (`None` for `PolicyError::Factor` in `Backoff::problem`).
+/// In another library, a factor that is negative or not a number silently means the longest delay.
 #[test]
 fn backoff_factor_must_be_above_zero() {
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
@@ -173,9 +152,7 @@ fn backoff_factor_must_be_above_zero() {
     }
 }
 
-/// Elsewhere there is no jitter unless somebody asks for it.
-///
-/// Red: `jitter: Jitter::None` in `Rules::DEFAULT`.
+/// In another library, there is no jitter by default.
 #[test]
 fn backoff_default_jitter_is_full() {
     assert_eq!(Rules::DEFAULT.jitter, Jitter::Full);
@@ -186,15 +163,13 @@ fn backoff_default_jitter_is_full() {
     }
 }
 
-/// Elsewhere a backoff that overflows is taken for the end of retrying.
-///
-/// Red: let a delay that does not fit be none (0 for `NEVER` in `grow`).
+/// In another library, a backoff that overflows ends the retries.
 #[test]
 fn backoff_overflow_stays_at_the_cap() {
     let policy = exact(Policy::exponential(s(1)).factor(1e300).cap(s(20)).attempts(6));
     let mut call_log = CallLog::new();
-    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
-    assert_eq!(became.delays(), [s(1), s(20), s(20), s(20), s(20)]);
+    let result_of_call = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
+    assert_eq!(result_of_call.delays(), [s(1), s(20), s(20), s(20), s(20)]);
     let drew = call_log.events().iter().any(|(_, event)| matches!(event, Event::RandomDraw(_)));
     assert!(!drew, "without jitter nothing is drawn");
 }

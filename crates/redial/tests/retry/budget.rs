@@ -1,4 +1,4 @@
-//! Budgets and storms.
+//! Retry budgets and other throttles.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,10 +28,8 @@ fn succeeds(policy: &Policy) {
     policy.retry(|| Ok::<_, ()>(())).when(|()| true).call().expect("it succeeds");
 }
 
-/// Elsewhere there is no budget at all, or only for who asks: every client multiplies an outage by
-/// its attempts.
-///
-/// Red: begin a builder without one (`Throttle::none()` in `Builder::new`).
+/// In another library, there is no retry budget by default: every client multiplies the load of an
+/// outage by its number of attempts.
 #[test]
 fn retry_budget_default_bounds_a_retry_storm() {
     static FETCH: Policy = Policy::immediate().attempts(5).build();
@@ -46,10 +44,8 @@ fn retry_budget_default_bounds_a_retry_storm() {
     assert_eq!(calls.map(|error| error.attempts()).sum::<u32>(), 100 + 10, "the shortest form");
 }
 
-/// Elsewhere the inverse of a ratio is cut to an integer: 0.6 and 0.7 allow everything, 0.15 allows
-/// 16.6 %.
-///
-/// Red: keep the inverse (`(MILLI / (1.0 / ratio) as u32 as f64) as u32` in `RetryBudget::try_new`).
+/// In another library, the inverse of a ratio is cut to an integer: 0.6 and 0.7 allow everything,
+/// 0.15 allows 16.6 %.
 #[test]
 fn retry_budget_ratio_is_exact() {
     for (ratio, retries) in [(0.7, 700), (0.6, 600), (0.3, 300), (0.15, 150), (0.001, 1)] {
@@ -66,9 +62,8 @@ fn retry_budget_ratio_is_exact() {
     }
 }
 
-/// Elsewhere one success buys one retry, so that a service that half works is hit twice.
-///
-/// Red: `RATIO: f64 = 1.0` in `RetryBudget`.
+/// In another library, one success adds one retry, so a service that fails half of its calls gets
+/// twice the load.
 #[test]
 fn retry_budget_default_ratio_is_one_tenth() {
     let policy = Policy::immediate().attempts(2).try_build().expect("valid");
@@ -82,10 +77,8 @@ fn retry_budget_default_ratio_is_one_tenth() {
     assert_eq!((fails(&policy).attempts(), fails(&policy).attempts()), (2, 1));
 }
 
-/// Elsewhere deposits live for 1.1 to 1.2 times as long as written, and a budget that was idle for a
-/// week catches up in six million steps. Ours knows no time.
-///
-/// Red: let time fill it (`if now > 0 { self.add(1) }` in `RetryBudget::take`).
+/// In another library, deposits live for 1.1 to 1.2 times as long as written, and a budget that was
+/// idle for a week catches up in six million steps. This budget does not depend on time.
 #[test]
 fn retry_budget_does_not_change_while_idle() {
     let (policy, budget) = with_budget(3, 10.0, 0.1);
@@ -100,10 +93,8 @@ fn retry_budget_does_not_change_while_idle() {
     assert_eq!(budget.tokens(week), Some(6.0));
 }
 
-/// Elsewhere the tokens are summed up and then taken: 51 grants of 50, with four threads.
-///
-/// Red: store what was computed (`self.spent.store(next, ..)` in place of the exchange in
-/// `RetryBudget::take`).
+/// In another library, the check and the withdrawal of tokens are two steps: 51 grants of 50 with four
+/// threads.
 #[test]
 fn retry_budget_is_exact_across_threads() {
     let (policy, budget) = with_budget(1_000_000, 300_000.0, 0.0);
@@ -117,7 +108,7 @@ fn retry_budget_is_exact_across_threads() {
 
 type Sleeping<'a> = Pin<Box<dyn Future<Output = Result<(), Error<()>>> + 'a>>;
 
-/// A call that has failed once and sleeps before its retry; with a machine, or without.
+/// A call that has failed once and sleeps before its retry, with or without the state machine.
 fn asleep(policy: &Policy, machine: bool) -> Sleeping<'_> {
     let call = policy.retry(|| async { Err::<(), _>(()) }).when(|()| true).sleeping_on(Clock);
     let call = if machine { call.history() } else { call };
@@ -126,10 +117,8 @@ fn asleep(policy: &Policy, machine: bool) -> Sleeping<'_> {
     call
 }
 
-/// Elsewhere nobody gives the token back if the caller drops the future while it sleeps, so that
-/// timeouts of the caller's own drain the budget.
-///
-/// Red: keep it (drop `refund` in `Driver::dropped`, or in `Permit::refund`).
+/// In another library, the token is lost if the caller drops the future during the backoff, so the
+/// caller's own timeouts drain the budget.
 #[test]
 fn retry_budget_refunds_a_call_dropped_in_backoff() {
     let policy = Policy::constant(s(1)).attempts(3).try_build().expect("valid");
@@ -143,19 +132,16 @@ fn retry_budget_refunds_a_call_dropped_in_backoff() {
     }
 }
 
-/// Ten tokens that nothing refills; a retry takes 5, a success at the first try adds 1.
+/// Ten tokens without a refill; a retry costs 5, a success at the first attempt adds 1.
 fn costs() -> Arc<CostBucket> {
     let spec =
         CostBucketConfig { capacity: 10.0, refill_per_second: 0.0, ..CostBucketConfig::STANDARD };
     Arc::new(CostBucket::new(CostBucketConfig { empty: WhenEmpty::Fail, ..spec }).expect("valid"))
 }
 
-/// Elsewhere the permit lives in the client's strategy, one place for all its calls: while A sleeps
-/// with all the tokens, a success of B gives A's tokens back; and two that fail together forget each
-/// other's.
-///
-/// Red: let any success give a retry's cost back (`taken.map_or_else(|| ..)` becomes
-/// `to_units(self.spec.server, self.unit)` in `CostBucket::succeeded`).
+/// In another library, the permit is stored in the client's strategy, which all of its calls share:
+/// while call A sleeps with all the tokens, a success of call B refunds A's tokens; and of two calls that
+/// fail together, one permit is lost.
 #[test]
 fn cost_bucket_success_refunds_only_its_own_call() {
     let bucket = costs();
@@ -171,10 +157,8 @@ fn cost_bucket_success_refunds_only_its_own_call() {
     assert_eq!(bucket.tokens(0), Some(10.0), "never above the capacity");
 }
 
-/// Elsewhere the refill comes in whole seconds of the wall clock, and is negative when that steps
-/// back.
-///
-/// Red: count whole seconds (`now / 1_000_000_000 * 1_000_000_000` in `CostBucket::full`).
+/// In another library, the refill comes in whole seconds of the wall clock, and is negative when
+/// that steps back.
 #[test]
 fn cost_bucket_refill_tolerates_a_clock_stepping_back() {
     let spec =
@@ -194,29 +178,23 @@ fn cost_bucket_refill_tolerates_a_clock_stepping_back() {
     assert_eq!(bucket.tokens(now + 2 * 1_000_000_000), Some(10.0), "it fills as before");
 }
 
-/// Elsewhere an empty limiter makes first requests sleep, without a bound.
-///
-/// Red: ask the throttle for the first attempt too (`|| env.take(..) == Grant::Refused`
-/// beside `self.started > 0` in `Call::start_next`).
+/// In another library, an empty limiter delays first attempts without a bound.
 #[test]
 fn throttle_never_applies_to_the_first_attempt() {
     let (policy, budget) = with_budget(2, 1.0, 0.0);
     fails(&policy);
     assert_eq!(budget.tokens(0), Some(0.0));
     for _ in 0..10 {
-        let became = run_one(&policy, Fails::AT_ONCE, None);
+        let result_of_call = run_one(&policy, Fails::AT_ONCE, None);
         assert_eq!(
-            (became.starts, became.stop_reason),
+            (result_of_call.starts, result_of_call.stop_reason),
             (vec![Duration::ZERO], StopReason::Throttled)
         );
         succeeds(&policy);
     }
 }
 
-/// Elsewhere a call sleeps for its token however long that takes.
-///
-/// Red: do not look at the deadline again once the debt is known (drop the second `is_late` in
-/// `decide.rs`).
+/// In another library, a call waits for a token without regard to its deadline.
 #[test]
 fn throttle_wait_past_the_deadline_fails_fast() {
     let spec =
@@ -224,20 +202,18 @@ fn throttle_wait_past_the_deadline_fails_fast() {
     let bucket = Arc::new(CostBucket::new(spec).expect("valid"));
     let policy = Policy::constant(ms(10)).deadline(s(10)).try_build();
     let policy = policy.expect("valid").sharing(bucket.clone());
-    let became = run_one(&policy, Fails::AT_ONCE, None);
+    let result_of_call = run_one(&policy, Fails::AT_ONCE, None);
     // The second retry would have to wait for 50 s.
-    assert_eq!((became.starts, became.stop_reason), (vec![ms(0), ms(10)], StopReason::Deadline));
-    assert_eq!(became.elapsed, ms(10));
+    assert_eq!(
+        (result_of_call.starts, result_of_call.stop_reason),
+        (vec![ms(0), ms(10)], StopReason::Deadline)
+    );
+    assert_eq!(result_of_call.elapsed, ms(10));
     let left = bucket.tokens(Clock.now()).expect("it counts");
     assert!(left >= 0.0, "what was lent for it is given back: {left}");
 }
 
-/// A budget that somebody shares by name belongs to whoever names it, and to nobody else.
-///
-/// Elsewhere a budget is part of a value that is cloned, and each clone has its own.
-///
-/// Red: give each policy a new one (`Handle::Own(Arc::new(RetryBudget::standard()))` in
-/// `Policy::sharing`).
+/// In another library, a budget is part of a value that is cloned, and each clone has its own.
 #[test]
 fn retry_budget_is_shared_by_clones_only() {
     let policy = Policy::immediate().attempts(2).try_build().expect("valid");
@@ -255,9 +231,7 @@ fn retry_budget_is_shared_by_clones_only() {
     assert_eq!(left(&none), None);
 }
 
-/// Elsewhere whoever wraps the library has one budget for all that use the wrapper, and cannot help it.
-///
-/// Red: no `#[track_caller]` on `redial::retry`, or none on `CallSite::here`.
+/// In another library, a wrapper function has one budget for all of its callers, and cannot change that.
 #[test]
 fn retry_budget_call_site_of_a_wrapper_function() {
     fn shared() -> u32 {

@@ -1,4 +1,4 @@
-//! Calls that fail for ever on virtual time, and what became of them.
+//! Calls that always fail, on virtual time, and their results.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use redial::{
     time::Ns,
 };
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Became {
-    /// When its attempts started.
+pub(crate) struct CallResult {
+    /// The start times of its attempts.
     pub(crate) starts: Vec<Duration>,
     pub(crate) stop_reason: StopReason,
     pub(crate) elapsed: Duration,
 }
 
-impl Became {
-    /// The waits between attempts that take no time.
+impl CallResult {
+    /// The delays between attempts that take no time.
     pub(crate) fn delays(&self) -> Vec<Duration> {
         self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 }
 
-/// Each attempt takes so long and fails like this.
+/// The duration and the failure of each attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Fails(pub(crate) Duration, pub(crate) Failure);
 
@@ -33,8 +33,8 @@ impl Fails {
     pub(crate) const AT_ONCE: Fails = Fails(Duration::ZERO, Failure::server());
 }
 
-/// Runs a call of the policy: with and without a machine, which must not differ.
-pub(crate) fn run(policy: &Policy, fails: Fails) -> Became {
+/// Runs a call with and without the state machine; the results must be equal.
+pub(crate) fn run(policy: &Policy, fails: Fails) -> CallResult {
     let plain = run_one(policy, fails, None);
     let mut call_log = CallLog::new();
     assert_eq!(run_one(policy, fails, Some(&mut call_log)), plain, "with a machine");
@@ -42,7 +42,7 @@ pub(crate) fn run(policy: &Policy, fails: Fails) -> Became {
 }
 
 /// Runs a call of the policy on this thread's virtual clock.
-pub(crate) fn run_one(policy: &Policy, fails: Fails, call_log: Option<&mut CallLog>) -> Became {
+pub(crate) fn run_one(policy: &Policy, fails: Fails, call_log: Option<&mut CallLog>) -> CallResult {
     let began = Clock.now();
     let starts = RefCell::new(Vec::new());
     let call = policy.retry(|| {
@@ -61,14 +61,14 @@ pub(crate) fn run_one(policy: &Policy, fails: Fails, call_log: Option<&mut CallL
         None => call,
     };
     let error: Error<()> = block_on(call.into_future()).expect_err("it fails for ever");
-    Became {
+    CallResult {
         starts: starts.into_inner(),
         stop_reason: error.stop_reason(),
         elapsed: error.elapsed(),
     }
 }
 
-/// The builder's policy without a throttle, made at run time.
+/// The builder's policy without a throttle.
 pub(crate) fn free(builder: Builder<Policy>) -> Policy {
     builder.throttle(Throttle::none()).build()
 }
@@ -78,7 +78,7 @@ pub(crate) fn exact(builder: Builder<Policy>) -> Policy {
     free(builder.jitter(Jitter::None))
 }
 
-/// The delays that the notes announce.
+/// The delays in the call log.
 pub(crate) fn announced(call_log: &CallLog) -> Vec<Duration> {
     let after = |(_, event): &(Ns, Event)| match event {
         Event::RetryScheduled { after, .. } => Some(Duration::from_nanos(*after)),

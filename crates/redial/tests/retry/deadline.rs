@@ -16,60 +16,54 @@ use redial::{
 
 use crate::common::{Fails, exact, run};
 
-/// Elsewhere the limit on the total time sums up the sleeps alone: a limit of one second let four
-/// attempts of 30 s run for two minutes.
-///
-/// Red: begin the machine's call without its deadline (`deadline: NEVER` in `Call::begin`).
+/// In another library, the limit on the total time sums up the sleeps alone: a limit of one second
+/// let four attempts of 30 s run for two minutes.
 #[test]
 fn deadline_includes_the_time_of_attempts() {
     let policy = exact(Policy::constant(ms(200)).deadline(s(1)));
-    let became = run(&policy, Fails(s(30), Failure::server()));
+    let result_of_call = run(&policy, Fails(s(30), Failure::server()));
     assert_eq!(
-        (became.starts.len(), became.stop_reason, became.elapsed),
+        (result_of_call.starts.len(), result_of_call.stop_reason, result_of_call.elapsed),
         (1, StopReason::Deadline, s(1))
     );
     let policy = exact(Policy::constant(s(1)).attempts(9).deadline(s(100)));
-    let became = run(&policy, Fails(s(30), Failure::server()));
-    assert_eq!(became.starts, [s(0), s(31), s(62), s(93)]);
-    assert_eq!((became.stop_reason, became.elapsed), (StopReason::Deadline, s(100)));
+    let result_of_call = run(&policy, Fails(s(30), Failure::server()));
+    assert_eq!(result_of_call.starts, [s(0), s(31), s(62), s(93)]);
+    assert_eq!(
+        (result_of_call.stop_reason, result_of_call.elapsed),
+        (StopReason::Deadline, s(100))
+    );
 }
 
-/// Elsewhere the elapsed time is compared before the sleep and never with its end: a limit of one
-/// second with delays of 60 s sleeps for 60 s.
-///
-/// Red: compare `now` in place of `now + after` with the deadline (the first `is_late` in
-/// `decide.rs`).
+/// In another library, the elapsed time is compared before the sleep and never with its end: a
+/// limit of one second with delays of 60 s sleeps for 60 s.
 #[test]
 fn deadline_skips_a_sleep_that_would_reach_it() {
     let policy = exact(Policy::constant(s(60)).deadline(s(1)));
-    let became = run(&policy, Fails(ms(100), Failure::server()));
+    let result_of_call = run(&policy, Fails(ms(100), Failure::server()));
     assert_eq!(
-        (became.starts.len(), became.stop_reason, became.elapsed),
+        (result_of_call.starts.len(), result_of_call.stop_reason, result_of_call.elapsed),
         (1, StopReason::Deadline, ms(100))
     );
-    // One that ends at the very moment of the deadline is in vain too.
+    // A sleep that ends exactly at the deadline is skipped, too.
     let policy = exact(Policy::constant(ms(900)).deadline(s(1)));
-    let became = run(&policy, Fails(ms(100), Failure::server()));
-    assert_eq!((became.starts.len(), became.elapsed), (1, ms(100)));
+    let result_of_call = run(&policy, Fails(ms(100), Failure::server()));
+    assert_eq!((result_of_call.starts.len(), result_of_call.elapsed), (1, ms(100)));
 }
 
-/// Elsewhere the clock of a limit starts when the strategy is built, so that one that is kept is
-/// over before its second call.
-///
-/// Red: keep the start of a call at the clock's origin (`counters.start = 0` in
-/// `Driver::read_clock`).
+/// In another library, the time limit starts when the strategy is built, so a strategy that is reused
+/// has expired before its second call.
 #[test]
 fn deadline_counts_from_the_start_of_the_call() {
     let policy = exact(Policy::constant(ms(300)).attempts(9).deadline(s(1)));
     for _ in 0..3 {
-        let became = run(&policy, Fails::AT_ONCE);
-        assert_eq!(became.starts, [ms(0), ms(300), ms(600), ms(900)]);
+        let result_of_call = run(&policy, Fails::AT_ONCE);
+        assert_eq!(result_of_call.starts, [ms(0), ms(300), ms(600), ms(900)]);
     }
 }
 
-/// Elsewhere a deadline is a timeout around the whole, which the running attempt never hears of.
-///
-/// Red: tell each attempt nothing (`remaining: None` in `Engine::attempt`).
+/// In another library, a deadline is a timeout around the whole call, which the running attempt does
+/// not know.
 #[test]
 fn deadline_remaining_is_passed_to_each_attempt() {
     let policy = exact(Policy::constant(s(1)).attempts(3).deadline(s(10)));
@@ -83,27 +77,30 @@ fn deadline_remaining_is_passed_to_each_attempt() {
     assert_eq!(told.into_inner(), [Some(s(10)), Some(s(9)), Some(s(8))]);
 }
 
-/// Elsewhere a server's hint gets around the limit: with a limit of a millisecond, a thousand
-/// attempts were made over a thousand seconds.
-///
-/// Red: leave hints out of the comparison (`!hinted && is_late(..)` in `decide.rs`).
+/// In another library, a server's hint bypasses the limit: with a limit of a millisecond, a
+/// thousand attempts were made over a thousand seconds.
 #[test]
 fn hint_respects_deadline_attempts_and_limits() {
     let hint = |span| Fails(Duration::ZERO, Failure::server().retry_after(span));
     let policy = exact(Policy::constant(ms(1)).unlimited().deadline(s(10)));
-    let became = run(&policy, hint(s(4)));
-    assert_eq!((became.starts, became.stop_reason), (vec![s(0), s(4), s(8)], StopReason::Deadline));
-    assert_eq!(became.elapsed, s(8), "nobody waits for what would come too late");
+    let result_of_call = run(&policy, hint(s(4)));
+    assert_eq!(
+        (result_of_call.starts, result_of_call.stop_reason),
+        (vec![s(0), s(4), s(8)], StopReason::Deadline)
+    );
+    assert_eq!(result_of_call.elapsed, s(8), "no wait beyond the deadline");
     assert_eq!(run(&policy, hint(s(10))).starts.len(), 1);
     assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), hint(s(1))).starts.len(), 4);
     let limits = Limits { hard: Some(s(10)), ..Limits::NONE };
-    let became = run(&exact(Policy::constant(ms(1)).unlimited().limits(limits)), hint(s(4)));
-    assert_eq!((became.starts.len(), became.stop_reason), (3, StopReason::HardLimit));
+    let result_of_call =
+        run(&exact(Policy::constant(ms(1)).unlimited().limits(limits)), hint(s(4)));
+    assert_eq!(
+        (result_of_call.starts.len(), result_of_call.stop_reason),
+        (3, StopReason::HardLimit)
+    );
 }
 
-/// Elsewhere the orchestrator has neither a cap nor a deadline, and retries for ever.
-///
-/// Red: accept attempts without end (`None` for `PolicyError::Unlimited` in `Rules::problem`).
+/// In another library, the orchestrator has neither a maximum nor a deadline, and never stops.
 #[test]
 fn unlimited_attempts_need_a_deadline_or_limit() {
     let unlimited = || Policy::constant(ms(1)).unlimited();
@@ -115,40 +112,39 @@ fn unlimited_attempts_need_a_deadline_or_limit() {
     );
 }
 
-/// Elsewhere a total duration with a smallest delay of zero never terminates.
-///
-/// Red: say that a constant always adds up (`Backoff::Constant(_) => true` in `grows_for_ever`).
+/// In another library, a total duration with a smallest delay of zero never terminates.
 #[test]
 fn unlimited_attempts_with_unreachable_limit_are_refused() {
     let soft = Limits { soft: Some(s(1)), ..Limits::NONE };
     let zero = || Policy::immediate().unlimited();
     assert_eq!(zero().limits(soft).try_build().err(), Some(PolicyError::Unlimited));
     let elapsed = Limits { basis: LimitBasis::Elapsed, ..soft };
-    let became = run(&exact(zero().limits(elapsed)), Fails(ms(300), Failure::server()));
-    assert_eq!((became.starts.len(), became.stop_reason), (4, StopReason::SoftLimit));
+    let result_of_call = run(&exact(zero().limits(elapsed)), Fails(ms(300), Failure::server()));
+    assert_eq!(
+        (result_of_call.starts.len(), result_of_call.stop_reason),
+        (4, StopReason::SoftLimit)
+    );
 }
 
-/// Elsewhere the reasons that are always retried get around every bound.
-///
-/// Red: leave them out (`&& !failure.is_always_retried()` where `decide.rs` counts attempts).
+/// In another library, failures that are always retried bypass every bound.
 #[test]
 fn always_retried_reason_still_ends_at_the_deadline() {
     static MOVED: Reason = Reason::new("MOVED").always();
     let moved = Fails(Duration::ZERO, Failure::server().because(MOVED));
     assert_eq!(run(&exact(Policy::constant(ms(1)).attempts(4)), moved).starts.len(), 4);
     let policy = exact(Policy::constant(ms(1)).unlimited().deadline(ms(100)));
-    let became = run(&policy, moved);
+    let result_of_call = run(&policy, moved);
     assert_eq!(
-        (became.stop_reason, became.starts.len()),
+        (result_of_call.stop_reason, result_of_call.starts.len()),
         (StopReason::Deadline, 4),
         "after 1, 10 and 50 ms"
     );
 }
 
-/// A clock that is set back by an hour after each look at it.
+/// A clock that steps back by an hour after each read.
 struct Stepping<'a>(&'a Cell<Ns>);
 
-/// Over when it is polled for the second time.
+/// Ready at the second poll.
 struct Twice(bool);
 
 const HOUR: Ns = 3_600_000_000_000;
@@ -170,10 +166,9 @@ impl Future for Twice {
     }
 }
 
-/// Elsewhere a step of the wall clock turns into an instant retry, a long sleep, a negative refill or
-/// a panic. Ours is monotonic; one that is not does no more harm than a wrong `elapsed`.
-///
-/// Red: subtract without saturating (`now - counters.start` in `report` of the async driver).
+/// In another library, a step of the wall clock turns into an instant retry, a long sleep, a
+/// negative refill or a panic. The default clock is monotonic; with one that is not, only `elapsed` is
+/// wrong.
 #[test]
 fn deadline_tolerates_a_clock_stepping_back() {
     for deadline in [None, Some(s(86_400))] {
@@ -203,9 +198,7 @@ fn deadline_tolerates_a_clock_stepping_back() {
     }
 }
 
-/// The same, at its root.
-///
-/// Red: name the wall clock anywhere in the sources of the core or of this crate.
+/// The sources use no wall clock.
 #[test]
 fn source_never_reads_the_wall_clock() {
     fn search(folder: &Path, found: &mut Vec<String>, seen: &mut usize) {
@@ -230,7 +223,7 @@ fn source_never_reads_the_wall_clock() {
     assert!(found.is_empty() && seen > 20, "{found:?} of {seen}");
 }
 
-/// A clock that stands still, with timers that are over at once.
+/// A clock that does not advance, with timers that are ready at once.
 struct Impatient;
 
 impl Sleeper for Impatient {
@@ -243,9 +236,7 @@ impl Sleeper for Impatient {
     }
 }
 
-/// Elsewhere a long duration overflows and panics, or is taken for the end of retrying.
-///
-/// Red: add up the delays without saturating (`counters.waited + after` in `decide.rs`).
+/// In another library, a long duration overflows and panics, or ends the retries.
 #[test]
 fn deadline_longest_durations_do_not_panic() {
     let attempts = |policy: &Policy, failure: Failure, machine: bool| {
@@ -254,7 +245,7 @@ fn deadline_longest_durations_do_not_panic() {
         let call = if machine { call.history() } else { call };
         redial::testing::block_on(call.into_future()).expect_err("it fails").attempts()
     };
-    // The longest that there is, and the longest that is not for ever.
+    // The longest duration, and the longest one that is not `NEVER`.
     let ages = Duration::from_nanos(Ns::MAX / 2);
     for (span, machine) in [(Duration::MAX, false), (ages, false), (ages, true)] {
         let throttling = Rules { throttling_first: Some(span), ..Rules::DEFAULT };
@@ -274,9 +265,7 @@ fn deadline_longest_durations_do_not_panic() {
     assert_eq!(attempts(&policy, Failure::server(), false), 1, "it would be too late");
 }
 
-/// The same on tokio's timer, which counts in milliseconds of its own.
-///
-/// Red: let what does not fit overflow (`as_secs() * 1_000_000_000` in `time::ns`).
+/// The same on tokio's timer, which has a millisecond resolution.
 #[tokio::test(start_paused = true)]
 async fn backoff_longest_delay_can_be_slept_on_tokio() {
     let policy = exact(Policy::constant(Duration::MAX));

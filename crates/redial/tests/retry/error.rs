@@ -1,4 +1,4 @@
-//! What an error tells.
+//! Errors and reports.
 
 use std::error::Error as _;
 use std::io;
@@ -14,10 +14,8 @@ use redial::{
 
 use crate::common::{Fails, exact, run};
 
-/// Elsewhere an error says neither how often nor why it stopped, and retries that silently do not
-/// happen cost their users days.
-///
-/// Red: say the same of all (`stop_reason: StopReason::AttemptsExhausted` in `Engine::result`).
+/// In another library, an error has neither the number of attempts nor the stop reason, and retries
+/// that silently do not happen are hard to find.
 #[test]
 fn error_states_attempts_elapsed_and_stop_reason() {
     let limits = |soft, hard| Limits { soft, hard, ..Limits::NONE };
@@ -61,8 +59,11 @@ fn error_states_attempts_elapsed_and_stop_reason() {
         ),
     ];
     for (policy, fails, stop_reason, text, attempts) in cases {
-        let became = run(&policy, fails);
-        assert_eq!((became.stop_reason, became.starts.len()), (stop_reason, attempts));
+        let result_of_call = run(&policy, fails);
+        assert_eq!(
+            (result_of_call.stop_reason, result_of_call.starts.len()),
+            (stop_reason, attempts)
+        );
         let call = policy
             .retry(|| async {
                 Clock.sleep(fails.0).await;
@@ -90,20 +91,16 @@ fn error_states_attempts_elapsed_and_stop_reason() {
     assert_eq!(error.expect_err("it declines").to_string(), text);
 }
 
-/// Elsewhere the time that is reported is the sum of the sleeps, and can overflow.
-///
-/// Red: report `counters.waited` (in `Engine::result` and in `report`).
+/// In another library, the reported time is the sum of the sleeps, and can overflow.
 #[test]
 fn error_elapsed_is_wall_time_not_total_delay() {
-    let became = run(&exact(Policy::constant(ms(10))), Fails(s(30), Failure::server()));
-    assert_eq!(became.elapsed, s(90) + ms(20));
-    let became = run(&exact(Policy::constant(Duration::MAX).attempts(1)), Fails::AT_ONCE);
-    assert_eq!(became.elapsed, Duration::ZERO);
+    let result_of_call = run(&exact(Policy::constant(ms(10))), Fails(s(30), Failure::server()));
+    assert_eq!(result_of_call.elapsed, s(90) + ms(20));
+    let result_of_call = run(&exact(Policy::constant(Duration::MAX).attempts(1)), Fails::AT_ONCE);
+    assert_eq!(result_of_call.elapsed, Duration::ZERO);
 }
 
-/// Elsewhere a deadline is a timeout around the call, and the error behind it is lost.
-///
-/// Red: hand on nothing if the deadline ended it (`Error::new(None, ..)` in `Engine::result`).
+/// In another library, a deadline is a timeout around the call, and the operation's error is lost.
 #[test]
 fn error_after_deadline_keeps_the_last_attempt_error() {
     let policy = exact(Policy::constant(ms(10)).attempts(9).deadline(ms(100)));
@@ -125,10 +122,8 @@ fn error_after_deadline_keeps_the_last_attempt_error() {
     assert_eq!(error.into_last(), Some("connection refused"));
 }
 
-/// Elsewhere `?` works for errors of a type, and leaves those who return `Box<dyn Error>` or
-/// `anyhow::Error` to write a wrapper.
-///
-/// Red: hand on the wrapper as the source (`Some(error)` alone in `Error::source`).
+/// In another library, `?` works only for error types that implement `Error`; for `Box<dyn Error>` and
+/// `anyhow::Error` the user has to write a wrapper.
 #[test]
 fn error_boxed_can_be_returned_and_downcast() {
     type Any = Box<dyn std::error::Error + Send + Sync>;
@@ -154,9 +149,7 @@ fn error_boxed_can_be_returned_and_downcast() {
     assert_eq!((error.last_value(), error.source().is_none()), (Some(&7), true));
 }
 
-/// Elsewhere nobody can know whether a success was the first try.
-///
-/// Red: count from nothing (`attempts: 1` in `report` of the async driver, or in `Engine::result`).
+/// In another library, the caller cannot know how many attempts a success needed.
 #[test]
 fn report_of_a_success_counts_attempts() {
     for machine in [false, true] {

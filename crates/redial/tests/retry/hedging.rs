@@ -10,7 +10,7 @@ use redial::testing::{Clock, block_on, hangs, play, succeeds};
 use redial::throttle::{Bucket, RetryBudget};
 use redial::{Hedged, Policy, Report, Sleeper, StopReason, ms, s};
 
-/// Runs a race: what each attempt takes, and whether it succeeds; with its starts.
+/// Runs a hedged call whose attempts have these durations and results; returns the starts, too.
 fn race(
     policy: &Hedged,
     plan: &[(Duration, bool)],
@@ -35,11 +35,8 @@ fn hedged(delay: Duration) -> Hedged {
     Policy::hedged(delay).attempts(3).try_build().expect("valid")
 }
 
-/// Elsewhere the first attempt's error wins at once, and the hedge that was about to answer is
-/// dropped.
-///
-/// Red: end the call with the failure (`self.finish(StopReason::NotRetryable, self.failed, now, env)` in place
-/// of `hedge_failed` in `Call::retry_or_hedge`).
+/// In another library, the first attempt's error wins at once, and the hedge that was about to
+/// answer is dropped.
 #[test]
 fn hedging_first_attempt_error_keeps_the_hedge_running() {
     let plan = [(ms(15), false), (ms(30), true), (s(9), true)];
@@ -48,19 +45,14 @@ fn hedging_first_attempt_error_keeps_the_hedge_running() {
     assert_eq!((winner, report.elapsed), (2, ms(40)));
 }
 
-/// Elsewhere a primary that fails fast is still followed only after the whole delay.
-///
-/// Red: arm the timer again (`self.schedule_hedge(now, env)` in place of `self.hedge(..)` in
-/// `Call::hedge_failed`).
+/// In another library, a first attempt that fails fast is followed only after the whole hedge delay.
 #[test]
 fn hedging_fast_failure_starts_the_next_attempt_at_once() {
     let (result, starts) = race(&hedged(s(10)), &[(ms(5), false), (ms(5), true)]);
     assert_eq!((result.expect("the second answers").0, starts), (2, vec![ms(0), ms(5)]));
 }
 
-/// Elsewhere delays are whole milliseconds, and shorter ones none at all.
-///
-/// Red: cut them (`ns(delay) / 1_000_000 * 1_000_000` in `Call::schedule_hedge`).
+/// In another library, hedge delays are whole milliseconds, and shorter ones are zero.
 #[test]
 fn hedging_delay_is_exact_to_the_nanosecond() {
     let micro = Duration::from_nanos(1_001);
@@ -71,9 +63,8 @@ fn hedging_delay_is_exact_to_the_nanosecond() {
     assert_eq!(played.starts(), [Duration::ZERO, micro, micro * 2]);
 }
 
-/// Elsewhere hedges are free: a slow server gets twice the load for as long as it is slow.
-///
-/// Red: grant every hedge (`Grant::Now(Withdrawal(0))` in place of the answer in `Call::hedge`).
+/// In another library, hedges are free: a slow server gets twice the load for as long as it is
+/// slow.
 #[test]
 fn hedging_and_retries_share_one_budget() {
     let budget = Arc::new(RetryBudget::try_new(3.0, 0.0).expect("valid"));
@@ -87,9 +78,8 @@ fn hedging_and_retries_share_one_budget() {
     assert_eq!(race(&hedged, &slow).1.len(), 1, "nothing is left for a hedge");
 }
 
-/// Elsewhere an exhausted budget fails the call, though its first attempt is about to answer.
-///
-/// Red: end the call (drop the arm `Grant::Refused if hedges` in `Call::use_grant`).
+/// In another library, an exhausted budget fails the call, though its first attempt is about to
+/// answer.
 #[test]
 fn hedging_empty_budget_suppresses_the_hedge_only() {
     let budget = Arc::new(RetryBudget::try_new(1.0, 0.0).expect("valid"));
@@ -99,9 +89,7 @@ fn hedging_empty_budget_suppresses_the_hedge_only() {
     assert_eq!((winner, report.elapsed, starts.len()), (1, ms(100), 2));
 }
 
-/// Elsewhere the losers were not cancelled.
-///
-/// Red: leave them (`Command::Cancel(0) => {}` in `Driver::drive`).
+/// In another library, the losers were not cancelled.
 #[test]
 fn hedging_losers_are_dropped_when_the_winner_answers() {
     let alive = Rc::new(Cell::new(0));

@@ -1,4 +1,4 @@
-//! What a server asks for.
+//! Hints: delays that the server asks for.
 
 use std::time::{Duration, Instant};
 
@@ -6,33 +6,26 @@ use redial::{CallLog, Event, Failure, Hint, Policy, StopReason, Throttle, ms, s}
 
 use crate::common::{Fails, announced, exact, run, run_one};
 
-/// Elsewhere a hint is accepted, told to the hook, and then the series' own delay is slept: two hints
-/// of a minute, 20 ms slept.
-///
-/// Red: return the base delay for an exact hint (`(rules.backoff.base(number), true)` in `delay`).
+/// In another library, a hint is accepted and passed to the hook, and then the backoff delay is used:
+/// two hints of a minute, 20 ms of sleep.
 #[test]
 fn hint_delay_is_waited_for() {
-    let became = run(
+    let result_of_call = run(
         &exact(Policy::constant(ms(10))),
         Fails(Duration::ZERO, Failure::throttling().retry_after(s(60))),
     );
-    assert_eq!(became.starts, [s(0), s(60), s(120)]);
+    assert_eq!(result_of_call.starts, [s(0), s(60), s(120)]);
 }
 
-/// Elsewhere a server can send a client to sleep for as long as it likes.
-///
-/// Red: forget the cap of hints (`ns(wish)` without `.min(..)` in `delay`).
+/// In another library, a server can delay a client without a bound.
 #[test]
 fn hint_delay_is_capped_by_hint_max() {
     let hint = Fails(Duration::ZERO, Failure::throttling().retry_after(s(3600)));
-    let became = run(&exact(Policy::constant(ms(10)).hint_max(s(5))), hint);
-    assert_eq!(became.delays(), [s(5), s(5)]);
+    let result_of_call = run(&exact(Policy::constant(ms(10)).hint_max(s(5))), hint);
+    assert_eq!(result_of_call.delays(), [s(5), s(5)]);
 }
 
-/// Elsewhere only the async retry can follow a hint.
-///
-/// Red: do not park the thread (`engine.wake(at)` in place of `thread::park_timeout(..)` in the
-/// blocking driver).
+/// In another library, only the async retry can follow a hint.
 #[test]
 fn hint_delay_is_waited_for_in_a_blocking_call() {
     static QUICK: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).build();
@@ -46,17 +39,15 @@ fn hint_delay_is_waited_for_in_a_blocking_call() {
     assert_eq!(error.expect_err("it fails").stop_reason(), StopReason::ServerRefused);
 }
 
-/// Elsewhere the hook is told the sum of the delays before this one: 0, 10, 20, 30 ms for a delay of
-/// 10 ms; and once more when no retry follows.
-///
-/// Red: note the sum (`after: counters.waited` in the last note of `decide.rs`).
+/// In another library, the hook receives the sum of the earlier delays: 0, 10, 20, 30 ms for a delay
+/// of 10 ms; and it is called once more when no retry follows.
 #[test]
 fn hook_receives_the_delay_only_if_a_retry_follows() {
     let mut call_log = CallLog::new();
     let policy = exact(Policy::arithmetic(ms(10), ms(5)).attempts(4));
-    let became = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
+    let result_of_call = run_one(&policy, Fails::AT_ONCE, Some(&mut call_log));
     assert_eq!(announced(&call_log), [ms(10), ms(15), ms(20)]);
-    assert_eq!(announced(&call_log), became.delays());
+    assert_eq!(announced(&call_log), result_of_call.delays());
     for failure in [Failure::server().stop(), Failure::server().retry_after(s(9))] {
         let mut call_log = CallLog::new();
         let policy = exact(Policy::constant(ms(10)).deadline(s(1)));

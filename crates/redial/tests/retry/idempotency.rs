@@ -1,4 +1,4 @@
-//! What may be repeated.
+//! Idempotency.
 
 use std::time::Duration;
 
@@ -7,11 +7,8 @@ use redial::{Failure, Policy, Stage, StopReason, ms, s};
 
 use crate::common::{Fails, exact, run_one};
 
-/// Elsewhere a POST is repeated after a time-out, a reset or an incomplete answer, because that is
-/// said to be safe.
-///
-/// Red: take "in flight" for proof (`Stage::Unsent | Stage::InFlight` in
-/// `Failure::proves_not_run`).
+/// In another library, a POST is retried after a timeout, a reset or an incomplete response, although
+/// it may have run.
 #[test]
 fn not_idempotent_call_is_not_retried_once_in_flight() {
     let policy = exact(Policy::constant(ms(10)));
@@ -27,9 +24,7 @@ fn not_idempotent_call_is_not_retried_once_in_flight() {
     assert_eq!(attempts(Failure::client().at(Stage::Unsent)), (3, StopReason::AttemptsExhausted));
 }
 
-/// The machine's own timeout of an attempt proves nothing either.
-///
-/// Red: say that a timeout was unsent (`Stage::Unsent` in `Failure::timeout`).
+/// An attempt timeout does not prove that the operation did not run.
 #[test]
 fn not_idempotent_call_is_not_retried_after_attempt_timeout() {
     let policy = exact(Policy::constant(ms(10)).attempt_timeout(s(1)));
@@ -42,9 +37,7 @@ fn not_idempotent_call_is_not_retried_after_attempt_timeout() {
     );
 }
 
-/// Elsewhere errors are repeated unless somebody says no.
-///
-/// Red: turn the word around (`if !self` in `IntoDirective for bool`).
+/// In another library, errors are retried by default.
 #[test]
 fn retry_needs_an_explicit_classification() {
     let policy = exact(Policy::constant(ms(10)));
@@ -55,24 +48,21 @@ fn retry_needs_an_explicit_classification() {
     assert_eq!(blocking.expect_err("it fails").attempts(), 1);
 }
 
-/// Elsewhere a request is cloned once more than it is sent, or built ahead of a retry that never
-/// comes.
-///
-/// Red: start each retry twice (a second `operation.start(..)` in `Driver::again`, or in the
-/// machine's `Command::Start`).
+/// In another library, a request is cloned once more than it is sent, or built for a retry that does
+/// not happen.
 #[test]
 fn attempt_calls_the_operation_exactly_once() {
     for attempts in 1..=4 {
         let policy = exact(Policy::constant(ms(10)).attempts(attempts));
-        let became = run_one(&policy, Fails::AT_ONCE, None);
+        let result_of_call = run_one(&policy, Fails::AT_ONCE, None);
         assert_eq!(
-            (became.starts.len(), became.stop_reason),
+            (result_of_call.starts.len(), result_of_call.stop_reason),
             (attempts as usize, StopReason::AttemptsExhausted)
         );
         let policy = exact(Policy::constant(ms(10)).attempts(attempts).deadline(s(1)));
-        let became = run_one(&policy, Fails(Duration::ZERO, Failure::server()), None);
+        let result_of_call = run_one(&policy, Fails(Duration::ZERO, Failure::server()), None);
         assert_eq!(
-            (became.starts.len(), became.stop_reason),
+            (result_of_call.starts.len(), result_of_call.stop_reason),
             (attempts as usize, StopReason::AttemptsExhausted)
         );
     }

@@ -1,4 +1,4 @@
-//! An attempt's future would keep what the closure lends it: `retry_on` is for that.
+//! An attempt must not keep a borrow of captured state: use `retry_on`.
 
 use redial::{Policy, ms};
 

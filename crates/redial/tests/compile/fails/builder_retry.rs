@@ -1,4 +1,4 @@
-//! What was not checked repeats nothing.
+//! A builder cannot run a call: build the policy first.
 
 use redial::{Policy, ms};
 

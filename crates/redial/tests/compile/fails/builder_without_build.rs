@@ -1,4 +1,4 @@
-//! What was not checked is not a policy.
+//! A builder is not a policy: call `build`.
 
 use redial::{Policy, ms};
 

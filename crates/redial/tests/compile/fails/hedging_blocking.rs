@@ -1,4 +1,4 @@
-//! A blocking attempt cannot be raced.
+//! A blocking operation cannot be hedged.
 
 use redial::{Hedged, Policy, ms};
 

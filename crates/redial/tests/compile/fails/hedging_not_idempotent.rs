@@ -1,4 +1,4 @@
-//! Hedging runs twice by design.
+//! Hedging needs an idempotent operation.
 
 use redial::{Hedged, Policy, ms};
 

@@ -1,4 +1,4 @@
-//! A strategy decides on failures, and hedges start before there is one.
+//! A hedged call has no strategy: hedges start before there is a failure.
 
 use redial::{Hedged, Policy, ms, strategy::{Decision, Request}};
 

@@ -1,4 +1,4 @@
-//! So is a limit of the machine's own.
+//! The maximum number of hedged attempts is checked at compile time.
 
 use redial::{Hedged, Policy, ms};
 

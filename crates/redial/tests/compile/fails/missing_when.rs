@@ -1,4 +1,4 @@
-//! What may be repeated is somebody's explicit word.
+//! A call must state which errors are retried.
 
 async fn fetch() -> Result<(), std::io::Error> {
     Ok(())

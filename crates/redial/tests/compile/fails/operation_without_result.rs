@@ -1,4 +1,4 @@
-//! What is repeated returns a `Result`.
+//! An operation returns a `Result`.
 
 fn main() {
     let _ = redial::retry(|| 7).when(|_| true).call();

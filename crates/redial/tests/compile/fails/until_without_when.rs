@@ -1,4 +1,4 @@
-//! `until` speaks of values; errors still need `when`.
+//! `until` classifies values; errors still need `when`.
 
 async fn status() -> Result<u32, std::io::Error> {
     Ok(7)

@@ -1,4 +1,4 @@
-//! `when` answers whether to try again, and nothing else.
+//! `when` must return whether to retry.
 
 fn main() {
     let _ = redial::retry(|| std::fs::read("file")).when(|error| error.to_string()).call();

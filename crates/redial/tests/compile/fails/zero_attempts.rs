@@ -1,4 +1,4 @@
-//! A contradiction in a `static` is an error with our own text.
+//! A contradiction in a `static` is a compile error with our message.
 
 use redial::{Hedged, Policy, ms};
 

@@ -1,4 +1,4 @@
-//! The call sites of the design, as they are written there.
+//! Calls as users write them.
 
 use std::io;
 
