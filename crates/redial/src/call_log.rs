@@ -1,5 +1,32 @@
 //! The call log: every event of a call in order. It can be printed, stored as JSON lines, and replayed
 //! to check that the same inputs lead to the same decisions.
+//!
+//! # Format
+//!
+//! With the feature `serde`, a call log is stored as JSON lines: one object with the version, then one
+//! object per event.
+//!
+//! ```text
+//! {"redial_call_log":2}
+//! {"at":0,"event":"call-started","idempotent":true}
+//! {"at":0,"event":"attempt-started","attempt":1,"number":1}
+//! {"at":3000000,"event":"attempt-outcome","attempt":1,"directive":"succeed"}
+//! {"at":3000000,"event":"call-ended","stop_reason":"succeeded","attempt":1}
+//! ```
+//!
+//! # Compatibility
+//!
+//! - A release writes the newest version of the format, which is 2, and reads every version that an
+//!   earlier release wrote. Version 1 (`{"redial_diary":1}`) and version 2 are read by all releases before
+//!   2.0; after that, a version is dropped only in a new major release.
+//! - Within a version, the head, the names of the events, their fields and their values never change
+//!   their meaning, and none of them is removed.
+//! - A new event, field or value means a new version, so an old reader fails on the first line rather
+//!   than in the middle of a file.
+//! - Times are whole nanoseconds. `at` counts from the start of the driver's clock, which differs from
+//!   process to process.
+//! - An unknown event or field is an error with its line number. A call log is evidence: a reader that
+//!   skipped a line could replay another call than the one that happened.
 
 #[cfg(feature = "serde")]
 mod json;

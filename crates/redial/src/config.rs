@@ -1,6 +1,7 @@
 //! Policies in JSON, TOML and every other format of serde (feature `serde`).
 //!
-//! The format is the policy `generic` of `docs/scenarios.md`. Keys and values do not change within 1.x.
+//! The format is the policy `generic` of `docs/scenarios.md`. It is stable: a release may add keys and
+//! values, and does not rename or remove any before 2.0.
 //!
 //! ```
 //! use redial::Policy;

@@ -186,9 +186,9 @@ pub mod rules {
 /// Hedging: delays that follow the observed latency.
 ///
 /// A hedged call starts a second attempt when the first one is slow, which cuts tail latency. A fixed
-/// delay is right only for the latencies of the day on which it was chosen; a [`LatencyEstimator`](hedging::LatencyEstimator)
-/// follows the calls that it observes, and stops hedges that do not win. See
-/// [`Retry::latency_estimator`](crate::Retry::latency_estimator).
+/// delay is right only for the latencies of the day on which it was chosen. A
+/// [`LatencyEstimator`](hedging::LatencyEstimator) follows the calls that it observes, and stops hedges
+/// that do not win. See [`Retry::latency_estimator`].
 pub mod hedging {
     pub use redial_core::{HedgeAt, HedgeAtBuilder, HedgeDelay, LatencyEstimate, LatencyEstimator};
 }

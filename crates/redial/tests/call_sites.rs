@@ -140,7 +140,7 @@ async fn transient_error_needs_no_when() {
 
 #[tokio::test(start_paused = true)]
 async fn error_display_and_into_last() {
-    static THRICE: Policy = Policy::constant(ms(600)).jitter(redial::Jitter::None).build();
+    static THRICE: Policy = Policy::constant(ms(600)).build();
     let refused = || async { Err::<(), _>(io::Error::other("connection refused")) };
     let error = THRICE.retry(refused).when(|_| true).await.expect_err("always refused");
     let text = "connection refused (3 attempts in 1.2 s; gave up: no attempt left)";

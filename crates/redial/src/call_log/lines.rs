@@ -1,26 +1,4 @@
-//! A call log as JSON lines: one object with the version, then one object per event.
-//!
-//! ```text
-//! {"redial_call_log":2}
-//! {"at":0,"event":"call-started","idempotent":true}
-//! {"at":0,"event":"attempt-started","attempt":1,"number":1}
-//! {"at":3000000,"event":"attempt-outcome","attempt":1,"directive":"succeed"}
-//! {"at":3000000,"event":"call-ended","stop_reason":"succeeded","attempt":1}
-//! ```
-//!
-//! # Compatibility
-//!
-//! - A release writes the newest version of the format, which is 2, and reads every version that an
-//!   earlier release wrote. Version 1 (`{"redial_diary":1}`) is read by all 1.x releases; a version
-//!   is dropped only in a new major release.
-//! - Within a version, the head, the names of the events, their fields and their values never change
-//!   their meaning, and none of them is removed.
-//! - A new event, field or value means a new version, so an old reader fails on the first line rather
-//!   than in the middle of a file.
-//! - Times are whole nanoseconds. `at` counts from the start of the driver's clock, which differs from
-//!   process to process.
-//! - An unknown event or field is an error with its line number. A call log is evidence: a reader that
-//!   skipped a line could replay another call than the one that happened.
+//! Call logs as JSON lines. The format and its compatibility are documented in the module above.
 
 use std::fmt;
 
@@ -96,8 +74,7 @@ impl CallLog {
     /// The call log as JSON lines: a line with the version of the format, then a line per event.
     ///
     /// [`CallLog::from_json_lines`] reads the text back to an equal call log, in this release and in
-    /// later ones: the meaning of a version never changes, and all 1.x releases read every version
-    /// that an earlier release wrote.
+    /// later ones. The [module](crate::call_log) documents the format and its compatibility.
     ///
     /// ```
     /// use redial::{CallLog, Policy, ms};
