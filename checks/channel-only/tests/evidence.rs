@@ -2,18 +2,23 @@
 //! tonic is built. Method: the layer's own tests of it, with a tonic that has a client and no server;
 //! and one that shows that this tonic does map them otherwise.
 
-#[path = "../../../crates/redial-grpc/tests/wire/connecting.rs"]
-mod connecting;
-#[path = "../../../crates/redial-grpc/tests/wire/faults.rs"]
-mod faults;
-#[path = "../../../crates/redial-grpc/tests/wire/queues.rs"]
-mod queues;
-#[path = "../../../crates/redial-grpc/tests/common/wire.rs"]
-mod rig;
+#[path = "../../../crates/redial-grpc/tests/it/connection.rs"]
+mod connection;
+#[path = "../../../crates/redial-grpc/tests/it/connection_queue.rs"]
+mod connection_queue;
+#[path = "../../../crates/redial-grpc/tests/it/common/harness.rs"]
+mod harness;
+#[path = "../../../crates/redial-grpc/tests/it/stream_error.rs"]
+mod stream_error;
 
+/// The path that the shared tests use.
+mod common {
+    pub(crate) use super::harness;
+}
+
+use harness::{Harness, channel, endpoint, message};
 use redial_echo::echo_client::EchoClient;
 use redial_faults::grpc::{Answer, Reason, Server};
-use rig::{Rig, channel, endpoint, message};
 use tonic::Code;
 
 #[tokio::test(start_paused = true)]
@@ -22,6 +27,6 @@ async fn without_its_server_tonic_does_not_know_what_a_reset_means() {
     let server = Server::new([reset()]).on_pipe();
     let mut plain = EchoClient::new(channel(&endpoint(), &server.connector()));
     assert_eq!(plain.unary(message("x")).await.unwrap_err().code(), Code::Unknown);
-    let mut rig = Rig::new("", [reset()]);
-    assert_eq!(rig.call().await.code(), Code::Cancelled);
+    let mut harness = Harness::new("", [reset()]);
+    assert_eq!(harness.call().await.code(), Code::Cancelled);
 }

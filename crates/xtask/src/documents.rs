@@ -6,7 +6,8 @@
 //! names at least one existing test or scenario, or contains `(comes with ...)`.
 //!
 //! In `docs/peer-suites.md` the tables with a column `ours` map tests of other libraries to ours: each
-//! row names tests in backticks in that column, or gives a reason in its last column.
+//! row names tests in backticks in that column, or gives a reason in its last column. A test with a
+//! comment that starts with [`PEER_TEST`] must be in a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,6 +22,9 @@ pub const EXPECTED: &[(&str, u32)] =
 
 /// The sections that may have entries already.
 pub const LATER: &[(&str, u32)] = &[("H", 6)];
+
+/// The start of the comment above a test that corresponds to a test of another library.
+pub const PEER_TEST: &str = "// Peer test:";
 
 /// The start of the sentence in each entry that tells users what the decision means for them.
 const USER_SENTENCE: &str = "You notice:";

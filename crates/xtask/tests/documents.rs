@@ -28,8 +28,9 @@ fn documents_name_only_existing_tests_and_scenarios() {
 fn peer_suites_have_a_test_or_a_reason_for_every_row() {
     let root = xtask::root();
     let text = fs::read_to_string(root.join("docs/peer-suites.md")).expect("it exists");
-    let suite = names::tests_below(&root.join("crates/redial-grpc/tests/suites"));
-    let suite = suite.expect("the suite is readable");
+    let folder = root.join("crates/redial-grpc/tests");
+    let suite = names::tests_marked_below(&folder, documents::PEER_TEST);
+    let suite = suite.expect("the tests are readable");
     let problems = documents::problems_in_suites(&text, &existing(), &suite);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(!suite.is_empty());
