@@ -1,7 +1,7 @@
-//! What a call through the layer allocates: nothing with retries disabled, little otherwise.
-//! Method: a service that answers at once, with a body that counts how often it is asked.
+//! Heap allocations of a call through the layer: none with retries disabled, few otherwise. The inner
+//! service responds at once, and the request body counts how often it is polled.
 
-// Whoever counts allocations is an allocator.
+// The counting allocator implements `GlobalAlloc`.
 #![allow(unsafe_code)]
 
 #[path = "../../redial/tests/common/allocation_count.rs"]
@@ -21,11 +21,11 @@ use redial_grpc::{BackendId, Replay, Retries, RetryLayer, UsedBackends};
 use tower::{Layer, Service};
 
 thread_local! {
-    /// How often this thread's bodies were asked.
-    static ASKED: Cell<u32> = const { Cell::new(0) };
+    /// How often the request bodies of this thread were polled.
+    static POLLS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One message of five bytes, or what an attempt gets of it; both without a box.
+/// A body with one message of five bytes, or its replay in an attempt; neither is boxed.
 enum Message {
     Own(bool),
     Replayed(Replay<Message>),
@@ -40,9 +40,9 @@ impl Body for Message {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut *self {
-            Message::Own(told) => {
-                ASKED.set(ASKED.get() + 1);
-                let first = !std::mem::replace(told, true);
+            Message::Own(sent) => {
+                POLLS.set(POLLS.get() + 1);
+                let first = !std::mem::replace(sent, true);
                 let frame = first.then(|| Ok(Frame::data(Bytes::from_static(&[0; 5]))));
                 Poll::Ready(frame)
             }
@@ -53,11 +53,11 @@ impl Body for Message {
     }
 }
 
-/// Answers at once with Trailers-Only OK, and never looks at the request's body.
+/// Responds at once with Trailers-Only OK, without polling the request body.
 #[derive(Clone)]
-struct AtOnce;
+struct ImmediateService;
 
-impl Service<Request<Message>> for AtOnce {
+impl Service<Request<Message>> for ImmediateService {
     type Response = Response<Message>;
     type Error = Infallible;
     type Future = Ready<Result<Response<Message>, Infallible>>;
@@ -76,10 +76,10 @@ impl Service<Request<Message>> for AtOnce {
     }
 }
 
-/// What one call allocates, apart from what request and response do themselves.
-fn of_a_call(retries: Retries) -> u64 {
+/// The allocations of one call, without those of the request and the response.
+fn allocations_of_call(retries: Retries) -> u64 {
     let layer = RetryLayer::builder().retries(retries).build().adapter(Message::Replayed);
-    let mut channel = layer.layer(AtOnce);
+    let mut channel = layer.layer(ImmediateService);
     let mut call = move || {
         let mut request = Request::new(Message::Own(false));
         *request.uri_mut() = http::Uri::from_static("/a.B/C");
@@ -91,33 +91,33 @@ fn of_a_call(retries: Retries) -> u64 {
     let alone = || {
         let mut request = Request::new(Message::Own(false));
         *request.uri_mut() = http::Uri::from_static("/a.B/C");
-        drop(pin!(AtOnce.call(request)).poll(&mut Context::from_waker(Waker::noop())));
+        drop(pin!(ImmediateService.call(request)).poll(&mut Context::from_waker(Waker::noop())));
     };
-    // What is made once for a method is made before it is counted.
+    // The first call allocates the state of the method.
     call();
     let bare = allocations(alone);
     allocations(call) - bare
 }
 
 #[test]
-fn with_retries_disabled_nothing_is_allocated_and_the_body_is_not_touched() {
-    ASKED.set(0);
-    assert_eq!(of_a_call(Retries::Off), 0);
-    assert_eq!(ASKED.get(), 0);
+fn allocations_with_retries_disabled_are_zero() {
+    POLLS.set(0);
+    assert_eq!(allocations_of_call(Retries::Off), 0);
+    assert_eq!(POLLS.get(), 0);
 }
 
 #[test]
-fn a_call_that_may_be_repeated_allocates_three_times_at_the_most() {
-    let allocated = of_a_call(Retries::All);
+fn allocations_of_a_retryable_call_are_at_most_three() {
+    let allocated = allocations_of_call(Retries::All);
     assert!(allocated <= 3, "{allocated}");
 }
 
-/// What a call costs whose attempts are to go to distinct backends, more than any other.
-fn of_distinct_backends(retries: Retries) -> u64 {
+/// The additional allocations of a call with `distinct_backends`.
+fn allocations_of_distinct_backends(retries: Retries) -> u64 {
     let of = |distinct: bool| {
         let builder = RetryLayer::builder().retries(retries);
         let builder = if distinct { builder.distinct_backends() } else { builder };
-        let mut channel = builder.build().adapter(Message::Replayed).layer(AtOnce);
+        let mut channel = builder.build().adapter(Message::Replayed).layer(ImmediateService);
         let mut call = move || {
             let mut request = Request::new(Message::Own(false));
             *request.uri_mut() = http::Uri::from_static("/a.B/C");
@@ -136,7 +136,11 @@ fn of_distinct_backends(retries: Retries) -> u64 {
 }
 
 #[test]
-fn distinct_backends_cost_the_first_attempt_no_more_than_the_extension() {
-    assert_eq!(of_distinct_backends(Retries::All), 1, "the box that extensions put a value into");
-    assert_eq!(of_distinct_backends(Retries::Off), 0, "there is no other attempt");
+fn allocations_of_distinct_backends_are_one_extension() {
+    assert_eq!(
+        allocations_of_distinct_backends(Retries::All),
+        1,
+        "the box that extensions put a value into"
+    );
+    assert_eq!(allocations_of_distinct_backends(Retries::Off), 0, "there is no other attempt");
 }

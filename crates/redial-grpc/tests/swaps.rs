@@ -1,9 +1,9 @@
-//! Goal: configs that were in force leave nothing behind, however many there were and whatever calls
-//! were under way. Method: one thread puts configs in force as fast as it can, while another makes
-//! calls of a service in memory that are retried, hedged, streamed and dropped; the bytes that are
-//! alive are counted before, meanwhile and after.
+//! Config swaps do not leak memory, even with calls in flight.
 //!
-//! A part of a million swaps, or as many as `REDIAL_SWAPS` says: `cargo xtask test swaps` makes all.
+//! One thread swaps configs as fast as it can, while another makes calls to an in-memory service that are
+//! retried, hedged, streamed and cancelled. The live heap bytes are compared before, during and after.
+//!
+//! `REDIAL_SWAPS` sets the number of swaps; `cargo xtask test swaps` makes a million.
 #![allow(unsafe_code)]
 
 #[path = "../../redial/tests/common/live_bytes.rs"]
@@ -24,16 +24,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
-/// How many swaps are made if nobody says how many.
+/// The default number of swaps.
 const SWAPS: usize = 100_000;
 
-/// What may differ afterwards: `arc_swap` keeps a few slots for threads that once read.
+/// The allowed difference afterwards: `arc_swap` keeps a few slots per reader thread.
 const AFTERWARDS_MAX: usize = 512;
 
-/// What is alive meanwhile stays below this: the configs that calls under way hold are few.
+/// The allowed growth meanwhile: calls in flight hold only a few old configs.
 const MEANWHILE_MAX: isize = 1 << 20;
 
-/// Every so many swaps the config comes as text, and once more as a text that is refused.
+/// Every so many swaps the config is set as JSON, followed by an invalid one.
 const TEXT_EVERY: usize = 100;
 
 const TEXTS: [&str; 4] = [
@@ -51,7 +51,7 @@ const TEXTS: [&str; 4] = [
     "{}",
 ];
 
-/// Answers, after the request was read: UNAVAILABLE to the first attempt of one method, else OK.
+/// Responds after the request was read: UNAVAILABLE to the first attempt of one method, otherwise OK.
 async fn answer(mut request: Request<Body>) -> Result<Response<Body>, Infallible> {
     let first = !request.headers().contains_key("grpc-previous-rpc-attempts");
     let fails = first && request.uri().path() == "/a.B/Two";
@@ -62,17 +62,17 @@ async fn answer(mut request: Request<Body>) -> Result<Response<Body>, Infallible
     Ok(response.body(Body::empty()).expect("valid"))
 }
 
-/// A message of so many bytes.
+/// A message of this many bytes, with its prefix.
 fn message(size: u8) -> Bytes {
     [&[0, 0, 0, 0, size][..], &vec![7; size.into()]].concat().into()
 }
 
-/// A request of three messages that come one after the other.
+/// A streaming request of three messages.
 fn request(path: &str) -> Request<Body> {
     let (sender, receiver) = mpsc::channel(2);
     tokio::spawn(async move {
         for size in [1, 2, 3] {
-            // Who dropped its call reads no more.
+            // Fails if the call was cancelled.
             let _ = sender.send(Ok::<_, Infallible>(Frame::data(message(size)))).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -81,7 +81,7 @@ fn request(path: &str) -> Request<Body> {
     Request::post(path).body(Body::new(body)).expect("valid")
 }
 
-/// Makes calls until it is told to stop; how many.
+/// Makes calls until `stop` is set, and returns their number.
 fn calls(layer: RetryLayer, stop: &AtomicBool) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -97,8 +97,8 @@ fn calls(layer: RetryLayer, stop: &AtomicBool) -> u64 {
                 let dropped = service.ready().await.expect("ready").call(request(path));
                 let dropped = tokio::time::timeout(Duration::from_millis(1), dropped);
                 let (one, dropped) = tokio::join!(one, dropped);
-                assert!(dropped.is_err(), "nothing answers so early");
-                // Without a policy the status is returned, as an error that holds it.
+                assert!(dropped.is_err(), "no response arrives so early");
+                // Without a policy the failure is returned as an error that contains the status.
                 assert!(one.map_or_else(|error| error.is::<tonic::Status>(), |_| true));
                 made += 2;
             }
@@ -109,7 +109,7 @@ fn calls(layer: RetryLayer, stop: &AtomicBool) -> u64 {
     })
 }
 
-/// Puts so many configs in force while calls are made; the most that was alive.
+/// Swaps configs while calls are made, and returns the maximum of live bytes.
 fn swap(layer: &RetryLayer, configs: &[ServiceConfig], swaps: usize) -> isize {
     let stop = AtomicBool::new(false);
     let control = layer.control();
@@ -117,12 +117,12 @@ fn swap(layer: &RetryLayer, configs: &[ServiceConfig], swaps: usize) -> isize {
     std::thread::scope(|scope| {
         let calls = scope.spawn(|| calls(layer.clone(), &stop));
         for swap in 0..swaps {
-            let place = swap % configs.len();
+            let index = swap % configs.len();
             if swap % TEXT_EVERY == 0 {
-                assert!(control.set_json(TEXTS[place]).is_ok());
+                assert!(control.set_json(TEXTS[index]).is_ok());
                 assert!(control.set_json("{ \"methodConfig\": 7 }").is_err());
             } else {
-                control.set_config(configs[place].clone());
+                control.set_config(configs[index].clone());
             }
             most = most.max(live());
         }
@@ -132,18 +132,18 @@ fn swap(layer: &RetryLayer, configs: &[ServiceConfig], swaps: usize) -> isize {
     let entries = control.config().entries().len();
     assert_eq!(entries, configs[(swaps - 1) % configs.len()].entries().len());
     assert_eq!(control.bytes_kept(), 0);
-    // One that no call has used, so that what it remembers of calls is the same each time.
+    // A fresh config without per-method state, so that both measurements are comparable.
     control.set_config(configs[0].clone());
     most
 }
 
 #[test]
-fn a_million_config_swaps_leave_memory_where_it_was() {
+fn config_swaps_do_not_leak_memory() {
     let swaps = std::env::var("REDIAL_SWAPS");
     let swaps = swaps.map_or(SWAPS, |swaps| swaps.parse().expect("a number"));
     let configs = TEXTS.map(|text| ServiceConfig::parse(text).expect("valid"));
     let layer = RetryLayer::builder().config(configs[0].clone()).build();
-    // What the process allocates once, at its first use, is not a leak.
+    // Allocations at the first use are not a leak.
     swap(&layer, &configs, 1000);
     let before = live();
     let most = swap(&layer, &configs, swaps);

@@ -1,5 +1,4 @@
-//! A server that has trouble: what it does depends on which attempt it serves, so it is the same in
-//! every run.
+//! A server that fails depending on the number of the attempt, so every run is the same.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,39 +18,39 @@ use tonic::{Request, Response, Status, Streaming};
 /// Longer than any client in this example waits.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// A server on a port of its own; it ends with its runtime.
-pub(crate) struct Running {
+/// A running server; it ends with its runtime.
+pub(crate) struct RunningServer {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<AtomicU32>,
 }
 
-/// Starts the server with all that `redial_grpc_server` has for one.
-pub(crate) fn start() -> std::io::Result<Running> {
+/// Starts the server with all layers of `redial_grpc_server`.
+pub(crate) fn start() -> std::io::Result<RunningServer> {
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?;
     let address = incoming.local_addr()?;
     let seen = Arc::default();
-    let desk = Desk { seen: Arc::clone(&seen) };
+    let handlers = EchoHandlers { seen: Arc::clone(&seen) };
     let server = Server::builder()
-        // Refuses what nobody waits for any more, and tells handlers what time is left.
+        // Rejects expired requests, and gives handlers the remaining time.
         .layer(DeadlineLayer::new())
-        // Lets the clients that handlers use know whether a retry is being served.
+        // Makes the number of previous attempts available to handlers and to the clients they use.
         .layer(InboundAttemptLayer::new())
-        // Lets an error that comes before the first message of a stream be retried.
+        // Makes an error before the first message of a stream retryable.
         .layer(HoldLayer::new())
-        .add_service(EchoServer::new(desk));
+        .add_service(EchoServer::new(handlers));
     tokio::spawn(server.serve_with_incoming(incoming));
-    Ok(Running { address, seen })
+    Ok(RunningServer { address, seen })
 }
 
 /// The handlers.
-struct Desk {
-    /// How many attempts arrived.
+struct EchoHandlers {
+    /// The number of attempts that arrived.
     seen: Arc<AtomicU32>,
 }
 
-impl Desk {
-    /// An attempt arrived; how many came before it.
-    fn arrived<T>(&self, method: &str, request: &Request<T>) -> u32 {
+impl EchoHandlers {
+    /// Counts and prints an attempt; returns the number of previous attempts.
+    fn count_attempt<T>(&self, method: &str, request: &Request<T>) -> u32 {
         self.seen.fetch_add(1, Ordering::Relaxed);
         let previous = server::previous_attempts(request);
         let left = match server::remaining(request) {
@@ -68,22 +67,22 @@ fn answer(payload: impl Into<Vec<u8>>, previous_attempts: u32, received: u32) ->
 }
 
 #[tonic::async_trait]
-impl Echo for Desk {
+impl Echo for EchoHandlers {
     async fn unary(&self, request: Request<EchoRequest>) -> Result<Response<EchoResponse>, Status> {
-        let previous = self.arrived("Unary", &request);
+        let previous = self.count_attempt("Unary", &request);
         let payload = request.into_inner().payload;
         match (&payload[..], previous) {
-            // It knows when it will be ready, and says so.
+            // The server knows when it will be ready: pushback with a delay.
             (b"hello", 0) => {
                 Err(Status::unavailable("warming up").retry_after(Duration::from_millis(30)))
             }
             (b"hello", 1) => Err(Status::unavailable("one moment")),
-            // It knows that no retry will help.
+            // The server knows that a retry cannot help: negative pushback.
             (b"quota", _) => Err(Status::unavailable("the quota is used up").do_not_retry()),
             (b"stuck", 0) => Err(Status::unavailable("one moment")),
             (b"stuck", _) => {
                 tokio::time::sleep(TOO_LONG).await;
-                Err(Status::internal("nobody waits for this"))
+                Err(Status::internal("after the deadline of the client"))
             }
             _ => Ok(Response::new(answer(payload, previous, 1))),
         }
@@ -93,7 +92,7 @@ impl Echo for Desk {
         &self,
         request: Request<Streaming<EchoRequest>>,
     ) -> Result<Response<EchoResponse>, Status> {
-        let previous = self.arrived("ClientStream", &request);
+        let previous = self.count_attempt("ClientStream", &request);
         let mut inbound = request.into_inner();
         let mut all = Vec::new();
         let mut received = 0;
@@ -113,14 +112,14 @@ impl Echo for Desk {
         &self,
         request: Request<EchoRequest>,
     ) -> Result<Response<BoxStream<EchoResponse>>, Status> {
-        let previous = self.arrived("ServerStream", &request);
+        let previous = self.count_attempt("ServerStream", &request);
         let payload = request.into_inner().payload.to_vec();
         if previous == 0 {
-            // The first answer takes for ever: another attempt has to overtake it.
+            // The first response never arrives, so a hedge has to win.
             return Ok(Response::new(Box::pin(tokio_stream::pending())));
         }
         let items = match previous {
-            // The stream is there and its first item is an error, which HoldLayer makes retryable.
+            // The first item of the stream is an error, which `HoldLayer` makes retryable.
             1 => vec![Err(Status::unavailable("the index is being built"))],
             _ => vec![Ok(answer(payload.clone(), previous, 1)), Ok(answer(payload, previous, 1))],
         };
