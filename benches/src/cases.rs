@@ -172,7 +172,7 @@ fn poll_any(future: impl Future<Output = Result<u64, Busy>>) -> u64 {
 /// runtime's next turn.
 fn runtime(n: u64, call: impl AsyncFn(&u64) -> Result<u64, Busy>) {
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().try_build().expect("a runtime");
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         for i in 0..n {
             black_box(call(black_box(&i)).await.unwrap_or(0));
@@ -364,11 +364,11 @@ mod peers {
         let layer = tower_resilience_hedge::HedgeLayer::builder()
             .delay(ms(20))
             .max_hedged_attempts(2)
-            .try_build();
+            .build();
         let service = tower::service_fn(|seed: u64| async move { operation(&seed, &0).await });
         let mut service = layer.layer(service);
         let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().try_build().expect("a runtime");
+            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             for i in 0..n {
                 let ready = service.ready().await.unwrap_or_else(|_| panic!("ready"));

@@ -105,7 +105,7 @@ fn allocations(case: &cases::Case) -> f64 {
 fn heap_per_sleeper(name: &str) -> f64 {
     const TASKS: usize = 100_000;
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().try_build().expect("a runtime");
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let set = tokio::task::LocalSet::new();
     let before = count::live();
     runtime.block_on(set.run_until(async {
