@@ -109,7 +109,7 @@ fn site(
     redial::retry(move || operation(seed, &0)).when(is_transient)
 }
 
-/// Spends the budget of `site`, on a clock that does not wait.
+/// Empties the budget of `site`, on a clock that does not wait.
 fn drain() {
     struct Never;
     impl redial::Sleeper for Never {
@@ -180,7 +180,7 @@ fn runtime(n: u64, call: impl AsyncFn(&u64) -> Result<u64, Busy>) {
     });
 }
 
-/// Pends once and wakes itself at once.
+/// Pends once and wakes itself immediately.
 async fn operation_pends(seed: &u64) -> Result<u64, Busy> {
     let mut pended = false;
     std::future::poll_fn(|cx| {
@@ -194,7 +194,7 @@ async fn operation_pends(seed: &u64) -> Result<u64, Busy> {
     operation(seed, &0).await
 }
 
-/// What people write without a library.
+/// A typical hand-written retry loop.
 async fn hand(seed: &u64) -> Result<u64, Busy> {
     let mut attempt = 0;
     loop {
@@ -240,7 +240,7 @@ pub fn sizes() -> Vec<(&'static str, usize)> {
     use backon::Retryable;
     let seed = 1;
     let other = 2u64;
-    // Two references: the closure of 16 bytes that the targets speak of.
+    // Two references: the closure of 16 bytes in the targets.
     let op = || operation(&seed, &other);
     vec![
         ("bare operation", size_of_val(&op())),
@@ -318,7 +318,7 @@ mod peers {
     use super::*;
     use tower::{Layer, Service, ServiceExt};
 
-    /// The policy that tower asks its users to write.
+    /// The policy that users of tower have to write.
     #[derive(Clone)]
     struct Thrice {
         left: u32,

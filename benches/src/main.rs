@@ -1,9 +1,9 @@
-//! What a call costs: instructions by callgrind, bytes by a counting allocator, peers and a
-//! hand-written loop in the same program.
+//! The overhead of a call: instructions (callgrind) and heap bytes (counting allocator), next to
+//! other libraries and a hand-written loop in the same program.
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml` prints the tables. Instructions of a
 //! case are the difference of two whole runs, divided by the difference of their counts, so that
-//! everything that happens once cancels.
+//! one-time costs cancel out.
 
 mod cases;
 mod count;
@@ -15,7 +15,7 @@ use std::process::Command;
 #[global_allocator]
 static ALLOCATOR: count::Counting = count::Counting;
 
-/// The two counts; the budget that fills up is full after a hundred successes.
+/// The two counts; both are below the hundred successes that fill up the budget.
 const FEW: u64 = 20;
 const MANY: u64 = 90;
 
@@ -96,12 +96,12 @@ fn allocations(case: &cases::Case) -> f64 {
         (case.run)(n);
         count::allocations() - before
     };
-    // Once to warm up what is made once.
+    // Warm-up for one-time allocations.
     whole(FEW);
     (whole(MANY) as f64 - whole(FEW) as f64) / (MANY - FEW) as f64
 }
 
-/// Live bytes per task that sleeps.
+/// Heap bytes per sleeping task.
 fn heap_per_sleeper(name: &str) -> f64 {
     const TASKS: usize = 100_000;
     let runtime =

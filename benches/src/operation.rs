@@ -1,4 +1,4 @@
-//! The operation that every case repeats: a future of 64 bytes that the optimiser cannot see into.
+//! The operation of every case: a future of 64 bytes that is opaque to the optimiser.
 
 use std::future::Future;
 use std::hint::black_box;

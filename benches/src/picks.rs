@@ -1,10 +1,10 @@
-//! What threads that pick a backend of one channel wait for each other.
+//! Lock contention between threads that pick a backend of one balanced channel.
 //!
-//! `cargo run --release --manifest-path benches/Cargo.toml --features balance --bin picks` prints the
-//! table. An attempt is begun and dropped at once, which takes the lock around the list of backends
-//! twice, to pick one and to give it back, and sends nothing. Threads with a channel each do the same
-//! without the one lock: what they take less is what the lock costs. It is time, since waiting is no
-//! instruction; the median of many short rounds.
+//! `cargo run --release --manifest-path benches/Cargo.toml --features balance --bin picks` prints
+//! the table. An attempt is started and dropped immediately, which takes the lock around the list
+//! of backends twice, to pick and to release, and sends nothing. Threads with separate channels do
+//! the same without the shared lock: the difference is the cost of the lock. This measures time,
+//! since waiting executes no instructions; the result is the median of many short rounds.
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
@@ -30,7 +30,7 @@ fn main() {
             let [one, other] = channels.each_ref().map(|ready| &ready.channel);
             let mut rounds = [const { Vec::new() }; 3];
             for _ in 0..ROUNDS {
-                // In turns, so that a slow moment of the machine is nobody's alone.
+                // Interleaved, so that a slow phase of the machine affects all variants.
                 for (rounds, channels) in
                     rounds.iter_mut().zip([&[one][..], &[one, other], &[one, one]])
                 {
@@ -46,8 +46,7 @@ fn main() {
     }
 }
 
-/// How long it takes for a thread on each of these to pick so often, if they ran at once: from the first
-/// pick of all to the last.
+/// The time from the first to the last pick of one thread per channel, if the threads overlapped.
 fn round(channels: &[&BalancedChannel]) -> Option<Duration> {
     let barrier = Barrier::new(channels.len());
     let pick = |channel: &BalancedChannel| {
@@ -68,11 +67,11 @@ fn round(channels: &[&BalancedChannel]) -> Option<Duration> {
     let (begun, ended) = (times.iter().map(|it| it.0), times.iter().map(|it| it.1));
     let whole = ended.clone().max()?.duration_since(begun.clone().min()?);
     let common = ended.min()?.saturating_duration_since(begun.max()?);
-    // One after the other they would wait for nobody.
+    // Threads that did not overlap had no contention.
     (common * 10 > whole * 9).then_some(whole)
 }
 
-/// A channel whose backends are connected, and the runtime on which they are.
+/// A channel with connected backends, and its runtime.
 struct Ready {
     channel: BalancedChannel,
     _runtime: tokio::runtime::Runtime,
@@ -85,7 +84,7 @@ impl Ready {
             .enable_all()
             .build()
             .expect("a runtime");
-        // Without retries the layer above adds least.
+        // Retries off, for the least overhead of the layer above.
         let layer = RetryLayer::builder().retries(Retries::Off);
         let address = |nth: u16| SocketAddr::from(([10, 0, 0, 1], 1 + nth));
         let channel = balance::channel("http://picks.test")
@@ -110,7 +109,7 @@ impl Ready {
     }
 }
 
-/// Pipes to servers that say their first word and no more.
+/// Pipes to servers that only send their SETTINGS.
 #[derive(Debug)]
 struct Greeting;
 

@@ -1,8 +1,8 @@
 package main
 
-// Plays scenarios with a channel of grpc-go.
+// Runs scenarios with a channel of grpc-go.
 //
-// Rule: it decides nothing. What it is told goes to the library, and what the library says is printed.
+// It makes no decisions: requests are passed to the library, and its results are printed.
 
 import (
 	"context"
@@ -36,7 +36,7 @@ type scenario struct {
 	Calls   []call          `json:"calls"`
 }
 
-// options are those that grpc-go knows: it has no limit of what a whole channel keeps.
+// options are those that grpc-go has: there is no retry buffer limit per channel.
 type options struct {
 	AttemptsCap       *int  `json:"attempts_cap"`
 	Retries           *bool `json:"retries"`
@@ -194,7 +194,7 @@ func (c *call) run(ctx context.Context, channel *grpc.ClientConn, how ...grpc.Ca
 			began.wait(told.At)
 			message := make([]byte, told.Bytes)
 			if stream.SendMsg(&message) != nil {
-				// The call has ended; RecvMsg says how.
+				// The call has ended; RecvMsg returns its status.
 				return
 			}
 		}
@@ -212,7 +212,7 @@ func first(name string, places ...metadata.MD) *string {
 	return nil
 }
 
-// codeNames are the names as gRPC writes them; those of package codes are Go's own.
+// codeNames are gRPC's names; package codes uses its own.
 var codeNames = [...]string{
 	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
 	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",

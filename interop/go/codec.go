@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// raw hands messages on as bytes, so that nothing here needs generated code.
+// raw passes messages through as bytes, so that no generated code is needed.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }

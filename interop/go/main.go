@@ -1,4 +1,5 @@
-// Peer is grpc-go for side-by-side tests: `version`, `client` or `server PROTO`, as interop/README.md says.
+// Peer runs grpc-go in the interop tests: `version`, `client` or `server PROTO`
+// (interop/README.md).
 package main
 
 import (

@@ -1,6 +1,6 @@
 package main
 
-// Serves redial.test.Echo with grpc-go, as echo.proto says.
+// Serves redial.test.Echo (echo.proto) with grpc-go.
 
 import (
 	"context"
@@ -86,7 +86,7 @@ func clientStream(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(&answer)
 }
 
-// stream serves both methods that answer with a stream; one message is a stream of one.
+// stream serves both methods with a streamed response; a single message is a stream of one.
 func stream(_ any, stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	previous := previousAttempts(ctx)
@@ -121,7 +121,7 @@ func stream(_ any, stream grpc.ServerStream) error {
 	return failure
 }
 
-// receive gives the next message, or nil at the end.
+// receive returns the next message, or nil at the end.
 func receive(stream grpc.ServerStream) (*request, error) {
 	var message []byte
 	if err := stream.RecvMsg(&message); err == io.EOF {
@@ -137,12 +137,12 @@ func previousAttempts(ctx context.Context) uint64 {
 	if len(values) == 0 {
 		return 0
 	}
-	// What is not a number is no attempt.
+	// An invalid number counts as 0.
 	previous, _ := strconv.ParseUint(values[0], 10, 32)
 	return previous
 }
 
-// pause waits for as long as the request says, or until nobody waits for the answer.
+// pause waits for the requested delay, or until the call is cancelled.
 func (r *request) pause(ctx context.Context) {
 	if r.delay == 0 {
 		return
@@ -153,7 +153,7 @@ func (r *request) pause(ctx context.Context) {
 	}
 }
 
-// failure is how this attempt fails, if it does; its pushback goes into the trailers.
+// failure returns the failure of this attempt, if any; its pushback goes into the trailers.
 func (r *request) failure(previous uint64, setTrailer func(metadata.MD)) error {
 	if previous >= r.failures {
 		return nil

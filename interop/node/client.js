@@ -1,7 +1,7 @@
 'use strict';
-// Plays scenarios with a channel of @grpc/grpc-js.
+// Runs scenarios with a channel of @grpc/grpc-js.
 //
-// Rule: it decides nothing. What it is told goes to the library, and what the library says is printed.
+// It makes no decisions: requests are passed to the library, and its results are printed.
 
 const readline = require('node:readline');
 const grpc = require('@grpc/grpc-js');

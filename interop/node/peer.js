@@ -1,5 +1,5 @@
 'use strict';
-// @grpc/grpc-js for side-by-side tests: `version`, `client` or `server PROTO`, as interop/README.md says.
+// @grpc/grpc-js in the interop tests: `version`, `client` or `server PROTO` (interop/README.md).
 
 const MODES = {
   version: () => {

@@ -1,5 +1,5 @@
 'use strict';
-// Serves redial.test.Echo with @grpc/grpc-js, as echo.proto says.
+// Serves redial.test.Echo (echo.proto) with @grpc/grpc-js.
 
 const { setTimeout: pause } = require('node:timers/promises');
 const grpc = require('@grpc/grpc-js');
@@ -54,7 +54,7 @@ async function clientStream(call) {
 }
 
 async function stream(call, requests) {
-  // A call that was cancelled has nobody to tell an error to.
+  // A cancelled call cannot receive an error.
   try {
     await answerEach(call, requests);
     call.end();

@@ -1,6 +1,6 @@
-"""Plays scenarios with a channel of grpcio.
+"""Runs scenarios with a channel of grpcio.
 
-Rule: it decides nothing. What it is told goes to the library, and what the library says is printed.
+It makes no decisions: requests are passed to the library, and its results are printed.
 """
 
 import json
@@ -13,7 +13,7 @@ import grpc
 CONNECT_SECONDS = 5
 OPTIONS = {
     "per_rpc_buffer_limit_in_bytes": "grpc.per_rpc_retry_buffer_size",
-    # C-core knows neither a limit for the whole channel nor a cap of attempts that can be moved.
+    # C-core has no retry buffer limit per channel and a fixed cap on attempts.
 }
 
 _printing = threading.Lock()

@@ -1,11 +1,11 @@
-"""grpcio for side-by-side tests: `version`, `client` or `server PROTO`, as interop/README.md says."""
+"""grpcio in the interop tests: `version`, `client` or `server PROTO` (interop/README.md)."""
 
 import json
 import os
 import platform
 import sys
 
-# C-core logs every config that it refuses, and some are to be refused.
+# C-core logs every refused config, and some scenarios expect a refusal.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc

@@ -1,4 +1,4 @@
-"""Serves redial.test.Echo with grpcio, as echo.proto says."""
+"""Serves redial.test.Echo (echo.proto) with grpcio."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import grpc
 PREVIOUS_ATTEMPTS = "grpc-previous-rpc-attempts"
 PUSHBACK = "grpc-retry-pushback-ms"
 AT_ONCE, FIRST_ITEM, AT_END = 0, 1, 2
-# A handler takes a thread for as long as it runs.
+# Each running handler occupies a thread.
 CALLS_MAX = 64
 
 
@@ -25,7 +25,7 @@ def main(proto):
     print(json.dumps({"port": port}), flush=True)
     sys.stdin.read()
     server.stop(grace=None)
-    # A handler that waits is not waited for.
+    # Do not wait for delayed handlers.
     os._exit(0)
 
 
@@ -87,7 +87,7 @@ def pause(request):
 
 
 def failure(request, context):
-    """The code with which this attempt fails, if it does."""
+    """The status code of this attempt's failure, if any."""
     if previous_attempts(context) >= request.failures:
         return None
     codes = {code.value[0]: code for code in grpc.StatusCode}

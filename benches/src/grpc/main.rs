@@ -1,5 +1,5 @@
-//! What a layer costs on tonic: instructions of the client by callgrind, bytes by a counting
-//! allocator, tails on virtual time.
+//! The overhead of the layer on tonic: client instructions (callgrind), heap bytes (counting
+//! allocator), and tail latency on virtual time.
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml --features grpc --bin grpc` prints the
 //! tables. Server and client are two processes, so that only the client is counted. Instructions of
@@ -92,7 +92,7 @@ fn per_call(shape: Shape, variant: &str, address: &str, instructions: bool) -> f
     (whole(many) - whole(few)) / (many - few) as f64
 }
 
-/// Runs a client to its end: its instructions, or what it says of its allocations.
+/// Runs a client process: its instructions, or the allocations that it prints.
 fn client(shape: Shape, variant: &str, calls: u64, address: &str, instructions: bool) -> f64 {
     let this = std::env::current_exe().expect("this program");
     let mut command = if instructions {
@@ -116,7 +116,7 @@ fn client(shape: Shape, variant: &str, calls: u64, address: &str, instructions: 
     number.and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// The server's process, which ends with this one, and its address.
+/// Starts the server's process, which is killed with the returned guard, and its address.
 struct ServerProcess(Child);
 
 impl Drop for ServerProcess {

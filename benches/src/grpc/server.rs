@@ -5,7 +5,7 @@ use redial_echo::echo_server::EchoServer;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
-/// Serves until it is killed, and says where.
+/// Serves until it is killed; prints its address.
 pub fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
     runtime.block_on(async {

@@ -1,5 +1,5 @@
-//! What hedging does to a tail: a server that answers in 2 ms, and one answer in a hundred in
-//! 200 ms, on virtual time over a pipe in memory.
+//! The effect of hedging on tail latency: a server that answers in 2 ms, and one call in a hundred
+//! in 200 ms, on virtual time over a pipe in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ pub fn table() {
 enum Variant {
     Plain,
     Fixed,
-    /// Under a config whose own delay is far too long.
+    /// With a config whose hedging delay is far too long.
     Quantile,
 }
 
@@ -103,7 +103,7 @@ fn channel(service: Slow) -> Channel {
     }))
 }
 
-/// Answers in 2 ms, and now and then in 200 ms.
+/// Answers in 2 ms, and one call in a hundred in 200 ms.
 struct Slow {
     requests: Arc<AtomicU64>,
 }

@@ -1,4 +1,5 @@
-//! The same calls through a plain channel, a hand-written loop, and the layer in its several states.
+//! The same calls through a plain channel, a hand-written loop, and the layer in several
+//! configurations.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tower::Layer;
 
 use crate::count;
 
-/// The first is what the others are compared with; the second is the same again.
+/// The first is the baseline; the second repeats it to show the noise.
 pub const VARIANTS: &[&str] = &[
     "plain",
     "plain again",
@@ -23,7 +24,7 @@ pub const VARIANTS: &[&str] = &[
     "layer, hedging policy and throttle",
 ];
 
-/// How many calls are under way at once.
+/// How many calls run concurrently.
 const CONCURRENT: u64 = 16;
 const PAYLOAD: usize = 100;
 const MESSAGES: usize = 1000;
@@ -123,7 +124,7 @@ where
 {
     let client = EchoClient::new(service);
     let set = tokio::task::LocalSet::new();
-    // What is made once is made before anything is counted.
+    // Warm-up for one-time costs.
     set.run_until(one(shape, client.clone(), by_hand)).await;
     if shape == Shape::Bytes {
         return held(client, calls, &set).await;
@@ -148,7 +149,7 @@ where
     (count::allocations() - before) as i64
 }
 
-/// The bytes that so many calls hold while they wait for their answers.
+/// The heap bytes that calls hold while they wait for their responses.
 async fn held<S>(client: EchoClient<S>, calls: u64, set: &tokio::task::LocalSet) -> i64
 where
     S: GrpcService<Body> + Clone + 'static,

@@ -1,6 +1,6 @@
-//! Goal: what the errors of connections prove, and which statuses they are, does not depend on how
-//! tonic is built. Method: the layer's own tests of it, with a tonic that has a client and no server;
-//! and one that shows that this tonic does map them otherwise.
+//! Goal: the classification of transport errors does not depend on tonic's features. Method: the
+//! layer's own tests of it, with a tonic that has a client and no server; and a test that shows
+//! that this tonic maps such errors differently.
 
 #[path = "../../../crates/redial-grpc/tests/it/connection.rs"]
 mod connection;
@@ -22,7 +22,7 @@ use redial_faults::grpc::{Answer, Reason, Server};
 use tonic::Code;
 
 #[tokio::test(start_paused = true)]
-async fn without_its_server_tonic_does_not_know_what_a_reset_means() {
+async fn evidence_reset_is_found_in_tonic_without_server() {
     let reset = || Answer::reset(Reason::CANCEL);
     let server = Server::new([reset()]).on_pipe();
     let mut plain = EchoClient::new(channel(&endpoint(), &server.connector()));

@@ -1,15 +1,16 @@
-//! Makes the checked-in Rust code of the project's proto files, or checks that it is up to date.
+//! Generates the checked-in Rust code of the project's proto files, or checks that it is up to
+//! date.
 //!
-//! Rule: the same proto file and the same `Cargo.lock` give the same bytes, so a difference means that
-//! somebody changed one file and not the other. Run by `cargo xtask generate`. The code begins with a
-//! fingerprint of its proto file, so that a cheap test sees a proto file that changed alone.
+//! The output is deterministic for a proto file and `Cargo.lock`, so a difference means that only
+//! one of the files was changed. Run by `cargo xtask generate`. The code begins with a fingerprint
+//! of its proto file, so that a fast test detects a changed proto file.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
-/// What is made: the proto file, the name that the generator gives its package, where the code is kept.
+/// A generated file: the proto file, the package name of the generator, the path of the code.
 struct Target {
     proto: &'static str,
     package: &'static str,
@@ -89,7 +90,7 @@ fn make(root: &Path, target: &Target) -> Result<String, Box<dyn Error>> {
     let descriptors = protox::compile([&proto], [folder])?;
     let out = Scratch::new()?;
     tonic_prost_build::configure()
-        // Payloads are handed on without a copy.
+        // `Bytes`: payloads are forwarded without a copy.
         .bytes(".")
         .emit_rerun_if_changed(false)
         .out_dir(&out.0)
@@ -102,14 +103,14 @@ fn make(root: &Path, target: &Target) -> Result<String, Box<dyn Error>> {
     ))
 }
 
-/// FNV-1a with 64 bits: enough to notice a change, and three lines for whoever compares.
+/// FNV-1a with 64 bits: enough to detect a change, and simple to implement in a test.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// A folder of this process alone, gone with it.
+/// A temporary folder, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -122,7 +123,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is a small file in a folder for temporary ones.
+        // If this fails, a small temporary file stays behind.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

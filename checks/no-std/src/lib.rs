@@ -1,7 +1,7 @@
-//! Proof that `redial-core` runs where there is no `std`: a static library for a host without one,
-//! with an allocator and a panic handler of its own.
+//! Proof that `redial-core` works without `std`: a static library with its own allocator and panic
+//! handler.
 //!
-//! It is a check by being built: `cargo build --manifest-path checks/no-std/Cargo.toml`. If the core
+//! The build is the check: `cargo build --manifest-path checks/no-std/Cargo.toml`. If the core
 //! linked `std`, even by `extern crate std` alone, there would be two panic handlers, and the build
 //! would fail with "found duplicate lang item `panic_impl`".
 #![no_std]
@@ -20,11 +20,11 @@ use redial_core::{
     CallParams, Verdict, decide, ms,
 };
 
-/// A policy and a budget that no code runs to make.
+/// A policy and a budget that are built at compile time.
 static POLICY: Policy = Policy::new(Rules { deadline: Some(ms(100)), ..Rules::DEFAULT });
 static BUDGET: RetryBudget = RetryBudget::standard();
 
-/// What a device without a system offers a call.
+/// The call environment of a device without an operating system.
 fn device() -> CallEnvironment<&'static RetryBudget, Random> {
     CallEnvironment::new(&BUDGET, Random::new(7))
 }
@@ -40,7 +40,7 @@ pub extern "C" fn redial_decide(attempts: u32, now: Ns) -> Ns {
     }
 }
 
-/// Plays a call whose first attempts fail, on a clock that jumps; how many attempts it made.
+/// Runs a call whose first attempts fail, on a simulated clock; returns the number of attempts.
 #[unsafe(no_mangle)]
 pub extern "C" fn redial_play(failures: u32) -> u32 {
     let mut world = Box::new(device());
@@ -66,13 +66,13 @@ pub extern "C" fn redial_play(failures: u32) -> u32 {
     }
 }
 
-/// The tokens that are left, in thousandths.
+/// The remaining tokens, in thousandths.
 #[unsafe(no_mangle)]
 pub extern "C" fn redial_budget() -> u32 {
     BUDGET.tokens(0).map_or(0, |tokens| (tokens * 1000.0) as u32)
 }
 
-/// An allocator that only ever grows, into a piece of static memory.
+/// A bump allocator in static memory, which never frees.
 struct Bump {
     used: AtomicUsize,
     memory: UnsafeCell<[u8; SIZE]>,
@@ -80,7 +80,7 @@ struct Bump {
 
 const SIZE: usize = 16 * 1024;
 
-// SAFETY: each byte of the memory is handed out at most once, by the exchange of `used`.
+// SAFETY: each byte is allocated at most once, by the atomic exchange of `used`.
 unsafe impl Sync for Bump {}
 
 // SAFETY: a block lies within the memory, is aligned, and overlaps no other.

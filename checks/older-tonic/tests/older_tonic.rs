@@ -1,6 +1,6 @@
-//! Goal: clients that were generated for another version of tonic work through the layer. Method:
-//! tonic 0.13's own client and channel over a pipe to a scripted server, on a paused clock, with a
-//! codec that leaves bytes alone; the layer is built without any tonic.
+//! Goal: clients generated for an older tonic work through the layer. Method: tonic 0.13's own
+//! client and channel over a pipe to a fault server, on a paused clock, with a pass-through codec;
+//! the layer is built without tonic.
 
 #[path = "../../../crates/redial-faults/tests/grpc/codec.rs"]
 mod codec;
@@ -23,9 +23,9 @@ const CONFIG: &str = r#"{ "methodConfig": [{ "name": [{}],
     "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"] } }] }"#;
 
 type Wrap = fn(redial_grpc::Replay<Body>) -> Body;
-type ClientOptions = Grpc<RetryService<Channel, AdapterFn<Wrap>>>;
+type Client = Grpc<RetryService<Channel, AdapterFn<Wrap>>>;
 
-fn client(script: impl Into<Script>) -> (ClientOptions, Handle<Pipe>) {
+fn client(script: impl Into<Script>) -> (Client, Handle<Pipe>) {
     let server = Server::new(script).on_pipe();
     let connector = server.connector();
     let channel = Endpoint::from_static("http://pipe").connect_with_connector_lazy(
@@ -39,7 +39,7 @@ fn client(script: impl Into<Script>) -> (ClientOptions, Handle<Pipe>) {
     (Grpc::new(ServiceBuilder::new().layer(layer).service(channel)), server)
 }
 
-async fn unary(client: &mut ClientOptions, request: Request<Bytes>) -> Result<Bytes, Status> {
+async fn unary(client: &mut Client, request: Request<Bytes>) -> Result<Bytes, Status> {
     client.ready().await.map_err(|error| Status::from_error(error))?;
     let path = "/a.B/C".parse().unwrap();
     client.unary(request, path, Raw).await.map(tonic::Response::into_inner)
@@ -50,7 +50,7 @@ fn busy() -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_unary_call_is_retried_with_the_same_message() {
+async fn older_tonic_unary_retry_sends_the_same_message() {
     let (mut client, server) = client([busy(), Answer::echo()]);
     let answer = unary(&mut client, Request::new("hello".into())).await.unwrap();
     assert_eq!(answer, "hello");
@@ -61,7 +61,7 @@ async fn a_unary_call_is_retried_with_the_same_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_failure_is_handed_on_with_its_number() {
+async fn older_tonic_last_failure_is_returned_with_attempt_count() {
     let (mut client, _server) = client([busy(), busy(), busy()]);
     let status = unary(&mut client, Request::new("x".into())).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "busy"));
@@ -69,7 +69,7 @@ async fn the_last_failure_is_handed_on_with_its_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_both_kinds_is_replayed() {
+async fn older_tonic_bidirectional_stream_is_replayed() {
     let (mut client, server) =
         client([busy().once(redial_faults::grpc::Once::Request), Answer::echo()]);
     client.ready().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_stream_of_both_kinds_is_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_stream_is_replaced_without_a_policy_counting_it() {
+async fn older_tonic_refused_stream_gets_a_transparent_retry() {
     let (mut client, server) = client([Answer::reset(Reason::REFUSED_STREAM), Answer::echo()]);
     let diary = SharedCallLog::new();
     let mut request = Request::new(Bytes::from_static(b"x"));
@@ -95,9 +95,8 @@ async fn a_refused_stream_is_replaced_without_a_policy_counting_it() {
     assert!(!diary.take().events().is_empty(), "options find their way through the older client");
 }
 
-/// Red: `|| unknown` left out in `Pending::outcome`: tonic's own timer would say CANCELLED.
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_the_layers_and_not_the_older_clients() {
+async fn older_tonic_deadline_is_enforced_by_the_layer() {
     let (mut client, _server) = client([busy(), Answer::hang()]);
     let mut request = Request::new(Bytes::from_static(b"x"));
     request.set_timeout(Duration::from_secs(1));
@@ -108,7 +107,7 @@ async fn the_deadline_is_the_layers_and_not_the_older_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_connect_is_unavailable_and_retried() {
+async fn older_tonic_connect_error_is_unavailable_and_retried() {
     let (mut client, server) = client([Answer::unconnected(), Answer::echo()]);
     assert_eq!(unary(&mut client, Request::new("x".into())).await.unwrap(), "x");
     assert_eq!(server.record().connections.len(), 2);

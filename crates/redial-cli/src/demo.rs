@@ -1,7 +1,6 @@
-//! `redial demo`: a flaky operation under one policy of each design, drawn as it happened.
+//! `redial demo`: runs a flaky operation under one policy of each design, and draws the timeline.
 //!
-//! Everything is real: the public API, tokio's clock, real waiting. Only the operation is a double
-//! that fails on purpose.
+//! It uses the public API and real time. Only the operation is a test double that fails on purpose.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +19,7 @@ use tower::Layer;
 use crate::presets::Preset;
 use crate::timeline::timeline;
 
-/// The double: it takes as long as it is told, and fails so often before it succeeds.
+/// The test double: takes `takes` per attempt, and fails `failures` times before it succeeds.
 struct Flaky {
     calls: AtomicU32,
     failures: u32,
@@ -39,7 +38,7 @@ impl Flaky {
     }
 }
 
-/// What the double says in Milvus' and gRPC's terms.
+/// The error of the test double for Milvus and gRPC.
 #[derive(Debug)]
 struct Unavailable(String);
 
@@ -55,7 +54,7 @@ impl GrpcStatus for Unavailable {
     }
 }
 
-/// Where it is drawn.
+/// The output, and its width.
 struct Page<'w, W> {
     out: &'w mut W,
     columns: usize,
@@ -69,7 +68,7 @@ impl<W: Write> Page<'_, W> {
     }
 }
 
-/// Runs the demo on a page of so many columns.
+/// Runs the demo for an output of this many columns.
 ///
 /// # Errors
 /// The output cannot be written.
@@ -118,7 +117,7 @@ async fn hedged(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     page.show("hedged", "another attempt every 60 ms, the first answer wins", &call_log)
 }
 
-/// The server of this one is gRPC's own double, which fails as its request says.
+/// Uses the echo service, which fails as requested.
 async fn grpc(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     const CONFIG: &str = r#"{
       "methodConfig": [{
@@ -159,12 +158,12 @@ async fn milvus_interceptor(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     let interceptor = redial_milvus::Options::default().interceptor().map_err(io::Error::other)?;
     let (flaky, mut call_log) = (Flaky::new(9, ms(15)), CallLog::new());
     let call = interceptor.policy().retry(|| flaky.answer(|| Unavailable("boom".into())));
-    let classify = |error: &Unavailable| classify(GrpcStatus::code(error), MessageValidity::Valid);
-    let _ = call.when(classify).call_log(&mut call_log).await;
+    let evaluate = |error: &Unavailable| classify(Status::code(error), Message::Valid);
+    let _ = call.when(evaluate).call_log(&mut call_log).await;
     page.show("milvus", "20, 40, 80 ms, then the error says how often it was tried", &call_log)
 }
 
-/// What a budget is for: the calls after the reserve is spent fail at once.
+/// A retry budget: once it is empty, failed calls are not retried.
 async fn budget(page: &mut Page<'_, impl Write>) -> io::Result<()> {
     static SHARED: RetryBudget = match RetryBudget::try_new(3.0, 0.1) {
         Ok(budget) => budget,
@@ -188,7 +187,7 @@ async fn budget(page: &mut Page<'_, impl Write>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #[tokio::test(start_paused = true)]
-    async fn every_design_is_shown_with_its_end() {
+    async fn demo_shows_every_design_and_its_outcome() {
         let mut out = Vec::new();
         super::run(&mut out, 80).await.expect("a vector takes everything");
         let text = String::from_utf8(out).expect("text");

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use redial_cli::{demo, faults, scenarios};
 
-/// Retry behaviour: play it, see it, check it.
+/// Run, show and check retry behaviour.
 #[derive(Debug, Parser)]
 #[command(name = "redial", version, arg_required_else_help = true)]
 struct Arguments {
@@ -17,9 +17,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Play scenario files: what a policy is given, and what must then happen.
+    /// Run scenario files: a policy, its inputs and the expected behaviour.
     Scenarios(scenarios::Arguments),
-    /// Run a scripted server that fails on demand, for clients in any language.
+    /// Run a fault server: a scripted server for clients in any language.
     Faults(faults::Arguments),
     /// Watch a flaky operation under one policy of each design, in real time.
     Demo,
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let flushed = out.flush().and_then(|()| err.flush());
     match done.and_then(|code| flushed.map(|()| code)) {
         Ok(code) => code.into(),
-        // Whoever reads the output has seen enough.
+        // The reader of the output has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("redial: cannot write: {error}");
@@ -47,13 +47,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the demo on a clock of its own; each part is shown as it ends.
+/// Runs the demo in real time; each part is printed as it ends.
 fn demo(out: &mut impl Write) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     runtime.block_on(demo::run(out, columns()))
 }
 
-/// How wide the terminal is; where there is none, what `COLUMNS` says.
+/// The width of the terminal, or `COLUMNS` without one.
 fn columns() -> usize {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();

@@ -7,7 +7,7 @@ use redial::{Policy, PolicyError};
 use redial_milvus::Options;
 use redial_smithy::StandardRetryStrategy;
 
-/// A policy that has a name.
+/// A named policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
@@ -89,7 +89,7 @@ impl Preset {
         }
     }
 
-    /// Which throttle it keeps.
+    /// Its throttle.
     #[must_use]
     pub const fn throttle(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl Preset {
         }
     }
 
-    /// The policy; each one that is made here has a bucket of its own, if it has one.
+    /// Builds the policy; each policy has its own bucket, if it uses one.
     ///
     /// # Errors
     /// [`PolicyError::Unlimited`]: Couchbase's best effort needs a deadline

@@ -1,22 +1,21 @@
-//! A call's diary drawn as bars on a time axis, for people.
+//! Draws a call log as bars on a time axis.
 //!
-//! One row an attempt: `·` is waiting, `█` is running, and the mark says how it ended: `✓` with what
-//! was asked for, `✗` with a failure, `⧖` by its own timeout, `╳` cancelled because another one won
-//! or the call ended.
+//! One row per attempt: `·` is backoff, `█` is running, and the mark is the outcome: `✓` success,
+//! `✗` failure, `⧖` attempt timeout, `╳` cancelled because another attempt won or the call ended.
 
 use std::fmt::Write as _;
 
 use redial::{Directive, Event, StopReason, time::Ns};
 
-/// How wide the axis is at the most, in characters, and at the least, however narrow the page is.
+/// The largest and smallest width of the axis, in characters.
 const WIDTH_MAX: usize = 60;
 const WIDTH_MIN: usize = 10;
 
-/// What a row has beside its bar and its word: number, mark and blanks.
+/// The width of a row without its bar and label: number, mark and blanks.
 const MARGINS: usize = 8;
 
-/// One attempt as it is drawn.
-struct Row {
+/// The row of one attempt.
+struct KnownDifference {
     attempt: u32,
     waits_from: Ns,
     start: Ns,
@@ -25,8 +24,7 @@ struct Row {
     text: String,
 }
 
-/// The diary of one call as text for a page of so many columns, with a last line that says why it
-/// ended.
+/// The call log as text for this many columns, with the stop reason in the last line.
 #[must_use]
 pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
     let Some(&(begin, _)) = events.first() else { return String::from("  nothing happened\n") };
@@ -37,7 +35,7 @@ pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
     let mut text = String::new();
     let column = |at: Ns| {
         let span = (end - begin).max(1);
-        // A share of the width: the product of two numbers that fit in 53 bits is near enough.
+        // A share of the width: `f64` is precise enough for numbers below 2^53.
         ((at.saturating_sub(begin)) as f64 / span as f64 * width as f64) as usize
     };
     for row in &rows {
@@ -46,7 +44,7 @@ pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
         let dots = "·".repeat(start.saturating_sub(from));
         let gap = " ".repeat(from);
         let rest = " ".repeat((width + 1).saturating_sub(start + (stop - start).max(1)));
-        let Row { attempt, mark, text: word, .. } = row;
+        let KnownDifference { attempt, mark, text: word, .. } = row;
         let _ = writeln!(text, "  {attempt:>2} {gap}{dots}{bar}{mark}{rest} {word}");
     }
     let _ = writeln!(text, "     {}", axis(end - begin, width));
@@ -54,16 +52,18 @@ pub fn timeline(events: &[(Ns, Event)], columns: usize) -> String {
     text
 }
 
-fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<KnownDifference> {
+    let mut rows: Vec<KnownDifference> = Vec::new();
     let mut decided = begin;
     for &(at, event) in events {
         let (attempt, mark, text) = match event {
             Event::AttemptStarted { attempt, .. } => {
                 let text = String::from("still running");
                 let waits_from = decided.min(at);
-                rows.push(Row { attempt, waits_from, start: at, end, mark: '…', text });
-                // A hedge that follows at once does not wait.
+                rows.push(KnownDifference {
+                    attempt, waits_from, start: at, end, mark: '…', text
+                });
+                // A hedge without a delay has no waiting time.
                 decided = at;
                 continue;
             }
@@ -93,7 +93,7 @@ fn rows(events: &[(Ns, Event)], begin: Ns, end: Ns) -> Vec<Row> {
     rows
 }
 
-/// Up to four ticks with their times, as many as have room for them.
+/// Up to four ticks with their times, as many as fit.
 fn axis(span: Ns, width: usize) -> String {
     let ticks = (width / 10).clamp(1, 4);
     let mut line = String::new();
@@ -124,7 +124,7 @@ fn ending(events: &[(Ns, Event)], begin: Ns, end: Ns) -> String {
     }
 }
 
-/// A span as people read it.
+/// A duration in a readable unit.
 fn human(span: Ns) -> String {
     match span {
         0 => String::from("0"),
@@ -143,12 +143,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_drawn_of_an_empty_diary() {
+    fn timeline_of_an_empty_call_log_is_empty() {
         assert_eq!(timeline(&[], 80), "  nothing happened\n");
     }
 
     #[test]
-    fn a_retry_waits_as_dots_and_runs_as_a_bar() {
+    fn timeline_shows_backoff_as_dots_and_attempts_as_bars() {
         static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).build();
         let script = [testing::fails().after(ms(15)), testing::succeeds().after(ms(15))];
         let text = timeline(testing::play(&POLICY, script).call_log().events(), 80);
@@ -162,16 +162,15 @@ mod tests {
         assert!(lines[3].ends_with("succeeded after 2 attempts in 60 ms"), "{text}");
     }
 
-    /// Red: have `width` be `WIDTH_MAX`.
     #[test]
-    fn rows_fit_the_page_down_to_the_narrowest() {
+    fn timeline_rows_fit_the_narrowest_page() {
         static POLICY: Policy = Policy::constant(ms(30)).jitter(Jitter::None).build();
         let refused = Failure::client().because(Reason::new("CONNECTION_REFUSED"));
         let script = || [testing::fails_with(refused).after(ms(15)), testing::succeeds()];
         let played = testing::play(&POLICY, script());
         let widest = |columns: usize| {
             let text = timeline(played.call_log().events(), columns);
-            // The sentence at the end is a line like any other text.
+            // The last line is plain text and may be longer.
             let rows = text.lines().take(3).map(|line| line.chars().count());
             rows.max().expect("there are rows")
         };
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_losing_hedge_is_crossed_out() {
+    fn timeline_crosses_out_the_losing_hedge() {
         static HEDGED: Hedged = Policy::hedged(ms(20)).attempts(2).build();
         let script = [testing::hangs(), testing::succeeds().after(ms(20))];
         let text = timeline(testing::play(&HEDGED, script).call_log().events(), 80);
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_says_why() {
+    fn timeline_ends_with_the_stop_reason() {
         static ONCE: Policy = Policy::constant(ms(1)).attempts(1).build();
         let text = timeline(testing::play(&ONCE, [testing::fails()]).call_log().events(), 80);
         assert!(text.contains("ended after 1 attempt in 0: no attempt left"), "{text}");

@@ -1,14 +1,14 @@
-//! Goal: what holds on a paused clock holds in real time, over sockets. Method: a part of the scenarios
-//! of gRPC is played through the layer, a generated client and loopback TCP, ten times slower than
-//! written. Tolerance: 20 ms of the scenario, which are 200 ms of real time; what fails among others is
-//! played again by itself, since a machine that stands still for longer does not do so three times.
+//! Goal: scenarios that pass on a paused clock also pass in real time over sockets. Method: a
+//! subset of the gRPC scenarios runs through the layer, a generated client and loopback TCP, ten
+//! times slower than written. Tolerance: 20 ms of scenario time, 200 ms of real time; a failed
+//! scenario is repeated alone up to twice, since a busy machine may stall.
 
 use std::thread;
 
 use redial_cli::scenarios::load::open;
 use redial_cli::scenarios::play_over_tcp;
 
-/// Files and scenarios whose moments are apart, one for each thing that a network can do.
+/// Scenarios without simultaneous events, one for each network behaviour.
 const SCENARIOS: [(&str, &[&str]); 6] = [
     (
         "scenarios/grpc-retry.json",
@@ -42,7 +42,7 @@ const SCENARIOS: [(&str, &[&str]); 6] = [
         ],
     ),
     (
-        "crates/redial-cli/tests/rulings/grpc.json",
+        "crates/redial-cli/tests/decisions/grpc.json",
         &[
             "after a failure the rhythm goes on from the hedge that it sent",
             "what a hedge committed to may hang until the deadline",
@@ -50,10 +50,10 @@ const SCENARIOS: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// Plays one; what does not hold, as text.
+/// Runs one scenario; returns its failures as text.
 fn play(path: &str, name: &str) -> String {
     let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
-    let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let file = open(&path).unwrap_or_else(|diagnostics| panic!("{diagnostics:?}"));
     let mut out = Vec::new();
     let holds = play_over_tcp(&file, name, &mut out).unwrap_or_else(|error| panic!("{error}"));
     let text = String::from_utf8(out).expect("it is text");
@@ -62,9 +62,9 @@ fn play(path: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_part_of_the_scenarios_holds_over_loopback_tcp() {
+fn tcp_scenarios_pass_over_loopback() {
     let each = SCENARIOS.iter().flat_map(|(path, names)| names.iter().map(move |it| (path, it)));
-    // All at once: nearly all of their time is waiting.
+    // Concurrently: they mostly wait.
     let threads: Vec<_> =
         each.map(|(path, name)| (path, name, thread::spawn(|| play(path, name)))).collect();
     assert_eq!(threads.len(), 17);
@@ -72,7 +72,7 @@ fn a_part_of_the_scenarios_holds_over_loopback_tcp() {
         let text = thread.join().expect("it is played");
         (path, name, text)
     });
-    // Each has come to its end before the first is played again.
+    // All have ended before the first one is repeated.
     for (path, name, text) in played.collect::<Vec<_>>() {
         let mut tries = (0..2).map(|_| play(path, name));
         assert!(text.is_empty() || tries.any(|again| again.is_empty()), "{text}");
@@ -80,9 +80,9 @@ fn a_part_of_the_scenarios_holds_over_loopback_tcp() {
 }
 
 #[test]
-fn what_a_socket_cannot_show_is_not_played() {
+fn tcp_scenario_that_sockets_cannot_show_is_refused() {
     let path = format!("{}/../../scenarios/grpc-transparent.json", env!("CARGO_MANIFEST_DIR"));
-    let file = open(&path).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let file = open(&path).unwrap_or_else(|diagnostics| panic!("{diagnostics:?}"));
     let error = play_over_tcp(&file, "unsent: until it is sent", &mut Vec::new()).unwrap_err();
     assert_eq!(error.to_string(), "what is not sent over TCP is a matter of luck");
     let error = play_over_tcp(&file, "not there", &mut Vec::new()).unwrap_err();

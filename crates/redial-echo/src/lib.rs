@@ -1,9 +1,9 @@
 //! The gRPC service that the project's own tests, examples, benchmarks and live scenarios call.
 //!
-//! Rule: `proto/echo.proto` says what the service is and what its fields steer; `generated.rs` is made
-//! from it by `cargo xtask generate` and checked in, so that nobody needs a proto compiler.
+//! `proto/echo.proto` defines the service and the meaning of its fields; `cargo xtask generate`
+//! generates `generated.rs` from it, which is checked in so that a build needs no protoc.
 //!
-//! A server is a tower service, and so is what a client calls: both fit together without a network.
+//! The server is a tower service, so a client can call it without a network.
 //! ```
 //! use redial_echo::echo_client::EchoClient;
 //! use redial_echo::echo_server::EchoServer;
@@ -16,9 +16,7 @@
 //! # Ok(()) }
 //! ```
 
-#![cfg_attr(docsrs, feature(doc_cfg))]
-
-// The generator has its own layout and its own idea of lints.
+// Generated code is not formatted or linted.
 #[allow(clippy::all, clippy::doc_markdown, missing_docs, unreachable_pub)]
 #[rustfmt::skip]
 mod generated;

@@ -1,7 +1,7 @@
-//! A handler that does what the fields of a request tell it.
+//! A handler that is controlled by the fields of the request.
 //!
-//! Rule: it remembers nothing. Which attempt it serves it learns from `grpc-previous-rpc-attempts`, so
-//! a call fails the same way on whichever server its attempts arrive.
+//! It is stateless: the number of the attempt comes from `grpc-previous-rpc-attempts`, so a call
+//! fails the same way on every server.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The service as `proto/echo.proto` describes it.
 ///
-/// A method that takes a stream reads its first message before it answers, since that one steers it.
+/// A client-streaming method reads its first message before it answers, since that message controls
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Responder;
 
@@ -84,12 +85,12 @@ impl Echo for Responder {
     }
 }
 
-/// A streaming method at work: the message that it answers, and where the next one comes from.
+/// The state of a streaming method: the current message and the source of the next one.
 ///
-/// A method that takes one message is one whose stream ends after it.
+/// A server-streaming method is treated as a stream of one message.
 struct Answering {
     current: EchoRequest,
-    /// How often the current message is still to be answered.
+    /// How many responses to the current message remain.
     left: u32,
     received: u32,
     inbound: Option<Streaming<EchoRequest>>,
@@ -156,7 +157,7 @@ impl Answering {
         Some((Ok(answer), self))
     }
 
-    /// Nothing follows.
+    /// The stream ends after this.
     fn ended(self) -> Self {
         Self { left: 0, inbound: None, failure: None, ..self }
     }
@@ -175,7 +176,7 @@ fn responses(request: &EchoRequest) -> u32 {
     request.responses.unwrap_or(1)
 }
 
-/// How this attempt fails, if it does.
+/// The failure of this attempt, if any.
 fn failure(request: &EchoRequest, previous_attempts: u32) -> Option<Status> {
     if previous_attempts >= request.failures {
         return None;

@@ -10,7 +10,7 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn the_generated_code_was_made_from_the_proto_file_as_it_is() {
+fn echo_generated_code_matches_the_proto_file() {
     let proto = include_bytes!("../proto/echo.proto");
     let code = include_str!("../src/generated.rs");
     let head = code.lines().next().unwrap();

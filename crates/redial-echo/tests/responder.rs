@@ -1,5 +1,5 @@
-//! Goal: the handler does what `echo.proto` says of each field, for each kind of call.
-//! Method: the generated client calls the generated server directly, without a network, on a paused clock.
+//! Goal: the handler implements every field of `echo.proto` for every call type. Method: the
+//! generated client calls the generated server directly, without a network, on a paused clock.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn answer(payload: &'static str, received: u32) -> EchoResponse {
     EchoResponse { payload: payload.into(), previous_attempts: 0, received }
 }
 
-/// The messages of a server's stream, and the error that ended it.
+/// The messages of a response stream, and its error.
 async fn read(mut stream: tonic::Streaming<EchoResponse>) -> (Vec<EchoResponse>, Option<Status>) {
     let mut messages = Vec::new();
     loop {
@@ -41,7 +41,7 @@ async fn read(mut stream: tonic::Streaming<EchoResponse>) -> (Vec<EchoResponse>,
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_of_call_is_answered_with_its_payloads() {
+async fn echo_every_call_type_returns_its_payloads() {
     let mut client = client();
     assert_eq!(client.unary(saying("a")).await.unwrap().into_inner(), answer("a", 1));
 
@@ -62,7 +62,7 @@ async fn every_kind_of_call_is_answered_with_its_payloads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_messages_is_answered_without_any() {
+async fn echo_empty_stream_returns_no_messages() {
     let mut client = client();
     let nothing = client.client_stream(tokio_stream::empty()).await.unwrap().into_inner();
     assert_eq!(nothing, answer("", 0));
@@ -71,7 +71,7 @@ async fn a_stream_without_messages_is_answered_without_any() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_attempts_fail_as_the_request_asks_for() {
+async fn echo_fails_as_many_attempts_as_requested() {
     let mut client = client();
     let twice = EchoRequest { failures: 2, code: Code::Aborted as u32, ..saying("a") };
     for previous in ["0", "1"] {
@@ -84,7 +84,7 @@ async fn as_many_attempts_fail_as_the_request_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_has_the_code_and_the_pushback_that_were_asked_for() {
+async fn echo_failure_has_the_requested_code_and_pushback() {
     let cases = [(0, Code::Unavailable), (1, Code::Cancelled), (16, Code::Unauthenticated)];
     let beyond = [(17, Code::Unavailable), (u32::MAX, Code::Unavailable)];
     for (code, expected) in cases.into_iter().chain(beyond) {
@@ -96,7 +96,7 @@ async fn a_failure_has_the_code_and_the_pushback_that_were_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_method_fails_at_once_with_its_first_item_or_at_its_end() {
+async fn echo_stream_fails_at_the_requested_point() {
     let mut client = client();
     let failing = |failing: Failing| EchoRequest {
         failures: 1,
@@ -122,7 +122,7 @@ async fn a_streaming_method_fails_at_once_with_its_first_item_or_at_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_delay_is_waited_before_an_answer_a_failure_and_each_message() {
+async fn echo_delay_applies_to_responses_failures_and_messages() {
     let mut client = client();
     let slow = EchoRequest { delay_ms: 1000, responses: Some(3), ..saying("a") };
     let begun = Instant::now();

@@ -1,12 +1,11 @@
-//! Scripted servers for tests: peers that fail on demand, in exactly the way a test asks for.
+//! Fault injection for tests: scripted servers that fail in exactly the way a test asks for.
 //!
-//! They are doubles. No real server resets its third stream after 40 ms with a GOAWAY behind it
-//! because somebody needs that just now; these do, and note what their clients did. What a real
-//! server does under load, or with real work, they do not show.
+//! They are test doubles. A real server cannot be made to reset its third stream after 40 ms and
+//! then send a GOAWAY; these servers can, and they record everything the client did. They do not
+//! show how a real server behaves under load.
 //!
-//! - [`grpc`] is an HTTP/2 server that plays the attempts of gRPC calls. The command
-//!   `redial faults grpc` runs it for clients in any language.
-#![cfg_attr(docsrs, feature(doc_cfg))]
+//! - [`grpc`] is an HTTP/2 server that answers the attempts of gRPC calls from a script. The
+//!   command `redial faults grpc` runs it for clients in any language.
 #![forbid(unsafe_code)]
 
 pub mod grpc;

@@ -1,6 +1,7 @@
-//! The client under test: a tonic channel behind a retry layer whose policy lists what the cases fail with.
+//! The client under test: a tonic channel behind a retry layer whose policy retries the status
+//! codes of the cases.
 //!
-//! Invariant: every case has a channel and a layer of its own, so that none finds what another has left.
+//! Invariant: every case has its own channel and layer, so that cases are independent.
 
 use redial_grpc::{Control, RetryLayer, RetryService};
 use tonic::transport::{Channel, Endpoint};
@@ -10,7 +11,7 @@ use crate::BoxError;
 use crate::orca::open_rca_service_client::OpenRcaServiceClient;
 use crate::testing::test_service_client::TestServiceClient;
 
-/// How many attempts a call makes that ends with UNKNOWN, which is what the cases make calls end with.
+/// How many attempts a call makes that ends with UNKNOWN, the status that the cases use.
 pub(crate) const ATTEMPTS: u32 = 3;
 
 const CONFIG: &str = r#"{
@@ -28,7 +29,7 @@ pub struct Caller {
     endpoint: Endpoint,
 }
 
-/// A channel with the layer around it, and what the layer can be asked.
+/// A channel with the layer around it, and the layer's control handle.
 pub(crate) struct Connection {
     pub(crate) channel: RetryService<Channel>,
     pub(crate) control: Control,

@@ -1,7 +1,7 @@
-//! The client's part of the cases, one function each.
+//! The client side of the cases, one function each.
 //!
-//! Rule: a case is known by its official name. Where the description speaks of cancelling, the call is
-//! dropped, which is how a program in Rust cancels; the call's diary then says what the layer made of it.
+//! Cases have their official names. Where the description cancels a call, its future is dropped, as
+//! usual in Rust; the call log then shows how the layer ended it.
 
 mod ending;
 mod load;
@@ -15,14 +15,14 @@ use tonic::{Request, Status};
 
 use crate::BoxError;
 use crate::caller::{Caller, Connection};
-pub(crate) use load::who;
+pub(crate) use load::server_id_request;
 
 use crate::testing::{Payload, PayloadType, ResponseParameters, StreamingOutputCallRequest};
 
-/// The longest that a case may take, on a machine with much else to do.
+/// The longest allowed duration of a case, on a busy machine.
 pub const CASE_MAX: Duration = Duration::from_secs(60);
 
-/// The cases that [`play`] knows, by their official names.
+/// The official names of the implemented cases.
 pub const CASES: &[&str] = &[
     "empty_unary",
     "large_unary",
@@ -45,11 +45,11 @@ pub const CASES: &[&str] = &[
     "orca_oob",
 ];
 
-/// Plays one case against the server of `caller`.
+/// Runs one case against the server of `caller`.
 ///
 /// # Errors
-/// What was not as the case says; and if the layer still keeps bytes when all calls of the case are over,
-/// or there is no such case, or it takes longer than [`CASE_MAX`].
+/// The case failed, the layer still buffers bytes after all calls, the case does not exist, or it
+/// takes longer than [`CASE_MAX`].
 pub async fn play(name: &str, caller: &Caller) -> Result<(), BoxError> {
     let connection = caller.connect()?;
     let case = async {
@@ -86,15 +86,15 @@ pub async fn play(name: &str, caller: &Caller) -> Result<(), BoxError> {
 fn expect<T: PartialEq<U> + Debug, U: Debug>(
     what: &str,
     found: T,
-    wanted: U,
+    requested: U,
 ) -> Result<(), BoxError> {
-    if found == wanted {
+    if found == requested {
         return Ok(());
     }
-    Err(format!("{what}: expected {wanted:?}, found {found:?}").into())
+    Err(format!("{what}: expected {requested:?}, found {found:?}").into())
 }
 
-/// What a call that should have failed ended with.
+/// The status of a call that must fail.
 fn failure<T>(what: &str, result: Result<T, Status>) -> Result<Status, BoxError> {
     result.err().ok_or_else(|| format!("{what}: expected a failure, found an answer").into())
 }
@@ -103,7 +103,7 @@ fn zeros(size: usize) -> Payload {
     Payload { r#type: PayloadType::Compressable.into(), body: vec![0; size].into() }
 }
 
-/// A message of `size` bytes that asks for one of `answer` bytes.
+/// A message of `size` bytes that requests one of `answer` bytes.
 fn ask(size: usize, answer: i32) -> StreamingOutputCallRequest {
     StreamingOutputCallRequest {
         response_parameters: vec![ResponseParameters { size: answer, interval_us: 0 }],
@@ -118,20 +118,20 @@ fn expect_size(payload: Option<Payload>, size: i32) -> Result<(), BoxError> {
     expect("bytes that are not zero", body.iter().filter(|byte| **byte != 0).count(), 0)
 }
 
-/// A request whose diary is kept.
-fn noted<T>(message: T) -> (Request<T>, SharedCallLog) {
-    let diary = SharedCallLog::new();
+/// A request with a call log.
+fn with_call_log<T>(message: T) -> (Request<T>, SharedCallLog) {
+    let call_log = SharedCallLog::new();
     let mut request = Request::new(message);
-    request.extensions_mut().insert(CallOptions::new().call_log(&diary));
-    (request, diary)
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
+    (request, call_log)
 }
 
-/// The last of what `diary` says, as a person reads it.
-fn last_note(diary: &SharedCallLog) -> String {
-    diary.read().to_string().lines().next_back().unwrap_or_default().to_owned()
+/// The last event of a call log, as text.
+fn last_event(call_log: &SharedCallLog) -> String {
+    call_log.read().to_string().lines().next_back().unwrap_or_default().to_owned()
 }
 
-/// The channel still works after what became of the call before.
+/// Checks that the channel still works after the previous call.
 async fn still_works(connection: &Connection) -> Result<(), BoxError> {
     plain::empty_unary(connection).await
 }

@@ -1,6 +1,6 @@
-//! Programs of others as child processes.
+//! Programs of other projects as child processes.
 //!
-//! Invariant: a child ends with its handle, and no wait for one is without a limit.
+//! Invariant: a child is killed with its handle, and every wait has a limit.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -13,12 +13,12 @@ use tokio::process::{Child, Command};
 
 use crate::BoxError;
 
-/// What gives a program ways around loopback.
+/// Environment variables that would send calls through a proxy.
 const PROXIES: &[&str] =
     &["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 
 /// Whether `program` is installed.
-pub(crate) async fn is_there(program: &str, question: &str) -> Result<bool, BoxError> {
+pub(crate) async fn exists(program: &str, question: &str) -> Result<bool, BoxError> {
     match run(Path::new(program), [question], Duration::from_secs(60)).await {
         Ok(output) => Ok(output.status.success()),
         Err(problem) => match problem.downcast_ref::<std::io::Error>() {
@@ -39,14 +39,14 @@ pub(crate) async fn run(
     Ok(tokio::time::timeout(time_max, output).await.map_err(late)??)
 }
 
-/// A server of somebody else's.
+/// A running server of another project.
 pub(crate) struct Server {
     _child: Child,
     pub(crate) port: u16,
 }
 
 impl Server {
-    /// Starts grpc-go's server on a free port, which it tells in its log.
+    /// Starts grpc-go's server on a free port, which it prints to its log.
     pub(crate) async fn start(program: &Path, time_max: Duration) -> Result<Self, BoxError> {
         let mut child = command(program)
             .args(["-port", "0"])
@@ -67,7 +67,7 @@ impl Server {
             Err::<u16, BoxError>("the server ended before it listened".into())
         });
         let port = port.await.map_err(|_| "the server does not say where it listens")??;
-        // A log that nobody reads would stop the server once the pipe is full.
+        // The log must be read: a full pipe would block the server.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Self { _child: child, port })
     }
@@ -80,11 +80,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Starts it, and waits until it says where it listens. The words of the command are apart by blanks.
+    /// Starts the command, split at blanks, and waits until it prints its address.
     pub(crate) async fn start(words: &str, proto: &Path) -> Result<Self, BoxError> {
         let mut words = words.split_whitespace();
         let program = words.next().ok_or("a program has a name")?;
-        // It ends when its standard input does.
+        // It exits when its standard input is closed.
         let mut child = command(Path::new(program))
             .args(words)
             .arg("server")

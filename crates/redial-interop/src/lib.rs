@@ -1,9 +1,9 @@
-//! gRPC's official interoperability cases, played with the layers of this project on our side.
+//! gRPC's official interoperability cases, with Redial's layers on our side.
 //!
-//! Rule: what a case does is said by gRPC's public description of its interoperability tests; here are its
-//! client's part ([`cases`]), through a retry layer with a policy in force, and its server's part
-//! ([`server`]), behind the layers for servers. [`official`] plays both against the programs of grpc-go, and
-//! says of every case that is not played why not. [`servers`] plays our client against servers that were
+//! The cases are specified by gRPC's public description of its interoperability tests. This crate
+//! has the client side ([`cases`]), through a retry layer with an active policy, and the server
+//! side ([`server`]), behind the server layers. [`official`] runs both against the programs of
+//! grpc-go, and gives a reason for every skipped case. [`servers`] runs our client against servers
 //! written with the libraries of other languages.
 //!
 //! ```sh
@@ -20,7 +20,7 @@ pub mod servers;
 mod trailers;
 
 /// The messages and the service of `proto/testing.proto`.
-// The generator has its own layout and its own idea of lints.
+// Generated code is not formatted or linted.
 #[allow(clippy::all, clippy::doc_markdown, missing_docs, unreachable_pub)]
 #[rustfmt::skip]
 #[path = "generated/testing.rs"]

@@ -1,8 +1,8 @@
 //! The official programs of grpc-go against our layers, case by case, in both directions.
 //!
-//! Rule: every case of their client is played or left out for a reason, and so is every case of ours against
-//! their server. A reason is tried as well: one that has ceased to hold fails, so that no case stays
-//! left out for longer than it must.
+//! Every case of grpc-go's client runs or is skipped for a reason, and so is every case of ours
+//! against its server. Reasons are checked too: one that no longer holds is a failure, so that no
+//! case is skipped longer than necessary.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,43 +18,44 @@ use crate::children::{self, Server};
 use crate::server::TestServer;
 use crate::testing::Empty;
 
-/// The longest that fetching and building the programs may take, on a slow network and a busy machine.
+/// The longest allowed time to download and build the programs, on a slow network and a busy
+/// machine.
 const BUILD_MAX: Duration = Duration::from_secs(20 * 60);
 
 const CLIENT: &str = "google.golang.org/grpc/interop/client";
 const SERVER: &str = "google.golang.org/grpc/interop/server";
 
-/// A case of their client that is not played, why, and what the client says when it is asked for it.
-struct LeftOut {
+/// A skipped case of grpc-go's client: the reason, and the client's error for it.
+struct SkippedCase {
     name: &'static str,
     why: &'static str,
     refusal: &'static str,
 }
 
-const fn left_out(name: &'static str, why: &'static str, refusal: &'static str) -> LeftOut {
-    LeftOut { name, why, refusal }
+const fn skipped(name: &'static str, why: &'static str, refusal: &'static str) -> SkippedCase {
+    SkippedCase { name, why, refusal }
 }
 
 const TLS: &str = "TLS credentials need to be set";
 const GOOGLE: &str = "needs an account and a server of Google";
 const NO_COMPRESSION: &str = "grpc-go's client has no cases of compression";
 
-const CLIENT_LEFT_OUT: &[LeftOut] = &[
-    left_out("compute_engine_creds", GOOGLE, TLS),
-    left_out("service_account_creds", GOOGLE, TLS),
-    left_out("jwt_token_creds", GOOGLE, TLS),
-    left_out("per_rpc_creds", GOOGLE, TLS),
-    left_out("oauth2_auth_token", GOOGLE, TLS),
-    left_out("google_default_credentials", GOOGLE, "GoogleDefaultCredentials need to be set"),
-    left_out("compute_engine_channel_credentials", GOOGLE, "ComputeEngineCreds need to be set"),
-    left_out("client_compressed_unary", NO_COMPRESSION, "Unsupported test case"),
-    left_out("server_compressed_unary", NO_COMPRESSION, "Unsupported test case"),
-    left_out("client_compressed_streaming", NO_COMPRESSION, "Unsupported test case"),
-    left_out("server_compressed_streaming", NO_COMPRESSION, "Unsupported test case"),
+const CLIENT_SKIPPED: &[SkippedCase] = &[
+    skipped("compute_engine_creds", GOOGLE, TLS),
+    skipped("service_account_creds", GOOGLE, TLS),
+    skipped("jwt_token_creds", GOOGLE, TLS),
+    skipped("per_rpc_creds", GOOGLE, TLS),
+    skipped("oauth2_auth_token", GOOGLE, TLS),
+    skipped("google_default_credentials", GOOGLE, "GoogleDefaultCredentials need to be set"),
+    skipped("compute_engine_channel_credentials", GOOGLE, "ComputeEngineCreds need to be set"),
+    skipped("client_compressed_unary", NO_COMPRESSION, "Unsupported test case"),
+    skipped("server_compressed_unary", NO_COMPRESSION, "Unsupported test case"),
+    skipped("client_compressed_streaming", NO_COMPRESSION, "Unsupported test case"),
+    skipped("server_compressed_streaming", NO_COMPRESSION, "Unsupported test case"),
 ];
 
-/// What cannot be played against their server, with the reason that [`holds`] tries.
-const SERVER_LEFT_OUT: &[(&str, Reason)] = &[
+/// The skipped cases against grpc-go's server, with the reason that [`holds`] checks.
+const SERVER_SKIPPED: &[(&str, Reason)] = &[
     ("pick_first_unary", Reason::Anonymous),
     ("client_compressed_unary", Reason::NoCompression),
     ("server_compressed_unary", Reason::NoCompression),
@@ -77,24 +78,24 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What became of all cases.
+/// The results of all cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// As the case demands.
+    /// Passed cases.
     pub passed: usize,
-    /// Not so; each was printed with what was wrong.
+    /// Failed cases, each printed with its error.
     pub failed: usize,
-    /// Not played, for a reason that was tried and holds.
-    pub left_out: usize,
+    /// Skipped cases, for a checked reason.
+    pub skipped: usize,
 }
 
-/// Builds the official programs with the Go that is installed, and plays everything, telling it on standard
-/// output. `None` if there is no Go.
+/// Builds the official programs with the installed Go, runs all cases, and prints the results.
+/// `None` if Go is not installed.
 ///
 /// # Errors
 /// If the programs cannot be built or do not start.
 pub async fn play(root: &Path) -> Result<Option<Tally>, BoxError> {
-    if !children::is_there("go", "version").await? {
+    if !children::exists("go", "version").await? {
         return Ok(None);
     }
     let programs = Programs::build(root).await?;
@@ -110,29 +111,29 @@ pub async fn play(root: &Path) -> Result<Option<Tally>, BoxError> {
     for name in CASES {
         let begun = Instant::now();
         let result = programs.play(name, server.address().port()).await;
-        tally.tell(name, begun.elapsed(), result);
+        tally.report(name, begun.elapsed(), result);
     }
-    for case in CLIENT_LEFT_OUT {
+    for case in CLIENT_SKIPPED {
         let result = programs.refuses(case, server.address().port()).await;
-        tally.tell_left_out(case.name, case.why, result);
+        tally.report_skipped(case.name, case.why, result);
     }
 
     println!("our client, their server");
     let server = Server::start(&programs.server, CASE_MAX).await?;
     let caller = Caller::new(&format!("127.0.0.1:{}", server.port))?;
-    for name in CASES.iter().filter(|name| !SERVER_LEFT_OUT.iter().any(|(out, _)| out == *name)) {
+    for name in CASES.iter().filter(|name| !SERVER_SKIPPED.iter().any(|(out, _)| out == *name)) {
         let begun = Instant::now();
         let result = cases::play(name, &caller).await;
-        tally.tell(name, begun.elapsed(), result);
+        tally.report(name, begun.elapsed(), result);
     }
-    for (name, reason) in SERVER_LEFT_OUT {
-        tally.tell_left_out(name, reason, holds(*reason, &caller).await);
+    for (name, reason) in SERVER_SKIPPED {
+        tally.report_skipped(name, reason, holds(*reason, &caller).await);
     }
     Ok(Some(tally))
 }
 
 impl Tally {
-    fn tell(&mut self, name: &str, took: Duration, result: Result<(), BoxError>) {
+    fn report(&mut self, name: &str, took: Duration, result: Result<(), BoxError>) {
         match result {
             Ok(()) => {
                 self.passed += 1;
@@ -145,10 +146,10 @@ impl Tally {
         }
     }
 
-    fn tell_left_out(&mut self, name: &str, why: impl fmt::Display, holds: Result<(), BoxError>) {
+    fn report_skipped(&mut self, name: &str, why: impl fmt::Display, holds: Result<(), BoxError>) {
         match holds {
             Ok(()) => {
-                self.left_out += 1;
+                self.skipped += 1;
                 println!("  {name}: left out: {why}");
             }
             Err(problem) => {
@@ -180,7 +181,7 @@ impl Programs {
         ]
         .into_iter()
         .chain([CLIENT.as_ref(), SERVER.as_ref()]);
-        // Not through `children::run`: a proxy may be what leads to the modules.
+        // Not through `children::run`: the module download may need a proxy.
         let build = tokio::process::Command::new("go").args(arguments).kill_on_drop(true).output();
         let output = tokio::time::timeout(BUILD_MAX, build).await??;
         if !output.status.success() {
@@ -200,7 +201,7 @@ impl Programs {
         if succeeded { Ok(()) } else { Err(said.into()) }
     }
 
-    async fn refuses(&self, case: &LeftOut, port: u16) -> Result<(), BoxError> {
+    async fn refuses(&self, case: &SkippedCase, port: u16) -> Result<(), BoxError> {
         let (succeeded, said) = self.ask(case.name, port).await?;
         if !succeeded && said.contains(case.refusal) {
             return Ok(());
@@ -208,7 +209,7 @@ impl Programs {
         Err(format!("expected the client to say `{}`, found `{said}`", case.refusal).into())
     }
 
-    /// Whether their client calls the case a success, and what it said.
+    /// Whether grpc-go's client passed the case, and its output.
     async fn ask(&self, name: &str, port: u16) -> Result<(bool, String), BoxError> {
         let mut arguments = vec![
             format!("-test_case={name}"),
@@ -216,13 +217,13 @@ impl Programs {
             format!("-server_port={port}"),
         ];
         if name.ends_with("_soak") {
-            // How fast it is says nothing here.
+            // Latency is not tested here.
             arguments.push("-soak_iterations=50".into());
             arguments.push("-soak_overall_timeout_seconds=50".into());
             arguments.push("-soak_per_iteration_max_acceptable_latency_ms=50000".into());
         }
         if name.starts_with("orca_") {
-            // The reports are read by a balancer that the client brings for these cases.
+            // The reports are read by a load balancer that the client uses for these cases.
             arguments.push(
                 "-service_config_json={\"loadBalancingConfig\": \
                  [{\"test_backend_metrics_load_balancer\": {}}]}"
@@ -235,10 +236,10 @@ impl Programs {
     }
 }
 
-/// The cases in the help of their client that no list here knows.
+/// The cases in the client's help text that are in no list.
 fn unlisted(help: &str) -> Vec<String> {
     let listed =
-        |name: &str| CASES.contains(&name) || CLIENT_LEFT_OUT.iter().any(|case| case.name == name);
+        |name: &str| CASES.contains(&name) || CLIENT_SKIPPED.iter().any(|case| case.name == name);
     let options = help.split_once("Valid options are:").map_or("", |(_, options)| options);
     let names: Vec<_> = options
         .lines()
@@ -252,12 +253,12 @@ fn unlisted(help: &str) -> Vec<String> {
     names.into_iter().filter(|name| !listed(name)).map(str::to_owned).collect()
 }
 
-/// Tries whether a reason to leave cases out still holds.
+/// Checks whether the reason to skip cases still holds.
 async fn holds(reason: Reason, caller: &Caller) -> Result<(), BoxError> {
     let mut client = caller.connect()?.client();
     match reason {
         Reason::Anonymous => {
-            let answer = client.unary_call(cases::who()).await?.into_inner();
+            let answer = client.unary_call(cases::server_id_request()).await?.into_inner();
             if answer.server_id.is_empty() { Ok(()) } else { Err(answer.server_id.into()) }
         }
         Reason::NoCompression => {
@@ -272,7 +273,7 @@ async fn holds(reason: Reason, caller: &Caller) -> Result<(), BoxError> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a case that grpc-go adds is noticed. Method: a help text made up for it.
+    //! Goal: new cases of grpc-go are detected. Method: a sample help text.
 
     use super::*;
 
@@ -281,20 +282,20 @@ mod tests {
                         jwt_token_creds: needs much. (default \"large_unary\")\n  -use_alts\n";
 
     #[test]
-    fn a_case_that_is_in_no_list_is_named() {
+    fn interop_official_unlisted_case_is_reported() {
         assert_eq!(unlisted(&HELP.replace("NEW", "fast_unary")), ["fast_unary"]);
         assert_eq!(unlisted(&HELP.replace("NEW", "ping_pong")), [""; 0]);
     }
 
     #[test]
-    fn a_help_without_cases_does_not_pass_for_one_without_new_ones() {
+    fn interop_official_help_without_cases_is_an_error() {
         assert_eq!(unlisted("usage"), ["the help of the client names none"]);
     }
 
     #[test]
-    fn no_case_is_in_two_lists() {
+    fn interop_official_case_lists_do_not_overlap() {
         for (at, name) in CASES.iter().enumerate() {
-            assert!(!CLIENT_LEFT_OUT.iter().any(|case| case.name == *name), "{name}");
+            assert!(!CLIENT_SKIPPED.iter().any(|case| case.name == *name), "{name}");
             assert!(!CASES[..at].contains(name), "{name}");
         }
     }

@@ -1,6 +1,7 @@
-//! The server's part of the cases: a tonic server behind this project's layers for servers.
+//! The server side of the cases: a tonic server behind Redial's server layers.
 //!
-//! Rule: the layers are the ones that the guide recommends, in its order, and no handler knows of them.
+//! The layers are those that the guide recommends, in its order; the handlers do not depend on
+//! them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,9 +32,9 @@ pub(crate) const ECHO_INITIAL: &str = "x-grpc-test-echo-initial";
 pub(crate) const ECHO_TRAILING: &str = "x-grpc-test-echo-trailing-bin";
 pub(crate) const LOAD_REPORT: &str = "endpoint-load-metrics-bin";
 
-/// The largest payload that is made for a request; the cases ask for a tenth of it.
+/// The largest generated payload; the cases request a tenth of it.
 pub const PAYLOAD_MAX: usize = 4 << 20;
-/// The shortest time between two reports of the server's load, whatever a client asks for.
+/// The shortest allowed interval between two load reports.
 pub const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// A server that runs until it is dropped.
@@ -94,7 +95,7 @@ impl TestService for Handler {
         let trailers = Trailers::of(&request);
         let initial = echo(request.metadata(), &trailers);
         let request = request.into_inner();
-        wanted_status(request.response_status.as_ref())?;
+        requested_status(request.response_status.as_ref())?;
         if let Some(report) = &request.orca_per_query_report {
             let report = BinaryMetadataValue::from_bytes(&report_of(report).encode_to_vec());
             let report = http::HeaderValue::from_bytes(report.as_encoded_bytes());
@@ -119,7 +120,7 @@ impl TestService for Handler {
                 Err(status) => out.send(Err(status)).await,
                 Ok(()) => Ok(()),
             };
-            // Whoever has left learns nothing any more.
+            // The client has disconnected.
             drop(ended);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -152,7 +153,7 @@ impl TestService for Handler {
         tokio::spawn(async move {
             let conversation = async {
                 while let Some(request) = inbound.message().await? {
-                    wanted_status(request.response_status.as_ref())?;
+                    requested_status(request.response_status.as_ref())?;
                     if let Some(report) = &request.orca_oob_report {
                         load.send_replace(report_of(report));
                     }
@@ -161,7 +162,7 @@ impl TestService for Handler {
                 Ok(())
             };
             if let Err(status) = conversation.await {
-                // Whoever has left learns nothing any more.
+                // The client has disconnected.
                 let _ = out.send(Err(status)).await;
             }
         });
@@ -175,13 +176,13 @@ impl TestService for Handler {
 type Answers = mpsc::Sender<Result<StreamingOutputCallResponse, Status>>;
 
 async fn answer(request: &StreamingOutputCallRequest, out: &Answers) -> Result<(), Status> {
-    for wanted in &request.response_parameters {
-        let interval_us = u64::try_from(wanted.interval_us).unwrap_or(0);
+    for requested in &request.response_parameters {
+        let interval_us = u64::try_from(requested.interval_us).unwrap_or(0);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_micros(interval_us)) => {}
             () = out.closed() => {}
         }
-        let payload = Some(payload(request.response_type(), wanted.size)?);
+        let payload = Some(payload(request.response_type(), requested.size)?);
         out.send(Ok(StreamingOutputCallResponse { payload }))
             .await
             .map_err(|_| Status::cancelled("the client has left"))?;
@@ -200,7 +201,7 @@ fn payload(r#type: PayloadType, size: i32) -> Result<Payload, Status> {
     }
 }
 
-fn wanted_status(status: Option<&EchoStatus>) -> Result<(), Status> {
+fn requested_status(status: Option<&EchoStatus>) -> Result<(), Status> {
     match status {
         Some(status) if status.code != 0 => {
             Err(Status::new(Code::from_i32(status.code), &status.message))
@@ -209,7 +210,7 @@ fn wanted_status(status: Option<&EchoStatus>) -> Result<(), Status> {
     }
 }
 
-/// Puts what is to come back into the trailers, and gives what is to come back in the headers.
+/// Copies the echo metadata to the trailers, and returns the part for the headers.
 fn echo(metadata: &MetadataMap, trailers: &Trailers) -> MetadataMap {
     let mut initial = MetadataMap::new();
     if let Some(value) = metadata.get(ECHO_INITIAL) {
@@ -221,12 +222,12 @@ fn echo(metadata: &MetadataMap, trailers: &Trailers) -> MetadataMap {
     initial
 }
 
-pub(crate) fn report_of(wanted: &TestOrcaReport) -> OrcaLoadReport {
+pub(crate) fn report_of(requested: &TestOrcaReport) -> OrcaLoadReport {
     OrcaLoadReport {
-        cpu_utilization: wanted.cpu_utilization,
-        mem_utilization: wanted.memory_utilization,
-        request_cost: wanted.request_cost.clone(),
-        utilization: wanted.utilization.clone(),
+        cpu_utilization: requested.cpu_utilization,
+        mem_utilization: requested.memory_utilization,
+        request_cost: requested.request_cost.clone(),
+        utilization: requested.utilization.clone(),
     }
 }
 

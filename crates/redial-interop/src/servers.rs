@@ -1,8 +1,8 @@
-//! Our client against a server that was written with another language's library.
+//! Runs our client against a server written with another language's library.
 //!
-//! Rule: the same is expected of all of them (`cases`), but for the rows of the list of differences
-//! (`servers` in `interop/differences.json`). A difference without a row fails, and so does a row that makes
-//! none.
+//! The expectations are the same for all servers (`cases`), except for the listed differences
+//! (`servers` in `interop/differences.json`). An unlisted difference fails, and so does a listed
+//! one that does not show.
 
 mod cases;
 
@@ -14,20 +14,20 @@ use serde::Deserialize;
 use crate::BoxError;
 use crate::children::Served;
 
-/// How many cases held, and how many did not.
+/// The counts of passed and failed cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those that held.
+    /// Passed.
     pub passed: usize,
-    /// Those that did not.
+    /// Failed.
     pub failed: usize,
 }
 
-/// Plays all cases against the server that this command line starts, its words apart by blanks, and prints
-/// one line for each that does not hold.
+/// Runs all cases against the server that this command line (split at blanks) starts, and prints
+/// one line for each failure.
 ///
 /// # Errors
-/// The list cannot be read, is about a case that does not exist, or the server does not start.
+/// The list cannot be read or names an unknown case, or the server does not start.
 pub async fn play(root: &Path, language: &str, command: &str) -> Result<Tally, BoxError> {
     let listed = std::fs::read_to_string(root.join("interop/differences.json"))?;
     let rows = Rows::read(&listed, language)?;
@@ -35,9 +35,9 @@ pub async fn play(root: &Path, language: &str, command: &str) -> Result<Tally, B
     let server = Served::start(command, &proto).await?;
     let mut tally = Tally::default();
     for case in cases::ALL {
-        let holds = |seen: &str| rows.judge(case.name, case.expected, seen).is_none();
+        let holds = |seen: &str| rows.check(case.name, case.expected, seen).is_none();
         let seen = case.play(server.port, holds).await?;
-        match rows.judge(case.name, case.expected, &seen) {
+        match rows.check(case.name, case.expected, &seen) {
             None => tally.passed += 1,
             Some(problem) => {
                 tally.failed += 1;
@@ -48,7 +48,7 @@ pub async fn play(root: &Path, language: &str, command: &str) -> Result<Tally, B
     Ok(tally)
 }
 
-/// What one language's servers are known to do instead, by the name of the case.
+/// The known differences of one language's server, by case name.
 struct Rows(BTreeMap<String, String>);
 
 #[derive(Deserialize)]
@@ -57,7 +57,7 @@ struct Listed {
     servers: Vec<Row>,
 }
 
-/// A row of the list. What is for the reader alone is read all the same, so that none is misspelt.
+/// An entry of the list. Descriptions are read too, so that misspelt keys are errors.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -85,8 +85,8 @@ impl Rows {
         }
     }
 
-    /// What is wrong with what was seen, if anything is.
-    fn judge(&self, case: &str, expected: &str, seen: &str) -> Option<String> {
+    /// Compares the observed behaviour; returns the error, if any.
+    fn check(&self, case: &str, expected: &str, seen: &str) -> Option<String> {
         match self.0.get(case).map(String::as_str) {
             None if seen == expected => None,
             None => Some(format!("expected {expected:?}, happened {seen:?}")),
@@ -101,7 +101,7 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: no difference is overlooked, neither a new one nor one that has gone.
+    //! Goal: new differences and outdated entries are both detected.
 
     use super::*;
 
@@ -110,19 +110,19 @@ mod tests {
     const CASE: &str = "unary: a code that is not listed";
 
     #[test]
-    fn what_is_not_listed_is_as_expected_and_what_is_listed_is_not() {
+    fn interop_servers_deviate_exactly_where_listed() {
         let rows = Rows::read(LIST, "go").unwrap();
-        assert_eq!(rows.judge("another", "as ever", "as ever"), None);
-        let problem = rows.judge("another", "as ever", "new").unwrap();
+        assert_eq!(rows.check("another", "as ever", "as ever"), None);
+        let problem = rows.check("another", "as ever", "new").unwrap();
         assert_eq!(problem, "expected \"as ever\", happened \"new\"");
-        assert_eq!(rows.judge(CASE, "as ever", "other"), None);
-        assert!(rows.judge(CASE, "as ever", "as ever").unwrap().contains("does not show"));
-        assert!(rows.judge(CASE, "as ever", "new").unwrap().contains("the list says"));
+        assert_eq!(rows.check(CASE, "as ever", "other"), None);
+        assert!(rows.check(CASE, "as ever", "as ever").unwrap().contains("does not show"));
+        assert!(rows.check(CASE, "as ever", "new").unwrap().contains("the list says"));
     }
 
     #[test]
-    fn a_row_is_for_its_languages_and_for_a_case_that_exists() {
-        assert!(Rows::read(LIST, "java").unwrap().judge(CASE, "as ever", "other").is_some());
+    fn interop_servers_list_is_checked_per_language_and_case() {
+        assert!(Rows::read(LIST, "java").unwrap().check(CASE, "as ever", "other").is_some());
         let problem = Rows::read(&LIST.replace(CASE, "nothing"), "go").err().unwrap();
         assert_eq!(
             problem.to_string(),

@@ -1,6 +1,6 @@
-//! A layer that lets a handler add to the trailers of a call that succeeds, which tonic has no word for.
+//! A layer that lets a handler add trailers to a successful call, for which tonic has no API.
 //!
-//! Rule: what the handler has set by the time its body ends goes out with the status; headers are left alone.
+//! Trailers that the handler has set when its body ends are sent with the status.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,12 @@ use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tower::{Layer, Service};
 
-/// What a handler adds to its trailers; found in the extensions of its request.
+/// The additional trailers of a handler, from the extensions of its request.
 #[derive(Clone, Default)]
 pub(crate) struct Trailers(Arc<Mutex<HeaderMap>>);
 
 impl Trailers {
-    /// Those of `request`; without the layer they lead nowhere.
+    /// The trailers of `request`; without the layer they are discarded.
     pub(crate) fn of<T>(request: &tonic::Request<T>) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }

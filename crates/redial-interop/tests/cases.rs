@@ -1,5 +1,5 @@
-//! Goal: both of our sides do what the official cases demand, where no Go is installed too.
-//! Method: our client against our server over loopback, every case that there is.
+//! Goal: our client and server pass the official cases, also without Go. Method: our client against
+//! our server over loopback, all cases.
 
 use redial_interop::caller::Caller;
 use redial_interop::cases::{self, CASES};
@@ -9,7 +9,7 @@ use redial_interop::testing::{EchoStatus, SimpleRequest};
 use tonic::Code;
 
 #[tokio::test]
-async fn our_client_and_our_server_play_every_case() {
+async fn interop_cases_pass_with_our_client_and_server() {
     let server = TestServer::start().unwrap();
     let caller = Caller::new(&server.address().to_string()).unwrap();
     let mut failed = Vec::new();
@@ -22,14 +22,14 @@ async fn our_client_and_our_server_play_every_case() {
 }
 
 #[tokio::test]
-async fn a_case_that_does_not_exist_is_refused() {
+async fn interop_cases_unknown_name_is_refused() {
     let caller = Caller::new("127.0.0.1:1").unwrap();
     let problem = cases::play("full_unary", &caller).await.unwrap_err();
     assert_eq!(problem.to_string(), "there is no case `full_unary`");
 }
 
 #[tokio::test]
-async fn a_payload_has_a_limit() {
+async fn interop_cases_payload_size_is_limited() {
     let server = TestServer::start().unwrap();
     let address = format!("http://{}", server.address());
     let client = TestServiceClient::connect(address).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_payload_has_a_limit() {
 }
 
 #[tokio::test]
-async fn a_case_fails_when_the_server_does_not_do_its_part() {
+async fn interop_cases_fail_against_an_incomplete_server() {
     let server = TestServer::start().unwrap();
     let caller = Caller::new(&server.address().to_string()).unwrap();
     drop(server);
@@ -55,7 +55,7 @@ async fn a_case_fails_when_the_server_does_not_do_its_part() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_ok_is_an_answer() {
+async fn interop_cases_status_ok_is_a_response() {
     let server = TestServer::start().unwrap();
     let address = format!("http://{}", server.address());
     let mut client = TestServiceClient::connect(address).await.unwrap();

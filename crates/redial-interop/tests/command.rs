@@ -1,5 +1,5 @@
-//! Goal: where Go is absent, the command says so, and in CI that is a failure.
-//! Method: the command itself, with a `PATH` on which nothing is found.
+//! Goal: without Go the command reports it, and fails in CI. Method: the command itself, with a
+//! `PATH` on which nothing is found.
 
 use std::process::{Command, Output};
 
@@ -13,14 +13,14 @@ fn without_go(words: &[&str], ci: Option<&str>) -> Output {
 }
 
 #[test]
-fn without_go_the_official_cases_are_skipped_by_name() {
+fn interop_command_without_go_skips_by_name() {
     let output = without_go(&["official"], None);
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "skipped: Go is not installed\n");
 }
 
 #[test]
-fn in_ci_nothing_is_skipped() {
+fn interop_command_in_ci_skips_nothing() {
     let output = without_go(&["official"], Some("true"));
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
@@ -28,7 +28,7 @@ fn in_ci_nothing_is_skipped() {
 }
 
 #[test]
-fn words_that_are_no_command_are_answered_with_the_usage() {
+fn interop_command_unknown_arguments_print_the_usage() {
     let output = without_go(&["unofficial"], None);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("usage: redial-interop official"));

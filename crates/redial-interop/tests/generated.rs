@@ -16,7 +16,7 @@ fn check(proto: &[u8], code: &str) {
 }
 
 #[test]
-fn the_generated_code_was_made_from_the_proto_files_as_they_are() {
+fn interop_generated_code_matches_the_proto_files() {
     check(include_bytes!("../proto/testing.proto"), include_str!("../src/generated/testing.rs"));
     check(include_bytes!("../proto/orca.proto"), include_str!("../src/generated/orca.rs"));
 }

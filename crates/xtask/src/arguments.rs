@@ -1,6 +1,6 @@
-//! What can be asked for on the command line.
+//! The command line of xtask.
 
-/// Printed for `help`, and after a command line that makes no sense.
+/// Printed for `help`, and after an invalid command line.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask test [--long] [--install] [--list] [STEP...]
        cargo xtask generate [--check]
@@ -17,7 +17,7 @@ generate makes the checked-in code of the proto files anew, without protoc.
   --check    only say whether it is up to date
 ";
 
-/// What is to be done.
+/// A parsed command line.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Task {
     Help,
@@ -26,12 +26,12 @@ pub(crate) enum Task {
     Generate { check: bool },
 }
 
-/// What `cargo xtask test` was told.
+/// The arguments of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) long: bool,
     pub(crate) install: bool,
-    /// Empty: all that belong to this kind of run.
+    /// Empty: all steps of this kind of run.
     pub(crate) names: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ fn generate(words: impl Iterator<Item = String>) -> Result<Task, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: every word of the usage text is understood, and nothing else is taken silently.
+    //! Goal: every option of the usage text works, and unknown ones are errors.
 
     use super::*;
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_step_names_come_in_any_order() {
+    fn arguments_options_and_steps_may_be_mixed() {
         let expected =
             Arguments { long: true, install: true, names: vec!["fmt".into(), "loom".into()] };
         assert_eq!(parsed("test fmt --install loom --long"), Ok(Task::Test(expected)));
@@ -92,21 +92,21 @@ mod tests {
     }
 
     #[test]
-    fn generating_writes_unless_it_is_told_to_check() {
+    fn arguments_generate_writes_unless_check_is_given() {
         assert_eq!(parsed("generate"), Ok(Task::Generate { check: false }));
         assert_eq!(parsed("generate --check"), Ok(Task::Generate { check: true }));
         assert_eq!(parsed("generate --help"), Ok(Task::Help));
     }
 
     #[test]
-    fn an_unknown_word_is_an_error_and_not_ignored() {
+    fn arguments_unknown_word_is_an_error() {
         assert_eq!(parsed("test --lnog"), Err("there is no option `--lnog`".into()));
         assert_eq!(parsed("tset"), Err("there is no command `tset`".into()));
         assert_eq!(parsed("generate --chekc"), Err("`generate` knows no `--chekc`".into()));
     }
 
     #[test]
-    fn nothing_at_all_asks_for_help() {
+    fn arguments_empty_command_line_prints_help() {
         assert_eq!(parsed(""), Ok(Task::Help));
         assert_eq!(parsed("test -h"), Ok(Task::Help));
     }

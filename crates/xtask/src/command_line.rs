@@ -1,19 +1,19 @@
-//! A command as data: printed as a person would type it, run by `machine`.
+//! A command as data: printed in shell notation, run by `machine`.
 
 use std::fmt;
 
-/// A program, its arguments and what it finds in its environment.
+/// A program, its arguments and its environment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CommandLine {
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
-    /// Whether it fetches something, so that it may fail for a reason that passes.
+    /// Whether it downloads something and may fail temporarily.
     pub(crate) downloads: bool,
 }
 
 impl CommandLine {
-    /// `words` is split at blanks; an argument that has one is added with [`Self::arg`].
+    /// `words` is split at blanks; an argument with a blank is added with [`Self::arg`].
     pub(crate) fn new(words: &str) -> Self {
         let mut words = words.split_whitespace().map(str::to_owned);
         Self {
@@ -29,7 +29,7 @@ impl CommandLine {
         self
     }
 
-    /// Says that it fetches something: where it fails it is run again, so it must bear that.
+    /// Marks it as a download, which is retried after a failure and must be idempotent.
     pub(crate) fn downloads(mut self) -> Self {
         self.downloads = true;
         self
@@ -51,7 +51,7 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// As a shell wants it, so that the printed line can be copied.
+/// In shell quoting, so that the printed line can be copied.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -63,12 +63,12 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what is printed can be pasted into a shell and does the same.
+    //! Goal: the printed line can be pasted into a shell.
 
     use super::*;
 
     #[test]
-    fn a_printed_line_is_what_a_shell_would_take() {
+    fn command_line_is_printed_with_shell_quoting() {
         let line = CommandLine::new("cargo test --release")
             .arg("it's two words")
             .arg("")

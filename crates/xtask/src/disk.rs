@@ -1,29 +1,30 @@
-//! Whether there is as much disk as a run takes, told before anything is built.
+//! Reports the free disk space before anything is built.
 //!
-//! Rule: it only says so. What is there already, and who else writes to the disk, nobody knows; a step that
-//! finds none left fails by itself.
+//! It only warns: existing build files and other processes change the need, and a step without
+//! space fails by itself.
 
 use crate::command_line::CommandLine;
 
-/// What a whole run takes from nothing, without incremental files and debug information as `.ci/run` has
-/// it: 3.2 GB were measured in the target folder, and 1.1 GB in what cargo, Go, Maven and npm keep elsewhere.
+/// The space of a whole run from scratch, without incremental files and debug information as in
+/// `.ci/run`: 3.2 GB were measured in the target folder, and 1.1 GB in the caches of cargo, Go,
+/// Maven and npm.
 const NEEDED_MB: u64 = 4_400;
 
-/// Asks how much is free where the target folder is, in kilobytes and on one line whatever the name.
+/// Queries the free space of the target folder's disk, in kilobytes and on one line.
 pub(crate) fn question(target_exists: bool) -> CommandLine {
     CommandLine::new("df -Pk").arg(if target_exists { "target" } else { "." })
 }
 
-/// The megabytes that are free, of what `df -Pk` printed.
+/// The free megabytes in the output of `df -Pk`.
 pub(crate) fn free_mb(printed: &str) -> Option<u64> {
-    // Names of devices and folders may have blanks; only the share that is used is a percentage.
+    // Names of devices and folders may have blanks; only the used share is a percentage.
     let words: Vec<_> = printed.lines().nth(1)?.split_whitespace().collect();
     let used = words.iter().position(|word| word.ends_with('%'))?;
     let free: u64 = words.get(used.checked_sub(1)?)?.parse().ok()?;
     Some(free / 1024)
 }
 
-/// What to tell, of a run of all steps or of some.
+/// The message for a run of all steps or of some.
 pub(crate) fn told(free_mb: Option<u64>, all: bool) -> String {
     match free_mb {
         None => "free disk: unknown".to_owned(),
@@ -37,12 +38,12 @@ pub(crate) fn told(free_mb: Option<u64>, all: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: who has too little disk reads so first. Method: what `df` prints, in its variants.
+    //! Goal: too little disk space is reported first. Method: variants of the output of `df`.
 
     use super::*;
 
     #[test]
-    fn the_free_megabytes_stand_before_the_percentage_whatever_the_names() {
+    fn disk_free_space_is_parsed_for_any_device_name() {
         let printed = "Filesystem     1024-blocks     Used Available Capacity Mounted on\n\
                        /dev/a b         263940717 40000000  53687092      43% /\n";
         assert_eq!(free_mb(printed), Some(52_428));
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_for_all_steps_is_told_and_enough_is_not_complained_of() {
+    fn disk_warning_appears_only_below_the_needed_space() {
         assert!(told(Some(NEEDED_MB - 1), true).contains("no space left"));
         assert_eq!(told(Some(NEEDED_MB), true), format!("free disk: {NEEDED_MB} MB"));
         assert_eq!(told(Some(1), false), "free disk: 1 MB", "one step may need less");

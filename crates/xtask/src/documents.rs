@@ -23,10 +23,7 @@ pub const EXPECTED: &[(&str, u32)] =
 /// The sections that may have entries already.
 pub const LATER: &[(&str, u32)] = &[("H", 6)];
 
-/// The start of the comment above a test that corresponds to a test of another library.
-pub const PEER_TEST: &str = "// Peer test:";
-
-/// The start of the sentence in each entry that tells users what the decision means for them.
+/// The start of the sentence in each entry that describes the effect on users.
 const USER_SENTENCE: &str = "You notice:";
 
 /// The names in all Markdown files below the folder that do not exist, each with its file.
@@ -234,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_suite_row_needs_an_existing_test_or_a_reason() {
+    fn documents_peer_suite_row_needs_a_test_or_a_reason() {
         let text = "\
             | theirs | ours | what differs |\n\
             | --- | --- | --- |\n\
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn every_expected_decision_needs_one_entry() {
+    fn documents_every_expected_decision_needs_one_entry() {
         let text = sample("Rule. You notice: it.");
         assert_eq!(problems_in(&text), Vec::<String>::new());
         assert_eq!(problems_in(&text.replace("**M9**", "M9")), ["M9 has no entry"]);
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_decision_needs_a_sentence_for_users() {
+    fn documents_every_decision_needs_a_sentence_for_users() {
         let problems = |first: &str| problems_in(&sample(first));
         let missing = ["P1 has no sentence \"You notice: ...\""];
         assert_eq!(problems("Rule."), missing);
@@ -287,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_is_covered_by_an_existing_name_or_by_a_later_crate() {
+    fn documents_decision_is_covered_by_an_existing_name() {
         let existing = names(&["sample_one"], &["a scenario"]);
         let covers = |first: &str| !uncovered_in(&sample(first), &existing).contains(&"P1".into());
         assert!(covers("Tested.\n  tests: `sample_one`"));

@@ -1,7 +1,7 @@
-//! The combinations of features that are checked: none, each alone, all.
+//! The checked feature combinations: none, each alone, all.
 //!
-//! Clippy in place of `cargo check`: it sees the same errors, and it can deny the warnings of our own
-//! crates without new flags for everything they use, which would build all of that again.
+//! Clippy instead of `cargo check`: it finds the same errors, and can deny warnings in our own
+//! crates without new flags that would rebuild all dependencies.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(crate) fn lines(metadata: &str) -> Result<Vec<CommandLine>, String> {
         let name = package["name"].as_str().ok_or("a package has no name")?;
         let features = package["features"].as_object().ok_or("a package has no features")?;
         if features.is_empty() {
-            // Clippy and the tests have built the only combination there is.
+            // The only combination is built by the steps clippy and test.
             continue;
         }
         let check = |features: &str| {
@@ -37,12 +37,12 @@ pub(crate) fn lines(metadata: &str) -> Result<Vec<CommandLine>, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: every combination of every crate is there. Method: what cargo prints, cut short.
+    //! Goal: every combination of every crate is listed. Method: shortened output of cargo.
 
     use super::*;
 
     #[test]
-    fn a_crate_with_features_is_checked_with_none_each_and_all() {
+    fn features_crate_is_checked_with_none_each_and_all() {
         let metadata = r#"{"packages": [
             {"name": "plain", "features": {}},
             {"name": "rich", "features": {"default": ["tokio"], "tokio": ["dep:tokio"]}}
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_metadata_is_an_error_and_not_an_empty_list() {
+    fn features_unreadable_metadata_is_an_error() {
         assert!(lines("").is_err());
         assert!(lines("{}").is_err());
         assert!(lines(r#"{"packages": [{"name": "broken"}]}"#).is_err());

@@ -1,8 +1,8 @@
-//! The gRPC libraries of other languages: how the programs around them (`interop/`) are built and played,
-//! and how what they do differently is written in `docs/languages.md`.
+//! The gRPC libraries of other languages: how the programs around them (`interop/`) are built and
+//! run, and how `docs/languages.md` lists their differences.
 //!
-//! Rule: what is built goes below `target/interop`, and no root is needed. The document's tables are made
-//! from `interop/differences.json`, so that what is read there is what the steps check.
+//! Build output goes below `target/interop`, and no root is needed. The document's tables are
+//! generated from `interop/differences.json`, so that they match what the steps check.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub(crate) const MAVEN: Need =
     Need::Toolchain { name: "Maven", probe: "mvn --version", package: "maven" };
 pub(crate) const PYTHON: Need = Need::Toolchain {
     name: "Python",
-    // What `venv` needs, and Debian's Python does not have by itself.
+    // Needed by `venv`; a separate package on Debian.
     probe: "python3 -m ensurepip --version",
     package: "python3-venv",
 };
@@ -29,11 +29,11 @@ pub(crate) const NODE: Need =
 pub(crate) const NPM: Need =
     Need::Toolchain { name: "npm", probe: "npm --version", package: "npm" };
 
-/// The languages, as the list of differences calls them and as a reader does.
+/// The languages: their names in the list of differences and in the document.
 pub const LANGUAGES: [(&str, &str); 4] =
     [("go", "Go"), ("java", "Java"), ("python", "Python"), ("node", "Node")];
 
-/// The scenarios that the clients play.
+/// The scenario files for the clients.
 const SCENARIOS: [&str; 7] =
     ["retry", "throttle", "buffer", "hedging", "transparent", "refused", "config"];
 
@@ -45,7 +45,7 @@ pub(crate) fn go(_root: &Path) -> Lines {
     Ok(played(vec![build], "go", "target/interop/go/peer"))
 }
 
-/// The official programs are built before they are played, so that what is played downloads nothing.
+/// The official programs are built first, so that the run downloads nothing.
 pub(crate) fn official(_root: &Path) -> Lines {
     let build = "go build -C interop/go -o ../../target/interop/go/official/ tool";
     let play = CommandLine::new("cargo run --package redial-interop -- official");
@@ -70,7 +70,7 @@ pub(crate) fn python(_root: &Path) -> Lines {
 }
 
 pub(crate) fn node(_root: &Path) -> Lines {
-    // Packages lie beside the program that needs them.
+    // Node finds packages next to the program.
     let folder = CommandLine::new("mkdir -p target/interop");
     let copy = CommandLine::new("cp -R interop/node target/interop");
     let install = "npm ci --prefix target/interop/node --no-audit --no-fund --ignore-scripts";
@@ -78,7 +78,7 @@ pub(crate) fn node(_root: &Path) -> Lines {
     Ok(played(build, "node", "node target/interop/node/peer.js"))
 }
 
-/// What builds a program, and then both directions: its client against our scripted server, and our client
+/// Builds a program, then runs both directions: its client against our fault server, and our client
 /// against its server.
 fn played(mut lines: Vec<CommandLine>, language: &str, program: &str) -> Vec<CommandLine> {
     let scenarios =
@@ -92,7 +92,7 @@ fn played(mut lines: Vec<CommandLine>, language: &str, program: &str) -> Vec<Com
         .iter()
         .fold(scenarios, |line, name| line.arg(format!("scenarios/grpc-{name}.json")))
         .arg("interop/oddities.json");
-    // Not optimised: what a release build of it takes is longer than what it does.
+    // Not optimised: a release build takes longer than the run.
     let servers = CommandLine::new("cargo run --package redial-interop -- servers")
         .arg(language)
         .arg(program);
@@ -103,7 +103,7 @@ fn played(mut lines: Vec<CommandLine>, language: &str, program: &str) -> Vec<Com
 /// The tables of `docs/languages.md` about differences: of clients, and of servers.
 ///
 /// # Errors
-/// The text is not JSON, or a row lacks what every row has.
+/// The text is not JSON, or a row lacks a required field.
 pub fn tables(differences: &str) -> Result<[String; 2], String> {
     let list: Value = serde_json::from_str(differences).map_err(|problem| problem.to_string())?;
     Ok([table(&list["differences"])?, table(&list["servers"])?])
@@ -137,7 +137,7 @@ fn who(row: &Value) -> Result<String, String> {
     }
 }
 
-/// In how much a row shows.
+/// The number of scenarios in which a row shows.
 fn shows(row: &Value) -> Result<String, String> {
     let length = |name: &str| match &row[name] {
         Value::Object(map) => map.len(),
@@ -162,7 +162,7 @@ fn shows(row: &Value) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: nothing is built outside of `target`, and every row is in a table.
+    //! Goal: build output stays below `target`, and every row is in a table.
 
     use super::*;
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_built_below_target_and_played_in_both_directions() {
+    fn languages_program_is_built_below_target_and_run_both_ways() {
         let root = Path::new(".");
         for (lines, language) in
             [(go(root), "go"), (java(root), "java"), (python(root), "python"), (node(root), "node")]
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_who_differs_and_in_how_much() {
+    fn languages_table_row_names_languages_and_scenario_count() {
         let list = r#"{"servers": [], "differences": [{"what": "a", "ruling": "G1", "why": "b",
             "languages": ["node", "go"], "scenarios": {"x": []}, "configs": ["y", "z"]}]}"#;
         let [clients, servers] = tables(list).unwrap();

@@ -1,8 +1,9 @@
-//! The project's own chores: `cargo xtask test` runs all that must hold for a change to land,
-//! `cargo xtask generate` makes the checked-in code of the proto files.
+//! The project's own tasks: `cargo xtask test` runs all checks that a change must pass, `cargo
+//! xtask generate` generates the checked-in code of the proto files, and `cargo xtask regressions`
+//! checks the patches in `tests/regressions`.
 //!
-//! Rule: a step is data (`steps`), and only `machine` touches the outside; so what is selected,
-//! skipped and counted is tested without building anything.
+//! A step is data (`steps`), and only `machine` runs programs; so selection, skipping and counting
+//! are tested without building anything.
 
 mod arguments;
 mod command_line;
@@ -24,8 +25,8 @@ use command_line::CommandLine;
 use machine::{Machine as _, Real};
 use run::Settings;
 
-/// Does what the command line asks for: 0 if all of it held, 1 if something failed, 2 if the
-/// command line makes no sense.
+/// Runs the command line: exit code 0 if everything passed, 1 if something failed, 2 if the command
+/// line is invalid.
 #[must_use]
 pub fn main() -> ExitCode {
     let task = match arguments::parse(std::env::args().skip(1)) {
@@ -46,7 +47,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The folder that holds the workspace.
+/// The root folder of the workspace.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -1,4 +1,4 @@
-//! The outside as the steps see it: programs that run, needs that are met or not, a place to print.
+//! The interface to the operating system: running programs, checking for tools, printing.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,24 +11,24 @@ use redial::{Jitter, Policy, s};
 use crate::command_line::CommandLine;
 use crate::needs::{Need, TOOLS};
 
-/// What running steps asks of the outside.
+/// The operations that steps need.
 pub(crate) trait Machine {
     fn root(&self) -> &Path;
     fn has(&self, need: &Need) -> bool;
     /// Whether system packages can be installed without sudo.
     fn is_superuser(&self) -> bool;
     /// # Errors
-    /// Says why the program did not succeed.
+    /// Why the program failed.
     fn run(&mut self, line: &CommandLine) -> Result<(), String>;
-    /// Removes a folder below the root, if it is there.
+    /// Removes a folder below the root, if it exists.
     fn remove(&mut self, folder: &str);
-    /// How often, and how much later, a download that failed is tried again.
+    /// The retry policy of downloads.
     fn patience(&self) -> &'static Policy;
     fn say(&mut self, text: &str);
 }
 
-/// A minute in all. The downloads of a run share the policy's budget: where the network is down for good,
-/// later ones do not wait for it any more.
+/// A minute in total. The downloads of a run share the policy's retry budget: when the network is
+/// down, later ones fail fast.
 static DOWNLOAD: Policy = Policy::exponential(s(5)).attempts(5).jitter(Jitter::None).build();
 
 /// The machine that this runs on.
@@ -39,12 +39,12 @@ pub(crate) struct Real {
 
 impl Real {
     pub(crate) fn new(root: PathBuf) -> Self {
-        // Tools of this project first, so that the version that the steps pin is the one that runs.
+        // The project's own tools first, so that the pinned versions run.
         let mut folders = vec![root.join(TOOLS).join("bin")];
         if let Some(path) = env::var_os("PATH") {
             folders.extend(env::split_paths(&path));
         }
-        // Only a folder with a separator in its name cannot be joined; then cargo's own folders do.
+        // This fails only for a folder with a separator in its name; then `PATH` is used unchanged.
         let path = env::join_paths(folders).or_else(|_| env::var_os("PATH").ok_or(()));
         Self { root, path: path.unwrap_or_default() }
     }
@@ -88,7 +88,7 @@ impl Machine for Real {
     }
 
     fn remove(&mut self, folder: &str) {
-        // Whoever needs the room fails and says so.
+        // If this fails, a later step without space reports it.
         let _ = fs::remove_dir_all(self.root.join(folder));
     }
 
@@ -101,7 +101,7 @@ impl Machine for Real {
     }
 }
 
-/// What a program prints, for what must be known before there are lines to run.
+/// The standard output of a program that must succeed.
 pub(crate) fn output(root: &Path, line: &CommandLine) -> Result<String, String> {
     let output = command(&line.program)
         .args(&line.arguments)
@@ -116,11 +116,11 @@ pub(crate) fn output(root: &Path, line: &CommandLine) -> Result<String, String> 
 }
 
 fn command(program: &str) -> Command {
-    // The cargo that runs us, so that `cargo +toolchain xtask` keeps its toolchain.
+    // The cargo that runs xtask, so that `cargo +toolchain xtask` keeps its toolchain.
     let cargo = env::var_os("CARGO").filter(|_| program == "cargo");
     let mut command = Command::new(cargo.unwrap_or_else(|| program.into()));
-    // `cargo run` describes this package to us. Passed on, it would describe it to every build script
-    // below, and those that ask would be built again each time.
+    // `cargo run` sets variables about this package. Inherited by builds, they would make build
+    // scripts that read them run again each time.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|own| name.starts_with(own)) {

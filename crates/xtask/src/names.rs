@@ -8,13 +8,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where tests are looked for; a folder that is not there holds none.
+/// The folders with tests; missing ones are ignored.
 const TEST_FOLDERS: &[&str] = &["crates", "fuzz"];
 
-/// Where scenarios are looked for: the shared ones, and further ones for `docs/decisions.md`.
-const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/rulings"];
+/// The folders with scenarios: the shared ones, and those of `docs/decisions.md`.
+const SCENARIO_FOLDERS: &[&str] = &["scenarios", "crates/redial-cli/tests/decisions"];
 
-/// The names in a text, or those that exist.
+/// Names of tests and scenarios.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Names {
     /// Names of test functions.
@@ -56,7 +56,7 @@ impl Names {
         Ok(names)
     }
 
-    /// What is here and not in `existing`, as a list to print.
+    /// The names that are not in `existing`, as messages.
     #[must_use]
     pub fn missing_from(&self, existing: &Self) -> Vec<String> {
         let tests = self.tests.difference(&existing.tests);
@@ -85,26 +85,7 @@ pub fn tests_below(folder: &Path) -> io::Result<BTreeSet<String>> {
     Ok(tests)
 }
 
-/// The names of the tests in a folder that have a line comment that starts with `mark` above their
-/// attributes.
-///
-/// # Errors
-/// If a file cannot be read.
-pub fn tests_marked_below(folder: &Path, mark: &str) -> io::Result<BTreeSet<String>> {
-    let mut tests = BTreeSet::new();
-    visit(folder, "rs", &mut |source| {
-        tests.extend(tests_marked_in(source, mark));
-        Ok(())
-    })?;
-    Ok(tests)
-}
-
-fn tests_marked_in(source: &str, mark: &str) -> Vec<String> {
-    let starts = source.match_indices(mark).map(|(at, _)| &source[at..]);
-    starts.filter_map(|rest| tests_in(rest).into_iter().next()).collect()
-}
-
-/// What stands between `quote`s in the lists after each `mark`.
+/// The quoted names in the lists after each `mark`.
 fn marked<'a>(text: &'a str, mark: &'a str, quote: char) -> impl Iterator<Item = &'a str> {
     text.match_indices(mark).flat_map(move |(at, _)| {
         let mut names = Vec::new();
@@ -118,26 +99,27 @@ fn marked<'a>(text: &'a str, mark: &'a str, quote: char) -> impl Iterator<Item =
     })
 }
 
-/// The functions of a source file that carry a test attribute, whatever harness it is of.
+/// The functions of a source file with a test attribute of any harness.
 fn tests_in(source: &str) -> Vec<String> {
-    let mut tests = Vec::new();
+    tests_with_lines(source).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The names of the tests in a source file, each with the number of its line.
+pub(crate) fn tests_with_lines(source: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_test = false;
-    for line in source.lines().map(str::trim) {
+    (1..).zip(source.lines()).filter_map(move |(number, line)| {
+        let line = line.trim();
         if line.starts_with("//") {
-            continue;
+            return None;
         }
         is_test |= is_test_attribute(line);
         if let Some(name) = function_in(line) {
-            if is_test {
-                tests.push(name.to_owned());
-            }
-            is_test = false;
-        } else if line.ends_with(['}', ';']) {
-            // The attribute belonged to something that is no function.
-            is_test = false;
+            return std::mem::take(&mut is_test).then_some((number, name));
         }
-    }
-    tests
+        // At the end of another item: the attribute belonged to that one.
+        is_test &= !line.ends_with(['}', ';']);
+        None
+    })
 }
 
 fn is_test_attribute(line: &str) -> bool {
@@ -161,7 +143,7 @@ fn scenarios_in(text: &str) -> io::Result<BTreeSet<String>> {
     Ok(entries.filter_map(|entry| entry["name"].as_str()).map(str::to_owned).collect())
 }
 
-/// Hands the text of every file below `folder` with this extension to `see`; build output aside.
+/// Calls `see` with the text of every file below `folder` with this extension, except build output.
 fn visit(
     folder: &Path,
     extension: &str,
@@ -187,7 +169,7 @@ fn visit(
 
 #[cfg(test)]
 mod tests {
-    //! Goal: names are found where they are marked or defined, and nowhere else. Method: sample texts.
+    //! Goal: names are found only where they are marked or defined. Method: sample texts.
 
     use super::*;
 
@@ -197,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_tests_and_scenarios_are_read_across_lines() {
+    fn names_lists_are_read_across_lines() {
         let text = "A decision; tests: `sample_one`, `part::sample_two`,\n  `sample_three`; scenarios: \"a\n  \
                     long name\", \"other\". Then `code` and \"words\".";
         assert_eq!(
@@ -207,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_no_list_name_nothing() {
+    fn names_are_read_only_from_lists() {
         assert_eq!(
             Names::marked_in("(tests: to be named) run tests: all `of` them"),
             Names::default()
@@ -216,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_do_not_exist_are_listed() {
+    fn names_missing_ones_are_listed() {
         let named = names(&["sample_one", "sample_two"], &["there", "gone"]);
         let existing = names(&["sample_one"], &["there"]);
         assert_eq!(
@@ -226,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn only_functions_with_a_test_attribute_are_tests() {
+    fn names_tests_need_a_test_attribute() {
         let source = "
             fn sample_helper() {}
             #[cfg(test)]
@@ -253,23 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_belongs_to_the_next_test() {
-        let source = "
-            #[test]
-            fn sample_before() {}
-            // Peer test: one;
-            // and more.
-            /// Why.
-            #[test]
-            fn sample_marked() {}
-            #[test]
-            fn sample_after() {}
-        ";
-        assert_eq!(tests_marked_in(source, "// Peer test:"), ["sample_marked"]);
-    }
-
-    #[test]
-    fn scenario_names_are_read_from_every_list_of_a_file() {
+    fn names_of_scenarios_come_from_every_list() {
         let text =
             r#"{"about": "x", "scenarios": [{"name": "one"}], "configs": [{"name": "two"}]}"#;
         assert_eq!(scenarios_in(text).unwrap(), names(&[], &["one", "two"]).scenarios);

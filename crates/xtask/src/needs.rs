@@ -1,25 +1,24 @@
-//! What a step needs beside cargo, how to see whether it is there, and how to get it.
+//! The tools that a step needs besides cargo: how to detect and how to install them.
 //!
-//! Rule: what goes into the target folder is installed without asking. What changes the machine (a
-//! component of the toolchain, a system package) is installed in CI or when told to.
+//! Tools in the target folder are installed automatically. Changes of the machine (toolchain
+//! components, system packages) are made only in CI or with `--install`.
 
 use crate::command_line::CommandLine;
 
-/// Where cargo tools of this project live, below the workspace's root.
+/// The folder of the project's cargo tools, below the workspace's root.
 pub(crate) const TOOLS: &str = "target/tools";
 
-/// Something that a step cannot run without.
+/// A tool that a step requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Need {
-    /// A component of the Rust toolchain: its name, and the cargo command that it brings.
+    /// A component of the Rust toolchain, and its cargo command.
     Component { name: &'static str, command: &'static str },
-    /// A cargo command from the registry. The version is pinned, so that a step gives the same answer
-    /// tomorrow; one that the user has already is taken as it is.
+    /// A cargo command from the registry. The version is pinned for reproducible results; an
+    /// installed one is used as it is.
     CargoTool { name: &'static str, version: &'static str },
-    /// A program of the system, and the apt package that has it.
+    /// A system program and its apt package.
     Program { name: &'static str, package: &'static str },
-    /// The toolchain of another language: its name, what answers if it is there, and the apt package that
-    /// has it.
+    /// The toolchain of another language: its name, a command that detects it, and its apt package.
     Toolchain { name: &'static str, probe: &'static str, package: &'static str },
 }
 
@@ -33,7 +32,7 @@ impl Need {
         }
     }
 
-    /// Succeeds where the need is met.
+    /// A command that succeeds if the tool is installed.
     pub(crate) fn probe(&self) -> CommandLine {
         match self {
             Self::Component { command, .. } => CommandLine::new("cargo").arg(*command),
@@ -46,7 +45,7 @@ impl Need {
         .arg("--version")
     }
 
-    /// The lines that install it, to be run in order.
+    /// The commands that install it, in order.
     pub(crate) fn install(&self, root: bool) -> Vec<CommandLine> {
         match self {
             Self::Component { name, .. } => {
@@ -74,7 +73,7 @@ impl Need {
         !matches!(self, Self::CargoTool { .. })
     }
 
-    /// The line to show to a person who lacks it.
+    /// The install command to show to the user.
     pub(crate) fn advice(&self) -> String {
         self.install(true).last().map(ToString::to_string).unwrap_or_default()
     }
@@ -82,7 +81,7 @@ impl Need {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: each kind of need is looked for and installed by the right command.
+    //! Goal: each kind of tool is detected and installed by the right command.
 
     use super::*;
 
@@ -90,14 +89,14 @@ mod tests {
     const VALGRIND: Need = Need::Program { name: "valgrind", package: "valgrind" };
 
     #[test]
-    fn a_cargo_tool_goes_into_the_target_folder_and_leaves_the_machine_alone() {
+    fn needs_cargo_tool_is_installed_below_target() {
         assert_eq!(DENY.probe().to_string(), "cargo deny --version");
         assert_eq!(DENY.advice(), "cargo install --locked --root target/tools cargo-deny@1.2.3");
         assert!(!DENY.changes_the_machine());
     }
 
     #[test]
-    fn a_toolchain_is_asked_as_it_wants_to_be_asked() {
+    fn needs_toolchain_has_its_own_probe() {
         let go = Need::Toolchain { name: "Go", probe: "go version", package: "golang" };
         assert_eq!((go.name(), go.probe().to_string()), ("Go", "go version".to_owned()));
         assert_eq!(go.advice(), "apt-get install --yes --no-install-recommends golang");
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_package_is_installed_by_root_or_by_sudo_that_asks_nothing() {
+    fn needs_system_package_uses_apt_or_sudo_without_prompt() {
         let words = |root| VALGRIND.install(root).last().map(ToString::to_string);
         assert_eq!(
             words(true).as_deref(),

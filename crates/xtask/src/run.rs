@@ -1,6 +1,6 @@
-//! Running the steps: what passes, fails or is skipped, and how that is told at the end.
+//! Runs the steps, and reports what passed, failed or was skipped.
 //!
-//! Rule: a step is skipped only for a reason that is printed, and in CI a skipped step is a failed one.
+//! A skipped step has a printed reason, and in CI a skipped step is a failure.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use crate::machine::Machine;
 use crate::needs::Need;
 use crate::steps::{self, Step, When};
 
-/// What a run may do.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) ci: bool,
     pub(crate) install: bool,
-    /// The steps were named one by one: whoever does that wants them all to run.
+    /// The steps were named explicitly, so all of them run.
     pub(crate) named: bool,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Passed,
@@ -46,7 +46,7 @@ impl Outcome {
     }
 }
 
-/// A step that has had its turn.
+/// The report of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Report {
     pub(crate) name: &'static str,
@@ -73,7 +73,7 @@ pub(crate) fn run(steps: &[&Step], settings: &Settings, machine: &mut impl Machi
             outcome => outcome,
         };
         if settings.ci {
-            // Nobody looks at it any more there, and the later steps may need the room.
+            // In CI it is not needed afterwards, and later steps may need the disk space.
             steps::own_folder(step.name).into_iter().for_each(|folder| machine.remove(folder));
         }
         let took = begun.elapsed();
@@ -106,8 +106,7 @@ fn attempt(step: &Step, settings: &Settings, machine: &mut impl Machine) -> Outc
     if failures.is_empty() { Outcome::Passed } else { Outcome::Failed(failures) }
 }
 
-/// Runs a line; one that downloads is run again where it fails, since a network that fails once is
-/// nothing that a change has done.
+/// Runs a command; a failed download is retried, since a network error is not caused by the change.
 fn carry_out(line: &CommandLine, machine: &mut impl Machine) -> Result<(), String> {
     if !line.downloads {
         return machine.run(line);
@@ -128,7 +127,7 @@ fn carry_out(line: &CommandLine, machine: &mut impl Machine) -> Result<(), Strin
     })
 }
 
-/// Sees to it that `need` is met, or says why it is not.
+/// Installs `need` if necessary, or returns why it is missing.
 fn provide(need: &Need, settings: &Settings, machine: &mut impl Machine) -> Result<(), String> {
     if machine.has(need) {
         return Ok(());
@@ -177,7 +176,7 @@ pub(crate) fn table(reports: &[Report]) -> String {
     text
 }
 
-/// The line that other tools read; it stands alone at the end.
+/// The summary line that other tools parse.
 pub(crate) fn last_line(reports: &[Report]) -> String {
     let count = |word| reports.iter().filter(|report| report.outcome.word() == word).count();
     format!("{} passed, {} failed, {} skipped", count("passed"), count("failed"), count("skipped"))
@@ -194,8 +193,8 @@ pub(crate) fn spoken(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: nothing is skipped in silence, and the count at the end is true. Method: a machine that
-    //! only remembers what it was asked to do.
+    //! Goal: nothing is skipped silently, and the final counts are correct. Method: a machine that
+    //! records its commands.
 
     use std::path::Path;
 
@@ -209,11 +208,11 @@ mod tests {
     #[derive(Default)]
     struct Scripted {
         present: Vec<Need>,
-        /// What appears once something is installed.
+        /// What an install makes available.
         installable: Vec<Need>,
-        /// Lines that begin with one of these fail.
+        /// Commands with one of these prefixes fail.
         broken: Vec<&'static str>,
-        /// How many lines fail before any succeeds.
+        /// How many commands fail before any succeeds.
         outage: usize,
         lines: Vec<String>,
         said: Vec<String>,
@@ -257,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Without waiting, and without a budget that tests would share.
+    /// Without delays, and without a budget that tests would share.
     static AT_ONCE: Policy = Policy::immediate().attempts(3).throttle(Throttle::none()).build();
 
     const PLAIN: Step = Step {
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_fails_runs_to_its_end_and_so_do_the_steps_after_it() {
+    fn run_continues_after_a_failed_line_and_step() {
         let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
         let other = Step { name: "other", lines: |_| Ok(vec![CommandLine::new("three")]), ..PLAIN };
         let (outcomes, line) = outcomes(&[&PLAIN, &other], &USER, &mut machine);
@@ -304,9 +303,8 @@ mod tests {
         ..PLAIN
     };
 
-    /// Red: run every line once (`return machine.run(line);` without its condition).
     #[test]
-    fn a_download_that_fails_is_tried_again_and_what_follows_is_not_repeated() {
+    fn run_retries_only_the_failed_download() {
         let mut machine = Scripted { outage: 2, ..Scripted::default() };
         let (fetched, _) = outcomes(&[&FETCHING], &CI, &mut machine);
         assert_eq!(fetched, [Outcome::Passed]);
@@ -320,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn what_downloads_nothing_runs_once() {
+    fn run_does_not_retry_without_a_download() {
         let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
         let _ = outcomes(&[&PLAIN], &CI, &mut machine);
         assert_eq!(machine.lines, ["one", "two"]);
     }
 
     #[test]
-    fn what_a_step_builds_for_itself_goes_in_ci_and_stays_for_a_user() {
+    fn run_removes_step_folders_only_in_ci() {
         let loom = Step { name: "loom", ..PLAIN };
         let mut machine = Scripted { broken: vec!["one"], ..Scripted::default() };
         let _ = outcomes(&[&loom, &PLAIN], &CI, &mut machine);
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_install_that_fails_once_is_tried_again() {
+    fn run_retries_a_failed_install() {
         let mut machine = Scripted { installable: vec![TOOL], outage: 1, ..Scripted::default() };
         let (outcomes, _) = outcomes(&[&TOOLED], &CI, &mut machine);
         assert_eq!(outcomes, [Outcome::Passed]);
@@ -346,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_whose_lines_cannot_be_made_fails() {
+    fn run_step_without_lines_fails() {
         let broken = Step { lines: |_| Err("no metadata".into()), ..PLAIN };
         let (outcomes, _) = outcomes(&[&broken], &USER, &mut Scripted::default());
         assert_eq!(outcomes, [Outcome::Failed(vec!["no metadata".into()])]);
     }
 
     #[test]
-    fn a_users_machine_is_not_changed_without_being_told_to() {
+    fn run_installs_system_packages_only_on_request() {
         let mut machine = Scripted { installable: vec![PROGRAM], ..Scripted::default() };
         let (outcomes, line) = outcomes(&[&PROGRAMMED], &USER, &mut machine);
         assert!(machine.lines.is_empty());
@@ -370,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_and_the_option_install_system_packages() {
+    fn run_installs_system_packages_in_ci_and_with_option() {
         for settings in [CI, INSTALL] {
             let mut machine = Scripted { installable: vec![PROGRAM], ..Scripted::default() };
             let (outcomes, _) = outcomes(&[&PROGRAMMED], &settings, &mut machine);
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_stays_in_the_target_folder_is_installed_without_asking() {
+    fn run_installs_cargo_tools_without_an_option() {
         let mut machine = Scripted { installable: vec![TOOL], ..Scripted::default() };
         let (outcomes, _) = outcomes(&[&TOOLED], &USER, &mut machine);
         assert_eq!(outcomes, [Outcome::Passed]);
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_is_not_installed_again() {
+    fn run_does_not_reinstall_existing_tools() {
         let mut machine = Scripted { present: vec![TOOL, PROGRAM], ..Scripted::default() };
         let (outcomes, _) = outcomes(&[&TOOLED, &PROGRAMMED], &CI, &mut machine);
         assert_eq!(outcomes, [Outcome::Passed, Outcome::Passed]);
@@ -396,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn an_install_that_fails_skips_the_step_for_a_user_and_fails_it_in_ci() {
+    fn run_failed_install_skips_locally_and_fails_in_ci() {
         let offline = || Scripted { broken: vec!["cargo install"], ..Scripted::default() };
         let (user, line) = outcomes(&[&TOOLED], &USER, &mut offline());
         assert!(matches!(&user[..], [Outcome::Skipped(why)] if why.contains("not be installed")));
@@ -408,13 +406,13 @@ mod tests {
     }
 
     #[test]
-    fn an_install_that_changes_nothing_is_noticed() {
+    fn run_install_without_effect_is_reported() {
         let (outcomes, _) = outcomes(&[&TOOLED], &USER, &mut Scripted::default());
         assert!(matches!(&outcomes[..], [Outcome::Skipped(why)] if why.contains("still does not")));
     }
 
     #[test]
-    fn a_long_step_does_not_start_after_a_failure_unless_it_was_named() {
+    fn run_long_step_after_a_failure_must_be_named() {
         let machine =
             || Scripted { present: vec![TOOL], broken: vec!["broken"], ..Scripted::default() };
         let broken = Step { lines: |_| Ok(vec![CommandLine::new("broken")]), ..PLAIN };
@@ -428,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_fails_if_any_step_did_and_not_for_a_skipped_one() {
+    fn run_fails_for_failed_but_not_for_skipped_steps() {
         let report = |outcome| Report { name: "a", why: "", outcome, took: Duration::ZERO };
         let failed = report(Outcome::Failed(Vec::new()));
         let skipped = report(Outcome::Skipped(String::new()));
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_step_its_time_and_its_reasons() {
+    fn run_table_lists_steps_times_and_reasons() {
         let reports = [
             Report {
                 name: "a",
@@ -466,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn long_run_heading_names_the_commit() {
+    fn run_long_heading_names_the_commit() {
         assert_eq!(long_run_heading("v0.1.0-3-gabc"), "\nlong run, commit v0.1.0-3-gabc");
         assert_eq!(long_run_heading(""), "\nlong run, commit unknown", "outside of a repository");
     }

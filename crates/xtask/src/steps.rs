@@ -1,7 +1,7 @@
-//! The steps of `cargo xtask test`: the list, and what is selected from it.
+//! The steps of `cargo xtask test`, and their selection.
 //!
 //! To add a step, add an entry to [`STEPS`]; everything else (listing, naming it alone, skipping,
-//! counting) follows from it. Cheap steps come first, so that a slip is seen early.
+//! counting) follows from it. Fast steps come first, so that simple errors show early.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,14 +21,14 @@ pub(crate) enum When {
     Long,
 }
 
-/// One thing that must hold.
+/// One check.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) why: &'static str,
     pub(crate) when: When,
     pub(crate) needs: &'static [Need],
-    /// What to run, below the workspace's root. All of it runs even if a part fails, so that one run
-    /// shows all that is wrong.
+    /// The commands, run in the workspace's root. All of them run even if one fails, so that one
+    /// run shows all errors.
     pub(crate) lines: fn(&Path) -> Result<Vec<CommandLine>, String>,
 }
 
@@ -38,7 +38,7 @@ const VALGRIND: Need = Need::Program { name: "valgrind", package: "valgrind" };
 const CARGO_DENY: Need = Need::CargoTool { name: "cargo-deny", version: "0.20.2" };
 const CARGO_MUTANTS: Need = Need::CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
-/// The designs whose scenarios must hold, and those that the live level plays as well.
+/// The scenario files of all designs, and those that also run at the live level.
 const SCENARIOS: &[&str] = &[
     "limits",
     "generic",
@@ -69,21 +69,21 @@ const SCENARIOS_LIVE: &[&str] = &[
 pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "fmt",
-        why: "one layout for everybody, so that a diff shows the change alone",
+        why: "rustfmt: consistent formatting, so that diffs show only real changes",
         when: When::Always,
         needs: &[RUSTFMT],
         lines: |_| line("cargo fmt --all --check"),
     },
     Step {
         name: "clippy",
-        why: "no warning lands, in tests and examples neither",
+        why: "no clippy or compiler warnings in code, tests and examples",
         when: When::Always,
         needs: &[CLIPPY],
         lines: |_| line("cargo clippy --workspace --all-targets --all-features -- -D warnings"),
     },
     Step {
         name: "doc",
-        why: "every link in the documentation leads somewhere",
+        why: "rustdoc builds without warnings or broken links",
         when: When::Always,
         needs: &[],
         lines: |_| {
@@ -95,7 +95,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "features",
-        why: "every crate builds with no feature, with each alone and with all",
+        why: "every crate builds without features, with each feature alone and with all",
         when: When::Always,
         needs: &[CLIPPY],
         lines: |root| {
@@ -105,27 +105,27 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "no-std",
-        why: "the core links where there is no std",
+        why: "the core builds and links without std",
         when: When::Always,
         needs: &[],
-        // Its own target folder: it is a workspace of its own, and would take the lock of ours.
+        // A separate target folder: this workspace would block on the lock of the main one.
         lines: |_| {
             line("cargo build --manifest-path checks/no-std/Cargo.toml --target-dir target/no-std")
         },
     },
     Step {
         name: "test",
-        why: "unit tests, properties, drivers, documents, and every example in the documentation",
+        why: "unit, integration and property tests, document checks and doctests",
         when: When::Always,
         needs: &[],
         lines: |_| line("cargo test --workspace --all-features --no-fail-fast"),
     },
     Step {
         name: "channel-only",
-        why: "evidence is found in the errors of a tonic that is built without its server, too",
+        why: "transport errors are classified when tonic is built without its server feature",
         when: When::Always,
         needs: &[],
-        // A workspace of its own, since features of one workspace add up.
+        // A separate workspace, since features are unified within a workspace.
         lines: |_| {
             line(concat!(
                 "cargo test --locked --manifest-path checks/channel-only/Cargo.toml ",
@@ -135,10 +135,10 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "older-tonic",
-        why: "clients that were generated for another tonic work through the layer",
+        why: "clients generated for an older tonic work through the layer",
         when: When::Always,
         needs: &[],
-        // A workspace of its own, which has that tonic and no other.
+        // A separate workspace with only that tonic.
         lines: |_| {
             line(concat!(
                 "cargo test --locked --manifest-path checks/older-tonic/Cargo.toml ",
@@ -148,18 +148,18 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "scenarios",
-        why: "every design does what its scenarios say, in virtual time and through what users run",
+        why: "every design passes its scenarios, in the core and through the public API",
         when: When::Always,
         needs: &[],
         lines: |_| Ok(vec![scenarios("", SCENARIOS), scenarios("--live", SCENARIOS_LIVE)]),
     },
     Step {
         name: "loom",
-        why: "throttles, tapes and configs are exact however the steps of their users interleave",
+        why: "loom: throttles, replay buffers and configs are correct under every interleaving",
         when: When::Always,
         needs: &[],
         lines: |_| {
-            // Without its features, which only bring what loom cannot see.
+            // Without features: their code is not modelled by loom.
             let grpc = "cargo test --package redial-grpc --release --lib --no-default-features";
             Ok(vec![
                 loom("cargo test --package redial-core --release --test loom"),
@@ -169,49 +169,49 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "memcheck",
-        why: "the one unsafe module reads and frees nothing that is not its own, and leaks nothing",
+        why: "valgrind: the one unsafe module has no invalid access and no leak",
         when: When::Always,
         needs: &[VALGRIND],
         lines: |_| Ok(vec![memcheck()]),
     },
     Step {
         name: "interop-official",
-        why: "gRPC's own interoperability cases hold, with grpc-go at the other end",
+        why: "gRPC's official interop cases pass against grpc-go",
         when: When::Always,
         needs: &[languages::GO],
         lines: languages::official,
     },
     Step {
         name: "interop-go",
-        why: "grpc-go differs from us as docs/languages.md says, and in nothing else",
+        why: "grpc-go differs from Redial only as listed in docs/languages.md",
         when: When::Always,
         needs: &[languages::GO],
         lines: languages::go,
     },
     Step {
         name: "interop-java",
-        why: "grpc-java differs from us as docs/languages.md says, and in nothing else",
+        why: "grpc-java differs from Redial only as listed in docs/languages.md",
         when: When::Always,
         needs: &[languages::JAVA, languages::MAVEN],
         lines: languages::java,
     },
     Step {
         name: "interop-python",
-        why: "grpcio differs from us as docs/languages.md says, and in nothing else",
+        why: "grpcio differs from Redial only as listed in docs/languages.md",
         when: When::Always,
         needs: &[languages::PYTHON],
         lines: languages::python,
     },
     Step {
         name: "interop-node",
-        why: "grpc-js differs from us as docs/languages.md says, and in nothing else",
+        why: "grpc-js differs from Redial only as listed in docs/languages.md",
         when: When::Always,
         needs: &[languages::NODE, languages::NPM],
         lines: languages::node,
     },
     Step {
         name: "swaps",
-        why: "a million configs that were in force leave nothing behind",
+        why: "replacing the service config a million times leaks no memory",
         when: When::Long,
         needs: &[],
         lines: |_| {
@@ -221,7 +221,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "soak",
-        why: "a hundred thousand calls, servers that fail in every way, and nothing lost or left behind",
+        why: "100,000 calls against failing servers: no lost call, no leaked task or connection",
         when: When::Long,
         needs: &[],
         lines: |_| {
@@ -233,7 +233,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "model",
-        why: "the balanced channel keeps its promises in a hundred random histories of its servers",
+        why: "the balanced channel keeps its invariants in 100 random server histories",
         when: When::Long,
         needs: &[],
         lines: |_| {
@@ -245,28 +245,28 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "generated",
-        why: "the checked-in code is what the proto files give",
+        why: "the checked-in generated code matches the proto files",
         when: When::Long,
         needs: &[],
         lines: |_| Ok(vec![generator(true)]),
     },
     Step {
         name: "deny",
-        why: "licences, sources and bans of everything that is built in",
+        why: "cargo-deny: licences, sources and banned crates of all dependencies",
         when: When::Long,
         needs: &[CARGO_DENY],
         lines: |_| line("cargo deny check licenses bans sources"),
     },
     Step {
         name: "mutants",
-        why: "a wrong decision in the core turns a test red (.cargo/mutants.toml says where)",
+        why: "cargo-mutants: a wrong decision in the core fails a test (see .cargo/mutants.toml)",
         when: When::Long,
         needs: &[CARGO_MUTANTS],
         lines: |_| line("cargo mutants --package redial-core --jobs 2"),
     },
 ];
 
-/// The steps to run, in the list's order whatever the order in which they were named.
+/// The steps to run, always in list order.
 pub(crate) fn select<'a>(
     steps: &'a [Step],
     arguments: &Arguments,
@@ -286,18 +286,18 @@ pub(crate) fn select<'a>(
     Ok(steps.iter().filter(selected).collect())
 }
 
-/// Whether a step has this name, or one that goes on from it: `interop` is all that begin with `interop-`.
+/// Whether a step has this name or prefix: `interop` selects all that begin with `interop-`.
 fn is_named(step: &Step, name: &str) -> bool {
     let rest = step.name.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The folder that only the step of this name uses.
+/// The folder that only this step uses.
 pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
     match name {
         "doc" => Some("target/doc"),
         "no-std" => Some("target/no-std"),
-        // Where trybuild compiles what must not compile.
+        // The folder of trybuild.
         "test" => Some("target/tests"),
         "channel-only" => Some("target/channel-only"),
         "older-tonic" => Some("target/older-tonic"),
@@ -328,7 +328,7 @@ fn line(words: &str) -> Result<Vec<CommandLine>, String> {
 }
 
 fn loom(words: &str) -> CommandLine {
-    // Its own target folder: the flag changes every crate, and would build ours again afterwards.
+    // A separate target folder: the flag rebuilds every crate, and would invalidate the main one.
     CommandLine::new(words).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom")
 }
 
@@ -340,7 +340,7 @@ fn scenarios(level: &str, designs: &[&str]) -> CommandLine {
 
 /// Runs the generator of the checked-in code, to write it or only to check it.
 pub(crate) fn generator(check: bool) -> CommandLine {
-    // Its own target folder: it is a workspace of its own, and would take the lock of ours.
+    // A separate target folder: this workspace would block on the lock of the main one.
     let line = CommandLine::new("cargo run --quiet --locked --manifest-path")
         .arg("checks/codegen/Cargo.toml")
         .arg("--target-dir")
@@ -349,7 +349,7 @@ pub(crate) fn generator(check: bool) -> CommandLine {
 }
 
 fn memcheck() -> CommandLine {
-    // Definite leaks only: the test harness itself keeps one block that valgrind calls possibly lost.
+    // Definite leaks only: the test harness has one block that valgrind reports as possibly lost.
     let runner = "target.'cfg(all())'.runner = ['valgrind', '--error-exitcode=1', \
                   '--leak-check=full', '--show-leak-kinds=definite', \
                   '--errors-for-leak-kinds=definite']";
@@ -362,15 +362,15 @@ fn memcheck() -> CommandLine {
         .arg("--release")
         .arg("--test")
         .arg("memory")
-        // Optimised, since that is where an invalid access has its chance, and with lines in the
-        // report; without LTO, which would merge the frames that the report is to name.
+        // Optimised, where invalid accesses are most likely, with line numbers, and without LTO,
+        // which would merge stack frames.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the right steps run, in the right order. Method: a list made up for it, and the real one.
+    //! Goal: the right steps run in the right order. Method: a sample list and the real one.
 
     use std::collections::BTreeSet;
 
@@ -390,19 +390,19 @@ mod tests {
     }
 
     #[test]
-    fn long_steps_run_only_when_they_are_asked_for() {
+    fn steps_long_ones_run_only_on_request() {
         assert_eq!(selected(false, &[]).unwrap(), ["a", "c"]);
         assert_eq!(selected(true, &[]).unwrap(), ["a", "b", "c"]);
     }
 
     #[test]
-    fn named_steps_run_alone_once_and_in_the_order_of_the_list() {
+    fn steps_named_ones_run_once_in_list_order() {
         assert_eq!(selected(false, &["c", "b", "c"]).unwrap(), ["b", "c"]);
         assert_eq!(selected(true, &["a"]).unwrap(), ["a"]);
     }
 
     #[test]
-    fn a_family_of_steps_has_one_name() {
+    fn steps_family_is_selected_by_its_prefix() {
         let family = [step("a-b", When::Always), step("ab", When::Always), step("a", When::Long)];
         let names = vec!["a".to_owned()];
         let arguments = Arguments { long: false, install: false, names };
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_step_is_named_together_with_those_that_exist() {
+    fn steps_unknown_name_lists_the_existing_ones() {
         assert_eq!(
             selected(false, &["a", "x"]).unwrap_err(),
             "there is no step `x`; there are a, b, c"
@@ -419,14 +419,14 @@ mod tests {
     }
 
     #[test]
-    fn every_step_has_a_name_of_its_own_and_says_why_it_is_there() {
+    fn steps_have_unique_names_and_a_purpose() {
         let names: BTreeSet<_> = STEPS.iter().map(|step| step.name).collect();
         assert_eq!(names.len(), STEPS.len());
         assert!(STEPS.iter().all(|step| !step.why.is_empty()));
     }
 
     #[test]
-    fn the_list_says_what_each_step_needs_and_how_to_get_it() {
+    fn steps_list_shows_needs_and_how_to_install() {
         let text = list(STEPS);
         assert!(STEPS.iter().all(|step| text.contains(step.why)));
         assert!(text.contains("needs valgrind: apt-get install"));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_its_own_is_named_by_no_other_step() {
+    fn steps_own_folder_is_used_by_no_other_step() {
         for step in STEPS {
             let lines = (step.lines)(&crate::root()).unwrap();
             let text = lines.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_checks_the_generated_code_and_does_not_write_it() {
+    fn steps_generated_checks_without_writing() {
         let step = STEPS.iter().find(|step| step.name == "generated").unwrap();
         let lines = (step.lines)(Path::new(".")).unwrap();
         let line = "cargo run --quiet --locked --manifest-path checks/codegen/Cargo.toml \
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_scenarios_are_a_part_of_all_scenarios() {
+    fn steps_live_scenarios_are_a_subset_of_all() {
         assert!(SCENARIOS_LIVE.iter().all(|live| SCENARIOS.contains(live)));
         assert_eq!(
             scenarios("--live", &["smithy"]).to_string(),

@@ -25,7 +25,7 @@ fn documents_name_only_existing_tests_and_scenarios() {
 }
 
 #[test]
-fn peer_suites_have_a_test_or_a_reason_for_every_row() {
+fn documents_peer_suites_have_a_test_or_reason_per_row() {
     let root = xtask::root();
     let text = fs::read_to_string(root.join("docs/peer-suites.md")).expect("it exists");
     let folder = root.join("crates/redial-grpc/tests");
@@ -37,13 +37,13 @@ fn peer_suites_have_a_test_or_a_reason_for_every_row() {
 }
 
 #[test]
-fn decisions_have_one_entry_each_with_a_sentence_for_users() {
+fn documents_decisions_have_one_entry_and_a_user_sentence() {
     let problems = documents::problems_in(&decisions());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
-fn decisions_once_covered_stay_covered() {
+fn documents_covered_decisions_stay_covered() {
     let uncovered = documents::uncovered_in(&decisions(), &existing());
     let covered = documents::expected_count() - uncovered.len();
     assert!(

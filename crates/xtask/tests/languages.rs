@@ -1,5 +1,5 @@
-//! Goal: `docs/languages.md` says what the steps `interop-*` check, and of the versions that they check.
-//! Method: its tables are made anew from the files that the steps read.
+//! Goal: `docs/languages.md` matches the differences and versions that the steps `interop-*` check.
+//! Method: its tables are regenerated from the files that the steps read.
 
 use std::fs;
 
@@ -15,14 +15,14 @@ fn differences() -> Value {
     serde_json::from_str(&read("interop/differences.json")).expect("it is JSON")
 }
 
-/// What stands between these two texts.
+/// The text between two markers.
 fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
     let rest = text.split_once(from).unwrap_or_else(|| panic!("there is no {from:?}")).1;
     rest.split_once(to).unwrap_or_else(|| panic!("there is no {to:?} after {from:?}")).0
 }
 
 #[test]
-fn the_tables_of_differences_are_those_that_are_checked() {
+fn languages_tables_match_the_checked_differences() {
     let text = read("docs/languages.md");
     let [clients, servers] = languages::tables(&read("interop/differences.json")).unwrap();
     for (name, table) in [("differences", clients), ("servers", servers)] {
@@ -33,7 +33,7 @@ fn the_tables_of_differences_are_those_that_are_checked() {
 }
 
 #[test]
-fn the_versions_are_those_that_are_installed() {
+fn languages_versions_match_the_installed_ones() {
     let package: Value = serde_json::from_str(&read("interop/node/package.json")).unwrap();
     let node = package["dependencies"]["@grpc/grpc-js"].as_str().unwrap();
     let (python, go, java) = (
@@ -57,7 +57,7 @@ fn the_versions_are_those_that_are_installed() {
 }
 
 #[test]
-fn rows_name_existing_scenarios_and_a_decision() {
+fn languages_rows_name_existing_scenarios_and_a_decision() {
     let decisions = read("docs/decisions.md");
     let list = differences();
     let rows = |name: &str| list[name].as_array().cloned().unwrap_or_default();
@@ -79,7 +79,7 @@ fn rows_name_existing_scenarios_and_a_decision() {
 }
 
 #[test]
-fn packages_come_from_wherever_the_machine_gets_them() {
+fn languages_lock_files_contain_no_registry_urls() {
     for file in ["node/package-lock.json", "node/package.json", "python/requirements.txt"] {
         let text = read(&format!("interop/{file}"));
         assert!(!text.contains("\"resolved\"") && !text.contains("index-url"), "{file}");

@@ -1,4 +1,4 @@
-//! One line for each stream, for people or as JSON.
+//! The line printed for each stream, as text or JSON.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
-//! Reads what a fault server plays: a script, or the attempts of a scenario.
+//! Reads the input of a fault server: a script, or the attempts of a scenario.
 //!
-//! Rule: a mistake has its file, line and column.
+//! Every error has a file, line and column.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,15 @@ use serde_json::value::RawValue;
 
 use crate::scenarios::json;
 use crate::scenarios::load::FILE_BYTES_MAX;
-use crate::scenarios::source::{Mistake, Source};
+use crate::scenarios::source::{Diagnostic, Source};
 
-/// The largest script that is read.
+/// The largest allowed script.
 pub const SCRIPT_BYTES_MAX: u64 = 1 << 24;
 
-/// How many names of scenarios are listed when there is none of the name that was asked for.
+/// How many scenario names are listed when the requested one does not exist.
 const NAMES_SHOWN: usize = 10;
 
-/// A scenario file, as far as a fault server has to know it. Whether all of it is right is for
-/// `redial scenarios` to say.
+/// The parts of a scenario file that a fault server needs; `redial scenarios` validates the rest.
 #[derive(Deserialize)]
 struct File<'t> {
     #[serde(borrow)]
@@ -43,21 +42,21 @@ struct Call<'t> {
 }
 
 /// The server of a script file.
-pub(super) fn script(path: &str) -> Result<Server, Vec<Mistake>> {
+pub(super) fn script(path: &str) -> Result<Server, Vec<Diagnostic>> {
     let source = read(path, SCRIPT_BYTES_MAX)?;
-    serde_json::from_str(source.text()).map_err(|error| vec![mistake(&source, 0, &error)])
+    serde_json::from_str(source.text()).map_err(|error| vec![diagnostic(&source, 0, &error)])
 }
 
 /// The attempts of a scenario: its calls by number, and in turn for requests that name none.
-pub(super) fn scenario(path: &str, name: &str) -> Result<Script, Vec<Mistake>> {
+pub(super) fn scenario(path: &str, name: &str) -> Result<Script, Vec<Diagnostic>> {
     let source = read(path, FILE_BYTES_MAX)?;
-    let file: File<'_> =
-        serde_json::from_str(source.text()).map_err(|error| vec![mistake(&source, 0, &error)])?;
+    let file: File<'_> = serde_json::from_str(source.text())
+        .map_err(|error| vec![diagnostic(&source, 0, &error)])?;
     let mut names = Vec::new();
     for raw in file.scenarios {
         let at = offset(&source, raw);
-        let scenario: Scenario<'_> =
-            serde_json::from_str(raw.get()).map_err(|error| vec![mistake(&source, at, &error)])?;
+        let scenario: Scenario<'_> = serde_json::from_str(raw.get())
+            .map_err(|error| vec![diagnostic(&source, at, &error)])?;
         if scenario.name == name {
             return play(&source, at, scenario);
         }
@@ -69,12 +68,12 @@ pub(super) fn scenario(path: &str, name: &str) -> Result<Script, Vec<Mistake>> {
         let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
         text = format!("{text}; there are {}{more}", listed.join(", "));
     }
-    Err(vec![Mistake { file: path.to_owned(), place: None, text }])
+    Err(vec![Diagnostic { file: path.to_owned(), place: None, text }])
 }
 
-fn play(source: &Source, at: usize, scenario: Scenario<'_>) -> Result<Script, Vec<Mistake>> {
+fn play(source: &Source, at: usize, scenario: Scenario<'_>) -> Result<Script, Vec<Diagnostic>> {
     let place = |text: String| {
-        vec![Mistake { file: source.name().to_owned(), place: Some(source.place(at)), text }]
+        vec![Diagnostic { file: source.name().to_owned(), place: Some(source.place(at)), text }]
     };
     if !scenario.policy.contains_key("grpc") {
         let designs: Vec<_> = scenario.policy.keys().map(|it| format!("{it:?}")).collect();
@@ -87,36 +86,36 @@ fn play(source: &Source, at: usize, scenario: Scenario<'_>) -> Result<Script, Ve
         return Err(place("the scenario has no calls to play".to_owned()));
     }
     let mut script = Script::new().in_turn();
-    let mut mistakes = Vec::new();
+    let mut diagnostics = Vec::new();
     for (number, call) in scenario.calls.into_iter().enumerate() {
         let mut answers = Vec::new();
         for raw in call.attempts {
             match serde_json::from_str::<Answer>(raw.get()) {
                 Ok(answer) => answers.push(answer),
-                Err(error) => mistakes.push(mistake(source, offset(source, raw), &error)),
+                Err(error) => diagnostics.push(diagnostic(source, offset(source, raw), &error)),
             }
         }
         script = script.call(&number.to_string(), answers);
     }
-    if mistakes.is_empty() { Ok(script) } else { Err(mistakes) }
+    if diagnostics.is_empty() { Ok(script) } else { Err(diagnostics) }
 }
 
-fn read(path: &str, bytes_max: u64) -> Result<Source, Vec<Mistake>> {
-    Source::open(path, bytes_max).map_err(|mistake| vec![mistake])
+fn read(path: &str, bytes_max: u64) -> Result<Source, Vec<Diagnostic>> {
+    Source::open(path, bytes_max).map_err(|diagnostic| vec![diagnostic])
 }
 
-/// Where a value begins that was borrowed from the source.
+/// The offset of a value that is borrowed from the source.
 fn offset(source: &Source, raw: &RawValue) -> usize {
     (raw.get().as_ptr() as usize).saturating_sub(source.text().as_ptr() as usize)
 }
 
-/// The mistake that serde found in the part of the source that begins at `start`.
-fn mistake(source: &Source, start: usize, error: &serde_json::Error) -> Mistake {
-    // What is no JSON is told as for every other file.
+/// Converts an error of serde in the part of the source that begins at `start`.
+fn diagnostic(source: &Source, start: usize, error: &serde_json::Error) -> Diagnostic {
+    // Syntax errors are reported as for every other file.
     if !error.is_data()
-        && let Err(mistake) = json::parse(source)
+        && let Err(diagnostic) = json::parse(source)
     {
-        return mistake;
+        return diagnostic;
     }
     let rest = source.text().get(start..).unwrap_or_default();
     let line = Source::new("", rest).line_start(error.line());
@@ -124,7 +123,7 @@ fn mistake(source: &Source, start: usize, error: &serde_json::Error) -> Mistake 
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = text.strip_suffix(&place).unwrap_or(&text).to_owned();
-    Mistake { file: source.name().to_owned(), place: Some(at), text }
+    Diagnostic { file: source.name().to_owned(), place: Some(at), text }
 }
 
 #[cfg(test)]
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_of_the_projects_scenarios_can_be_played() {
+    fn faults_scenario_scripts_of_the_project_are_valid() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
         let mut played = 0;
         for entry in std::fs::read_dir(folder).expect("the scenarios are there") {

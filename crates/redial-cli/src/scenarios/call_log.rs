@@ -1,4 +1,4 @@
-//! The diary of a call as people read it: one line for each note, with its moment.
+//! A call log as text: one line for each event, with its time.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use redial::{CallLog, Directive, Event, Failure, Hint, Kind, Stage, time::Ns};
 
 use super::time::to_ms;
 
-/// The notes, one to a line, with the milliseconds since the call began. Without a throttle what it
-/// would have answered is left out.
+/// The events, one per line, in milliseconds since the start of the call. Without a throttle its
+/// answers are left out.
 pub(super) fn lines(began: Ns, call_log: &CallLog, throttled: bool) -> Vec<String> {
     let since = |at: Ns| to_ms(at.saturating_sub(began));
     let line = |(at, event): &(Ns, Event)| format!("{:>10} ms  {}", since(*at), text(event, began));
-    let told = |event: &Event| throttled || !matches!(event, Event::ThrottleAnswered(_));
-    call_log.events().iter().filter(|(_, event)| told(event)).map(line).collect()
+    let shown = |event: &Event| throttled || !matches!(event, Event::ThrottleAnswered(_));
+    call_log.events().iter().filter(|(_, event)| shown(event)).map(line).collect()
 }
 
 fn text(event: &Event, began: Ns) -> String {

@@ -1,4 +1,4 @@
-//! What was expected against what happened.
+//! Compares the expected with the actual behaviour.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::time::to_ms;
 /// How far tokens may differ.
 const TOKENS_TOLERANCE: f64 = 0.001;
 
-/// Something that is not as expected.
+/// A difference from the expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     /// The call, from 1; `None`: the scenario.
@@ -24,7 +24,7 @@ pub(super) struct Difference {
     pub(super) actual: String,
 }
 
-/// Everything that is not as expected. Times may differ by `tolerance`.
+/// All differences. Times may differ by `tolerance`.
 pub(super) fn compare(scenario: &Scenario, actual: &Actual, tolerance: Ns) -> Vec<Difference> {
     let mut differences = Differences { list: Vec::new(), call: None, tolerance };
     match (&actual.refused, scenario.refused) {
@@ -42,7 +42,7 @@ pub(super) fn compare(scenario: &Scenario, actual: &Actual, tolerance: Ns) -> Ve
     differences.call = None;
     differences.tokens(scenario.expect.tokens, actual.tokens);
     for (method, expected) in &scenario.expect.stats {
-        // A method that was not called has nothing to count.
+        // A method without calls has no statistics.
         let actual = actual.stats.get(method).copied().unwrap_or_default();
         differences.stats(method, expected, &actual);
     }
@@ -184,7 +184,7 @@ impl Differences {
 
     fn tokens(&mut self, expected: Option<f64>, actual: Option<f64>) {
         let Some(expected) = expected else { return };
-        // A float that is a hair beyond the tolerance is within it.
+        // Allows for the rounding of floats at the tolerance.
         let near = |actual: f64| (actual - expected).abs() <= TOKENS_TOLERANCE + 1e-9;
         if !actual.is_some_and(near) {
             let actual = actual.map_or("no throttle".to_owned(), |tokens| tokens.to_string());

@@ -1,5 +1,5 @@
-//! Cases for the validator of service configs: a text, its problems, and what its methods get
-//! (docs/scenarios.md, "Service configs").
+//! Test cases for the service config validator: a text, its problems, and the policies of its
+//! methods (docs/scenarios.md, "Service configs").
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const CASE: [&str; 6] = ["name", "from", "text", "valid", "problems", "lookup"];
 const RETRY: [&str; 5] = ["attempts", "first", "cap", "factor", "codes"];
 const HEDGE: [&str; 3] = ["attempts", "delay", "codes"];
 
-/// Times are compared to within this many milliseconds.
+/// The tolerance of times, in milliseconds.
 const MS_TOLERANCE: f64 = 0.001;
 
 /// One case.
@@ -33,19 +33,19 @@ pub struct Case {
     valid: bool,
     /// Every problem, if the case lists them: path and rule.
     problems: Option<Vec<(String, String)>>,
-    /// What methods get.
-    lookup: Vec<(String, Gets)>,
+    /// The expected policies of methods.
+    lookup: Vec<(String, ExpectedPolicy)>,
 }
 
-/// What a method is expected to get; a part that is absent is not compared.
+/// The expected policy of a method; absent parts are not compared.
 #[derive(Debug)]
-enum Gets {
+enum ExpectedPolicy {
     Nothing,
     Retry(Parts),
     Hedge(Parts),
 }
 
-/// What a policy is expected to say.
+/// The expected parameters of a policy.
 #[derive(Debug, Default)]
 struct Parts {
     attempts: Option<u64>,
@@ -56,19 +56,19 @@ struct Parts {
     codes: Option<Codes>,
 }
 
-/// What the validator says about a case.
+/// The result of the validator for a case.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct ConfigResult {
     config: Result<ServiceConfig, Vec<Problem>>,
     warnings: Vec<Problem>,
-    /// What the methods of the case get.
+    /// The policies of the case's methods.
     lookup: Vec<(String, Option<MethodPolicy>)>,
 }
 
 /// Reads the cases of a file.
 pub(super) fn read<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Case>> {
     let mut names = HashSet::new();
-    // All are read before one that is wrong ends it, so that every mistake is found.
+    // All are read before the first error returns, so that every error is reported.
     let list = not_empty(reader, list, "configs")?;
     let cases: Vec<_> = list.iter().map(|value| case(reader, value, &mut names)).collect();
     cases.into_iter().collect()
@@ -93,11 +93,11 @@ fn case<'t>(
     let listed = problems.as_ref().is_some_and(|problems| !problems.is_empty());
     if valid && listed {
         let at = fields.get("problems").map_or(fields.at, Ranged::start);
-        return reader.mistake(at, "problems: a valid config has none");
+        return reader.diagnostic(at, "problems: a valid config has none");
     }
     if !valid && !lookup.is_empty() {
         let at = fields.get("lookup").map_or(fields.at, Ranged::start);
-        return reader.mistake(at, "lookup: only a valid config has methods");
+        return reader.diagnostic(at, "lookup: only a valid config has methods");
     }
     let line = reader.source().line(fields.at);
     let (name, text) = (name?.to_owned(), text?.to_owned());
@@ -116,27 +116,27 @@ fn problems<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(String
     reader.array(value, "problems")?.iter().map(problem).collect()
 }
 
-fn lookup<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(String, Gets)>> {
+fn lookup<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(String, ExpectedPolicy)>> {
     let method = |property: &'t jsonc_parser::ast::ObjectProp<'t>| {
-        Some((property.name.as_str().to_owned(), gets(reader, &property.value)?))
+        Some((property.name.as_str().to_owned(), expected_policy(reader, &property.value)?))
     };
     reader.any_object(value, "lookup")?.properties.iter().map(method).collect()
 }
 
-fn gets<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Gets> {
+fn expected_policy<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ExpectedPolicy> {
     if let Value::NullKeyword(_) = value {
-        return Some(Gets::Nothing);
+        return Some(ExpectedPolicy::Nothing);
     }
     let what = "what a method gets";
     let fields = reader.object(value, what, &["retry", "hedge"])?;
     match (fields.get("retry"), fields.get("hedge")) {
         (Some(value), None) => {
-            parts(reader, &reader.object(value, "retry", &RETRY)?).map(Gets::Retry)
+            parts(reader, &reader.object(value, "retry", &RETRY)?).map(ExpectedPolicy::Retry)
         }
         (None, Some(value)) => {
-            parts(reader, &reader.object(value, "hedge", &HEDGE)?).map(Gets::Hedge)
+            parts(reader, &reader.object(value, "hedge", &HEDGE)?).map(ExpectedPolicy::Hedge)
         }
-        _ => reader.mistake(fields.at, format!("{what}: \"retry\", \"hedge\" or null")),
+        _ => reader.diagnostic(fields.at, format!("{what}: \"retry\", \"hedge\" or null")),
     }
 }
 
@@ -159,7 +159,7 @@ fn codes<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Codes> {
         Code::from_name(name).or_else(|| {
             let expected = quoted(&Code::ALL.map(Code::name));
             let text = format!("codes: unknown status {name:?}; expected one of {expected}");
-            reader.mistake(value.start(), text)
+            reader.diagnostic(value.start(), text)
         })
     };
     reader.array(value, "codes")?.iter().map(code).collect()
@@ -171,38 +171,42 @@ impl Case {
         &self.text
     }
 
-    /// Whether it is to be taken.
+    /// Whether it is expected to be valid.
     pub(super) fn is_valid(&self) -> bool {
         self.valid
     }
 
-    /// Asks the validator.
-    pub(super) fn judge(&self) -> Judged {
+    /// Runs the validator.
+    pub(super) fn evaluate(&self) -> ConfigResult {
         match ServiceConfig::parse(&self.text) {
             Ok(config) => {
                 let policy = |path: &str| config.method(path).and_then(|method| method.policy);
                 let lookup = self.lookup.iter().map(|(path, _)| (path.clone(), policy(path)));
                 let (warnings, lookup) = (config.warnings().to_vec(), lookup.collect());
-                Judged { config: Ok(config), warnings, lookup }
+                ConfigResult { config: Ok(config), warnings, lookup }
             }
             Err(problems) => {
                 let warnings = problems.warnings().to_vec();
-                Judged { config: Err(problems.into_iter().collect()), warnings, lookup: Vec::new() }
+                ConfigResult {
+                    config: Err(problems.into_iter().collect()),
+                    warnings,
+                    lookup: Vec::new(),
+                }
             }
         }
     }
 
-    /// Everything that is not as expected.
-    pub(super) fn compare(&self, judged: &Judged) -> Vec<Difference> {
+    /// All differences from the expectation.
+    pub(super) fn compare(&self, result: &ConfigResult) -> Vec<Difference> {
         let mut differences = Vec::new();
         let mut add = |what: &'static str, expected: String, actual: String| {
             differences.push(Difference { call: None, what, expected, actual });
         };
-        if self.valid != judged.config.is_ok() {
+        if self.valid != result.config.is_ok() {
             let word = |valid| if valid { "valid" } else { "not valid" }.to_owned();
-            add("valid", word(self.valid), word(judged.config.is_ok()));
+            add("valid", word(self.valid), word(result.config.is_ok()));
         }
-        let found = judged.config.as_ref().err().map_or(&[][..], Vec::as_slice);
+        let found = result.config.as_ref().err().map_or(&[][..], Vec::as_slice);
         let found: Vec<_> =
             found.iter().map(|it| (it.path.clone(), it.rule.name().to_owned())).collect();
         if let Some(expected) = &self.problems
@@ -210,18 +214,18 @@ impl Case {
         {
             add("problems", listed(expected), listed(&found));
         }
-        for ((path, expected), (_, found)) in self.lookup.iter().zip(&judged.lookup) {
+        for ((path, expected), (_, found)) in self.lookup.iter().zip(&result.lookup) {
             if !expected.is(found.as_ref()) {
                 let found = found.as_ref().map_or(serde_json::Value::Null, policy);
-                add("lookup", format!("{path} {}", expected.written()), format!("{path} {found}"));
+                add("lookup", format!("{path} {}", expected.to_json()), format!("{path} {found}"));
             }
         }
         differences
     }
 }
 
-/// Whether these are the problems that were expected, in any order. Of a text with a key twice other
-/// problems need not be found (decision G33).
+/// Whether the problems match, in any order. If a key is duplicated, other problems need not be
+/// found (decision G33).
 fn same_problems(expected: &[(String, String)], found: &[(String, String)]) -> bool {
     let sorted = |list: &[(String, String)]| {
         let key = Rule::DuplicateKey.name();
@@ -230,7 +234,7 @@ fn same_problems(expected: &[(String, String)], found: &[(String, String)]) -> b
             list.iter().filter(|(_, rule)| !twice || rule == key).cloned().collect();
         list.sort();
         if twice {
-            // How often a key comes again does not matter.
+            // The number of duplicates does not matter.
             list.dedup();
         }
         list
@@ -243,17 +247,17 @@ fn listed(problems: &[(String, String)]) -> String {
     if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
 }
 
-impl Gets {
+impl ExpectedPolicy {
     fn is(&self, found: Option<&MethodPolicy>) -> bool {
         match (self, found) {
-            (Gets::Nothing, None) => true,
-            (Gets::Retry(parts), Some(MethodPolicy::Retry(found))) => {
+            (ExpectedPolicy::Nothing, None) => true,
+            (ExpectedPolicy::Retry(parts), Some(MethodPolicy::Retry(found))) => {
                 let RetryPolicy { initial_backoff, max_backoff, backoff_multiplier, .. } = *found;
                 parts.are(found.max_attempts, initial_backoff, found.retryable_status_codes)
                     && parts.cap.is_none_or(|cap| is_near(cap, ms(max_backoff)))
                     && parts.factor.is_none_or(|factor| factor == backoff_multiplier)
             }
-            (Gets::Hedge(parts), Some(MethodPolicy::Hedging(found))) => {
+            (ExpectedPolicy::Hedge(parts), Some(MethodPolicy::Hedging(found))) => {
                 let HedgingPolicy { max_attempts, hedging_delay, non_fatal_status_codes, .. } =
                     *found;
                 parts.are(max_attempts, hedging_delay, non_fatal_status_codes)
@@ -262,12 +266,12 @@ impl Gets {
         }
     }
 
-    /// As the case writes it.
-    fn written(&self) -> serde_json::Value {
+    /// In the notation of a case.
+    fn to_json(&self) -> serde_json::Value {
         let (name, first, parts) = match self {
-            Gets::Nothing => return serde_json::Value::Null,
-            Gets::Retry(parts) => ("retry", "first", parts),
-            Gets::Hedge(parts) => ("hedge", "delay", parts),
+            ExpectedPolicy::Nothing => return serde_json::Value::Null,
+            ExpectedPolicy::Retry(parts) => ("retry", "first", parts),
+            ExpectedPolicy::Hedge(parts) => ("hedge", "delay", parts),
         };
         let mut written = serde_json::Map::new();
         let mut add = |name: &str, value: Option<serde_json::Value>| {
@@ -286,14 +290,14 @@ impl Gets {
 
 impl Parts {
     fn are(&self, attempts: u32, first: Duration, codes: Codes) -> bool {
-        // What is beyond the largest number of attempts is that number (decision G2).
+        // More attempts than the cap count as the cap (decision G2).
         self.attempts.is_none_or(|it| it.min(u64::from(u32::MAX)) == u64::from(attempts))
             && self.first.is_none_or(|expected| is_near(expected, ms(first)))
             && self.codes.is_none_or(|expected| expected == codes)
     }
 }
 
-/// Whether two times in milliseconds are the same; a float of ten thousand years is not exact.
+/// Whether two times in milliseconds are equal; floats of long times are not exact.
 fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= MS_TOLERANCE.max(b.abs() * f64::EPSILON)
 }
@@ -323,9 +327,9 @@ fn policy(policy: &MethodPolicy) -> serde_json::Value {
     }
 }
 
-impl Judged {
-    /// What the validator says, in the words of a case.
-    pub(super) fn written(&self) -> serde_json::Value {
+impl ConfigResult {
+    /// The result in the notation of a case.
+    pub(super) fn to_json(&self) -> serde_json::Value {
         let problems = |list: &[Problem]| -> serde_json::Value {
             let problem = |it: &Problem| {
                 json!({ "path": it.path, "rule": it.rule.name(), "line": it.line,

@@ -1,4 +1,4 @@
-//! What is expected of a call and of a scenario (docs/scenarios.md, "What is expected of a call").
+//! Reads the expectations of calls and scenarios (docs/scenarios.md, "What is expected of a call").
 
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
@@ -9,10 +9,10 @@ use super::designs::Plan;
 use super::json::{Fields, Reader, quoted};
 use super::model::{Expect, ExpectEnd, ExpectStats, ExpectWhole};
 
-/// What is expected of a call.
+/// Reads the expectations of a call.
 pub(super) fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Expect> {
     let what = format!("what is expected of a call of {}", plan.name());
-    let fields = reader.object(value, &what, plan.words().expect)?;
+    let fields = reader.object(value, &what, plan.field_names().expect)?;
     let starts = optional(&fields, "starts", |value| times(reader, value, "starts"));
     let cancels = fields.get("cancels").map_or(Some(Vec::new()), |value| cancels(reader, value));
     let end = optional(&fields, "end", |value| end(reader, plan, value));
@@ -42,20 +42,20 @@ pub(super) fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -
     })
 }
 
-/// What is expected of a scenario.
+/// Reads the expectations of a scenario.
 pub(super) fn whole<'t>(
     reader: &Reader<'t>,
     plan: &Plan,
     value: &'t Value<'t>,
 ) -> Option<ExpectWhole> {
     let what = format!("what is expected of a scenario of {}", plan.name());
-    let fields = reader.object(value, &what, plan.words().whole)?;
+    let fields = reader.object(value, &what, plan.field_names().whole)?;
     let tokens = optional(&fields, "tokens", |value| reader.number(value, "tokens"));
     let stats = fields.get("stats").map_or(Some(Vec::new()), |value| stats(reader, value));
     Some(ExpectWhole { tokens: tokens?, stats: stats? })
 }
 
-/// A field that may be absent; the outer `None` is a mistake.
+/// An optional field; the outer `None` is an error.
 fn optional<'t, T>(
     fields: &Fields<'t>,
     name: &str,
@@ -80,14 +80,16 @@ fn cancels<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(u32, Ns
     for property in &object.properties {
         let name = property.name.as_str();
         let at = property.name.start();
-        // Only the shortest writing of a number, so that none is there twice in two writings.
+        // Only the canonical notation of a number, so that an attempt cannot be listed twice.
         let attempt = name.parse().ok().filter(|n: &u32| *n > 0 && n.to_string() == name);
         let Some(attempt) = attempt else {
-            return reader
-                .mistake(at, format!("cancels: expected an attempt like \"2\", found {name:?}"));
+            return reader.diagnostic(
+                at,
+                format!("cancels: expected an attempt like \"2\", found {name:?}"),
+            );
         };
         if cancels.iter().any(|(known, _)| *known == attempt) {
-            return reader.mistake(at, format!("cancels: attempt {attempt} is there twice"));
+            return reader.diagnostic(at, format!("cancels: attempt {attempt} is there twice"));
         }
         cancels.push((attempt, reader.time(&property.value, "cancels")?));
     }
@@ -104,11 +106,11 @@ fn end<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Exp
     let at = optional(&fields, "at", |value| reader.time(value, "at"));
     let outcome = optional(&fields, "outcome", |value| {
         let name = reader.string(value, "outcome")?;
-        if plan.knows(name) {
+        if plan.is_outcome(name) {
             return Some(name.to_owned());
         }
         let text = format!("outcome: no call of {} ends with {name:?}", plan.name());
-        reader.mistake(value.start(), text)
+        reader.diagnostic(value.start(), text)
     });
     let attempt = optional(&fields, "attempt", |value| {
         // It fits by the bound.
@@ -121,7 +123,7 @@ fn end<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Exp
         stop_reason.or_else(|| {
             let expected = quoted(&StopReason::ALL.map(StopReason::name));
             let text = format!("why: unknown reason {name:?}; expected one of {expected}");
-            reader.mistake(value.start(), text)
+            reader.diagnostic(value.start(), text)
         })
     });
     let error = optional(&fields, "error", |value| reader.string(value, "error").map(Into::into));
@@ -134,7 +136,7 @@ fn end<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Exp
     })
 }
 
-/// A list with an entry for each attempt, `null` where there is nothing.
+/// A list with an entry for each attempt, `null` for none.
 fn each<'t, T>(
     reader: &Reader<'t>,
     value: &'t Value<'t>,
@@ -148,7 +150,7 @@ fn each<'t, T>(
     reader.array(value, what)?.iter().map(entry).collect()
 }
 
-/// The statistics that are expected of methods.
+/// The expected statistics of methods.
 fn stats<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<(String, ExpectStats)>> {
     const STATS: [&str; 4] = ["retries", "failed", "histogram", "transparent"];
     let method = |method: &'t ObjectProp<'t>| {
@@ -174,10 +176,10 @@ fn histogram<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<[u64; BUCK
         let Some(index) = names.iter().position(|known| known == name) else {
             let expected = quoted(&names.each_ref().map(String::as_str));
             let text = format!("histogram: unknown bucket {name:?}; expected one of {expected}");
-            return reader.mistake(at, text);
+            return reader.diagnostic(at, text);
         };
         if counts[index] > 0 {
-            return reader.mistake(at, format!("histogram: {name:?} is there twice"));
+            return reader.diagnostic(at, format!("histogram: {name:?} is there twice"));
         }
         counts[index] = reader.whole(&bucket.value, "histogram", 1, u64::MAX)?;
     }

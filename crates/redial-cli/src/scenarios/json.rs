@@ -1,4 +1,4 @@
-//! JSON with places: every value knows where it stands, and every mistake is kept, so that one run
+//! JSON with positions: every value has its offset, and all errors are collected, so that one run
 //! shows them all.
 
 use std::borrow::Cow;
@@ -9,31 +9,31 @@ use jsonc_parser::common::Ranged;
 use redial_service_config::json::{self, Decimal, Scaled};
 use serde::de::DeserializeOwned;
 
-use super::source::{Mistake, Source};
+use super::source::{Diagnostic, Source};
 use super::time;
 
-/// The most mistakes that are kept of one file.
-const MISTAKES_MAX: usize = 100;
+/// The largest number of errors reported per file.
+const DIAGNOSTICS_MAX: usize = 100;
 
-/// The value of a text.
+/// Parses a text.
 ///
 /// # Errors
 /// It is not JSON.
-pub(crate) fn parse(source: &Source) -> Result<Value<'_>, Mistake> {
+pub(crate) fn parse(source: &Source) -> Result<Value<'_>, Diagnostic> {
     json::parse(source.text()).map_err(|error| {
         let not = if error.too_deep { "" } else { "not JSON: " };
         let hint = error.hint.map_or(String::new(), |hint| format!("; {hint}"));
-        source.mistake(error.range.start, format!("{not}{}{hint}", error.what))
+        source.diagnostic(error.range.start, format!("{not}{}{hint}", error.what))
     })
 }
 
-/// Reads values, and keeps the mistakes.
+/// Reads values, and collects the errors.
 pub(super) struct Reader<'t> {
     source: &'t Source,
-    mistakes: RefCell<Vec<Mistake>>,
+    diagnostics: RefCell<Vec<Diagnostic>>,
 }
 
-/// An object's fields, of which each is known and there once.
+/// The fields of an object; all are known and unique.
 pub(super) struct Fields<'t> {
     /// Where the object begins.
     pub(super) at: usize,
@@ -48,28 +48,28 @@ impl<'t> Fields<'t> {
 
 impl<'t> Reader<'t> {
     pub(super) fn new(source: &'t Source) -> Self {
-        Reader { source, mistakes: RefCell::default() }
+        Reader { source, diagnostics: RefCell::default() }
     }
 
-    /// The file that is read.
+    /// The source file.
     pub(super) const fn source(&self) -> &'t Source {
         self.source
     }
 
-    /// The mistakes, in the order of the file.
-    pub(super) fn into_mistakes(self) -> Vec<Mistake> {
-        let mut mistakes = self.mistakes.into_inner();
-        mistakes.sort_by_key(|mistake| mistake.place);
-        // A field that is read for two purposes is wrong once.
-        mistakes.dedup();
-        mistakes
+    /// The errors, in file order.
+    pub(super) fn into_diagnostics(self) -> Vec<Diagnostic> {
+        let mut diagnostics = self.diagnostics.into_inner();
+        diagnostics.sort_by_key(|diagnostic| diagnostic.place);
+        // A field that is read twice is reported once.
+        diagnostics.dedup();
+        diagnostics
     }
 
-    /// Keeps a mistake, and has nothing to give instead.
-    pub(super) fn mistake<T>(&self, offset: usize, text: impl Into<String>) -> Option<T> {
-        let mut mistakes = self.mistakes.borrow_mut();
-        if mistakes.len() < MISTAKES_MAX {
-            mistakes.push(self.source.mistake(offset, text));
+    /// Adds an error, and returns `None`.
+    pub(super) fn diagnostic<T>(&self, offset: usize, text: impl Into<String>) -> Option<T> {
+        let mut diagnostics = self.diagnostics.borrow_mut();
+        if diagnostics.len() < DIAGNOSTICS_MAX {
+            diagnostics.push(self.source.diagnostic(offset, text));
         }
         None
     }
@@ -83,7 +83,7 @@ impl<'t> Reader<'t> {
             Value::Array(_) => "a list",
             Value::NullKeyword(_) => "null",
         };
-        self.mistake(value.start(), format!("{what}: expected {expected}, found {found}"))
+        self.diagnostic(value.start(), format!("{what}: expected {expected}, found {found}"))
     }
 
     /// An object that has only these fields.
@@ -100,12 +100,12 @@ impl<'t> Reader<'t> {
             let at = property.name.start();
             if !fields.contains(&name) {
                 let expected = quoted(fields);
-                self.mistake::<()>(
+                self.diagnostic::<()>(
                     at,
                     format!("unknown field {name:?} in {what}; expected one of {expected}"),
                 );
             } else if list.iter().any(|(known, _)| *known == name) {
-                self.mistake::<()>(at, format!("field {name:?} of {what} is there twice"));
+                self.diagnostic::<()>(at, format!("field {name:?} of {what} is there twice"));
             } else {
                 list.push((name, &property.value));
             }
@@ -121,7 +121,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The value of a field that must be there.
+    /// The value of a required field.
     pub(super) fn needs(
         &self,
         fields: &Fields<'t>,
@@ -129,7 +129,7 @@ impl<'t> Reader<'t> {
         what: &str,
     ) -> Option<&'t Value<'t>> {
         let value = fields.get(name);
-        value.or_else(|| self.mistake(fields.at, format!("{what} needs the field {name:?}")))
+        value.or_else(|| self.diagnostic(fields.at, format!("{what} needs the field {name:?}")))
     }
 
     pub(super) fn array(&self, value: &'t Value<'t>, what: &str) -> Option<&'t [Value<'t>]> {
@@ -160,11 +160,11 @@ impl<'t> Reader<'t> {
         let number = self.number_text(value, what, "a number")?.parse::<f64>();
         match number {
             Ok(number) if number.is_finite() => Some(number),
-            _ => self.mistake(value.start(), format!("{what}: the number is too large")),
+            _ => self.diagnostic(value.start(), format!("{what}: the number is too large")),
         }
     }
 
-    /// A whole number from `least` to `most`, in any writing: `3.0` is one.
+    /// An integer from `least` to `most`, in any notation: `3.0` is one.
     pub(super) fn whole(
         &self,
         value: &'t Value<'t>,
@@ -179,7 +179,7 @@ impl<'t> Reader<'t> {
             return Some(number);
         }
         let expected = format!("a whole number from {least} to {most}");
-        self.mistake(value.start(), format!("{what}: expected {expected}, found {text}"))
+        self.diagnostic(value.start(), format!("{what}: expected {expected}, found {text}"))
     }
 
     /// A time in milliseconds, as nanoseconds.
@@ -187,7 +187,7 @@ impl<'t> Reader<'t> {
         let text = self.number_text(value, what, "a number of milliseconds")?;
         time::from_ms(text).or_else(|| {
             let expected = "a number of milliseconds that is not negative";
-            self.mistake(value.start(), format!("{what}: expected {expected}, found {text}"))
+            self.diagnostic(value.start(), format!("{what}: expected {expected}, found {text}"))
         })
     }
 
@@ -198,7 +198,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A value that is written in another language's own form, read by serde.
+    /// A value that is deserialized by serde.
     pub(super) fn deserialize<T: DeserializeOwned>(
         &self,
         value: &'t Value<'t>,
@@ -207,7 +207,7 @@ impl<'t> Reader<'t> {
         let start = value.start();
         let text = &self.source.text()[start..value.end()];
         match serde_json::from_str(text) {
-            // What is written as fields can be read from a list as well, but is not meant.
+            // serde also reads structs from lists, which is not allowed here.
             Ok(read) => match list(value) {
                 None => Some(read),
                 Some(list) => self.wrong_type(list, what, "an object"),
@@ -216,15 +216,15 @@ impl<'t> Reader<'t> {
                 let within = Source::new("", text).line_start(error.line());
                 let offset = start + within + error.column().saturating_sub(1);
                 let text = bare(&error);
-                // What is missing is missing where its object ends; a number is wrong once it has ended.
+                // A missing field is reported at the end of its object, a wrong number at its end.
                 let ended = !text.starts_with("missing field");
-                self.mistake(narrowest(value, offset, ended), format!("{what}: {text}"))
+                self.diagnostic(narrowest(value, offset, ended), format!("{what}: {text}"))
             }
         }
     }
 }
 
-/// The first list that is no table of delays; no policy has another.
+/// The first list that is not a delay table: policies have no other lists.
 fn list<'t>(value: &'t Value<'t>) -> Option<&'t Value<'t>> {
     match value {
         Value::Array(_) => Some(value),
@@ -236,14 +236,14 @@ fn list<'t>(value: &'t Value<'t>) -> Option<&'t Value<'t>> {
     }
 }
 
-/// The error without its place, which is ours to say, and without the names of Rust's types.
+/// The error without its position, which is reported separately, and without Rust type names.
 fn bare(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = text.strip_suffix(&place).unwrap_or(&text);
     let (found, expected) = match text.split_once(", expected ") {
         Some((found, expected)) => (found.replace("unit variant", "a word alone"), expected),
-        // What has several forms, and has none or two of them.
+        // A value with several notations, of which none or two are given.
         None if text == "expected value" => {
             return "expected a word, or an object with one field".to_owned();
         }
@@ -260,7 +260,7 @@ fn bare(error: &serde_json::Error) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// Where the smallest value or name begins that contains the byte, or `ended` before it.
+/// The offset of the smallest value or name that contains the byte, or `ended` before it.
 fn narrowest(value: &Value<'_>, offset: usize, ended: bool) -> usize {
     let contains = |range: &dyn Ranged| (range.start()..range.end()).contains(&offset);
     let inside = match value {
@@ -285,7 +285,7 @@ fn narrowest(value: &Value<'_>, offset: usize, ended: bool) -> usize {
     inside.unwrap_or_else(|| value.start())
 }
 
-/// Where the value at a path of names begins, or the nearest thing that is there.
+/// The offset of the value at a path, or of its nearest existing parent.
 pub(super) fn find(value: &Value<'_>, path: &str) -> usize {
     let mut value = value;
     let mut at = value.start();

@@ -1,7 +1,7 @@
-//! Reads scenario files, and finds all that is wrong with them (docs/scenarios.md, "The file").
+//! Reads scenario files, and reports all errors in them (docs/scenarios.md, "The file").
 //!
-//! Invariant: what is loaded can be played. Unknown fields, wrong types, scripts that cannot happen
-//! and policies that do not build are mistakes with their place.
+//! Invariant: a loaded scenario can run. Unknown fields, wrong types, impossible scripts and
+//! policies that do not build are errors with a position.
 
 use std::collections::HashSet;
 
@@ -13,9 +13,9 @@ use super::designs::Plan;
 use super::expect;
 use super::json::{self, Fields, Reader};
 use super::model::{Attempt, Call, ExpectWhole, File, GrpcCall, Scenario};
-use super::source::{Mistake, Source};
+use super::source::{Diagnostic, Source};
 
-/// The largest file that is read.
+/// The largest allowed file.
 pub const FILE_BYTES_MAX: u64 = 1 << 28;
 
 const SCENARIO: [&str; 7] = ["name", "from", "policy", "draws", "calls", "expect", "refused"];
@@ -23,25 +23,25 @@ const SCENARIO: [&str; 7] = ["name", "from", "policy", "draws", "calls", "expect
 /// Reads the file at this path.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn open(path: &str) -> Result<File, Vec<Mistake>> {
-    load(&Source::open(path, FILE_BYTES_MAX).map_err(|mistake| vec![mistake])?)
+/// All errors in the file.
+pub fn open(path: &str) -> Result<File, Vec<Diagnostic>> {
+    load(&Source::open(path, FILE_BYTES_MAX).map_err(|diagnostic| vec![diagnostic])?)
 }
 
 /// Reads the scenarios of a text.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn load(source: &Source) -> Result<File, Vec<Mistake>> {
-    let value = json::parse(source).map_err(|mistake| vec![mistake])?;
+/// All errors in the text.
+pub fn load(source: &Source) -> Result<File, Vec<Diagnostic>> {
+    let value = json::parse(source).map_err(|diagnostic| vec![diagnostic])?;
     let reader = Reader::new(source);
     let read = file(&reader, &value);
-    let mistakes = reader.into_mistakes();
+    let diagnostics = reader.into_diagnostics();
     match read {
-        Some((scenarios, configs)) if mistakes.is_empty() => {
+        Some((scenarios, configs)) if diagnostics.is_empty() => {
             Ok(File { name: source.name().to_owned(), scenarios, configs })
         }
-        _ => Err(mistakes),
+        _ => Err(diagnostics),
     }
 }
 
@@ -53,7 +53,7 @@ fn file<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<(Vec<Scenario>,
     match (fields.get("scenarios"), fields.get("configs")) {
         (Some(list), None) => scenarios(reader, list).map(|list| (list, Vec::new())),
         (None, Some(list)) => configs::read(reader, list).map(|list| (Vec::new(), list)),
-        _ => reader.mistake(
+        _ => reader.diagnostic(
             fields.at,
             "a file has either \"scenarios\", or \"configs\" for the validator",
         ),
@@ -71,7 +71,7 @@ fn scenarios<'t>(reader: &Reader<'t>, list: &'t Value<'t>) -> Option<Vec<Scenari
     Some(loaded)
 }
 
-/// The list of a file, which has something to check.
+/// The list of a file, which must not be empty.
 pub(super) fn not_empty<'t>(
     reader: &Reader<'t>,
     value: &'t Value<'t>,
@@ -80,12 +80,12 @@ pub(super) fn not_empty<'t>(
     let list = reader.array(value, name)?;
     if list.is_empty() {
         let text = "the list is empty, so that this file checks nothing; at least one is needed";
-        return reader.mistake(value.start(), format!("{name}: {text}"));
+        return reader.diagnostic(value.start(), format!("{name}: {text}"));
     }
     Some(list)
 }
 
-/// The name, which is there and unique in its file.
+/// The name, which is required and unique in its file.
 pub(super) fn unique_name<'t>(
     reader: &Reader<'t>,
     fields: &Fields<'t>,
@@ -98,7 +98,7 @@ pub(super) fn unique_name<'t>(
     let value = reader.needs(fields, "name", what)?;
     let name = reader.string(value, "name")?;
     if !names.insert(name) {
-        return reader.mistake(value.start(), format!("name: {name:?} is there twice"));
+        return reader.diagnostic(value.start(), format!("name: {name:?} is there twice"));
     }
     Some(name)
 }
@@ -115,12 +115,12 @@ fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>, name: Option<&str>) ->
     let none = |value: &Value<'t>| matches!(value, Value::Array(list) if list.elements.is_empty());
     let some_calls = fields.get("calls").filter(|value| !(refused && none(value)));
     if refused && let Some(value) = fields.get("draws").or(some_calls).or(fields.get("expect")) {
-        return reader.mistake(value.start(), "a policy that is refused has no calls");
+        return reader.diagnostic(value.start(), "a policy that is refused has no calls");
     }
     let calls = match some_calls {
         Some(value) => calls(reader, &plan, value),
         None if refused => Some(Vec::new()),
-        None => reader.mistake(fields.at, "a scenario needs \"calls\", or \"refused\": true"),
+        None => reader.diagnostic(fields.at, "a scenario needs \"calls\", or \"refused\": true"),
     };
     let expect = match fields.get("expect") {
         None => Some(ExpectWhole::default()),
@@ -131,7 +131,7 @@ fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>, name: Option<&str>) ->
         for refusal in refusals {
             let path = format!("{}.{}", plan.name(), refusal.field);
             let at = refusal.at.unwrap_or_else(|| json::find(policy, &path));
-            reader.mistake::<()>(at, refusal.text);
+            reader.diagnostic::<()>(at, refusal.text);
         }
         return None;
     }
@@ -142,12 +142,12 @@ fn scenario<'t>(reader: &Reader<'t>, fields: &Fields<'t>, name: Option<&str>) ->
 fn draws<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<f64>> {
     let list = reader.array(value, "draws")?;
     if list.is_empty() {
-        return reader.mistake(value.start(), "draws: at least one is needed");
+        return reader.diagnostic(value.start(), "draws: at least one is needed");
     }
     let draw = |value: &'t Value<'t>| {
         let draw = reader.number(value, "a draw")?;
         let inside = (0.0..1.0).contains(&draw);
-        if inside { Some(draw) } else { reader.mistake(value.start(), "a draw is in [0, 1)") }
+        if inside { Some(draw) } else { reader.diagnostic(value.start(), "a draw is in [0, 1)") }
     };
     list.iter().map(draw).collect()
 }
@@ -155,16 +155,16 @@ fn draws<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<f64>> {
 fn calls<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Vec<Call>> {
     let list = reader.array(value, "calls")?;
     if list.is_empty() {
-        return reader.mistake(value.start(), "calls: at least one is needed");
+        return reader.diagnostic(value.start(), "calls: at least one is needed");
     }
-    // All are read before one that is wrong ends it, so that every mistake is found.
+    // All are read before the first error returns, so that every error is reported.
     let calls: Vec<_> = list.iter().map(|value| call(reader, plan, value)).collect();
     calls.into_iter().collect()
 }
 
 fn call<'t>(reader: &Reader<'t>, plan: &Plan, value: &'t Value<'t>) -> Option<Call> {
     let what = format!("a call of {}", plan.name());
-    let fields = reader.object(value, &what, plan.words().call)?;
+    let fields = reader.object(value, &what, plan.field_names().call)?;
     let time = |name: &str| {
         fields.get(name).map_or(Some(None), |value| reader.time(value, name).map(Some))
     };
@@ -201,7 +201,7 @@ fn attempt<'t>(
     value: &'t Value<'t>,
 ) -> Option<Attempt> {
     let what = format!("an attempt of {}", plan.name());
-    let fields = reader.object(value, &what, plan.words().attempt)?;
+    let fields = reader.object(value, &what, plan.field_names().attempt)?;
     let after = fields.get("after").map_or(Some(0), |value| reader.time(value, "after"));
     let headers =
         fields.get("headers").map_or(Some(None), |value| reader.time(value, "headers").map(Some));

@@ -1,4 +1,4 @@
-//! A scenario as it was read: what a policy is given, and what must then happen.
+//! A loaded scenario: the policy, its inputs, and the expected behaviour.
 
 use redial::{StopReason, classify::Classification, time::Ns};
 use redial_service_config::BUCKETS;
@@ -24,9 +24,9 @@ pub struct Scenario {
     pub name: String,
     /// The line on which it begins.
     pub line: usize,
-    /// The policy, in the words of its design.
+    /// The policy, in the notation of its design.
     pub(super) plan: Plan,
-    /// The draws, each in `[0, 1)`; the last one repeats.
+    /// The random draws, each in `[0, 1)`; the last one repeats.
     pub(super) draws: Vec<f64>,
     /// Whether the policy must not build. Then there are no calls.
     pub(super) refused: bool,
@@ -34,21 +34,21 @@ pub struct Scenario {
     pub(super) expect: ExpectWhole,
 }
 
-/// What is expected of a scenario. What is absent is not compared.
+/// The expectations of a scenario. Absent ones are not compared.
 #[derive(Debug, Default)]
 pub(super) struct ExpectWhole {
-    /// What is left in the throttle when the last call has ended.
+    /// The tokens in the throttle after the last call.
     pub(super) tokens: Option<f64>,
     /// The statistics of methods.
     pub(super) stats: Vec<(String, ExpectStats)>,
 }
 
-/// What is expected of the statistics of a method. What is absent is not compared.
+/// The expected statistics of a method. Absent ones are not compared.
 #[derive(Debug, Default)]
 pub(super) struct ExpectStats {
     pub(super) retries: Option<u64>,
     pub(super) failed: Option<u64>,
-    /// All buckets, those that are not written being empty.
+    /// All buckets; unlisted ones are empty.
     pub(super) histogram: Option<[u64; BUCKETS.len()]>,
     pub(super) transparent: Option<u64>,
 }
@@ -65,42 +65,42 @@ pub(super) struct Call {
     pub(super) expect: Expect,
 }
 
-/// What only a call of gRPC has.
+/// The gRPC part of a call.
 #[derive(Debug)]
 pub(super) struct GrpcCall {
     pub(super) method: String,
-    /// What a call of this method does.
+    /// The policy of the method.
     pub(super) plan: redial_service_config::Plan,
-    /// When the application writes messages, and of how many bytes.
+    /// The time and size of each request message.
     pub(super) messages: Vec<(Ns, u64)>,
-    /// How many bytes of them it may keep; `None`: it keeps none.
+    /// The size of its replay buffer; `None`: no buffer.
     pub(super) buffer_max: Option<u64>,
-    /// How many bytes one of them may have, its prefix included (decision G41).
+    /// The largest allowed message including its prefix (decision G41).
     pub(super) message_max: u64,
 }
 
-/// What an attempt meets.
+/// The scripted behaviour of an attempt.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) after: Ns,
-    /// When response headers arrive, ahead of the outcome.
+    /// When response headers arrive before the outcome.
     pub(super) headers: Option<Ns>,
-    /// How many messages its transport takes; `None`: all.
+    /// How many messages the transport accepts; `None`: all.
     pub(super) accepts: Option<u64>,
     pub(super) outcome: Outcome,
     pub(super) grpc: Option<GrpcAttempt>,
 }
 
-/// What only an attempt of gRPC meets.
+/// The gRPC part of an attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GrpcAttempt {
     /// The raw texts of `grpc-retry-pushback-ms`.
     pub(super) pushback: Vec<String>,
-    /// What is known of a connection that failed.
+    /// The proof that a transport error gives.
     pub(super) seen: Option<Seen>,
 }
 
-/// What is known of an attempt whose connection failed.
+/// What the client can prove about an attempt whose connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Unsent,
@@ -108,17 +108,17 @@ pub(super) enum Seen {
     Unconnected,
 }
 
-/// What becomes of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// Nothing ever comes.
+    /// The attempt never ends by itself.
     Hang,
-    /// It comes, has this name in expectations, and is judged like this.
+    /// An outcome with this name in expectations and this classification.
     Comes { name: &'static str, classification: Classification },
 }
 
-/// What is expected of a call. What is absent is not compared; `cancels` only if nothing is expected
-/// at all, since left out it means none.
+/// The expectations of a call. Absent ones are not compared, except `cancels`: without it no
+/// cancellation is expected, unless the call has no expectations.
 #[derive(Debug, Default)]
 pub(super) struct Expect {
     pub(super) starts: Option<Vec<Ns>>,
@@ -132,7 +132,7 @@ pub(super) struct Expect {
     pub(super) sent: Option<Vec<u64>>,
 }
 
-/// How a call is expected to end; `attempt` and `error` are absent where there is none.
+/// The expected end of a call; `attempt` and `error` are `None` if there is none.
 #[derive(Debug)]
 pub(super) struct ExpectEnd {
     pub(super) at: Option<Ns>,

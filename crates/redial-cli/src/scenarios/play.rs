@@ -1,8 +1,7 @@
-//! Plays scenarios through the decision core, on virtual time.
+//! The core level: runs scenarios through the decision core on virtual time.
 //!
-//! The policies are those that users get, the machine is the one that decides for them, and
-//! [`redial::testing`] is the player that they test their own policies with: here a script is
-//! handed to it and a diary is read.
+//! Policies and state machine are those of the public API, run by [`redial::testing`], which users
+//! also use for their own policies. This module passes it a script and reads the call log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,19 +16,19 @@ use redial_service_config::{Statistics, StatisticsCounters, StatisticsRecorder};
 use super::designs::{Extras, Refusal};
 use super::model::{Attempt, Call, GrpcCall, Outcome, Scenario};
 
-/// What happened in a scenario.
+/// The result of a scenario.
 #[derive(Debug, Default)]
 pub(super) struct Actual {
-    /// What the policy was refused with, if it was.
+    /// Why the policy was refused, if it was.
     pub(super) refused: Option<String>,
     pub(super) calls: Vec<ActualCall>,
-    /// What was left in the throttle when the last call had ended.
+    /// The tokens in the throttle after the last call.
     pub(super) tokens: Option<f64>,
     /// The statistics of each method that was called; only gRPC has them.
     pub(super) stats: BTreeMap<String, Statistics>,
 }
 
-/// What became of a call. Times count from its start.
+/// The result of a call. Times count from its start.
 #[derive(Debug, Default)]
 pub(super) struct ActualCall {
     pub(super) starts: Vec<Ns>,
@@ -38,26 +37,26 @@ pub(super) struct ActualCall {
     pub(super) tokens: Option<f64>,
     pub(super) text: Option<String>,
     pub(super) log: Option<Vec<String>>,
-    /// What each attempt said about those before it, what remained of its deadline, and how many
-    /// messages were written to it; only gRPC has them.
+    /// For each attempt its `grpc-previous-rpc-attempts`, remaining timeout and number of sent
+    /// messages; gRPC only.
     pub(super) previous: Option<Vec<Option<String>>>,
     pub(super) timeouts: Option<Vec<Option<Ns>>>,
     pub(super) sent: Option<Vec<u64>>,
-    /// Whether the application wrote a message that is too large, which ended it (decision G41).
+    /// Whether a message over the size limit ended the call (decision G41).
     pub(super) too_large: bool,
-    /// The first attempt that started though none was listed.
+    /// The first attempt that is not in the script.
     pub(super) unscripted: Option<u32>,
-    /// Its diary, where one was written, and the moment at which it begins.
+    /// Its call log, if any, and the start of the call.
     pub(super) call_log: Option<(Ns, CallLog)>,
 }
 
 impl ActualCall {
-    /// The notes of its diary, where one was written.
+    /// The events of its call log, if any.
     pub(super) fn events(&self) -> impl Iterator<Item = &(Ns, Event)> {
         self.call_log.iter().flat_map(|(_, call_log)| call_log.events())
     }
 
-    /// The moments at which something happens to it, or would: its deadline is one.
+    /// The times of all its events, including its deadline.
     pub(super) fn moments(&self) -> impl Iterator<Item = Ns> {
         self.events().flat_map(|(at, event)| {
             let deadline = match event {
@@ -80,14 +79,14 @@ pub(super) struct ActualEnd {
 }
 
 impl ActualEnd {
-    /// A message that is larger than the config allows ends its call (decision G41).
+    /// The end of a call by a message over the size limit (decision G41).
     pub(super) fn too_large(at: Ns) -> Self {
         let outcome = Code::ResourceExhausted.name().to_owned();
         ActualEnd { at, outcome, attempt: None, stop_reason: StopReason::NotRetryable, error: None }
     }
 }
 
-/// Plays a scenario.
+/// Runs a scenario.
 pub(super) fn play(scenario: &Scenario) -> Actual {
     let policies = match scenario.plan.build(&scenario.calls) {
         Ok(policies) => policies,
@@ -127,7 +126,7 @@ fn statistics<'c>(
     methods.into_iter().map(|(method, counters)| (method, counters.read())).collect()
 }
 
-/// The policy of a call; a design whose calls share one has only that.
+/// The policy of a call, which may be shared by all calls.
 pub(super) fn policy(policies: &[AnyPolicy], call: usize) -> &AnyPolicy {
     policies.get(call).unwrap_or(&policies[0])
 }
@@ -168,7 +167,7 @@ fn attempt(attempt: &Attempt) -> Meets {
     }
 }
 
-/// Reads what became of a call.
+/// Reads the result of a call from its log.
 fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
     let ended = played.end();
     let outcome = ended.map(|end| match (end.stop_reason, end.attempt) {
@@ -176,8 +175,8 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
         (_, Some(attempt)) => outcome(scenario, call, attempt, played.call_log()),
         (_, None) => scenario.plan.too_late(),
     });
-    let handed_on = outcome.filter(|_| ended.is_some_and(|end| end.attempt.is_some()));
-    let Extras { error, text, log } = scenario.plan.extras(played, handed_on);
+    let returned = outcome.filter(|_| ended.is_some_and(|end| end.attempt.is_some()));
+    let Extras { error, text, log } = scenario.plan.extras(played, returned);
     let end = match played.too_large() {
         Some(at) => {
             let attempt = ended.and_then(|end| end.attempt);
@@ -201,7 +200,7 @@ fn read(scenario: &Scenario, call: &Call, played: &Played) -> ActualCall {
         None => vec![None; numbers.len()],
     };
     let sent = || {
-        // What was cancelled before it could begin was sent nothing.
+        // An attempt that was cancelled before it started sent nothing.
         let mut sent = played.sent().to_vec();
         sent.resize(numbers.len(), 0);
         sent
@@ -227,8 +226,7 @@ fn previous(number: u32) -> Option<String> {
     (number > 1).then(|| (number - 1).to_string())
 }
 
-/// The name of the outcome that was handed on: what the script says, unless the attempt's own
-/// timeout came first.
+/// The name of the returned outcome: from the script, unless the attempt timeout came first.
 fn outcome(scenario: &Scenario, call: &Call, attempt: u32, call_log: &CallLog) -> &'static str {
     let timed_out = |event: &Event| matches!(event, Event::AttemptTimedOut { attempt: late } if *late == attempt);
     if call_log.events().iter().any(|(_, event)| timed_out(event)) {

@@ -1,5 +1,5 @@
-//! What the command prints: nothing for a scenario that holds, a readable difference for one that
-//! does not, or a JSON object for each.
+//! The output of the command: nothing for a passed scenario, the differences for a failed one, or a
+//! JSON object for each.
 
 use std::io::{self, Write};
 
@@ -9,12 +9,12 @@ use redial_service_config::{BUCKETS, Statistics};
 
 use super::call_log;
 use super::compare::Difference;
-use super::configs::Judged;
+use super::configs::ConfigResult;
 use super::play::{Actual, ActualCall};
+use super::skip::SkipReason;
 use super::time::to_json;
-use super::traits::Trait;
 
-/// What became of a scenario, or of a service config.
+/// The result of a scenario or service config.
 pub(super) struct Outcome<'s> {
     pub(super) file: &'s str,
     pub(super) name: &'s str,
@@ -22,41 +22,41 @@ pub(super) struct Outcome<'s> {
     pub(super) result: Verdict,
 }
 
-/// What there is to show.
+/// The actual behaviour, for the report.
 pub(super) enum Shown {
     Scenario(Actual),
-    Config(Judged),
-    /// What was seen of a client of another language, as it is written.
-    Seen(Value),
+    Config(ConfigResult),
+    /// The observed behaviour of a client of another language, as JSON.
+    Observed(Value),
 }
 
-/// Whether a scenario holds.
+/// Whether a scenario passed.
 pub(super) enum Verdict {
     Played {
         actual: Shown,
         differences: Vec<Difference>,
     },
-    /// It cannot be shown at this level.
+    /// It cannot be reproduced at this level.
     Skipped {
-        because: &'static Trait,
+        because: &'static SkipReason,
     },
 }
 
 impl Verdict {
-    /// Whether it was played, and does not hold.
+    /// Whether it ran and failed.
     pub(super) fn differs(&self) -> bool {
         matches!(self, Verdict::Played { differences, .. } if !differences.is_empty())
     }
 }
 
-/// How many scenarios there were of each kind.
+/// The number of scenarios by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Those that hold.
+    /// Passed.
     pub passed: usize,
-    /// Those that do not.
+    /// Failed.
     pub failed: usize,
-    /// Those that this level cannot show.
+    /// Skipped, because this level cannot reproduce them.
     pub skipped: usize,
 }
 
@@ -78,7 +78,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// Prints what differs in a scenario that does not hold, and its diaries.
+/// Prints the differences and call logs of a failed scenario.
 pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()> {
     let Verdict::Played { actual, differences } = &outcome.result else { return Ok(()) };
     if differences.is_empty() {
@@ -89,7 +89,7 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
     let (whole, played) = match actual {
         Shown::Scenario(actual) => ("the scenario", actual.calls.as_slice()),
         Shown::Config(_) => ("the config", &[][..]),
-        Shown::Seen(_) => ("the scenario", &[][..]),
+        Shown::Observed(_) => ("the scenario", &[][..]),
     };
     let mut calls: Vec<_> = differences.iter().map(|difference| difference.call).collect();
     calls.dedup();
@@ -124,8 +124,8 @@ pub(super) fn object(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<(
             object.insert("passed".to_owned(), differences.is_empty().into());
             let actual = match actual {
                 Shown::Scenario(actual) => whole(actual),
-                Shown::Config(judged) => judged.written(),
-                Shown::Seen(seen) => seen.clone(),
+                Shown::Config(result) => result.to_json(),
+                Shown::Observed(seen) => seen.clone(),
             };
             object.insert("actual".to_owned(), actual);
             if !differences.is_empty() {
@@ -147,7 +147,7 @@ fn difference(difference: &Difference) -> Value {
     json!({ "call": call, "what": what, "expected": expected, "actual": actual })
 }
 
-/// What happened, in the words of an expectation.
+/// The result, in the notation of expectations.
 fn whole(actual: &Actual) -> Value {
     if let Some(text) = &actual.refused {
         return json!({ "refused": text });
@@ -163,7 +163,7 @@ fn whole(actual: &Actual) -> Value {
     Value::Object(whole)
 }
 
-/// The statistics of a method, in the words of an expectation.
+/// The statistics of a method, in the notation of expectations.
 pub(super) fn statistics(stats: &Statistics) -> Value {
     let Statistics { retries, failed, transparent, .. } = stats;
     let histogram = histogram(&stats.histogram);
@@ -202,7 +202,7 @@ fn call(actual: &ActualCall) -> Value {
     Value::Object(call)
 }
 
-/// Adds what is there.
+/// Adds a present value.
 fn insert(map: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         map.insert(name.to_owned(), value.into());

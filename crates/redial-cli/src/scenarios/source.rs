@@ -1,4 +1,4 @@
-//! The text of a file, and places in it: where a mistake is, as people count lines and columns.
+//! The text of a file, and positions in it by line and column.
 
 use std::fmt;
 use std::fs::File;
@@ -16,9 +16,9 @@ pub struct Source {
     lines: LineIndex,
 }
 
-/// Something in a file that is not as it must be.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct Diagnostic {
     /// The file's name.
     pub file: String,
     /// Where; `None` if the file could not be read at all.
@@ -39,11 +39,12 @@ impl Source {
     /// Reads the file at this path.
     ///
     /// # Errors
-    /// It cannot be read, has more bytes than that, or is not text.
-    pub fn open(path: &str, bytes_max: u64) -> Result<Self, Mistake> {
+    /// It cannot be read, is larger than `bytes_max`, or is not UTF-8.
+    pub fn open(path: &str, bytes_max: u64) -> Result<Self, Diagnostic> {
         let read = || {
             let mut bytes = Vec::new();
-            // A pipe or a device does not say how long it is: one byte too many is enough to know.
+            // The length of a pipe or device is unknown: reading one byte more than the limit is
+            // enough.
             File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
             if bytes.len() as u64 > bytes_max {
                 return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
@@ -52,12 +53,12 @@ impl Source {
         };
         let bytes = read().map_err(|error| {
             let text = format!("cannot be read: {error}");
-            Mistake { file: path.to_owned(), place: None, text }
+            Diagnostic { file: path.to_owned(), place: None, text }
         })?;
         String::from_utf8(bytes).map(|text| Source::new(path, text)).map_err(|error| {
             let valid = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(&error.as_bytes()[..valid]);
-            Source::new(path, text).mistake(valid, "not UTF-8: save the text as UTF-8")
+            Source::new(path, text).diagnostic(valid, "not UTF-8: save the text as UTF-8")
         })
     }
 
@@ -73,13 +74,13 @@ impl Source {
         &self.text
     }
 
-    /// The place of a byte.
+    /// The line and column of a byte.
     #[must_use]
     pub fn place(&self, offset: usize) -> Position {
         self.lines.position(&self.text, offset)
     }
 
-    /// The line of a byte. Its column costs more: all of the line before it is looked at.
+    /// The line of a byte. Cheaper than its column, which needs a scan of the line.
     #[must_use]
     pub fn line(&self, offset: usize) -> usize {
         self.lines.line(offset)
@@ -91,15 +92,15 @@ impl Source {
         self.lines.start(line)
     }
 
-    /// A mistake at a byte.
-    pub(super) fn mistake(&self, offset: usize, text: impl Into<String>) -> Mistake {
-        Mistake { file: self.name.clone(), place: Some(self.place(offset)), text: text.into() }
+    /// An error at a byte.
+    pub(super) fn diagnostic(&self, offset: usize, text: impl Into<String>) -> Diagnostic {
+        Diagnostic { file: self.name.clone(), place: Some(self.place(offset)), text: text.into() }
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mistake { file, place, text } = self;
+        let Diagnostic { file, place, text } = self;
         match place {
             Some(Position { line, column }) => write!(f, "{file}:{line}:{column}: {text}"),
             None => write!(f, "{file}: {text}"),
@@ -107,14 +108,14 @@ impl fmt::Display for Mistake {
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for Diagnostic {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_in_lines_and_characters_from_one() {
+    fn source_position_counts_lines_and_characters_from_one() {
         let source = Source::new("f", "{\n  \"µ\": x\n}");
         let at = |text: &str| source.place(source.text().find(text).unwrap());
         assert_eq!(at("{"), Position { line: 1, column: 1 });

@@ -6,14 +6,14 @@ use redial_service_config::json::Decimal;
 /// Decimals of a millisecond down to a nanosecond.
 const DECIMALS: u8 = 6;
 
-/// The time that a JSON number of milliseconds means: what is finer than a nanosecond is rounded
-/// down, what is longer than 584 years is for ever (decision P2). `None` if it is negative.
+/// Parses a JSON number of milliseconds: fractions of a nanosecond are rounded down, and times
+/// above 584 years saturate (decision P2). `None` if it is negative.
 pub(super) fn from_ms(text: &str) -> Option<Ns> {
     let number = Decimal::new(text);
     (!number.is_negative()).then(|| number.scaled(DECIMALS).value)
 }
 
-/// The milliseconds, as short as they can be written exactly.
+/// The milliseconds in the shortest exact notation.
 pub(super) fn to_ms(ns: Ns) -> String {
     let (ms, rest) = (ns / 1_000_000, ns % 1_000_000);
     if rest == 0 {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn milliseconds_are_exact() {
+    fn time_milliseconds_convert_exactly() {
         for (text, ns) in [
             ("0", 0),
             ("-0", 0),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_short() {
+    fn time_is_printed_without_trailing_zeros() {
         assert_eq!(to_ms(0), "0");
         assert_eq!(to_ms(150_000_000), "150");
         assert_eq!(to_ms(8_750_000), "8.75");

@@ -1,5 +1,5 @@
-//! Goal: the command says what is wrong, where, and with the right exit code. Method: the program
-//! itself is run on small files.
+//! Goal: `redial scenarios` reports errors and failures with position and exit code. Method: the
+//! binary runs on small files.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn scenarios(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Plays a scenario with these fields besides its name.
+/// Runs a scenario with these fields in addition to its name.
 fn one(fields: &str) -> (Option<i32>, String, String) {
     let text = format!("{{ \"scenarios\": [\n{{ \"name\": \"one\", {fields} }} ] }}");
     let file = Temporary::new(&text);
@@ -38,12 +38,12 @@ const FAILS: &str = r#""policy": {"generic": {"jitter": "none"}}, "calls": [
                  "end": {"at": 3, "outcome": "ok", "why": "succeeded", "attempt": 2}} } ]"#;
 
 #[test]
-fn what_holds_prints_nothing_but_the_count() {
+fn scenarios_passing_file_prints_only_the_counts() {
     assert_eq!(one(HOLDS), (Some(0), "1 passed, 0 failed\n".into(), String::new()));
 }
 
 #[test]
-fn what_does_not_hold_is_shown_with_its_diary() {
+fn scenarios_failure_is_printed_with_its_call_log() {
     let (code, out, err) = one(FAILS);
     assert_eq!((code, err.as_str()), (Some(1), ""));
     let expected = r#"FAILED FILE:2 "one"
@@ -68,7 +68,7 @@ fn what_does_not_hold_is_shown_with_its_diary() {
 }
 
 #[test]
-fn one_attempt_more_than_is_listed_fails_the_scenario() {
+fn scenarios_unlisted_attempt_fails_the_scenario() {
     let (code, out, _) = one(
         r#""policy": {"generic": {"jitter": "none"}}, "calls": [{ "attempts": [{"outcome": "server"}] }]"#,
     );
@@ -78,7 +78,7 @@ fn one_attempt_more_than_is_listed_fails_the_scenario() {
 }
 
 #[test]
-fn a_policy_that_should_be_refused_and_is_not_fails() {
+fn scenarios_accepted_policy_fails_if_refusal_is_expected() {
     let (code, out, _) = one(r#""policy": {"generic": {}}, "refused": true"#);
     assert_eq!(code, Some(1));
     assert!(
@@ -87,9 +87,8 @@ fn a_policy_that_should_be_refused_and_is_not_fails() {
     );
 }
 
-/// Red: let `cancels` of a call without `expect` be an empty list (`model.rs`).
 #[test]
-fn a_call_of_which_nothing_is_expected_may_do_anything() {
+fn scenarios_call_without_expectations_always_passes() {
     let fields = r#""policy": {"generic": {"deadline": "1s"}}, "calls": [
         { "attempts": [{"outcome": "hang"}] }, { "attempts": [{"outcome": "ok"}], "expect": {} } ]"#;
     assert_eq!(one(fields).0, Some(0));
@@ -98,16 +97,15 @@ fn a_call_of_which_nothing_is_expected_may_do_anything() {
     assert!(out.contains("cancels      expected  none"), "{out}");
 }
 
-/// Red: have `some_calls` keep a list that is empty (`load.rs`).
 #[test]
-fn a_policy_that_is_refused_may_have_an_empty_list_of_calls() {
+fn scenarios_refused_policy_needs_no_calls() {
     let (code, out, err) =
         one(r#""policy": {"generic": {"attempts": 0}}, "refused": true, "calls": []"#);
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "1 passed, 0 failed\n", ""));
 }
 
 #[test]
-fn a_call_that_never_ends_fails_at_both_levels() {
+fn scenarios_call_that_never_ends_fails_at_both_levels() {
     let fields = r#""policy": {"generic": {}}, "calls": [
         { "attempts": [{"outcome": "hang"}], "expect": {"end": {"at": 1, "outcome": "ok", "why": "succeeded", "attempt": 1}} }]"#;
     let file = Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {fields} }}] }}"));
@@ -119,7 +117,7 @@ fn a_call_that_never_ends_fails_at_both_levels() {
 }
 
 #[test]
-fn json_is_one_object_for_each_scenario_and_nothing_else() {
+fn scenarios_json_is_one_object_per_scenario() {
     let text = format!(
         r#"{{ "scenarios": [ {{ "name": "a", {HOLDS} }}, {{ "name": "b", {FAILS} }},
         {{ "name": "c", "policy": {{"generic": {{"attempts": 0}}}}, "refused": true }},
@@ -147,7 +145,7 @@ fn json_is_one_object_for_each_scenario_and_nothing_else() {
 }
 
 #[test]
-fn live_counts_what_it_skips_and_says_why() {
+fn scenarios_live_prints_skip_counts_and_reasons() {
     let text = format!(
         r#"{{ "scenarios": [ {{ "name": "a", {HOLDS} }},
         {{ "name": "b", "policy": {{"milvus": {{}}}}, "calls": [{{"attempts": [{{"outcome": "OK"}}]}}] }} ] }}"#
@@ -162,8 +160,8 @@ fn live_counts_what_it_skips_and_says_why() {
     assert_eq!(err, summary);
 }
 
-/// What the live level cannot show, and next to each something like it that it can. Each has its
-/// policy, its calls, and the trait that keeps it from being shown.
+/// Scenarios that the live level skips, each next to a similar one that runs: policy, calls, and
+/// the skip reason.
 const SKIPPED: [(&str, &str, Option<&str>); 9] = [
     (
         r#"{"generic": {"backoff": {"constant": "300h"}, "jitter": "none"}}"#,
@@ -214,7 +212,7 @@ const NARROW: &str = r#"{"grpc": {"config": {}, "client": {"retry_buffer_size_in
 const HEDGED: &str = r#"{"grpc": {"config": {"methodConfig": [{"name": [{}], "hedgingPolicy":
     {"maxAttempts": 2, "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}}}"#;
 
-/// The same for calls of gRPC, each of which has its method besides.
+/// The same for gRPC calls, which also have a method.
 const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     (
         PLAIN,
@@ -344,7 +342,7 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
 const UNSPEAKABLE: &str = "grpc: what no request, response or server can carry";
 
 #[test]
-fn each_trait_on_the_list_is_skipped_and_nothing_like_it() {
+fn scenarios_live_skips_exactly_the_listed_cases() {
     let grpc = SKIPPED_GRPC.map(|(policy, call, because)| {
         (policy, format!(r#"{{"method": "/a.B/C", {call}}}"#), because)
     });
@@ -366,7 +364,7 @@ fn each_trait_on_the_list_is_skipped_and_nothing_like_it() {
 }
 
 #[test]
-fn more_attempts_than_the_server_tells_apart_are_skipped() {
+fn scenarios_live_skips_more_attempts_than_the_server_tracks() {
     for (attempts, expected) in [
         (100_000, "1 passed, 0 failed, 0 skipped\n".to_owned()),
         (100_001, format!("1 skipped, {UNSPEAKABLE}")),
@@ -383,7 +381,7 @@ fn more_attempts_than_the_server_tells_apart_are_skipped() {
 }
 
 #[test]
-fn several_files_are_counted_together() {
+fn scenarios_counts_cover_all_files() {
     let (one, other) = (
         Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {HOLDS} }}] }}")),
         Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}")),
@@ -393,7 +391,7 @@ fn several_files_are_counted_together() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn scenarios_unreadable_file_is_named() {
     let (code, out, err) = scenarios(&["/nowhere/at-all.json"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(err.starts_with("/nowhere/at-all.json: cannot be read: "), "{err}");
@@ -402,7 +400,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
+fn scenarios_binary_file_is_reported_with_its_position() {
     let file = Temporary::new(b"{ \"about\":\n  \"\xc3\xbc \xfc\" }");
     let (code, _, err) = scenarios(&[file.path()]);
     let expected = format!("{}:2:6: not UTF-8: save the text as UTF-8\n", file.path());
@@ -410,7 +408,7 @@ fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
 }
 
 #[test]
-fn nothing_is_played_if_a_file_is_not_valid() {
+fn scenarios_invalid_file_prevents_the_whole_run() {
     let valid = Temporary::new(format!("{{ \"scenarios\": [{{ \"name\": \"one\", {FAILS} }}] }}"));
     let invalid = Temporary::new("{ \"scenarios\": [}");
     let (code, out, err) = scenarios(&[valid.path(), invalid.path()]);
@@ -419,7 +417,7 @@ fn nothing_is_played_if_a_file_is_not_valid() {
 }
 
 #[test]
-fn empty_scenario_file_is_a_mistake_and_not_a_success() {
+fn scenarios_empty_file_is_an_error() {
     for (text, column, list) in [
         ("{ \"scenarios\": [] }", 16, "scenarios"),
         ("{ \"about\": \"none yet\", \"scenarios\": [ ] }", 37, "scenarios"),
@@ -444,7 +442,7 @@ fn empty_scenario_file_is_a_mistake_and_not_a_success() {
     assert_eq!(err, format!("{}{expected}", neither.path()));
 }
 
-/// Fields of a scenario, an `@` before what is wrong with them, and how the message begins.
+/// Fields of a scenario with an `@` before the error, and the start of the message.
 const MISTAKES: [(&str, &str); 65] = [
     (
         r#""policy": @{}"#,
@@ -690,7 +688,7 @@ const MISTAKES: [(&str, &str); 65] = [
     ),
 ];
 
-/// A config case, an `@` before what is wrong with it, and how the message begins.
+/// A config case with an `@` before the error, and the start of the message.
 const CONFIG_MISTAKES: [(&str, &str); 7] = [
     (r#"@{"name": "a", "valid": true}"#, r#"a config needs the field "text""#),
     (r#"@{"name": "a", "text": "{}"}"#, r#"a config needs the field "valid""#),
@@ -717,7 +715,7 @@ const CONFIG_MISTAKES: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn every_mistake_in_a_config_case_has_its_place() {
+fn scenarios_config_case_errors_have_positions() {
     for (marked, expected) in CONFIG_MISTAKES {
         let column = marked.find('@').expect("the place is marked") + 1;
         let text = format!("{{ \"configs\": [\n{} ] }}", marked.replacen('@', "", 1));
@@ -729,7 +727,7 @@ fn every_mistake_in_a_config_case_has_its_place() {
 }
 
 #[test]
-fn every_problem_of_a_config_is_a_mistake_of_its_file() {
+fn scenarios_config_problems_are_reported_in_their_file() {
     let fields = r#""policy": {"grpc": {"config": {"methodConfig": [
             {"name": [{}], "retryPolicy": {"maxAttempts": 1, "initialBackoff": "0s",
              "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["X"]}}]}}},
@@ -740,7 +738,7 @@ fn every_problem_of_a_config_is_a_mistake_of_its_file() {
 }
 
 #[test]
-fn json_of_grpc_and_of_configs_is_complete() {
+fn scenarios_json_of_grpc_and_configs_is_complete() {
     let text = r#"{ "scenarios": [ { "name": "a", "policy": {"grpc": {"config": {"methodConfig": [
         {"name": [{}], "timeout": "1s", "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s"}}],
         "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}}}, "calls": [
@@ -778,7 +776,7 @@ fn json_of_grpc_and_of_configs_is_complete() {
 }
 
 #[test]
-fn every_mistake_has_its_line_and_column_and_says_what_was_expected() {
+fn scenarios_errors_have_position_and_expected_value() {
     for (marked, expected) in MISTAKES {
         let before = marked.find('@').expect("the place is marked");
         let column = "{ \"name\": \"one\", ".len() + before + 1;
@@ -792,7 +790,7 @@ fn every_mistake_has_its_line_and_column_and_says_what_was_expected() {
 }
 
 #[test]
-fn all_mistakes_of_a_file_are_shown_in_their_order() {
+fn scenarios_errors_of_a_file_are_listed_in_order() {
     let (code, _, err) = one(r#""frm": "P1", "policy": {"generic": {}}, "calls": [
         { "attempts": [{"outcome": "oh"}], "expect": {"starts": 0} },
         { "attempt": [] } ]"#);
@@ -801,18 +799,16 @@ fn all_mistakes_of_a_file_are_shown_in_their_order() {
     assert_eq!(places, ["FILE:2:18:", "FILE:3:36:", "FILE:3:65:", "FILE:4:9:", "FILE:4:11:"]);
 }
 
-/// Red: have `outcome` (`designs/generic.rs`) return for a wrong stage before it looks at the name.
 #[test]
-fn all_mistakes_of_an_attempt_are_shown() {
+fn scenarios_errors_of_an_attempt_are_all_listed() {
     let (code, _, err) = one(r#""policy": {"generic": {}}, "calls": [
 {"attempts": [{"outcome": "UNAVAILABLE", "after": -1, "hint": "never", "stage": "sent"}]}]"#);
     let found: Vec<_> = err.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
     assert_eq!((code, found), (Some(2), vec!["outcome:", "after:", "hint:", "stage:"]));
 }
 
-/// Red: do without `dedup` (`json.rs`): the time of headers is read where they are kept and where they are judged.
 #[test]
-fn a_field_that_is_read_twice_is_one_mistake() {
+fn scenarios_field_error_is_reported_once() {
     let (code, _, err) = one(r#""policy": {"grpc": {"config": {}}}, "calls": [
 {"method": "/a.B/C", "attempts": [{"outcome": "OK", "headers": "5"}]}]"#);
     let expected = "FILE:3:64: headers: expected a number of milliseconds, found a string\n";
@@ -820,7 +816,7 @@ fn a_field_that_is_read_twice_is_one_mistake() {
 }
 
 #[test]
-fn a_name_of_the_wrong_type_is_one_mistake() {
+fn scenarios_name_of_wrong_type_is_reported_once() {
     let file = Temporary::new(format!("{{ \"scenarios\": [\n{{ \"name\": 1, {HOLDS} }}] }}"));
     let (code, _, err) = scenarios(&[file.path()]);
     let expected = format!("{}:2:11: name: expected a string, found a number\n", file.path());
@@ -828,7 +824,7 @@ fn a_name_of_the_wrong_type_is_one_mistake() {
 }
 
 #[test]
-fn two_scenarios_of_one_name_are_a_mistake() {
+fn scenarios_duplicate_name_is_an_error() {
     let text = format!(
         "{{ \"scenarios\": [{{ \"name\": \"one\", {HOLDS} }},\n{{ \"name\": \"one\", {HOLDS} }}] }}"
     );
@@ -840,9 +836,8 @@ fn two_scenarios_of_one_name_are_a_mistake() {
     );
 }
 
-/// Red: clap without its feature `wrap_help`.
 #[test]
-fn the_help_fits_a_narrow_terminal() {
+fn scenarios_help_fits_a_narrow_terminal() {
     for command in ["scenarios", "faults", "demo"] {
         let mut help = Command::new(env!("CARGO_BIN_EXE_redial"));
         let output = help.args([command, "--help"]).env("COLUMNS", "60").output().unwrap();

@@ -1,6 +1,6 @@
-//! Goal: `redial faults grpc` can be used from any language: its first line is the address, each
-//! stream gets a line, it ends when it is told to, and bad input is explained. Method: the program
-//! itself is run, and spoken to by a client on the raw `h2` crate.
+//! Goal: `redial faults grpc` is usable from any language: its first line is the address, each
+//! stream gets a line, it exits on request, and input errors are explained. Method: the binary
+//! runs, and a client on the raw `h2` crate connects to it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::temporary::Temporary;
 
-/// A server that runs, and is ended with the test.
+/// A running server, killed at the end of the test.
 struct FaultServer {
     process: Child,
     out: BufReader<ChildStdout>,
@@ -24,7 +24,7 @@ impl FaultServer {
         let mut process = Command::new(env!("CARGO_BIN_EXE_redial"))
             .args(["faults", "grpc"])
             .args(arguments)
-            // A test that hangs ends all the same.
+            // So that a hanging test ends.
             .args(if arguments.contains(&"--for") { &[][..] } else { &["--for", "60s"] })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -65,10 +65,10 @@ impl Drop for FaultServer {
     }
 }
 
-/// What came back: the headers, and the trailers if there were some.
+/// The response: headers, and trailers if any.
 type Seen = Result<(HeaderMap, Bytes, Option<HeaderMap>), h2::Error>;
 
-/// Makes unary calls one after the other over one connection, each with these headers.
+/// Makes sequential unary calls over one connection, each with these headers.
 fn calls(address: &str, calls: &[&[(&str, &str)]]) -> Vec<Seen> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -80,7 +80,7 @@ fn calls(address: &str, calls: &[&[(&str, &str)]]) -> Vec<Seen> {
             seen.push(call(client.clone(), fields).await);
         }
         drop(client);
-        // The client leaves in order, so that the server's line says nothing else.
+        // The client closes gracefully, so that the server's line shows no error.
         let _ = connection.await;
         seen
     })
@@ -111,7 +111,7 @@ fn status(seen: &Seen) -> &str {
 const NONE: &[(&str, &str)] = &[];
 
 #[test]
-fn without_a_script_it_echoes_and_writes_a_line_for_each_stream() {
+fn faults_command_echoes_and_logs_streams_by_default() {
     let mut server = FaultServer::start(&["--streams", "2"]);
     let seen = calls(
         &server.first,
@@ -132,7 +132,7 @@ fn without_a_script_it_echoes_and_writes_a_line_for_each_stream() {
 }
 
 #[test]
-fn with_json_every_line_is_an_object() {
+fn faults_command_json_prints_one_object_per_line() {
     let script = Temporary::new(
         r#"{ "calls": {"a": [{"outcome": "UNAVAILABLE", "pushback": "7"}, {"reset": "REFUSED_STREAM"}]} }"#,
     );
@@ -174,7 +174,7 @@ const SCENARIO: &str = r#"{ "about": "x", "scenarios": [
       {"attempts": [{"outcome": "KO"}]} ] } ] }"#;
 
 #[test]
-fn a_scenario_is_played_call_by_call() {
+fn faults_command_plays_scenario_calls_in_order() {
     let file = Temporary::new(SCENARIO);
     let server =
         FaultServer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "4"]);
@@ -187,7 +187,7 @@ fn a_scenario_is_played_call_by_call() {
 }
 
 #[test]
-fn a_scenario_is_played_by_the_names_of_its_calls() {
+fn faults_command_plays_scenario_calls_by_name() {
     let file = Temporary::new(SCENARIO);
     let server =
         FaultServer::start(&["--scenario", file.path(), "--name", "wanted", "--streams", "3"]);
@@ -198,9 +198,8 @@ fn a_scenario_is_played_by_the_names_of_its_calls() {
     assert_eq!(server.end().0, Some(0));
 }
 
-/// Red if the example in the help has a field that scripts do not have.
 #[test]
-fn the_script_in_the_help_is_played_as_it_says() {
+fn faults_command_help_script_works_as_described() {
     let help =
         Command::new(env!("CARGO_BIN_EXE_redial")).args(["faults", "grpc", "--help"]).output();
     let help = String::from_utf8(help.expect("it runs").stdout).unwrap();
@@ -218,12 +217,12 @@ fn the_script_in_the_help_is_played_as_it_says() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_ends_it_and_what_was_open_gets_its_line() {
+fn faults_command_signal_logs_open_streams_and_exits() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for signal in ["-TERM", "-INT"] {
         let script = Temporary::new(r#"{ "otherwise": {"headers": 0, "outcome": "hang"} }"#);
         let server = FaultServer::start(&["--script", script.path()]);
-        // With its headers the stream is surely there; then nothing more comes.
+        // The response headers show that the stream is open; it then hangs.
         let mut body = runtime.block_on(async {
             let socket = tokio::net::TcpStream::connect(&server.first).await.unwrap();
             let (client, connection) = h2::client::handshake(socket).await.unwrap();
@@ -244,7 +243,7 @@ fn a_signal_ends_it_and_what_was_open_gets_its_line() {
 }
 
 #[test]
-fn it_ends_when_its_time_is_over() {
+fn faults_command_exits_after_its_time_limit() {
     let server = FaultServer::start(&["--for", "50ms"]);
     assert!(server.first.starts_with("127.0.0.1:"), "{}", server.first);
     let (code, out, err) = server.end();
@@ -262,10 +261,9 @@ fn refused(arguments: &[&str]) -> String {
     String::from_utf8(stderr).unwrap()
 }
 
-/// What is no JSON is told in the words that scenario files have. Red: without `json::parse` in
-/// `mistake` (`faults/script.rs`) it is "expected value".
+/// Syntax errors have the same messages as in scenario files.
 #[test]
-fn a_bad_script_is_refused_with_its_place() {
+fn faults_command_invalid_script_is_reported_with_position() {
     let cases = [
         ("", ":1:1: not JSON: the text is empty"),
         (
@@ -301,7 +299,7 @@ fn a_bad_script_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_script_has_a_largest_size() {
+fn faults_command_script_size_is_limited() {
     let mut text = vec![b' '; SCRIPT_BYTES_MAX as usize];
     text[0] = b'{';
     text[1] = b'}';
@@ -312,16 +310,16 @@ fn a_script_has_a_largest_size() {
     assert!(refused(&["--script", script.path()]).contains("it is larger than 16777216 bytes"));
 }
 
-/// Red if the length that a file says it has is believed: a device says 0, and is read for ever.
+/// The reported length is not trusted: a device reports 0 and never ends.
 #[cfg(unix)]
 #[test]
-fn a_device_that_never_ends_is_larger_than_the_largest_script() {
+fn faults_command_endless_device_exceeds_the_script_limit() {
     let err = refused(&["--script", "/dev/zero"]);
     assert_eq!(err, "/dev/zero: cannot be read: it is larger than 16777216 bytes\n");
 }
 
 #[test]
-fn a_scenario_that_cannot_be_played_is_refused_with_its_place() {
+fn faults_command_invalid_scenario_is_reported_with_position() {
     let file = Temporary::new(SCENARIO);
     let refused =
         |name| refused(&["--scenario", file.path(), "--name", name]).replace(file.path(), "FILE");
@@ -349,7 +347,7 @@ fn a_scenario_that_cannot_be_played_is_refused_with_its_place() {
 }
 
 #[test]
-fn arguments_that_contradict_each_other_are_refused() {
+fn faults_command_contradictory_arguments_are_refused() {
     let cases: [(&[&str], &str); 7] = [
         (&["--script", "a", "--scenario", "b", "--name", "c"], "cannot be used with"),
         (&["--scenario", "a"], "--name"),
@@ -368,9 +366,8 @@ fn arguments_that_contradict_each_other_are_refused() {
     assert!(refused(&["--listen", &address]).contains(&format!("cannot listen on {address}: ")));
 }
 
-/// Red if the example in the document has a field that scripts do not have.
 #[test]
-fn the_script_of_the_document_can_be_played() {
+fn faults_command_documented_script_is_valid() {
     let document = include_str!("../../../../docs/scenarios.md");
     let (_, script) = document.split_once("## A server that fails").expect("the section is there");
     let (_, script) = script.split_once("```json\n").expect("there is an example");

@@ -1,6 +1,5 @@
-//! Goal: whatever a file says, the loader answers with scenarios or with mistakes, and what it loads
-//! can be played at both levels. Method: the project's own files, with values and bytes replaced at
-//! random.
+//! Goal: for any file, the loader returns scenarios or errors, and loaded scenarios run at both
+//! levels. Method: the project's own files, with values and bytes replaced at random.
 
 use redial_cli::scenarios::load::load;
 use redial_cli::scenarios::source::Source;
@@ -8,7 +7,7 @@ use redial_cli::scenarios::{Arguments, play_file};
 use redial_core::Random;
 use serde_json::{Value, json};
 
-/// How many files are made up.
+/// How many files are generated.
 const FILES: usize = 6_000;
 
 fn scenarios() -> Vec<Value> {
@@ -31,7 +30,7 @@ fn below(random: &mut Random, most: usize) -> usize {
     (random.bits() % most as u64) as usize
 }
 
-/// What may stand where something else belongs.
+/// Values that replace others.
 fn odd(random: &mut Random) -> Value {
     let values = [
         json!(null),
@@ -60,7 +59,7 @@ fn odd(random: &mut Random) -> Value {
     values[below(random, values.len())].clone()
 }
 
-/// Replaces, removes or adds one value somewhere.
+/// Replaces, removes or adds one value.
 fn change(value: &mut Value, random: &mut Random) {
     let here = below(random, 6) == 0;
     match value {
@@ -81,7 +80,7 @@ fn change(value: &mut Value, random: &mut Random) {
                 _ => change(&mut list[index], random),
             }
         }
-        // Mostly of the same type, so that not everything is refused at the first glance.
+        // Mostly of the same type, so that not every file is refused early.
         other => {
             let kind = std::mem::discriminant(other);
             let any = below(random, 4) == 0;
@@ -93,7 +92,7 @@ fn change(value: &mut Value, random: &mut Random) {
 }
 
 #[test]
-fn whatever_a_file_says_is_loaded_or_refused_and_never_a_panic() {
+fn loader_never_panics_on_any_file() {
     let originals = scenarios();
     let mut random = Random::new(5);
     let (mut loaded, mut refused) = (0, 0);
@@ -120,10 +119,10 @@ fn whatever_a_file_says_is_loaded_or_refused_and_never_a_panic() {
                     play_file(&file, &arguments, &mut Vec::new()).expect("a vector takes it all");
                 }
             }
-            Err(mistakes) => {
+            Err(diagnostics) => {
                 refused += 1;
-                assert!(!mistakes.is_empty(), "something must be wrong");
-                assert!(mistakes.iter().all(|mistake| mistake.place.is_some()));
+                assert!(!diagnostics.is_empty(), "something must be wrong");
+                assert!(diagnostics.iter().all(|diagnostic| diagnostic.place.is_some()));
             }
         }
     }

@@ -1,13 +1,12 @@
-//! The tests of this crate as one program, since each program links everything again.
+//! The integration tests of this crate as one binary, to link only once.
 //!
-//! Rule: `tcp` is a program of its own: it plays in real time, and what fails among others there is played
-//! again by itself.
+//! `tcp` is a separate binary: it runs in real time and needs the machine for itself.
 
 mod command;
 mod faults;
-mod files;
-mod foreign;
+mod interop;
 mod levels;
 mod loader;
 mod presets;
+mod scenario_files;
 mod temporary;

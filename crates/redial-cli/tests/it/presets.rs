@@ -1,5 +1,6 @@
-//! Goal: each preset is its design's, by name and as a value, with its own throttle or none. Method:
-//! the rules are compared with the decisions' numbers, and the policies play on virtual time.
+//! Goal: each preset matches its design, by name and as a value, with its own throttle or none.
+//! Method: the rules are compared with the numbers in the decisions, and the policies run on
+//! virtual time.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use redial::throttle::RetryBudget;
 use redial::{Failure, Policy, PolicyError, StopReason, Throttle, ms, s};
 use redial_cli::presets::{self, Preset};
 
-/// Plays a call whose attempts fail at once; how many, and why it ended.
+/// Runs a call whose attempts fail immediately: the number of attempts and the stop reason.
 fn play(policy: &Policy) -> (u32, StopReason) {
     let mut attempts = 0;
     let attempt = || {
@@ -22,7 +23,7 @@ fn play(policy: &Policy) -> (u32, StopReason) {
 }
 
 #[test]
-fn every_preset_has_a_name_and_is_found_by_it() {
+fn presets_are_found_by_name() {
     let names = [
         "smithy-standard",
         "aws-2026",
@@ -40,7 +41,7 @@ fn every_preset_has_a_name_and_is_found_by_it() {
 }
 
 #[test]
-fn the_presets_by_name_are_those_in_code() {
+fn presets_by_name_equal_those_in_code() {
     let deadline = s(2);
     let in_code = [
         redial_smithy::presets::smithy_standard().time_max(deadline).policy(),
@@ -59,7 +60,7 @@ fn the_presets_by_name_are_those_in_code() {
 }
 
 #[test]
-fn each_keeps_its_designs_throttle_and_never_the_default_budget() {
+fn presets_keep_the_throttle_of_their_design() {
     for preset in Preset::ALL {
         let tokens = preset.policy_within(s(20)).expect("valid").tokens(0);
         let expected = match preset {
@@ -72,7 +73,7 @@ fn each_keeps_its_designs_throttle_and_never_the_default_budget() {
 }
 
 #[test]
-fn a_budget_can_be_added_to_each() {
+fn presets_accept_a_retry_budget() {
     for preset in Preset::ALL {
         let budget = Arc::new(RetryBudget::try_new(1.0, 0.1).expect("valid"));
         let policy = preset.policy_within(s(20)).expect("valid").sharing(budget);
@@ -81,13 +82,13 @@ fn a_budget_can_be_added_to_each() {
 }
 
 #[test]
-fn best_effort_without_a_deadline_is_refused() {
+fn presets_best_effort_requires_a_deadline() {
     let refused = Preset::CouchbaseBestEffort.policy().map(|_| ());
     assert_eq!(refused, Err(PolicyError::Unlimited));
 }
 
 #[test]
-fn presets_stand_in_a_static() {
+fn presets_build_in_a_static() {
     static LIMITED: Policy = redial::presets::limits().attempts(4).build();
     static KV: Policy = redial_couchbase::presets::couchbase_best_effort(ms(2500)).build();
     static SEARCH: Policy = redial_milvus::presets::milvus().throttle(Throttle::here()).build();

@@ -1,4 +1,4 @@
-//! Files that are there as long as their test runs.
+//! Temporary files that are removed with their test.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

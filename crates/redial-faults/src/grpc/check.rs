@@ -1,19 +1,19 @@
-//! Which answers can be played.
+//! Validation of answers.
 //!
-//! Rule: what HTTP/2 forbids a server to send on one stream is not played, since `h2` keeps the
-//! stream's state; all else is.
+//! An answer is invalid if HTTP/2 forbids its frame sequence: `h2` tracks the stream's state and
+//! would refuse it.
 
 use http::HeaderMap;
 
-use super::act::{Act, Headers, Payload};
+use super::action::{Action, Headers, Payload};
 use super::answer::Answer;
-use super::script::Unplayable;
+use super::script::InvalidAnswer;
 
-/// The header fields that HTTP/2 does not know (RFC 9113, section 8.2.2).
+/// The header fields that HTTP/2 forbids (RFC 9113, section 8.2.2).
 const FORBIDDEN: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// How far a stream has come on the server's side.
+/// The state of the server's half of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Idle,
@@ -26,24 +26,25 @@ impl Answer {
     /// Checks the order of the steps.
     ///
     /// # Errors
-    /// HTTP/2 does not allow it, or nothing could come of it.
-    pub fn check(&self) -> Result<(), Unplayable> {
+    /// HTTP/2 does not allow it, or a step would have no effect.
+    pub fn check(&self) -> Result<(), InvalidAnswer> {
         let mut stage = Stage::Idle;
         for step in &self.steps {
-            stage = next(stage, &step.act, self.steps.len()).map_err(Unplayable)?;
+            stage = next(stage, &step.action, self.steps.len()).map_err(InvalidAnswer)?;
         }
         Ok(())
     }
 
-    /// Whether messages of the request are sent back.
+    /// Whether request messages are echoed.
     pub(super) fn echoes(&self) -> bool {
-        let echo = |act: &Act| matches!(act, Act::Message(Payload::Echo | Payload::EchoRest));
-        self.steps.iter().any(|step| echo(&step.act))
+        let echo =
+            |action: &Action| matches!(action, Action::Message(Payload::Echo | Payload::EchoRest));
+        self.steps.iter().any(|step| echo(&step.action))
     }
 }
 
-fn next(stage: Stage, act: &Act, steps: usize) -> Result<Stage, &'static str> {
-    if let Act::Door(_) = act {
+fn next(stage: Stage, action: &Action, steps: usize) -> Result<Stage, &'static str> {
+    if let Action::Door(_) = action {
         return if steps == 1 {
             Ok(Stage::Closed)
         } else {
@@ -52,15 +53,15 @@ fn next(stage: Stage, act: &Act, steps: usize) -> Result<Stage, &'static str> {
     }
     match stage {
         Stage::Closed => return Err("after the connection is closed there is nothing more to do"),
-        Stage::Ended if !matches!(act, Act::GoAway(_) | Act::Close(_)) => {
+        Stage::Ended if !matches!(action, Action::GoAway(_) | Action::Close(_)) => {
             return Err(
                 "the stream has ended already: only a GOAWAY or the connection's end can follow",
             );
         }
         _ => {}
     }
-    match act {
-        Act::Headers(Headers { status, fields, end_stream }) => {
+    match action {
+        Action::Headers(Headers { status, fields, end_stream }) => {
             if stage != Stage::Idle {
                 return Err("response headers are sent once");
             }
@@ -70,18 +71,18 @@ fn next(stage: Stage, act: &Act, steps: usize) -> Result<Stage, &'static str> {
             known(fields)?;
             Ok(if *end_stream { Stage::Ended } else { Stage::Headers })
         }
-        Act::Message(_) | Act::Data(_) | Act::Trailers(_) | Act::EndStream
+        Action::Message(_) | Action::Data(_) | Action::Trailers(_) | Action::EndStream
             if stage == Stage::Idle =>
         {
             Err("response headers come before messages and trailers")
         }
-        Act::Message(Payload::Bytes(payload)) if u32::try_from(payload.len()).is_err() => {
+        Action::Message(Payload::Bytes(payload)) if u32::try_from(payload.len()).is_err() => {
             Err("a message has less than 2^32 bytes")
         }
-        Act::Trailers(fields) => known(fields).map(|()| Stage::Ended),
-        Act::EndStream | Act::Reset(_) => Ok(Stage::Ended),
-        Act::Close(_) => Ok(Stage::Closed),
-        Act::Message(_) | Act::Data(_) | Act::GoAway(_) | Act::Door(_) => Ok(stage),
+        Action::Trailers(fields) => known(fields).map(|()| Stage::Ended),
+        Action::EndStream | Action::Reset(_) => Ok(Stage::Ended),
+        Action::Close(_) => Ok(Stage::Closed),
+        Action::Message(_) | Action::Data(_) | Action::GoAway(_) | Action::Door(_) => Ok(stage),
     }
 }
 

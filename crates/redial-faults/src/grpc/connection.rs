@@ -1,7 +1,6 @@
-//! One connection: its door, the handshake, and a player for each stream.
+//! One connection: connect behaviour, handshake, and a handler for each stream.
 //!
-//! Rule: `h2` is driven here and nowhere else. Players tell the wire what they want of the
-//! connection, and it is done here.
+//! Only this module drives `h2`. Handlers request changes of the connection through the wire.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,80 +14,80 @@ use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use super::act::{Close, Door};
+use super::action::{Close, Door};
 use super::frames::PREFACE_BYTES;
 use super::io::Io;
-use super::player::Player;
 use super::record::{How, Stream};
-use super::script::{CALL_HEADER, Met};
+use super::script::{CALL_HEADER, ConnectPlan};
 use super::shared::Shared;
-use super::wire::{Over, Tap, Wire};
+use super::stream_handler::StreamHandler;
+use super::wire::{InterceptedIo, StreamEnded, Wire};
 
-/// How far a client may run ahead of the server on a stream whose window is not shut.
+/// How many unread bytes a client may send on a stream without a window limit.
 pub(super) const WINDOW_BYTES: u32 = 1024 * 1024;
-/// The same for all streams of a connection together: never what holds one of them up.
+/// The same for a whole connection: large enough to never limit a stream.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
-/// How many streams may be reset, by either side, and still be known to `h2`. What looks like an
-/// attack to a real server is a test of hedging here.
+/// How many reset streams `h2` remembers. Many resets look like an attack to a real server; here
+/// they are a test of hedging.
 const RESETS_MAX: usize = 100_000;
-/// How long an orderly close waits for a client that does not read, and then for it to close its
-/// side too.
+/// How long a graceful close waits for the client to read, and then to close its side.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A connection in the record, until this is dropped.
+/// Records the end of the connection when dropped.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct ConnectionGuard {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Opened {
-    /// A connection is asked for.
-    pub(super) fn new(shared: Arc<Shared>) -> (Opened, Met) {
-        let (number, met) = shared.connect();
-        (Opened { shared, number }, met)
+impl ConnectionGuard {
+    /// Records a new connection, and returns how to treat it.
+    pub(super) fn new(shared: Arc<Shared>) -> (ConnectionGuard, ConnectPlan) {
+        let (number, plan) = shared.connect();
+        (ConnectionGuard { shared, number }, plan)
     }
 }
 
-impl Drop for Opened {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.shared.disconnected(self.number);
     }
 }
 
-/// Begins with a connection, and gives what brings it to its end.
+/// Starts a connection, and returns the future that serves it until it is closed.
 ///
-/// The server's settings are written before this returns, so that a client which looks before it
-/// sends finds every window shut.
-pub(super) fn begin(
-    opened: Opened,
-    met: &Met,
+/// The server's SETTINGS are written before this returns, so that a client that reads first sees
+/// the window limits.
+pub(super) fn serve_connection(
+    guard: ConnectionGuard,
+    plan: &ConnectPlan,
     io: Io,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let (door, after) = (met.door, met.after);
+    let (door, after) = (plan.door, plan.after);
     let mut io = Some(io);
     let now = after.is_zero() && door == Door::Open;
-    let greeted = now.then(|| io.take()).flatten().map(|io| Talk::new(&opened.shared, io));
+    let handshaken =
+        now.then(|| io.take()).flatten().map(|io| Http2Connection::new(&guard.shared, io));
     async move {
         if !after.is_zero() {
-            let shared = opened.shared.clone();
+            let shared = guard.shared.clone();
             tokio::select! {
                 () = shared.stopped() => return,
                 () = sleep(after) => {}
             }
         }
-        match (greeted, io) {
-            (Some(talk), _) => talk.serve(opened).await,
-            (None, Some(io)) => meet(door, opened, io).await,
+        match (handshaken, io) {
+            (Some(connection), _) => connection.serve(guard).await,
+            (None, Some(io)) => serve_door(door, guard, io).await,
             (None, None) => {}
         }
     }
 }
 
-async fn meet(door: Door, opened: Opened, mut io: Io) {
-    let shared = opened.shared.clone();
+async fn serve_door(door: Door, guard: ConnectionGuard, mut io: Io) {
+    let shared = guard.shared.clone();
     match door {
-        Door::Open => Talk::new(&shared, io).serve(opened).await,
+        Door::Open => Http2Connection::new(&shared, io).serve(guard).await,
         Door::Refused | Door::ClosedAtOnce => {}
         Door::ClosedAfterPreface => {
             let mut preface = [0; PREFACE_BYTES];
@@ -96,7 +95,7 @@ async fn meet(door: Door, opened: Opened, mut io: Io) {
                 () = shared.stopped() => {}
                 read = io.read_exact(&mut preface) => {
                     if read.is_ok() {
-                        end(io, &[], opened).await;
+                        close_orderly(io, &[], guard).await;
                     }
                 }
             }
@@ -110,21 +109,21 @@ async fn meet(door: Door, opened: Opened, mut io: Io) {
     }
 }
 
-/// Reads until there is nothing more.
+/// Reads until the end of the connection.
 async fn drain(io: &mut Io) {
     let mut bytes = [0; 4096];
     while let Ok(1..) = io.read(&mut bytes).await {}
 }
 
-/// Ends a connection so that what was written arrives, if the client reads.
-async fn end(mut io: Io, rest: &[u8], opened: Opened) {
-    let shared = opened.shared.clone();
+/// Closes a connection so that everything written is delivered, if the client reads.
+async fn close_orderly(mut io: Io, rest: &[u8], guard: ConnectionGuard) {
+    let shared = guard.shared.clone();
     let last = async { io.write_all(rest).await.is_ok() && io.shutdown().await.is_ok() };
     let written = timeout(LINGER, last).await.unwrap_or(false);
-    drop(opened);
+    drop(guard);
     if written {
-        // A socket that is closed with something unread resets the connection, and the client
-        // might never see what was written last.
+        // Closing a socket with unread data resets the connection, and the client could lose the
+        // last bytes.
         tokio::select! {
             () = shared.stopped() => {}
             _ = timeout(LINGER, drain(&mut io)) => {}
@@ -132,21 +131,21 @@ async fn end(mut io: Io, rest: &[u8], opened: Opened) {
     }
 }
 
-/// A connection that speaks HTTP/2.
-struct Talk {
+/// A connection that completes the HTTP/2 handshake.
+struct Http2Connection {
     wire: Arc<Wire>,
-    greeting: Greeting,
+    handshake_state: HandshakeState,
     on_pipe: bool,
 }
 
-/// How far the handshake is.
-enum Greeting {
-    Waiting(Handshake<Tap, Bytes>),
-    Over(Result<Connection<Tap, Bytes>, h2::Error>),
+/// The state of the handshake.
+enum HandshakeState {
+    Waiting(Handshake<InterceptedIo, Bytes>),
+    StreamEnded(Result<Connection<InterceptedIo, Bytes>, h2::Error>),
 }
 
-impl Talk {
-    fn new(shared: &Shared, io: Io) -> Talk {
+impl Http2Connection {
+    fn new(shared: &Shared, io: Io) -> Http2Connection {
         let on_pipe = io.is_pipe();
         let wire = Wire::new(io, shared.options.concurrent_streams);
         let mut handshake = h2::server::Builder::new()
@@ -154,56 +153,56 @@ impl Talk {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_concurrent_reset_streams(RESETS_MAX)
             .max_pending_accept_reset_streams(RESETS_MAX)
-            .handshake(wire.tap());
-        // The first poll writes the settings. Whoever waits for the rest polls again.
+            .handshake(wire.intercepted_io());
+        // The first poll writes the SETTINGS; the rest of the handshake is awaited later.
         let mut cx = Context::from_waker(Waker::noop());
-        let greeting = match Pin::new(&mut handshake).poll(&mut cx) {
-            Poll::Pending => Greeting::Waiting(handshake),
-            Poll::Ready(greeted) => Greeting::Over(greeted),
+        let handshake_state = match Pin::new(&mut handshake).poll(&mut cx) {
+            Poll::Pending => HandshakeState::Waiting(handshake),
+            Poll::Ready(handshaken) => HandshakeState::StreamEnded(handshaken),
         };
-        Talk { wire, greeting, on_pipe }
+        Http2Connection { wire, handshake_state, on_pipe }
     }
 
-    async fn serve(self, opened: Opened) {
-        let Talk { wire, greeting, on_pipe } = self;
-        let shared = opened.shared.clone();
-        let connection = Accepting {
+    async fn serve(self, guard: ConnectionGuard) {
+        let Http2Connection { wire, handshake_state, on_pipe } = self;
+        let shared = guard.shared.clone();
+        let connection = StreamAcceptor {
             shared: shared.clone(),
             wire: wire.clone(),
-            number: opened.number,
+            number: guard.number,
             on_pipe,
         };
         let how = tokio::select! {
             biased;
             how = wire.closing() => Some(how),
             () = shared.stopped() => Some(Close::Orderly),
-            () = connection.accept(greeting) => None,
+            () = connection.accept(handshake_state) => None,
         };
-        let over = if how.is_some() { Over::Closed } else { Over::ClosedByClient };
-        match (how, wire.take(over)) {
-            (Some(Close::Orderly), Some((io, rest))) => end(io, &rest, opened).await,
+        let ended = if how.is_some() { StreamEnded::Closed } else { StreamEnded::ClosedByClient };
+        match (how, wire.take(ended)) {
+            (Some(Close::Orderly), Some((io, rest))) => close_orderly(io, &rest, guard).await,
             (Some(Close::Abrupt), Some((io, _))) => io.abort(),
             _ => {}
         }
     }
 }
 
-/// What streams need of their connection.
-struct Accepting {
+/// The context that new streams get from their connection.
+struct StreamAcceptor {
     shared: Arc<Shared>,
     wire: Arc<Wire>,
     number: u64,
     on_pipe: bool,
 }
 
-impl Accepting {
-    /// Accepts streams until the client goes.
-    async fn accept(&self, greeting: Greeting) {
-        let greeted = match greeting {
-            Greeting::Waiting(handshake) => handshake.await,
-            Greeting::Over(greeted) => greeted,
+impl StreamAcceptor {
+    /// Accepts streams until the client disconnects.
+    async fn accept(&self, handshake_state: HandshakeState) {
+        let handshaken = match handshake_state {
+            HandshakeState::Waiting(handshake) => handshake.await,
+            HandshakeState::StreamEnded(handshaken) => handshaken,
         };
-        let Ok(mut connection) = greeted else { return };
+        let Ok(mut connection) = handshaken else { return };
         while let Some(Ok((request, respond))) = connection.accept().await {
             self.arrived(request, respond);
         }
@@ -211,9 +210,9 @@ impl Accepting {
 
     fn arrived(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let id = respond.stream_id().as_u32();
-        let turned_away = match self.wire.over(id) {
-            Some(Over::GoneAway(reason)) => Some(How::GoneAway(reason)),
-            _ => self.wire.too_many(id).then_some(How::TooMany),
+        let rejected = match self.wire.stream_ended(id) {
+            Some(StreamEnded::GoneAway(reason)) => Some(How::GoneAway(reason)),
+            _ => self.wire.over_limit(id).then_some(How::TooMany),
         };
         let (head, body) = request.into_parts();
         let call = head
@@ -238,16 +237,16 @@ impl Accepting {
             reset: None,
             end: None,
         };
-        let (number, given) = self.shared.arrive(stream, turned_away.is_some());
-        if let Some(how) = turned_away {
+        let (number, next) = self.shared.arrive(stream, rejected.is_some());
+        if let Some(how) = rejected {
             if how == How::TooMany {
                 respond.send_reset(Reason::REFUSED_STREAM);
             }
             self.wire.forget(id);
             self.shared.end(number, how);
         }
-        if let Some(given) = given {
-            let player = Player::new(
+        if let Some(next) = next {
+            let handler = StreamHandler::new(
                 self.shared.clone(),
                 self.wire.clone(),
                 number,
@@ -255,7 +254,7 @@ impl Accepting {
                 respond,
                 self.on_pipe,
             );
-            tokio::spawn(player.play(given));
+            tokio::spawn(handler.play(next));
         }
     }
 }

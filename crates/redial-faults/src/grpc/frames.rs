@@ -1,13 +1,13 @@
-//! Frames of HTTP/2 (RFC 9113, sections 4 and 6), as far as the wire has to know them.
+//! The HTTP/2 frames that the wire parses or sends (RFC 9113, sections 4 and 6).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::Reason;
 
-/// What comes before every payload: length, kind, flags, stream.
+/// The frame header: length, type, flags, stream.
 pub(super) const HEAD_BYTES: usize = 9;
-/// What a client sends before its first frame.
+/// The client's connection preface.
 pub(super) const PREFACE_BYTES: usize = 24;
-/// The largest stream id there is.
+/// The largest possible stream id.
 pub(super) const STREAM_ID_MAX: u32 = (1 << 31) - 1;
 
 pub(super) const DATA: u8 = 0;
@@ -24,19 +24,19 @@ const SETTING_BYTES: usize = 6;
 /// `END_STREAM` on DATA and HEADERS, ACK on SETTINGS.
 const FLAG_END: u8 = 1;
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct FrameHeader {
     pub(super) length: usize,
     pub(super) kind: u8,
     flags: u8,
     pub(super) stream: u32,
 }
 
-impl Head {
-    pub(super) fn parse(bytes: [u8; HEAD_BYTES]) -> Head {
+impl FrameHeader {
+    pub(super) fn parse(bytes: [u8; HEAD_BYTES]) -> FrameHeader {
         let [l1, l2, l3, kind, flags, s1, s2, s3, s4] = bytes;
-        Head {
+        FrameHeader {
             length: u32::from_be_bytes([0, l1, l2, l3]) as usize,
             kind,
             flags,
@@ -44,7 +44,7 @@ impl Head {
         }
     }
 
-    /// The frame with this payload, which is small.
+    /// A frame with this (small) payload.
     fn frame(kind: u8, stream: u32, payload: &[u8]) -> Bytes {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
         debug_assert!(length[0] == 0, "a length has three bytes");
@@ -57,19 +57,19 @@ impl Head {
         frame.freeze()
     }
 
-    /// Whether this frame is the last of its side.
+    /// Whether this frame ends its half of the stream.
     pub(super) fn ends_stream(self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & FLAG_END != 0
     }
 
-    /// Whether these are settings, and not somebody's word that they were read.
+    /// Whether this is a SETTINGS frame and not its acknowledgement.
     pub(super) fn is_settings(self) -> bool {
         self.kind == SETTINGS && self.flags & FLAG_END == 0
     }
 }
 
 pub(super) fn window_update(stream: u32, bytes: u32) -> Bytes {
-    Head::frame(WINDOW_UPDATE, stream, &bytes.to_be_bytes())
+    FrameHeader::frame(WINDOW_UPDATE, stream, &bytes.to_be_bytes())
 }
 
 pub(super) fn go_away(last: u32, reason: Reason, debug: &[u8]) -> Bytes {
@@ -77,11 +77,10 @@ pub(super) fn go_away(last: u32, reason: Reason, debug: &[u8]) -> Bytes {
     payload.put_u32(last);
     payload.put_u32(u32::from(reason));
     payload.put_slice(debug);
-    Head::frame(GOAWAY, 0, &payload)
+    FrameHeader::frame(GOAWAY, 0, &payload)
 }
 
-/// The settings of `h2` with those that are ours: every window begins shut, and the limit of
-/// streams, if there is one.
+/// The SETTINGS of `h2` with our values: an initial window of 0 and the stream limit, if any.
 pub(super) fn settings(theirs: &[u8], concurrent_max: Option<u32>) -> Bytes {
     let mut payload = BytesMut::with_capacity(theirs.len() + 2 * SETTING_BYTES);
     for setting in theirs.chunks_exact(SETTING_BYTES) {
@@ -96,48 +95,48 @@ pub(super) fn settings(theirs: &[u8], concurrent_max: Option<u32>) -> Bytes {
         payload.put_u16(MAX_CONCURRENT_STREAMS);
         payload.put_u32(max);
     }
-    Head::frame(SETTINGS, 0, &payload)
+    FrameHeader::frame(SETTINGS, 0, &payload)
 }
 
-/// Tells frames apart in a stream of bytes that arrives in pieces of any size.
+/// Splits a byte stream into frames, for chunks of any size.
 #[derive(Debug)]
-pub(super) struct Splitter {
-    /// Bytes that come before the first frame.
+pub(super) struct FrameSplitter {
+    /// Bytes before the first frame still to skip.
     skip: usize,
     head: [u8; HEAD_BYTES],
     have: usize,
-    /// The frame whose payload is passing, and how much of it is missing.
-    current: Option<(Head, usize)>,
+    /// The current frame, and how many bytes of its payload are missing.
+    current: Option<(FrameHeader, usize)>,
 }
 
-/// A piece of a stream of frames.
+/// A part of a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece<'b> {
+pub(super) enum FramePart<'b> {
     /// Bytes before the first frame.
     Preface(&'b [u8]),
-    /// A head is whole.
-    Head(Head, [u8; HEAD_BYTES]),
+    /// A complete frame header.
+    FrameHeader(FrameHeader, [u8; HEAD_BYTES]),
     /// A part of its payload.
-    Payload(Head, &'b [u8]),
-    /// The frame is whole.
-    End(Head),
+    Payload(FrameHeader, &'b [u8]),
+    /// The end of the frame.
+    End(FrameHeader),
 }
 
-impl Splitter {
-    pub(super) fn new(skip: usize) -> Splitter {
-        Splitter { skip, head: [0; HEAD_BYTES], have: 0, current: None }
+impl FrameSplitter {
+    pub(super) fn new(skip: usize) -> FrameSplitter {
+        FrameSplitter { skip, head: [0; HEAD_BYTES], have: 0, current: None }
     }
 
-    /// Whether no frame is under way.
+    /// Whether the last frame is complete.
     pub(super) fn between_frames(&self) -> bool {
         self.current.is_none() && self.have == 0
     }
 
-    /// The next piece, and what follows it; `None` when more bytes are needed.
-    pub(super) fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<Piece<'b>> {
+    /// Takes the next part from `bytes`; `None` when more bytes are needed.
+    pub(super) fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Option<FramePart<'b>> {
         if let Some((head, 0)) = self.current {
             self.current = None;
-            return Some(Piece::End(head));
+            return Some(FramePart::End(head));
         }
         if bytes.is_empty() {
             return None;
@@ -146,13 +145,13 @@ impl Splitter {
             let (piece, rest) = bytes.split_at(self.skip.min(bytes.len()));
             *bytes = rest;
             self.skip -= piece.len();
-            return Some(Piece::Preface(piece));
+            return Some(FramePart::Preface(piece));
         }
         if let Some((head, missing)) = &mut self.current {
             let (piece, rest) = bytes.split_at((*missing).min(bytes.len()));
             *bytes = rest;
             *missing -= piece.len();
-            return Some(Piece::Payload(*head, piece));
+            return Some(FramePart::Payload(*head, piece));
         }
         let (piece, rest) = bytes.split_at((HEAD_BYTES - self.have).min(bytes.len()));
         *bytes = rest;
@@ -162,9 +161,9 @@ impl Splitter {
             return None;
         }
         self.have = 0;
-        let head = Head::parse(self.head);
+        let head = FrameHeader::parse(self.head);
         self.current = Some((head, head.length));
-        Some(Piece::Head(head, self.head))
+        Some(FramePart::FrameHeader(head, self.head))
     }
 }
 
@@ -172,17 +171,17 @@ impl Splitter {
 mod tests {
     use super::*;
 
-    /// The heads and payloads of these bytes, cut into pieces of `size`.
-    fn split(bytes: &[u8], skip: usize, size: usize) -> Vec<(Head, Vec<u8>)> {
-        let mut splitter = Splitter::new(skip);
+    /// The headers and payloads of these bytes, read in chunks of `size`.
+    fn split(bytes: &[u8], skip: usize, size: usize) -> Vec<(FrameHeader, Vec<u8>)> {
+        let mut splitter = FrameSplitter::new(skip);
         let mut frames = Vec::new();
         let mut payload = Vec::new();
         for mut piece in bytes.chunks(size) {
             while let Some(piece) = splitter.next(&mut piece) {
                 match piece {
-                    Piece::Preface(_) | Piece::Head(..) => {}
-                    Piece::Payload(_, bytes) => payload.extend_from_slice(bytes),
-                    Piece::End(head) => frames.push((head, std::mem::take(&mut payload))),
+                    FramePart::Preface(_) | FramePart::FrameHeader(..) => {}
+                    FramePart::Payload(_, bytes) => payload.extend_from_slice(bytes),
+                    FramePart::End(head) => frames.push((head, std::mem::take(&mut payload))),
                 }
             }
         }
@@ -191,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_told_apart_whatever_the_size_of_the_pieces() {
+    fn frames_are_split_for_any_read_size() {
         let mut bytes = b"the preface".to_vec();
         bytes.extend_from_slice(&window_update(5, 77));
-        bytes.extend_from_slice(&Head::frame(DATA, 7, b""));
+        bytes.extend_from_slice(&FrameHeader::frame(DATA, 7, b""));
         bytes.extend_from_slice(&go_away(3, Reason::ENHANCE_YOUR_CALM, b"why"));
         let whole = split(&bytes, 11, bytes.len());
         let seen: Vec<_> = whole.iter().map(|(head, _)| (head.kind, head.stream)).collect();
@@ -207,15 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn only_data_and_headers_end_a_stream() {
-        let head = |kind, flags| Head { length: 0, kind, flags, stream: 1 };
+    fn frames_only_data_and_headers_end_a_stream() {
+        let head = |kind, flags| FrameHeader { length: 0, kind, flags, stream: 1 };
         assert!(head(DATA, 1).ends_stream() && head(HEADERS, 5).ends_stream());
         assert!(!head(DATA, 4).ends_stream() && !head(SETTINGS, 1).ends_stream());
         assert!(head(SETTINGS, 0).is_settings() && !head(SETTINGS, 1).is_settings());
     }
 
     #[test]
-    fn settings_keep_what_is_not_ours() {
+    fn frames_settings_keep_foreign_values() {
         let mut theirs = BytesMut::new();
         for (id, number) in [(4_u16, 65_536_u32), (5, 16_384), (3, 9)] {
             theirs.put_u16(id);

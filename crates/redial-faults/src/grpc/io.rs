@@ -1,4 +1,4 @@
-//! What a connection runs over: one end of a pipe in memory, or a TCP socket.
+//! The transport of a connection: a pipe in memory or a TCP socket.
 
 use std::io;
 use std::pin::Pin;
@@ -15,15 +15,15 @@ pub(super) enum Io {
 }
 
 impl Io {
-    /// Closes at once. On TCP the client gets a reset, and what is under way is lost.
+    /// Closes immediately. On TCP the client gets a reset, and unsent data is lost.
     pub(super) fn abort(self) {
         if let Io::Tcp(socket) = &self {
-            // If that fails the socket is closed as usual, which is all that is left to do.
+            // If this fails, the socket is closed without a reset.
             let _ = socket.set_zero_linger();
         }
     }
 
-    /// Whether moments on the client's side are those of our clock.
+    /// Whether client and server share a clock.
     pub(super) fn is_pipe(&self) -> bool {
         matches!(self, Io::Pipe(_))
     }

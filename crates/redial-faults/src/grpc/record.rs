@@ -1,6 +1,6 @@
-//! What the server saw.
+//! The record: everything the clients sent.
 //!
-//! Moments count from the server's start, on tokio's clock.
+//! Times count from the server's start, on tokio's clock.
 
 use std::time::Duration;
 
@@ -8,36 +8,36 @@ use bytes::Bytes;
 use h2::Reason;
 use http::HeaderMap;
 
-use super::act::Door;
+use super::action::Door;
 use super::status_number::StatusNumber;
 
-/// What the server has seen so far: a copy, which does not change any more.
+/// A snapshot of everything recorded so far.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The streams in order of arrival, as far as they are kept.
+    /// The kept streams, in order of arrival.
     pub streams: Vec<Stream>,
-    /// The connections in the order in which they were asked for, as far as they are kept.
+    /// The kept connections, in order of arrival.
     pub connections: Vec<Connection>,
-    /// The numbers.
+    /// Totals, including entries that are no longer kept.
     pub counts: Counts,
 }
 
-/// How many there are, and were.
+/// Totals since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Streams that have arrived.
     pub streams: u64,
     /// Streams that are open at this moment.
     pub streams_open: u64,
-    /// Streams for which the script had no answer.
+    /// Streams that got the default answer.
     pub streams_unscripted: u64,
-    /// Connections that were asked for.
+    /// Connections that clients requested.
     pub connections: u64,
     /// Connections that are open at this moment.
     pub connections_open: u64,
 }
 
-/// What is known of a stream.
+/// A stream.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stream {
@@ -47,10 +47,10 @@ pub struct Stream {
     pub connection: u64,
     /// Its id there.
     pub id: u32,
-    /// The call that it named.
+    /// The call that its header named.
     pub call: Option<String>,
-    /// Which attempt of its call it was, from 1; those that met a closed door are counted too. A
-    /// stream that was turned away before it was looked at has none.
+    /// Its number among the attempts of its call, from 1; attempts without a stream count too. A
+    /// rejected stream has none.
     pub attempt: Option<u64>,
     /// Whether the script had an answer for it.
     pub scripted: bool,
@@ -58,15 +58,15 @@ pub struct Stream {
     pub arrived: Duration,
     /// `/package.Service/Method`.
     pub path: String,
-    /// Its request headers, all but the pseudo-headers.
+    /// Its request headers without the pseudo-headers.
     pub headers: HeaderMap,
     /// How many whole messages were read.
     pub messages: u64,
     /// How many bytes of the request's body were read, prefixes included.
     pub bytes: u64,
-    /// FNV-1a (64 bits) of those bytes: equal for attempts that carried the same.
+    /// FNV-1a (64 bits) of those bytes: equal for attempts with the same body.
     pub digest: u64,
-    /// The payloads of the first messages, as far as they are kept.
+    /// The kept payloads of the first messages.
     pub payloads: Vec<Bytes>,
     /// When the client's half-close came.
     pub half_closed: Option<Duration>,
@@ -98,7 +98,7 @@ pub struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum How {
-    /// The server ended it with `END_STREAM`; with this status, if it sent one that is a number.
+    /// The server ended it with `END_STREAM`, and with this status if it sent a numeric one.
     Answered(Option<StatusNumber>),
     /// The server reset it.
     Reset(Reason),
@@ -106,7 +106,7 @@ pub enum How {
     ResetByClient(Reason),
     /// It was above the last stream of a GOAWAY.
     GoneAway(Reason),
-    /// It was one more than a client may have open, and refused.
+    /// It was refused because too many streams were open.
     TooMany,
     /// The server closed the connection.
     Closed,
@@ -114,31 +114,31 @@ pub enum How {
     ClosedByClient,
 }
 
-/// What is known of a connection.
+/// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connection {
     /// Its number, from 1.
     pub number: u64,
-    /// What it met.
+    /// How it was treated.
     pub door: Door,
-    /// The attempt that it used up, if it met that at its door: the call's name and the attempt's
+    /// The attempt that it consumed, if its door belonged to one: the call's name and the attempt's
     /// number.
     pub attempt: Option<(Option<String>, u64)>,
-    /// When it was asked for.
+    /// When the client requested it.
     pub opened: Duration,
-    /// When it was over; `None` while it is open.
+    /// When it was closed; `None` while it is open.
     pub closed: Option<Duration>,
 }
 
 impl Stream {
-    /// `grpc-previous-rpc-attempts`, if it is there once and a number.
+    /// `grpc-previous-rpc-attempts`, if present once and numeric.
     #[must_use]
     pub fn previous_attempts(&self) -> Option<u64> {
         self.number_of("grpc-previous-rpc-attempts")
     }
 
-    /// `grpc-timeout`, if it is there once and right: up to eight digits and a unit.
+    /// `grpc-timeout`, if present once and valid: up to eight digits and a unit.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         timeout(&self.headers)
@@ -149,8 +149,7 @@ impl Stream {
     }
 }
 
-/// What `grpc-timeout` says among these headers, if it is there once and right: up to eight digits
-/// and a unit.
+/// Parses `grpc-timeout`, if present once and valid: up to eight digits and a unit.
 #[must_use]
 pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = only(headers, "grpc-timeout")?;
@@ -171,7 +170,7 @@ pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// The value of a header that is there once.
+/// The value of a header that is present exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;

@@ -1,20 +1,20 @@
-//! Which answer an attempt gets.
+//! Scripts: which answer each attempt gets.
 //!
-//! Rule: a stream belongs to the call that its header `x-redial-call` names, else to the one call
-//! without a name. Each call's answers are used in order; then comes the default.
+//! A stream belongs to the call that its header `x-redial-call` names, else to the one call without
+//! a name. The answers of a call are used in order, then the default.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use super::act::{Act, Door, Step};
+use super::action::{Action, Door, Step};
 use super::answer::Answer;
 use super::status_number::StatusNumber;
 
 /// The request header that names the call to which an attempt belongs.
 pub const CALL_HEADER: &str = "x-redial-call";
 
-/// How many names of calls are told apart; those that come after share one count of attempts.
+/// How many call names are tracked; later names share one attempt counter.
 pub const CALLS_MAX: usize = 100_000;
 
 /// The answers of every call.
@@ -40,9 +40,9 @@ pub struct Script {
     unnamed: Queue,
     /// The calls that have a name, in the order in which they were first named.
     calls: Vec<(String, Queue)>,
-    places: HashMap<String, usize>,
-    /// For names beyond [`CALLS_MAX`].
-    others: Queue,
+    call_index: HashMap<String, usize>,
+    /// For names over [`CALLS_MAX`].
+    overflow: Queue,
     doors: VecDeque<(Door, Duration)>,
     in_turn: bool,
     default: Answer,
@@ -55,34 +55,34 @@ struct Queue {
     used: u64,
 }
 
-/// Why an answer cannot be played.
+/// An answer that HTTP/2 does not allow, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unplayable(pub(super) &'static str);
+pub struct InvalidAnswer(pub(super) &'static str);
 
-impl fmt::Display for Unplayable {
+impl fmt::Display for InvalidAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Unplayable {}
+impl std::error::Error for InvalidAnswer {}
 
-/// What an attempt got from the script.
+/// The answer for an attempt.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct NextAnswer {
     pub(super) answer: Answer,
     pub(super) attempt: u64,
     pub(super) scripted: bool,
-    /// Whether the call's next attempt is to meet a door, for which this connection has to go.
-    pub(super) door_next: bool,
+    /// Whether the next attempt of the call has a door and needs a new connection.
+    pub(super) next_is_door: bool,
 }
 
-/// What a connection meets.
+/// How to treat a new connection.
 #[derive(Debug, Default)]
-pub(super) struct Met {
+pub(super) struct ConnectPlan {
     pub(super) door: Door,
     pub(super) after: Duration,
-    /// The attempt that this used up.
+    /// The attempt that this consumed.
     pub(super) attempt: Option<(Option<String>, u64)>,
 }
 
@@ -93,15 +93,15 @@ impl Default for Script {
 }
 
 impl Script {
-    /// A script that says nothing: every attempt gets the default answer, which is
-    /// Trailers-Only with INTERNAL and the text `unscripted attempt`.
+    /// An empty script: every attempt gets the default answer, Trailers-Only with INTERNAL and the
+    /// text `unscripted attempt`.
     #[must_use]
     pub fn new() -> Script {
         Script {
             unnamed: Queue::default(),
             calls: Vec::new(),
-            places: HashMap::new(),
-            others: Queue::default(),
+            call_index: HashMap::new(),
+            overflow: Queue::default(),
             doors: VecDeque::new(),
             in_turn: false,
             default: Answer::trailers_only(StatusNumber::INTERNAL).text("unscripted attempt"),
@@ -130,15 +130,15 @@ impl Script {
         self
     }
 
-    /// Adds what a connection meets, that long after it was asked for. The first connection meets
-    /// the first door, and so on; those that come after find it open.
+    /// Adds the treatment of one connection, applied this long after the client connects. The first
+    /// connection gets the first door, and so on; later connections are served.
     #[must_use]
     pub fn door(mut self, door: Door, after: Duration) -> Script {
         self.doors.push_back((door, after));
         self
     }
 
-    /// What an attempt gets that no list has an answer for.
+    /// Sets the answer for every attempt that is not listed.
     #[must_use]
     pub fn otherwise(mut self, default: Answer) -> Script {
         self.default = default;
@@ -148,17 +148,17 @@ impl Script {
     /// Checks every answer.
     ///
     /// # Errors
-    /// An answer cannot be played: its steps contradict each other.
-    pub fn check(&self) -> Result<(), Unplayable> {
+    /// The steps of an answer contradict each other.
+    pub fn check(&self) -> Result<(), InvalidAnswer> {
         if self.default.is_door() {
-            return Err(Unplayable("the default answer needs a stream: it is no door"));
+            return Err(InvalidAnswer("the default answer needs a stream: it is no door"));
         }
         let calls = self.calls.iter().map(|(_, queue)| queue).chain([&self.unnamed]);
         let mut answers = calls.flat_map(|queue| &queue.answers).chain([&self.default]);
         answers.try_for_each(Answer::check)
     }
 
-    /// Whether a connection is to be refused somewhere.
+    /// Whether any connection is to be refused.
     pub(super) fn refuses(&self) -> bool {
         let refused = |answer: &Answer| answer.as_door().is_some_and(|(it, _)| it == Door::Refused);
         let calls = self.calls.iter().map(|(_, queue)| queue).chain([&self.unnamed]);
@@ -172,61 +172,61 @@ impl Script {
 
     fn queue(&mut self, name: Option<&str>) -> &mut Queue {
         let Some(name) = name else { return &mut self.unnamed };
-        if let Some(place) = self.places.get(name) {
-            return &mut self.calls[*place].1;
+        if let Some(index) = self.call_index.get(name) {
+            return &mut self.calls[*index].1;
         }
-        let place = self.calls.len();
-        if place >= CALLS_MAX {
-            return &mut self.others;
+        let index = self.calls.len();
+        if index >= CALLS_MAX {
+            return &mut self.overflow;
         }
-        self.places.insert(name.to_owned(), place);
+        self.call_index.insert(name.to_owned(), index);
         self.calls.push((name.to_owned(), Queue::default()));
-        &mut self.calls[place].1
+        &mut self.calls[index].1
     }
 
     /// The answer for the next attempt of this call.
-    pub(super) fn next(&mut self, name: Option<&str>) -> Given {
+    pub(super) fn next(&mut self, name: Option<&str>) -> NextAnswer {
         let turn = (name.is_none() && self.in_turn && self.unnamed.answers.is_empty())
             .then(|| self.calls.iter().position(|(_, queue)| !queue.answers.is_empty()))
             .flatten();
         let queue = match turn {
-            Some(place) => &mut self.calls[place].1,
+            Some(index) => &mut self.calls[index].1,
             None => self.queue(name),
         };
         queue.used += 1;
         let attempt = queue.used;
-        // An attempt that was to meet a door came over a connection that was open.
+        // An attempt with a door arrived over an existing connection: its door is skipped.
         let answer = queue.answers.pop_front().filter(|answer| !answer.is_door());
-        let door_next = queue.answers.front().is_some_and(Answer::is_door);
-        Given {
+        let next_is_door = queue.answers.front().is_some_and(Answer::is_door);
+        NextAnswer {
             scripted: answer.is_some(),
             answer: answer.unwrap_or_else(|| self.default.clone()),
             attempt,
-            door_next,
+            next_is_door,
         }
     }
 
-    /// What the next connection meets.
-    pub(super) fn meet(&mut self) -> Met {
+    /// How to treat the next connection.
+    pub(super) fn plan_connection(&mut self) -> ConnectPlan {
         if let Some((door, after)) = self.doors.pop_front() {
-            return Met { door, after, attempt: None };
+            return ConnectPlan { door, after, attempt: None };
         }
         let named = self.calls.iter_mut().map(|(name, queue)| (Some(&*name), queue));
         let mut calls = std::iter::once((None, &mut self.unnamed)).chain(named);
-        let met = calls.find_map(|(name, queue)| {
+        let plan = calls.find_map(|(name, queue)| {
             let (door, after) = queue.answers.front()?.as_door()?;
             queue.answers.pop_front();
             queue.used += 1;
-            Some(Met { door, after, attempt: Some((name.cloned(), queue.used)) })
+            Some(ConnectPlan { door, after, attempt: Some((name.cloned(), queue.used)) })
         });
-        met.unwrap_or_default()
+        plan.unwrap_or_default()
     }
 }
 
 impl Answer {
     fn as_door(&self) -> Option<(Door, Duration)> {
         match self.steps.first()? {
-            Step { after, act: Act::Door(door) } => Some((*door, *after)),
+            Step { after, action: Action::Door(door) } => Some((*door, *after)),
             _ => None,
         }
     }

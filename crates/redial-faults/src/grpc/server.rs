@@ -1,4 +1,4 @@
-//! The server, and what one holds of it while it runs.
+//! The server, and the handle of a running one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,32 +8,32 @@ use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, ToSocketAddrs};
 use tokio::time::sleep;
 
-use super::act::Door;
+use super::action::Door;
 use super::answer::Answer;
-use super::connection::{self, Opened};
+use super::connection::{self, ConnectionGuard};
 use super::io::Io;
 use super::record::{Counts, Record, Stream};
 use super::script::Script;
 use super::shared::{OnEnd, Options, Shared};
 
-/// How many streams that have ended, and as many connections, are kept in the record by default.
+/// How many ended streams, and as many connections, the record keeps by default.
 pub const STREAMS_KEPT: usize = 10_000;
-/// How many bytes of payload are kept of each stream by default.
+/// How many payload bytes the record keeps of each stream by default.
 pub const PAYLOAD_BYTES_KEPT: u64 = 64 * 1024;
 /// How many bytes a pipe holds in each direction by default.
 pub const PIPE_BYTES: usize = 64 * 1024;
-/// How many connections may be open at a time; one more is closed at once.
+/// How many connections may be open at a time; further ones are closed immediately.
 pub const CONNECTIONS_OPEN_MAX: u64 = 1_000;
-/// How many streams may be open at a time on a connection, whatever it was told; one more is
+/// How many streams may be open at a time on a connection, whatever its settings; further ones are
 /// refused.
 pub const STREAMS_OPEN_MAX: u32 = 10_000;
 
-/// A server with its script, not running yet.
+/// A server with its script, before it runs.
 ///
 /// | option | default | why |
 /// | --- | --- | --- |
-/// | [`concurrent_streams`](Server::concurrent_streams) | not said to clients | most scripts are not about it |
-/// | [`streams_kept`](Server::streams_kept) | [`STREAMS_KEPT`] | more than a test looks at |
+/// | [`concurrent_streams`](Server::concurrent_streams) | not announced | most scripts do not test it |
+/// | [`streams_kept`](Server::streams_kept) | [`STREAMS_KEPT`] | more than a test reads |
 /// | [`payload_bytes_kept`](Server::payload_bytes_kept) | [`PAYLOAD_BYTES_KEPT`] | the rest is in the digest |
 /// | [`pipe_bytes`](Server::pipe_bytes) | [`PIPE_BYTES`] | as much as a socket's buffer |
 #[derive(Clone, Debug)]
@@ -44,10 +44,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that plays this script.
+    /// Creates a server that follows this script.
     ///
     /// # Panics
-    /// The script cannot be played ([`Script::check`]).
+    /// The script is invalid ([`Script::check`]).
     #[track_caller]
     pub fn new(script: impl Into<Script>) -> Server {
         let script = script.into();
@@ -64,32 +64,32 @@ impl Server {
         Server { script, options }
     }
 
-    /// Tells clients how many streams they may have open on a connection
-    /// (`SETTINGS_MAX_CONCURRENT_STREAMS`), and refuses those above it.
+    /// Announces how many streams a client may have open on a connection
+    /// (`SETTINGS_MAX_CONCURRENT_STREAMS`), and refuses further ones.
     pub fn concurrent_streams(mut self, max: u32) -> Server {
         self.options.concurrent_streams = Some(max);
         self
     }
 
-    /// Keeps that many streams in the record that have ended; the oldest are forgotten first.
+    /// Keeps this many ended streams in the record; the oldest are dropped first.
     pub fn streams_kept(mut self, max: usize) -> Server {
         self.options.streams_kept = max;
         self
     }
 
-    /// Keeps that many bytes of the messages of each stream.
+    /// Keeps this many payload bytes of each stream.
     pub fn payload_bytes_kept(mut self, max: u64) -> Server {
         self.options.payload_bytes_kept = max;
         self
     }
 
-    /// Gives pipes that many bytes in each direction; at least one.
+    /// Sets the buffer of a pipe in each direction; at least one byte.
     pub fn pipe_bytes(mut self, max: usize) -> Server {
         self.options.pipe_bytes = max.max(1);
         self
     }
 
-    /// Tells of each stream when it has ended.
+    /// Calls this for each stream when it has ended.
     pub fn on_end(mut self, tell: impl Fn(&Stream) + Send + Sync + 'static) -> Server {
         self.options.on_end = Some(OnEnd(Arc::new(tell)));
         self
@@ -103,8 +103,8 @@ impl Server {
     /// Runs on a listening socket.
     ///
     /// # Errors
-    /// The address cannot be listened on; or the script refuses a connection, which a socket that
-    /// listens cannot do.
+    /// The address cannot be bound; or the script refuses a connection, which a listening socket
+    /// cannot do.
     pub async fn listen(self, addr: impl ToSocketAddrs) -> io::Result<Handle<Tcp>> {
         if self.script.refuses() {
             let text = "a socket that listens refuses no connection: use a pipe, or an address where nobody listens";
@@ -126,59 +126,59 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
         };
         match accepted {
             Ok((socket, _)) => {
-                // Small frames are to leave when they are written; if not, they leave later.
+                // Send small frames immediately; if this fails they are only delayed.
                 let _ = socket.set_nodelay(true);
-                let (opened, met) = Opened::new(shared.clone());
-                tokio::spawn(connection::begin(opened, &met, Io::Tcp(socket)));
+                let (guard, plan) = ConnectionGuard::new(shared.clone());
+                tokio::spawn(connection::serve_connection(guard, &plan, Io::Tcp(socket)));
             }
-            // The client has gone again, or there are no more descriptors: neither lasts.
+            // The client has disconnected, or file descriptors ran out: both are temporary.
             Err(_) => tokio::task::yield_now().await,
         }
     }
 }
 
-/// A running server; `D` is its door: [`Pipe`] or [`Tcp`]. It stops when this is dropped.
+/// A running server; `D` is its transport: [`Pipe`] or [`Tcp`]. It stops when dropped.
 #[derive(Debug)]
 pub struct Handle<D> {
     shared: Arc<Shared>,
     door: D,
 }
 
-/// The door of a server in memory.
+/// The transport of a server in memory.
 #[derive(Debug)]
 pub struct Pipe(());
 
-/// The door of a server on a socket.
+/// The transport of a server on a socket.
 #[derive(Debug)]
 pub struct Tcp {
     addr: SocketAddr,
 }
 
 impl<D> Handle<D> {
-    /// What the server has seen so far.
+    /// A copy of the record.
     #[must_use]
     pub fn record(&self) -> Record {
         self.shared.record()
     }
 
-    /// The numbers of the record, without copying it.
+    /// The counts of the record, without copying the rest.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counts()
     }
 
-    /// Comes with the record when `enough` says so. It is asked now and after every change, each
-    /// time with a copy.
+    /// Waits until `enough` returns `true` for a copy of the record, and returns that copy.
+    /// `enough` is called now and after every change.
     pub async fn until(&self, enough: impl Fn(&Record) -> bool) -> Record {
         self.shared.until(|shared| Some(shared.record()).filter(&enough)).await
     }
 
-    /// Comes with the numbers when `enough` says so; the record is not copied for it.
+    /// Waits until `enough` returns `true` for the counts, without copying the record.
     pub async fn until_counts(&self, enough: impl Fn(&Counts) -> bool) -> Counts {
         self.shared.until(|shared| Some(shared.counts()).filter(&enough)).await
     }
 
-    /// Comes when no stream is open.
+    /// Waits until no stream is open.
     pub async fn idle(&self) {
         self.shared.until(|shared| (shared.counts().streams_open == 0).then_some(())).await;
     }
@@ -210,7 +210,7 @@ impl<D> Handle<D> {
         self.shared.with_script(|script| script.add(name, answers));
     }
 
-    /// Closes every connection, and comes with the record when nothing runs any more.
+    /// Closes every connection, waits for all tasks, and returns the record.
     pub async fn shutdown(self) -> Record {
         self.shared.stop();
         let over = |counts: Counts| counts.streams_open == 0 && counts.connections_open == 0;
@@ -233,7 +233,7 @@ impl Handle<Pipe> {
         self.connector().connect().await
     }
 
-    /// What opens connections, for a client that does so itself.
+    /// Returns a cloneable connector for clients that connect on demand.
     #[must_use]
     pub fn connector(&self) -> Connector {
         let Pipe(()) = self.door;
@@ -242,7 +242,7 @@ impl Handle<Pipe> {
 }
 
 impl Handle<Tcp> {
-    /// The address on which it listens.
+    /// The address of the listening socket.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.door.addr
@@ -275,26 +275,26 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Opens a connection, and gives the client's end of it. The server's settings are in it. A door
-    /// that is shut after a while is one that takes so long to open.
+    /// Opens a connection, and returns the client's end. The server's SETTINGS are already in it. A
+    /// delayed refusal delays this call.
     ///
     /// # Errors
     /// The script refuses this connection.
     ///
     /// # Cancel safety
-    /// A connection that was asked for has used up its place in the script.
+    /// A cancelled connection has still consumed its entry in the script.
     pub async fn connect(&self) -> io::Result<DuplexStream> {
-        let (opened, mut met) = Opened::new(self.shared.clone());
-        if met.door.is_shut() && !met.after.is_zero() {
-            // Whoever has a connection writes a request into it, however soon it ends.
-            sleep(std::mem::take(&mut met.after)).await;
+        let (guard, mut plan) = ConnectionGuard::new(self.shared.clone());
+        if plan.door.is_shut() && !plan.after.is_zero() {
+            // A client with a connection may write a request into it, however soon it is closed.
+            sleep(std::mem::take(&mut plan.after)).await;
         }
-        if met.door == Door::Refused {
-            drop(opened);
+        if plan.door == Door::Refused {
+            drop(guard);
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let (client, server) = tokio::io::duplex(self.shared.options.pipe_bytes);
-        tokio::spawn(connection::begin(opened, &met, Io::Pipe(server)));
+        tokio::spawn(connection::serve_connection(guard, &plan, Io::Pipe(server)));
         Ok(client)
     }
 }

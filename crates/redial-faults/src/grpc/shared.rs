@@ -1,7 +1,6 @@
-//! What the tasks of one server share: the script as far as it is used up, and the record.
+//! The state that all tasks of a server share: the remaining script and the record.
 //!
-//! Invariant: a number in the counts changes together with the entry that it counts, so that
-//! nobody sees one without the other.
+//! Invariant: the counts and the entries that they count change under one lock.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,12 +10,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::act::Door;
+use super::action::Door;
 use super::record::{Connection, Counts, End, How, Record, Stream};
-use super::script::{Given, Met, Script};
+use super::script::{ConnectPlan, NextAnswer, Script};
 use super::server::CONNECTIONS_OPEN_MAX;
 
-/// What a server is told beside its script.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) concurrent_streams: Option<u32>,
@@ -28,7 +27,7 @@ pub(super) struct Options {
 
 type OnEndFn = dyn Fn(&Stream) + Send + Sync;
 
-/// Who is told of each stream that has ended.
+/// A callback for each ended stream.
 #[derive(Clone)]
 pub(super) struct OnEnd(pub(super) Arc<OnEndFn>);
 
@@ -73,92 +72,92 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked (a user's callback is called without the lock) left whole entries.
+        // A panic leaves complete entries: the user's callback runs without the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A moment, since the server's start.
-    pub(super) fn moment(&self, at: Instant) -> Duration {
+    /// The time since the server's start.
+    pub(super) fn since_start(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.start)
     }
 
     pub(super) fn now(&self) -> Duration {
-        self.moment(Instant::now())
+        self.since_start(Instant::now())
     }
 
     pub(super) fn with_script<T>(&self, f: impl FnOnce(&mut Script) -> T) -> T {
         f(&mut self.state().script)
     }
 
-    /// A connection is asked for: its number and what it meets.
-    pub(super) fn connect(&self) -> (u64, Met) {
+    /// Records a new connection: its number and how to treat it.
+    pub(super) fn connect(&self) -> (u64, ConnectPlan) {
         let opened = self.now();
         let mut state = self.state();
-        let met = if state.counts.connections_open < CONNECTIONS_OPEN_MAX {
-            state.script.meet()
+        let plan = if state.counts.connections_open < CONNECTIONS_OPEN_MAX {
+            state.script.plan_connection()
         } else {
-            Met { door: Door::ClosedAtOnce, ..Met::default() }
+            ConnectPlan { door: Door::ClosedAtOnce, ..ConnectPlan::default() }
         };
         state.counts.connections += 1;
         state.counts.connections_open += 1;
         let number = state.counts.connections;
-        let (door, attempt) = (met.door, met.attempt.clone());
+        let (door, attempt) = (plan.door, plan.attempt.clone());
         state.connections.push_back(Connection { number, door, attempt, opened, closed: None });
         forget_oldest(&mut state.connections, self.options.streams_kept, |it| it.closed.is_some());
         drop(state);
         self.changed.notify_waiters();
-        (number, met)
+        (number, plan)
     }
 
     pub(super) fn disconnected(&self, number: u64) {
         let now = self.now();
         let mut state = self.state();
         state.counts.connections_open = state.counts.connections_open.saturating_sub(1);
-        if let Ok(place) = state.connections.binary_search_by_key(&number, |it| it.number) {
-            state.connections[place].closed = Some(now);
+        if let Ok(index) = state.connections.binary_search_by_key(&number, |it| it.number) {
+            state.connections[index].closed = Some(now);
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// A stream has arrived: its number, and the answer it gets unless it is turned away.
-    pub(super) fn arrive(&self, mut stream: Stream, turned_away: bool) -> (u64, Option<Given>) {
+    /// Records a new stream: its number, and its answer unless it is rejected.
+    pub(super) fn arrive(&self, mut stream: Stream, rejected: bool) -> (u64, Option<NextAnswer>) {
         let mut state = self.state();
         state.counts.streams += 1;
         state.counts.streams_open += 1;
         stream.number = state.counts.streams;
-        let given = (!turned_away).then(|| state.script.next(stream.call.as_deref()));
-        if let Some(given) = &given {
-            stream.attempt = Some(given.attempt);
-            stream.scripted = given.scripted;
-            state.counts.streams_unscripted += u64::from(!given.scripted);
+        let next = (!rejected).then(|| state.script.next(stream.call.as_deref()));
+        if let Some(next) = &next {
+            stream.attempt = Some(next.attempt);
+            stream.scripted = next.scripted;
+            state.counts.streams_unscripted += u64::from(!next.scripted);
         }
         let number = stream.number;
         state.streams.push_back(stream);
         forget_oldest(&mut state.streams, self.options.streams_kept, |it| it.end.is_some());
         drop(state);
         self.changed.notify_waiters();
-        (number, given)
+        (number, next)
     }
 
-    /// Notes something about a stream.
-    pub(super) fn note(&self, number: u64, note: impl FnOnce(&mut Stream)) {
+    /// Updates the record of a stream.
+    pub(super) fn update_stream(&self, number: u64, update: impl FnOnce(&mut Stream)) {
         let mut state = self.state();
-        if let Ok(place) = state.streams.binary_search_by_key(&number, |it| it.number) {
-            note(&mut state.streams[place]);
+        if let Ok(index) = state.streams.binary_search_by_key(&number, |it| it.number) {
+            update(&mut state.streams[index]);
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// A stream has ended.
+    /// Records the end of a stream.
     pub(super) fn end(&self, number: u64, how: How) {
         let at = self.now();
         let mut state = self.state();
         state.counts.streams_open = state.counts.streams_open.saturating_sub(1);
         let mut ended = None;
-        if let Ok(place) = state.streams.binary_search_by_key(&number, |it| it.number) {
-            let stream = &mut state.streams[place];
+        if let Ok(index) = state.streams.binary_search_by_key(&number, |it| it.number) {
+            let stream = &mut state.streams[index];
             stream.end = Some(End { at, how });
             ended = self.options.on_end.is_some().then(|| stream.clone());
         }
@@ -182,7 +181,7 @@ impl Shared {
         self.state().counts
     }
 
-    /// Comes when `look` has found what it looks for. It looks again after every change.
+    /// Waits until `look` returns a value; it is called after every change.
     pub(super) async fn until<T>(&self, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
@@ -195,23 +194,23 @@ impl Shared {
         }
     }
 
-    /// Asks every task to end.
+    /// Stops every task.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Comes when every task is to end.
+    /// Waits until the server is stopped.
     pub(super) async fn stopped(&self) {
-        // The sender is ours, so it does not go before us.
+        // It cannot fail: `self` owns the sender.
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 }
 
-/// Forgets the oldest that is over while there are more than `max`; what is open stays.
-fn forget_oldest<T>(list: &mut VecDeque<T>, max: usize, over: impl Fn(&T) -> bool) {
+/// Removes the oldest finished entries above `max`; open ones stay.
+fn forget_oldest<T>(list: &mut VecDeque<T>, max: usize, is_finished: impl Fn(&T) -> bool) {
     while list.len() > max
-        && let Some(place) = list.iter().position(&over)
+        && let Some(index) = list.iter().position(&is_finished)
     {
-        list.remove(place);
+        list.remove(index);
     }
 }

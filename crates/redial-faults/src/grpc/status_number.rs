@@ -1,13 +1,12 @@
-//! The numbers of gRPC's statuses, and any other number.
+//! gRPC status codes, including invalid ones.
 //!
-//! A server can send what no enum of statuses has, so this is a number; its names are those of
-//! [`Code`].
+//! A server can send any number, so this is not an enum; the names are those of [`Code`].
 
 use std::fmt;
 
 use redial_service_config::Code;
 
-/// A gRPC status by its number, which may be one that gRPC does not know.
+/// A gRPC status code by number, which may be outside of gRPC's list.
 ///
 /// ```
 /// use redial_faults::grpc::StatusNumber;
@@ -60,7 +59,7 @@ impl StatusNumber {
         StatusNumber(code as i64)
     }
 
-    /// All that have a name, in the order of their numbers.
+    /// All codes with a name, by number.
     pub fn named() -> impl Iterator<Item = StatusNumber> {
         Code::ALL.into_iter().map(StatusNumber::of)
     }
@@ -84,7 +83,7 @@ impl From<Code> for StatusNumber {
     }
 }
 
-/// The name, or the number where there is none.
+/// The name, or the number if it has no name.
 impl fmt::Display for StatusNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {

@@ -6,7 +6,7 @@ use redial_faults::grpc::{Answer, How, StatusNumber};
 use super::raw::{Client, message, ms, serve};
 
 #[tokio::test(start_paused = true)]
-async fn trailers_only_is_one_block_of_headers_that_ends_the_stream() {
+async fn answer_trailers_only_is_one_headers_frame() {
     let answer = Answer::trailers_only(StatusNumber::UNAVAILABLE)
         .text("100 % of it\nis ü")
         .metadata("detail", "a")
@@ -31,7 +31,7 @@ async fn trailers_only_is_one_block_of_headers_that_ends_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_messages_and_trailers_come_each_at_their_moment() {
+async fn answer_steps_are_sent_at_their_times() {
     let answer = Answer::headers()
         .after(ms(2))
         .message("abc")
@@ -54,7 +54,7 @@ async fn headers_messages_and_trailers_come_each_at_their_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_message_is_sent_back_as_it_comes() {
+async fn answer_echo_returns_each_message_at_once() {
     let server = serve(Answer::echo());
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
@@ -71,25 +71,25 @@ async fn every_message_is_sent_back_as_it_comes() {
 
 #[test]
 #[should_panic(expected = "the stream has ended already")]
-fn a_script_that_cannot_be_played_does_not_make_a_server() {
+fn answer_invalid_script_does_not_start_a_server() {
     let _ =
         redial_faults::grpc::Server::new([Answer::trailers_only(StatusNumber::OK).message("x")]);
 }
 
 #[tokio::test]
 #[should_panic(expected = "response headers come before messages and trailers")]
-async fn an_answer_that_cannot_be_played_is_not_added() {
+async fn answer_invalid_steps_are_not_added() {
     serve(redial_faults::grpc::Script::new()).attempts([Answer::hang().message("x")]);
 }
 
 #[test]
 #[should_panic(expected = "a header value has no control characters")]
-fn metadata_that_cannot_stand_in_a_header_is_not_taken() {
+fn answer_invalid_metadata_is_refused() {
     let _ = Answer::trailers_only(StatusNumber::OK).pushback("a\nb");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_too_large_for_an_echo_ends_with_resource_exhausted() {
+async fn answer_echo_of_a_large_message_is_resource_exhausted() {
     let server = serve([Answer::echo(), Answer::headers().echo_one().trailers(StatusNumber::OK)]);
     let mut client = Client::of(&server).await;
     let largest = "x".repeat(4 * 1024 * 1024);
@@ -103,7 +103,7 @@ async fn a_message_that_is_too_large_for_an_echo_ends_with_resource_exhausted() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_at_once_comes_after_what_the_client_sends_in_the_same_moment() {
+async fn answer_without_delay_follows_the_request_of_that_instant() {
     let server = serve(vec![Answer::trailers_only(StatusNumber::ABORTED); 2]);
     let mut client = Client::of(&server).await;
     assert_eq!(client.unary("whole").await.ended, ms(0));

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use h2::Reason;
 use redial_faults::grpc::{Answer, Close, How, LastStream, Once, Server, StatusNumber};
 
-use super::raw::{Client, frames, message, ms, noted, serve, stuck};
+use super::raw::{Client, frames, message, ms, record_end, serve, stuck};
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_reset_with_any_code_at_its_moment() {
+async fn reset_is_sent_with_any_code_at_its_time() {
     let codes = [
         Reason::NO_ERROR,
         Reason::REFUSED_STREAM,
@@ -33,7 +33,7 @@ async fn a_stream_is_reset_with_any_code_at_its_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_does_not_overtake_what_was_sent_before_it() {
+async fn reset_does_not_overtake_earlier_frames() {
     let large = Bytes::from(vec![7; 300_000]);
     let server = serve([
         Answer::headers().then_reset(Reason::INTERNAL_ERROR),
@@ -50,7 +50,7 @@ async fn a_reset_does_not_overtake_what_was_sent_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goaway_below_the_stream_says_that_it_was_not_processed() {
+async fn goaway_below_the_stream_marks_it_unprocessed() {
     for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM] {
         let server = serve([
             Answer::reply("first").after(ms(20)),
@@ -77,7 +77,7 @@ async fn a_goaway_below_the_stream_says_that_it_was_not_processed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goaway_below_sends_every_stream_above_it_away() {
+async fn goaway_below_ends_every_stream_above() {
     let server = serve([
         Answer::hang(),
         Answer::hang(),
@@ -98,7 +98,7 @@ async fn a_goaway_below_sends_every_stream_above_it_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goaway_at_or_above_the_stream_lets_it_end() {
+async fn goaway_at_or_above_the_stream_lets_it_finish() {
     for last in [LastStream::This, LastStream::Above, LastStream::Id(77)] {
         let answer = Answer::go_away(last, Reason::NO_ERROR);
         let answer = answer.then_headers().trailers(StatusNumber::OK).after(ms(5));
@@ -107,14 +107,14 @@ async fn a_goaway_at_or_above_the_stream_lets_it_end() {
         let seen = client.unary("x").await;
         assert_eq!((seen.trailer("grpc-status"), seen.ended), (Some("0"), ms(5)), "{last:?}");
         assert!(client.begin(&[], true).await.is_err(), "{last:?}");
-        // A client that may open no more streams leaves.
+        // A client that may open no more streams disconnects.
         assert!(client.connection.await.unwrap().is_ok());
         server.until(|record| record.counts.connections_open == 0).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goaway_and_the_end_of_the_connection_come_in_this_order() {
+async fn goaway_arrives_before_the_connection_closes() {
     for close in [Close::Orderly, Close::Abrupt] {
         for (last, proof) in [(LastStream::Below, true), (LastStream::This, false)] {
             let server = serve(Answer::go_away(last, Reason::NO_ERROR).then_close(close));
@@ -127,7 +127,7 @@ async fn a_goaway_and_the_end_of_the_connection_come_in_this_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn debug_data_of_a_goaway_arrives() {
+async fn goaway_debug_data_arrives() {
     let server = serve(
         Answer::go_away(LastStream::Below, Reason::ENHANCE_YOUR_CALM).debug("too_many_pings"),
     );
@@ -136,7 +136,7 @@ async fn debug_data_of_a_goaway_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_closes_before_the_request_is_read() {
+async fn close_before_the_request_is_read() {
     for close in [Close::Orderly, Close::Abrupt] {
         let server = serve(Answer::close(close).once(Once::Headers).after(ms(0)));
         let mut client = Client::of(&server).await;
@@ -153,7 +153,7 @@ async fn the_connection_closes_before_the_request_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_closes_in_the_middle_of_the_request() {
+async fn close_during_the_request() {
     let server = serve(Answer::close(Close::Orderly).once(Once::Messages(2)));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
@@ -170,7 +170,7 @@ async fn the_connection_closes_in_the_middle_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_closes_after_the_request() {
+async fn close_after_the_request() {
     let server = serve(Answer::close(Close::Orderly).once(Once::Request).after(ms(5)));
     let mut client = Client::of(&server).await;
     let seen = client.unary("x").await;
@@ -181,7 +181,7 @@ async fn the_connection_closes_after_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_closes_after_the_response_headers_and_in_the_middle_of_a_message() {
+async fn close_after_response_headers_during_a_message() {
     let half = message("abcdef").slice(..7);
     for close in [Close::Orderly, Close::Abrupt] {
         let server = serve([
@@ -198,7 +198,7 @@ async fn the_connection_closes_after_the_response_headers_and_in_the_middle_of_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_ends_when_the_client_resets_it() {
+async fn hang_ends_on_a_client_reset() {
     let server = serve([Answer::hang(), Answer::headers()]);
     let mut client = Client::of(&server).await;
     for (sent_headers, moment) in [(false, ms(30)), (true, ms(60))] {
@@ -217,7 +217,7 @@ async fn a_hang_ends_when_the_client_resets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_before_the_request_has_ended_stops_the_client_without_an_error() {
+async fn early_answer_stops_the_client_without_an_error() {
     let server = serve(Answer::trailers_only(StatusNumber::ABORTED).once(Once::Headers));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
@@ -231,7 +231,7 @@ async fn an_answer_that_comes_before_the_request_has_ended_stops_the_client_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_answered_after_it_was_sent_away_reaches_the_client_who_does_not_know_it() {
+async fn goaway_above_own_stream_still_allows_an_answer() {
     let answer = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
     let server =
         serve([Answer::hang(), answer.then_headers().trailers(StatusNumber::OK).after(ms(5))]);
@@ -246,19 +246,19 @@ async fn what_is_answered_after_it_was_sent_away_reaches_the_client_who_does_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_was_sent_away_does_not_outlive_its_connection() {
+async fn goaway_stream_does_not_outlive_its_connection() {
     let answer = Answer::go_away(LastStream::Below, Reason::NO_ERROR);
     let server = serve(answer.then_headers().trailers(StatusNumber::OK).after(ms(5)));
     let mut client = Client::of(&server).await;
     assert!(client.unary("x").await.error.unwrap().is_go_away());
-    // Without a stream the client leaves.
+    // Without a stream the client disconnects.
     server.idle().await;
     assert_eq!(server.record().streams[0].end.unwrap().how, How::GoneAway(Reason::NO_ERROR));
     assert_eq!(server.record().streams[0].end.unwrap().at, ms(0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_clock_reaches_is_for_ever() {
+async fn step_after_the_end_of_time_never_runs() {
     let server = serve(Answer::trailers_only(StatusNumber::OK).after(std::time::Duration::MAX));
     let mut client = Client::of(&server).await;
     let call = client.unary("x");
@@ -266,7 +266,7 @@ async fn what_no_clock_reaches_is_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
+async fn shutdown_does_not_wait_for_a_client_that_stops_reading() {
     let server = Server::new([Answer::reply(vec![1; 50_000])]).pipe_bytes(256).on_pipe();
     let mut client = Client::over(stuck(server.connect().await.unwrap(), 1000)).await;
     let mut call = client.begin(&[], false).await.unwrap();
@@ -279,17 +279,17 @@ async fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_follows_a_goaway_for_a_stream_that_it_sent_away() {
+async fn goaway_is_not_followed_by_frames_of_its_stream() {
     let below = Answer::go_away(LastStream::Below, Reason::NO_ERROR).after(ms(1));
     let server = serve([Answer::hang(), below]);
-    let (pipe, noted) = noted(server.connect().await.unwrap());
+    let (pipe, record_end) = record_end(server.connect().await.unwrap());
     let mut client = Client::over(pipe).await;
     let hanging = client.begin(&[], true).await.unwrap();
     let gone = client.begin(&[], false).await.unwrap();
     assert!(gone.seen().await.error.unwrap().is_go_away());
     tokio::time::sleep(ms(10)).await;
     let (window_update, goaway) = (8, 7);
-    let frames = frames(&noted);
+    let frames = frames(&record_end);
     let of_it: Vec<_> = frames.iter().filter(|(_, stream)| *stream == 3).collect();
     assert_eq!(of_it, [&(window_update, 3)], "no reset: {frames:?}");
     assert_eq!(frames.iter().filter(|(kind, _)| *kind == goaway).count(), 1);

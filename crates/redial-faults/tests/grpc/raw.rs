@@ -1,4 +1,4 @@
-//! A client on the raw `h2` crate: sends what a test says, and shows what came.
+//! A client on the raw `h2` crate, for exact control of frames.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ pub(crate) fn message(payload: impl AsRef<[u8]>) -> Bytes {
     message.freeze()
 }
 
-/// A connection on which what the server writes arrives a millisecond late.
+/// A connection that delays the server's bytes by a millisecond.
 pub(crate) fn late(server: DuplexStream) -> DuplexStream {
     let (client, between) = tokio::io::duplex(64 * 1024);
     let (mut from_server, mut to_server) = tokio::io::split(server);
@@ -51,7 +51,7 @@ pub(crate) fn late(server: DuplexStream) -> DuplexStream {
     client
 }
 
-/// A connection on which what the client writes in 5 ms arrives at once.
+/// A connection that batches the client's writes of 5 ms.
 pub(crate) fn gathered(server: DuplexStream) -> DuplexStream {
     let (client, between) = tokio::io::duplex(1024 * 1024);
     let (mut from_server, mut to_server) = tokio::io::split(server);
@@ -73,13 +73,13 @@ pub(crate) fn gathered(server: DuplexStream) -> DuplexStream {
 /// The kind and the stream of each frame that a server has sent.
 pub(crate) type Frames = Arc<Mutex<Vec<u8>>>;
 
-/// A connection on which every byte of the server is noted.
-pub(crate) fn noted(server: DuplexStream) -> (DuplexStream, Frames) {
+/// A connection that records every byte of the server.
+pub(crate) fn record_end(server: DuplexStream) -> (DuplexStream, Frames) {
     let (client, between) = tokio::io::duplex(64 * 1024);
     let (mut from_server, mut to_server) = tokio::io::split(server);
     let (mut from_client, mut to_client) = tokio::io::split(between);
-    let noted = Frames::default();
-    let noting = noted.clone();
+    let record_end = Frames::default();
+    let noting = record_end.clone();
     tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
     tokio::spawn(async move {
         let mut bytes = [0; 4096];
@@ -90,12 +90,12 @@ pub(crate) fn noted(server: DuplexStream) -> (DuplexStream, Frames) {
             }
         }
     });
-    (client, noted)
+    (client, record_end)
 }
 
 /// The kind and the stream of each frame (RFC 9113, section 4.1).
-pub(crate) fn frames(noted: &Frames) -> Vec<(u8, u32)> {
-    let bytes = noted.lock().unwrap();
+pub(crate) fn frames(record_end: &Frames) -> Vec<(u8, u32)> {
+    let bytes = record_end.lock().unwrap();
     let mut rest = &bytes[..];
     let mut frames = Vec::new();
     while let [l1, l2, l3, kind, _, s1, s2, s3, s4, after @ ..] = rest {
@@ -106,7 +106,7 @@ pub(crate) fn frames(noted: &Frames) -> Vec<(u8, u32)> {
     frames
 }
 
-/// A connection whose client reads the first bytes and then no more, and stays.
+/// A connection whose client stops reading after the first bytes, and stays open.
 pub(crate) fn stuck(server: DuplexStream, first: u64) -> DuplexStream {
     let (client, between) = tokio::io::duplex(64 * 1024);
     let (from_server, mut to_server) = tokio::io::split(server);
@@ -127,7 +127,7 @@ pub(crate) struct Client {
     pub(crate) connection: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// What came back on a stream. Moments count from the stream's start.
+/// The response on a stream. Times count from the stream's start.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) headers: Option<(Duration, StatusCode, HeaderMap)>,
@@ -135,7 +135,7 @@ pub(crate) struct Seen {
     pub(crate) only: bool,
     pub(crate) data: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
-    /// The stream's end came as an error.
+    /// The stream ended with an error.
     pub(crate) error: Option<h2::Error>,
     pub(crate) ended: Duration,
 }
@@ -158,7 +158,7 @@ impl Seen {
     }
 }
 
-/// A stream under way.
+/// An open stream.
 pub(crate) struct Call {
     pub(crate) response: ResponseFuture,
     pub(crate) request: SendStream<Bytes>,
@@ -176,7 +176,7 @@ impl Client {
         Client::over(server.connect().await.unwrap()).await
     }
 
-    /// Begins a stream with these request headers.
+    /// Opens a stream with these request headers.
     pub(crate) async fn begin(
         &mut self,
         fields: &[(&str, &str)],
@@ -191,7 +191,7 @@ impl Client {
         Ok(Call { response, request, start: Instant::now() })
     }
 
-    /// Begins a stream without waiting for a turn.
+    /// Opens a stream without yielding first.
     pub(crate) fn begin_unready(
         &mut self,
         fields: &[(&str, &str)],
@@ -205,7 +205,7 @@ impl Client {
         Ok(Call { response, request, start: Instant::now() })
     }
 
-    /// Lets the connection read what is there.
+    /// Lets the connection read the available bytes.
     pub(crate) async fn settle(&self) {
         tokio::time::sleep(ms(0)).await;
         for _ in 0..100 {
@@ -213,7 +213,7 @@ impl Client {
         }
     }
 
-    /// How many streams the server lets it open.
+    /// The server's limit on concurrent streams.
     pub(crate) fn max_streams(&self) -> usize {
         self.send.current_max_send_streams()
     }
@@ -231,12 +231,12 @@ impl Client {
 }
 
 impl Call {
-    /// All that comes back.
+    /// The whole response.
     pub(crate) async fn seen(self) -> Seen {
         let Call { response, request, start } = self;
         let mut seen = Seen::default();
         let mut data = BytesMut::new();
-        // The request stays open as long as something may come.
+        // The request stays open until the response ends.
         let _request = request;
         match response.await {
             Err(error) => seen.error = Some(error),

@@ -1,4 +1,4 @@
-//! What the record says.
+//! The record of streams and connections.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use redial_faults::grpc::{Answer, CALLS_MAX, How, Once, Script, Server, StatusNu
 use super::raw::{Client, message, ms, serve};
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_recorded_with_all_that_the_client_sent() {
+async fn record_has_everything_the_client_sent() {
     let server = serve(Script::new().otherwise(Answer::reply("x").once(Once::Request)));
     tokio::time::sleep(ms(40)).await;
     let mut client = Client::of(&server).await;
@@ -44,7 +44,7 @@ async fn a_stream_is_recorded_with_all_that_the_client_sent() {
 }
 
 #[test]
-fn timeouts_and_numbers_are_read_as_grpc_writes_them() {
+fn record_parses_grpc_timeout_and_attempt_headers() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -83,7 +83,7 @@ fn timeouts_and_numbers_are_read_as_grpc_writes_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_close_is_recorded_when_it_comes() {
+async fn record_half_close_has_its_time() {
     let server = serve(Answer::reply("x").after(ms(100)));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_half_close_is_recorded_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_of_the_client_is_recorded_with_its_code_and_moment() {
+async fn record_client_reset_has_code_and_time() {
     let server = serve([Answer::reply("x").after(ms(100)), Answer::headers().after(ms(1))]);
     let mut client = Client::of(&server).await;
     for (start, code) in [(0, Reason::CANCEL), (20, Reason::from(77))] {
@@ -115,7 +115,7 @@ async fn a_reset_of_the_client_is_recorded_with_its_code_and_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_takes_its_streams_with_it() {
+async fn record_client_disconnect_ends_its_streams() {
     let server = serve(Answer::hang());
     let mut client = Client::of(&server).await;
     let call = client.begin(&[], true).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_client_that_goes_takes_its_streams_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_take_their_own_answers_and_all_others_the_unnamed_ones() {
+async fn script_named_calls_use_their_own_answers() {
     let status = |code| Answer::trailers_only(code);
     let script = Script::new()
         .attempts([status(StatusNumber(1)), status(StatusNumber(2))])
@@ -156,7 +156,7 @@ async fn calls_take_their_own_answers_and_all_others_the_unnamed_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_can_be_added_while_it_runs() {
+async fn script_answers_can_be_added_at_run_time() {
     let server = serve(Script::new());
     let mut client = Client::of(&server).await;
     assert_eq!(client.unary("x").await.header("grpc-message"), Some("unscripted attempt"));
@@ -165,7 +165,7 @@ async fn answers_can_be_added_while_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_beyond_the_limit_share_one_count() {
+async fn script_names_over_the_limit_share_one_count() {
     let mut script = Script::new().otherwise(Answer::trailers_only(StatusNumber::OK));
     for number in 0..CALLS_MAX - 1 {
         script = script.call(&number.to_string(), []);
@@ -181,7 +181,7 @@ async fn names_beyond_the_limit_share_one_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_streams_that_have_ended_are_forgotten() {
+async fn record_drops_the_oldest_ended_streams() {
     let script =
         Script::new().attempts([Answer::hang()]).otherwise(Answer::trailers_only(StatusNumber::OK));
     let server = Server::new(script).streams_kept(3).on_pipe();
@@ -200,7 +200,7 @@ async fn the_oldest_streams_that_have_ended_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_connections_that_are_over_are_forgotten() {
+async fn record_drops_the_oldest_closed_connections() {
     let server = Server::new(Script::new()).streams_kept(2).on_pipe();
     let open = server.connect().await.unwrap();
     for number in 2..5 {
@@ -214,7 +214,7 @@ async fn the_oldest_connections_that_are_over_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn payloads_are_kept_up_to_the_limit_and_the_digest_covers_the_rest() {
+async fn record_digest_covers_payloads_over_the_limit() {
     let script = Script::new().otherwise(Answer::trailers_only(StatusNumber::OK));
     let server = Server::new(script).payload_bytes_kept(4).on_pipe();
     let mut client = Client::of(&server).await;
@@ -229,7 +229,7 @@ async fn payloads_are_kept_up_to_the_limit_and_the_digest_covers_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_end_is_told() {
+async fn record_callback_runs_for_each_ended_stream() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let teller = told.clone();
     let server = Server::new([Answer::hang(), Answer::reply("x")])
@@ -246,7 +246,7 @@ async fn each_end_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_calls_in_a_row_and_fifty_at_a_time_are_exact() {
+async fn record_counts_are_exact_under_load() {
     let server = serve(Script::new().otherwise(Answer::reply("x").after(ms(7))));
     let mut client = Client::of(&server).await;
     for _ in 0..1000 {

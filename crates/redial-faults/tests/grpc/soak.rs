@@ -1,11 +1,11 @@
-//! Whatever a script does to clients and clients do to the server, every stream and every connection
-//! ends, and the counts agree with the record.
+//! Under random faults from both sides, every stream and connection ends, and the counts match the
+//! record.
 
 use redial_faults::grpc::{Answer, Close, LastStream, Once, Reason, Script, Server, StatusNumber};
 
 use super::raw::{Client, gathered, late, message, ms};
 
-/// Numbers that are the same in every run (a linear congruence).
+/// A deterministic random generator (linear congruential).
 struct Draws(u64);
 
 impl Draws {
@@ -43,7 +43,7 @@ fn any_answer(draws: &mut Draws) -> Answer {
     answer.after(after).once(once)
 }
 
-/// Makes a call that gives up after some time, over a connection of its own or a shared one.
+/// Makes a call with a timeout, over its own connection or a shared one.
 async fn play(
     server: &redial_faults::grpc::Handle<redial_faults::grpc::Pipe>,
     seed: u64,
@@ -63,7 +63,7 @@ async fn play(
             }
         };
         for _ in 0..draws.below(3) {
-            // The stream may be over already: then this fails, as it should.
+            // This fails if the stream has already ended.
             let _ = call.request.send_data(message(vec![1; draws.below(5000) as usize]), false);
         }
         let _ = call.request.send_data(message("last"), draws.below(2) == 0);
@@ -72,16 +72,16 @@ async fn play(
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_stream_ends_whatever_happens_to_it() {
+async fn soak_every_stream_ends() {
     for seed in 0..5 {
         let mut draws = Draws(seed);
         let answers: Vec<_> = (0..400).map(|_| any_answer(&mut draws)).collect();
         let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
         let server = Server::new(script).concurrent_streams(50).on_pipe();
-        let players = (0..10).map(|player| play(&server, seed * 100 + player, 50));
+        let players = (0..10).map(|handler| play(&server, seed * 100 + handler, 50));
         let mut all: Vec<_> = players.map(Box::pin).collect();
         std::future::poll_fn(|cx| {
-            all.retain_mut(|player| player.as_mut().poll(cx).is_pending());
+            all.retain_mut(|handler| handler.as_mut().poll(cx).is_pending());
             if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
         .await;
@@ -102,12 +102,12 @@ async fn every_stream_ends_whatever_happens_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_resets_many_streams_at_once_is_not_taken_for_an_attacker() {
+async fn soak_many_client_resets_are_not_an_attack() {
     let script = Script::new().otherwise(Answer::reply("x").after(ms(5)));
     let server = Server::new(script).pipe_bytes(1024 * 1024).on_pipe();
     let mut client = Client::over(gathered(server.connect().await.unwrap())).await;
     let calls: Vec<_> = (0..1500).map(|_| client.begin_unready(&[], true).unwrap()).collect();
-    // Their headers are on the way, and their resets follow at once.
+    // The headers are in flight, and the resets follow immediately.
     client.settle().await;
     drop(calls);
     let seen = client.unary("x").await;
@@ -119,7 +119,7 @@ async fn a_client_that_resets_many_streams_at_once_is_not_taken_for_an_attacker(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_resets_many_streams_at_once_still_takes_what_comes_for_them() {
+async fn soak_many_server_resets_still_accept_late_frames() {
     let script = Script::new()
         .attempts(vec![Answer::reset(Reason::CANCEL).once(Once::Headers); 1500])
         .otherwise(Answer::reply("x"));
@@ -138,15 +138,15 @@ async fn a_server_that_resets_many_streams_at_once_still_takes_what_comes_for_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_stream_ends_with_several_threads_too() {
+async fn soak_every_stream_ends_on_several_threads() {
     let mut draws = Draws(7);
     let answers: Vec<_> = (0..800).map(|_| any_answer(&mut draws)).collect();
     let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
     let server = std::sync::Arc::new(Server::new(script).on_pipe());
     let mut players = tokio::task::JoinSet::new();
-    for player in 0..8 {
+    for handler in 0..8 {
         let server = server.clone();
-        players.spawn(async move { play(&server, player, 100).await });
+        players.spawn(async move { play(&server, handler, 100).await });
     }
     players.join_all().await;
     let over =

@@ -1,5 +1,5 @@
-//! The same over loopback TCP, in real time. Nothing comes early; what is late by less than
-//! [`TOLERANCE`] is in time.
+//! The same over loopback TCP, in real time. Events are never early, and at most [`TOLERANCE`]
+//! late.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::raw::{Client, message, ms};
 use super::tonic_client::{chain, unary};
 
-/// A busy machine may be slow; a test that waits for the wrong thing is slower.
+/// Generous for a busy machine, and shorter than any wrong wait.
 const TOLERANCE: Duration = Duration::from_secs(5);
 
 async fn serve(script: impl Into<Script>) -> Handle<Tcp> {
@@ -33,7 +33,7 @@ fn channel(server: &Handle<Tcp>) -> Channel {
 }
 
 #[tokio::test]
-async fn answers_come_in_time_and_the_whole_request_was_read() {
+async fn tcp_answers_are_on_time_after_the_whole_request() {
     let server = serve([
         Answer::trailers_only(StatusNumber::UNAVAILABLE).pushback("50"),
         Answer::headers().after(ms(20)).message("abc").trailers(StatusNumber::OK).after(ms(60)),
@@ -48,13 +48,13 @@ async fn answers_come_in_time_and_the_whole_request_was_read() {
         assert_eq!(stream.payloads, [payload]);
         assert!(stream.half_closed.is_some());
     }
-    let took = record.streams[1].end.unwrap().at - record.streams[1].arrived;
-    assert!((ms(60)..TOLERANCE).contains(&took), "{took:?}");
+    let on_data = record.streams[1].end.unwrap().at - record.streams[1].arrived;
+    assert!((ms(60)..TOLERANCE).contains(&on_data), "{on_data:?}");
     assert_eq!(record.counts.connections, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_calls_at_a_time_are_all_answered_and_all_closed() {
+async fn tcp_concurrent_calls_are_answered_and_closed() {
     let server = serve(Script::new().otherwise(Answer::echo().once(Once::Request))).await;
     let channel = channel(&server);
     let mut calls = tokio::task::JoinSet::new();
@@ -72,7 +72,7 @@ async fn many_calls_at_a_time_are_all_answered_and_all_closed() {
 }
 
 #[tokio::test]
-async fn faults_prove_the_same_as_on_a_pipe() {
+async fn tcp_faults_give_the_same_errors_as_the_pipe() {
     let cases = [
         (Answer::reset(Reason::REFUSED_STREAM), "h2 reset remote REFUSED_STREAM"),
         (Answer::go_away(LastStream::Below, Reason::NO_ERROR), "h2 goaway remote NO_ERROR"),
@@ -97,14 +97,13 @@ async fn faults_prove_the_same_as_on_a_pipe() {
 }
 
 #[tokio::test]
-async fn a_connection_can_be_accepted_and_closed_before_the_handshake() {
+async fn tcp_connection_can_close_before_the_handshake() {
     let script = Script::new()
         .door(Door::ClosedAtOnce, Duration::ZERO)
         .door(Door::Silent, Duration::ZERO)
         .otherwise(Answer::reply("x"));
     let server = serve(script).await;
-    // Over TCP nobody knows whether a client wrote its request before it saw the end, but none
-    // arrived.
+    // Over TCP the client may have written its request before it saw the close, but none arrived.
     let unsent = serve(Answer::unsent()).await;
     unary(&channel(&unsent), Request::new("y".into())).await.unwrap_err();
     let record = unsent.shutdown().await;
@@ -122,13 +121,13 @@ async fn a_connection_can_be_accepted_and_closed_before_the_handshake() {
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_refuses_and_a_script_for_that_is_refused() {
+async fn tcp_script_with_a_refused_connection_is_invalid() {
     let server = Server::new([Answer::unconnected()]).listen("127.0.0.1:0").await;
     assert_eq!(server.unwrap_err().kind(), ErrorKind::InvalidInput);
     let script = Script::new().door(Door::Refused, Duration::ZERO);
     let server = Server::new(script).listen("127.0.0.1:0").await;
     assert_eq!(server.unwrap_err().kind(), ErrorKind::InvalidInput);
-    // A server that was there, and is gone.
+    // The address of a server that has stopped.
     let server = serve(Script::new()).await;
     let channel = channel(&server);
     server.shutdown().await;
@@ -138,7 +137,7 @@ async fn an_address_where_nobody_listens_refuses_and_a_script_for_that_is_refuse
 }
 
 #[tokio::test]
-async fn a_window_that_stays_shut_and_a_reset_of_the_client_are_recorded() {
+async fn tcp_closed_window_and_client_reset_are_recorded() {
     let server = serve([Answer::reply("x"), Answer::hang().accepts(1)]).await;
     let mut client = client(&server).await;
     // From here on the client knows the server's settings.
@@ -159,16 +158,16 @@ async fn a_window_that_stays_shut_and_a_reset_of_the_client_are_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_message_passes_a_window_that_is_opened_by_hand() {
+async fn tcp_large_message_passes_a_limited_window() {
     let server = serve(Answer::echo().accepts(1).once(Once::Request)).await;
     let mut client = client(&server).await;
-    // As much as can be echoed, and four times what a window holds.
+    // The largest message that can be echoed: four times the window.
     let payload = "x".repeat(4 * 1024 * 1024);
     assert_eq!(client.unary(&payload).await.data, message(&payload));
 }
 
 #[tokio::test]
-async fn dropping_the_handle_stops_the_server() {
+async fn tcp_dropping_the_handle_stops_the_server() {
     let server = serve(Script::new().otherwise(Answer::hang())).await;
     let addr = server.addr();
     let mut client = client(&server).await;

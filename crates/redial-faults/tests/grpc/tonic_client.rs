@@ -1,4 +1,4 @@
-//! What a tonic client's users get of each fault: the error, and the proofs in its sources.
+//! The errors of a tonic client for each fault, and what their sources prove.
 
 use std::error::Error;
 
@@ -32,7 +32,7 @@ pub(crate) async fn unary(channel: &Channel, request: Request<Bytes>) -> Result<
     client.unary(request, path, Raw).await.map(tonic::Response::into_inner)
 }
 
-/// What the sources of an error prove.
+/// What the sources of an error prove about the attempt.
 pub(crate) fn chain(status: &Status) -> Vec<String> {
     let mut chain = Vec::new();
     let mut next: Option<&(dyn Error + 'static)> = status.source();
@@ -79,7 +79,7 @@ const BROKEN: [&str; 3] = ["transport error", "hyper ", "io BrokenPipe"];
 const UNSENT: [&str; 3] = ["transport error", "hyper canceled", "connection closed"];
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_arrives_with_its_code_as_a_remote_reset() {
+async fn tonic_reset_is_a_remote_reset_with_its_code() {
     let reset = |code: &str| {
         ["transport error", "hyper ", &format!("h2 reset remote {code}")].map(str::to_owned)
     };
@@ -92,7 +92,7 @@ async fn a_reset_arrives_with_its_code_as_a_remote_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goaway_below_the_stream_arrives_as_a_remote_goaway_whatever_follows_it() {
+async fn tonic_goaway_below_is_a_remote_goaway() {
     for close in [None, Some(Close::Orderly), Some(Close::Abrupt)] {
         for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM] {
             let mut answer = Answer::go_away(LastStream::Below, reason);
@@ -107,7 +107,7 @@ async fn a_goaway_below_the_stream_arrives_as_a_remote_goaway_whatever_follows_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_ends_under_a_stream_proves_nothing() {
+async fn tonic_close_during_a_stream_proves_nothing() {
     let answers = [
         Answer::go_away(LastStream::This, Reason::NO_ERROR).then_close(Close::Orderly),
         Answer::go_away(LastStream::Above, Reason::NO_ERROR).then_close(Close::Orderly),
@@ -131,7 +131,7 @@ async fn a_connection_that_ends_under_a_stream_proves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_ends_before_the_request_was_written_proves_that() {
+async fn tonic_close_before_the_request_proves_unsent() {
     for answer in [
         Answer::unsent(),
         Answer::unsent().after(ms(3)),
@@ -144,7 +144,7 @@ async fn a_connection_that_ends_before_the_request_was_written_proves_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_connection_arrives_as_one_and_the_next_call_connects() {
+async fn tonic_refused_connection_is_reported_then_reconnects() {
     let server = serve([Answer::unconnected().after(ms(3)), Answer::echo()]);
     let channel = channel(server.connector());
     let start = Instant::now();
@@ -155,8 +155,8 @@ async fn a_refused_connection_arrives_as_one_and_the_next_call_connects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_wait_for_their_turn_when_the_connection_ends_are_told_apart() {
-    // One stream is open, one request waits inside hyper for its turn, one in its queue.
+async fn tonic_queued_requests_are_distinguished_when_the_connection_closes() {
+    // One stream is open, one request waits inside hyper, one is in tonic's queue.
     let script = Script::new().otherwise(Answer::close(Close::Orderly).after(ms(50)));
     let server = Server::new(script).concurrent_streams(1).on_pipe();
     let channel = channel(server.connector());
@@ -164,7 +164,7 @@ async fn requests_that_wait_for_their_turn_when_the_connection_ends_are_told_apa
     for _ in 0..3 {
         let channel = channel.clone();
         calls.push(tokio::spawn(async move { unary(&channel, Request::new("x".into())).await }));
-        // Each has its place before the next comes.
+        // Each is queued before the next one is sent.
         tokio::time::sleep(ms(1)).await;
     }
     let mut chains = Vec::new();
@@ -178,7 +178,7 @@ async fn requests_that_wait_for_their_turn_when_the_connection_ends_are_told_apa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_arrives_whether_or_not_it_ends_the_stream() {
+async fn tonic_status_arrives_with_or_without_end_stream() {
     for answer in [
         Answer::trailers_only(StatusNumber::ABORTED),
         Answer::trailers_only(StatusNumber::ABORTED).without_end_stream(),
@@ -197,7 +197,7 @@ async fn a_status_arrives_whether_or_not_it_ends_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_not_grpcs_become_errors_without_a_source() {
+async fn tonic_non_grpc_responses_are_errors_without_source() {
     let http = |status| Answer::http_empty(http::StatusCode::from_u16(status).unwrap());
     let cases = [
         (http(404), tonic::Code::Unimplemented),
@@ -217,7 +217,7 @@ async fn answers_that_are_not_grpcs_become_errors_without_a_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_call_resets_its_stream_with_cancel() {
+async fn tonic_dropped_call_sends_reset_cancel() {
     for answer in [Answer::hang(), Answer::headers(), Answer::headers().message("x")] {
         let server = serve(answer);
         let channel = channel(server.connector());
@@ -234,7 +234,7 @@ async fn dropping_a_call_resets_its_stream_with_cancel() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_stream_of_the_first_connection_finds_its_window_shut() {
+async fn tonic_first_stream_sees_the_limited_window() {
     let server = serve(Answer::hang().accepts(0));
     let channel = channel(server.connector());
     let call = unary(&channel, Request::new("x".into()));
@@ -244,7 +244,7 @@ async fn the_first_stream_of_the_first_connection_finds_its_window_shut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_messages_is_counted_as_far_as_it_is_accepted() {
+async fn tonic_accepted_messages_of_a_stream_are_counted() {
     let server = serve(Answer::trailers_only(StatusNumber::ABORTED).accepts(2).after(ms(100)));
     let mut client = Grpc::new(channel(server.connector()));
     client.ready().await.unwrap();
@@ -258,7 +258,7 @@ async fn a_stream_of_messages_is_counted_as_far_as_it_is_accepted() {
     assert_eq!(stream.payloads, ["0", "1"]);
 }
 
-/// Messages that come one after the other.
+/// A stream of messages.
 fn async_messages(count: u64, every: std::time::Duration) -> impl Stream<Item = Bytes> + Send {
     let (send, receive) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
@@ -273,7 +273,7 @@ fn async_messages(count: u64, every: std::time::Duration) -> impl Stream<Item = 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_echoed_message_by_message() {
+async fn tonic_stream_is_echoed_per_message() {
     let server = serve(Answer::echo());
     let mut client = Grpc::new(channel(server.connector()));
     client.ready().await.unwrap();
@@ -293,7 +293,7 @@ async fn a_stream_is_echoed_message_by_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_at_once_comes_after_the_request_of_the_same_moment() {
+async fn tonic_immediate_answer_follows_the_request() {
     let server = serve(Script::new().otherwise(Answer::trailers_only(StatusNumber::ABORTED)));
     let channel = channel(server.connector());
     let calls = (0..20).map(|_| {

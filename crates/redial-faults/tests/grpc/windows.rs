@@ -1,4 +1,4 @@
-//! Flow control and the limit of streams.
+//! Flow control, and the limit on concurrent streams.
 
 use bytes::Bytes;
 use h2::Reason;
@@ -7,7 +7,7 @@ use redial_faults::grpc::{Answer, How, Once, STREAMS_OPEN_MAX, Script, Server, S
 use super::raw::{Client, late, message, ms, serve};
 
 #[tokio::test(start_paused = true)]
-async fn so_many_messages_are_taken_and_not_a_byte_more() {
+async fn window_accepts_exactly_the_listed_messages() {
     for accepts in [0, 1, 2, 5] {
         let server =
             serve(Answer::trailers_only(StatusNumber::ABORTED).accepts(accepts).after(ms(50)));
@@ -31,7 +31,7 @@ async fn so_many_messages_are_taken_and_not_a_byte_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shut_window_shuts_one_stream_alone() {
+async fn window_limit_affects_one_stream_only() {
     let server = serve([Answer::hang().accepts(0), Answer::echo()]);
     let mut client = Client::of(&server).await;
     let mut shut = client.begin(&[], false).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_shut_window_shuts_one_stream_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_shorter_than_what_is_accepted_ends_as_usual() {
+async fn window_limit_above_the_request_has_no_effect() {
     let server = serve(Answer::reply("x").accepts(3).once(Once::Request));
     let mut client = Client::of(&server).await;
     let seen = client.unary("abc").await;
@@ -55,7 +55,7 @@ async fn a_request_that_is_shorter_than_what_is_accepted_ends_as_usual() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_passes_a_small_pipe() {
+async fn window_large_message_passes_a_small_pipe() {
     let server =
         Server::new([Answer::echo(), Answer::echo().accepts(1)]).pipe_bytes(1024).on_pipe();
     let mut client = Client::of(&server).await;
@@ -65,7 +65,7 @@ async fn a_large_message_passes_a_small_pipe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_larger_than_a_window_is_let_in_piece_by_piece() {
+async fn window_larger_message_is_accepted_in_parts() {
     let server = serve(Answer::trailers_only(StatusNumber::ABORTED).accepts(2).after(ms(50)));
     let mut client = Client::of(&server).await;
     let mut call = client.begin(&[], false).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_message_larger_than_a_window_is_let_in_piece_by_piece() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_are_told_how_many_streams_they_may_open() {
+async fn window_settings_announce_max_concurrent_streams() {
     let server =
         Server::new(vec![Answer::reply("x").after(ms(10)); 3]).concurrent_streams(1).on_pipe();
     let mut client = Client::of(&server).await;
@@ -99,7 +99,7 @@ async fn clients_are_told_how_many_streams_they_may_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_above_the_limit_is_refused_and_uses_up_no_answer() {
+async fn stream_over_the_limit_is_refused_without_using_an_answer() {
     let script = Script::new().attempts([Answer::hang(), Answer::reply("x")]);
     let server = Server::new(script).concurrent_streams(1).on_pipe();
     // A client that has not seen the settings yet.
@@ -122,7 +122,7 @@ async fn a_stream_above_the_limit_is_refused_and_uses_up_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_has_a_limit_of_streams_even_if_none_was_said() {
+async fn stream_limit_applies_by_default() {
     let server = serve(Script::new().otherwise(Answer::hang()));
     let mut client = Client::of(&server).await;
     let mut calls = Vec::new();

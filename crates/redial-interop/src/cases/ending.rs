@@ -1,7 +1,7 @@
 //! Cases in which calls fail, are cancelled, or run out of time.
 //!
-//! UNKNOWN, with which the server is asked to fail, is listed in the policy: each such call makes all its
-//! attempts, and what the application sees is the last status as the server sent it.
+//! The policy retries UNKNOWN, the status that the server is asked for: each such call makes all
+//! its attempts, and the application receives the server's last status unchanged.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::{ask, expect, failure, last_note, noted, still_works, zeros};
+use super::{ask, expect, failure, last_event, still_works, with_call_log, zeros};
 use crate::BoxError;
 use crate::caller::{ATTEMPTS, Connection};
 use crate::testing::{
@@ -21,7 +21,7 @@ use crate::testing::{
 
 const SPECIAL: &str =
     "\t\ntest with whitespace\r\nand Unicode BMP \u{263a} and non-BMP \u{1f608}\t\n";
-/// By then the headers of a call are on their way, on any machine; nothing depends on it.
+/// By then the request headers are sent; correctness does not depend on it.
 const UNDER_WAY: Duration = Duration::from_millis(200);
 
 pub(super) async fn timeout_on_sleeping_server(connection: &Connection) -> Result<(), BoxError> {
@@ -43,25 +43,25 @@ pub(super) async fn timeout_on_sleeping_server(connection: &Connection) -> Resul
 
 pub(super) async fn cancel_after_begin(connection: &Connection) -> Result<(), BoxError> {
     let (_out, messages) = mpsc::channel::<StreamingInputCallRequest>(1);
-    let (request, diary) = noted(ReceiverStream::new(messages));
+    let (request, call_log) = with_call_log(ReceiverStream::new(messages));
     let mut client = connection.client();
     let call = client.streaming_input_call(request);
     if tokio::time::timeout(UNDER_WAY, call).await.is_ok() {
         return Err("the call ended before the request did".into());
     }
-    expect_cancelled(&last_note(&diary))?;
+    expect_cancelled(&last_event(&call_log))?;
     still_works(connection).await
 }
 
 pub(super) async fn cancel_after_first_response(connection: &Connection) -> Result<(), BoxError> {
     let (out, messages) = mpsc::channel(1);
     out.send(ask(27182, 31415)).await?;
-    let (request, diary) = noted(ReceiverStream::new(messages));
+    let (request, call_log) = with_call_log(ReceiverStream::new(messages));
     let mut answers = connection.client().full_duplex_call(request).await?.into_inner();
     answers.message().await?.ok_or("the stream ended without an answer")?;
     drop(answers);
-    expect_cancelled(&last_note(&diary))?;
-    // The stream is over on this side too: nobody reads what the application writes any more.
+    expect_cancelled(&last_event(&call_log))?;
+    // The stream is closed on this side too: further messages are not read.
     tokio::time::timeout(super::CASE_MAX, out.closed()).await?;
     still_works(connection).await
 }
@@ -73,14 +73,14 @@ fn expect_cancelled(note: &str) -> Result<(), BoxError> {
 
 pub(super) async fn status_code_and_message(connection: &Connection) -> Result<(), BoxError> {
     let text = "test status message";
-    let wanted = EchoStatus { code: Code::Unknown.into(), message: text.into() };
+    let requested = EchoStatus { code: Code::Unknown.into(), message: text.into() };
     let request =
-        SimpleRequest { response_status: Some(wanted.clone()), ..SimpleRequest::default() };
+        SimpleRequest { response_status: Some(requested.clone()), ..SimpleRequest::default() };
     let answer = connection.client().unary_call(request).await;
     expect_status(&failure("the unary call", answer)?, text)?;
 
     let message = StreamingOutputCallRequest {
-        response_status: Some(wanted),
+        response_status: Some(requested),
         ..StreamingOutputCallRequest::default()
     };
     let messages = tokio_stream::once(message);
@@ -92,8 +92,8 @@ pub(super) async fn status_code_and_message(connection: &Connection) -> Result<(
 }
 
 pub(super) async fn special_status_message(connection: &Connection) -> Result<(), BoxError> {
-    let wanted = EchoStatus { code: Code::Unknown.into(), message: SPECIAL.into() };
-    let request = SimpleRequest { response_status: Some(wanted), ..SimpleRequest::default() };
+    let requested = EchoStatus { code: Code::Unknown.into(), message: SPECIAL.into() };
+    let request = SimpleRequest { response_status: Some(requested), ..SimpleRequest::default() };
     let answer = connection.client().unary_call(request).await;
     expect_status(&failure("the call", answer)?, SPECIAL)
 }

@@ -1,4 +1,4 @@
-//! Cases with many calls, and those about the load that a server reports.
+//! Cases with many calls, and cases about load reports (ORCA).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,15 +17,16 @@ use crate::testing::{SimpleRequest, StreamingOutputCallRequest, TestOrcaReport};
 
 const CALLS: usize = 100;
 const SOAK_CALLS: usize = 50;
-/// The shortest that grpc-go's server reports at.
+/// The shortest report interval of grpc-go's server.
 const REPORT_EVERY_SECONDS: i64 = 1;
-/// How long a report is waited for: less than a case may take, so that it can be said what came instead.
+/// How long to wait for a report: less than the limit of a case, so that the error shows the last
+/// report.
 const REPORT_MAX: Duration = Duration::from_secs(45);
 
 pub(super) async fn pick_first_unary(connection: &Connection) -> Result<(), BoxError> {
     let mut first = None;
     for _ in 0..CALLS {
-        let answer = connection.client().unary_call(who()).await?.into_inner();
+        let answer = connection.client().unary_call(server_id_request()).await?.into_inner();
         expect("whether the server said who it is", answer.server_id.is_empty(), false)?;
         let first = first.get_or_insert_with(|| answer.server_id.clone());
         expect("the server", &answer.server_id, &*first)?;
@@ -33,8 +34,8 @@ pub(super) async fn pick_first_unary(connection: &Connection) -> Result<(), BoxE
     Ok(())
 }
 
-/// A request that asks a server who it is.
-pub(crate) fn who() -> SimpleRequest {
+/// A request for the server's identity.
+pub(crate) fn server_id_request() -> SimpleRequest {
     SimpleRequest {
         response_size: 1,
         payload: Some(zeros(1)),
@@ -58,23 +59,25 @@ pub(super) async fn channel_soak(caller: &Caller) -> Result<(), BoxError> {
 }
 
 pub(super) async fn orca_per_rpc(connection: &Connection) -> Result<(), BoxError> {
-    let wanted = TestOrcaReport {
+    let requested = TestOrcaReport {
         cpu_utilization: 0.821,
         memory_utilization: 0.5847,
         request_cost: HashMap::from([("cost".into(), 3456.32)]),
         utilization: HashMap::from([("util".into(), 0.30499)]),
     };
-    let request =
-        SimpleRequest { orca_per_query_report: Some(wanted.clone()), ..SimpleRequest::default() };
+    let request = SimpleRequest {
+        orca_per_query_report: Some(requested.clone()),
+        ..SimpleRequest::default()
+    };
     let answer = connection.client().unary_call(request).await?;
     let report = answer.metadata().get_bin(LOAD_REPORT).ok_or("the trailers have no report")?;
-    expect("the report", OrcaLoadReport::decode(report.to_bytes()?)?, report_of(&wanted))
+    expect("the report", OrcaLoadReport::decode(report.to_bytes()?)?, report_of(&requested))
 }
 
 pub(super) async fn orca_oob(connection: &Connection) -> Result<(), BoxError> {
     let (out, messages) = mpsc::channel(1);
     let first = load(0.821, 0.5847, 0.30499);
-    out.send(telling(&first)).await?;
+    out.send(report_request(&first)).await?;
     let call = connection.client().full_duplex_call(ReceiverStream::new(messages)).await?;
     let mut answers = call.into_inner();
     let answer = answers.message().await?.ok_or("the stream ended too early")?;
@@ -85,7 +88,7 @@ pub(super) async fn orca_oob(connection: &Connection) -> Result<(), BoxError> {
     reported(&mut reports, &first).await?;
 
     let second = load(0.29309, 0.2, 0.2039);
-    out.send(telling(&second)).await?;
+    out.send(report_request(&second)).await?;
     let answer = answers.message().await?.ok_or("the stream ended too early")?;
     expect_size(answer.payload, 1)?;
     reported(&mut reports, &second).await?;
@@ -98,25 +101,25 @@ fn load(cpu_utilization: f64, memory_utilization: f64, utilization: f64) -> Test
     TestOrcaReport { cpu_utilization, memory_utilization, utilization, ..TestOrcaReport::default() }
 }
 
-fn telling(report: &TestOrcaReport) -> StreamingOutputCallRequest {
+fn report_request(report: &TestOrcaReport) -> StreamingOutputCallRequest {
     StreamingOutputCallRequest { orca_oob_report: Some(report.clone()), ..ask(0, 1) }
 }
 
-/// Waits for the report; those that were made before it are not the last word.
+/// Waits for the expected report; earlier reports are ignored.
 async fn reported(
     reports: &mut Streaming<OrcaLoadReport>,
-    wanted: &TestOrcaReport,
+    requested: &TestOrcaReport,
 ) -> Result<(), BoxError> {
-    let wanted = report_of(wanted);
+    let requested = report_of(requested);
     let mut last = None;
     let found = tokio::time::timeout(REPORT_MAX, async {
-        while last.as_ref() != Some(&wanted) {
+        while last.as_ref() != Some(&requested) {
             last = Some(reports.message().await?.ok_or("the reports ended")?);
         }
         Ok::<_, BoxError>(())
     });
     match found.await {
         Ok(found) => found,
-        Err(_) => expect("the report", last, Some(wanted)),
+        Err(_) => expect("the report", last, Some(requested)),
     }
 }

@@ -58,7 +58,7 @@ pub(super) async fn server_streaming(connection: &Connection) -> Result<(), BoxE
 
 pub(super) async fn ping_pong(connection: &Connection) -> Result<(), BoxError> {
     let (out, messages) = mpsc::channel(1);
-    // A server may have nothing to say before it was asked: the first message cannot wait for headers.
+    // The server may send headers only after the first message, so do not wait for them.
     out.send(ask(REQUESTS[0], RESPONSES[0])).await?;
     let call = connection.client().full_duplex_call(ReceiverStream::new(messages)).await?;
     let mut answers = call.into_inner();
@@ -83,7 +83,7 @@ pub(super) async fn custom_metadata(connection: &Connection) -> Result<(), BoxEr
     let message =
         SimpleRequest { response_size: 1, payload: Some(zeros(1)), ..SimpleRequest::default() };
     let answer = connection.client().unary_call(with_metadata(message)).await?;
-    // tonic gives headers and trailers of a call with one answer as one map.
+    // tonic merges headers and trailers of a unary call into one map.
     expect_initial(answer.metadata())?;
     expect_trailing(answer.metadata())?;
     expect_size(answer.into_inner().payload, 1)?;

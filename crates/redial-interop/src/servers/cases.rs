@@ -1,8 +1,8 @@
-//! What our client is made to do, and what is to be seen then.
+//! The cases: one call each, and the expected behaviour.
 //!
-//! A case is data: one call, of one kind, whose first message tells the server what to do to it
-//! (`echo.proto`). What is seen is told in one line: the final status, how many attempts the application is
-//! told of, how many messages it got, and what about them is not right.
+//! A case is data: one call, whose first message controls the server (`echo.proto`). The observed
+//! behaviour is one line: the final status, the number of attempts that the application sees, the
+//! number of messages, and errors in them.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,11 @@ const RETRY: &str = r#"{"methodConfig": [{"name": [{}], "retryPolicy": {
 const HEDGE: &str = r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {
     "maxAttempts": 3, "hedgingDelay": "0.2s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}"#;
 
-/// How often a case that does not hold is played again: a library does the same thing every time, a busy
-/// machine does not.
-const AGAIN: usize = 2;
-/// How long after its earliest end a call has ended, on a machine under load.
+/// How often a failed case is repeated: a library is deterministic, a busy machine is not.
+const RETRIES: usize = 2;
+/// How long after its earliest end a call must have ended, on a busy machine.
 const LATE: Duration = Duration::from_secs(20);
-/// After how long a call that has not ended never will.
+/// The time after which an open call counts as never ending.
 const NEVER: Duration = Duration::from_secs(60);
 
 /// The kinds of calls.
@@ -49,7 +48,7 @@ pub(super) struct Case {
     /// How many messages are written, and how large each is.
     messages: u32,
     bytes: usize,
-    /// What the server is told: see `echo.proto`.
+    /// The instructions for the server: see `echo.proto`.
     failures: u32,
     code: Code,
     pushback_ms: Option<i32>,
@@ -57,12 +56,12 @@ pub(super) struct Case {
     delay_ms: u32,
     responses: Option<u32>,
     deadline_ms: Option<u64>,
-    /// Before which it cannot have ended.
+    /// The earliest possible end.
     waits_ms: u64,
     is_compressed: bool,
-    /// How many such calls are made at a time.
+    /// How many such calls run concurrently.
     at_once: usize,
-    /// What is to be seen.
+    /// The expected behaviour.
     pub(super) expected: &'static str,
 }
 
@@ -235,26 +234,26 @@ pub(super) const ALL: &[Case] = &[
     },
 ];
 
-/// What the application got.
-struct Got {
+/// What the application received.
+struct Observed {
     code: Code,
     text: String,
-    /// What the layer tells of attempts before.
+    /// The layer's count of previous attempts.
     previous: u32,
     answers: Vec<EchoResponse>,
 }
 
-type ClientOptions = EchoClient<RetryService<Channel>>;
+type Client = EchoClient<RetryService<Channel>>;
 
 impl Case {
-    /// Plays it, a few times as long as what is seen does not hold; what was seen last.
+    /// Runs the case, and repeats it if it fails; returns the last observed behaviour.
     pub(super) async fn play(
         &self,
         port: u16,
         holds: impl Fn(&str) -> bool,
     ) -> Result<String, BoxError> {
         let mut seen = self.play_once(port).await?;
-        for _ in 0..AGAIN {
+        for _ in 0..RETRIES {
             if holds(&seen) {
                 break;
             }
@@ -264,8 +263,8 @@ impl Case {
         Ok(seen)
     }
 
-    /// Makes the call, and says what was seen; of several calls at once what the first shows that is not as
-    /// expected.
+    /// Makes the call, and returns the observed behaviour; for concurrent calls, the first
+    /// unexpected one.
     async fn play_once(&self, port: u16) -> Result<String, BoxError> {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?;
         let service = RetryLayer::from_json(self.config)?.layer(endpoint.connect_lazy());
@@ -285,7 +284,7 @@ impl Case {
         Ok(seen)
     }
 
-    async fn call(self, client: ClientOptions) -> String {
+    async fn call(self, client: Client) -> String {
         let begun = Instant::now();
         match tokio::time::timeout(NEVER, self.ask(client)).await {
             Ok(got) => self.told(&got, begun.elapsed()),
@@ -293,7 +292,7 @@ impl Case {
         }
     }
 
-    async fn ask(&self, mut client: ClientOptions) -> Got {
+    async fn ask(&self, mut client: Client) -> Observed {
         let stream = || tokio_stream::iter(self.requests());
         let one = || self.request(0);
         match self.kind {
@@ -316,7 +315,7 @@ impl Case {
         (0..self.messages).map(|index| self.request(index)).collect()
     }
 
-    /// The message with this index; no two have the same payload.
+    /// The message with this index; all payloads differ.
     fn request(&self, index: u32) -> EchoRequest {
         let letter = u8::try_from(index).unwrap_or(u8::MAX).wrapping_add(b'a');
         EchoRequest {
@@ -330,7 +329,7 @@ impl Case {
         }
     }
 
-    /// What the answers are, if all is right: payload and how many messages had come.
+    /// The expected answers: payload and number of received messages.
     fn right(&self) -> Vec<(Vec<u8>, u32)> {
         let requests = self.requests();
         let payload = |request: &EchoRequest| request.payload.to_vec();
@@ -349,11 +348,11 @@ impl Case {
         }
     }
 
-    /// What was seen, in one line.
-    fn told(&self, got: &Got, took: Duration) -> String {
+    /// The observed behaviour in one line.
+    fn told(&self, got: &Observed, took: Duration) -> String {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
         let count = u32::try_from(got.answers.len()).unwrap_or(u32::MAX);
-        // What this side says at a deadline is its own, and no server's.
+        // At a deadline the status message comes from the client, not from the server.
         let text = match got.code {
             Code::Ok | Code::DeadlineExceeded => String::new(),
             _ => format!(" ({})", got.text),
@@ -382,9 +381,9 @@ impl Case {
     }
 }
 
-fn answered(result: Result<tonic::Response<EchoResponse>, Status>) -> Got {
+fn answered(result: Result<tonic::Response<EchoResponse>, Status>) -> Observed {
     match result {
-        Ok(response) => Got {
+        Ok(response) => Observed {
             code: Code::Ok,
             text: String::new(),
             previous: previous(response.metadata()),
@@ -394,7 +393,7 @@ fn answered(result: Result<tonic::Response<EchoResponse>, Status>) -> Got {
     }
 }
 
-async fn streamed(result: Result<tonic::Response<Streaming<EchoResponse>>, Status>) -> Got {
+async fn streamed(result: Result<tonic::Response<Streaming<EchoResponse>>, Status>) -> Observed {
     let response = match result {
         Ok(response) => response,
         Err(status) => return failed(&status, Vec::new()),
@@ -405,18 +404,18 @@ async fn streamed(result: Result<tonic::Response<Streaming<EchoResponse>>, Statu
     loop {
         match stream.message().await {
             Ok(Some(answer)) => answers.push(answer),
-            Ok(None) => return Got { code: Code::Ok, text: String::new(), previous, answers },
+            Ok(None) => return Observed { code: Code::Ok, text: String::new(), previous, answers },
             Err(status) => return failed(&status, answers),
         }
     }
 }
 
-fn failed(status: &Status, answers: Vec<EchoResponse>) -> Got {
+fn failed(status: &Status, answers: Vec<EchoResponse>) -> Observed {
     let (code, text) = (status.code(), status.message().to_owned());
-    Got { code, text, previous: previous(status.metadata()), answers }
+    Observed { code, text, previous: previous(status.metadata()), answers }
 }
 
-/// What the layer tells of attempts before (decision G30).
+/// The layer's count of previous attempts (decision G30).
 fn previous(metadata: &MetadataMap) -> u32 {
     let value = metadata.get("grpc-previous-rpc-attempts").and_then(|value| value.to_str().ok());
     value.and_then(|value| value.parse().ok()).unwrap_or(0)
@@ -430,7 +429,8 @@ fn name(code: Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the cases hold against our own server, so that what differs elsewhere is the other library's.
+    //! Goal: the cases pass against our own server, so that differences come from the other
+    //! libraries.
 
     use redial_echo::Responder;
     use redial_echo::echo_server::EchoServer;
@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_case_holds_against_a_server_of_tonic() {
+    async fn interop_servers_cases_pass_against_tonic() {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = incoming.local_addr().unwrap().port();
         let gzip = CompressionEncoding::Gzip;
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_payloads_other_attempts_and_wrong_times_are_told() {
+    fn interop_servers_wrong_payloads_attempts_and_times_are_reported() {
         let case = Case { name: "one", waits_ms: 100, ..UNARY };
         let answer = |payload: &'static str, previous_attempts| EchoResponse {
             payload: payload.into(),
@@ -463,8 +463,12 @@ mod tests {
             received: 1,
         };
         let told = |answer, ms| {
-            let got =
-                Got { code: Code::Ok, text: String::new(), previous: 1, answers: vec![answer] };
+            let got = Observed {
+                code: Code::Ok,
+                text: String::new(),
+                previous: 1,
+                answers: vec![answer],
+            };
             case.told(&got, Duration::from_millis(ms))
         };
         let right = "OK, 1 previous attempt, 1 answer";

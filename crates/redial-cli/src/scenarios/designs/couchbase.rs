@@ -14,17 +14,17 @@ use serde::Deserialize;
 
 use super::super::json::{Fields, Reader, find, quoted};
 use super::super::model::{Call, Outcome};
-use super::{Extras, Refusal, Words, comes};
+use super::{Extras, FieldNames, Refusal, comes};
 
-/// What a scenario of `couchbase` may say.
-pub(super) static WORDS: Words = Words {
+/// The field names of `couchbase` scenarios.
+pub(super) static FIELD_NAMES: FieldNames = FieldNames {
     call: &["at", "deadline", "cancel", "idempotent", "operation", "attempts", "expect"],
     attempt: &["after", "outcome"],
     expect: &["starts", "cancels", "end", "log"],
     whole: &[],
 };
 
-/// What a response can say.
+/// The field names of a response.
 const RESPONSE: [&str; 7] = ["service", "status", "command", "error_map", "code", "text", "http"];
 
 /// A strategy, and the delays of best effort.
@@ -43,7 +43,7 @@ impl Plan {
             backoff: Option<Backoff>,
         }
         let Form { strategy, backoff } = reader.deserialize(value, "couchbase")?;
-        // What is left out is a new client's (decision C14).
+        // Absent fields are those of a new client (decision C14).
         let Some(strategy) = strategy else {
             return Some(Plan { strategy: StrategyName::FastFailOnTerminalError, backoff });
         };
@@ -52,7 +52,7 @@ impl Plan {
             Err(unknown) => {
                 let names = quoted(&StrategyName::ALL.each_ref().map(StrategyName::name));
                 let text = mistaken("strategy", &unknown, &format!("one of {names}"));
-                reader.mistake(find(value, "strategy"), text)
+                reader.diagnostic(find(value, "strategy"), text)
             }
         }
     }
@@ -90,23 +90,24 @@ impl Plan {
     }
 }
 
-/// Whether the request may run twice: said by `idempotent`, or by its `operation` (decision C16).
+/// Whether the request is idempotent: from `idempotent` or from its `operation` (decision C16).
 pub(super) fn idempotent<'t>(reader: &Reader<'t>, call: &Fields<'t>) -> Option<bool> {
     match (call.get("idempotent"), call.get("operation")) {
         (Some(value), None) => reader.boolean(value, "idempotent"),
         (None, Some(value)) => {
             let name = reader.string(value, "operation")?;
             if name.is_empty() {
-                return reader.mistake(value.start(), "operation: expected a name like \"kv.get\"");
+                return reader
+                    .diagnostic(value.start(), "operation: expected a name like \"kv.get\"");
             }
-            // All that the document does not list are not idempotent, whatever they are.
-            Some(RequestOperation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
+            // Operations that the document does not list are not idempotent.
+            Some(Operation::parse(name).is_ok_and(|operation| operation.is_idempotent()))
         }
         (Some(_), Some(value)) => {
-            reader.mistake(value.start(), "a call has \"idempotent\" or \"operation\", not both")
+            reader.diagnostic(value.start(), "a call has \"idempotent\" or \"operation\", not both")
         }
         (None, None) => {
-            reader.mistake(call.at, "a couchbase call needs \"idempotent\" or \"operation\"")
+            reader.diagnostic(call.at, "a couchbase call needs \"idempotent\" or \"operation\"")
         }
     }
 }
@@ -117,8 +118,8 @@ pub(super) fn outcome<'t>(
     call: &Fields<'t>,
 ) -> Option<Outcome> {
     let value = reader.needs(attempt, "outcome", "an attempt")?;
-    let outcome = match value {
-        Value::Object(_) => response(reader, value)?.for_operation(operation(call)).classify(),
+    let result = match value {
+        Value::Object(_) => response(reader, value)?.answering(operation(call)).judge(),
         value => match reader.string(value, "outcome (a reason, or an object for a response)")? {
             "ok" => ResponseOutcome::Ok,
             "hang" => return Some(Outcome::Hang),
@@ -126,20 +127,21 @@ pub(super) fn outcome<'t>(
                 Ok(reason) => ResponseOutcome::Retry(reason),
                 Err(unknown) => {
                     let expected = "\"ok\", \"hang\", one like \"KV_LOCKED\", or a response";
-                    return reader.mistake(value.start(), mistaken("outcome", &unknown, expected));
+                    return reader
+                        .diagnostic(value.start(), mistaken("outcome", &unknown, expected));
                 }
             },
         },
     };
-    let name = match outcome {
-        ResponseOutcome::Ok => "ok",
-        ResponseOutcome::Failed => "failed",
-        ResponseOutcome::Retry(reason) => reason.name(),
+    let name = match result {
+        Judged::Ok => "ok",
+        Judged::Failed => "failed",
+        Judged::Retry(reason) => reason.name(),
     };
-    Some(comes(name, outcome.directive()))
+    Some(comes(name, result.directive()))
 }
 
-/// A name that is not known, with what was expected where it is near to none that is.
+/// The error for an unknown name: a suggestion, or the expected names.
 fn mistaken(field: &str, unknown: &UnknownName, expected: &str) -> String {
     match unknown.nearest() {
         Some(_) => format!("{field}: {unknown}"),
@@ -147,7 +149,7 @@ fn mistaken(field: &str, unknown: &UnknownName, expected: &str) -> String {
     }
 }
 
-/// The name of the call's operation; empty if it only says whether it is idempotent.
+/// The name of the call's operation; empty if the call only has `idempotent`.
 fn operation<'t>(call: &Fields<'t>) -> &'t str {
     match call.get("operation") {
         Some(Value::StringLit(operation)) => &operation.value,
@@ -168,14 +170,14 @@ fn response<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Response> {
         other => {
             let expected = quoted(&["kv", "query", "analytics", "search", "views"]);
             let text = format!("service: unknown service {other:?}; expected one of {expected}");
-            return reader.mistake(service.start(), text);
+            return reader.diagnostic(service.start(), text);
         }
     };
     let foreign = RESPONSE[1..].iter().filter(|field| !says.contains(*field));
     if let Some((field, value)) = foreign.filter_map(|f| Some((f, fields.get(f)?))).next() {
         let expected = quoted(says);
         let text = format!("a response of {name} has no {field:?}; expected one of {expected}");
-        return reader.mistake(value.start(), text);
+        return reader.diagnostic(value.start(), text);
     }
     let most = if known == "code" { u64::from(u32::MAX) } else { u64::from(u16::MAX) };
     let number = reader.whole(reader.needs(&fields, known, "a response")?, known, 0, most)?;
@@ -206,8 +208,8 @@ fn attributes<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<Strin
     list.iter().map(|value| reader.string(value, "error_map").map(Into::into)).collect()
 }
 
-/// What a call can end with.
-pub(super) fn knows(outcome: &str) -> bool {
+/// The outcomes of calls.
+pub(super) fn is_outcome(outcome: &str) -> bool {
     ["ok", "failed", "timeout", "cancelled"].contains(&outcome) || reason::parse(outcome).is_ok()
 }
 

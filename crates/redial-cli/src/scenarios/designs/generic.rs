@@ -1,4 +1,4 @@
-//! `generic`: the written form of the library's own policy.
+//! `generic`: the library's own policy format.
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
@@ -7,10 +7,10 @@ use redial::{Directive, Hint, Stage, config::PolicyConfig};
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::model::Outcome;
-use super::{Refusal, Words, comes, fails, kind};
+use super::{FieldNames, Refusal, comes, fails, kind};
 
-/// What a scenario of `generic` and `smithy` may say.
-pub(super) static WORDS: Words = Words {
+/// The field names of `generic` and `smithy` scenarios.
+pub(super) static FIELD_NAMES: FieldNames = FieldNames {
     call: &["at", "deadline", "cancel", "idempotent", "attempts", "expect"],
     attempt: &["after", "outcome", "hint", "stage"],
     expect: &["starts", "cancels", "end", "tokens"],
@@ -27,7 +27,7 @@ pub(in super::super) struct Plan(PolicyConfig);
 impl Plan {
     pub(super) fn read<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Self> {
         let mut written: PolicyConfig = reader.deserialize(value, "generic")?;
-        // In a scenario the throttle left out is none.
+        // In a scenario an absent throttle means none.
         written.throttle.get_or_insert(Throttle::None);
         Some(Plan(written))
     }
@@ -36,7 +36,7 @@ impl Plan {
         let idempotent = idempotent(reader, call)?;
         if self.0.hedge.is_some() && !idempotent {
             let at = call.get("idempotent").map_or(call.at, Ranged::start);
-            return reader.mistake(at, "a call that is not idempotent cannot be hedged");
+            return reader.diagnostic(at, "a call that is not idempotent cannot be hedged");
         }
         Some(idempotent)
     }
@@ -57,7 +57,7 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
     let hint = attempt.get("hint").map_or(Some(Hint::None), |value| hint(reader, value));
     let Some(known) = OUTCOMES.into_iter().find(|known| *known == name) else {
         let expected = quoted(&OUTCOMES);
-        return reader.mistake(
+        return reader.diagnostic(
             value.start(),
             format!("outcome: unknown outcome {name:?}; expected one of {expected}"),
         );
@@ -65,7 +65,9 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
     let (stage, hint) = (stage?, hint?);
     let says = |field: &str| attempt.get(field).map(Ranged::start);
     match (known, says("hint").or_else(|| says("stage"))) {
-        ("hang", Some(at)) => reader.mistake(at, "an attempt that hangs has no stage and no hint"),
+        ("hang", Some(at)) => {
+            reader.diagnostic(at, "an attempt that hangs has no stage and no hint")
+        }
         ("hang", None) => Some(Outcome::Hang),
         ("ok", _) => Some(comes(known, Directive::Succeed)),
         _ => Some(
@@ -83,7 +85,7 @@ fn stage<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Stage> {
         other => {
             let expected = quoted(&STAGES);
             let text = format!("stage: unknown stage {other:?}; expected one of {expected}");
-            return reader.mistake(value.start(), text);
+            return reader.diagnostic(value.start(), text);
         }
     })
 }
@@ -95,12 +97,12 @@ fn hint<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Hint> {
             reader.time(value, "hint").map(|ns| Hint::After(std::time::Duration::from_nanos(ns)))
         }
         other => {
-            reader.mistake(other.start(), "hint: expected a number of milliseconds, or \"stop\"")
+            reader.diagnostic(other.start(), "hint: expected a number of milliseconds, or \"stop\"")
         }
     }
 }
 
-/// What a call can end with.
-pub(super) fn knows(outcome: &str) -> bool {
+/// The outcomes of calls.
+pub(super) fn is_outcome(outcome: &str) -> bool {
     outcome == "cancelled" || (outcome != "hang" && OUTCOMES.contains(&outcome))
 }

@@ -1,4 +1,4 @@
-//! `grpc`: a service config, a client's options, and statuses with what a transport adds to them.
+//! `grpc`: a service config, client options, and statuses with transport details.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use redial_service_config::{
 use super::super::json::{Fields, Reader, quoted};
 use super::super::live::PREFIX_BYTES;
 use super::super::model::{Call, GrpcAttempt, GrpcCall, Outcome, Seen};
-use super::{Refusal, Words};
+use super::{FieldNames, Refusal};
 
-/// What a scenario of `grpc` may say.
-pub(super) static WORDS: Words = Words {
+/// The field names of `grpc` scenarios.
+pub(super) static FIELD_NAMES: FieldNames = FieldNames {
     call: &["at", "deadline", "cancel", "method", "messages", "attempts", "expect"],
     attempt: &["after", "outcome", "pushback", "headers", "seen", "accepts"],
     expect: &["starts", "cancels", "end", "previous", "timeouts", "sent", "tokens"],
@@ -41,13 +41,13 @@ const SEEN: [(&str, Seen); 3] = [
     ("unconnected", Seen::Unconnected),
 ];
 
-/// A service config, and what the client says besides.
+/// A service config and the client options.
 #[derive(Debug)]
 pub(in super::super) struct Plan {
     config: Result<ServiceConfig, Problems>,
-    /// The config as it stands in the file.
+    /// The text of the config.
     text: String,
-    /// Where the config begins in the file.
+    /// The offset of the config in the file.
     at: usize,
     client: ClientOptionsBuilder,
 }
@@ -64,7 +64,7 @@ impl Plan {
         Some(Plan { config, text: text.to_owned(), at, client: client? })
     }
 
-    /// A policy for each call, all of them with one throttle.
+    /// A policy for each call; all share one throttle.
     pub(super) fn build(&self, calls: &[Call]) -> Result<Vec<AnyPolicy>, Vec<Refusal>> {
         let mut refusals: Vec<_> = match &self.config {
             Ok(_) => Vec::new(),
@@ -95,12 +95,12 @@ impl Plan {
         &self.text
     }
 
-    /// The client; one that is refused is told when the policies are built.
+    /// The client options; invalid ones are reported when the policies are built.
     pub(in super::super) fn client(&self) -> ClientOptions {
         self.client.try_build().unwrap_or_default()
     }
 
-    /// Gives the client of these calls another jitter than the scenario says.
+    /// Replaces the jitter of the scenario.
     pub(in super::super) fn jitter(&mut self, jitter: Jitter, calls: &mut [Call]) {
         self.client = self.client.jitter(jitter);
         let client = self.client();
@@ -110,20 +110,21 @@ impl Plan {
         }
     }
 
-    /// How many bytes of messages all calls together may keep.
+    /// The replay buffer limit of all calls together.
     pub(super) fn buffer_max(&self) -> Option<u64> {
         let client = self.client();
         (client.retries != Retries::Off).then_some(client.retry_buffer_size_in_bytes)
     }
 
-    /// What only a call of gRPC says: its method, and the messages that the application writes.
+    /// The gRPC fields of a call: its method and its request messages.
     pub(super) fn call<'t>(&self, reader: &Reader<'t>, call: &Fields<'t>) -> Option<GrpcCall> {
         let value = reader.needs(call, "method", "a call of grpc")?;
         let method = reader.string(value, "method")?;
         let parts: Vec<_> = method.split('/').collect();
         if !matches!(parts.as_slice(), ["", service, name] if !service.is_empty() && !name.is_empty())
         {
-            return reader.mistake(value.start(), "method: expected \"/package.Service/Method\"");
+            return reader
+                .diagnostic(value.start(), "method: expected \"/package.Service/Method\"");
         }
         let messages = match call.get("messages") {
             None => vec![(0, 0)],
@@ -185,7 +186,7 @@ fn client<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<ClientOptions
             Value::StringLit(text) if text.value == "transparent" => Retries::Transparent,
             value => {
                 let text = "retries: expected true, false or \"transparent\"";
-                return reader.mistake(value.start(), text);
+                return reader.diagnostic(value.start(), text);
             }
         });
     }
@@ -201,7 +202,7 @@ fn jitter<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Jitter> {
         Value::StringLit(text) if text.value == "full" => return Some(Jitter::Full),
         value => {
             let text = "jitter: expected \"full\" or {\"proportional\": 0.2}";
-            return reader.mistake(value.start(), text);
+            return reader.diagnostic(value.start(), text);
         }
     }
     let fields = reader.object(value, "jitter", &["proportional"])?;
@@ -209,7 +210,7 @@ fn jitter<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Jitter> {
     reader.number(share, "proportional").map(Jitter::Proportional)
 }
 
-/// A span as policies write it, or a number of milliseconds.
+/// A duration in policy notation, or a number of milliseconds.
 fn span<'t>(reader: &Reader<'t>, value: &'t Value<'t>, what: &str) -> Option<Duration> {
     if let Value::NumberLit(_) = value {
         return reader.time(value, what).map(Duration::from_nanos);
@@ -219,7 +220,7 @@ fn span<'t>(reader: &Reader<'t>, value: &'t Value<'t>, what: &str) -> Option<Dur
         Ok(span) => Some(span.delay),
         Err(_) => {
             let expected = "a span like \"250ms\", or a number of milliseconds";
-            reader.mistake(value.start(), format!("{what}: expected {expected}"))
+            reader.diagnostic(value.start(), format!("{what}: expected {expected}"))
         }
     }
 }
@@ -236,21 +237,19 @@ pub(super) fn outcome<'t>(
     let hangs = |value: &Value<'_>| matches!(value, Value::StringLit(text) if text.value == "hang");
     if headers > after && !attempt.get("outcome").is_some_and(hangs) {
         let at = attempt.get("headers").map_or(attempt.at, Ranged::start);
-        return reader.mistake(at, "headers: they come ahead of the outcome, not after it");
+        return reader.diagnostic(at, "headers: they come ahead of the outcome, not after it");
     }
     if let Some(value) = attempt.get("seen") {
         let foreign = ["outcome", "pushback"].iter().find_map(|name| attempt.get(name));
         if let Some(value) = foreign {
             let text = "what was \"seen\" is the outcome: no \"outcome\" or \"pushback\" with it";
-            return reader.mistake(value.start(), text);
+            return reader.diagnostic(value.start(), text);
         }
         let name = one_of(reader, value, "seen", &SEEN.map(|(name, _)| name))?;
         let (_, seen) = SEEN.into_iter().find(|(known, _)| *known == name)?;
         let classification = match seen {
-            // A response has begun: the proof comes too late.
-            _ if attempt.get("headers").is_some() => {
-                plan.classify(Code::Unavailable, Pushback::None)
-            }
+            // Response headers arrived: the proof no longer applies.
+            _ if attempt.get("headers").is_some() => plan.judge(Code::Unavailable, Pushback::None),
             Seen::Unsent => plan.unsent(),
             Seen::Unprocessed => plan.unprocessed(),
             Seen::Unconnected => plan.unconnected(plan.waits_for_ready()),
@@ -262,7 +261,9 @@ pub(super) fn outcome<'t>(
     let name = reader.string(value, "outcome")?;
     if name == "hang" {
         return match attempt.get("pushback") {
-            Some(value) => reader.mistake(value.start(), "an attempt that hangs has no pushback"),
+            Some(value) => {
+                reader.diagnostic(value.start(), "an attempt that hangs has no pushback")
+            }
             None => Some((Outcome::Hang, GrpcAttempt::default())),
         };
     }
@@ -278,12 +279,12 @@ pub(super) fn outcome<'t>(
             let expected = quoted(&names);
             let text =
                 format!("outcome: unknown status {name:?}; expected \"hang\" or one of {expected}");
-            reader.mistake(value.start(), text)
+            reader.diagnostic(value.start(), text)
         }
     }
 }
 
-/// The raw text of the header, or several of it.
+/// The raw value of the header, or several values.
 fn pushback<'t>(reader: &Reader<'t>, value: &'t Value<'t>) -> Option<Vec<String>> {
     let list = match value {
         Value::Array(list) => &list.elements,
@@ -307,10 +308,11 @@ fn one_of<'t>(
         return Some(name);
     }
     let expected = quoted(names);
-    reader.mistake(value.start(), format!("{what}: unknown {name:?}; expected one of {expected}"))
+    reader
+        .diagnostic(value.start(), format!("{what}: unknown {name:?}; expected one of {expected}"))
 }
 
-/// What a call can end with.
-pub(super) fn knows(outcome: &str) -> bool {
+/// The outcomes of calls.
+pub(super) fn is_outcome(outcome: &str) -> bool {
     outcome == "cancelled" || Code::from_name(outcome).is_some_and(|code| code.name() == outcome)
 }

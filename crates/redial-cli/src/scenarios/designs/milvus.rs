@@ -9,10 +9,10 @@ use redial_milvus::{Code, ErrorText, MessageValidity, Options, classify, log_lin
 
 use super::super::json::{Fields, Reader, quoted};
 use super::super::model::Outcome;
-use super::{Extras, Refusal, Words, comes};
+use super::{Extras, FieldNames, Refusal, comes};
 
-/// What a scenario of `milvus` may say: `deadline` and `cancel` are not used with it.
-pub(super) static WORDS: Words = Words {
+/// The field names of `milvus` scenarios, which have no `deadline` and `cancel`.
+pub(super) static FIELD_NAMES: FieldNames = FieldNames {
     call: &["at", "attempts", "expect"],
     attempt: &["after", "outcome"],
     expect: &["starts", "cancels", "end", "text", "log"],
@@ -43,7 +43,7 @@ impl Plan {
         })
     }
 
-    pub(super) fn extras(&self, played: &Played, handed_on: Option<&str>) -> Extras {
+    pub(super) fn extras(&self, played: &Played, returned: Option<&str>) -> Extras {
         let events = played.call_log().events();
         let log = log_lines("Search", &self.0, events)
             .into_iter()
@@ -51,8 +51,8 @@ impl Plan {
         let failed = played.end().filter(|end| end.stop_reason != StopReason::Succeeded);
         let text = failed.map(|end| {
             let retries = played.numbers().last().map_or(0, |number| number - 1);
-            let invalid = handed_on == Some(INVALID);
-            ErrorText {
+            let invalid = returned == Some(INVALID);
+            Ending {
                 stop_reason: end.stop_reason,
                 retries,
                 elapsed: end.at,
@@ -78,17 +78,17 @@ pub(super) fn outcome<'t>(reader: &Reader<'t>, attempt: &Fields<'t>) -> Option<O
             let text = format!(
                 "outcome: unknown outcome {name:?}; expected {INVALID:?}, \"hang\" or a status, one of {expected}"
             );
-            reader.mistake(value.start(), text)
+            reader.diagnostic(value.start(), text)
         }
     }
 }
 
-/// The status of exactly this name.
+/// The status with exactly this name.
 fn status(name: &str) -> Option<Code> {
     Code::from_name(name).filter(|code| code.name() == name)
 }
 
-/// What a call can end with.
-pub(super) fn knows(outcome: &str) -> bool {
+/// The outcomes of calls.
+pub(super) fn is_outcome(outcome: &str) -> bool {
     outcome == INVALID || status(outcome).is_some()
 }

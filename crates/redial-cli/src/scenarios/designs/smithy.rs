@@ -8,7 +8,7 @@ use redial_smithy::StandardRetryStrategy;
 use super::super::json::Reader;
 use super::Refusal;
 
-/// The standard strategy, with what is given in place of its values.
+/// The standard strategy, with the given values in place of its defaults.
 #[derive(Debug)]
 pub(in super::super) struct Plan(StandardRetryStrategy);
 
@@ -19,7 +19,7 @@ impl Plan {
 
     pub(super) fn build(&self) -> Result<AnyPolicy, Refusal> {
         self.0.policy().map(AnyPolicy::Policy).map_err(|problem| {
-            // The core names fields as the library's own policy writes them.
+            // The core names fields as in the library's own policy format.
             let text = match problem {
                 PolicyError::Unlimited => {
                     "attempts: unlimited attempts would never end; add time_max".to_owned()

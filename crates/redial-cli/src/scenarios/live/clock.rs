@@ -1,6 +1,6 @@
-//! A clock on which a scenario takes longer than it says.
+//! A clock that runs a scenario slower than written.
 //!
-//! tokio rounds each sleep up to a millisecond: what must be finer is played more slowly.
+//! tokio rounds each sleep up to a millisecond; slowing down gives finer resolution.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -8,20 +8,20 @@ use std::task::Poll;
 
 use redial::{Sleeper, Tokio, time::Ns};
 
-/// tokio's sleeper, so many times slower. Its moments are those of the scenario, from its start.
+/// tokio's sleeper with a slowdown. Times are in scenario time, since the start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slow {
+pub(super) struct ScaledClock {
     origin: Ns,
     slower: Ns,
 }
 
-impl Slow {
-    /// A clock that begins now.
+impl ScaledClock {
+    /// A clock that starts now.
     pub(super) fn new(slower: Ns) -> Self {
-        Slow { origin: Tokio.now(), slower }
+        ScaledClock { origin: Tokio.now(), slower }
     }
 
-    /// Waits until a moment of the scenario; one that is over is not waited for.
+    /// Waits until a scenario time; returns immediately if it has passed.
     pub(super) async fn wait_until(&self, at: Ns) {
         if at > self.now() {
             self.sleep_until(at).await;
@@ -29,7 +29,7 @@ impl Slow {
     }
 }
 
-impl Sleeper for Slow {
+impl Sleeper for ScaledClock {
     type Sleep = tokio::time::Sleep;
 
     fn now(&self) -> Ns {
@@ -41,7 +41,7 @@ impl Sleeper for Slow {
     }
 }
 
-/// The output of the future, unless the other one is ready before it. At each turn it goes first.
+/// The output of the future, unless `end` is ready first. The future is polled first.
 pub(super) async fn first<T>(
     one: impl Future<Output = T>,
     other: impl Future<Output = ()>,
@@ -54,8 +54,8 @@ pub(super) async fn first<T>(
     .await
 }
 
-/// Polls all of them, in their order at each turn, until each has its output or `end` is ready.
-/// Gives the outputs, and the futures that have none.
+/// Polls all futures in order until each is done or `end` is ready. Returns the outputs and the
+/// unfinished futures.
 pub(super) async fn all<F: Future>(
     futures: impl IntoIterator<Item = F>,
     end: impl Future<Output = ()>,

@@ -1,11 +1,10 @@
-//! Plays scenarios through what users run: the async driver, on tokio's paused clock.
+//! Runs scenarios through the async driver, on tokio's paused clock.
 //!
-//! Nothing of the machine is seen here but what a user sees: when the operation is called, when a
-//! running attempt is dropped, and what the call hands on.
+//! The result is what an application sees: when the operation is called, when a running attempt is
+//! dropped, and what the call returns.
 //!
-//! Implementation details: tokio rounds each sleep up to a millisecond, so one millisecond of the
-//! scenario is played as a second. The policy is left alone: the driver waits on tokio's own sleeper,
-//! behind one that turns its seconds into milliseconds.
+//! tokio rounds each sleep up to a millisecond, so one millisecond of scenario time takes a second.
+//! The policy is unchanged: the driver's sleeper converts the times.
 
 use std::cell::{Cell, RefCell};
 use std::future;
@@ -20,14 +19,14 @@ use redial::{Directive, Error, Event, Policy, Sleeper, StopReason, time::Ns};
 use super::super::designs::Refusal;
 use super::super::model::{Call, Outcome, Scenario};
 use super::super::play::{self, Actual, ActualCall, ActualEnd};
-use super::clock::{Slow, all, first};
-use super::{HORIZON, SLOWER};
+use super::clock::{ScaledClock, all, first};
+use super::{HORIZON, SLOWDOWN};
 
-/// How many turns everything else gets at a moment before the application drops a call then: it
-/// comes last (decision P4), and a retry without a delay takes one turn.
+/// How often everything else is polled before the application drops a call at the same instant: the
+/// cancellation comes last (decision P4), and a retry without delay takes one turn.
 const TURNS: u32 = 64;
 
-/// Plays a scenario.
+/// Runs a scenario.
 pub(super) fn play(scenario: &Scenario) -> Actual {
     let policies = match scenario.plan.build(&scenario.calls) {
         Ok(policies) => policies,
@@ -42,15 +41,16 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
         .expect("a runtime without I/O needs nothing from the system");
     let _given = draws(scenario.draws.iter().copied());
     runtime.block_on(async {
-        let clock = Slow::new(SLOWER);
+        let clock = ScaledClock::new(SLOWDOWN);
         let last_tokens = Cell::new(None);
-        let seen: Vec<Seen> = scenario.calls.iter().map(|_| Seen::default()).collect();
-        let calls = scenario.calls.iter().zip(&seen).enumerate();
-        let calls = calls.map(|(index, (call, seen))| {
+        let observed: Vec<ObservedCall> =
+            scenario.calls.iter().map(|_| ObservedCall::default()).collect();
+        let calls = scenario.calls.iter().zip(&observed).enumerate();
+        let calls = calls.map(|(index, (call, observed))| {
             let policy = play::policy(&policies, index);
             let tokens = &last_tokens;
             async move {
-                let end = run(scenario, policy, call, seen, clock).await;
+                let end = run(scenario, policy, call, observed, clock).await;
                 let left = match policy {
                     AnyPolicy::Policy(policy) => policy.tokens(clock.now()),
                     AnyPolicy::Hedged(policy) => policy.tokens(clock.now()),
@@ -59,23 +59,24 @@ pub(super) fn play(scenario: &Scenario) -> Actual {
                 (end, left)
             }
         });
-        // A call that waits for nothing would stop the clock for ever.
-        // Those that never ended are dropped after the reading: nobody cancelled them.
+        // A call that waits for nothing would stop the clock. Unfinished calls are dropped after
+        // the results are read, so that this is not a cancellation.
         let (ends, _running) = all(calls, clock.sleep_until(HORIZON)).await;
-        let actual = seen.iter().zip(ends).map(|(seen, end)| seen.actual(end)).collect();
+        let actual =
+            observed.iter().zip(ends).map(|(observed, end)| observed.actual(end)).collect();
         Actual { calls: actual, tokens: last_tokens.get(), ..Actual::default() }
     })
 }
 
-/// What a user sees of a call while it runs.
+/// What the application observes while a call runs.
 #[derive(Default)]
-struct Seen {
+struct ObservedCall {
     starts: RefCell<Vec<Ns>>,
     cancels: RefCell<Vec<(u32, Ns)>>,
     unscripted: Cell<Option<u32>>,
 }
 
-impl Seen {
+impl ObservedCall {
     fn actual(&self, end: Option<(ActualEnd, Option<f64>)>) -> ActualCall {
         let (end, tokens) = end.map_or((None, None), |(end, tokens)| (Some(end), tokens));
         let mut cancels = self.cancels.borrow().clone();
@@ -91,34 +92,34 @@ impl Seen {
     }
 }
 
-/// What an attempt returns if it does not succeed.
+/// The error of an attempt.
 #[derive(Debug)]
 struct Failed {
     attempt: u32,
     directive: Directive,
 }
 
-/// What only notes tell: which attempt a call that time may end was handed on from.
+/// Records from events which attempt's outcome a call with a time limit returned.
 #[derive(Clone, Debug, Default)]
-struct Noted(Arc<Mutex<(Option<u32>, Vec<u32>)>>);
+struct EventRecorder(Arc<Mutex<(Option<u32>, Vec<u32>)>>);
 
-impl Noted {
+impl EventRecorder {
     fn hook(&self) -> impl FnMut(Ns, &Event) + Send + use<> {
-        let noted = self.0.clone();
+        let recorded = self.0.clone();
         move |_, event| {
-            let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
             match event {
-                Event::CallEnded { attempt, .. } => noted.0 = *attempt,
-                Event::AttemptTimedOut { attempt } => noted.1.push(*attempt),
+                Event::CallEnded { attempt, .. } => recorded.0 = *attempt,
+                Event::AttemptTimedOut { attempt } => recorded.1.push(*attempt),
                 _ => {}
             }
         }
     }
 
-    /// The attempt whose outcome was handed on, and whether its own timeout was that outcome.
+    /// The attempt whose outcome was returned, and whether that was its own timeout.
     fn end(&self) -> (Option<u32>, bool) {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (noted.0, noted.0.is_some_and(|attempt| noted.1.contains(&attempt)))
+        let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (recorded.0, recorded.0.is_some_and(|attempt| recorded.1.contains(&attempt)))
     }
 }
 
@@ -126,25 +127,25 @@ async fn run(
     scenario: &Scenario,
     policy: &AnyPolicy,
     call: &Call,
-    seen: &Seen,
-    clock: Slow,
+    observed: &ObservedCall,
+    clock: ScaledClock,
 ) -> ActualEnd {
     clock.wait_until(call.at).await;
     let operation = || {
-        let mut starts = seen.starts.borrow_mut();
+        let mut starts = observed.starts.borrow_mut();
         let now = clock.now();
         starts.push(now - call.at.min(now));
-        attempt(call, starts.len(), seen, clock)
+        attempt(call, starts.len(), observed, clock)
     };
     let when = |failed: &Failed| failed.directive;
-    let noted = Noted::default();
+    let recorded = EventRecorder::default();
     let rules = match policy {
         AnyPolicy::Policy(policy) => policy.rules(),
         AnyPolicy::Hedged(policy) => policy.rules(),
     };
-    // A hook would have a plain call played by the machine: only those get one that are anyway.
+    // A hook disables the driver's fast path: only calls that do not take it anyway get one.
     let timed = rules.deadline.or(rules.attempt_timeout).is_some() || call.deadline.is_some();
-    let noted = timed.then_some(&noted);
+    let recorded = timed.then_some(&recorded);
     let result: Pin<Box<dyn Future<Output = Result<u32, Error<Failed>>> + '_>> = match policy {
         AnyPolicy::Policy(policy) => {
             let mut retry = Policy::retry(policy, operation).when(when).sleeping_on(clock);
@@ -154,8 +155,8 @@ async fn run(
             if !call.idempotent {
                 retry = retry.not_idempotent();
             }
-            if let Some(noted) = noted {
-                retry = retry.on_event(noted.hook());
+            if let Some(recorded) = recorded {
+                retry = retry.on_event(recorded.hook());
             }
             Box::pin(retry.into_future())
         }
@@ -164,8 +165,8 @@ async fn run(
             if let Some(deadline) = call.deadline {
                 retry = retry.deadline(Duration::from_nanos(deadline));
             }
-            if let Some(noted) = noted {
-                retry = retry.on_event(noted.hook());
+            if let Some(recorded) = recorded {
+                retry = retry.on_event(recorded.hook());
             }
             Box::pin(retry.into_future())
         }
@@ -180,25 +181,25 @@ async fn run(
         }
     };
     let result = first(result, cancelled).await;
-    end(scenario, call, result.as_ref(), noted, clock)
+    end(scenario, call, result.as_ref(), recorded, clock)
 }
 
-/// How the call ended, as its result tells.
+/// The end of the call, from its result.
 fn end(
     scenario: &Scenario,
     call: &Call,
     result: Option<&Result<u32, Error<Failed>>>,
-    noted: Option<&Noted>,
-    clock: Slow,
+    recorded: Option<&EventRecorder>,
+    clock: ScaledClock,
 ) -> ActualEnd {
-    let (stop_reason, handed_on) = match result {
+    let (stop_reason, returned) = match result {
         None => (StopReason::Cancelled, None),
         Some(Ok(attempt)) => (StopReason::Succeeded, Some(*attempt)),
         Some(Err(error)) => (error.stop_reason(), error.last().map(|failed| failed.attempt)),
     };
-    let (attempt, timed_out) = match noted {
-        Some(noted) if stop_reason != StopReason::Cancelled => noted.end(),
-        _ => (handed_on, false),
+    let (attempt, timed_out) = match recorded {
+        Some(recorded) if stop_reason != StopReason::Cancelled => recorded.end(),
+        _ => (returned, false),
     };
     let scripted = attempt.and_then(|attempt| call.attempts.get(attempt as usize - 1));
     let outcome = match (stop_reason, scripted.map(|attempt| &attempt.outcome)) {
@@ -212,23 +213,23 @@ fn end(
     ActualEnd { at, outcome: outcome.to_owned(), attempt, stop_reason, error: None }
 }
 
-/// One attempt at the scripted operation. It runs from here on, polled or not.
+/// One attempt of the scripted operation. It starts now, not at its first poll.
 fn attempt<'a>(
     call: &'a Call,
     number: usize,
-    seen: &'a Seen,
-    clock: Slow,
+    observed: &'a ObservedCall,
+    clock: ScaledClock,
 ) -> impl Future<Output = Result<u32, Failed>> + use<'a> {
     let attempt = u32::try_from(number).unwrap_or(u32::MAX);
     let began = clock.now();
-    let cancels = &seen.cancels;
+    let cancels = &observed.cancels;
     let running = Running { attempt, call_at: call.at, cancels, clock, runs: true };
     async move {
-        // All of it: a block that only sets the flag would leave the rest outside.
+        // Moves the whole value into the future, so that it is dropped with it.
         let mut running = running;
         let Some(scripted) = call.attempts.get(number - 1) else {
-            if seen.unscripted.get().is_none() {
-                seen.unscripted.set(Some(attempt));
+            if observed.unscripted.get().is_none() {
+                observed.unscripted.set(Some(attempt));
             }
             return future::pending().await;
         };
@@ -244,12 +245,12 @@ fn attempt<'a>(
     }
 }
 
-/// Notes when an attempt is dropped while it runs.
+/// Records when a running attempt is dropped.
 struct Running<'a> {
     attempt: u32,
     call_at: Ns,
     cancels: &'a RefCell<Vec<(u32, Ns)>>,
-    clock: Slow,
+    clock: ScaledClock,
     runs: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Draws, and choices made with them.
+//! Random choices.
 
 use redial_core::Random;
 use serde_json::{Value, json};
 
-/// Whoever makes the choices.
+/// The random generator.
 pub(crate) struct Dice(pub(crate) Random);
 
 impl Dice {
@@ -16,7 +16,7 @@ impl Dice {
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize].clone()
     }
-    /// A span of whole milliseconds, often zero and often the same, so that moments meet.
+    /// A duration in whole milliseconds, often zero or equal, so that events coincide.
     pub(crate) fn ms(&mut self) -> u64 {
         self.pick(&[0, 1, 5, 10, 10, 20, 25, 50, 100])
     }

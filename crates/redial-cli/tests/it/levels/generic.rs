@@ -105,7 +105,7 @@ impl Dice {
         if self.chance(25) {
             call["deadline"] = json!(self.pick(&[0, 10, 50, 100, 150]));
         }
-        // What hangs is ended by the application, so that every call ends.
+        // The application cancels hanging attempts, so that every call ends.
         call["cancel"] = json!(self.pick(&[10, 50, 100, 400, 1000]));
         if !hedged && self.chance(20) {
             call["idempotent"] = json!(false);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::dice::Dice;
 
 impl Dice {
-    /// A duration as a service config writes it.
+    /// A duration in service config notation.
     fn seconds(&mut self) -> Value {
         json!(format!("{}s", self.pick(&[0.001, 0.01, 0.02, 0.025, 0.1])))
     }
@@ -114,7 +114,7 @@ impl Dice {
             call["deadline"] = json!(self.pick(&[0, 10, 50, 100, 150]));
         }
         if self.chance(30) {
-            // Not at the moment of anything else, of which a network knows no order.
+            // Not at the time of another event, since a network does not order them.
             let times = [0, 0, 3, 13, 33, 63];
             let mut messages: Vec<_> = (0..self.below(4))
                 .map(|_| (self.pick(&times), self.pick(&[0_u64, 1, 6, 30, 60, 61])))
@@ -124,7 +124,7 @@ impl Dice {
                 messages.into_iter().map(|(at, bytes)| json!({ "at": at, "bytes": bytes }));
             call["messages"] = messages.collect();
         }
-        // What hangs is ended by the application, so that every call ends.
+        // The application cancels hanging attempts, so that every call ends.
         call["cancel"] = json!(self.pick(&[10, 50, 100, 400, 1000]));
         call
     }

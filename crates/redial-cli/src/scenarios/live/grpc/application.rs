@@ -1,4 +1,4 @@
-//! The application of a scenario: a generated client, and what it writes, when.
+//! The application of a scenario: a generated client, and its timed request messages.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tonic::{Response, Status};
 use tower::Service;
 
-use super::super::clock::Slow;
+use super::super::clock::ScaledClock;
 use super::Setup;
 use super::network::Network;
 use crate::scenarios::model::{Call, GrpcCall};
@@ -27,7 +27,7 @@ pub(super) async fn call(
     index: usize,
     service: RetryService<Network>,
     call_log: Option<&SharedCallLog>,
-    clock: Slow,
+    clock: ScaledClock,
 ) -> Result<Response<EchoResponse>, Status> {
     let call = &setup.scenario.calls[index];
     let Some(grpc) = &call.grpc else { return Err(Status::internal("a call without a method")) };
@@ -36,7 +36,7 @@ pub(super) async fn call(
     match grpc.messages.as_slice() {
         [(0, bytes)] => {
             let request = setup.sizes.message(*bytes);
-            client.unary(told(setup, index, call_log, request)).await
+            client.unary(build_request(setup, index, call_log, request)).await
         }
         messages => {
             let writes = messages.iter().map(|(at, bytes)| {
@@ -46,19 +46,19 @@ pub(super) async fn call(
             let mut writes: Vec<_> = writes.collect();
             writes.sort_by_key(|(at, _)| *at);
             let messages = Messages { writes: writes.into(), clock, timer: None };
-            client.client_stream(told(setup, index, call_log, messages)).await
+            client.client_stream(build_request(setup, index, call_log, messages)).await
         }
     }
 }
 
-/// The path of a call's method, if a request can have it.
+/// The path of a call's method, if it is a valid URI path.
 pub(in crate::scenarios) fn path(call: &GrpcCall) -> Option<PathAndQuery> {
     let path: PathAndQuery = call.method.parse().ok()?;
     (path.path() == call.method).then_some(path)
 }
 
-/// A request with what the call says besides its messages.
-fn told<M>(
+/// Builds a request with the call's deadline, metadata and call log.
+fn build_request<M>(
     setup: Setup<'_>,
     index: usize,
     call_log: Option<&SharedCallLog>,
@@ -68,7 +68,7 @@ fn told<M>(
     let mut request = tonic::Request::new(message);
     request.metadata_mut().insert(CALL_HEADER, (index as u64).into());
     if let Some(deadline) = deadline {
-        request.set_timeout(setup.estimator.span(*deadline));
+        request.set_timeout(setup.time_scale.span(*deadline));
     }
     if let Some(call_log) = call_log {
         request.extensions_mut().insert(CallOptions::new().call_log(call_log));
@@ -76,7 +76,7 @@ fn told<M>(
     request
 }
 
-/// Sends what a generated client sends to another method than the one that it was generated for.
+/// Replaces the method path of a generated client.
 #[derive(Clone)]
 struct Addressed<S> {
     inner: S,
@@ -101,10 +101,10 @@ where
     }
 }
 
-/// The messages of a call, each at its moment; with the last one the request ends.
+/// The messages of a call, each at its time; the request ends after the last one.
 struct Messages {
     writes: VecDeque<(redial::time::Ns, EchoRequest)>,
-    clock: Slow,
+    clock: ScaledClock,
     timer: Option<Pin<Box<Sleep>>>,
 }
 

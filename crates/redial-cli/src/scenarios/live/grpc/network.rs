@@ -1,8 +1,8 @@
-//! What is between the layer and the servers: one channel to the scripted server, and for each
-//! attempt that is to find no connection, or to lose it unsent, a server of its own.
+//! The network between the layer and the servers: one channel to the fault server, and a separate
+//! server for each attempt that finds no connection or loses it before sending.
 //!
-//! Rule: it decides nothing and changes nothing that the layer sees. It says which attempt a request
-//! is, by its order among those of its call, so that a server knows what to do to it.
+//! It changes nothing that the layer sees. It numbers the attempts of each call in a header, so
+//! that the server can select the answer.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Error};
 use tower::{Service, service_fn};
 
-use super::super::clock::Slow;
+use super::super::clock::ScaledClock;
 
 /// An attempt: the index of its call, and its number among the attempts of that call.
 pub(super) type AttemptId = (usize, u32);
@@ -28,48 +28,48 @@ pub(super) fn name((call, attempt): AttemptId) -> String {
     format!("{call}.{attempt}")
 }
 
-/// What was asked of the network for an attempt.
+/// The request of an attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct AttemptRequest {
     /// When.
     pub(super) at: Ns,
-    /// When it was given up, if it was before a response began.
+    /// When it was dropped, if before response headers arrived.
     pub(super) dropped: Option<Ns>,
     /// Its request headers.
     pub(super) headers: HeaderMap,
 }
 
-/// The network; clones are the same one.
+/// The network; clones share their state.
 #[derive(Clone)]
 pub(super) struct Network {
     main: Channel,
-    /// The channels of attempts that do not come over the main one.
+    /// The channels of attempts that have a separate server.
     doors: Arc<BTreeMap<AttemptId, Channel>>,
     log: Log,
 }
 
-/// What the attempts of all calls asked for, so far.
+/// The requests of all attempts so far.
 #[derive(Clone)]
 pub(super) struct Log {
-    asked: Arc<Mutex<BTreeMap<AttemptId, Asked>>>,
-    clock: Slow,
+    requests: Arc<Mutex<BTreeMap<AttemptId, AttemptRequest>>>,
+    clock: ScaledClock,
 }
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<AttemptId, Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AttemptId, AttemptRequest>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn read(&self) -> BTreeMap<AttemptId, Asked> {
+    pub(super) fn read(&self) -> BTreeMap<AttemptId, AttemptRequest> {
         self.lock().clone()
     }
 
-    /// The next attempt of the call that a request belongs to.
-    fn ask(&self, call: usize, asked: Asked) -> AttemptId {
+    /// Records a request as the next attempt of its call.
+    fn record(&self, call: usize, requests: AttemptRequest) -> AttemptId {
         let mut log = self.lock();
         let last = log.range((call, 0)..=(call, u32::MAX)).next_back();
         let id = (call, last.map_or(1, |((_, attempt), _)| attempt + 1));
-        log.insert(id, asked);
+        log.insert(id, requests);
         id
     }
 }
@@ -78,9 +78,9 @@ impl Network {
     pub(super) fn new(
         main: Channel,
         doors: BTreeMap<AttemptId, Channel>,
-        clock: Slow,
+        clock: ScaledClock,
     ) -> (Self, Log) {
-        let log = Log { asked: Arc::default(), clock };
+        let log = Log { requests: Arc::default(), clock };
         (Network { main, doors: Arc::new(doors), log: log.clone() }, log)
     }
 }
@@ -100,29 +100,29 @@ impl Service<Request<Body>> for Network {
         let headers = request.headers().clone();
         let call = headers.get(CALL_HEADER).and_then(|it| it.to_str().ok()?.parse().ok());
         let call = call.unwrap_or(usize::MAX);
-        let asked = Asked { at: self.log.clock.now(), dropped: None, headers };
-        let id = self.log.ask(call, asked);
+        let requests = AttemptRequest { at: self.log.clock.now(), dropped: None, headers };
+        let id = self.log.record(call, requests);
         let value = HeaderValue::try_from(name(id)).expect("digits and a dot are a value");
         request.headers_mut().insert(CALL_HEADER, value);
-        let mut under_way = UnderWay { id, log: self.log.clone(), runs: true };
+        let mut in_flight = InFlight { id, log: self.log.clone(), runs: true };
         match self.doors.get(&id) {
             None => {
                 let response = self.main.call(request);
                 Box::pin(async move {
-                    // All of it: a block that only sets the flag would leave the rest outside.
-                    let under_way = &mut under_way;
+                    // Moves the whole value into the future, so that it is dropped with it.
+                    let in_flight = &mut in_flight;
                     let answered = response.await;
-                    under_way.runs = false;
+                    in_flight.runs = false;
                     answered
                 })
             }
             Some(door) => {
                 let mut door = door.clone();
                 Box::pin(async move {
-                    let under_way = &mut under_way;
+                    let in_flight = &mut in_flight;
                     poll_fn(|cx| door.poll_ready(cx)).await?;
                     let answered = door.call(request).await;
-                    under_way.runs = false;
+                    in_flight.runs = false;
                     answered
                 })
             }
@@ -130,19 +130,19 @@ impl Service<Request<Body>> for Network {
     }
 }
 
-/// Notes when an attempt is given up.
-struct UnderWay {
+/// Records when an attempt is dropped.
+struct InFlight {
     id: AttemptId,
     log: Log,
     runs: bool,
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if self.runs {
             let now = self.log.clock.now();
-            if let Some(asked) = self.log.lock().get_mut(&self.id) {
-                asked.dropped = Some(now);
+            if let Some(requests) = self.log.lock().get_mut(&self.id) {
+                requests.dropped = Some(now);
             }
         }
     }

@@ -1,20 +1,20 @@
-//! What a scripted server is told to do to an attempt, in the words of `redial-faults`.
+//! Translates an attempt of a scenario into an answer of `redial-faults`.
 
 use redial_faults::grpc::{Answer, Door, Reason, StatusNumber};
 use redial_service_config::Code;
 
-use super::pace::LatencyEstimator;
+use super::time_scale::TimeScale;
 use crate::scenarios::model::{Attempt, Outcome, Seen};
 
-/// The field with which a server says which attempt its answer is to.
+/// The metadata key for the number of the answered attempt.
 pub(in crate::scenarios) const ATTEMPT: &str = "x-redial-attempt";
 
-/// The text of a status that the server sends.
+/// The status message of the server.
 pub(in crate::scenarios) fn text(attempt: u32) -> String {
     format!("the server's answer to attempt {attempt}: 100 %")
 }
 
-/// What an attempt without a stream meets when it connects.
+/// The connect behaviour of an attempt without a stream.
 pub(super) fn door(attempt: &Attempt) -> Option<Door> {
     match attempt.grpc.as_ref()?.seen? {
         Seen::Unsent => Some(Door::ClosedAfterPreface),
@@ -23,38 +23,38 @@ pub(super) fn door(attempt: &Attempt) -> Option<Door> {
     }
 }
 
-/// What is done to the stream of an attempt.
+/// The answer on the stream of an attempt.
 pub(in crate::scenarios) fn answer(
     attempt: &Attempt,
     number: u32,
-    estimator: LatencyEstimator,
+    time_scale: TimeScale,
 ) -> Answer {
-    let answer = steps(attempt, number, estimator);
+    let answer = steps(attempt, number, time_scale);
     match attempt.accepts {
         Some(messages) => answer.accepts(messages),
         None => answer,
     }
 }
 
-fn steps(attempt: &Attempt, number: u32, estimator: LatencyEstimator) -> Answer {
-    let after = estimator.span(attempt.after);
+fn steps(attempt: &Attempt, number: u32, time_scale: TimeScale) -> Answer {
+    let after = time_scale.span(attempt.after);
     let marked = |answer: Answer| answer.metadata(ATTEMPT, number.to_string());
     let begun = |at| marked(Answer::headers()).after(at);
     let grpc = attempt.grpc.clone().unwrap_or_default();
     if grpc.seen == Some(Seen::Unprocessed) {
         let refused = Reason::REFUSED_STREAM;
-        let headers = attempt.headers.map(|at| begun(estimator.span(at)));
+        let headers = attempt.headers.map(|at| begun(time_scale.span(at)));
         let answer = headers.map_or_else(|| Answer::reset(refused), |it| it.then_reset(refused));
         return answer.after(after);
     }
     let Outcome::Comes { name, .. } = &attempt.outcome else {
-        return attempt.headers.map_or_else(Answer::hang, |at| begun(estimator.span(at)));
+        return attempt.headers.map_or_else(Answer::hang, |at| begun(time_scale.span(at)));
     };
     let code = Code::from_name(name).unwrap_or(Code::Unknown);
     let status = StatusNumber::from(code);
-    let headers = attempt.headers.map(|at| estimator.span(at));
+    let headers = attempt.headers.map(|at| time_scale.span(at));
     let answer = match (headers, code) {
-        // A client of one response needs it.
+        // A unary client needs a response message.
         (headers, Code::Ok) => {
             let begun = begun(headers.unwrap_or(after)).message("").after(after);
             marked(begun.trailers(status).after(after))
@@ -65,7 +65,7 @@ fn steps(attempt: &Attempt, number: u32, estimator: LatencyEstimator) -> Answer 
         }
         (None, _) => marked(Answer::trailers_only(status)).after(after).text(&text(number)),
     };
-    // What no header can say is not played.
-    let pushback = estimator.pushback(&grpc.pushback).unwrap_or_default();
+    // Invalid header values are skipped.
+    let pushback = time_scale.pushback(&grpc.pushback).unwrap_or_default();
     pushback.iter().fold(answer, |answer, text| answer.pushback(text))
 }

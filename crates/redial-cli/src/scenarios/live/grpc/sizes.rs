@@ -1,8 +1,8 @@
-//! How large the messages are that the application writes.
+//! The sizes of request messages.
 //!
-//! What counts is a message and its prefix of five bytes (decision G23). A scenario may say less than
-//! five, and an encoded message cannot have every size: where that could make the difference at a
-//! limit, all sizes and limits are so many times larger that the prefixes together do not matter.
+//! A message counts with its prefix of five bytes (decision G23). A scenario may use smaller sizes,
+//! and an encoded message cannot have every size: where this could matter at a limit, all sizes and
+//! limits are scaled up until the prefixes are negligible.
 
 use prost::Message;
 use redial_echo::EchoRequest;
@@ -10,18 +10,17 @@ use redial_service_config::{ClientOptions, Retries};
 
 use crate::scenarios::model::Scenario;
 
-/// What gRPC puts before each message.
+/// The gRPC message prefix.
 pub(in crate::scenarios) const PREFIX_BYTES: u64 = 5;
-/// The most bytes that the application writes in one scenario.
+/// The largest number of bytes that a scenario may write.
 pub(in crate::scenarios) const WRITTEN_MAX: u64 = 64 << 20;
 
-/// How large messages are.
+/// The mapping from scenario sizes to message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scenarios) enum Sizes {
-    /// As the scenario says; what cannot be so small is as small as it can be.
+    /// As in the scenario; impossible sizes are rounded up.
     Exact,
-    /// So many times larger, and the prefix on top. What the limits lose by that is less than what
-    /// one byte of the scenario is.
+    /// Scaled by this factor, plus the prefix. The error is less than one byte of the scenario.
     Larger(u64),
 }
 
@@ -44,28 +43,28 @@ impl Sizes {
         (total(sizes) <= WRITTEN_MAX).then_some(sizes)
     }
 
-    /// What is counted of a message that the scenario says has so many bytes.
+    /// The counted size of a message with this size in the scenario.
     pub(in crate::scenarios) fn counted(self, bytes: u64) -> u64 {
         match self {
             Sizes::Exact if bytes < PREFIX_BYTES => PREFIX_BYTES,
-            // No message has one byte.
+            // A message of one byte cannot be encoded.
             Sizes::Exact if bytes == PREFIX_BYTES + 1 => bytes + 1,
             Sizes::Exact => bytes,
             Sizes::Larger(times) => bytes.saturating_mul(times).saturating_add(PREFIX_BYTES),
         }
     }
 
-    /// How many bytes the encoding of a message has that is counted like that.
+    /// The encoded size of such a message.
     pub(in crate::scenarios) fn encoded(self, bytes: u64) -> u64 {
         self.counted(bytes) - PREFIX_BYTES
     }
 
-    /// A message that is counted like that.
+    /// A message with this counted size.
     pub(super) fn message(self, bytes: u64) -> EchoRequest {
         of_size(usize::try_from(self.encoded(bytes)).unwrap_or(usize::MAX))
     }
 
-    /// The client, with limits to match.
+    /// The client options with scaled limits.
     pub(in crate::scenarios) fn client(self, client: ClientOptions) -> ClientOptions {
         let mut fitting = client;
         if let Sizes::Larger(times) = self {
@@ -77,17 +76,18 @@ impl Sizes {
     }
 }
 
-/// A message whose encoding has so many bytes; one byte more if there is none.
+/// A message with this encoded size, or one byte more if that is impossible.
 fn of_size(bytes: usize) -> EchoRequest {
     let payload = |bytes: usize| {
-        // A tag and a length come before the payload, and no payload has neither.
+        // Tag and length precede the payload; an empty payload has neither.
         let lengths = (1..=9).map(|length| bytes.checked_sub(1 + length));
         let sizes = lengths.flatten().filter(|size| *size > 0);
         let messages = sizes
             .map(|size| EchoRequest { payload: vec![0; size].into(), ..EchoRequest::default() });
         messages.into_iter().find(|message| message.encoded_len() == bytes)
     };
-    // Where the length of a length changes a size is left out, which a field of two bytes fills.
+    // Where the varint of the length grows, one size is impossible; a second field of two bytes
+    // fills the gap.
     let filled = |bytes: usize| {
         let rest = bytes.checked_sub(2)?;
         let message = if rest == 0 { EchoRequest::default() } else { payload(rest)? };
@@ -105,7 +105,7 @@ mod tests {
     use crate::scenarios::load::load;
     use crate::scenarios::source::Source;
 
-    /// The sizes of messages of so many bytes each, of which a call may keep so many.
+    /// The sizes for these messages and this buffer limit.
     fn sizes(messages: &[u64], kept: u64) -> Option<Sizes> {
         let list: Vec<_> = messages.iter().map(|bytes| format!("{{\"bytes\": {bytes}}}")).collect();
         let list = list.join(", ");
@@ -119,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_exact_unless_a_limit_is_near_that_they_cannot_meet() {
+    fn message_sizes_are_exact_unless_a_limit_is_near() {
         assert_eq!(sizes(&[60, 40], 99), Some(Sizes::Exact));
         assert_eq!(sizes(&[60, 1], 65), Some(Sizes::Exact), "five in place of one still fit");
         assert_eq!(sizes(&[60, 1], 64), Some(Sizes::Larger(11)));
     }
 
     #[test]
-    fn so_much_is_written_and_no_more() {
+    fn message_sizes_never_exceed_the_scenario() {
         assert_eq!(sizes(&[WRITTEN_MAX], 100), Some(Sizes::Exact));
         assert_eq!(sizes(&[WRITTEN_MAX - 7, 8], 100), None);
         assert_eq!(sizes(&[u64::MAX, u64::MAX], 100), None);
     }
 
     #[test]
-    fn there_is_a_message_of_every_size_but_one() {
+    fn message_sizes_can_be_encoded_except_one() {
         for bytes in (0..400).chain(16_300..16_500).chain([1 << 20]) {
             let size = of_size(bytes).encoded_len();
             assert_eq!(size, if bytes == 1 { 2 } else { bytes });
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_the_scenario_says_where_that_can_be() {
+    fn message_sizes_count_as_in_the_scenario() {
         for (bytes, counted) in [(0, 5), (4, 5), (5, 5), (6, 7), (7, 7), (100, 100)] {
             assert_eq!(Sizes::Exact.counted(bytes), counted);
             let encoded = Sizes::Exact.message(bytes).encoded_len() as u64;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_sizes_pass_a_limit_where_the_sizes_do() {
+    fn message_sizes_cross_limits_where_the_scenario_does() {
         let client = ClientOptions::builder().per_rpc_buffer_limit_in_bytes(100).build();
         for (sizes, fits) in [([60, 40, 0], true), ([60, 40, 1], false), ([99, 0, 1], true)] {
             let larger = Sizes::Larger(PREFIX_BYTES * 3 + 1);

@@ -1,4 +1,4 @@
-//! The same in real time, over loopback TCP.
+//! Runs gRPC scenarios in real time over loopback TCP.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,36 +14,37 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::super::Live;
-use super::{Diaries, LatencyEstimator, Setup, Sizes, doors, run, server, witness};
+use super::{CallLogMode, Setup, Sizes, TimeScale, doors, observation, run, server};
 use crate::scenarios::model::Scenario;
 use crate::scenarios::play::Actual;
 
-/// How much slower than the scenario says it is played.
-const SLOWER: Ns = 10;
-/// Times are compared to within this: 20 ms of the scenario, which are 200 ms of real time.
+/// The slowdown of the scenario.
+const SLOWDOWN: Ns = 10;
+/// The tolerance: 20 ms of scenario time, 200 ms of real time.
 pub(in crate::scenarios) const TCP_TOLERANCE: Ns = 20_000_000;
 
-/// Plays a scenario over loopback TCP; `text` is its config, `core` what happens at the first level.
+/// Runs a scenario over loopback TCP; `text` is its config, `core` the result of the core level.
 ///
 /// # Errors
-/// A socket cannot be had, or the scenario cannot be shown over one.
+/// No socket is available, or TCP cannot reproduce the scenario.
 pub(in crate::scenarios) fn play_over_tcp(
     scenario: &Scenario,
     text: &str,
     client: ClientOptions,
     core: &Actual,
 ) -> io::Result<Live> {
-    let estimator = LatencyEstimator::slower_by(SLOWER);
-    let (Some(config), Some(sizes)) = (estimator.config(text), Sizes::of(scenario, &client)) else {
+    let time_scale = TimeScale::slower_by(SLOWDOWN);
+    let (Some(config), Some(sizes)) = (time_scale.config(text), Sizes::of(scenario, &client))
+    else {
         return Err(io::Error::other("it cannot be played at this level"));
     };
-    let client = sizes.client(estimator.client(client));
-    let setup = Setup { scenario, config: &config, client, estimator, sizes };
+    let client = sizes.client(time_scale.client(client));
+    let setup = Setup { scenario, config: &config, client, time_scale, sizes };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _given = draws(scenario.draws.iter().copied());
     runtime.block_on(async {
         let server = server(setup).listen((Ipv4Addr::LOCALHOST, 0)).await?;
-        // A socket that does not listen refuses connections, as long as it is there.
+        // A bound socket that does not listen refuses connections.
         let deaf = TcpSocket::new_v4()?;
         deaf.bind((Ipv4Addr::LOCALHOST, 0).into())?;
         let refused = deaf.local_addr()?;
@@ -54,12 +55,12 @@ pub(in crate::scenarios) fn play_over_tcp(
         let doors = doors.into_iter().map(|(id, door)| door.map(|door| (id, door)));
         let main = channel(server.addr(), Duration::ZERO);
         let seen =
-            run(setup, &server, main, doors.collect::<io::Result<_>>()?, Diaries::Kept).await;
-        Ok(witness::read(setup, &seen, core, TCP_TOLERANCE))
+            run(setup, &server, main, doors.collect::<io::Result<_>>()?, CallLogMode::Kept).await;
+        Ok(observation::read(setup, &seen, core, TCP_TOLERANCE))
     })
 }
 
-/// A channel whose connections take so long to be made.
+/// A channel whose connects are delayed.
 fn channel(address: SocketAddr, after: Duration) -> Channel {
     Endpoint::from_static("http://loopback").connect_with_connector_lazy(service_fn(
         move |_| async move {

@@ -86,7 +86,7 @@ final class Call extends ClientCall.Listener<byte[]> {
       }
       call.halfClose();
     } catch (IllegalStateException cancelled) {
-      // The application has cancelled the call; its status says so.
+      // The application has cancelled the call; its status shows that.
       return;
     }
   }

@@ -19,9 +19,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Plays scenarios with a channel of grpc-java.
+ * Runs scenarios with a channel of grpc-java.
  *
- * <p>Rule: it decides nothing. What it is told goes to the library, and what the library says is printed.
+ * <p>It makes no decisions: requests are passed to the library, and its results are printed.
  */
 final class Client {
   private static final long CONNECT_SECONDS = 5;
@@ -104,7 +104,7 @@ final class Client {
     CountDownLatch ready = new CountDownLatch(1);
     follow(channel, ready);
     try {
-      // Whether it is ready or not: the calls will tell.
+      // The calls are made whether or not it is ready.
       boolean ignored = ready.await(CONNECT_SECONDS, TimeUnit.SECONDS);
     } catch (InterruptedException interruption) {
       throw new IllegalStateException(interruption);

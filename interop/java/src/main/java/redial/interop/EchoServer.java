@@ -33,7 +33,7 @@ final class EchoServer {
   static void serve(InputStream input) throws IOException {
     Peer.tell(Map.of("port", start().getPort()));
     input.transferTo(OutputStream.nullOutputStream());
-    // A handler that waits is not waited for.
+    // Do not wait for delayed handlers.
     Runtime.getRuntime().halt(0);
   }
 

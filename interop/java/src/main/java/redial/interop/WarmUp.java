@@ -8,7 +8,7 @@ import java.util.Map;
 import java.util.stream.IntStream;
 
 /**
- * Calls of every sort that nobody asked for, before the first scenario.
+ * Warm-up calls of every type, before the first scenario.
  *
  * <p>Why: the first calls of a Java program load classes for some hundred milliseconds, which would be taken for
  * the library's own delays.

@@ -1,0 +1,170 @@
+//! Scenarios that the live level skips, each with the reason.
+//!
+//! Whether a reason applies is computed from the scenario and its result in the core, never from
+//! its name.
+
+mod grpc;
+pub(super) mod interop;
+
+use redial::{Event, time::Ns};
+
+use super::designs::Plan;
+use super::live::{HORIZON, TimeScale};
+use super::model::Scenario;
+use super::play::{Actual, ActualCall};
+
+/// A property of scenarios that the live level cannot reproduce.
+#[derive(Debug)]
+pub(super) struct SkipReason {
+    /// The property.
+    pub(super) name: &'static str,
+    /// Why it cannot be reproduced.
+    pub(super) reason: &'static str,
+    applies: fn(&Scenario, &Actual) -> bool,
+}
+
+/// All reasons of the live level. Scenarios without any of them run.
+pub(super) static SKIP_REASONS: [SkipReason; 14] = [
+    SkipReason {
+        name: "couchbase or milvus",
+        reason: "their clients and servers are not there yet",
+        applies: has_no_live_client,
+    },
+    SkipReason {
+        name: "something after longer than the player waits",
+        reason: "that is ten days, or 27 years for gRPC in whole milliseconds",
+        applies: longer_than_horizon,
+    },
+    SkipReason {
+        name: "calls that share a throttle, draws or room meet at one moment",
+        reason: "tasks that wake at one moment have no order",
+        applies: calls_coincide,
+    },
+    SkipReason {
+        name: "hedges without a delay, and the first is answered at once",
+        reason: "the driver takes an answer of its first poll before it sends more",
+        applies: first_hedge_answered_at_once,
+    },
+    SkipReason {
+        name: "moments less than a microsecond apart",
+        reason: "they are one moment on the paused clock",
+        applies: events_too_close,
+    },
+    SkipReason {
+        name: "grpc: what no request, response or server can carry",
+        reason: "a path, a number in a header, 64 MiB or 100,000 attempts are not enough for it",
+        applies: grpc::cannot_be_encoded,
+    },
+    SkipReason {
+        name: "grpc: fractions of a millisecond beside the pauses before a replacement",
+        reason: "a clock of whole milliseconds runs slower for them, which the pauses do not",
+        applies: grpc::has_transparent_retry_pauses,
+    },
+    SkipReason {
+        name: "grpc: an answer in the very moment of the deadline",
+        reason: "a channel of tonic has a timer of its own for it, which gives no answer a turn",
+        applies: grpc::answer_at_deadline,
+    },
+    SkipReason {
+        name: "grpc: among hedges, one is answered at once beside another answer or a timer",
+        reason: "what takes more turns of the network comes later",
+        applies: grpc::hedge_answered_at_once,
+    },
+    SkipReason {
+        name: "grpc: a message in the moment of an outcome, a start or the deadline",
+        reason: "a network knows no order between them",
+        applies: grpc::message_at_event_time,
+    },
+    SkipReason {
+        name: "grpc: a message that cannot be kept or is not allowed, and nobody reads it",
+        reason: "an application writes what an attempt reads, and nothing ahead of it",
+        applies: grpc::message_never_read,
+    },
+    SkipReason {
+        name: "grpc: a call whose response has begun is dropped while its request is stalled",
+        reason: "hyper resets such a stream only when its request goes on",
+        applies: grpc::dropped_while_request_stalled,
+    },
+    SkipReason {
+        name: "grpc: response headers of an attempt that was not sent, or found no connection",
+        reason: "nobody is there to send them",
+        applies: grpc::has_headers_without_stream,
+    },
+    SkipReason {
+        name: "grpc: of messages written at one moment only some can be kept, or are allowed",
+        reason: "tonic hands them over in one piece",
+        applies: grpc::messages_sent_together,
+    },
+];
+
+impl std::fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
+}
+
+/// Why the live level skips this scenario, if it does; `actual` is the result of the core level.
+pub(super) fn skips(scenario: &Scenario, actual: &Actual) -> Option<&'static SkipReason> {
+    // Refused policies are refused at every level.
+    SKIP_REASONS.iter().find(|listed| !scenario.refused && (listed.applies)(scenario, actual))
+}
+
+fn has_no_live_client(scenario: &Scenario, _actual: &Actual) -> bool {
+    matches!(scenario.plan, Plan::Couchbase(_) | Plan::Milvus(_))
+}
+
+fn longer_than_horizon(scenario: &Scenario, actual: &Actual) -> bool {
+    let horizon = match scenario.plan {
+        Plan::Grpc(_) => TimeScale::of(scenario, actual).horizon(),
+        _ => HORIZON,
+    };
+    let begins = scenario.calls.iter().map(|call| call.at);
+    let happens = actual.calls.iter().flat_map(ActualCall::moments);
+    begins.chain(happens).any(|at| at >= horizon)
+}
+
+fn calls_coincide(scenario: &Scenario, actual: &Actual) -> bool {
+    let shares = actual.calls.iter().any(|call| call.tokens.is_some())
+        || (scenario.draws.len() > 1
+            && events(actual).any(|(_, event)| matches!(event, Event::RandomDraw(_))))
+        || grpc::shares_buffer(scenario);
+    let mut seen: Vec<Ns> = Vec::new();
+    for call in &actual.calls {
+        let mut here: Vec<Ns> = call.moments().collect();
+        here.sort_unstable();
+        here.dedup();
+        seen.extend(here);
+    }
+    seen.sort_unstable();
+    shares && seen.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
+}
+
+fn first_hedge_answered_at_once(scenario: &Scenario, actual: &Actual) -> bool {
+    if matches!(scenario.plan, Plan::Grpc(_)) {
+        // Over a network no answer arrives in the first poll.
+        return false;
+    }
+    // Whether the second attempt started before the first one's answer, both at the start of the
+    // call.
+    actual.calls.iter().any(|call| {
+        let began = call.events().next().map(|(at, _)| *at);
+        let mut then = call.events().filter(|(at, _)| Some(*at) == began);
+        then.any(|(_, event)| matches!(event, Event::AttemptStarted { attempt: 2, .. }))
+            && then.any(|(_, event)| matches!(event, Event::AttemptOutcome { attempt: 1, .. }))
+    })
+}
+
+fn events_too_close(_scenario: &Scenario, actual: &Actual) -> bool {
+    actual.calls.iter().any(|call| {
+        let mut moments: Vec<Ns> = call.moments().collect();
+        moments.sort_unstable();
+        moments.dedup();
+        moments.windows(2).any(|pair| pair[1] - pair[0] < MICROSECOND)
+    })
+}
+
+const MICROSECOND: Ns = 1_000;
+
+fn events(actual: &Actual) -> impl Iterator<Item = &(Ns, Event)> {
+    actual.calls.iter().flat_map(ActualCall::events)
+}

@@ -1,0 +1,67 @@
+//! Properties of scenarios that a client of another language cannot reproduce.
+
+use redial::rules::DeadlineAction;
+use redial_service_config::Retries;
+
+use super::SkipReason;
+use crate::scenarios::designs::Plan;
+use crate::scenarios::model::{Scenario, Seen};
+use crate::scenarios::play::Actual;
+
+pub(in crate::scenarios) static DESIGN: SkipReason = SkipReason {
+    name: "with another language: not gRPC",
+    reason: "only gRPC's clients are played",
+    applies: |scenario, _| !matches!(scenario.plan, Plan::Grpc(_)),
+};
+static OPTION: SkipReason = SkipReason {
+    name: "with another language: an option that only our client has",
+    reason: "late: early, pushback_max and retries: \"transparent\" are ours",
+    applies: has_option,
+};
+static DOOR: SkipReason = SkipReason {
+    name: "with another language: an attempt that finds no connection, or loses it unsent",
+    reason: "a server that listens cannot do that to one attempt alone",
+    applies: has_door,
+};
+pub(in crate::scenarios) static LUCK: SkipReason = SkipReason {
+    name: "with another language: what happens depends on the draws, or on 150 ms of real time",
+    reason: "it would be a matter of luck",
+    // Set by the test case after a run through the core.
+    applies: |_, _| false,
+};
+
+pub(in crate::scenarios) static LONG: SkipReason = SkipReason {
+    name: "with another language: longer than 60 s",
+    reason: "it is played in real time, and slower than it is written",
+    // Set by the test case after a run through the core.
+    applies: |_, _| false,
+};
+
+/// All of them.
+pub(in crate::scenarios) static ALL: [&SkipReason; 5] = [&DESIGN, &OPTION, &DOOR, &LUCK, &LONG];
+
+/// Why clients of other languages skip this scenario, if they do; `actual` is the result of the
+/// core level.
+pub(in crate::scenarios) fn skips(
+    scenario: &Scenario,
+    actual: &Actual,
+) -> Option<&'static SkipReason> {
+    let found = ALL.into_iter().find(|listed| (listed.applies)(scenario, actual));
+    found.or_else(|| super::skips(scenario, actual))
+}
+
+fn has_option(scenario: &Scenario, _actual: &Actual) -> bool {
+    let Plan::Grpc(plan) = &scenario.plan else { return false };
+    let client = plan.client();
+    client.deadline_action == DeadlineAction::FailFast
+        || client.pushback_max.is_some()
+        || client.retries == Retries::Transparent
+}
+
+fn has_door(scenario: &Scenario, _actual: &Actual) -> bool {
+    let mut attempts = scenario.calls.iter().flat_map(|call| &call.attempts);
+    attempts.any(|attempt| {
+        let seen = attempt.grpc.as_ref().and_then(|grpc| grpc.seen);
+        matches!(seen, Some(Seen::Unsent | Seen::Unconnected))
+    })
+}

@@ -1,0 +1,91 @@
+//! One step in JSON: a time and exactly one action.
+
+use bytes::Bytes;
+use h2::Reason;
+use http::StatusCode;
+
+use super::values::{Content, Fields, Ms, True, close, last, reason, some_reason, status};
+use crate::grpc::action::{Action, Close, GoAway, Headers, LastStream, Step};
+
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = r#"an object like {"end_stream": true}"#)]
+pub(super) struct WrittenStep {
+    after: Ms,
+    headers: Option<WrittenHeaders>,
+    message: Option<Content>,
+    data: Option<Content>,
+    trailers: Option<Fields>,
+    end_stream: Option<True>,
+    #[serde(deserialize_with = "some_reason")]
+    reset: Option<Reason>,
+    goaway: Option<WrittenGoAway>,
+    #[serde(deserialize_with = "close")]
+    close: Option<Close>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, expecting = r#"an object like {"status": 200}"#)]
+struct WrittenHeaders {
+    #[serde(default = "ok", deserialize_with = "status")]
+    status: StatusCode,
+    #[serde(default)]
+    fields: Fields,
+    #[serde(default)]
+    end_stream: bool,
+}
+
+fn ok() -> StatusCode {
+    StatusCode::OK
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, expecting = r#"an object like {"last": "below"}"#)]
+pub(super) struct WrittenGoAway {
+    #[serde(deserialize_with = "last")]
+    last: LastStream,
+    #[serde(default = "no_error", deserialize_with = "reason")]
+    code: Reason,
+    #[serde(default)]
+    debug: String,
+}
+
+fn no_error() -> Reason {
+    Reason::NO_ERROR
+}
+
+impl From<WrittenGoAway> for GoAway {
+    fn from(written: WrittenGoAway) -> GoAway {
+        let WrittenGoAway { last, code, debug } = written;
+        GoAway { last, reason: code, debug: Bytes::from(debug) }
+    }
+}
+
+impl TryFrom<WrittenStep> for Step {
+    type Error = String;
+
+    fn try_from(step: WrittenStep) -> Result<Step, String> {
+        let headers = step.headers.map(|headers| {
+            let WrittenHeaders { status, fields: Fields(fields), end_stream } = headers;
+            Action::Headers(Headers { status, fields, end_stream })
+        });
+        let message = step.message.map(Content::timeless).transpose()?.map(Action::Message);
+        let data = step.data.map(Content::bytes).transpose()?.map(Action::Data);
+        let acts = [
+            headers,
+            message,
+            data,
+            step.trailers.map(|Fields(fields)| Action::Trailers(fields)),
+            step.end_stream.map(|True| Action::EndStream),
+            step.reset.map(Action::Reset),
+            step.goaway.map(|go_away| Action::GoAway(go_away.into())),
+            step.close.map(Action::Close),
+        ];
+        let mut acts = acts.into_iter().flatten();
+        match (acts.next(), acts.next()) {
+            (Some(action), None) => Ok(Step { after: step.after.0, action }),
+            _ => Err("a step has \"after\" and one of \"headers\", \"message\", \"data\", \"trailers\", \
+                      \"end_stream\", \"reset\", \"goaway\", \"close\""
+                .to_owned()),
+        }
+    }
+}
