@@ -16,6 +16,7 @@ pub mod names;
 mod needs;
 mod run;
 mod steps;
+pub mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
