@@ -4,6 +4,7 @@
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask test [--long] [--install] [--list] [STEP...]
        cargo xtask generate [--check]
+       cargo xtask regressions
 
   STEP       run only these steps, long ones too; `interop` is all whose names begin with it
   --long     also run the steps that take long; their results are printed with the commit
@@ -15,6 +16,9 @@ lacks something else is skipped by name; with CI=true nothing may be skipped.
 
 generate makes the checked-in code of the proto files anew, without protoc.
   --check    only say whether it is up to date
+
+regressions applies each patch in tests/regressions to a copy of the sources and requires
+that the test which the patch names fails.
 ";
 
 /// A parsed command line.
@@ -24,6 +28,7 @@ pub(crate) enum Task {
     List,
     Test(Arguments),
     Generate { check: bool },
+    Regressions,
 }
 
 /// The arguments of `cargo xtask test`.
@@ -40,6 +45,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Task, Str
     match words.next().as_deref() {
         Some("test") => {}
         Some("generate") => return generate(words),
+        Some("regressions") => return regressions(words),
         None | Some("help" | "--help" | "-h") => return Ok(Task::Help),
         Some(other) => return Err(format!("there is no command `{other}`")),
     }
@@ -70,6 +76,14 @@ fn generate(words: impl Iterator<Item = String>) -> Result<Task, String> {
         }
     }
     Ok(Task::Generate { check })
+}
+
+fn regressions(mut words: impl Iterator<Item = String>) -> Result<Task, String> {
+    match words.next().as_deref() {
+        None => Ok(Task::Regressions),
+        Some("--help" | "-h") => Ok(Task::Help),
+        Some(other) => Err(format!("`regressions` knows no `{other}`")),
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +117,13 @@ mod tests {
         assert_eq!(parsed("test --lnog"), Err("there is no option `--lnog`".into()));
         assert_eq!(parsed("tset"), Err("there is no command `tset`".into()));
         assert_eq!(parsed("generate --chekc"), Err("`generate` knows no `--chekc`".into()));
+    }
+
+    #[test]
+    fn arguments_regressions_takes_no_arguments() {
+        assert_eq!(parsed("regressions"), Ok(Task::Regressions));
+        assert_eq!(parsed("regressions --help"), Ok(Task::Help));
+        assert_eq!(parsed("regressions a"), Err("`regressions` knows no `a`".into()));
     }
 
     #[test]

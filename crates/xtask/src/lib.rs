@@ -14,6 +14,7 @@ pub mod languages;
 mod machine;
 pub mod names;
 mod needs;
+mod regressions;
 mod run;
 mod steps;
 pub mod words;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         }
         Task::Test(arguments) => test(&arguments),
         Task::Generate { check } => generate(check),
+        Task::Regressions => check_regressions(),
     }
 }
 
@@ -87,6 +89,23 @@ fn generate(check: bool) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn check_regressions() -> ExitCode {
+    let root = root();
+    let (found, mut problems) = regressions::read(&root);
+    let folder = Path::new(regressions::FOLDER);
+    match regressions::Worktree::create(&root, &folder.join("tree"), &folder.join("build")) {
+        Ok(mut tree) => {
+            problems.extend(regressions::check(&found, &mut tree, &mut |text| println!("{text}")));
+        }
+        Err(reason) => problems.push(format!("the sources cannot be copied: {reason}")),
+    }
+    for problem in &problems {
+        println!("error: {problem}");
+    }
+    println!("{} regression tests, {} problems", found.len(), problems.len());
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn misunderstood(problem: &str) -> ExitCode {

@@ -115,6 +115,19 @@ pub(crate) fn output(root: &Path, line: &CommandLine) -> Result<String, String> 
     String::from_utf8(output.stdout).map_err(|problem| format!("`{line}`: {problem}"))
 }
 
+/// Whether a program succeeds, and everything that it prints.
+pub(crate) fn captured(folder: &Path, line: &CommandLine) -> Result<(bool, String), String> {
+    let output = command(&line.program)
+        .args(&line.arguments)
+        .current_dir(folder)
+        .envs(line.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|problem| format!("`{line}`: {problem}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.success(), text(&output.stdout) + &text(&output.stderr)))
+}
+
 fn command(program: &str) -> Command {
     // The cargo that runs xtask, so that `cargo +toolchain xtask` keeps its toolchain.
     let cargo = env::var_os("CARGO").filter(|_| program == "cargo");

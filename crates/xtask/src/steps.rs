@@ -258,6 +258,13 @@ pub(crate) const STEPS: &[Step] = &[
         lines: |_| line("cargo deny check licenses bans sources"),
     },
     Step {
+        name: "regressions",
+        why: "each patch in tests/regressions makes the test that it names fail",
+        when: When::Long,
+        needs: &[],
+        lines: |_| line("cargo xtask regressions"),
+    },
+    Step {
         name: "mutants",
         why: "cargo-mutants: a wrong decision in the core fails a test (see .cargo/mutants.toml)",
         when: When::Long,
@@ -302,6 +309,7 @@ pub(crate) fn own_folder(name: &str) -> Option<&'static str> {
         "channel-only" => Some("target/channel-only"),
         "older-tonic" => Some("target/older-tonic"),
         "loom" => Some("target/loom"),
+        "regressions" => Some(crate::regressions::FOLDER),
         _ => None,
     }
 }
