@@ -87,12 +87,12 @@ async fn older_tonic_bidirectional_stream_is_replayed() {
 #[tokio::test(start_paused = true)]
 async fn older_tonic_refused_stream_gets_a_transparent_retry() {
     let (mut client, server) = client([Answer::reset(Reason::REFUSED_STREAM), Answer::echo()]);
-    let diary = SharedCallLog::new();
+    let call_log = SharedCallLog::new();
     let mut request = Request::new(Bytes::from_static(b"x"));
-    request.extensions_mut().insert(CallOptions::new().call_log(&diary));
+    request.extensions_mut().insert(CallOptions::new().call_log(&call_log));
     assert_eq!(unary(&mut client, request).await.unwrap(), "x");
     assert_eq!(server.record().streams[1].previous_attempts(), None);
-    assert!(!diary.take().events().is_empty(), "options find their way through the older client");
+    assert!(!call_log.take().events().is_empty(), "options find their way through the older client");
 }
 
 #[tokio::test(start_paused = true)]

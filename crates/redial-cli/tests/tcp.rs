@@ -84,7 +84,7 @@ fn tcp_scenario_that_sockets_cannot_show_is_refused() {
     let path = format!("{}/../../scenarios/grpc-transparent.json", env!("CARGO_MANIFEST_DIR"));
     let file = open(&path).unwrap_or_else(|diagnostics| panic!("{diagnostics:?}"));
     let error = play_over_tcp(&file, "unsent: until it is sent", &mut Vec::new()).unwrap_err();
-    assert_eq!(error.to_string(), "what is not sent over TCP is a matter of luck");
+    assert_eq!(error.to_string(), "an unsent attempt over TCP is a race");
     let error = play_over_tcp(&file, "not there", &mut Vec::new()).unwrap_err();
     assert_eq!(error.to_string(), "no scenario \"not there\"");
 }

@@ -68,22 +68,26 @@ pub(super) fn scenario(path: &str, name: &str) -> Result<Script, Vec<Diagnostic>
         let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
         text = format!("{text}; there are {}{more}", listed.join(", "));
     }
-    Err(vec![Diagnostic { file: path.to_owned(), place: None, text }])
+    Err(vec![Diagnostic { file: path.to_owned(), position: None, text }])
 }
 
 fn play(source: &Source, at: usize, scenario: Scenario<'_>) -> Result<Script, Vec<Diagnostic>> {
-    let place = |text: String| {
-        vec![Diagnostic { file: source.name().to_owned(), place: Some(source.place(at)), text }]
+    let refusal = |text: String| {
+        vec![Diagnostic {
+            file: source.name().to_owned(),
+            position: Some(source.position(at)),
+            text,
+        }]
     };
     if !scenario.policy.contains_key("grpc") {
         let designs: Vec<_> = scenario.policy.keys().map(|it| format!("{it:?}")).collect();
-        return Err(place(format!(
+        return Err(refusal(format!(
             "a gRPC server plays scenarios whose policy is \"grpc\"; this one has {}",
             if designs.is_empty() { "none".to_owned() } else { designs.join(", ") }
         )));
     }
     if scenario.calls.is_empty() {
-        return Err(place("the scenario has no calls to play".to_owned()));
+        return Err(refusal("the scenario has no calls to play".to_owned()));
     }
     let mut script = Script::new().in_turn();
     let mut diagnostics = Vec::new();
@@ -119,11 +123,11 @@ fn diagnostic(source: &Source, start: usize, error: &serde_json::Error) -> Diagn
     }
     let rest = source.text().get(start..).unwrap_or_default();
     let line = Source::new("", rest).line_start(error.line());
-    let at = source.place(start + line + error.column().saturating_sub(1));
+    let at = source.position(start + line + error.column().saturating_sub(1));
     let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let text = text.strip_suffix(&place).unwrap_or(&text).to_owned();
-    Diagnostic { file: source.name().to_owned(), place: Some(at), text }
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&suffix).unwrap_or(&text).to_owned();
+    Diagnostic { file: source.name().to_owned(), position: Some(at), text }
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ async fn play_all(
     let mut played: Vec<Played> = Vec::new();
     for file in files.iter_mut() {
         let file_name = file_name(&file.name);
-        let place = played.len();
+        let file_index = played.len();
         played.push((file.name.clone(), Vec::new()));
         let scenarios = file
             .scenarios
@@ -107,7 +107,7 @@ async fn play_all(
                     let rows = client.rows.of(client.language, &file_name, &name);
                     let run = Arc::new(CaseRun::new(test_case, rows));
                     let number = runs.len();
-                    runs.push((place, index, run.clone()));
+                    runs.push((file_index, index, run.clone()));
                     let (program, turns) = (program.clone(), turns.clone());
                     running.spawn(async move {
                         let _turn = turns.acquire_owned().await.map_err(io::Error::other)?;
@@ -117,7 +117,7 @@ async fn play_all(
                 }
                 Err(because) => Verdict::Skipped { because },
             };
-            played[place].1.push((name, line, verdict));
+            played[file_index].1.push((name, line, verdict));
         }
         let unknown = client.rows.unknown(client.language, &file_name, &names);
         if let Some(name) = unknown.first() {
@@ -127,12 +127,12 @@ async fn play_all(
     }
     while let Some(ended) = running.join_next().await {
         let (number, verdict) = ended.map_err(io::Error::other)??;
-        let (place, index, _) = runs[number];
-        played[place].1[index].2 = verdict;
+        let (file_index, index, _) = runs[number];
+        played[file_index].1[index].2 = verdict;
     }
     for _ in 0..RETRIES {
-        for (place, index, run) in &runs {
-            let (name, _, verdict) = &mut played[*place].1[*index];
+        for (file_index, index, run) in &runs {
+            let (name, _, verdict) = &mut played[*file_index].1[*index];
             if verdict.differs() {
                 writeln!(err, "played again by itself: {name:?}")?;
                 *verdict = run.play(program).await?;

@@ -59,7 +59,7 @@ impl<'t> Reader<'t> {
     /// The errors, in file order.
     pub(super) fn into_diagnostics(self) -> Vec<Diagnostic> {
         let mut diagnostics = self.diagnostics.into_inner();
-        diagnostics.sort_by_key(|diagnostic| diagnostic.place);
+        diagnostics.sort_by_key(|diagnostic| diagnostic.position);
         // A field that is read twice is reported once.
         diagnostics.dedup();
         diagnostics
@@ -239,8 +239,8 @@ fn list<'t>(value: &'t Value<'t>) -> Option<&'t Value<'t>> {
 /// The error without its position, which is reported separately, and without Rust type names.
 fn bare(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&suffix).unwrap_or(&text);
     let (found, expected) = match text.split_once(", expected ") {
         Some((found, expected)) => (found.replace("unit variant", "a word alone"), expected),
         // A value with several notations, of which none or two are given.

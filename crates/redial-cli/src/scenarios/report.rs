@@ -104,7 +104,7 @@ pub(super) fn text(out: &mut dyn Write, outcome: &Outcome<'_>) -> io::Result<()>
         }
         let played = call.and_then(|call| played.get(call - 1));
         if let Some((began, call_log)) = played.and_then(|played| played.call_log.as_ref()) {
-            writeln!(out, "    its diary")?;
+            writeln!(out, "    its call log")?;
             let throttled = played.is_some_and(|played| played.tokens.is_some());
             for line in call_log::lines(*began, call_log, throttled) {
                 writeln!(out, "    {line}")?;

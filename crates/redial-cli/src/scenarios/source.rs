@@ -22,7 +22,7 @@ pub struct Diagnostic {
     /// The file's name.
     pub file: String,
     /// Where; `None` if the file could not be read at all.
-    pub place: Option<Position>,
+    pub position: Option<Position>,
     /// What is wrong, and what was expected.
     pub text: String,
 }
@@ -53,7 +53,7 @@ impl Source {
         };
         let bytes = read().map_err(|error| {
             let text = format!("cannot be read: {error}");
-            Diagnostic { file: path.to_owned(), place: None, text }
+            Diagnostic { file: path.to_owned(), position: None, text }
         })?;
         String::from_utf8(bytes).map(|text| Source::new(path, text)).map_err(|error| {
             let valid = error.utf8_error().valid_up_to();
@@ -76,8 +76,8 @@ impl Source {
 
     /// The line and column of a byte.
     #[must_use]
-    pub fn place(&self, offset: usize) -> Position {
-        self.lines.position(&self.text, offset)
+    pub fn position(&self, offset: usize) -> Position {
+        self.lines.place(&self.text, offset)
     }
 
     /// The line of a byte. Cheaper than its column, which needs a scan of the line.
@@ -94,14 +94,18 @@ impl Source {
 
     /// An error at a byte.
     pub(super) fn diagnostic(&self, offset: usize, text: impl Into<String>) -> Diagnostic {
-        Diagnostic { file: self.name.clone(), place: Some(self.place(offset)), text: text.into() }
+        Diagnostic {
+            file: self.name.clone(),
+            position: Some(self.position(offset)),
+            text: text.into(),
+        }
     }
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Diagnostic { file, place, text } = self;
-        match place {
+        let Diagnostic { file, position, text } = self;
+        match position {
             Some(Position { line, column }) => write!(f, "{file}:{line}:{column}: {text}"),
             None => write!(f, "{file}: {text}"),
         }
@@ -117,11 +121,11 @@ mod tests {
     #[test]
     fn source_position_counts_lines_and_characters_from_one() {
         let source = Source::new("f", "{\n  \"µ\": x\n}");
-        let at = |text: &str| source.place(source.text().find(text).unwrap());
+        let at = |text: &str| source.position(source.text().find(text).unwrap());
         assert_eq!(at("{"), Position { line: 1, column: 1 });
         assert_eq!(at("x"), Position { line: 2, column: 8 });
         assert_eq!(at("}"), Position { line: 3, column: 1 });
-        assert_eq!(source.place(1000), Position { line: 3, column: 2 });
-        assert_eq!(Source::new("f", "").place(0), Position { line: 1, column: 1 });
+        assert_eq!(source.position(1000), Position { line: 3, column: 2 });
+        assert_eq!(Source::new("f", "").position(0), Position { line: 1, column: 1 });
     }
 }

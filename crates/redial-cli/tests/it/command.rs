@@ -54,7 +54,7 @@ fn scenarios_failure_is_printed_with_its_call_log() {
                  happened  none
     end.at       expected  3
                  happened  103
-    its diary
+    its call log
              0 ms  the call begins
              0 ms  attempt 1 starts
              3 ms  attempt 1 fails: server
@@ -151,7 +151,7 @@ fn scenarios_live_prints_skip_counts_and_reasons() {
         {{ "name": "b", "policy": {{"milvus": {{}}}}, "calls": [{{"attempts": [{{"outcome": "OK"}}]}}] }} ] }}"#
     );
     let file = Temporary::new(&text);
-    let because = "couchbase or milvus: their clients and servers are not there yet";
+    let because = "couchbase or milvus: their clients and servers do not exist yet";
     let summary = format!("1 skipped, {because}\n1 passed, 0 failed, 1 skipped\n");
     assert_eq!(scenarios(&["--live", file.path()]).1, summary);
     let (_, out, err) = scenarios(&["--live", "--json", file.path()]);
@@ -166,7 +166,7 @@ const SKIPPED: [(&str, &str, Option<&str>); 9] = [
     (
         r#"{"generic": {"backoff": {"constant": "300h"}, "jitter": "none"}}"#,
         r#"{"attempts": [{"outcome": "server"}, {"outcome": "ok"}]}"#,
-        Some("something after longer than the player waits"),
+        Some("an event later than the player waits"),
     ),
     (
         r#"{"generic": {"backoff": {"constant": "200h"}, "jitter": "none"}}"#,
@@ -176,7 +176,7 @@ const SKIPPED: [(&str, &str, Option<&str>); 9] = [
     (
         r#"{"generic": {"throttle": {"budget": {}}}}"#,
         r#"{"attempts": [{"outcome": "ok", "after": 5}]}, {"attempts": [{"outcome": "ok", "after": 5}]}"#,
-        Some("calls that share a throttle, draws or room meet at one moment"),
+        Some("calls that share a throttle, random numbers or buffer space meet at one instant"),
     ),
     (
         r#"{"generic": {}}"#,
@@ -201,7 +201,7 @@ const SKIPPED: [(&str, &str, Option<&str>); 9] = [
     (
         r#"{"generic": {}}"#,
         r#"{"deadline": 5, "attempts": [{"outcome": "ok", "after": 4.9995}]}"#,
-        Some("moments less than a microsecond apart"),
+        Some("times less than a microsecond apart"),
     ),
     (r#"{"generic": {}}"#, r#"{"deadline": 5, "attempts": [{"outcome": "ok", "after": 5}]}"#, None),
 ];
@@ -217,14 +217,14 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     (
         PLAIN,
         r#""attempts": [{"outcome": "OK", "after": 9e11}]"#,
-        Some("something after longer than the player waits"),
+        Some("an event later than the player waits"),
     ),
     (PLAIN, r#""attempts": [{"outcome": "OK", "after": 8e11}]"#, None),
     (
         NARROW,
         r#""messages": [{"bytes": 40}], "attempts": [{"outcome": "OK"}]}, {"method": "/a.B/C",
            "messages": [{"bytes": 40}], "attempts": [{"outcome": "OK"}]"#,
-        Some("calls that share a throttle, draws or room meet at one moment"),
+        Some("calls that share a throttle, random numbers or buffer space meet at one instant"),
     ),
     (
         NARROW,
@@ -232,20 +232,22 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
            "messages": [{"bytes": 40}], "attempts": [{"outcome": "OK"}]"#,
         None,
     ),
-    (PLAIN, r#""attempts": [{"outcome": "ABORTED", "pushback": "5\n"}]"#, Some(UNSPEAKABLE)),
+    (PLAIN, r#""attempts": [{"outcome": "ABORTED", "pushback": "5\n"}]"#, Some(NOT_ENCODABLE)),
     (PLAIN, r#""attempts": [{"outcome": "ABORTED", "pushback": "5\t"}]"#, None),
     (
         PLAIN,
         r#""attempts": [{"outcome": "ABORTED", "after": 0.5, "pushback": "2147484"}]"#,
-        Some(UNSPEAKABLE),
+        Some(NOT_ENCODABLE),
     ),
     (PLAIN, r#""attempts": [{"outcome": "ABORTED", "after": 0.5, "pushback": "2147483"}]"#, None),
-    (PLAIN, r#""deadline": 123456789, "attempts": [{"outcome": "OK"}]"#, Some(UNSPEAKABLE)),
+    (PLAIN, r#""deadline": 123456789, "attempts": [{"outcome": "OK"}]"#, Some(NOT_ENCODABLE)),
     (PLAIN, r#""deadline": 123456000, "attempts": [{"outcome": "OK"}]"#, None),
     (
         PLAIN,
         r#""attempts": [{"seen": "unsent", "after": 0.5}, {"seen": "unsent"}, {"outcome": "OK"}]"#,
-        Some("grpc: fractions of a millisecond beside the pauses before a replacement"),
+        Some(
+            "grpc: fractions of a millisecond together with the pauses before a transparent retry",
+        ),
     ),
     (PLAIN, r#""attempts": [{"seen": "unsent", "after": 0.5}, {"outcome": "OK"}]"#, None),
     (
@@ -256,13 +258,13 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     (
         PLAIN,
         r#""deadline": 5, "attempts": [{"outcome": "OK", "after": 5}]"#,
-        Some("grpc: an answer in the very moment of the deadline"),
+        Some("grpc: a response exactly at the deadline"),
     ),
     (PLAIN, r#""deadline": 5, "attempts": [{"outcome": "OK", "headers": 4, "after": 5}]"#, None),
     (
         HEDGED,
         r#""attempts": [{"outcome": "UNAVAILABLE"}, {"outcome": "ABORTED"}]"#,
-        Some("grpc: among hedges, one is answered at once beside another answer or a timer"),
+        Some("grpc: among hedges, one is answered at once next to another response or a timer"),
     ),
     (
         HEDGED,
@@ -272,13 +274,13 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     (
         PLAIN,
         r#""messages": [{"at": 5, "bytes": 9}], "attempts": [{"outcome": "OK", "after": 5}]"#,
-        Some("grpc: a message in the moment of an outcome, a start or the deadline"),
+        Some("grpc: a message at the instant of an outcome, a start or the deadline"),
     ),
     (
         PLAIN,
         r#""deadline": 5, "messages": [{"at": 5, "bytes": 9}], "attempts": [{"outcome": "hang"}],
            "expect": {"cancels": {"1": 5}}"#,
-        Some("grpc: a message in the moment of an outcome, a start or the deadline"),
+        Some("grpc: a message at the instant of an outcome, a start or the deadline"),
     ),
     (
         PLAIN,
@@ -294,7 +296,7 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     (
         SMALL,
         r#""messages": [{"bytes": 9}, {"at": 5, "bytes": 60}], "attempts": [{"seen": "unsent", "after": 9}]"#,
-        Some("grpc: a message that cannot be kept or is not allowed, and nobody reads it"),
+        Some("grpc: a message that cannot be buffered or is not allowed, and no attempt reads it"),
     ),
     (
         SMALL,
@@ -305,7 +307,7 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
         PLAIN,
         r#""messages": [{"bytes": 9}, {"at": 1, "bytes": 9}], "cancel": 9, "expect": {"cancels": {"1": 9}},
            "attempts": [{"outcome": "hang", "headers": 5, "accepts": 1}]"#,
-        Some("grpc: a call whose response has begun is dropped while its request is stalled"),
+        Some("grpc: a call whose response has started is dropped while its request is stalled"),
     ),
     (
         PLAIN,
@@ -329,7 +331,9 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
         SMALL,
         r#""messages": [{"bytes": 9}, {"at": 5, "bytes": 50}, {"at": 5, "bytes": 9}],
            "attempts": [{"outcome": "OK", "after": 9}]"#,
-        Some("grpc: of messages written at one moment only some can be kept, or are allowed"),
+        Some(
+            "grpc: of several messages written at one instant only some can be buffered, or are allowed",
+        ),
     ),
     (
         SMALL,
@@ -339,7 +343,7 @@ const SKIPPED_GRPC: [(&str, &str, Option<&str>); 30] = [
     ),
 ];
 
-const UNSPEAKABLE: &str = "grpc: what no request, response or server can carry";
+const NOT_ENCODABLE: &str = "grpc: values that no request, response or server can carry";
 
 #[test]
 fn scenarios_live_skips_exactly_the_listed_cases() {
@@ -367,7 +371,7 @@ fn scenarios_live_skips_exactly_the_listed_cases() {
 fn scenarios_live_skips_more_attempts_than_the_server_tracks() {
     for (attempts, expected) in [
         (100_000, "1 passed, 0 failed, 0 skipped\n".to_owned()),
-        (100_001, format!("1 skipped, {UNSPEAKABLE}")),
+        (100_001, format!("1 skipped, {NOT_ENCODABLE}")),
     ] {
         let listed = vec![r#"{"outcome": "OK"}"#; attempts].join(",");
         let call = format!(r#"{{"method": "/a.B/C", "attempts": [{listed}]}}"#);

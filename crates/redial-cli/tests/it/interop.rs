@@ -123,7 +123,7 @@ fn interop_program_without_the_protocol_is_reported() {
         (
             "stranger",
             r#"read -r line; echo '{"id": 77}'"#,
-            "it answered 77, for which nobody waits",
+            "it answered 77, which is not a pending request",
         ),
         ("half", r#"read -r line; printf '{"id": 0'"#, "or one without an end"),
         (
@@ -161,7 +161,7 @@ fn interop_program_that_answers_twice_is_rejected_and_killed() {
     for (script, expected) in [(&*twice, 2), (&*twice.replace("*maxAttempts*", "never"), 0)] {
         let (code, _, err) = play("twice", script, None, REFUSED);
         assert_eq!(code, expected, "{err}");
-        assert_eq!(err.contains(", for which nobody waits"), expected == 2, "{err}");
+        assert_eq!(err.contains(", which is not a pending request"), expected == 2, "{err}");
         let pid = fs::read_to_string(&pid_file).expect("it was started");
         assert!(!is_there(&pid), "{pid} is still there");
     }

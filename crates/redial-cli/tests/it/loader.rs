@@ -122,7 +122,7 @@ fn loader_never_panics_on_any_file() {
             Err(diagnostics) => {
                 refused += 1;
                 assert!(!diagnostics.is_empty(), "something must be wrong");
-                assert!(diagnostics.iter().all(|diagnostic| diagnostic.place.is_some()));
+                assert!(diagnostics.iter().all(|diagnostic| diagnostic.position.is_some()));
             }
         }
     }

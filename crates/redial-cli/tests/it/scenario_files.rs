@@ -113,11 +113,11 @@ fn with(name: &str, path: &[&str], value: &Value, has: impl Fn(&Value) -> bool) 
     let design = name.split('-').next().unwrap_or(name);
     for scenario in file["scenarios"].as_array_mut().expect("a list") {
         let policy = &mut scenario["policy"][design];
-        let mut place = policy.clone();
+        let mut current = policy.clone();
         for field in path {
-            place = place[field].clone();
+            current = current[field].clone();
         }
-        if place.is_null() && has(policy) {
+        if current.is_null() && has(policy) {
             path.iter().fold(policy, |policy, field| &mut policy[field]).clone_from(value);
         }
     }
@@ -187,10 +187,10 @@ fn changed_and_found(name: &str, field: &str, by: f64, live: bool) -> (usize, us
                 "at" => "/expect/end/at",
                 _ => "/expect/end/attempt",
             };
-            let Some(place) = call.pointer_mut(pointer) else { continue };
-            if let Some(number) = place.as_f64() {
+            let Some(target) = call.pointer_mut(pointer) else { continue };
+            if let Some(number) = target.as_f64() {
                 // Attempts and messages are integers.
-                *place = match field {
+                *target = match field {
                     "attempt" | "sent" => json!(number as u64 + 1),
                     _ => json!(number + by),
                 };
@@ -243,8 +243,8 @@ fn scenario_files_expected_grpc_numbers_are_compared_live() {
 /// Runs a scenario of a decision at both levels after one change, which must be detected.
 fn is_found(scenario: &Value, pointer: &str, value: Value) {
     let mut file = json!({ "scenarios": [scenario] });
-    let place = file["scenarios"][0].pointer_mut(pointer);
-    *place.unwrap_or_else(|| panic!("{pointer} is not there")) = value;
+    let target = file["scenarios"][0].pointer_mut(pointer);
+    *target.unwrap_or_else(|| panic!("{pointer} is not there")) = value;
     for live in [false, true] {
         assert_eq!(played(&loaded(&file), live).0, counts(0, 1, 0), "{pointer}, live: {live}");
     }

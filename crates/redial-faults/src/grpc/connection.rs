@@ -254,7 +254,7 @@ impl StreamAcceptor {
                 respond,
                 self.on_pipe,
             );
-            tokio::spawn(handler.play(next));
+            tokio::spawn(handler.run(next));
         }
     }
 }

@@ -107,7 +107,7 @@ impl Server {
     /// cannot do.
     pub async fn listen(self, addr: impl ToSocketAddrs) -> io::Result<Handle<Tcp>> {
         if self.script.refuses() {
-            let text = "a socket that listens refuses no connection: use a pipe, or an address where nobody listens";
+            let text = "a listening socket refuses no connection: use a pipe, or an address without a server";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let listener = TcpListener::bind(addr).await?;

@@ -75,7 +75,7 @@ impl StreamHandler {
     }
 
     /// Runs the answer to its end.
-    pub(super) async fn play(mut self, next: NextAnswer) {
+    pub(super) async fn run(mut self, next: NextAnswer) {
         let how = match self.answer(&next.answer, next.next_is_door).await {
             Ok(how) => how,
             Err(ended) => self.record_end(ended),
@@ -120,7 +120,7 @@ impl StreamHandler {
             if retire && index + 1 == answer.steps.len() {
                 self.wire.retire(self.id);
             }
-            how = self.action(&step.action).await?.or(how);
+            how = self.run_action(&step.action).await?.or(how);
         }
         let Some(how) = how else {
             // It hangs, or a GOAWAY marked it as unprocessed.
@@ -139,7 +139,7 @@ impl StreamHandler {
         Ok(how)
     }
 
-    async fn action(&mut self, action: &Action) -> Result<Option<How>, StreamEnded> {
+    async fn run_action(&mut self, action: &Action) -> Result<Option<How>, StreamEnded> {
         match action {
             Action::Headers(headers) => Ok(self.headers(headers)),
             Action::Message(Payload::Bytes(payload)) => Ok(self.message(payload)),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use h2::Reason;
 use redial_faults::grpc::{Answer, Close, How, LastStream, Once, Server, StatusNumber};
 
-use super::raw::{Client, frames, message, ms, record_end, serve, stuck};
+use super::raw::{Client, frames, message, ms, recorded, serve, stuck};
 
 #[tokio::test(start_paused = true)]
 async fn reset_is_sent_with_any_code_at_its_time() {
@@ -282,14 +282,14 @@ async fn shutdown_does_not_wait_for_a_client_that_stops_reading() {
 async fn goaway_is_not_followed_by_frames_of_its_stream() {
     let below = Answer::go_away(LastStream::Below, Reason::NO_ERROR).after(ms(1));
     let server = serve([Answer::hang(), below]);
-    let (pipe, record_end) = record_end(server.connect().await.unwrap());
+    let (pipe, sent) = recorded(server.connect().await.unwrap());
     let mut client = Client::over(pipe).await;
     let hanging = client.begin(&[], true).await.unwrap();
     let gone = client.begin(&[], false).await.unwrap();
     assert!(gone.seen().await.error.unwrap().is_go_away());
     tokio::time::sleep(ms(10)).await;
     let (window_update, goaway) = (8, 7);
-    let frames = frames(&record_end);
+    let frames = frames(&sent);
     let of_it: Vec<_> = frames.iter().filter(|(_, stream)| *stream == 3).collect();
     assert_eq!(of_it, [&(window_update, 3)], "no reset: {frames:?}");
     assert_eq!(frames.iter().filter(|(kind, _)| *kind == goaway).count(), 1);

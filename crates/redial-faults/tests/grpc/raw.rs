@@ -74,28 +74,28 @@ pub(crate) fn gathered(server: DuplexStream) -> DuplexStream {
 pub(crate) type Frames = Arc<Mutex<Vec<u8>>>;
 
 /// A connection that records every byte of the server.
-pub(crate) fn record_end(server: DuplexStream) -> (DuplexStream, Frames) {
+pub(crate) fn recorded(server: DuplexStream) -> (DuplexStream, Frames) {
     let (client, between) = tokio::io::duplex(64 * 1024);
     let (mut from_server, mut to_server) = tokio::io::split(server);
     let (mut from_client, mut to_client) = tokio::io::split(between);
-    let record_end = Frames::default();
-    let noting = record_end.clone();
+    let recorded = Frames::default();
+    let recording = recorded.clone();
     tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
     tokio::spawn(async move {
         let mut bytes = [0; 4096];
         while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
-            noting.lock().unwrap().extend_from_slice(&bytes[..read]);
+            recording.lock().unwrap().extend_from_slice(&bytes[..read]);
             if to_client.write_all(&bytes[..read]).await.is_err() {
                 break;
             }
         }
     });
-    (client, record_end)
+    (client, recorded)
 }
 
 /// The kind and the stream of each frame (RFC 9113, section 4.1).
-pub(crate) fn frames(record_end: &Frames) -> Vec<(u8, u32)> {
-    let bytes = record_end.lock().unwrap();
+pub(crate) fn frames(recorded: &Frames) -> Vec<(u8, u32)> {
+    let bytes = recorded.lock().unwrap();
     let mut rest = &bytes[..];
     let mut frames = Vec::new();
     while let [l1, l2, l3, kind, _, s1, s2, s3, s4, after @ ..] = rest {

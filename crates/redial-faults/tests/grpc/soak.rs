@@ -78,10 +78,10 @@ async fn soak_every_stream_ends() {
         let answers: Vec<_> = (0..400).map(|_| any_answer(&mut draws)).collect();
         let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
         let server = Server::new(script).concurrent_streams(50).on_pipe();
-        let players = (0..10).map(|handler| play(&server, seed * 100 + handler, 50));
-        let mut all: Vec<_> = players.map(Box::pin).collect();
+        let workers = (0..10).map(|worker| play(&server, seed * 100 + worker, 50));
+        let mut all: Vec<_> = workers.map(Box::pin).collect();
         std::future::poll_fn(|cx| {
-            all.retain_mut(|handler| handler.as_mut().poll(cx).is_pending());
+            all.retain_mut(|worker| worker.as_mut().poll(cx).is_pending());
             if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
         .await;
@@ -143,12 +143,12 @@ async fn soak_every_stream_ends_on_several_threads() {
     let answers: Vec<_> = (0..800).map(|_| any_answer(&mut draws)).collect();
     let script = Script::new().attempts(answers).otherwise(Answer::reply("x"));
     let server = std::sync::Arc::new(Server::new(script).on_pipe());
-    let mut players = tokio::task::JoinSet::new();
-    for handler in 0..8 {
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..8 {
         let server = server.clone();
-        players.spawn(async move { play(&server, handler, 100).await });
+        workers.spawn(async move { play(&server, worker, 100).await });
     }
-    players.join_all().await;
+    workers.join_all().await;
     let over =
         server.until_counts(|counts| counts.streams_open == 0 && counts.connections_open == 0);
     tokio::time::timeout(std::time::Duration::from_secs(20), over).await.unwrap();

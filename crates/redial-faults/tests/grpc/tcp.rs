@@ -48,8 +48,8 @@ async fn tcp_answers_are_on_time_after_the_whole_request() {
         assert_eq!(stream.payloads, [payload]);
         assert!(stream.half_closed.is_some());
     }
-    let on_data = record.streams[1].end.unwrap().at - record.streams[1].arrived;
-    assert!((ms(60)..TOLERANCE).contains(&on_data), "{on_data:?}");
+    let took = record.streams[1].end.unwrap().at - record.streams[1].arrived;
+    assert!((ms(60)..TOLERANCE).contains(&took), "{took:?}");
     assert_eq!(record.counts.connections, 1);
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn pick_first_unary(connection: &Connection) -> Result<(), BoxE
     let mut first = None;
     for _ in 0..CALLS {
         let answer = connection.client().unary_call(server_id_request()).await?.into_inner();
-        expect("whether the server said who it is", answer.server_id.is_empty(), false)?;
+        expect("whether the server sent its id", answer.server_id.is_empty(), false)?;
         let first = first.get_or_insert_with(|| answer.server_id.clone());
         expect("the server", &answer.server_id, &*first)?;
     }

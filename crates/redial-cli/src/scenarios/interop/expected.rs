@@ -239,8 +239,8 @@ impl ExpectedCall {
             (Some(expected), Some(actual)) => {
                 // The number of the same attempt after sorting concurrent ones.
                 let said = |it: &ObservedAttempt| it.previous == actual.previous;
-                let place = attempts.iter().position(said);
-                let reported = place.map_or(&actual.previous, |place| &previous[place]);
+                let index = attempts.iter().position(said);
+                let reported = index.map_or(&actual.previous, |index| &previous[index]);
                 expected.compare(actual, reported, tolerance, add);
             }
             (Some(expected), None) => {

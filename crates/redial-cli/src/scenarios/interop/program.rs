@@ -196,7 +196,9 @@ async fn read_answers(output: ChildStdout, waiting: Waiting, problem: Arc<Mutex<
         match sender {
             // A cancelled request needs no answer.
             Some(sender) => drop(sender.send(answer)),
-            None => break Some(format!("it answered {}, for which nobody waits", answer.id)),
+            None => {
+                break Some(format!("it answered {}, which is not a pending request", answer.id));
+            }
         }
     };
     *lock(&problem) = problems;

@@ -252,8 +252,8 @@ fn expected_of(call: &Call, low: &ActualCall, high: &ActualCall) -> ExpectedCall
             answered.filter(|it| matches!(it.outcome, Outcome::Comes { name, .. } if name != "OK"));
         let number = low.attempt.unwrap_or_default();
         // The application gets the attempt's own count of previous attempts (decision G30).
-        let place = (number as usize).checked_sub(1);
-        let previous = || place.and_then(|place| said.get(place).cloned());
+        let index = (number as usize).checked_sub(1);
+        let previous = || index.and_then(|index| said.get(index).cloned());
         ExpectedEnd {
             at: span((low.at, high.at)),
             outcome: if low.outcome == "cancelled" {

@@ -10,7 +10,7 @@ use crate::scenarios::play::Actual;
 
 pub(in crate::scenarios) static DESIGN: SkipReason = SkipReason {
     name: "with another language: not gRPC",
-    reason: "only gRPC's clients are played",
+    reason: "only gRPC clients are tested",
     applies: |scenario, _| !matches!(scenario.plan, Plan::Grpc(_)),
 };
 static OPTION: SkipReason = SkipReason {
@@ -19,20 +19,20 @@ static OPTION: SkipReason = SkipReason {
     applies: has_option,
 };
 static DOOR: SkipReason = SkipReason {
-    name: "with another language: an attempt that finds no connection, or loses it unsent",
-    reason: "a server that listens cannot do that to one attempt alone",
+    name: "with another language: an attempt that finds no connection, or loses it before sending",
+    reason: "a listening server cannot do that to a single attempt",
     applies: has_door,
 };
 pub(in crate::scenarios) static LUCK: SkipReason = SkipReason {
-    name: "with another language: what happens depends on the draws, or on 150 ms of real time",
-    reason: "it would be a matter of luck",
+    name: "with another language: the behaviour depends on random draws, or on 150 ms of real time",
+    reason: "the result would be a race",
     // Set by the test case after a run through the core.
     applies: |_, _| false,
 };
 
 pub(in crate::scenarios) static LONG: SkipReason = SkipReason {
     name: "with another language: longer than 60 s",
-    reason: "it is played in real time, and slower than it is written",
+    reason: "it runs in real time, and slower than written",
     // Set by the test case after a run through the core.
     applies: |_, _| false,
 };

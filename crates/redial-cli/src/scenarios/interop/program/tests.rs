@@ -91,13 +91,13 @@ async fn interop_program_protocol_violation_is_reported() {
             "stranger",
             answering(&echo(r#"{"id":77}"#)),
             &[],
-            "it answered 77, for which nobody waits",
+            "it answered 77, which is not a pending request",
         ),
         (
             "twice",
             answering(&format!("{answer}; {answer}")),
             &[3],
-            "it answered 3, for which nobody waits",
+            "it answered 3, which is not a pending request",
         ),
         (
             "closes",
@@ -174,12 +174,12 @@ async fn interop_program_that_stops_answering_times_out() {
         let pid = pid(&program).await;
         let mut test_case = TestCase::warm_up();
         test_case.config = " ".repeat(1 << 20);
-        let error = play::play(&program, &test_case).await.expect_err("nobody answers");
+        let error = play::play(&program, &test_case).await.expect_err("the program never answers");
         let text = error.to_string();
         assert!(text.ends_with("the program did not answer, though it was to give up"), "{text}");
         assert!(is_there(pid), "{test}: it runs until it is ended");
         tokio::time::resume();
-        program.end().await.expect("it said nothing that is wrong");
+        program.end().await.expect("it kept the protocol");
         assert!(!is_there(pid), "{test}");
         tokio::time::pause();
     }
@@ -197,7 +197,7 @@ async fn interop_program_child_processes_are_killed_with_it() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(SOON, closed).await.expect("somebody still has its output open");
+    tokio::time::timeout(SOON, closed).await.expect("a process still has its output open");
 }
 
 #[tokio::test]

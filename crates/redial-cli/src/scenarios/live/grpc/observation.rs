@@ -176,7 +176,7 @@ pub(super) fn read(
             live.differences.push(Difference { call, what, expected, actual });
         };
         if let Some((expected, actual)) = compare_with_core(call, &call_log, core, tolerance) {
-            add("diary", expected, actual);
+            add("call_log", expected, actual);
         }
         let ended = ended(&call_log);
         if let Some(logged) = observed.end.as_ref().and_then(|end| end.status.as_ref()) {
@@ -288,7 +288,7 @@ fn actual(
     let each = || attempts.iter().enumerate();
     let cancels = (1..).zip(&attempts).filter_map(|(number, it)| Some((number, it.cancelled?)));
     // Messages of an attempt without a stream are not observable.
-    let unseen = |place: usize| core.sent.as_ref().and_then(|sent| sent.get(place)).copied();
+    let unseen = |index: usize| core.sent.as_ref().and_then(|sent| sent.get(index)).copied();
     let listed = call.attempts.len();
     ActualCall {
         starts: each().map(|(_, attempt)| attempt.at).collect(),
@@ -298,7 +298,7 @@ fn actual(
         previous: Some(each().map(|(_, attempt)| attempt.previous.clone()).collect()),
         timeouts: Some(each().map(|(_, attempt)| attempt.timeout).collect()),
         sent: Some(
-            each().map(|(place, it)| it.sent.or(unseen(place)).unwrap_or_default()).collect(),
+            each().map(|(index, it)| it.sent.or(unseen(index)).unwrap_or_default()).collect(),
         ),
         unscripted: (attempts.len() > listed).then(|| listed as u32 + 1),
         call_log: Some((call.at, call_log)),
@@ -347,7 +347,7 @@ pub(super) fn compare_observations(
     let mut differences = Vec::new();
     let mut add = |call, expected: String, actual: String| {
         if expected != actual {
-            differences.push(Difference { call, what: "untold", expected, actual });
+            differences.push(Difference { call, what: "without call log", expected, actual });
         }
     };
     for (index, (logged, unlogged)) in logged.calls.iter().zip(&unlogged.calls).enumerate() {

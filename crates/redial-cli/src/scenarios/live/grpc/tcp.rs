@@ -50,7 +50,7 @@ pub(in crate::scenarios) fn play_over_tcp(
         let refused = deaf.local_addr()?;
         let doors = doors(setup, |door, after| match door {
             Door::Refused => Ok(channel(refused, after)),
-            _ => Err(io::Error::other("what is not sent over TCP is a matter of luck")),
+            _ => Err(io::Error::other("an unsent attempt over TCP is a race")),
         });
         let doors = doors.into_iter().map(|(id, door)| door.map(|door| (id, door)));
         let main = channel(server.addr(), Duration::ZERO);

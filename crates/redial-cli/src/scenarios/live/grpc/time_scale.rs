@@ -125,13 +125,13 @@ impl TimeScale {
         let mut config: Value = serde_json::from_str(text).ok()?;
         let entries = config.get_mut("methodConfig").and_then(Value::as_array_mut);
         for entry in entries.into_iter().flatten() {
-            for place in [
+            for pointer in [
                 "/timeout",
                 "/retryPolicy/initialBackoff",
                 "/retryPolicy/maxBackoff",
                 "/hedgingPolicy/hedgingDelay",
             ] {
-                if let Some(Value::String(duration)) = entry.pointer_mut(place) {
+                if let Some(Value::String(duration)) = entry.pointer_mut(pointer) {
                     *duration = self.duration(duration)?;
                 }
             }
