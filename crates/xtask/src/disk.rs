@@ -25,7 +25,7 @@ pub(crate) fn free_mb(printed: &str) -> Option<u64> {
 }
 
 /// The message for a run of all steps or of some.
-pub(crate) fn told(free_mb: Option<u64>, all: bool) -> String {
+pub(crate) fn message(free_mb: Option<u64>, all: bool) -> String {
     match free_mb {
         None => "free disk: unknown".to_owned(),
         Some(free) if all && free < NEEDED_MB => format!(
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn disk_warning_appears_only_below_the_needed_space() {
-        assert!(told(Some(NEEDED_MB - 1), true).contains("no space left"));
-        assert_eq!(told(Some(NEEDED_MB), true), format!("free disk: {NEEDED_MB} MB"));
-        assert_eq!(told(Some(1), false), "free disk: 1 MB", "one step may need less");
-        assert_eq!(told(None, true), "free disk: unknown");
+        assert!(message(Some(NEEDED_MB - 1), true).contains("no space left"));
+        assert_eq!(message(Some(NEEDED_MB), true), format!("free disk: {NEEDED_MB} MB"));
+        assert_eq!(message(Some(1), false), "free disk: 1 MB", "one step may need less");
+        assert_eq!(message(None, true), "free disk: unknown");
     }
 }

@@ -66,7 +66,7 @@ fn test(arguments: &Arguments) -> ExitCode {
     let mut machine = Real::new(root());
     let question = disk::question(root().join("target").exists());
     let answer = machine::output(&root(), &question).unwrap_or_default();
-    machine.say(&disk::told(disk::free_mb(&answer), arguments.names.is_empty()));
+    machine.say(&disk::message(disk::free_mb(&answer), arguments.names.is_empty()));
     let reports = run::run(&selected, &settings, &mut machine);
 
     if arguments.long {

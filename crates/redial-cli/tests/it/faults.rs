@@ -343,7 +343,7 @@ fn faults_command_invalid_scenario_is_reported_with_position() {
         "{text}"
     );
     let text = refused("refused");
-    assert!(text.contains("a socket that listens refuses no connection"), "{text}");
+    assert!(text.contains("a listening socket refuses no connection"), "{text}");
 }
 
 #[test]
